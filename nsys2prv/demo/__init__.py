@@ -1,0 +1,9 @@
+"""Reports of runs that never were: the shape of a cluster and of its problems, or single events, come in.
+
+What leaves are exports as nsys writes them, one per rank, and `truth.json`, which tells what a translation must find.
+"""
+
+from nsys2prv.demo.builder import ReportBuilder
+from nsys2prv.demo.tables import write_arrow_report, write_parquet_report, write_report
+
+__all__ = ["ReportBuilder", "write_arrow_report", "write_parquet_report", "write_report"]

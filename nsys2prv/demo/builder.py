@@ -1,0 +1,603 @@
+"""Small reports by hand: one method call per event comes in, tables or a written export leave. Made for tests.
+
+A report with two kernels, one of them launched by an API call:
+
+>>> report = ReportBuilder(host="node01", rank=0)
+>>> launch = report.api_call("cudaLaunchKernel_v7000", 100, 110)
+>>> _ = report.kernel("gemm", 130, 200, correlation=launch)
+>>> _ = report.kernel("softmax", 210, 230)
+>>> report.tables()["CUPTI_ACTIVITY_KIND_KERNEL"].select("start", "end", "correlationId").rows()
+[(130, 200, 1), (210, 230, None)]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.demo.enumerations import ENUMERATIONS
+from nsys2prv.demo.tables import write_arrow_report, write_parquet_report, write_report
+from nsys2prv.reports.columns import COLUMNS
+
+VM = 1 << 48
+"""The `globalVid` of most reports: hardware 0, virtual machine 1."""
+
+NVTX_CATEGORY, NVTX_MARK, NVTX_THREAD_NAME, NVTX_PUSHPOP, NVTX_STARTEND, NVTX_DOMAIN = 33, 34, 39, 59, 60, 75
+"""`NVTX_EVENTS.eventType`."""
+
+# Columns that only newer schemas have: there only when a row gives them.
+_NEWER = frozenset({("CUPTI_ACTIVITY_KIND_KERNEL", "graphId"), ("TARGET_INFO_SESSION_START_TIME", "systemClockNs")})
+
+Value = int | float | str | None
+
+
+def global_pid(pid: int, *, hardware: int = 0) -> int:
+    """The 64-bit `globalPid` of a process as SQLite has it (signed): hardware id 8, VM id 8, pid 24, tid 24 bits.
+
+    >>> global_pid(1000) == 281474976710656 + (1000 << 24)
+    True
+    """
+    return _signed(hardware << 56 | VM | pid << 24)
+
+
+def global_tid(pid: int, tid: int, *, hardware: int = 0) -> int:
+    """The 64-bit `globalTid` of a thread as SQLite has it (signed)."""
+    return _signed(hardware << 56 | VM | pid << 24 | tid)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number
+
+
+class ReportBuilder:
+    """A report in the making. Times are ns from the start of the session; sizes are bytes.
+
+    Methods that add CUDA work give back its correlation id; `thread` and `process` give back nsys' global ids. Everywhere,
+    `pid` and `tid` are those of the operating system, and default to the main process and its main thread.
+
+    Parameters
+    ----------
+    host
+        Name of the machine.
+    pid
+        Main process; its main thread has the same number.
+    process_name
+        Name of the main process and of its main thread.
+    rank
+        Rank of the main process: written to the environment as Slurm does it, and to MPI_RANKS when `with_mpi`.
+    with_mpi
+        Whether MPI_RANKS and MPI_COMMUNICATORS tell the rank.
+    ranks
+        Number of ranks, for the environment and the communicator.
+    utc_ns
+        UTC at time 0 of the report, ns; None: the table is not there.
+    monotonic_ns
+        The host's monotonic clock at time 0, ns; None: the column is not there, as in schema 3.11.
+    environment
+        Further variables of the launched program.
+    schema
+        Version of the schema; None: no metadata at all, as in exports of 2020.
+    hardware
+        Hardware id in the global ids (0..255): from 128 on they are negative in SQLite.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "node01",
+        pid: int = 1000,
+        process_name: str = "python3",
+        rank: int | None = None,
+        with_mpi: bool = False,
+        ranks: int | None = None,
+        utc_ns: int | None = 1_700_000_000_000_000_000,
+        monotonic_ns: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        schema: str | None = "3.11.1",
+        hardware: int = 0,
+    ) -> None:
+        self.pid = pid
+        self.hardware = hardware
+        self._rows: dict[str, list[dict[str, Value]]] = {}
+        self._dropped: set[tuple[str, str | None]] = set()
+        self._strings: dict[str, int] = {}
+        self._correlation = 0
+        self._domains: dict[tuple[int, str], int] = {}
+        if schema is not None:
+            self._metadata(schema, host)
+        if utc_ns is not None:
+            clock = {} if monotonic_ns is None else {"systemClockNs": monotonic_ns}
+            self.row("TARGET_INFO_SESSION_START_TIME", utcEpochNs=utc_ns, **clock)
+        variables = {} if rank is None else {"SLURM_PROCID": str(rank), "SLURM_NTASKS": str(ranks or rank + 1)}
+        for name, value in {**variables, **(environment or {})}.items():
+            self.variable(name, value)
+        self.process(pid, process_name)
+        self.thread(pid, name=process_name)
+        if with_mpi:
+            self.mpi_rank(rank or 0)
+            self.communicator(rank=rank or 0, size=ranks or (rank or 0) + 1)
+
+    # -- anything -----------------------------------------------------------------------------------------------------
+
+    def row(self, table: str, **columns: Value) -> ReportBuilder:
+        """Add a row to any table, as it stands. Columns not given are NULL."""
+        self._rows.setdefault(table, []).append(columns)
+        return self
+
+    def without(self, table: str, *columns: str) -> ReportBuilder:
+        """Leave out a table, or only some columns of it."""
+        self._dropped.update((table, column) for column in columns or (None,))
+        return self
+
+    def string(self, text: str) -> int:
+        """The id of a text in StringIds."""
+        return self._strings.setdefault(text, len(self._strings) + 1)
+
+    # -- who it is ----------------------------------------------------------------------------------------------------
+
+    def variable(self, name: str, value: str) -> ReportBuilder:
+        """Add a variable to the environment of the launched program."""
+        return self.row("META_DATA_CAPTURE", name="PROCESS_0:ENVIRONMENT_VARIABLE", value=f'{name}="{value}"')
+
+    def process(self, pid: int, name: str = "python3") -> int:
+        """Add a process; gives its globalPid."""
+        self.row("PROCESSES", globalPid=self.global_pid(pid), pid=pid, name=name)
+        return self.global_pid(pid)
+
+    def thread(self, tid: int, *, pid: int | None = None, name: str = "python3") -> int:
+        """Add the name of a thread; gives its globalTid."""
+        thread = self.global_tid(tid, pid)
+        self.row("ThreadNames", nameId=self.string(name), priority=20, globalTid=thread)
+        return thread
+
+    def global_pid(self, pid: int | None = None) -> int:
+        """The globalPid of a process."""
+        return global_pid(self.pid if pid is None else pid, hardware=self.hardware)
+
+    def global_tid(self, tid: int | None = None, pid: int | None = None) -> int:
+        """The globalTid of a thread; by default the main thread of the process."""
+        pid = self.pid if pid is None else pid
+        return global_tid(pid, pid if tid is None else tid, hardware=self.hardware)
+
+    def gpu(
+        self,
+        index: int = 0,
+        *,
+        cuda: int | None = 0,
+        uuid: str | None = None,
+        bus: str | None = None,
+        name: str = "NVIDIA H100 80GB HBM3",
+    ) -> ReportBuilder:
+        """Add a GPU of the machine; `index` is nsys' number of it, `cuda` the one that CUDA gives it."""
+        return self.row(
+            "TARGET_INFO_GPU",
+            vmId=VM, id=index, name=name, busLocation=bus or f"0000:{0x18 + 8 * index:02X}:00.0",
+            isDiscrete=1, totalMemory=80 << 30,
+            clockRate=1_980_000_000, smCount=132, pwGpuId=index, uuid=uuid or f"{index:08x}-5a43-32b5-99d0-45ee3353aa16",
+            chipName="GH100", cuDevice=cuda, computeMajor=9, computeMinor=0,
+        )  # fmt: skip
+
+    def cuda_device(self, device: int, gpu: int, *, pid: int | None = None, uuid: str | None = None) -> ReportBuilder:
+        """Add which GPU (nsys' index) a process calls CUDA device `device`. Newer exports only."""
+        pid = self.pid if pid is None else pid
+        return self.row("TARGET_INFO_CUDA_DEVICE", gpuId=gpu, cudaId=device, pid=pid, uuid=uuid)
+
+    def context(self, *, device: int = 0, context: int = 1, null_stream: int = 7, pid: int | None = None) -> ReportBuilder:
+        """Add a CUDA context and its default stream."""
+        pid = self.pid if pid is None else pid
+        return self.row(
+            "TARGET_INFO_CUDA_CONTEXT_INFO",
+            nullStreamId=null_stream, hwId=self.hardware, vmId=1, processId=pid, deviceId=device, contextId=context,
+        )  # fmt: skip
+
+    def diagnostic(self, text: str, *, severity: int = 2, time: int = 0) -> ReportBuilder:
+        """Add what nsys said; severity 1 info, 2 warning, 3 error."""
+        return self.row(
+            "DIAGNOSTIC_EVENT",
+            timestamp=time,
+            timestampType=1,
+            source=3,
+            severity=severity,
+            text=text,
+            globalPid=self.global_pid(),
+        )
+
+    # -- CUDA ---------------------------------------------------------------------------------------------------------
+
+    def api_call(
+        self,
+        name: str,
+        start: int,
+        end: int,
+        *,
+        tid: int | None = None,
+        pid: int | None = None,
+        correlation: int | None = None,
+        driver: bool = False,
+    ) -> int:
+        """Add a CUDA API call; gives its correlation id (a new one unless given)."""
+        correlation = self._next_correlation() if correlation is None else correlation
+        self.row(
+            "CUPTI_ACTIVITY_KIND_RUNTIME",
+            start=start, end=end, eventClass=int(driver), globalTid=self.global_tid(tid, pid), correlationId=correlation,
+            nameId=self.string(name), returnValue=0,
+        )  # fmt: skip
+        return correlation
+
+    def kernel(
+        self,
+        name: str,
+        start: int,
+        end: int,
+        *,
+        launch: tuple[int, int] | None = None,
+        correlation: int | None = None,
+        stream: int = 7,
+        device: int = 0,
+        context: int = 1,
+        pid: int | None = None,
+        short_name: str | None = None,
+        **columns: Value,
+    ) -> int | None:
+        """Add a kernel.
+
+        Parameters
+        ----------
+        name
+            Demangled name; the short one is what stands before ``<`` or ``(``, unless given.
+        launch
+            Start and end of a call of cudaLaunchKernel to add on the main thread.
+        columns
+            Any other column of the table, such as ``gridX=4``.
+
+        Returns
+        -------
+        Its correlation id, None when it has none.
+        """
+        if launch is not None:
+            correlation = self.api_call("cudaLaunchKernel_v7000", *launch, pid=pid, correlation=correlation)
+        values: dict[str, Value] = {
+            **self._on_stream(start, end, correlation, stream, device, context, pid),
+            "demangledName": self.string(name), "shortName": self.string(short_name or kernel_short_name(name)),
+            "mangledName": self.string(name), "launchType": 1, "cacheConfig": 1, "registersPerThread": 32,
+            "gridX": 1, "gridY": 1, "gridZ": 1, "blockX": 128, "blockY": 1, "blockZ": 1, "staticSharedMemory": 0,
+            "dynamicSharedMemory": 0, "localMemoryPerThread": 0, "localMemoryTotal": 0, "gridId": 1,
+        }  # fmt: skip
+        self.row("CUPTI_ACTIVITY_KIND_KERNEL", **{**values, **columns})
+        return correlation
+
+    def copy(
+        self,
+        start: int,
+        end: int,
+        size: int,
+        *,
+        kind: int = 1,
+        pageable: bool = False,
+        launch: tuple[int, int] | None = None,
+        correlation: int | None = None,
+        stream: int = 7,
+        device: int = 0,
+        context: int = 1,
+        pid: int | None = None,
+        **columns: Value,
+    ) -> int | None:
+        """Add a copy of `size` bytes; `kind` 1 HtoD, 2 DtoH, 8 DtoD, 10 PtoP; gives its correlation id."""
+        if launch is not None:
+            correlation = self.api_call("cudaMemcpyAsync_v3020", *launch, pid=pid, correlation=correlation)
+        host = 0 if pageable else 1
+        source, destination = {1: (host, 2), 2: (2, host), 9: (host, host)}.get(kind, (2, 2))
+        values: dict[str, Value] = {
+            **self._on_stream(start, end, correlation, stream, device, context, pid),
+            "bytes": size, "copyKind": kind, "srcKind": source, "dstKind": destination,
+        }  # fmt: skip
+        self.row("CUPTI_ACTIVITY_KIND_MEMCPY", **{**values, **columns})
+        return correlation
+
+    def memset(
+        self,
+        start: int,
+        end: int,
+        size: int,
+        *,
+        launch: tuple[int, int] | None = None,
+        correlation: int | None = None,
+        stream: int = 7,
+        device: int = 0,
+        context: int = 1,
+        pid: int | None = None,
+    ) -> int | None:
+        """Add a memset of `size` bytes; gives its correlation id."""
+        if launch is not None:
+            correlation = self.api_call("cudaMemsetAsync_v3020", *launch, pid=pid, correlation=correlation)
+        on_stream = self._on_stream(start, end, correlation, stream, device, context, pid)
+        self.row("CUPTI_ACTIVITY_KIND_MEMSET", **on_stream, value=0, bytes=size, memKind=2)
+        return correlation
+
+    def graph(
+        self,
+        start: int,
+        end: int,
+        *,
+        graph: int = 1,
+        execution: int = 1,
+        launch: tuple[int, int] | None = None,
+        correlation: int | None = None,
+        stream: int = 7,
+        device: int = 0,
+        context: int = 1,
+        pid: int | None = None,
+    ) -> int | None:
+        """Add the execution of a CUDA graph; gives its correlation id."""
+        if launch is not None:
+            correlation = self.api_call("cudaGraphLaunch_v10000", *launch, pid=pid, correlation=correlation)
+        on_stream = self._on_stream(start, end, correlation, stream, device, context, pid)
+        self.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", **on_stream, graphId=graph, graphExecId=execution)
+        return correlation
+
+    def synchronization(
+        self,
+        start: int,
+        end: int,
+        *,
+        kind: int = 3,
+        correlation: int | None = None,
+        stream: int = 7,
+        device: int = 0,
+        context: int = 1,
+        pid: int | None = None,
+    ) -> ReportBuilder:
+        """Add a wait; `kind` 1 event, 2 stream wait, 3 stream, 4 context."""
+        on_stream = self._on_stream(start, end, correlation, stream, device, context, pid)
+        return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **on_stream, syncType=kind, eventId=4294967295)
+
+    # -- NVTX ---------------------------------------------------------------------------------------------------------
+
+    def nvtx_range(
+        self,
+        text: str,
+        start: int,
+        end: int | None,
+        *,
+        domain: str = "",
+        tid: int | None = None,
+        pid: int | None = None,
+        registered: bool = False,
+        payload: Mapping[str, int | str] | None = None,
+    ) -> ReportBuilder:
+        """Add a push/pop range; `end` None: never closed; `registered`: the text is in StringIds; `payload` becomes JSON."""
+        return self._nvtx(NVTX_PUSHPOP, text, start, end, domain, tid, pid, registered, payload)
+
+    def nvtx_start_end(
+        self,
+        text: str,
+        start: int,
+        end: int | None,
+        *,
+        domain: str = "",
+        tid: int | None = None,
+        pid: int | None = None,
+        end_tid: int | None = None,
+        registered: bool = False,
+    ) -> ReportBuilder:
+        """Add a start/end range; `end_tid`: the thread that ended it, when another one."""
+        self._nvtx(NVTX_STARTEND, text, start, end, domain, tid, pid, registered, None)
+        last = self._rows["NVTX_EVENTS"][-1]
+        last["rangeId"] = len(self._rows["NVTX_EVENTS"])
+        last["endGlobalTid"] = self.global_tid(tid if end_tid is None else end_tid, pid)
+        return self
+
+    def nvtx_mark(
+        self,
+        text: str,
+        time: int,
+        *,
+        domain: str = "",
+        tid: int | None = None,
+        pid: int | None = None,
+        registered: bool = False,
+    ) -> ReportBuilder:
+        """Add a mark."""
+        return self._nvtx(NVTX_MARK, text, time, None, domain, tid, pid, registered, None)
+
+    def nvtx_thread_name(self, text: str, *, tid: int | None = None, pid: int | None = None, time: int = 0) -> ReportBuilder:
+        """Add the name that the program gave to a thread."""
+        return self._nvtx(NVTX_THREAD_NAME, text, time, None, "", tid, pid, False, None)
+
+    def nvtx_domain(self, name: str, *, pid: int | None = None, time: int = 0) -> int:
+        """The id of a domain in a process; the first use adds its row. The name "" is the default domain, 0."""
+        process = self.global_pid(pid)
+        if not name:
+            return 0
+        if (process, name) not in self._domains:
+            number = 1 + sum(owner == process for owner, _ in self._domains)
+            self._domains[process, name] = number
+            self.row(
+                "NVTX_EVENTS", start=time, eventType=NVTX_DOMAIN, text=name, globalTid=self.global_tid(pid=pid), domainId=number
+            )
+        return self._domains[process, name]
+
+    # -- MPI, operating system, samples ----------------------------------------------------------------------------------
+
+    def mpi_rank(self, rank: int, *, tid: int | None = None, pid: int | None = None) -> ReportBuilder:
+        """Add the rank of a process."""
+        return self.row("MPI_RANKS", globalTid=self.global_tid(tid, pid), rank=rank)
+
+    def communicator(self, handle: int = 94577367172512, *, rank: int = 0, size: int = 1, parent: int = 0) -> ReportBuilder:
+        """Add a communicator, by default MPI_COMM_WORLD."""
+        return self.row(
+            "MPI_COMMUNICATORS", rank=rank, timestamp=0, commHandle=handle, parentHandle=parent, localRank=rank, size=size
+        )
+
+    def mpi_p2p(
+        self,
+        name: str,
+        start: int,
+        end: int | None,
+        *,
+        partner: int,
+        size: int,
+        tag: int = 0,
+        request: int | None = None,
+        communicator: int = 94577367172512,
+        tid: int | None = None,
+        pid: int | None = None,
+    ) -> ReportBuilder:
+        """Add a point-to-point call of `size` bytes with rank `partner` of the communicator."""
+        return self.row(
+            "MPI_P2P_EVENTS",
+            start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name), commHandle=communicator,
+            tag=tag, remoteRank=partner, size=size, requestHandle=request,
+        )  # fmt: skip
+
+    def mpi_collective(
+        self,
+        name: str,
+        start: int,
+        end: int | None,
+        *,
+        size: int | None = None,
+        received: int | None = None,
+        root: int | None = None,
+        communicator: int = 94577367172512,
+        tid: int | None = None,
+        pid: int | None = None,
+    ) -> ReportBuilder:
+        """Add a collective call with `size` bytes sent and `received` bytes received."""
+        return self.row(
+            "MPI_COLLECTIVES_EVENTS",
+            start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name), commHandle=communicator,
+            rootRank=root, size=size, recvSize=received,
+        )  # fmt: skip
+
+    def mpi_wait(
+        self,
+        name: str,
+        start: int,
+        end: int | None,
+        *,
+        requests: tuple[int, ...] = (1,),
+        tid: int | None = None,
+        pid: int | None = None,
+    ) -> ReportBuilder:
+        """Add a start or wait call: nsys writes one row per request, with equal times."""
+        for request in requests:
+            self.row(
+                "MPI_START_WAIT_EVENTS",
+                start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name), requestHandle=request,
+            )  # fmt: skip
+        return self
+
+    def mpi_other(
+        self, name: str, start: int, end: int | None, *, tid: int | None = None, pid: int | None = None
+    ) -> ReportBuilder:
+        """Add any other MPI call, such as MPI_Init_thread."""
+        return self.row("MPI_OTHER_EVENTS", start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name))
+
+    def os_call(
+        self, name: str, start: int, end: int, *, nesting: int = 0, tid: int | None = None, pid: int | None = None
+    ) -> ReportBuilder:
+        """Add a call of the operating system's libraries."""
+        return self.row(
+            "OSRT_API",
+            start=start, end=end, eventClass=27, globalTid=self.global_tid(tid, pid), nameId=self.string(name),
+            returnValue=0, nestingLevel=nesting, callchainId=0,
+        )  # fmt: skip
+
+    def metric(self, name: str, time: int, value: int, *, gpu: int = 0) -> ReportBuilder:
+        """Add a sample of a metric of the GPU with nsys' index `gpu`."""
+        names = self._rows.setdefault("TARGET_INFO_GPU_METRICS", [])
+        kind = VM | 1 << 32 | gpu
+        found = next((row["metricId"] for row in names if row["typeId"] == kind and row["metricName"] == name), None)
+        if found is None:
+            found = sum(row["typeId"] == kind for row in names)
+            names.append({"typeId": kind, "sourceId": VM | 1 << 32, "typeName": "", "metricId": found, "metricName": name})
+        return self.row("GPU_METRICS", timestamp=time, typeId=kind, metricId=found, value=value)
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables, with all columns that `COLUMNS` declares (those of newer schemas only when used), times in ns."""
+        rows = dict(self._rows)
+        rows["StringIds"] = [{"id": number, "value": text} for text, number in self._strings.items()]
+        frames = {table: self._frame(table, content) for table, content in rows.items() if (table, None) not in self._dropped}
+        if "META_DATA_EXPORT" in rows:
+            frames |= {table: frame for table, frame in ENUMERATIONS.items() if (table, None) not in self._dropped}
+        return frames
+
+    def write(self, path: str | Path) -> Path:
+        """Write the report: a folder of Parquet files if `path` ends in _pqtdir, of Arrow files if in _arwdir, else SQLite."""
+        path = Path(path)
+        writers = {"_pqtdir": write_parquet_report, "_arwdir": write_arrow_report}
+        next((write for ending, write in writers.items() if path.name.endswith(ending)), write_report)(path, self.tables())
+        return path
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _frame(self, table: str, rows: list[dict[str, Value]]) -> pl.DataFrame:
+        given = {column for row in rows for column in row}
+        declared = COLUMNS.get(table, {})
+        usual = {name for name in declared if (table, name) not in _NEWER}
+        ordered = [*declared, *sorted(given - declared.keys())]
+        names = [name for name in ordered if name in usual | given and (table, name) not in self._dropped]
+        return pl.DataFrame([pl.Series(name, [row.get(name) for row in rows], dtype=declared.get(name)) for name in names])
+
+    def _metadata(self, schema: str, host: str) -> None:
+        major, minor, micro = (*schema.split("."), "0", "0")[:3]
+        for name, value in {
+            "PRODUCT_NAME": "NVIDIA Nsight Systems",
+            "PRODUCT_VERSION": "2024.2.3.38",
+            "SCHEMA_VERSION": schema,
+            "SCHEMA_VERSION_MAJOR": major,
+            "SCHEMA_VERSION_MINOR": minor,
+            "SCHEMA_VERSION_MICRO": micro,
+        }.items():
+            self.row("META_DATA_EXPORT", name=f"EXPORT_{name}", value=value)
+        self.row("META_DATA_CAPTURE", name="DEVICE_DISPLAY_NAME", value=host)
+        for number, name, value in ((1, "CpuCores", "64"), (0, "Hostname", host)):
+            self.row(
+                "TARGET_INFO_SYSTEM_ENV", globalVid=VM, devStateName="Local (CLI)", name=name, nameEnum=number, value=value
+            )
+
+    def _next_correlation(self) -> int:
+        self._correlation += 1
+        return self._correlation
+
+    def _on_stream(
+        self, start: int, end: int, correlation: int | None, stream: int, device: int, context: int, pid: int | None
+    ) -> dict[str, Value]:
+        return {
+            "start": start, "end": end, "deviceId": device, "contextId": context, "streamId": stream,
+            "correlationId": correlation, "globalPid": self.global_pid(pid),
+        }  # fmt: skip
+
+    def _nvtx(
+        self,
+        kind: int,
+        text: str,
+        start: int,
+        end: int | None,
+        domain: str,
+        tid: int | None,
+        pid: int | None,
+        registered: bool,
+        payload: Mapping[str, int | str] | None,
+    ) -> ReportBuilder:
+        named: dict[str, Value] = {"textId": self.string(text)} if registered else {"text": text}
+        return self.row(
+            "NVTX_EVENTS",
+            start=start, end=end, eventType=kind, globalTid=self.global_tid(tid, pid),
+            domainId=self.nvtx_domain(domain, pid=pid), jsonText=None if payload is None else json.dumps(payload), **named,
+        )  # fmt: skip
+
+
+def kernel_short_name(name: str) -> str:
+    """What nsys calls a kernel in short: the demangled name without return type, namespaces and arguments.
+
+    >>> kernel_short_name("void at::native::reduce_kernel<(int)512, at::native::ReduceOp<float>>(T3)")
+    'reduce_kernel'
+    """
+    return name.split("(")[0].split("<")[0].removeprefix("void ").split("::")[-1]

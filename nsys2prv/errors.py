@@ -1,0 +1,145 @@
+"""Everything that nsys2prv says to a user when it cannot go on.
+
+    Nsys2prvError                     exit code 1   also what `check` exits with when a trace breaks a promise
+    ├── UsageError                    2   an option or an argument that makes no sense
+    ├── ReportError                   3   a report that can't be read
+    │   ├── ReportNotFound
+    │   ├── NotAReport                    not a database, not a folder of tables
+    │   ├── DamagedReport                 truncated, unreadable
+    │   ├── EmptyReport                   no tables, or nothing in them
+    │   ├── MissingColumn                 a table without a column that it must have
+    │   └── SameReportTwice
+    ├── ExportError                   4   nsys is needed, or failed
+    ├── OutputError                   5   the output can't be written
+    │   ├── OutputExists
+    │   └── DiskFull
+    ├── TooManyRows                   6   more rows than Paraver takes
+    ├── NothingToTranslate            7   no event is left after the selection
+    └── TraceError                    8   a Paraver trace that can't be read
+
+Ctrl-C ends with 130, as shells do. Each error is one sentence that names the file, what is wrong and what to do.
+Nothing else is raised at users on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+INTERRUPTED_EXIT_CODE = 130
+
+
+class Nsys2prvError(Exception):
+    """Base of all errors with a sentence for the user; `exit_code` is what the command line ends with."""
+
+    exit_code = 1
+
+
+class UsageError(Nsys2prvError):
+    exit_code = 2
+
+
+class ReportError(Nsys2prvError):
+    exit_code = 3
+
+
+class ReportNotFound(ReportError):
+    def __init__(self, path: str | Path, why: str = "there is no such file or folder") -> None:
+        super().__init__(f"{path}: {why}; give nsys reports, exports of them, or folders that hold some")
+
+
+class NotAReport(ReportError):
+    def __init__(self, path: str | Path, why: str) -> None:
+        super().__init__(
+            f"{path}: {why}; give a .nsys-rep, or an export of one made by `nsys export --type sqlite` (or parquetdir, arrowdir)"
+        )
+
+
+class DamagedReport(ReportError):
+    def __init__(self, path: str | Path, why: str) -> None:
+        super().__init__(f"{path}: the export is damaged or incomplete ({_one_line(why)}); export the report again")
+
+
+class EmptyReport(ReportError):
+    def __init__(self, path: str | Path, why: str = "it holds no table with events") -> None:
+        super().__init__(f"{path}: {why}; record the program again, or leave this report out")
+
+
+class MissingColumn(ReportError):
+    def __init__(self, path: str | Path, table: str, missing: Iterable[str], present: Iterable[str]) -> None:
+        super().__init__(
+            f"{path}: table {table} has no column {', '.join(sorted(missing))} (it has {', '.join(sorted(present)) or 'none'}); "
+            f"export the report again with a newer nsys, or leave the table's source out with --skip"
+        )
+
+
+class SameReportTwice(ReportError):
+    def __init__(self, first: str | Path, second: str | Path, why: str) -> None:
+        super().__init__(f"{second}: the same report as {first} ({why}); give each report once")
+
+
+class ExportError(Nsys2prvError):
+    exit_code = 4
+
+    @classmethod
+    def no_nsys(cls, path: str | Path) -> ExportError:
+        return cls(
+            f"{path}: only nsys can open this file and there is no nsys on PATH; name one with --nsys or NSYS_HOME, "
+            f"or export the report where nsys is: nsys export --type sqlite {Path(path).name}"
+        )
+
+    @classmethod
+    def failed(cls, path: str | Path, nsys: str | Path, why: str) -> ExportError:
+        return cls(
+            f"{path}: {nsys} could not export it ({_one_line(why)}); an nsys of the same or a newer version than the one "
+            f"that recorded the report is needed, name it with --nsys"
+        )
+
+
+class OutputError(Nsys2prvError):
+    exit_code = 5
+
+    @classmethod
+    def not_writable(cls, path: str | Path, why: str) -> OutputError:
+        return cls(f"{path}: can't be written ({_one_line(why)}); give another place with -o")
+
+
+class OutputExists(OutputError):
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(f"{path}: is there already; use --force to replace it, or give another name with -o")
+
+
+class DiskFull(OutputError):
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(
+            f"{path}: the disk is full; free some room, write elsewhere with -o, put the intermediate files elsewhere with "
+            f"--scratch, or make the trace smaller (-z, --time, --skip, --min-duration)"
+        )
+
+
+class TooManyRows(Nsys2prvError):
+    exit_code = 6
+
+    def __init__(self, rows: int, limit: int) -> None:
+        super().__init__(
+            f"the trace would have {rows} rows and Paraver takes {limit} at most; choose some of the ranks with --ranks, "
+            f"or leave sources out with --skip"
+        )
+
+
+class NothingToTranslate(Nsys2prvError):
+    exit_code = 7
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"no event is left to write: {why}")
+
+
+class TraceError(Nsys2prvError):
+    exit_code = 8
+
+    def __init__(self, path: str | Path, why: str) -> None:
+        super().__init__(f"{path}: {why}; give the .prv (or .prv.gz) of a Paraver trace")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:300]

@@ -1,0 +1,97 @@
+"""Labels of a trace, .pcf: written from the event types in use, and read back from an earlier trace."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nsys2prv import events
+from nsys2prv.errors import TraceError
+from nsys2prv.timeline.labels import EarlierLabels, UsedType
+
+_HEAD = """DEFAULT_OPTIONS
+
+LEVEL               THREAD
+UNITS               NANOSEC
+LOOK_BACK           100
+SPEED               1
+FLAG_ICONS          ENABLED
+NUM_OF_STATE_COLORS {colours}
+YMAX_SCALE          37
+
+
+DEFAULT_SEMANTIC
+
+THREAD_FUNC         State As Is
+"""
+
+# Hues (0..1) of values that one timeline of CUDA shows: kernels blue to violet, NCCL orange, calls green, graphs cyan.
+# Memory operations have numbers of their own (events.COPY_KINDS), which states colour red and yellow.
+_HUES = {
+    events.CUDA_CALL: (0.25, 0.42),
+    events.KERNEL: (0.55, 0.80),
+    events.NCCL_KERNEL: (0.04, 0.12),
+    events.GRAPH_EXECUTION: (0.46, 0.52),
+}
+_MOST_COLOURS = 10_000
+"""Paraver draws names for at most as many values."""
+_GOLDEN_RATIO = 0.618033988749895
+
+
+def write_pcf(path: Path, used: Sequence[UsedType]) -> None:
+    """Write the labels of all event types in use, and of all states.
+
+    Parameters
+    ----------
+    path
+        File to write.
+    used
+        Event types in the order of their numbers. Numbers that Paraver can't label are left without.
+    """
+    colours = _colours(used)
+    lines = [_HEAD.format(colours=max(colours) + 1)]
+    lines += ["", "STATES", *(f"{state.number:<4} {state.label}" for state in events.STATES)]
+    lines += ["", "", "STATES_COLOR", *(f"{number:<4} {{{r},{g},{b}}}" for number, (r, g, b) in sorted(colours.items()))]
+    for used_type in used:
+        if used_type.number > events.LARGEST_LABELLED_NUMBER:
+            continue
+        lines += ["", "", "EVENT_TYPE", f"{used_type.event_type.gradient}    {used_type.number}    {used_type.label}"]
+        if used_type.values is not None:
+            lines += ["VALUES", *(f"{value:<6} {label}" for value, label in sorted(used_type.values.items()))]
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")
+
+
+def _colours(used: Sequence[UsedType]) -> dict[int, tuple[int, int, int]]:
+    """Colour of each number: Paraver has one palette for states and for values of events."""
+    colours = {state.number: state.colour for state in events.STATES}
+    for used_type in used:
+        if used_type.number not in _HUES or used_type.values is None:
+            continue
+        first, last = _HUES[used_type.number]
+        for place, value in enumerate(value for value in used_type.values if value < _MOST_COLOURS):
+            # Neighbours in the list get hues and shades far apart.
+            hue = first + (last - first) * (place * _GOLDEN_RATIO % 1)
+            shade = 0.95 - 0.4 * (place * _GOLDEN_RATIO * _GOLDEN_RATIO % 1)
+            red, green, blue = colorsys.hsv_to_rgb(hue, 0.85, shade)
+            colours.setdefault(value, (round(red * 255), round(green * 255), round(blue * 255)))
+    return colours
+
+
+def read_earlier_labels(path: Path) -> EarlierLabels:
+    """Numbers of an earlier trace, from its .pcf.
+
+    Raises
+    ------
+    TraceError
+        When there is no .pcf to read.
+    """
+    from nsys2prv.paraver.reader import read_pcf
+
+    if not path.exists():
+        raise TraceError(path, "there is no such file to take labels from")
+    labels = read_pcf(path)
+    return EarlierLabels(
+        {found.label: number for number, found in labels.types.items()},
+        {number: {label: value for value, label in found.values.items()} for number, found in labels.types.items() if found.values},
+    )

@@ -1,0 +1,106 @@
+"""Tables and columns of nsys exports that nsys2prv reads, with their types. They stand nowhere else.
+
+Taken from exports of schema 2.9 to 3.25 and NVIDIA's "SQLite Schema Reference" (to 3.28). Not every export has every table
+or column: a source says which it must have. Ids are signed 64-bit here, also where an export has them unsigned.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+_I, _T, _R = pl.Int64, pl.String, pl.Float64
+
+_INTERVAL = {"start": _I, "end": _I}
+_ON_STREAM = {**_INTERVAL, "deviceId": _I, "contextId": _I, "greenContextId": _I, "streamId": _I, "correlationId": _I, "globalPid": _I}
+_ON_THREAD = {**_INTERVAL, "globalTid": _I}
+_OPENACC = {
+    **_ON_THREAD,
+    "nameId": _I,
+    "eventKind": _I,
+    "DeviceType": _I,
+    "lineNo": _I,
+    "cuDeviceId": _I,
+    "cuContextId": _I,
+    "cuStreamId": _I,
+    "srcFile": _I,
+    "funcName": _I,
+}
+
+COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
+    # who it is
+    "META_DATA_EXPORT": {"name": _T, "value": _T},
+    "EXPORT_META_DATA": {"name": _T, "value": _T},
+    "META_DATA_CAPTURE": {"name": _T, "value": _T},
+    "TARGET_INFO_SESSION_START_TIME": {"utcEpochNs": _I, "utcTime": _T, "localTime": _T, "systemClockNs": _I},
+    "TARGET_INFO_SYSTEM_ENV": {"globalVid": _I, "devStateName": _T, "name": _T, "nameEnum": _I, "value": _T},
+    "TARGET_INFO_GPU": {
+        "vmId": _I, "id": _I, "name": _T, "busLocation": _T, "isDiscrete": _I, "l2CacheSize": _I, "totalMemory": _I,
+        "memoryBandwidth": _I, "clockRate": _I, "smCount": _I, "pwGpuId": _I, "uuid": _T, "luid": _I, "chipName": _T,
+        "cuDevice": _I, "computeMajor": _I, "computeMinor": _I,
+    },
+    "TARGET_INFO_CUDA_GPU": {"deviceId": _I, "name": _T, "busLocation": _T},
+    "TARGET_INFO_CUDA_DEVICE": {"gpuId": _I, "cudaId": _I, "pid": _I, "uuid": _T},
+    "TARGET_INFO_CUDA_CONTEXT_INFO": {
+        "nullStreamId": _I, "hwId": _I, "vmId": _I, "processId": _I, "deviceId": _I, "contextId": _I,
+        "parentContextId": _I, "isGreenContext": _I,
+    },
+    "TARGET_INFO_CUDA_NULL_STREAM": {
+        "streamId": _I, "hwId": _I, "vmId": _I, "processId": _I, "deviceId": _I, "contextId": _I,
+    },
+    "TARGET_INFO_CUDA_STREAM": {
+        "streamId": _I, "hwId": _I, "vmId": _I, "processId": _I, "contextId": _I, "priority": _I, "flag": _I,
+    },
+    "TARGET_INFO_GPU_METRICS": {"typeId": _I, "sourceId": _I, "typeName": _T, "metricId": _I, "metricName": _T},
+    "TARGET_INFO_NIC_INFO": {"GUID": _I, "stateName": _T, "nicId": _I, "name": _T, "deviceId": _I, "vendorId": _I, "linkLayer": _I},
+    "PROCESSES": {"globalPid": _I, "pid": _I, "name": _T},
+    "ThreadNames": {"nameId": _I, "priority": _I, "globalTid": _I},
+    "StringIds": {"id": _I, "value": _T},
+    "ANALYSIS_DETAILS": {"globalVid": _I, "duration": _I, "startTime": _I, "stopTime": _I},
+    "DIAGNOSTIC_EVENT": {"timestamp": _I, "timestampType": _I, "source": _I, "severity": _I, "text": _T, "globalPid": _I},
+    "MPI_RANKS": {"globalTid": _I, "rank": _I},
+    "MPI_COMMUNICATORS": {
+        "rank": _I, "timestamp": _I, "commHandle": _I, "parentHandle": _I, "localRank": _I, "size": _I,
+        "groupRoot": _I, "groupRootUid": _I, "members": _T,
+    },
+    # CUDA
+    "CUPTI_ACTIVITY_KIND_RUNTIME": {
+        **_INTERVAL, "eventClass": _I, "globalTid": _I, "correlationId": _I, "nameId": _I, "returnValue": _I, "callchainId": _I,
+    },
+    "CUPTI_ACTIVITY_KIND_KERNEL": {
+        **_ON_STREAM, "demangledName": _I, "shortName": _I, "mangledName": _I, "launchType": _I, "cacheConfig": _I,
+        "registersPerThread": _I, "gridX": _I, "gridY": _I, "gridZ": _I, "blockX": _I, "blockY": _I, "blockZ": _I,
+        "staticSharedMemory": _I, "dynamicSharedMemory": _I, "localMemoryPerThread": _I, "localMemoryTotal": _I,
+        "gridId": _I, "sharedMemoryExecuted": _I, "graphNodeId": _I, "sharedMemoryLimitConfig": _I, "graphId": _I,
+    },
+    "CUPTI_ACTIVITY_KIND_MEMCPY": {
+        **_ON_STREAM, "bytes": _I, "copyKind": _I, "deprecatedSrcId": _I, "srcKind": _I, "dstKind": _I, "srcDeviceId": _I,
+        "srcContextId": _I, "dstDeviceId": _I, "dstContextId": _I, "migrationCause": _I, "graphNodeId": _I, "virtualAddress": _I,
+    },
+    "CUPTI_ACTIVITY_KIND_MEMSET": {**_ON_STREAM, "value": _I, "bytes": _I, "graphNodeId": _I, "memKind": _I},
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**_ON_STREAM, "graphId": _I, "graphExecId": _I},
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**_ON_STREAM, "syncType": _I, "eventId": _I},
+    # host
+    "NVTX_EVENTS": {
+        **_INTERVAL, "eventType": _I, "rangeId": _I, "category": _I, "color": _I, "text": _T, "globalTid": _I,
+        "endGlobalTid": _I, "textId": _I, "domainId": _I, "uint64Value": _I, "int64Value": _I, "doubleValue": _R,
+        "uint32Value": _I, "int32Value": _I, "floatValue": _R, "jsonTextId": _I, "jsonText": _T,
+    },
+    "MPI_P2P_EVENTS": {
+        **_ON_THREAD, "textId": _I, "commHandle": _I, "tag": _I, "remoteRank": _I, "size": _I, "requestHandle": _I,
+    },
+    "MPI_COLLECTIVES_EVENTS": {
+        **_ON_THREAD, "textId": _I, "commHandle": _I, "rootRank": _I, "size": _I, "recvSize": _I, "requestHandle": _I,
+    },
+    "MPI_START_WAIT_EVENTS": {**_ON_THREAD, "textId": _I, "requestHandle": _I},
+    "MPI_OTHER_EVENTS": {**_ON_THREAD, "textId": _I},
+    "OSRT_API": {
+        **_INTERVAL, "eventClass": _I, "globalTid": _I, "nameId": _I, "returnValue": _I, "nestingLevel": _I, "callchainId": _I,
+    },
+    "CUPTI_ACTIVITY_KIND_OPENACC_DATA": {**_OPENACC, "bytes": _I, "varName": _I},
+    "CUPTI_ACTIVITY_KIND_OPENACC_LAUNCH": {
+        **_OPENACC, "numGangs": _I, "numWorkers": _I, "vectorLength": _I, "kernelName": _I,
+    },
+    "CUPTI_ACTIVITY_KIND_OPENACC_OTHER": _OPENACC,
+    # samples
+    "GPU_METRICS": {"timestamp": _I, "typeId": _I, "metricId": _I, "value": _I},
+}

@@ -1,0 +1,274 @@
+"""Who a report is: tool, host, clocks, processes, ranks, threads, GPUs. All small; read once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from nsys2prv.reports.report import Report
+
+NEWEST_KNOWN_SCHEMA = (3, 28)
+
+PID_MASK = ~0xFFFFFF
+"""`globalTid & PID_MASK` is the `globalPid` of the thread's process."""
+NVTX_THREAD_NAME, NVTX_DOMAIN_CREATED = 39, 75
+
+_ENVIRONMENT_NAME = re.compile(r"PROCESS_\d+:ENVIRONMENT_VARIABLE")
+_RANK_VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "RANK")
+_WARNING_SEVERITY = 2
+"""`DIAGNOSTIC_EVENT.severity` from which a message tells of something lost (1 info, 2 warning, 3 error)."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as a report names it.
+
+    Attributes
+    ----------
+    id
+        nsys' index of it on this machine; GPU_METRICS uses it.
+    key
+        What tells it apart from others of the node: uuid, else bus location, else its index.
+    """
+
+    id: int
+    name: str
+    key: str
+    bus: str = ""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a report is.
+
+    Attributes
+    ----------
+    host
+        Name of the machine, "" when the report does not tell.
+    tool, schema
+        Version of nsys that exported, and of the schema (major, minor), None when not told.
+    utc_ns, monotonic_ns
+        UTC and the host's monotonic clock at time 0 of the report, ns; None when not told.
+    cpus
+        Number of CPUs of the host, 0 when not told.
+    environment
+        Environment of the launched process.
+    processes
+        Name of each process, by globalPid.
+    ranks
+        Rank of each process that has one, by globalPid.
+    rank_source
+        Where the ranks come from, for the user.
+    launch_rank
+        Rank that the launcher gave to the recorded program, None when it gave none.
+    threads
+        Columns `globalTid`, `name`.
+    gpus
+        GPUs of the host.
+    devices
+        Columns `globalPid` (null: any), `deviceId`, `gpu` (key): which GPU a CUDA device number means.
+    warnings
+        What is lost or odd, one sentence each.
+    """
+
+    host: str
+    tool: str
+    schema: tuple[int, int] | None
+    utc_ns: int | None
+    monotonic_ns: int | None
+    cpus: int
+    environment: Mapping[str, str]
+    processes: Mapping[int, str]
+    ranks: Mapping[int, int]
+    rank_source: str
+    launch_rank: int | None
+    threads: pl.DataFrame
+    gpus: tuple[Gpu, ...]
+    cuda_ordinals: Mapping[int, str] = field(default_factory=dict)
+    process_devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def gpu_key(self, global_pid: int, device: int) -> str:
+        """What tells the GPU apart that a process calls `device`.
+
+        Every rank may call its own GPU "device 0": the tables of newer exports, else unique CUDA ordinals, else
+        CUDA_VISIBLE_DEVICES, else nsys' own index tell which one it is.
+        """
+        pid = global_pid >> 24 & 0xFFFFFF
+        by_id = {gpu.id: gpu.key for gpu in self.gpus}
+        if (pid, device) in self.process_devices:
+            return self.process_devices[pid, device]
+        if device in self.cuda_ordinals:
+            return self.cuda_ordinals[device]
+        visible = [entry.strip() for entry in self.environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip()]
+        if device < len(visible):
+            entry = visible[device]
+            if entry.isdigit() and int(entry) in by_id:
+                return by_id[int(entry)]
+            named = next((gpu.key for gpu in self.gpus if gpu.key == entry.removeprefix("GPU-")), None)
+            if named is not None:
+                return named
+        if len(self.gpus) == 1 and device == 0:
+            return self.gpus[0].key
+        return by_id.get(device, _key_of_index(device))
+
+    def metric_gpu_key(self, gpu_id: int) -> str:
+        """What tells the GPU apart that GPU_METRICS calls `gpu_id`."""
+        return next((gpu.key for gpu in self.gpus if gpu.id == gpu_id), _key_of_index(gpu_id))
+
+
+def describe(report: Report) -> Identity:
+    """Read who a report is.
+
+    Raises
+    ------
+    ReportError
+        When a table that tells it can't be read.
+    """
+    export = _pairs(report, "META_DATA_EXPORT") or _pairs(report, "EXPORT_META_DATA")
+    capture = _read(report, "META_DATA_CAPTURE", "name", "value")
+    environment = _environment(capture)
+    system = dict(_read(report, "TARGET_INFO_SYSTEM_ENV", "name", "value").iter_rows())
+    start = _read(report, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "systemClockNs")
+    utc, monotonic = start.row(0) if start.height else (None, None)
+    schema = _schema_version(export)
+    threads = _thread_names(report)
+    ranks, rank_source = _ranks(report, threads)
+    gpus = _gpus(report)
+    cores = system.get("CpuCores")
+    return Identity(
+        host=(system.get("Hostname") or dict(capture.iter_rows()).get("DEVICE_DISPLAY_NAME") or "").strip(),
+        tool=export.get("EXPORT_PRODUCT_VERSION") or "",
+        schema=schema,
+        utc_ns=utc,
+        monotonic_ns=monotonic,
+        cpus=int(cores) if cores and cores.isdigit() else 0,
+        environment=environment,
+        processes={pid: name or "" for pid, name in _read(report, "PROCESSES", "globalPid", "name").iter_rows() if pid is not None},
+        ranks=ranks,
+        rank_source=rank_source,
+        launch_rank=next((int(environment[name]) for name in _RANK_VARIABLES if environment.get(name, "").isdigit()), None),
+        threads=threads,
+        gpus=gpus,
+        cuda_ordinals=_unique_ordinals(report, gpus),
+        process_devices=_process_devices(report, gpus),
+        warnings=_warnings(report, schema, utc),
+    )
+
+
+def _read(report: Report, table: str, *columns: str) -> pl.DataFrame:
+    return report.collect(report.scan(table, optional=columns))
+
+
+def _pairs(report: Report, table: str) -> dict[str, str]:
+    return dict(_read(report, table, "name", "value").iter_rows())
+
+
+def _environment(capture: pl.DataFrame) -> dict[str, str]:
+    variables: dict[str, str] = {}
+    for name, text in capture.iter_rows():
+        if _ENVIRONMENT_NAME.fullmatch(name or "") and "=" in (text or ""):
+            variable, _, value = text.partition("=")
+            variables[variable] = value.strip().strip('"')
+    return variables
+
+
+def _schema_version(export: Mapping[str, str]) -> tuple[int, int] | None:
+    major, minor = export.get("EXPORT_SCHEMA_VERSION_MAJOR"), export.get("EXPORT_SCHEMA_VERSION_MINOR")
+    if not (major and minor and major.isdigit() and minor.isdigit()):
+        found = re.match(r"(\d+)\.(\d+)", export.get("EXPORT_SCHEMA_VERSION") or "")
+        return (int(found[1]), int(found[2])) if found else None
+    return int(major), int(minor)
+
+
+def _thread_names(report: Report) -> pl.DataFrame:
+    names = _read(report, "ThreadNames", "globalTid", "nameId")
+    named = names.join(report.strings, left_on="nameId", right_on="id", how="left")
+    return (
+        named.select("globalTid", name=pl.col("value").fill_null(""))
+        .drop_nulls("globalTid")
+        .unique("globalTid", keep="last", maintain_order=True)
+    )
+
+
+def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
+    told = _read(report, "MPI_RANKS", "globalTid", "rank").drop_nulls()
+    if told.height:
+        return _by_process(told), "MPI_RANKS"
+    if report.has("NVTX_EVENTS", "eventType", "globalTid"):
+        named = report.collect(
+            report.scan("NVTX_EVENTS", ("eventType", "globalTid"), ("text", "textId"))
+            .filter(pl.col("eventType") == NVTX_THREAD_NAME)
+            .join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
+            .select("globalTid", rank=pl.coalesce("text", "value").str.extract(r"^MPI Rank (\d+)$").cast(pl.Int64))
+            .drop_nulls()
+        )
+        if named.height:
+            return _by_process(named), "NVTX thread names"
+    members = _read(report, "MPI_COMMUNICATORS", "rank")["rank"].drop_nulls().unique()
+    processes = (threads["globalTid"] & PID_MASK).unique()
+    if len(members) == 1 and len(processes) == 1:
+        return {processes[0]: members[0]}, "MPI_COMMUNICATORS"
+    return {}, ""
+
+
+def _by_process(ranks: pl.DataFrame) -> dict[int, int]:
+    return {tid & PID_MASK: rank for tid, rank in ranks.select("globalTid", "rank").iter_rows()}
+
+
+def _key_of_index(index: int) -> str:
+    return f"index {index}"
+
+
+def _gpus(report: Report) -> tuple[Gpu, ...]:
+    modern = _read(report, "TARGET_INFO_GPU", "id", "name", "busLocation", "uuid")
+    rows = [
+        Gpu(index, name or "", (uuid or "").removeprefix("GPU-") or (bus or "").lower() or _key_of_index(index), bus or "")
+        for index, name, bus, uuid in modern.iter_rows()
+        if index is not None
+    ]
+    if not rows:
+        old = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", "name", "busLocation")
+        rows = [
+            Gpu(index, name or "", (bus or "").lower() or _key_of_index(index), bus or "")
+            for index, name, bus in old.iter_rows()
+            if index is not None
+        ]
+    return tuple(sorted(rows, key=lambda gpu: gpu.id))
+
+
+def _unique_ordinals(report: Report, gpus: tuple[Gpu, ...]) -> dict[int, str]:
+    ordinals = _read(report, "TARGET_INFO_GPU", "id", "cuDevice").drop_nulls()
+    by_id = {gpu.id: gpu.key for gpu in gpus}
+    counts = ordinals["cuDevice"].value_counts().filter(pl.col("count") == 1)["cuDevice"].to_list()
+    # One number for several GPUs tells nothing: each rank of the node calls its own GPU 0.
+    if len(counts) < ordinals["cuDevice"].n_unique():
+        return {}
+    return {ordinal: by_id[index] for index, ordinal in ordinals.iter_rows() if index in by_id}
+
+
+def _process_devices(report: Report, gpus: tuple[Gpu, ...]) -> dict[tuple[int, int], str]:
+    by_id = {gpu.id: gpu.key for gpu in gpus}
+    devices = _read(report, "TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId", "uuid")
+    return {
+        (pid, ordinal): (uuid or "").removeprefix("GPU-") or by_id.get(index, _key_of_index(index if index is not None else ordinal))
+        for pid, ordinal, index, uuid in devices.iter_rows()
+        if pid is not None and ordinal is not None
+    }
+
+
+def _warnings(report: Report, schema: tuple[int, int] | None, utc: int | None) -> tuple[str, ...]:
+    found = []
+    if schema is not None and schema > NEWEST_KNOWN_SCHEMA:
+        newest = ".".join(map(str, NEWEST_KNOWN_SCHEMA))
+        found.append(f"schema {schema[0]}.{schema[1]} is newer than {newest}, the newest known: read as far as it is alike")
+    if utc is None:
+        found.append("the report does not tell when its session began: its times can't be aligned with other reports")
+    lost = report.collect(
+        report.scan("DIAGNOSTIC_EVENT", optional=("severity", "text")).filter(pl.col("severity") >= _WARNING_SEVERITY)
+    )
+    found += [f"nsys said: {' '.join(text.split())[:300]}" for text in lost["text"].drop_nulls().unique(maintain_order=True)]
+    return tuple(found)

@@ -1,0 +1,149 @@
+"""One opened report: lazy tables with declared columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
+from nsys2prv.reports.columns import COLUMNS
+from nsys2prv.reports.nsys import NsysExport
+from nsys2prv.reports.tables import ArrowTables, ParquetTables, SqliteTables, Tables
+
+RAW_SUFFIXES = (".nsys-rep", ".qdrep")
+"""Reports as nsys records them: only nsys can open them."""
+
+# An export has at least one of these; any other database does not.
+_SIGNS_OF_AN_EXPORT = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
+
+
+class Report:
+    """An opened report.
+
+    Attributes
+    ----------
+    path
+        What the user named.
+    tables
+        Its tables, whatever the form of the export.
+    """
+
+    def __init__(self, path: Path, tables: Tables) -> None:
+        self.path = path
+        self.tables = tables
+
+    def __repr__(self) -> str:
+        return f"Report({str(self.path)!r})"
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether a table, and all the columns named, are there."""
+        return table in self.tables.names() and self.tables.columns(table).issuperset(columns)
+
+    def scan(
+        self,
+        table: str,
+        required: Sequence[str] = (),
+        optional: Sequence[str] = (),
+        *,
+        only: Mapping[str, Sequence[int]] | None = None,
+    ) -> pl.LazyFrame:
+        """Columns of a table in their declared types.
+
+        Parameters
+        ----------
+        table
+            Name of a table; when it is not there the result has no rows.
+        required, optional
+            Names of columns, all declared in `columns.COLUMNS`. An optional one that is not there is null.
+        only
+            Values of columns that rows must have; other rows are not even read out of a database.
+
+        Raises
+        ------
+        MissingColumn
+            When the table is there without a required column.
+        """
+        declared = COLUMNS[table]
+        wanted = {name: declared[name] for name in (*required, *optional)}
+        if table not in self.tables.names():
+            return pl.LazyFrame(schema=wanted)
+        present = self.tables.columns(table)
+        missing = [name for name in required if name not in present]
+        if missing:
+            raise MissingColumn(self.path, table, missing, present)
+        there = {name: dtype for name, dtype in wanted.items() if name in present}
+        absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
+        scanned = self.tables.scan(table, there, only or {})
+        return scanned.with_columns(absent).select(list(wanted)) if absent else scanned
+
+    def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
+        """Result of a pipeline over this report's tables, in bounded memory as far as the result is small.
+
+        Raises
+        ------
+        ReportError
+            When the report breaks off while it is read.
+        """
+        try:
+            return frame.collect(engine="streaming")
+        except pl.exceptions.PolarsError as error:
+            raise self.tables.failure or DamagedReport(self.path, str(error)) from error
+
+    def batches(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
+        """Result of a pipeline over this report's tables in pieces of about `rows` rows, in the order of the table.
+
+        Raises
+        ------
+        ReportError
+            When the report breaks off while it is read.
+        """
+        try:
+            yield from frame.collect_batches(chunk_size=rows, maintain_order=True, engine="streaming")
+        except pl.exceptions.PolarsError as error:
+            raise self.tables.failure or DamagedReport(self.path, str(error)) from error
+
+    @cached_property
+    def strings(self) -> pl.DataFrame:
+        """Columns `id`, `value`: all texts that other tables refer to."""
+        return self.collect(self.scan("StringIds", ("id", "value"))).unique("id", keep="first", maintain_order=True)
+
+
+def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
+    """Open a report in whatever form it has.
+
+    Parameters
+    ----------
+    path
+        A file or a folder of tables.
+    nsys
+        How to export a `.nsys-rep`; by default with the nsys on PATH, cached beside the report.
+
+    Raises
+    ------
+    ReportError
+        When there is nothing that can be read.
+    ExportError
+        When nsys is needed and is not there, or fails.
+    """
+    if not path.exists():
+        raise ReportNotFound(path)
+    if path.suffix in RAW_SUFFIXES:
+        tables: Tables = SqliteTables((nsys or NsysExport()).export(path))
+    elif path.is_dir():
+        form = next((form for form in (ParquetTables, ArrowTables) if form.is_form_of(path)), None)
+        if form is None:
+            raise NotAReport(path, "this folder holds neither reports nor tables of one")
+        tables = form(path)
+    elif path.stat().st_size == 0:
+        raise EmptyReport(path, "the file is empty")
+    else:
+        tables = SqliteTables(path)
+    names = tables.names()
+    if not names:
+        raise EmptyReport(path, "there is no table in it")
+    if not names.intersection(_SIGNS_OF_AN_EXPORT):
+        raise NotAReport(path, "these tables are not those of an nsys export")
+    return Report(path, tables)

@@ -1,0 +1,282 @@
+"""The forms an export can have, behind one interface: SQLite, a folder of Parquet files, a folder of Arrow files.
+
+All of them scan lazily and in bounded batches, read only the columns asked for, and give ids as signed 64-bit numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import quote
+
+import adbc_driver_manager
+import adbc_driver_sqlite.dbapi
+import polars as pl
+import pyarrow as pa
+from polars.io.plugins import register_io_source
+
+from nsys2prv.errors import DamagedReport, NotAReport, ReportError
+
+BATCH_ROWS = 65_536
+"""Rows of a table that are held at once while it is scanned."""
+
+Schema = Mapping[str, type[pl.DataType]]
+Selection = Mapping[str, Sequence[int]]
+
+
+class Tables(ABC):
+    """Tables of one export.
+
+    `failure` holds the error of a scan that broke off: polars reports errors of a scan as its own, without their class.
+    """
+
+    form: str
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.failure: ReportError | None = None
+
+    @abstractmethod
+    def names(self) -> frozenset[str]:
+        """Names of the tables that are there."""
+
+    @abstractmethod
+    def columns(self, table: str) -> frozenset[str]:
+        """Names of the columns of a table that is there."""
+
+    @abstractmethod
+    def row_count(self, table: str) -> int:
+        """Number of rows of a table."""
+
+    @abstractmethod
+    def scan(self, table: str, schema: Schema, only: Selection) -> pl.LazyFrame:
+        """Columns of a table, all of which must be there, in the types given; only rows with the values of `only`."""
+
+
+class SqliteTables(Tables):
+    """An SQLite export, read through ADBC.
+
+    Raises
+    ------
+    NotAReport, DamagedReport
+        When the file is no database, or not all of one.
+    """
+
+    form = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        # immutable: nothing is created beside the export, which may lie in a folder that can't be written.
+        self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+        self._check_size()
+        _ = self._columns
+
+    def _check_size(self) -> None:
+        with self.path.open("rb") as file:
+            head = file.read(100)
+        if not head.startswith(b"SQLite format 3\x00"):
+            raise NotAReport(self.path, "this file is not an SQLite database")
+        page_size = int.from_bytes(head[16:18], "big")
+        expected = (65_536 if page_size == 1 else page_size) * int.from_bytes(head[28:32], "big")
+        actual = self.path.stat().st_size
+        if actual < expected:
+            raise DamagedReport(self.path, f"{actual} of {expected} bytes are there")
+
+    @cached_property
+    def _columns(self) -> dict[str, frozenset[str]]:
+        try:
+            with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
+                names = [name for (name,) in database.execute("select name from sqlite_master where type in ('table', 'view')")]
+                return {
+                    name: frozenset(column for (column,) in database.execute("select name from pragma_table_info(?)", (name,)))
+                    for name in names
+                }
+        except sqlite3.Error as error:
+            raise DamagedReport(self.path, str(error)) from error
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self._columns)
+
+    def columns(self, table: str) -> frozenset[str]:
+        return self._columns[table]
+
+    def row_count(self, table: str) -> int:
+        try:
+            with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
+                return int(database.execute(f"select count(*) from {_quoted(table)}").fetchone()[0])
+        except sqlite3.Error as error:
+            raise DamagedReport(self.path, f"table {table}: {error}") from error
+
+    def scan(self, table: str, schema: Schema, only: Selection) -> pl.LazyFrame:
+        def batches(
+            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
+        ) -> Iterator[pl.DataFrame]:
+            wanted = {name: schema[name] for name in columns} if columns is not None else dict(schema)
+            for frame in self._read(table, wanted, only):
+                selected = frame if predicate is None else frame.filter(predicate)
+                if rows is not None:
+                    selected = selected.head(rows)
+                    rows -= selected.height
+                yield selected
+                if rows == 0:
+                    return
+
+        return register_io_source(batches, schema=dict(schema))
+
+    def _read(self, table: str, schema: Schema, only: Selection) -> Iterator[pl.DataFrame]:
+        expressions = [_sql_expression(name, dtype) for name, dtype in schema.items()] or ["1 as one"]
+        try:
+            with adbc_driver_sqlite.dbapi.connect(self._uri) as connection, connection.cursor() as cursor:
+                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+                cursor.execute(f"select {', '.join(expressions)} from {_quoted(table)}{_where(only)}")
+                for batch in cursor.fetch_record_batch():
+                    frame = pl.DataFrame(pl.from_arrow(batch))
+                    yield frame.select(_from_sql(name, dtype) for name, dtype in schema.items()) if schema else frame.select()
+        except (adbc_driver_manager.Error, pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
+            self.failure = DamagedReport(self.path, f"table {table}: {error}")
+            raise self.failure from error
+
+
+class FolderTables(Tables):
+    """An export with one file per table in a folder."""
+
+    suffixes: tuple[str, ...]
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in self.suffixes}
+        self._schemas: dict[str, dict[str, pl.DataType]] = {}
+
+    @classmethod
+    def is_form_of(cls, folder: Path) -> bool:
+        """Whether a folder holds files of this form."""
+        return any(file.suffix in cls.suffixes for file in folder.iterdir())
+
+    @abstractmethod
+    def _scan_file(self, file: Path) -> pl.LazyFrame: ...
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self._files)
+
+    def columns(self, table: str) -> frozenset[str]:
+        return frozenset(self._schema(table))
+
+    def _schema(self, table: str) -> dict[str, pl.DataType]:
+        if table not in self._schemas:
+            try:
+                self._schemas[table] = dict(self._scan_file(self._files[table]).collect_schema())
+            except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
+                raise DamagedReport(self._files[table], str(error)) from error
+        return self._schemas[table]
+
+    def row_count(self, table: str) -> int:
+        try:
+            return int(self._scan_file(self._files[table]).select(pl.len()).collect().item())
+        except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
+            raise DamagedReport(self._files[table], str(error)) from error
+
+    def scan(self, table: str, schema: Schema, only: Selection) -> pl.LazyFrame:
+        stored = self._schema(table)
+        selected = [pl.col(column).is_in(values) for column, values in only.items()]
+        scanned = self._scan_file(self._files[table])
+        return (scanned.filter(*selected) if selected else scanned).select(
+            _signed(pl.col(name), stored[name], dtype).alias(name) for name, dtype in schema.items()
+        )
+
+
+class ParquetTables(FolderTables):
+    """A folder of ``TABLE.parquet``."""
+
+    form = "parquet"
+    suffixes = (".parquet",)
+
+    def _scan_file(self, file: Path) -> pl.LazyFrame:
+        return pl.scan_parquet(file)
+
+
+class ArrowTables(FolderTables):
+    """A folder of ``TABLE.arrow``, in Arrow's file or stream format."""
+
+    form = "arrow"
+    suffixes = (".arrow", ".feather", ".ipc", ".arrows")
+
+    def _scan_file(self, file: Path) -> pl.LazyFrame:
+        with file.open("rb") as start:
+            is_file_format = start.read(6) == b"ARROW1"
+        return pl.scan_ipc(file) if is_file_format else _scan_arrow_stream(file)
+
+
+def _scan_arrow_stream(file: Path) -> pl.LazyFrame:
+    with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
+        schema = dict(pl.DataFrame(pl.from_arrow(reader.schema.empty_table())).schema)
+
+    def batches(
+        columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
+    ) -> Iterator[pl.DataFrame]:
+        with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
+            for batch in reader:
+                frame = pl.DataFrame(pl.from_arrow(batch))
+                selected = frame.select(columns) if columns is not None else frame
+                selected = selected if predicate is None else selected.filter(predicate)
+                if rows is not None:
+                    selected = selected.head(rows)
+                    rows -= selected.height
+                yield selected
+                if rows == 0:
+                    return
+
+    return register_io_source(batches, schema=schema)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _where(only: Selection) -> str:
+    conditions = [f"{_quoted(column)} in ({', '.join(map(str, values))})" for column, values in only.items()]
+    return f" where {' and '.join(conditions)}" if conditions else ""
+
+
+def _sql_expression(name: str, dtype: type[pl.DataType]) -> str:
+    column = _quoted(name)
+    # ADBC takes the type of a column from its first batch: a NULL there would make text or floats later on an error.
+    if dtype == pl.String:
+        # As bytes: texts of a program can be in any encoding, and Arrow takes UTF-8 on trust.
+        return f"ifnull(cast({column} as blob), x'') as {column}"
+    if dtype == pl.Float64:
+        return f"ifnull(cast({column} as real), 9e999) as {column}"
+    return column
+
+
+def _from_sql(name: str, dtype: type[pl.DataType]) -> pl.Expr:
+    column = pl.col(name)
+    if dtype == pl.String:
+        return column.map_batches(_decoded, return_dtype=pl.String)
+    if dtype == pl.Float64:
+        number = column.cast(pl.Float64)
+        return pl.when(number.is_finite()).then(number).alias(name)
+    return column.cast(dtype)
+
+
+def _decoded(texts: pl.Series) -> pl.Series:
+    """Bytes as text, nothing as null. What is not UTF-8 keeps marks in the place of the bytes that don't fit."""
+    raw = texts.cast(pl.Binary)
+    try:
+        decoded = raw.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        decoded = pl.Series(texts.name, [text.decode("utf-8", "replace") for text in raw], dtype=pl.String)
+    return decoded.set(decoded == "", None)
+
+
+def _signed(column: pl.Expr, stored: pl.DataType, wanted: type[pl.DataType]) -> pl.Expr:
+    # Ids are unsigned in Parquet and Arrow exports and signed in SQLite: the same bits must give the same id.
+    if wanted == pl.Int64 and stored == pl.UInt64:
+        return column.reinterpret(signed=True)
+    if wanted == pl.String:
+        text = column.cast(pl.String)
+        return pl.when(text != "").then(text)
+    return column.cast(wanted)

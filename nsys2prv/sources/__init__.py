@@ -1,0 +1,60 @@
+"""Sources: tables of one report come in; lazy frames of intervals, marks or samples leave, one module per kind of activity.
+
+What is in a report is found by asking SOURCES. A new kind of activity is a module here and a line in that table; its event
+types are lines in `nsys2prv.events`, its columns lines in `nsys2prv.reports.columns`.
+"""
+
+from __future__ import annotations
+
+from nsys2prv.errors import UsageError
+from nsys2prv.reports import Report
+from nsys2prv.sources import cuda_calls, gpu_metrics, graphs, kernels, memory, mpi, nvtx, openacc, os_runtime
+from nsys2prv.sources.source import Launch, RowKind, Source
+
+SOURCES: tuple[Source, ...] = (
+    nvtx.PUSHPOP,
+    nvtx.STARTEND,
+    nvtx.MARKS,
+    *mpi.TABLES,
+    mpi.AS_NVTX,
+    openacc.DATA,
+    openacc.LAUNCH,
+    openacc.OTHER,
+    cuda_calls.CALLS,
+    os_runtime.CALLS,
+    kernels.KERNELS,
+    memory.COPIES,
+    memory.MEMSETS,
+    graphs.EXECUTIONS,
+    gpu_metrics.METRICS,
+)
+"""All sources. Host activities stand from the outermost to the innermost: ranges of equal extent nest in this order."""
+
+NAMES: tuple[str, ...] = tuple(dict.fromkeys(source.name for source in SOURCES))
+
+
+def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tuple[Source, ...]:
+    """Sources that a user asks for.
+
+    Parameters
+    ----------
+    only, skip
+        Names of sources; an empty `only` means all.
+
+    Raises
+    ------
+    UsageError
+        When a name is not that of a source.
+    """
+    unknown = sorted({*only, *skip}.difference(NAMES))
+    if unknown:
+        raise UsageError(f"there is no source {', '.join(unknown)}; the sources are {', '.join(NAMES)}")
+    return tuple(source for source in SOURCES if (not only or source.name in only) and source.name not in skip)
+
+
+def present_sources(report: Report, sources: tuple[Source, ...]) -> list[Source]:
+    """Those of `sources` whose table is in a report."""
+    return [source for source in sources if report.has(source.table)]
+
+
+__all__ = ["NAMES", "SOURCES", "Launch", "RowKind", "Source", "present_sources", "select_sources"]

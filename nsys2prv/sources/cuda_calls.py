@@ -1,0 +1,49 @@
+"""CUDA API calls of host threads, runtime and driver."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv import events
+from nsys2prv.reports import Report
+from nsys2prv.sources.source import Launch, RowKind, Source, first_match, named
+
+# (what a call's name looks like, Paraver state meanwhile); first match counts.
+_STATES = (
+    (r"(?i)synchronize|^cu(da)?(Event|Stream)Query|^cu(da)?StreamWait|^cuStreamBatchMemOp", events.STATE_SYNCHRONIZATION),
+    (r"(?i)memcpy|memset|prefetch|^cuMem(Advise|PoolTrim)", events.STATE_MEMORY_TRANSFER),
+    (r"(?i)^cu(da)?(Mem)?(Host)?(Malloc|Alloc|Create|Map|Reserve|AddressReserve)|HostRegister|^cuMemHost", events.STATE_ALLOCATING),
+    (r"(?i)^cu(da)?(Mem|Host|Address)*(Free|Unmap|Release|Unregister)", events.STATE_FREEING),
+    (r"(?i)launch", events.STATE_CONFIGURING),
+)
+
+
+def _frame(report: Report) -> pl.LazyFrame:
+    calls = CALLS.scan(report)
+    # nsys appends the version of the entry point: cudaLaunchKernel_v7000, cudaMemcpyAsync_ptsz_v7000.
+    label = pl.col("value").str.replace(r"(_ptsz|_ptds)?_v\d{4,}$", "")
+    names = report.strings.join(report.collect(calls.select("nameId").unique()), left_on="id", right_on="nameId", how="semi")
+    states = names.select("id", label=label).with_columns(state=first_match(pl.col("label"), _STATES, events.STATE_OTHERS))
+    return named(calls, "nameId", states).select(
+        "globalTid",
+        "start",
+        "end",
+        "label",
+        "state",
+        "correlationId",
+        pl.col("correlationId").alias(str(events.CORRELATION_ID)),
+        type=pl.lit(events.CUDA_CALL, pl.Int64),
+    )
+
+
+CALLS = Source(
+    name="cuda-api",
+    title="CUDA API calls",
+    table="CUPTI_ACTIVITY_KIND_RUNTIME",
+    required=("start", "end", "globalTid", "nameId"),
+    optional=("correlationId",),
+    row=RowKind.THREAD,
+    types=(events.CUDA_CALL, events.CORRELATION_ID),
+    frame=_frame,
+    launch=Launch(tag=None),
+)

@@ -1,0 +1,151 @@
+"""MPI calls: from nsys' MPI tables, or from the NVTX domain "MPI" of old exports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+
+from nsys2prv import events, mpi_calls
+from nsys2prv.reports import Report
+from nsys2prv.sources.nvtx import PUSHPOP, is_mpi_call, ranges_in_domains
+from nsys2prv.sources.source import UNNAMED, RowKind, Source, named
+
+_ANY_PARTNER = 0
+"""Value of a partner or root that is none (MPI_ANY_SOURCE, MPI_PROC_NULL): ranks are written plus one, 0 would be an end."""
+
+
+def _one_row_per_call() -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """MPI_Waitall and MPI_Startall write a row per request, MPI_Sendrecv one per direction: one call is one interval."""
+
+    def collapse(rows: pl.DataFrame) -> pl.DataFrame:
+        key = ["globalTid", "start", "label"]
+        others = [pl.col(name).drop_nulls().first() for name in rows.columns if name not in (*key, "end")]
+        calls = rows.group_by(key, maintain_order=True).agg(pl.col("end").max(), *others)
+        return calls.select(rows.columns)
+
+    return collapse
+
+
+def _call_names(report: Report, labels: pl.Series) -> pl.DataFrame:
+    """Columns `label`, `type`, `state` of the names of calls."""
+    distinct = [label for label in labels.unique().to_list() if label is not None]
+    return pl.DataFrame(
+        {
+            "label": distinct,
+            "type": [events.MPI_TYPES[mpi_calls.kind(label)] for label in distinct],
+            "state": [mpi_calls.state(label) for label in distinct],
+        },
+        schema={"label": pl.String, "type": pl.Int64, "state": pl.Int64},
+    )
+
+
+def _rank(column: str) -> pl.Expr:
+    return pl.when(pl.col(column) >= 0).then(pl.col(column) + 1).otherwise(_ANY_PARTNER)
+
+
+_ATTRIBUTES: dict[str, dict[int, pl.Expr]] = {
+    "MPI_P2P_EVENTS": {
+        events.MPI_MESSAGE_SIZE: pl.col("size"),
+        events.MPI_PARTNER: _rank("remoteRank"),
+        events.MPI_TAG: pl.col("tag"),
+    },
+    "MPI_COLLECTIVES_EVENTS": {
+        events.MPI_SEND_SIZE: pl.col("size"),
+        events.MPI_RECV_SIZE: pl.col("recvSize"),
+        events.MPI_ROOT: pl.when(pl.col("rootRank").is_not_null()).then(_rank("rootRank")),
+    },
+    "MPI_START_WAIT_EVENTS": {},
+    "MPI_OTHER_EVENTS": {},
+}
+_COLUMNS = {
+    "MPI_P2P_EVENTS": ("size", "remoteRank", "tag", "commHandle"),
+    "MPI_COLLECTIVES_EVENTS": ("size", "recvSize", "rootRank", "commHandle"),
+    "MPI_START_WAIT_EVENTS": (),
+    "MPI_OTHER_EVENTS": (),
+}
+
+
+def _communicators(report: Report) -> pl.DataFrame:
+    """Columns `commHandle`, `communicator`: handles are addresses of one process, names are equal over all reports."""
+    known = report.collect(report.scan("MPI_COMMUNICATORS", optional=("commHandle", "parentHandle", "size", "groupRootUid", "members")))
+    return (
+        known.drop_nulls("commHandle")
+        .unique("commHandle", keep="first", maintain_order=True)
+        .select(
+            "commHandle",
+            communicator=pl.when(pl.col("parentHandle").fill_null(0) == 0)
+            .then(pl.lit("MPI_COMM_WORLD"))
+            .otherwise(
+                pl.format(
+                    "communicator of {} ranks{}",
+                    pl.col("size").cast(pl.String).fill_null("unknown"),
+                    pl.coalesce(
+                        pl.format(": {}", pl.col("members")),
+                        pl.format(" from rank {}", pl.col("groupRootUid")),
+                        pl.lit(""),
+                    ),
+                )
+            ),
+        )
+    )
+
+
+def _table_source(table: str) -> Source:
+    def frame(report: Report) -> pl.LazyFrame:
+        rows = source.scan(report)
+        names = report.strings.join(report.collect(rows.select("textId").unique()), left_on="id", right_on="textId", how="semi")
+        calls = names.join(_call_names(report, names["value"]), left_on="value", right_on="label").rename({"value": "label"})
+        called = named(rows, "textId", calls)
+        if "commHandle" in _COLUMNS[table]:
+            called = called.join(_communicators(report).lazy(), on="commHandle", how="left", maintain_order="left").with_columns(
+                pl.when(pl.col("commHandle").is_not_null())
+                .then(pl.coalesce("communicator", pl.lit("unknown communicator")))
+                .alias(str(events.MPI_COMMUNICATOR))
+            )
+        return called.select(
+            "globalTid",
+            "start",
+            "end",
+            "label",
+            pl.col("type").fill_null(events.MPI_OTHER),
+            pl.col("state").fill_null(events.STATE_OTHERS),
+            *(expression.cast(pl.Int64).alias(str(number)) for number, expression in _ATTRIBUTES[table].items()),
+            *([str(events.MPI_COMMUNICATOR)] if "commHandle" in _COLUMNS[table] else []),
+        )
+
+    source = Source(
+        name="mpi",
+        title="MPI calls",
+        table=table,
+        required=("start", "globalTid", "textId"),
+        optional=("end", *_COLUMNS[table]),
+        row=RowKind.THREAD,
+        types=(*events.MPI_TYPES.values(), *_ATTRIBUTES[table], *((events.MPI_COMMUNICATOR,) if _ATTRIBUTES[table] else ())),
+        frame=frame,
+        in_order=_one_row_per_call,
+    )
+    return source
+
+
+def _as_nvtx(report: Report) -> pl.LazyFrame:
+    calls = ranges_in_domains(report, AS_NVTX).filter(is_mpi_call())
+    names = _call_names(report, report.collect(calls.select("label").unique())["label"])
+    return calls.join(names.lazy(), on="label", how="left", maintain_order="left").select(
+        "globalTid", "start", "end", pl.col("label").fill_null(UNNAMED), "type", "state"
+    )
+
+
+TABLES: tuple[Source, ...] = tuple(_table_source(table) for table in _ATTRIBUTES)
+
+AS_NVTX = Source(
+    name="mpi",
+    title="MPI calls (as NVTX ranges)",
+    table=PUSHPOP.table,
+    required=PUSHPOP.required,
+    optional=PUSHPOP.optional,
+    row=RowKind.THREAD,
+    types=tuple(events.MPI_TYPES.values()),
+    frame=_as_nvtx,
+    only=PUSHPOP.only,
+)

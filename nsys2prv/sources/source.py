@@ -1,0 +1,115 @@
+"""What a source is, and the columns of the frames that sources give."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from nsys2prv.reports import Report
+
+
+class RowKind(enum.Enum):
+    """What a row of a trace stands for; the value is the columns that name it inside a report."""
+
+    THREAD = ("globalTid",)
+    STREAM = ("globalPid", "deviceId", "contextId", "streamId")
+    GPU = ("gpu",)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How events of a source take part in lines from API calls to what they start.
+
+    Attributes
+    ----------
+    tag
+        Tag of the message that ends here; None for the calls, where messages begin.
+    """
+
+    tag: int | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """One kind of activity in one nsys table.
+
+    Attributes
+    ----------
+    name
+        Name for --only and --skip. Tables of one kind share it.
+    title
+        What it is, for people.
+    table
+        The nsys table.
+    required, optional
+        Its columns; without a required one the report can't be translated.
+    row
+        What rows its events are on.
+    types
+        Event types it gives (numbers; of a series, the first).
+    frame
+        From a report to a lazy frame, one row per event, in the order of the table:
+
+        - the key columns of `row`
+        - ``start``, ``end`` (ns of the report; a missing end means the end of the report; marks and samples have no end)
+        - ``type``: event type; for a series also ``series``, the member's name
+        - ``label`` (text that becomes a value) or ``value`` (a plain number)
+        - attributes: columns named by their event type, numbers or texts; null where an event has none
+        - ``state``: Paraver state meanwhile, null for none
+        - ``correlationId``, and ``size`` in bytes, when the source takes part in launches
+    launch
+        Its part in launch lines, if any.
+    only
+        Rows of the table that belong to the source: values of a column. The others belong to other sources.
+    in_order
+        Makes a step that needs events in the order of their begin (all events that begin together arrive together), and
+        keeps what it needs from one piece to the next.
+    """
+
+    name: str
+    title: str
+    table: str
+    required: tuple[str, ...]
+    optional: tuple[str, ...]
+    row: RowKind
+    types: tuple[int, ...]
+    frame: Callable[[Report], pl.LazyFrame]
+    launch: Launch | None = None
+    only: Mapping[str, tuple[int, ...]] | None = None
+    in_order: Callable[[], Callable[[pl.DataFrame], pl.DataFrame]] | None = None
+
+    def scan(self, report: Report) -> pl.LazyFrame:
+        """The source's columns of its table, and only its rows."""
+        return report.scan(self.table, self.required, self.optional, only=self.only)
+
+
+UNNAMED = "(unnamed)"
+
+
+def named(frame: pl.LazyFrame, column: str, names: pl.DataFrame) -> pl.LazyFrame:
+    """Join what is known of a name to the rows that refer to it.
+
+    Parameters
+    ----------
+    frame
+        Rows with an id of a string in `column`.
+    names
+        Columns `id`, `label` and whatever goes with a name.
+    """
+    joined = frame.join(names.lazy(), left_on=column, right_on="id", how="left", maintain_order="left")
+    return joined.with_columns(pl.col("label").fill_null(UNNAMED))
+
+
+def first_match(text: pl.Expr, rules: tuple[tuple[str, int], ...], default: int) -> pl.Expr:
+    """Number of the first rule (regular expression, number) that a text matches."""
+    expression = pl.lit(default, pl.Int64)
+    for pattern, number in reversed(rules):
+        expression = pl.when(text.str.contains(pattern)).then(pl.lit(number, pl.Int64)).otherwise(expression)
+    return expression

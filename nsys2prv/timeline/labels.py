@@ -1,0 +1,223 @@
+"""Numbers of event types and values over all reports, and the labels that Paraver shows for them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from nsys2prv import events
+from nsys2prv.events import EventType, Role
+from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, text_attributes
+
+LONGEST_LABEL = 240
+"""Characters of a label; kernel names can have kilobytes, and views show them in a legend."""
+_SHORTENED_HEAD, _SHORTENED_TAIL = 150, 70
+
+_UNREADABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+_BRACKETS = str.maketrans("[]", "()")
+
+
+def readable(text: str) -> str:
+    """A text as a label: one line, no brackets (Paraver cuts what is inside), at most `LONGEST_LABEL` characters.
+
+    Long texts keep their begin and their end, and a mark that tells them apart.
+
+    >>> readable("void f<float [4]>(\\n  int)")
+    'void f<float (4)>( int)'
+    """
+    line = " ".join(_UNREADABLE.sub(" ", text).translate(_BRACKETS).split()) or "(blank)"
+    if len(line) <= LONGEST_LABEL:
+        return line
+    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{line[:_SHORTENED_HEAD]} ... {line[-_SHORTENED_TAIL:]} #{mark}"
+
+
+def readable_type(text: str) -> str:
+    """A text as the label of an event type: a view can't name one with a double quote, and reads * as "anything".
+
+    >>> readable_type('SM "Active" [*]')
+    "SM 'Active' (x)"
+    """
+    return readable(text).replace('"', "'").replace("*", "x")
+
+
+@dataclass(frozen=True)
+class EarlierLabels:
+    """Numbers of an earlier trace that are to be kept.
+
+    Attributes
+    ----------
+    types
+        Number of each label of an event type.
+    values
+        For each number of an event type, the value of each label.
+    """
+
+    types: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class UsedType:
+    """One event type of a trace with the labels of its values; a type of plain numbers has none."""
+
+    number: int
+    label: str
+    event_type: EventType
+    values: Mapping[int, str] | None
+
+
+class Labels:
+    """Numbers of all event types and values of a trace.
+
+    Parameters
+    ----------
+    surveys
+        What the sources found, over all reports.
+    earlier
+        Numbers to keep.
+    """
+
+    def __init__(self, surveys: Iterable[Survey], earlier: EarlierLabels | None = None) -> None:
+        self._earlier = earlier or EarlierLabels()
+        found, by_attribute = _found(surveys)
+        self._readable = _readable_labels(found, by_attribute)
+        self._members = self._number_series(found)
+        self._values = self._number_values(found, by_attribute)
+        self._used = self._collect_used(found, by_attribute)
+
+    def of_survey(self, survey: Survey) -> pl.DataFrame:
+        """Columns `type`, `series`, `label` as in the source's frame, `number` (event type) and `number_value`."""
+        distinct = survey.groups.select(list(TYPE_COLUMNS)).unique(maintain_order=True)
+        rows = [
+            (kind, series, label, self._members[kind, series], self._value(kind, label))
+            for kind, series, label in distinct.iter_rows()
+        ]
+        return pl.DataFrame(rows, schema={**TYPE_COLUMNS, "number": pl.Int64, "number_value": pl.Int64}, orient="row")
+
+    def of_attribute(self, survey: Survey, attribute: str) -> pl.DataFrame:
+        """Columns named `attribute` (the text) and `value` of a text attribute."""
+        texts = survey.groups[attribute].drop_nulls().unique(maintain_order=True).to_list()
+        values = [self._value(int(attribute), text) for text in texts]
+        return pl.DataFrame({attribute: texts, "value": values}, schema={attribute: pl.String, "value": pl.Int64})
+
+    def use_lanes(self, number: int, lanes: int) -> None:
+        """Note that ranges of a type took more lanes than one; `lanes` counts all of them."""
+        series = events.TYPES[number]
+        first = self._used.get(number)
+        for lane in range(1, lanes if first else 0):
+            member = series.member(lane)
+            label = readable_type(series.label.format(f" (overlap {lane})"))
+            self._used.setdefault(member, UsedType(member, label, series, first.values if first else None))
+
+    @property
+    def used(self) -> list[UsedType]:
+        """All event types of the trace in the order of their numbers."""
+        return [self._used[number] for number in sorted(self._used)]
+
+    def _value(self, kind: int, label: str | None) -> int | None:
+        values = events.TYPES[kind].values
+        if label is None or values is None:
+            return None
+        return self._values[values.name][self._readable[label]]
+
+    def _number_series(self, found: pl.DataFrame) -> dict[tuple[int, str | None], int]:
+        numbers: dict[tuple[int, str | None], int] = {}
+        for (kind,), members in found.select("type", "series").unique().group_by("type"):
+            event_type = events.TYPES[int(kind)]  # type: ignore[call-overload]
+            if not event_type.is_series:
+                numbers |= {(event_type.number, series): event_type.number for series in members["series"]}
+                continue
+            names = sorted(members["series"].to_list(), key=_default_first)
+            labels = {name: readable_type(event_type.label.format(name)) for name in names}
+            kept = {name: self._earlier.types[label] for name, label in labels.items() if label in self._earlier.types}
+            taken = set(self._earlier.types.values())
+            index = 0
+            for name in names:
+                if name in kept:
+                    numbers[event_type.number, name] = kept[name]
+                    continue
+                while event_type.member(index) in taken:
+                    index += 1
+                numbers[event_type.number, name] = event_type.member(index)
+                index += 1
+        return numbers
+
+    def _number_values(self, found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, dict[str, int]]:
+        sets = {event_type.values.name: event_type.values for event_type in events.EVENT_TYPES if event_type.values}
+        # In the order of EVENT_TYPES and of the alphabet: the same names get the same numbers whatever the order of reports.
+        labels: dict[str, list[str]] = {name: [] for name in sets}
+        for event_type in events.EVENT_TYPES:
+            if event_type.values is None:
+                continue
+            texts = set(found.filter(pl.col("type") == event_type.number)["label"].drop_nulls().to_list())
+            texts |= by_attribute.get(event_type.number, set())
+            labels[event_type.values.name] += sorted({self._readable[text] for text in texts})
+        numbers: dict[str, dict[str, int]] = {}
+        for name, value_set in sets.items():
+            kept = self._kept_values(name)
+            numbering = {**kept, **value_set.fixed}
+            free = max([value_set.first - 1, *kept.values()]) + 1
+            for label in dict.fromkeys(labels[name]):
+                if label not in numbering:
+                    numbering[label] = free
+                    free += 1
+            numbers[name] = numbering
+        return numbers
+
+    def _kept_values(self, value_set: str) -> dict[str, int]:
+        kept: dict[str, int] = {}
+        for number, values in self._earlier.values.items():
+            event_type = events.type_of(number)
+            if event_type is not None and event_type.values is not None and event_type.values.name == value_set:
+                kept |= {label: value for label, value in values.items() if value != 0}
+        return kept
+
+    def _collect_used(self, found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[int, UsedType]:
+        used = {}
+        for (kind, series), rows in found.group_by("type", "series"):
+            event_type = events.TYPES[int(kind)]  # type: ignore[call-overload]
+            number = self._members[event_type.number, series]  # type: ignore[index]
+            label = readable_type(event_type.label.format(series)) if event_type.is_series else event_type.label
+            used[number] = UsedType(number, label, event_type, self._used_values(event_type, rows["label"].drop_nulls()))
+        for number, texts in by_attribute.items():
+            event_type = events.TYPES[number]
+            used[number] = UsedType(number, event_type.label, event_type, self._used_values(event_type, texts))
+        return used
+
+    def _used_values(self, event_type: EventType, labels: Iterable[str]) -> dict[int, str] | None:
+        if event_type.values is None:
+            return None
+        values = self._values[event_type.values.name]
+        by_value = {values[self._readable[label]]: self._readable[label] for label in labels}
+        end = {0: events.END_LABEL} if event_type.role is not Role.MARK else {}
+        return {**end, **dict(sorted(by_value.items()))}
+
+
+def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]]:
+    """Distinct type, series and label over all reports, and the texts of attributes (empty for plain numbers)."""
+    frames: list[pl.DataFrame] = [pl.DataFrame(schema=TYPE_COLUMNS)]
+    by_attribute: dict[int, set[str]] = {}
+    for survey in surveys:
+        frames.append(survey.groups.select(list(TYPE_COLUMNS)).unique())
+        attributes = [number for number in survey.source.types if events.TYPES[number].role is Role.ATTRIBUTE]
+        for number in attributes if survey.groups.height else []:
+            by_attribute.setdefault(number, set())
+        for name in text_attributes(survey.groups.schema):
+            by_attribute[int(name)] |= set(survey.groups[name].drop_nulls().to_list())
+    return pl.concat(frames).unique().sort("type", "series", "label"), by_attribute
+
+
+def _readable_labels(found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:
+    texts = set(found["label"].drop_nulls().to_list()).union(*by_attribute.values())
+    return {text: readable(text) for text in texts}
+
+
+def _default_first(name: str) -> tuple[bool, str]:
+    return name != "default", name
+
+

@@ -1,0 +1,53 @@
+"""Lines from API calls to what they start: kernels, copies, memsets, graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.reports.identity import PID_MASK
+from nsys2prv.sources import RowKind, Source
+from nsys2prv.timeline.runs import SortedRuns
+
+_CALL_TAG = -1
+
+
+class Launches:
+    """Pairs calls with what they start, by correlation id and process, for one report (ids repeat between reports)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ends = SortedRuns(["correlationId"], folder)
+
+    def add(self, source: Source, events: pl.DataFrame) -> None:
+        """Take in events of a source (its columns, with `row` and `start` in ns of the trace)."""
+        if source.launch is None:
+            return
+        is_call = source.launch.tag is None
+        process = "globalTid" if source.row is RowKind.THREAD else "globalPid"
+        self._ends.add(
+            events.filter(pl.col("correlationId") > 0).select(
+                "correlationId",
+                "row",
+                time="start",
+                process=pl.col(process) & PID_MASK,
+                size=pl.lit(0, pl.Int64) if is_call else pl.col("size"),
+                tag=pl.lit(_CALL_TAG if is_call else source.launch.tag, pl.Int64),
+            )
+        )
+
+    def messages(self) -> Iterator[pl.DataFrame]:
+        """Columns `row`, `time`, `to_row`, `to_time`, `size` (bytes), `tag`."""
+        for window in self._ends.windows():
+            is_call = pl.col("tag") == _CALL_TAG
+            # A call of the driver inside one of the runtime may carry the same id: the outer one, which began first, counts.
+            calls = window.filter(is_call).sort("time").unique(["process", "correlationId"], keep="first", maintain_order=True)
+            started = window.filter(~is_call).rename({"row": "to_row", "time": "to_time"})
+            joined = started.join(
+                calls.select("process", "correlationId", "row", "time"),
+                on=["process", "correlationId"],
+                how="inner",
+                maintain_order="left",
+            )
+            yield joined.select("row", "time", "to_row", "to_time", "size", "tag")

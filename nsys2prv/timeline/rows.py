@@ -1,0 +1,296 @@
+"""Rows of the trace: nodes, tasks, and threads that are host threads, CUDA streams or sampled GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from nsys2prv.errors import TooManyRows
+from nsys2prv.reports import Identity
+from nsys2prv.reports.identity import PID_MASK
+from nsys2prv.sources import RowKind
+from nsys2prv.timeline.survey import Survey
+
+MOST_ROWS = 65_535
+"""Objects of a kind that Paraver takes."""
+
+UNKNOWN_HOST = "host"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One host: name, and number of CPUs (at least 1: Paraver crashes on a node without)."""
+
+    name: str
+    cpus: int
+
+
+@dataclass(frozen=True)
+class Thread:
+    """One row: name in the .row file, and what it is ("thread", "stream" or "gpu")."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process, or what belongs to a node and to no process.
+
+    Attributes
+    ----------
+    name
+        Name in the .row file: rank, host and pid can be read from it.
+    node
+        Index of its node.
+    rank
+        Its rank, None when it has none.
+    report, pid
+        Index of the report it comes from, and its pid there; None for a task of a node.
+    """
+
+    name: str
+    node: int
+    rank: int | None
+    report: int | None
+    pid: int | None
+    threads: tuple[Thread, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows of a trace in the order of the file.
+
+    Attributes
+    ----------
+    nodes, tasks
+        As they stand in the header.
+    table
+        Columns `row` (0, 1, ...), `task`, `thread` (both 1, 2, ... as in the file), `kind`.
+    keys
+        For each report and kind of row: the key columns and `row`. A key without a row was not selected.
+    devices
+        For each report: (globalPid, deviceId) to the number of the device on its node.
+    """
+
+    nodes: tuple[Node, ...]
+    tasks: tuple[Task, ...]
+    table: pl.DataFrame
+    keys: dict[tuple[int, RowKind], pl.DataFrame]
+    devices: dict[int, dict[tuple[int, int], int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, order=True)
+class _Process:
+    """A process that has events, in the order of tasks: by rank, those without one after the others."""
+
+    without_rank: bool
+    rank: int
+    host: str
+    pid: int
+    report: int
+    global_pid: int
+
+
+def arrange(
+    identities: Sequence[Identity],
+    surveys: Sequence[Sequence[Survey]],
+    ranks: frozenset[int] | None = None,
+) -> Rows:
+    """Arrange the rows of all reports.
+
+    Parameters
+    ----------
+    identities, surveys
+        Who each report is, and what its sources found.
+    ranks
+        Ranks to keep; None keeps everything. Rows of nodes are kept with a rank of the node.
+
+    Raises
+    ------
+    TooManyRows
+        When there are more than Paraver takes.
+    """
+    keys = [_keys_by_kind(of_report) for of_report in surveys]
+    processes = [process for process in _processes(identities, keys) if ranks is None or _rank(process) in ranks]
+    hosts = list(dict.fromkeys(process.host for process in processes))
+    sampled = {
+        (_host(identities[report]), identities[report].metric_gpu_key(gpu), report, gpu)
+        for report, kinds in enumerate(keys)
+        for (gpu,) in kinds[RowKind.GPU].iter_rows()
+    }
+    if ranks is None:
+        hosts += sorted({host for host, *_ in sampled}.difference(hosts))
+    numbers = _device_numbers(identities, keys, sampled)
+    builder = _Builder(hosts, identities, numbers)
+    for process in processes:
+        builder.add_process(process, keys[process.report])
+    builder.add_sampled_gpus({entry for entry in sampled if entry[0] in hosts})
+    return builder.finish()
+
+
+def _keys_by_kind(surveys: Sequence[Survey]) -> dict[RowKind, pl.DataFrame]:
+    found = {}
+    for kind in RowKind:
+        frames = [survey.keys for survey in surveys if survey.source.row is kind]
+        key = list(kind.key)
+        found[kind] = pl.concat(frames).unique().sort(key) if frames else pl.DataFrame(schema={name: pl.Int64 for name in key})
+    return found
+
+
+def _host(identity: Identity) -> str:
+    return identity.host or UNKNOWN_HOST
+
+
+def _processes(identities: Sequence[Identity], keys: Sequence[dict[RowKind, pl.DataFrame]]) -> list[_Process]:
+    found = []
+    for report, (identity, kinds) in enumerate(zip(identities, keys, strict=True)):
+        global_pids = sorted(
+            {tid & PID_MASK for (tid,) in kinds[RowKind.THREAD].iter_rows()}
+            | {pid & PID_MASK for pid in kinds[RowKind.STREAM]["globalPid"].to_list()}
+        )
+        # The launcher's rank is that of the recorded program, not of each process that it starts.
+        from_launcher = {} if identity.ranks or len(global_pids) != 1 else {global_pids[0]: identity.launch_rank}
+        for global_pid in global_pids:
+            rank = identity.ranks.get(global_pid, from_launcher.get(global_pid))
+            found.append(
+                _Process(rank is None, rank if rank is not None else 0, _host(identity), _pid(global_pid), report, global_pid)
+            )
+    return sorted(found)
+
+
+def _rank(process: _Process) -> int | None:
+    return None if process.without_rank else process.rank
+
+
+def _pid(global_pid: int) -> int:
+    return global_pid >> 24 & 0xFFFFFF
+
+
+def _device_numbers(
+    identities: Sequence[Identity],
+    keys: Sequence[dict[RowKind, pl.DataFrame]],
+    sampled: set[tuple[str, str, int, int]],
+) -> dict[tuple[str, str], int]:
+    """Number of each physical GPU on its node, by host and what tells the GPU apart.
+
+    nsys' own index where no two GPUs of the node have the same one; else they are numbered in the order of bus location.
+    """
+    wished: dict[str, dict[str, tuple[int, str]]] = {}
+    for report, identity in enumerate(identities):
+        by_key = {gpu.key: gpu for gpu in identity.gpus}
+        used = keys[report][RowKind.STREAM].select("globalPid", "deviceId").unique().iter_rows()
+        gpu_keys = {identity.gpu_key(pid, device): device for pid, device in used}
+        gpu_keys |= {key: gpu for host, key, of_report, gpu in sampled if of_report == report and host == _host(identity)}
+        for key, index in gpu_keys.items():
+            gpu = by_key.get(key)
+            wished.setdefault(_host(identity), {}).setdefault(key, (gpu.id if gpu else index, gpu.bus if gpu else ""))
+    numbers = {}
+    for host, gpus in wished.items():
+        ordered = sorted(gpus, key=lambda key: (gpus[key][1].lower(), gpus[key][0], key))
+        indices = [gpus[key][0] for key in ordered]
+        unique = len(set(indices)) == len(indices)
+        numbers |= {(host, key): gpus[key][0] if unique else place for place, key in enumerate(ordered)}
+    return numbers
+
+
+class _Builder:
+    """Collects tasks and their threads in the order of the file."""
+
+    def __init__(self, hosts: list[str], identities: Sequence[Identity], numbers: dict[tuple[str, str], int]) -> None:
+        self._hosts = hosts
+        self._identities = identities
+        self._numbers = numbers
+        self._tasks: list[Task] = []
+        self._rows: list[list[list[tuple[int, RowKind, tuple[int, ...]]]]] = []
+        self._user_of_gpu: dict[tuple[str, int], int] = {}
+        self._devices: dict[int, dict[tuple[int, int], int]] = {}
+
+    def add_process(self, process: _Process, kinds: dict[RowKind, pl.DataFrame]) -> None:
+        identity = self._identities[process.report]
+        threads: list[Thread] = []
+        rows: list[list[tuple[int, RowKind, tuple[int, ...]]]] = []
+        names = dict(identity.threads.iter_rows())
+        tids = [tid for (tid,) in kinds[RowKind.THREAD].iter_rows() if tid & PID_MASK == process.global_pid]
+        for tid in sorted(tids, key=lambda tid: (tid & 0xFFFFFF != process.pid, tid)):
+            threads.append(Thread(_thread_name(names.get(tid, ""), tid & 0xFFFFFF), "thread"))
+            rows.append([(process.report, RowKind.THREAD, (tid,))])
+        streams = [key for key in kinds[RowKind.STREAM].iter_rows() if key[0] & PID_MASK == process.global_pid]
+        devices = {device: self._device(identity, process.global_pid, device) for _, device, _, _ in streams}
+        contexts: dict[tuple[int, int], list[int]] = {}
+        for _, device, context, stream in sorted(streams):
+            contexts.setdefault((device, stream), []).append(context)
+        for key in sorted(streams, key=lambda key: (devices[key[1]], key[2], key[3])):
+            _, device, context, stream = key
+            several = len(contexts[device, stream]) > 1
+            suffix = f"-C{context}" if several else ""
+            threads.append(Thread(f"CUDA-D{devices[device]}.S{stream}{suffix}", "stream"))
+            rows.append([(process.report, RowKind.STREAM, key)])
+        for device, number in devices.items():
+            self._devices.setdefault(process.report, {})[process.global_pid, device] = number
+            self._user_of_gpu.setdefault((process.host, number), len(self._tasks))
+        rank = _rank(process)
+        title = f"Rank {rank} " if rank is not None else ""
+        program = identity.processes.get(process.global_pid, "")
+        name = f"{title}{process.host} pid {process.pid}{f' {program}' if program else ''}"
+        self._tasks.append(
+            Task(name, self._hosts.index(process.host), rank, process.report, process.pid, tuple(threads))
+        )
+        self._rows.append(rows)
+
+    def add_sampled_gpus(self, sampled: set[tuple[str, str, int, int]]) -> None:
+        by_device: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for host, key, report, gpu in sorted(sampled):
+            by_device.setdefault((host, self._numbers[host, key]), []).append((report, gpu))
+        node_tasks: dict[str, int] = {}
+        for (host, number), samplers in sorted(by_device.items(), key=lambda entry: (self._hosts.index(entry[0][0]), entry[0][1])):
+            task = self._user_of_gpu.get((host, number), node_tasks.get(host))
+            if task is None:
+                task = node_tasks[host] = len(self._tasks)
+                self._tasks.append(Task(f"Node {host}", self._hosts.index(host), None, None, None, ()))
+                self._rows.append([])
+            owner = self._tasks[task]
+            thread = Thread(f"Metrics GPU{number}", "gpu")
+            self._tasks[task] = Task(owner.name, owner.node, owner.rank, owner.report, owner.pid, (*owner.threads, thread))
+            # A GPU that two reports sampled is one row with the samples of the first.
+            report, gpu = samplers[0]
+            self._rows[task].append([(report, RowKind.GPU, (gpu,))])
+
+    def finish(self) -> Rows:
+        count = sum(len(task.threads) for task in self._tasks)
+        if count > MOST_ROWS:
+            raise TooManyRows(count, MOST_ROWS)
+        entries = [
+            (task + 1, thread + 1, self._tasks[task].threads[thread].kind)
+            for task in range(len(self._tasks))
+            for thread in range(len(self._tasks[task].threads))
+        ]
+        table = pl.DataFrame(entries, schema={"task": pl.Int64, "thread": pl.Int64, "kind": pl.String}, orient="row")
+        keys: dict[tuple[int, RowKind], list[tuple[int, ...]]] = {}
+        sources = [of_thread for of_task in self._rows for of_thread in of_task]
+        for row, of_thread in enumerate(sources):
+            for report, kind, key in of_thread:
+                keys.setdefault((report, kind), []).append((*key, row))
+        return Rows(
+            tuple(Node(host, self._cpus(host)) for host in self._hosts),
+            tuple(self._tasks),
+            table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64)),
+            {
+                (report, kind): pl.DataFrame(found, schema=dict.fromkeys((*kind.key, "row"), pl.Int64), orient="row")
+                for (report, kind), found in keys.items()
+            },
+            self._devices,
+        )
+
+    def _cpus(self, host: str) -> int:
+        return max([1, *(identity.cpus for identity in self._identities if _host(identity) == host)])
+
+    def _device(self, identity: Identity, global_pid: int, device: int) -> int:
+        return self._numbers[_host(identity), identity.gpu_key(global_pid, device)]
+
+
+def _thread_name(name: str, tid: int) -> str:
+    readable = " ".join(name.split())
+    return f"{readable} tid {tid}" if readable else f"tid {tid}"

@@ -1,0 +1,86 @@
+"""Which part of the time axis is kept. An interval that reaches over an edge is clipped, not lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Stretches of the time axis that are kept, sorted, without overlap, in ns of the common axis.
+
+    The trace begins at the first one; the time between two of them stays empty.
+    """
+
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    @classmethod
+    def union(cls, stretches: pl.DataFrame) -> Windows:
+        """Windows that cover all stretches.
+
+        Parameters
+        ----------
+        stretches
+            Columns `begin`, `end`, ns.
+        """
+        ordered = stretches.filter(pl.col("end") > pl.col("begin")).sort("begin", "end")
+        if ordered.is_empty():
+            return cls((), ())
+        begins, ends = ordered["begin"].to_numpy(), np.maximum.accumulate(ordered["end"].to_numpy())
+        is_new = np.concatenate([[True], begins[1:] > ends[:-1]])
+        is_last = np.concatenate([is_new[1:], [True]])
+        return cls(tuple(map(int, begins[is_new])), tuple(map(int, ends[is_last])))
+
+    def intersection(self, other: Windows) -> Windows:
+        """What both keep."""
+        mine = pl.DataFrame({"start": self.begins, "end": self.ends}, schema={"start": pl.Int64, "end": pl.Int64})
+        both = other.clip(mine, shift=False)
+        return Windows.union(both.select(begin="start", end="end"))
+
+    @property
+    def origin(self) -> int:
+        """Time that becomes 0 of the trace."""
+        return self.begins[0]
+
+    @property
+    def length(self) -> int:
+        """End of the trace, ns after `origin`."""
+        return self.ends[-1] - self.begins[0]
+
+    def clip(self, intervals: pl.DataFrame, *, shift: bool = True) -> pl.DataFrame:
+        """The parts of intervals (columns `start`, `end`) inside the windows, in time of the trace when `shift`.
+
+        An interval over several windows becomes one per window. One without length is kept where it lies inside a window
+        or at its edge.
+        """
+        begins, ends = np.array(self.begins, dtype=np.int64), np.array(self.ends, dtype=np.int64)
+        start, end = intervals["start"].to_numpy(), intervals["end"].to_numpy()
+        first = np.searchsorted(ends, start, side="right")
+        behind = np.searchsorted(begins, end, side="left")
+        is_point = start == end
+        first = np.where(is_point, np.searchsorted(ends, start, side="left"), first)
+        behind = np.where(is_point, np.searchsorted(begins, end, side="right"), behind)
+        counts = np.maximum(behind - first, 0)
+        counts = np.where(is_point, np.minimum(counts, 1), counts)
+        if (counts == 1).all() and len(begins) == 1 and start.min(initial=begins[0]) >= begins[0] and end.max(initial=0) <= ends[0]:
+            clipped = intervals
+        else:
+            source = np.repeat(np.arange(len(counts)), counts)
+            offset = np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)
+            window = first[source] + offset
+            clipped = intervals[source].with_columns(
+                start=pl.Series(np.maximum(start[source], begins[window]), dtype=pl.Int64),
+                end=pl.Series(np.minimum(end[source], ends[window]), dtype=pl.Int64),
+            )
+        return clipped.with_columns(pl.col("start", "end") - self.origin) if shift else clipped
+
+    def hold(self, times: pl.Series) -> pl.Series:
+        """Whether each time of the common axis lies inside a window, edges included."""
+        begins, ends = np.array(self.begins, dtype=np.int64), np.array(self.ends, dtype=np.int64)
+        values = times.to_numpy()
+        window = np.searchsorted(begins, values, side="right") - 1
+        return pl.Series((window >= 0) & (values <= ends[np.maximum(window, 0)]), dtype=pl.Boolean)

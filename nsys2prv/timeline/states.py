@@ -1,0 +1,146 @@
+"""States of rows: what a host thread or a stream is doing at any time, from the intervals that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from nsys2prv import events
+from nsys2prv.timeline.runs import SortedRuns
+from nsys2prv.timeline.selection import Windows
+
+EDGE_SCHEMA = {"time": pl.Int64, "row": pl.Int64, "state": pl.Int64, "step": pl.Int64}
+"""`step` is 1 where an interval with a state begins and -1 where it ends."""
+
+# Where intervals lie over each other the first of these counts: what an API call does says more than the wait of the OS
+# below it or the construct around it.
+_BY_PRIORITY = (
+    events.STATE_SYNCHRONIZATION,
+    events.STATE_MEMORY_TRANSFER,
+    events.STATE_ALLOCATING,
+    events.STATE_FREEING,
+    events.STATE_CONFIGURING,
+    events.STATE_WAIT,
+    events.STATE_WAITING_MESSAGE,
+    events.STATE_SEND_RECEIVE,
+    events.STATE_BLOCKING_SEND,
+    events.STATE_TEST,
+    events.STATE_IMMEDIATE_SEND,
+    events.STATE_IMMEDIATE_RECEIVE,
+    events.STATE_REMOTE_MEMORY,
+    events.STATE_GROUP,
+    events.STATE_OTHERS,
+    events.STATE_IO,
+    events.STATE_BLOCKED,
+    events.RUNNING,
+)
+
+# Streams run or are idle; kernels count before what overlaps them.
+_ON_STREAMS = (events.RUNNING, events.STATE_GROUP, events.STATE_MEMORY_TRANSFER)
+
+_BASE = {"thread": events.RUNNING, "stream": events.IDLE}
+"""State of a row of each kind while no interval says otherwise; sampled GPUs have none."""
+
+
+def edges(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Edges of intervals that have a state (columns `row`, `start`, `end`, `state`)."""
+    told = intervals.filter(pl.col("state").is_not_null() & (pl.col("end") > pl.col("start")))
+    return pl.concat(
+        [
+            told.select(time="start", row="row", state="state", step=pl.lit(1, pl.Int64)),
+            told.select(time="end", row="row", state="state", step=pl.lit(-1, pl.Int64)),
+        ]
+    )
+
+
+def sweep(all_edges: SortedRuns, rows: pl.DataFrame, windows: Windows) -> Iterator[pl.DataFrame]:
+    """States of all rows, without gaps inside the windows.
+
+    Parameters
+    ----------
+    all_edges
+        Edges in time of the trace.
+    rows
+        The rows of the trace (`Rows.table`).
+    windows
+        What is kept of the time axis.
+
+    Yields
+    ------
+    Columns `row`, `start`, `end` (ns of the trace), `state`.
+    """
+    kinds = rows["kind"]
+    base = kinds.replace_strict(_BASE, default=-1, return_dtype=pl.Int64).to_numpy()
+    is_stream = (kinds == "stream").to_numpy()
+    sweeper = _Sweeper(base, is_stream)
+    kept = Windows(
+        tuple(begin - windows.origin for begin in windows.begins), tuple(end - windows.origin for end in windows.ends)
+    )
+    for window in all_edges.windows():
+        yield kept.clip(sweeper.advance(window), shift=False)
+    yield kept.clip(sweeper.finish(windows.length), shift=False)
+
+
+class _Sweeper:
+    """Counts, per row and state, how many intervals are open; the state of a row changes where the first in priority does."""
+
+    def __init__(self, base: np.ndarray, is_stream: np.ndarray) -> None:
+        self._base = base
+        self._is_stream = is_stream
+        self._open = {state: np.zeros(len(base), dtype=np.int64) for state in {*_BY_PRIORITY, *_ON_STREAMS}}
+        self._state = base.copy()
+        self._since = np.zeros(len(base), dtype=np.int64)
+
+    def advance(self, window: pl.DataFrame) -> pl.DataFrame:
+        """States that end inside a window of edges sorted by time."""
+        ordered = window.sort("row", "time", maintain_order=True)
+        row, time = ordered["row"].to_numpy(), ordered["time"].to_numpy()
+        state, step = ordered["state"].to_numpy(), ordered["step"].to_numpy()
+        if not len(row):
+            return self._frame(row, time, time, state)
+        first_of_row = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
+        last_of_row = np.concatenate([first_of_row[1:], [len(row)]]) - 1
+        edges_of_row = last_of_row - first_of_row + 1
+        on_stream = self._is_stream[row]
+        top = self._base[row]
+        for states, where in ((_BY_PRIORITY, ~on_stream), (_ON_STREAMS, on_stream)):
+            if not where.any():
+                continue
+            for one in reversed(states):
+                steps = np.where((state == one) & where, step, 0)
+                total = np.cumsum(steps)
+                before = np.repeat(total[first_of_row] - steps[first_of_row], edges_of_row)
+                count = total - before + self._open[one][row]
+                top = np.where((count > 0) & where, one, top)
+                own = where[last_of_row]
+                self._open[one][row[last_of_row][own]] = count[last_of_row][own]
+        # Only what holds after the last edge of a time counts.
+        is_last = np.concatenate([(row[1:] != row[:-1]) | (time[1:] != time[:-1]), [True]])
+        row, time, top = row[is_last], time[is_last], top[is_last]
+        starts_row = np.concatenate([[True], row[1:] != row[:-1]])
+        former = np.concatenate([[0], top[:-1]])
+        former[starts_row] = self._state[row[starts_row]]
+        changed = top != former
+        row, time, top, former = row[changed], time[changed], top[changed], former[changed]
+        if not len(row):
+            return self._frame(row, time, time, former)
+        starts_row = np.concatenate([[True], row[1:] != row[:-1]])
+        since = np.concatenate([[0], time[:-1]])
+        since[starts_row] = self._since[row[starts_row]]
+        ends_row = np.concatenate([starts_row[1:], [True]])
+        self._state[row[ends_row]] = top[ends_row]
+        self._since[row[ends_row]] = time[ends_row]
+        return self._frame(row, since, time, former)
+
+    def finish(self, end: int) -> pl.DataFrame:
+        """The last state of each row."""
+        row = np.arange(len(self._base))
+        return self._frame(row, self._since, np.full(len(row), end), self._state)
+
+    def _frame(self, row: np.ndarray, start: np.ndarray, end: np.ndarray, state: np.ndarray) -> pl.DataFrame:
+        frame = pl.DataFrame(
+            {"row": row, "start": start, "end": end, "state": state}, schema=dict.fromkeys(("row", "start", "end", "state"), pl.Int64)
+        )
+        return frame.filter((pl.col("end") > pl.col("start")) & (pl.col("state") >= 0))

@@ -1,0 +1,81 @@
+"""The first look at a report: which rows, event types and names its events have, how many there are, and when.
+
+Everything that must be numbered over all reports (rows, event types, values) is known after it, and events can then be
+turned into records one piece at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from nsys2prv.reports import Report
+from nsys2prv.sources import Source
+
+TYPE_COLUMNS = {"type": pl.Int64, "series": pl.String, "label": pl.String}
+"""What names an event: its type, of a series the member, and the text that becomes its value."""
+
+
+def complete(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """A source's frame with the columns that it may leave out."""
+    present = frame.collect_schema().names()
+    missing = [pl.lit(None, dtype).alias(name) for name, dtype in TYPE_COLUMNS.items() if name not in present]
+    return frame.with_columns(missing) if missing else frame
+
+
+def text_attributes(schema: pl.Schema) -> list[str]:
+    """Attributes of a source whose values are texts."""
+    return [name for name, dtype in schema.items() if name.isdigit() and dtype == pl.String]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one source found in one report.
+
+    Attributes
+    ----------
+    source
+        The source.
+    groups
+        One row per distinct row key, type, series, label and text attribute; `events` counts them; `first` and `last` are
+        times of the report, ns (null when no event tells).
+    """
+
+    source: Source
+    groups: pl.DataFrame
+
+    @property
+    def events(self) -> int:
+        """Number of rows of the table that belong to the source."""
+        return int(self.groups["events"].sum())
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """First and last time, ns of the report; None without events."""
+        known = self.groups.filter(pl.col("first").is_not_null())
+        if known.is_empty():
+            return None
+        return int(known["first"].min()), int(known["last"].max())  # type: ignore[arg-type]
+
+    @property
+    def keys(self) -> pl.DataFrame:
+        """Distinct row keys that are complete."""
+        key = list(self.source.row.key)
+        return self.groups.select(key).drop_nulls().unique(maintain_order=True).sort(key)
+
+
+def survey(report: Report, source: Source) -> Survey:
+    """Look over the events of one source of one report.
+
+    Raises
+    ------
+    ReportError
+        When the table can't be read or misses a column.
+    """
+    frame = complete(source.frame(report))
+    attributes = text_attributes(frame.collect_schema())
+    groups = frame.group_by(*source.row.key, *TYPE_COLUMNS, *attributes).agg(
+        events=pl.len().cast(pl.Int64), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max()
+    )
+    return Survey(source, report.collect(groups))

@@ -1,0 +1,523 @@
+"""From reports to one Paraver trace: the whole way of the data, once."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from tqdm import tqdm
+
+import nsys2prv
+from nsys2prv import ledger
+from nsys2prv.errors import DiskFull, NothingToTranslate, OutputError, OutputExists, SameReportTwice
+from nsys2prv.events import TYPES, Role
+from nsys2prv.ledger import Entry
+from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
+from nsys2prv.paraver.prv import TraceWriter, header
+from nsys2prv.paraver.row import write_row
+from nsys2prv.reports import Identity, Report, describe, find_reports, open_report
+from nsys2prv.reports.nsys import NsysExport
+from nsys2prv.sources import SOURCES, Source, nvtx, present_sources, select_sources
+from nsys2prv.timeline import records, states
+from nsys2prv.timeline.axis import Placement, place
+from nsys2prv.timeline.labels import Labels
+from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.rows import Rows, arrange
+from nsys2prv.timeline.runs import SortedRuns
+from nsys2prv.timeline.selection import Windows
+from nsys2prv.timeline.survey import Survey, complete, survey, text_attributes
+
+PARAVER_LARGE_BYTES = 500_000_000
+"""wxParaver asks to cut traces above this size."""
+
+_PIECE_ROWS = 60_000
+"""Events that are turned into records at once."""
+
+_SUFFIXES = (".prv", ".prv.gz", ".pcf", ".row", ".json")
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """A stretch of the time axis, ns from the first event; None is open."""
+
+    begin: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class NvtxRange:
+    """Name of a range, and of its domain (None: any)."""
+
+    name: str
+    domain: str | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to translate and how.
+
+    Attributes
+    ----------
+    only, skip
+        Names of sources (`nsys2prv.sources.NAMES`); an empty `only` means all.
+    time, nvtx
+        Parts of the time axis to keep.
+    ranks
+        Ranks to keep; None keeps everything.
+    min_duration
+        Intervals shorter than this are left out, ns.
+    labels
+        .pcf of an earlier trace: names keep the numbers that they have there.
+    gzip
+        Write .prv.gz.
+    force
+        Replace a former output.
+    nsys, cache
+        Program that exports .nsys-rep files, and folder for the exports.
+    scratch
+        Folder for intermediate files; by default the folder of the output.
+    progress
+        Show progress; None: when stderr is a terminal.
+    """
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    time: TimeRange | None = None
+    nvtx: NvtxRange | None = None
+    ranks: frozenset[int] | None = None
+    min_duration: int = 0
+    labels: Path | None = None
+    gzip: bool = False
+    force: bool = False
+    nsys: Path | None = None
+    cache: Path | None = None
+    scratch: Path | None = None
+    progress: bool | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was done: `content` is what stands in OUT.json, `prv` the trace."""
+
+    prv: Path
+    content: Mapping[str, Any]
+
+    @property
+    def warnings(self) -> list[str]:
+        return list(self.content["warnings"])
+
+
+def translate(arguments: Sequence[str | Path], out: Path, options: Options | None = None) -> Summary:
+    """Translate reports into one Paraver trace: OUT.prv (or .prv.gz), OUT.pcf, OUT.row, OUT.json.
+
+    Files appear under their names when all of them are complete, the trace last.
+
+    Parameters
+    ----------
+    arguments
+        Reports: files, folders, globs.
+    out
+        Path of the output without suffix (a .prv or .prv.gz is taken off).
+
+    Raises
+    ------
+    Nsys2prvError
+        With one sentence for the user; nothing of the output is left then, and a former output is whole.
+    """
+    options = options or Options()
+    base = _without_suffix(out)
+    final = {suffix: base.with_name(base.name + suffix) for suffix in _SUFFIXES}
+    present = [path for path in final.values() if path.exists()]
+    if present and not options.force:
+        raise OutputExists(present[0])
+    with _staging(base) as staging, _scratch(options.scratch, staging) as scratch:
+        staged = {suffix: staging / f"trace{suffix}" for suffix in _SUFFIXES}
+        prv = ".prv.gz" if options.gzip else ".prv"
+        content = _Translation(arguments, options, scratch).write(staged[prv], staged[".pcf"], staged[".row"], base.name)
+        staged[".json"].write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        for suffix in (".pcf", ".row", ".json", prv):
+            staged[suffix].replace(final[suffix])
+        # The other form of a former output would be read with these labels.
+        final[".prv" if options.gzip else ".prv.gz"].unlink(missing_ok=True)
+    return Summary(final[prv], content)
+
+
+def _without_suffix(out: Path) -> Path:
+    for suffix in (".prv.gz", ".prv"):
+        if out.name.endswith(suffix) and out.name != suffix:
+            return out.with_name(out.name.removesuffix(suffix))
+    return out
+
+
+@contextlib.contextmanager
+def _staging(base: Path) -> Iterator[Path]:
+    """A folder beside the output where files are made; what can't be written there is told as the output's fault."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{base.name}.", dir=base.parent))
+    except OSError as error:
+        raise _disk_error(error, base) from error
+    try:
+        yield folder
+    except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
+        raise _disk_error(error, base) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _scratch(wanted: Path | None, staging: Path) -> Iterator[Path]:
+    if wanted is None:
+        yield staging / "runs"
+        return
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=".nsys2prv.", dir=wanted))
+    except OSError as error:
+        raise OutputError.not_writable(wanted, str(error)) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _disk_error(error: BaseException, base: Path) -> Exception:
+    number = getattr(error, "errno", None)
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "No space left" in str(error):
+        return DiskFull(base)
+    if isinstance(error, OSError):
+        return OutputError.not_writable(base, str(error))
+    return error if isinstance(error, Exception) else RuntimeError(str(error))
+
+
+@dataclass
+class _OpenedReport:
+    """A report on its way through the translation."""
+
+    report: Report
+    identity: Identity
+    surveys: list[Survey] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    other_spans: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        spans = [found.span for found in self.surveys if found.span is not None] + self.other_spans
+        return (min(span[0] for span in spans), max(span[1] for span in spans)) if spans else None
+
+
+class _Translation:
+    """One run of `translate`; each step needs the ones before it."""
+
+    def __init__(self, arguments: Sequence[str | Path], options: Options, scratch: Path) -> None:
+        self._began = time.monotonic()
+        self._options = options
+        self._scratch = scratch
+        self._sources = select_sources(options.only, options.skip)
+        self._earlier = read_earlier_labels(options.labels) if options.labels else None
+        self._hide_progress: bool | None = None if options.progress is None else not options.progress
+        self._warnings: list[str] = []
+        self._opened = self._open(arguments)
+        self._survey()
+        self._placements = place([opened.identity for opened in self._opened], [opened.span for opened in self._opened])
+        self._windows = self._choose_windows()
+        surveys = [opened.surveys for opened in self._opened]
+        self._rows = arrange([opened.identity for opened in self._opened], surveys, options.ranks)
+        if self._rows.table.is_empty():
+            raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
+        self._labels = Labels((found for of_report in surveys for found in of_report), self._earlier)
+        self._records = SortedRuns(records.SORT_COLUMNS, scratch / "records")
+        self._edges = SortedRuns(["time"], scratch / "edges")
+
+    def write(self, prv: Path, pcf: Path, row: Path, title: str) -> dict[str, Any]:
+        """Write the files of the trace; the result is what stands in OUT.json."""
+        total = sum(found.events for opened in self._opened for found in opened.surveys)
+        with self._bar("translating", total, "event") as bar:
+            for index, opened in enumerate(self._opened):
+                self._translate_report(index, opened, bar)
+        for found in states.sweep(self._edges, self._rows.table, self._windows):
+            self._records.add(records.state_records(found))
+        began = [opened.identity.utc_ns for opened in self._opened if opened.identity.utc_ns is not None]
+        first_line = header(self._rows, self._windows.length, min(began, default=None))
+        with self._bar("writing", self._records.rows, "record") as bar, TraceWriter(prv, first_line, self._rows.table) as writer:
+            for window in self._records.windows():
+                writer.write(window)
+                bar.update(window.height)
+        write_pcf(pcf, self._labels.used)
+        write_row(row, self._rows, title)
+        size = prv.stat().st_size
+        if size > PARAVER_LARGE_BYTES:
+            self._warnings.append(
+                f"the trace has {size / 1e6:.0f} MB and Paraver asks to cut traces above {PARAVER_LARGE_BYTES / 1e6:.0f} MB: "
+                f"--time, --nvtx, --ranks, --skip and --min-duration make it smaller"
+            )
+        return self._content(size, writer.records)
+
+    def _open(self, arguments: Sequence[str | Path]) -> list[_OpenedReport]:
+        export = NsysExport(self._options.nsys, self._options.cache)
+        opened = []
+        paths = find_reports(arguments)
+        with self._bar("opening", len(paths), "report") as bar:
+            for path in paths:
+                report = open_report(path, export)
+                opened.append(_OpenedReport(report, describe(report)))
+                bar.update()
+        seen: dict[tuple[object, ...], Path] = {}
+        for one in opened:
+            identity = one.identity
+            self._warnings += [f"{one.report.path}: {warning}" for warning in identity.warnings]
+            if identity.utc_ns is None:
+                continue
+            who = (identity.host, identity.utc_ns, frozenset(identity.processes))
+            if who in seen:
+                raise SameReportTwice(seen[who], one.report.path, "same host, same processes, same begin of the session")
+            seen[who] = one.report.path
+        return opened
+
+    def _survey(self) -> None:
+        found = [(opened, source) for opened in self._opened for source in present_sources(opened.report, self._sources)]
+        with self._bar("surveying", len(found), "table") as bar:
+            for opened, source in found:
+                surveyed = survey(opened.report, source)
+                if surveyed.events:
+                    opened.surveys.append(surveyed)
+                bar.update()
+        if self._options.time is not None:
+            # A time that was read off a trace of all sources must mean the same one in a trace of some.
+            others = [source for source in SOURCES if source not in self._sources]
+            for opened in self._opened:
+                spans = [survey(opened.report, source).span for source in present_sources(opened.report, tuple(others))]
+                opened.other_spans = [span for span in spans if span is not None]
+
+    def _choose_windows(self) -> Windows:
+        ends = [
+            span[1] + placement.offset
+            for opened, placement in zip(self._opened, self._placements, strict=True)
+            if (span := opened.span) is not None
+        ]
+        if not ends:
+            raise NothingToTranslate("the reports hold no events of the sources chosen")
+        windows = Windows((0,), (max(*ends, 1),))
+        if self._options.time is not None:
+            begin, end = self._options.time.begin or 0, self._options.time.end
+            whole = windows.length
+            windows = windows.intersection(Windows((begin,), (end if end is not None else max(whole, begin + 1),)))
+            if not windows.begins:
+                raise NothingToTranslate(f"the reports end {whole / 1e9:.6f} s after their first event, before the time chosen")
+        if self._options.nvtx is not None:
+            windows = windows.intersection(self._inside_nvtx(self._options.nvtx))
+            if not windows.begins:
+                domain = f" of domain {self._options.nvtx.domain!r}" if self._options.nvtx.domain else ""
+                raise NothingToTranslate(f"no NVTX range{domain} is called {self._options.nvtx.name!r} in the time chosen")
+        return windows
+
+    def _inside_nvtx(self, wanted: NvtxRange) -> Windows:
+        stretches = [pl.DataFrame(schema={"begin": pl.Int64, "end": pl.Int64})]
+        for opened, placement in zip(self._opened, self._placements, strict=True):
+            if not opened.report.has(nvtx.PUSHPOP.table) or opened.span is None:
+                continue
+            for source in (nvtx.PUSHPOP, nvtx.STARTEND):
+                chosen = nvtx.ranges_in_domains(opened.report, source).filter(pl.col("label") == wanted.name)
+                if wanted.domain is not None:
+                    chosen = chosen.filter(pl.col("domain") == wanted.domain)
+                ends = pl.col("end").fill_null(opened.span[1])
+                stretches.append(
+                    opened.report.collect(
+                        chosen.select(begin=pl.col("start") + placement.offset, end=ends + placement.offset)
+                    )
+                )
+        return Windows.union(pl.concat(stretches))
+
+    def _translate_report(self, index: int, opened: _OpenedReport, bar: tqdm[Any]) -> None:
+        launches = Launches(self._scratch / f"launches{index}")
+        for found in opened.surveys:
+            source = found.source
+            entry = Entry(source.name, source.title, source.table)
+            opened.entries.append(entry)
+            events = _EventsOfSource(index, opened, found, self._placements[index], self._rows, self._windows, self._labels, self._options)
+            for piece in self._pieces(opened.report, source, entry, bar):
+                for clipped in events.place(piece, entry, launches):
+                    if "state" in clipped.columns:
+                        self._edges.add(states.edges(clipped))
+                    self._records.add(events.records(clipped))
+        for messages in launches.messages():
+            self._records.add(records.message_records(messages, self._rows.table))
+
+    def _pieces(self, report: Report, source: Source, entry: Entry, bar: tqdm[Any]) -> Iterator[pl.DataFrame]:
+        """Events of a source in pieces; in the order of their begin when the source needs that."""
+        frame = complete(source.frame(report))
+        if source.in_order is None:
+            for piece in report.batches(frame, _PIECE_ROWS):
+                entry.read += piece.height
+                yield piece
+                bar.update(piece.height)
+            return
+        ordered = SortedRuns(["start"], self._scratch / "ordered")
+        for piece in report.batches(frame, _PIECE_ROWS):
+            entry.read += piece.height
+            told = piece.drop_nulls("start")
+            entry.leave_out(ledger.NO_TIME, piece.height - told.height)
+            ordered.add(told)
+        step: Callable[[pl.DataFrame], pl.DataFrame] = source.in_order()
+        for window in ordered.windows():
+            kept = step(window)
+            entry.leave_out(ledger.SAME_CALL, window.height - kept.height)
+            yield kept
+            bar.update(window.height)
+
+    def _bar(self, what: str, total: int, unit: str) -> tqdm[Any]:
+        return tqdm(
+            total=total, desc=what, unit=unit, unit_scale=True, disable=self._hide_progress, file=sys.stderr, leave=False, delay=0.5
+        )
+
+    def _content(self, size: int, written: int) -> dict[str, Any]:
+        reports = []
+        for opened, placement in zip(self._opened, self._placements, strict=True):
+            identity = opened.identity
+            reports.append(
+                {
+                    "path": str(opened.report.path),
+                    "form": opened.report.tables.form,
+                    "host": identity.host,
+                    "nsys": identity.tool,
+                    "schema": list(identity.schema) if identity.schema else None,
+                    "ranks": sorted(identity.ranks.values()) or ([identity.launch_rank] if identity.launch_rank is not None else []),
+                    "rank_source": identity.rank_source or ("launcher" if identity.launch_rank is not None else ""),
+                    "gpus": [asdict(gpu) for gpu in identity.gpus],
+                    "alignment": {"method": placement.method, "offset_ns": placement.offset, "drift_ppm": 0.0},
+                    "tables": ledger.account(opened.report, opened.entries, self._sources, SOURCES),
+                }
+            )
+        chosen = {key: value for key, value in asdict(self._options).items() if value not in (None, (), False, 0)}
+        return {
+            "format": 1,
+            "nsys2prv": nsys2prv.__version__,
+            "python": platform.python_version(),
+            "polars": pl.__version__,
+            "options": json.loads(json.dumps(chosen, default=lambda value: sorted(value) if isinstance(value, frozenset) else str(value))),
+            "trace": {
+                "bytes": size,
+                "records": written,
+                "length_ns": self._windows.length,
+                "origin_ns": self._windows.origin,
+                "windows_ns": [list(window) for window in zip(self._windows.begins, self._windows.ends, strict=True)][:1000],
+                "nodes": len(self._rows.nodes),
+                "tasks": len(self._rows.tasks),
+                "rows": self._rows.table.height,
+            },
+            "seconds": round(time.monotonic() - self._began, 3),
+            "reports": reports,
+            "nodes": [{"name": node.name, "cpus": node.cpus} for node in self._rows.nodes],
+            "tasks": [
+                {
+                    "name": task.name,
+                    "node": self._rows.nodes[task.node].name,
+                    "rank": task.rank,
+                    "pid": task.pid,
+                    "report": str(self._opened[task.report].report.path) if task.report is not None else None,
+                    "threads": [thread.name for thread in task.threads],
+                }
+                for task in self._rows.tasks
+            ],
+            "event_types": [{"number": used.number, "label": used.label} for used in self._labels.used],
+            "warnings": self._warnings,
+        }
+
+
+class _EventsOfSource:
+    """Places events of one source of one report on rows and on the time axis, and numbers them."""
+
+    def __init__(
+        self,
+        index: int,
+        opened: _OpenedReport,
+        found: Survey,
+        placement: Placement,
+        rows: Rows,
+        windows: Windows,
+        labels: Labels,
+        options: Options,
+    ) -> None:
+        self._source = found.source
+        self._offset = placement.offset
+        self._windows = windows
+        self._labels = labels
+        self._min_duration = options.min_duration
+        # What is not closed ends with the report.
+        self._report_end = opened.span[1] if opened.span else 0
+        key = list(found.source.row.key)
+        empty = pl.DataFrame(schema=dict.fromkeys((*key, "row"), pl.Int64))
+        self._row_of_key = rows.keys.get((index, found.source.row), empty)
+        self._numbers = labels.of_survey(found)
+        self._attributes = {name: labels.of_attribute(found, name) for name in text_attributes(found.groups.schema)}
+        roles = {event_type.role for number in found.source.types if (event_type := TYPES[number]).role is not Role.ATTRIBUTE}
+        self._is_interval = roles == {Role.INTERVAL}
+
+    def place(self, events: pl.DataFrame, entry: Entry, launches: Launches) -> Iterator[pl.DataFrame]:
+        """Events on rows and on the time axis of the trace, clipped; counts in `entry` what is left out."""
+        key = list(self._source.row.key)
+        told = events.drop_nulls("start")
+        entry.leave_out(ledger.NO_TIME, events.height - told.height)
+        named = told.drop_nulls(key)
+        entry.leave_out(ledger.NO_ROW_NAMED, told.height - named.height)
+        placed = named.join(self._row_of_key, on=key, how="inner", maintain_order="left")
+        entry.leave_out(ledger.ROW_NOT_CHOSEN, named.height - placed.height)
+        timed = placed.with_columns(
+            start=pl.col("start") + self._offset,
+            end=pl.max_horizontal(pl.col("end").fill_null(self._report_end), "start") + self._offset,
+        )
+        long_enough = timed
+        if self._min_duration and self._is_interval:
+            long_enough = timed.filter(pl.col("end") - pl.col("start") >= self._min_duration)
+            entry.leave_out(ledger.TOO_SHORT, timed.height - long_enough.height)
+        if self._source.launch is not None:
+            begun = long_enough.filter(self._windows.hold(long_enough["start"]))
+            launches.add(self._source, begun.with_columns(pl.col("start") - self._windows.origin))
+        clipped = self._windows.clip(long_enough.with_row_index("event"))
+        inside = clipped["event"].n_unique()
+        entry.leave_out(ledger.OUTSIDE, long_enough.height - inside)
+        entry.written += inside
+        if inside < long_enough.height or clipped.height > inside or self._cut_any(long_enough):
+            original = (long_enough["end"] - long_enough["start"]).gather(clipped["event"])
+            cut = clipped.filter(original != clipped["end"] - clipped["start"])
+            entry.clipped += cut["event"].n_unique()
+        if clipped.height:
+            yield self._numbered(clipped.drop("event"))
+
+    def records(self, clipped: pl.DataFrame) -> pl.DataFrame:
+        """Lines of events that `place` gave."""
+        return records.interval_records(clipped) if self._is_interval else records.point_records(clipped)
+
+    def _cut_any(self, events: pl.DataFrame) -> bool:
+        return bool(((events["start"] < self._windows.begins[0]) | (events["end"] > self._windows.ends[-1])).any())
+
+    def _numbered(self, events: pl.DataFrame) -> pl.DataFrame:
+        numbered = events.join(
+            self._numbers, on=["type", "series", "label"], how="left", nulls_equal=True, maintain_order="left"
+        )
+        value = pl.col("number_value") if "value" not in events.columns else pl.coalesce("number_value", "value")
+        numbered = numbered.with_columns(value=value)
+        for name, values in self._attributes.items():
+            renamed = values.rename({"value": "attribute_value"})
+            numbered = (
+                numbered.join(renamed, on=name, how="left", maintain_order="left")
+                .with_columns(pl.col("attribute_value").alias(name))
+                .drop("attribute_value")
+            )
+        if "lane" in events.columns:
+            series = TYPES[int(events["type"][0])]
+            numbered = numbered.with_columns(
+                number=pl.when(pl.col("lane") == 0).then("number").otherwise(series.overflow - 1 + pl.col("lane"))
+            )
+            self._labels.use_lanes(series.number, int(events["lane"].max()) + 1)  # type: ignore[arg-type]
+        return numbered
