@@ -104,7 +104,7 @@ def account(report: Report, entries: Sequence[Entry], selected: Sequence[Source]
         left_out: dict[str, int] = {}
         if rest:
             left_out[_reason(report, table, selected, known)] = rest
-        if table == "NVTX_EVENTS" and rest and of_table:
+        if table == "NVTX_EVENTS" and rest:
             left_out = _nvtx_rest(report, rest, of_table)
         tables.append(
             {"table": table, "rows": rows, "sources": [entry.as_json() for entry in of_table], "left_out": left_out}

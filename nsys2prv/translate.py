@@ -42,7 +42,7 @@ from nsys2prv.timeline.survey import Survey, complete, survey, text_attributes
 PARAVER_LARGE_BYTES = 500_000_000
 """wxParaver asks to cut traces above this size."""
 
-_PIECE_ROWS = 60_000
+_PIECE_ROWS = 20_000
 """Events that are turned into records at once."""
 
 _SUFFIXES = (".prv", ".prv.gz", ".pcf", ".row", ".json")

@@ -10,6 +10,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -33,6 +34,7 @@ _MESSAGE_COLUMNS = (
     *("kind", "send_cpu", "send_application", "send_task", "send_thread", "logical_send", "physical_send"),
     *("recv_cpu", "recv_application", "recv_task", "recv_thread", "logical_recv", "physical_recv", "size", "tag"),
 )
+_ALWAYS_THE_SAME = ("kind", "application", "send_application", "recv_application")
 _EVENT_COLUMNS = ("line", "position", "cpu", "task", "thread", "time", "type", "value")
 
 _RECORD_FORM = (
@@ -211,7 +213,7 @@ class Trace:
         """
         pairs = self.events(types)
         if types is None:
-            known = [number for number in pairs["type"].unique() if _is_interval(number)]
+            known = [number for number in pairs["type"].unique() if is_interval(number)]
             pairs = pairs.filter(pl.col("type").is_in(known))
         row = ["task", "thread", "type"]
         is_begin = pl.col("value") != 0
@@ -224,7 +226,8 @@ class Trace:
             .with_columns(end=pl.col("time").shift(-1), ends=(pl.struct(*row, "depth") == pl.struct(*row, "depth").shift(-1)))
             .with_columns(closed=(pl.col("ends") & (pl.col("value").shift(-1) == 0)).fill_null(False))
         )
-        lost = pairs.filter(is_begin & ~pl.col("closed") | ~is_begin & ~pl.col("closed").shift(1, fill_value=False)).sort("order")
+        paired = pl.when(is_begin).then("closed").otherwise(pl.col("closed").shift(1, fill_value=False))
+        lost = pairs.filter(~paired).sort("order")
         for line, number, value in lost.select("line", "type", "value").head(1).iter_rows():
             what = f"value {value} of type {number} begins and never ends" if value else f"type {number} ends and never began"
             raise TraceError(self.path, f"line {line}: {what}")
@@ -251,8 +254,8 @@ def open_trace(path: str | Path) -> Trace:
     return Trace(
         path,
         header,
-        read_labels(labels_path) if has_labels else Labels(),
-        read_names(names_path) if has_names else {},
+        read_pcf(labels_path) if has_labels else Labels(),
+        read_row(names_path) if has_names else {},
         has_labels,
         has_names,
     )
@@ -270,27 +273,37 @@ def companion(path: Path, suffix: str) -> Path:
 
 def read_header(path: Path) -> Header:
     """First line of a .prv; TraceError where it is malformed or the file can't be read."""
+    try:
+        return parse_header(read_first_line(path))
+    except ValueError as error:
+        raise TraceError(path, f"line 1: {error}") from error
+
+
+def read_first_line(path: Path) -> str:
+    """Text of the first line of a .prv, with its line end; TraceError where there is no such file or nothing in it."""
     if not re.search(r"\.prv(\.gz)?$", path.name):
         raise TraceError(path, "its name does not end in .prv or .prv.gz, so Paraver would not load it")
     with _reading(path), _open(path) as file:
         line = file.readline()
-    tell = _raise(path)
     if not line:
-        tell(None, "it is empty")
-    text = line.decode("utf-8", "replace")
-    if text.endswith("\r\n"):
-        tell(1, "it ends in CR LF; lines of a trace end in LF")
-    form = _HEADER_FORM.fullmatch(text.removesuffix("\n"))
+        raise TraceError(path, "it is empty")
+    return line.decode("utf-8", "replace")
+
+
+def parse_header(line: str) -> Header:
+    """The header in a first line, which ends in LF; ValueError says what is wrong with it."""
+    if not line.endswith("\n") or line.endswith("\r\n"):
+        raise ValueError("it does not end in LF")
+    form = _HEADER_FORM.fullmatch(line.removesuffix("\n"))
     if form is None:
-        tell(1, "the header is not `#Paraver (DD/MM/YYYY at HH:MM):END_ns:N(cpus,...):1:TASKS(threads:node,...)`")
-        raise AssertionError  # `tell` has raised
+        raise ValueError("the header is not `#Paraver (DD/MM/YYYY at HH:MM):END_ns:N(cpus,...):1:TASKS(threads:node,...)`")
     if form["unit"] != "_ns":
-        tell(1, f"the end of the trace, {form['end']}{form['unit'] or ''}, is not in ns: END_ns is missing")
+        raise ValueError(f"the end of the trace, {form['end']}{form['unit'] or ''}, is not in ns: it has to end in _ns")
     cpus = tuple(int(number) for number in (form["cpus"] or "").split(",") if number)
     if len(cpus) != int(form["nodes"]):
-        tell(1, f"the header has {form['nodes']} nodes and CPUs of {len(cpus)}")
+        raise ValueError(f"the header announces {form['nodes']} nodes and lists {len(cpus)}")
     if form["applications"] != "1":
-        tell(1, f"the header has {form['applications']} applications; traces of one are read")
+        raise ValueError(f"the header has {form['applications']} applications, and traces of one are read")
     tasks: list[Task] = []
     first_row = 0
     for pair in form["threads"].split(","):
@@ -298,7 +311,7 @@ def read_header(path: Path) -> Header:
         tasks.append(Task(threads, node, first_row))
         first_row += threads
     if len(tasks) != int(form["tasks"]):
-        tell(1, f"the header announces {form['tasks']} tasks and lists {len(tasks)}")
+        raise ValueError(f"the header announces {form['tasks']} tasks and lists {len(tasks)}")
     return Header(form["date"], int(form["end"]), cpus, tuple(tasks), int(form["communicators"] or 0))
 
 
@@ -316,7 +329,7 @@ _PCF_FORMS = {
 }
 
 
-def read_labels(path: Path, damage: Damage | None = None) -> Labels:
+def read_pcf(path: Path, damage: Damage | None = None) -> Labels:
     """Labels of a .pcf.
 
     Parameters
@@ -338,7 +351,7 @@ def read_labels(path: Path, damage: Damage | None = None) -> Labels:
     group: list[int] = []  # types of this EVENT_TYPE section: they share the values below them
     values: dict[int, str] = {}
     for line, text in _text_lines(path, tell):
-        text = text.strip()
+        text = text.strip(" \t")
         if not text or text.startswith("#"):
             continue
         if text in _SECTIONS:
@@ -374,7 +387,7 @@ def read_labels(path: Path, damage: Damage | None = None) -> Labels:
     return Labels(states, types)
 
 
-def read_names(path: Path, damage: Damage | None = None) -> dict[str, tuple[str, ...]]:
+def read_row(path: Path, damage: Damage | None = None) -> dict[str, tuple[str, ...]]:
     """Names of a .row: level -> names in order.
 
     Parameters
@@ -421,26 +434,23 @@ def _raise(path: Path) -> Damage:
     return damage
 
 
-def _is_interval(number: int) -> bool:
+def is_interval(number: int) -> bool:
+    """Whether events of this type begin and end intervals; False for a type that is not one of ours."""
     event_type = events.type_of(number)
     return event_type is not None and event_type.role is events.Role.INTERVAL
 
 
-class _reading:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     """Turns what can go wrong while a file is read into a TraceError."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, FileNotFoundError):
-            raise TraceError(self.path, "there is no such file") from error
-        if isinstance(error, EOFError | gzip.BadGzipFile | zlib.error):
-            raise TraceError(self.path, f"it is cut off or damaged gzip data ({error})") from error
-        if isinstance(error, OSError):
-            raise TraceError(self.path, f"it can't be read ({error.strerror or error})") from error
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise TraceError(path, "there is no such file") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise TraceError(path, f"its gzip data is cut off or damaged ({error})") from error
+    except OSError as error:
+        raise TraceError(path, f"it can't be read ({error.strerror or error})") from error
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -462,7 +472,7 @@ def _text_lines(path: Path, tell: Damage) -> Iterator[tuple[int, str]]:
         if text.endswith("\r"):
             tell(line, "it ends in CR LF, and Paraver loses all labels")
             text = text.removesuffix("\r")
-        elif text and not text.strip():
+        elif text and not text.strip(" \t"):
             tell(line, "it holds nothing but blanks")
         yield line, text
 
@@ -525,13 +535,14 @@ def _parse(first_line: int, text: str, communicators_end: int, tell: Damage) -> 
 
 def _numbers(lines: pl.DataFrame) -> pl.Series:
     """All numbers of some lines, one after the other; null where one does not fit in 64 bits."""
-    return lines["text"].str.split(":").explode(empty_as_null=False).cast(pl.Int64, strict=False)
+    numbers: pl.Series = lines["text"].str.split(":").explode().cast(pl.Int64, strict=False)
+    return numbers
 
 
 def _fixed_width(lines: pl.DataFrame, columns: tuple[str, ...]) -> pl.DataFrame:
     numbers = _numbers(lines)
-    each = {name: numbers.gather_every(len(columns), at) for at, name in enumerate(columns)}
-    return pl.DataFrame({"line": lines["line"], **{name: each[name] for name in columns if not re.search("kind|application", name)}})
+    each = {name: numbers.gather_every(len(columns), at) for at, name in enumerate(columns) if name not in _ALWAYS_THE_SAME}
+    return pl.DataFrame({"line": lines["line"], **each})
 
 
 def _events(lines: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -578,7 +589,8 @@ def _what_is_wrong(text: str) -> str:
         if not re.fullmatch(r"-?[0-9]+", number):
             return f"{_short(text)} is no record: field {position}, {_short(number)}, is no whole number"
     if not re.fullmatch({"1": "8", "3": "15"}.get(fields[0], r"\d*[02468]"), str(len(fields))) or len(fields) < 8:
-        return f"{_short(text)} is no record: it has {len(fields)} fields, a record of kind {fields[0]} has {_FIELDS[fields[0]]}"
+        expected = _FIELDS[fields[0]]
+        return f"{_short(text)} is no record: it has {len(fields)} fields, a record of kind {fields[0]} has {expected}"
     if fields[2] != "1" or (fields[0] == "3" and fields[8] != "1"):
         return f"{_short(text)} is no record: it names an application that is not in the header"
     return f"{_short(text)} is no record: a number is negative"

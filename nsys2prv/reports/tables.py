@@ -21,7 +21,7 @@ from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, NotAReport, ReportError
 
-BATCH_ROWS = 65_536
+BATCH_ROWS = 16_384
 """Rows of a table that are held at once while it is scanned."""
 
 Schema = Mapping[str, type[pl.DataType]]

@@ -1,0 +1,64 @@
+# Nothing but Python >= 3.10 (with venv and pip), make and git is needed; all else goes into .venv.
+PYTHON ?= python3
+WORKERS ?= 2
+BIN := .venv/bin
+
+.PHONY: help demo test lint bench floors clean
+
+help:
+	@echo "make demo    make a small multi-node report set and translate it, into demo/"
+	@echo "make test    run the tests (those on real reports when ../shared/reports is there)"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   speed against nsys2prv 0.5.8 of PyPI, and time and memory on long reports"
+	@echo "make floors  the tests with the oldest versions that pyproject.toml allows"
+	@echo "make clean   remove everything that these made"
+
+demo: .venv/.with-nothing
+	$(BIN)/nsys2prv demo demo
+
+test: .venv/.with-test
+	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_OPTIONS)
+
+lint: .venv/.with-test .venv/.with-lint
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/.with-test
+	$(BIN)/python tests/bench/run.py $(BENCH_OPTIONS)
+
+floors: .bench/floors/.installed
+	.bench/floors/bin/python -m pytest -n $(WORKERS) $(PYTEST_OPTIONS)
+
+clean:
+	rm -rf .venv .bench demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# $(call new_venv,FOLDER): python3 without ensurepip (Debian without python3-venv) leaves half a folder behind.
+define new_venv
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+  { echo "$(PYTHON) is not Python 3.10 or newer; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+  { echo "$(PYTHON) can't make virtual environments; install its venv package (Debian: apt install python3-venv)" >&2; exit 1; }
+@rm -rf $(1) && $(PYTHON) -m venv $(1)
+endef
+
+.venv/.made:
+	$(call new_venv,.venv)
+	@touch $@
+
+# The tests and the linters share one environment: each stamp adds the extra of its name to what is there.
+.venv/.with-nothing: .venv/.made pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/.with-%: .venv/.made pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@touch $@
+
+# Every `"NAME>=VERSION` of the dependencies and of the extra `test`, as NAME==VERSION.
+.bench/floors/.installed: pyproject.toml
+	$(call new_venv,.bench/floors)
+	sed -n '/^dependencies = \[/,/^\]/p; /^test = /p' pyproject.toml | grep -o '"[a-z0-9-]*>=[0-9.]*' | tr -d '"' | sed 's/>=/==/' \
+	  > .bench/floors/requirements.txt
+	.bench/floors/bin/python -m pip install --quiet --disable-pip-version-check --editable . -r .bench/floors/requirements.txt
+	@touch $@

@@ -1,0 +1,287 @@
+"""The command line: parses, calls one function, prints, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+import nsys2prv
+from nsys2prv.errors import INTERRUPTED_EXIT_CODE, Nsys2prvError, UsageError
+
+app = typer.Typer(
+    name="nsys2prv",
+    help="Turn NVIDIA Nsight Systems reports, one or thousands of them, into one Paraver trace.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
+_TERMINATED_EXIT_CODE = 143
+
+Reports = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="REPORT...",
+        help="Reports: .nsys-rep, .sqlite, folders of Parquet or Arrow tables, folders that hold reports, globs.",
+        show_default=False,
+    ),
+]
+Nsys = Annotated[Path | None, typer.Option(help="The nsys that exports .nsys-rep files (default: $NSYS_HOME, then PATH).")]
+Cache = Annotated[Path | None, typer.Option(help="Folder for exports of .nsys-rep files (default: beside each report).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        app(standalone_mode=False)
+    except Nsys2prvError as error:
+        _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nobody is left to tell.
+        sys.stderr.close()
+        raise SystemExit(1) from None
+    except typer.Exit as end:
+        raise SystemExit(end.exit_code) from None
+    except Exception as error:
+        if not _is_usage_error(error):
+            raise
+        _fail(error.format_message(), UsageError.exit_code)  # type: ignore[attr-defined]
+
+
+def _is_usage_error(error: Exception) -> bool:
+    # Typer carries its own copy of click in newer versions: its errors are told by what they offer.
+    return hasattr(error, "format_message") and hasattr(error, "exit_code")
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
+    """A batch system ends a job with SIGTERM: leave as tidily as after Ctrl-C."""
+    raise SystemExit(_TERMINATED_EXIT_CODE)
+
+
+def _fail(sentence: str, code: int) -> NoReturn:
+    print(f"nsys2prv: {sentence}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"nsys2prv {nsys2prv.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def translate(
+    reports: Reports,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Where to write: OUT.prv, OUT.pcf, OUT.row and OUT.json.", show_default=False),
+    ],
+    only: Annotated[list[str] | None, typer.Option(help="Sources to translate, by name, separated by commas (default: all).")] = None,
+    skip: Annotated[list[str] | None, typer.Option(help="Sources to leave out, by name, separated by commas.")] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="BEGIN:END", help="Time to keep, from the first event on: 1.5s:2s, 200ms:, :30s.")
+    ] = None,
+    nvtx: Annotated[str | None, typer.Option(metavar="NAME[@DOMAIN]", help="Keep the time inside NVTX ranges of this name.")] = None,
+    ranks: Annotated[str | None, typer.Option(metavar="LIST", help="Ranks to keep: 0-7,12.")] = None,
+    min_duration: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out shorter intervals: 10us.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="EARLIER.pcf", help="Names keep the numbers of this trace, so that the two compare.")
+    ] = None,
+    gzip: Annotated[bool, typer.Option("--gzip", "-z", help="Write OUT.prv.gz, which Paraver reads too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a former output.")] = False,
+    as_json: AsJson = False,
+    nsys: Nsys = None,
+    cache: Cache = None,
+    scratch: Annotated[Path | None, typer.Option(help="Folder for intermediate files (default: beside the output).")] = None,
+) -> None:
+    """Translate reports into one Paraver trace.
+
+    Reports of several ranks and nodes become one trace on one time axis. What is in a report is found out; nothing has to
+    be named. Names of sources: see `nsys2prv inspect`.
+    """
+    from nsys2prv.translate import Options
+    from nsys2prv.translate import translate as run
+
+    options = Options(
+        only=_names(only),
+        skip=_names(skip),
+        time=_time_range(time) if time is not None else None,
+        nvtx=_nvtx_range(nvtx) if nvtx is not None else None,
+        ranks=_rank_list(ranks) if ranks is not None else None,
+        min_duration=_duration(min_duration, "--min-duration") if min_duration is not None else 0,
+        labels=labels,
+        gzip=gzip,
+        force=force,
+        nsys=nsys,
+        cache=cache,
+        scratch=scratch,
+    )
+    summary = run(reports, out, options)
+    print(json.dumps(summary.content, indent=1, ensure_ascii=False) if as_json else _summary_text(summary.prv, summary.content))
+    if not as_json:
+        for warning in summary.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+
+
+@app.command()
+def inspect(reports: Reports, as_json: AsJson = False, nsys: Nsys = None, cache: Cache = None) -> None:
+    """Tell what reports hold: versions, host, ranks, GPUs, time span, rows per source, what is lost or odd."""
+    from nsys2prv.inspection import as_text
+    from nsys2prv.inspection import inspect as run
+    from nsys2prv.reports.nsys import NsysExport
+
+    found = run(reports, NsysExport(nsys, cache))
+    print(json.dumps(found, indent=1, ensure_ascii=False) if as_json else "\n\n".join(map(as_text, found)))
+
+
+@app.command()
+def check(
+    trace: Annotated[Path, typer.Argument(metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.")],
+    as_json: AsJson = False,
+    limit: Annotated[int, typer.Option(min=1, help="Places to tell of each promise that is broken.")] = 20,
+) -> None:
+    """Read a trace strictly; exit with 1 and the first places where it breaks a promise."""
+    from nsys2prv.paraver.check import check_trace
+
+    result = check_trace(trace, limit)
+    if as_json:
+        findings = [
+            {"promise": finding.promise.name.lower(), "line": finding.line, "text": finding.text} for finding in result.findings
+        ]
+        found = {promise.name.lower(): count for promise, count in result.found.items()}
+        print(json.dumps({"ok": result.ok, "findings": findings, "found": found, "counts": dict(result.counts)}, indent=1))
+    else:
+        for finding in result.findings:
+            print(finding.text)
+        for promise, count in result.found.items():
+            shown = sum(finding.promise is promise for finding in result.findings)
+            if count > shown:
+                print(f"... and {count - shown} more places where not {promise.value}")
+        counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items() if count)
+        print(f"{trace}: {'keeps every promise' if result.ok else 'breaks promises'} ({counts or 'nothing was read'})")
+    if not result.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder for reports and trace; made when it is not there.")] = Path("nsys2prv-demo"),
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of the run.")] = 2,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs, and ranks, of each node.")] = 4,
+    as_json: AsJson = False,
+) -> None:
+    """Make a small multi-node report set and run everything on it."""
+    from nsys2prv.demonstration import run_demo
+
+    result = run_demo(directory, nodes, gpus)
+    if as_json:
+        print(json.dumps(result.summary.content, indent=1, ensure_ascii=False))
+        return
+    print(f"{len(result.reports)} reports of {nodes} nodes with {gpus} GPUs each: {result.reports[0].parent}")
+    print(_summary_text(result.summary.prv, result.summary.content))
+    print(f"check: {'every promise is kept' if result.check.ok else 'promises are broken'}")
+    for finding in result.check.findings:
+        print(finding.text)
+    if not result.check.ok:
+        raise typer.Exit(1)
+    print(f"open it: wxparaver {result.summary.prv}")
+
+
+def _summary_text(prv: Path, content: Any) -> str:
+    trace = content["trace"]
+    written: dict[str, int] = {}
+    left_out: dict[str, int] = {}
+    for report in content["reports"]:
+        for table in report["tables"]:
+            for source in table["sources"]:
+                written[source["title"]] = written.get(source["title"], 0) + source["written"]
+            for reason, rows in [*table["left_out"].items(), *(pair for source in table["sources"] for pair in source["left_out"].items())]:
+                left_out[reason] = left_out.get(reason, 0) + rows
+    methods = sorted({report["alignment"]["method"] for report in content["reports"]})
+    lines = [
+        f"{prv}: {trace['bytes'] / 1e6:.1f} MB, {trace['records']:,} records, {trace['length_ns'] / 1e9:.6f} s, "
+        f"{trace['nodes']} nodes, {trace['tasks']} tasks, {trace['rows']} rows; made in {content['seconds']:.1f} s"
+    ]
+    lines += [f"  {count:>12,}  {title}" for title, count in written.items()]
+    lines += [f"  {count:>12,}  rows left out: {reason}" for reason, count in left_out.items()]
+    lines.append(f"  {len(content['reports'])} reports on one time axis by {', '.join(methods)}; the account is in OUT.json")
+    return "\n".join(lines)
+
+
+def _names(options: list[str] | None) -> tuple[str, ...]:
+    return tuple(name.strip() for option in options or [] for name in option.split(",") if name.strip())
+
+
+def _duration(text: str, option: str) -> int:
+    """A time with its unit, in ns.
+
+    >>> _duration("1.5s", "--time"), _duration("10us", "--time")
+    (1500000000, 10000)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(ns|us|µs|ms|s|m)\s*", text)
+    if found is None:
+        raise UsageError(f"{option} {text}: not a time; write a number with its unit (ns, us, ms, s, m), such as 1.5s or 10us")
+    whole, _, fraction = found[1].partition(".")
+    unit = _UNITS[found[2]]
+    # Not as a float: nanoseconds of a long trace have more digits than one holds.
+    return int(whole or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+
+
+def _time_range(text: str) -> Any:
+    from nsys2prv.translate import TimeRange
+
+    begin, colon, end = text.partition(":")
+    if not colon:
+        raise UsageError(f"--time {text}: not a stretch of time; write BEGIN:END, such as 1.5s:2s, 200ms: or :30s")
+    chosen = TimeRange(
+        _duration(begin, "--time") if begin.strip() else None,
+        _duration(end, "--time") if end.strip() else None,
+    )
+    if chosen.end is not None and chosen.end <= (chosen.begin or 0):
+        raise UsageError(f"--time {text}: the end is not after the begin; write BEGIN:END, such as 1.5s:2s")
+    return chosen
+
+
+def _nvtx_range(text: str) -> Any:
+    from nsys2prv.translate import NvtxRange
+
+    name, at, domain = text.rpartition("@")
+    if not at:
+        name, domain = text, ""
+    if not name:
+        raise UsageError(f"--nvtx {text}: no name of a range; write NAME or NAME@DOMAIN")
+    return NvtxRange(name, domain or None)
+
+
+def _rank_list(text: str) -> frozenset[int]:
+    """Ranks of a list such as 0-7,12.
+
+    >>> sorted(_rank_list("0-2,12"))
+    [0, 1, 2, 12]
+    """
+    ranks: set[int] = set()
+    for piece in text.split(","):
+        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            raise UsageError(f"--ranks {text}: not a list of ranks; write numbers and ranges, such as 0-7,12")
+        ranks.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+    return frozenset(ranks)

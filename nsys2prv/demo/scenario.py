@@ -1,0 +1,138 @@
+"""What is simulated: the shape of the cluster and of the run, what is wrong with it, and how its clocks go."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsys2prv.errors import UsageError
+
+FIRST_PID, PID_STEP = 41_200, 64
+"""Processes of a node are numbered alike on every node: pids are no identity across hosts."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A host's clock: at true time t it shows `t + offset + t * drift_ppm / 1e6` (ns)."""
+
+    offset: int
+    drift_ppm: float
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A training run on several nodes: one process per GPU, one report per process.
+
+    Attributes
+    ----------
+    nodes, gpus_per_node
+        Size of the cluster; ranks are counted node by node.
+    iterations, layers
+        Training steps, and layers of the model. A rank has about 65 events per layer and iteration, and 100 more.
+    seed
+        The same seed gives the same reports.
+    slow_gpu, slow_factor
+        Rank whose kernels take `slow_factor` times as long; None, or a rank that is not there: none.
+    uncovered_communication
+        Gradients are reduced after the backward pass and not during it.
+    data_loading_gap
+        In every fifth iteration the batch comes 12 ms late.
+    pageable_copies
+        Batches are copied from pageable memory: slower, and the call waits for the copy.
+    allocations_in_loop
+        A cudaMalloc and a cudaFree in every iteration.
+    clock_offsets_ns, clock_drifts_ppm
+        Per host, how far its clock is ahead of true time at true time 0, and by how much it goes too fast; None: drawn from
+        +-60 ms and +-9 ppm.
+    with_mpi
+        MPI events: barriers, a halo exchange and a reduction per iteration, ranks and communicators.
+    with_nccl
+        NCCL kernels and, with NVTX, NCCL's ranges.
+    with_nvtx, with_os_calls
+        Ranges and marks; calls of the operating system's libraries.
+    gpu_metrics_hz
+        Samples per second of each metric of the rank's GPU; 0: none.
+    jitter
+        Relative standard deviation of the durations of kernels.
+    """
+
+    nodes: int = 2
+    gpus_per_node: int = 4
+    iterations: int = 20
+    layers: int = 8
+    seed: int = 1
+    slow_gpu: int | None = 3
+    slow_factor: float = 1.3
+    uncovered_communication: bool = False
+    data_loading_gap: bool = True
+    pageable_copies: bool = True
+    allocations_in_loop: bool = False
+    clock_offsets_ns: tuple[int, ...] | None = None
+    clock_drifts_ppm: tuple[float, ...] | None = None
+    with_mpi: bool = True
+    with_nccl: bool = True
+    with_nvtx: bool = True
+    with_os_calls: bool = True
+    gpu_metrics_hz: int = 1000
+    jitter: float = 0.03
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "gpus_per_node", "iterations", "layers"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"a cluster needs {name} of at least 1, not {getattr(self, name)}")
+        for name in ("clock_offsets_ns", "clock_drifts_ppm"):
+            given = getattr(self, name)
+            if given is not None and len(given) != self.nodes:
+                raise UsageError(f"{name} tells of {len(given)} hosts, and there are {self.nodes}: give one number per node")
+        if self.slow_factor < 1 or self.jitter < 0 or self.gpu_metrics_hz < 0:
+            raise UsageError("slow_factor must be at least 1, jitter and gpu_metrics_hz at least 0")
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def slow_rank(self) -> int | None:
+        """The rank with the slow GPU, None when all are alike."""
+        return self.slow_gpu if self.slow_gpu is not None and 0 <= self.slow_gpu < self.ranks and self.slow_factor > 1 else None
+
+    @property
+    def clocks(self) -> tuple[Clock, ...]:
+        """The clock of each node."""
+        random = np.random.default_rng([self.seed, 1])
+        offsets = random.integers(-60_000_000, 60_000_000, self.nodes)
+        drifts = random.uniform(-9, 9, self.nodes).round(3)
+        return tuple(
+            Clock(int(offset), float(drift))
+            for offset, drift in zip(self.clock_offsets_ns or offsets, self.clock_drifts_ppm or drifts, strict=True)
+        )
+
+    @property
+    def has_data_gap(self) -> np.ndarray:
+        """Per iteration, whether its batch comes late."""
+        late = np.arange(self.iterations) % 5 == 3
+        return late if self.data_loading_gap else np.zeros_like(late)
+
+    def node(self, rank: int) -> int:
+        """The node that a rank runs on."""
+        return rank // self.gpus_per_node
+
+    def local_rank(self, rank: int) -> int:
+        """The number of a rank on its node, which is nsys' number of its GPU too."""
+        return rank % self.gpus_per_node
+
+    def host(self, rank: int) -> str:
+        """The host that a rank runs on."""
+        return f"gpu{self.node(rank) + 1:03d}"
+
+    def pid(self, rank: int) -> int:
+        """The process of a rank."""
+        return FIRST_PID + PID_STEP * self.local_rank(rank)
+
+
+def gpu_uuid(host: str, index: int) -> str:
+    """The uuid of a GPU of a host: always the same, and no other GPU's."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"gpu{index}.{host}"))

@@ -1,0 +1,41 @@
+"""The demo: a report set of a training run that never was, translated and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsys2prv.errors import OutputError
+from nsys2prv.paraver.check import CheckResult, check_trace
+from nsys2prv.translate import Options, Summary, translate
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """The reports made, what the translation said, and whether the trace keeps its promises."""
+
+    reports: tuple[Path, ...]
+    summary: Summary
+    check: CheckResult
+
+
+def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoResult:
+    """Make reports in DIR/reports, translate them to DIR/demo.prv and check that.
+
+    Raises
+    ------
+    OutputError
+        When the folder can't be written.
+    """
+    from nsys2prv.demo.cluster import Cluster, write_reports
+
+    folder = directory / "reports"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for former in folder.glob("rank*.sqlite"):
+            former.unlink()
+        reports = write_reports(folder, Cluster(nodes=nodes, gpus_per_node=gpus_per_node))
+    except OSError as error:
+        raise OutputError.not_writable(directory, str(error)) from error
+    summary = translate(reports, directory / "demo", Options(force=True))
+    return DemoResult(tuple(reports), summary, check_trace(summary.prv))

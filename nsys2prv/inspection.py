@@ -1,0 +1,117 @@
+"""What is in reports, without translating them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from nsys2prv import ledger
+from nsys2prv.reports import Report, describe, find_reports, open_report
+from nsys2prv.reports.nsys import NsysExport
+from nsys2prv.sources import SOURCES, present_sources
+from nsys2prv.timeline.survey import survey
+
+
+def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
+    """What each report holds: versions, host, ranks, GPUs, time span, rows per source, what is lost or odd.
+
+    Parameters
+    ----------
+    arguments
+        Reports: files, folders, globs.
+
+    Raises
+    ------
+    ReportError
+        When one can't be read.
+    """
+    paths = find_reports(arguments)
+    return [_inspect(open_report(path, nsys)) for path in tqdm(paths, unit="report", disable=None, file=sys.stderr, leave=False)]
+
+
+def _inspect(report: Report) -> dict[str, Any]:
+    identity = describe(report)
+    surveys = [survey(report, source) for source in present_sources(report, SOURCES)]
+    spans = [found.span for found in surveys if found.span is not None]
+    tables = []
+    for table in sorted(filter(ledger.has_events, report.tables.names())):
+        rows = report.tables.row_count(table)
+        of_table = [found for found in surveys if found.source.table == table and found.events]
+        if not rows:
+            continue
+        rest = rows - sum(found.events for found in of_table)
+        reason = ledger.NAMES_OF_NVTX if table == "NVTX_EVENTS" else ledger.NOT_TRANSLATED
+        tables.append(
+            {
+                "table": table,
+                "rows": rows,
+                "sources": [
+                    {"source": found.source.name, "title": found.source.title, "rows": found.events, "trace_rows": found.keys.height}
+                    for found in of_table
+                ],
+                "left_out": {reason: rest} if rest else {},
+            }
+        )
+    return {
+        "path": str(report.path),
+        "form": report.tables.form,
+        "nsys": identity.tool,
+        "schema": ".".join(map(str, identity.schema)) if identity.schema else None,
+        "host": identity.host,
+        "cpus": identity.cpus,
+        "utc_ns": identity.utc_ns,
+        "monotonic_ns": identity.monotonic_ns,
+        "first_ns": min((span[0] for span in spans), default=None),
+        "last_ns": max((span[1] for span in spans), default=None),
+        "ranks": sorted(identity.ranks.values()) or ([identity.launch_rank] if identity.launch_rank is not None else []),
+        "rank_source": identity.rank_source or ("launcher" if identity.launch_rank is not None else ""),
+        "processes": {str(pid >> 24 & 0xFFFFFF): name for pid, name in identity.processes.items()},
+        "gpus": [{"id": gpu.id, "name": gpu.name, "bus": gpu.bus} for gpu in identity.gpus],
+        "tables": tables,
+        "warnings": list(identity.warnings),
+    }
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """One report of `inspect` as lines for people."""
+    known = found["schema"] or "not told (2021 or earlier)"
+    lines = [found["path"], f"  nsys {found['nsys'] or 'version not told'}, schema {known}, {found['form']}"]
+    lines.append(f"  host {found['host'] or 'not told'}" + (f", {found['cpus']} CPUs" if found["cpus"] else ""))
+    if found["ranks"]:
+        lines.append(f"  {_counted(len(found['ranks']), 'rank')}: {_ranges(found['ranks'])} (from {found['rank_source']})")
+    if found["processes"]:
+        named = [f"{name or 'process'} {pid}" for pid, name in list(found["processes"].items())[:4]]
+        more = f" and {len(found['processes']) - 4} more" if len(found["processes"]) > 4 else ""
+        lines.append(f"  processes: {', '.join(named)}{more}")
+    names = [gpu["name"] for gpu in found["gpus"]]
+    if names:
+        lines.append(f"  GPUs: {', '.join(f'{names.count(name)} x {name}' for name in dict.fromkeys(names))}")
+    if found["first_ns"] is not None:
+        lines.append(f"  {(found['last_ns'] - found['first_ns']) / 1e9:.6f} s from the first event to the last")
+    for table in found["tables"]:
+        for source in table["sources"]:
+            lines.append(f"  {source['rows']:>12,}  {source['title']} ({source['source']}) on {_counted(source['trace_rows'], 'row')}")
+    left_out = [(table["table"], reason, rows) for table in found["tables"] for reason, rows in table["left_out"].items()]
+    if left_out:
+        lines.append("  not translated:")
+        lines += [f"  {rows:>12,}  {table}: {reason}" for table, reason, rows in left_out]
+    return "\n".join(lines + [f"  warning: {warning}" for warning in found["warnings"]])
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _ranges(ranks: list[int]) -> str:
+    ordered = sorted(set(ranks))
+    pieces: list[list[int]] = []
+    for rank in ordered:
+        if pieces and pieces[-1][-1] == rank - 1:
+            pieces[-1][1:] = [rank]
+        else:
+            pieces.append([rank])
+    return ",".join("-".join(map(str, piece)) for piece in pieces)

@@ -1,0 +1,284 @@
+"""How fast, and how much memory: nsys2prv against nsys2prv 0.5.8 of PyPI, and against itself on a report ten times as long.
+
+    python tests/bench/run.py [--only speed|scaling] [--json]
+
+The long reports are made from real ones in ../shared/reports by ../shared/tools/repeat_report.py, and kept with the other
+tool's environment in .bench/. Only the standard library is used: what this process holds would count for its children.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+OTHER_VERSION = "0.5.8"
+
+FASTER_GOAL = 15.0
+"""Times faster than the other tool."""
+TIME_GOAL = 11.0
+"""Times as long for ten times the length: about ten, and a little for the noise."""
+MEMORY_GOAL = 1.3
+"""Times the memory for ten times the length."""
+
+
+class Missing(Exception):
+    """Something that the benchmark needs is not there; the sentence says what."""
+
+
+@dataclass(frozen=True)
+class LongReport:
+    """A report repeated along the time axis."""
+
+    source: str
+    times: int
+    without: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.source} x{self.times}" + (" (CUDA only)" if self.without else "")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of a program took: wall time in s, highest resident memory in MB."""
+
+    seconds: float
+    megabytes: float
+
+
+SAMPLED = ("GPU_METRICS", "SCHED_EVENTS", "COMPOSITE_EVENTS", "OSRT_API")
+SPEED = LongReport("gpu-metrics-a100", 300, SAMPLED)
+SCALING = (
+    (LongReport("gpu-metrics-a100", 30, SAMPLED), SPEED),
+    (LongReport("pytorch-uvm", 1), LongReport("pytorch-uvm", 10)),
+    (LongReport("pytorch-h100", 1), LongReport("pytorch-h100", 10)),
+)
+
+
+class Bench:
+    """The benchmark's folders and the programs that it runs."""
+
+    def __init__(self, shared: Path, cache: Path, runs: int) -> None:
+        self._shared = shared
+        self._cache = cache
+        self._runs = runs
+
+    def speed(self) -> dict[str, object]:
+        """Both tools on the same report, in turns, so that what else the machine does hits both."""
+        report = self._make(SPEED)
+        other = self._other_tool()
+        ours: list[Run] = []
+        theirs: list[Run] = []
+        for _ in range(self._runs):
+            ours.append(self._translate(report))
+            theirs.append(self._translate_with_other(other, report))
+        seconds, other_seconds = (statistics.median(run.seconds for run in runs) for runs in (ours, theirs))
+        faster = other_seconds / seconds
+        return {
+            "report": SPEED.name,
+            "ours": [asdict(run) for run in ours],
+            "other": [asdict(run) for run in theirs],
+            "other_version": OTHER_VERSION,
+            "times_faster": faster,
+            "goal": FASTER_GOAL,
+            "reached": faster >= FASTER_GOAL,
+        }
+
+    def scaling(self) -> list[dict[str, object]]:
+        """nsys2prv on reports and on ten times as long ones."""
+        return [self._scale(short, long) for short, long in SCALING]
+
+    def _scale(self, short: LongReport, long: LongReport) -> dict[str, object]:
+        runs = {report: [self._translate(self._make(report)) for _ in range(self._runs)] for report in (short, long)}
+        seconds = {report: statistics.median(run.seconds for run in runs[report]) for report in runs}
+        megabytes = {report: max(run.megabytes for run in runs[report]) for report in runs}
+        time_ratio = seconds[long] / seconds[short]
+        memory_ratio = megabytes[long] / megabytes[short]
+        return {
+            "short": short.name,
+            "long": long.name,
+            "seconds": [seconds[short], seconds[long]],
+            "megabytes": [megabytes[short], megabytes[long]],
+            "time_ratio": time_ratio,
+            "memory_ratio": memory_ratio,
+            "reached": time_ratio <= TIME_GOAL and memory_ratio <= MEMORY_GOAL,
+        }
+
+    def _make(self, wanted: LongReport) -> Path:
+        name = wanted.source + (f"-x{wanted.times}" if wanted.times > 1 else "") + ("-cuda" if wanted.without else "")
+        made = self._cache / "reports" / f"{name}.sqlite"
+        if made.exists():
+            return made
+        source, tool = self._shared / "reports" / f"{wanted.source}.sqlite", self._shared / "tools" / "repeat_report.py"
+        for needed in (source, tool):
+            if not needed.exists():
+                raise Missing(f"{needed} is not there; the benchmark repeats real reports, name their folder with --shared")
+        made.parent.mkdir(parents=True, exist_ok=True)
+        _say(f"making {wanted.name}")
+        with tempfile.TemporaryDirectory(dir=self._cache) as folder:
+            # The report may be read-only, and its copy would be too.
+            writable, long = Path(folder, "short.sqlite"), Path(folder, "long.sqlite")
+            shutil.copyfile(source, writable)
+            arguments = [str(wanted.times), *([",".join(wanted.without)] if wanted.without else [])]
+            _call([sys.executable, tool, writable, long, *arguments])
+            long.replace(made)
+        return made
+
+    def _translate(self, report: Path) -> Run:
+        program = Path(sys.executable).with_name("nsys2prv")
+        if not program.exists():
+            raise Missing(f"{program} is not there; install this checkout first (`make bench` does it)")
+        with tempfile.TemporaryDirectory(dir=self._cache) as folder:
+            run = measure([program, "translate", report, "-o", Path(folder, "OUT"), "--force"], Path(folder))
+            _say(f"  {run.seconds:7.2f} s {run.megabytes:6.0f} MB  ours             {report.name}")
+            return run
+
+    def _translate_with_other(self, program: Path, report: Path) -> Run:
+        with tempfile.TemporaryDirectory(dir=self._cache) as folder:
+            shutil.copyfile(report, Path(folder, "R.sqlite"))
+            # It takes the export that lies beside a report, and opens the report itself for nothing.
+            Path(folder, "R.nsys-rep").touch()
+            # The stand-in writes the one table of API calls that this version wants from nsys itself.
+            path = os.pathsep.join([str(self._shared / "tools"), os.environ.get("PATH", "")])
+            command: list[str | Path] = [program, "-t", "cuda_api_trace,nvtx_pushpop_trace", "R.nsys-rep", "OUT"]
+            run = measure(command, Path(folder), {"PATH": path})
+            if not Path(folder, "OUT.prv").exists():
+                raise Missing(f"nsys2prv {OTHER_VERSION} wrote no trace of {report.name}")
+            _say(f"  {run.seconds:7.2f} s {run.megabytes:6.0f} MB  nsys2prv {OTHER_VERSION}   {report.name}")
+            return run
+
+    def _other_tool(self) -> Path:
+        environment = self._cache / f"nsys2prv-{OTHER_VERSION}"
+        program = environment / "bin" / "nsys2prv"
+        stand_in = self._shared / "tools" / "nsys"
+        if not stand_in.exists():
+            raise Missing(f"{stand_in} is not there; nsys2prv {OTHER_VERSION} needs it where nsys is not")
+        if not program.exists():
+            _say(f"installing nsys2prv {OTHER_VERSION} into {environment}")
+            _call([sys.executable, "-m", "venv", "--clear", environment])
+            try:
+                _call([environment / "bin" / "python", "-m", "pip", "install", "--quiet", f"nsys2prv=={OTHER_VERSION}"])
+            except Missing as error:
+                raise Missing(
+                    f"nsys2prv {OTHER_VERSION} can't be installed from PyPI, is there a network? "
+                    f"`--only scaling` does without it ({error})"
+                ) from None
+        return program
+
+
+def measure(command: Sequence[str | Path], folder: Path, environment: dict[str, str] | None = None) -> Run:
+    """Wall time and highest resident memory of a program (and of the largest of its children).
+
+    Raises
+    ------
+    Missing
+        When the program fails.
+    """
+    with Path(folder, "output.txt").open("w+b") as output:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=folder,
+            env={**{name: value for name, value in os.environ.items() if name != "NSYS_HOME"}, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            output.seek(0)
+            said = output.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
+            raise Missing(f"{' '.join(map(str, command))} ended with {process.returncode}: {said[-1]}")
+    # Linux counts in KiB, macOS in bytes.
+    return Run(seconds, usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e6 / 1024))
+
+
+def _call(command: Sequence[str | Path]) -> None:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last_line = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise Missing(f"{' '.join(map(str, command))} ended with {done.returncode}: {last_line}")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def speed_table(found: dict[str, object]) -> str:
+    """The speed comparison as text."""
+    lines = [f"{found['report']}: {'':24} fastest    median  peak memory"]
+    for name, key in (("nsys2prv", "ours"), (f"nsys2prv {found['other_version']}", "other")):
+        runs = found[key]
+        assert isinstance(runs, list)
+        seconds = [run["seconds"] for run in runs]
+        megabytes = max(run["megabytes"] for run in runs)
+        lines.append(f"  {name:55} {min(seconds):8.2f} s {statistics.median(seconds):7.2f} s {megabytes:9.0f} MB")
+    return "\n".join([*lines, f"  {found['times_faster']:.1f} times faster; goal {FASTER_GOAL:.0f}: {_verdict(found)}"])
+
+
+def scaling_table(found: list[dict[str, object]]) -> str:
+    """Time and memory on long reports as text."""
+    lines = [f"{'ten times the length':42} {'time':>22} {'ratio':>6}  {'peak memory':>18} {'ratio':>6}"]
+    for pair in found:
+        seconds, megabytes = pair["seconds"], pair["megabytes"]
+        assert isinstance(seconds, list)
+        assert isinstance(megabytes, list)
+        lines.append(
+            f"  {pair['long']:40} {seconds[0]:8.2f} -> {seconds[1]:8.2f} s {pair['time_ratio']:6.2f}  "
+            f"{megabytes[0]:5.0f} -> {megabytes[1]:5.0f} MB {pair['memory_ratio']:6.2f}  {_verdict(pair)}"
+        )
+    goals = f"  goals: about 10 times the time (at most {TIME_GOAL:.0f}), at most {MEMORY_GOAL} times the memory"
+    return "\n".join([*lines, goals])
+
+
+def _verdict(found: dict[str, object]) -> str:
+    return "reached" if found["reached"] else "MISSED"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("speed", "scaling"), help="run one part")
+    parser.add_argument("--json", action="store_true", help="print numbers as JSON instead of tables")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each program on each report (default: 3)")
+    parser.add_argument("--shared", type=Path, default=CHECKOUT.parent / "shared", help="folder of the real reports and tools")
+    parser.add_argument("--cache", type=Path, default=CHECKOUT / ".bench", help="keeps long reports and the other tool")
+    arguments = parser.parse_args()
+    arguments.cache.mkdir(parents=True, exist_ok=True)
+    bench = Bench(arguments.shared, arguments.cache.resolve(), arguments.runs)
+    parts: dict[str, tuple[Callable[[], object], Callable[..., str]]] = {
+        "speed": (bench.speed, speed_table),
+        "scaling": (bench.scaling, scaling_table),
+    }
+    results: dict[str, object] = {}
+    failed = False
+    for name, (run, table) in parts.items():
+        if arguments.only not in (None, name):
+            continue
+        try:
+            results[name] = run()
+        except Missing as error:
+            failed = True
+            _say(f"{name}: {error}")
+            continue
+        if not arguments.json:
+            print(table(results[name]), flush=True)
+    if arguments.json:
+        print(json.dumps(results, indent=2))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,252 @@
+"""The check passes a trace that keeps its promises, and names each line that breaks one."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from nsys2prv.errors import TraceError
+from nsys2prv.paraver.check import CheckResult, Promise, check_trace
+
+PRV = """\
+#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:2)
+1:0:1:1:1:0:100:1
+1:0:1:2:1:0:400:0
+2:1:1:1:1:0:63000000:20:9200:7
+2:1:1:1:1:5:63000000:21
+3:0:1:1:1:5:5:6:1:2:1:50:50:8:55001
+2:1:1:1:1:10:63000000:0:63000000:0
+2:0:1:1:2:50:63000006:22:9200:7:63000006:0
+1:0:1:1:1:100:1000:0
+2:0:1:1:1:1000:9005:3
+"""
+PCF = """\
+STATES
+0    Idle
+1    Running
+
+EVENT_TYPE
+0    63000000    CUDA library call
+0    63000006    CUDA kernel
+VALUES
+0      End
+20     cudaLaunchKernel
+21     cuLaunchKernel
+22     a_kernel
+
+EVENT_TYPE
+0    9200    Correlation ID
+
+EVENT_TYPE
+0    9005    NVTX marks
+VALUES
+3      a mark
+"""
+ROW = """\
+LEVEL NODE SIZE 2
+nid001
+nid002
+
+LEVEL TASK SIZE 2
+rank 0
+rank 1
+
+LEVEL THREAD SIZE 3
+main
+CUDA-D0.S7
+main
+"""
+GOOD = {".prv": PRV, ".pcf": PCF, ".row": ROW}
+
+
+def check(folder: Path, files: dict[str, str], limit: int = 20) -> CheckResult:
+    for suffix, text in files.items():
+        (folder / f"trace{suffix}").write_bytes(text.encode())
+    return check_trace(folder / "trace.prv", limit)
+
+
+def changed(suffix: str, line: int, instead: str | None) -> dict[str, str]:
+    """The good trace with one line replaced, or taken out (None)."""
+    lines = GOOD[suffix].splitlines(keepends=True)
+    lines[line - 1 : line] = [] if instead is None else [f"{instead}\n"]
+    return {**GOOD, suffix: "".join(lines)}
+
+
+def test_a_good_trace_keeps_every_promise(tmp_path: Path) -> None:
+    result = check(tmp_path, GOOD)
+
+    assert result.findings == ()
+    assert result.ok
+    assert result.found == {}
+    assert result.counts == {
+        "rows": 3,
+        "records": 9,
+        "states": 3,
+        "event_lines": 5,
+        "events": 9,
+        "messages": 1,
+        "intervals": 3,
+        "backward_messages": 0,
+    }
+
+
+def test_a_compressed_trace_is_checked_the_same(tmp_path: Path) -> None:
+    plain = check(tmp_path, GOOD)
+    (tmp_path / "trace.prv.gz").write_bytes(gzip.compress(PRV.encode()))
+
+    assert check_trace(tmp_path / "trace.prv.gz") == plain
+
+
+@pytest.mark.parametrize(
+    ("suffix", "line", "instead", "promise", "found_on", "text"),
+    [
+        (".prv", 1, "#Paraver (21/11/2025 at 06:36):1000:2(4,2):1:2(2:1,1:2)", Promise.HEADER, 1, "_ns"),
+        (".prv", 1, "#Paraver (now):1000_ns:2(4,2):1:2(2:1,1:2)", Promise.HEADER, 1, "date"),
+        (".prv", 1, "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:3)", Promise.HEADER, 1, "task 2 is on node 3"),
+        (".prv", 1, "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,0):1:2(2:1,1:2)", Promise.HEADER, 1, "node 2 has no CPU"),
+        (".prv", 1, "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(65535:1,1:2)", Promise.HEADER, 1, "65536 rows"),
+        (".prv", 1, "#Paraver (21/11/2025 at 06:36):999_ns:2(4,2):1:2(2:1,1:2)", Promise.END, 10, "1000 ns"),
+        (".prv", 5, "2:1:1:1:1:5:63000000", Promise.RECORDS, 5, "7 fields"),
+        (".prv", 5, "", Promise.RECORDS, 5, "empty"),
+        (".prv", 5, " ", Promise.RECORDS, 5, "blanks"),
+        (".prv", 5, "2:1:1:1:1:5:63000000:21\r", Promise.RECORDS, 5, "CR LF"),
+        (".prv", 5, "2:1:1:1:1:5:63000000:21\t", Promise.RECORDS, 5, "no whole number"),
+        (".prv", 8, "2:0:1:1:2:4:63000006:22:63000006:0", Promise.SORTED, 8, "4 ns stands after one at 10 ns"),
+        (".prv", 8, "2:0:1:1:3:50:63000006:22:63000006:0", Promise.PLACES, 8, "task 1 thread 3"),
+        (".prv", 8, "2:0:1:3:1:50:63000006:22:63000006:0", Promise.PLACES, 8, "task 3 thread 1"),
+        (".prv", 8, "2:0:1:1:0:50:63000006:22:63000006:0", Promise.PLACES, 8, "thread 0"),
+        (".prv", 8, "2:5:1:1:2:50:63000006:22:63000006:0", Promise.PLACES, 8, "CPU 5"),
+        (".prv", 8, "2:7:1:1:2:50:63000006:22:63000006:0", Promise.PLACES, 8, "CPU 7"),
+        (".prv", 6, "3:0:1:1:1:5:5:6:1:2:2:50:50:8:55001", Promise.PLACES, 6, "task 2 thread 2"),
+        (".prv", 6, "3:0:1:1:1:5:5:4:1:2:1:50:50:8:55001", Promise.PLACES, 6, "CPU 4"),
+        (".prv", 6, "3:0:1:1:1:5:5:6:1:2:1:50:1001:8:55001", Promise.END, 6, "a message at 1001 ns"),
+        (".prv", 9, "1:0:1:1:1:99:1000:0", Promise.STATES, 9, "before the former one ends at 100 ns"),
+        (".prv", 9, "1:0:1:1:1:100:100:0", Promise.STATES, 9, "begins at 100 ns and ends at 100 ns"),
+        (".prv", 9, "1:0:1:1:1:100:1001:0", Promise.END, 9, "a state at 1001 ns"),
+        (".prv", 9, "1:0:1:1:1:100:1000:2", Promise.LABELLED, 9, "state 2 has no label"),
+        (".prv", 7, "2:1:1:1:1:10:63000000:0", Promise.CLOSED, 4, "1 interval(s) of it never end"),
+        (".prv", 7, "2:1:1:1:1:10:63000000:0:63000000:0:63000000:0", Promise.CLOSED, 7, "no begin is open"),
+        (".prv", 8, "2:0:1:1:2:50:63000006:0:63000006:22", Promise.CLOSED, 8, "no begin is open"),
+        (".prv", 10, "2:0:1:1:1:1000:9006:3", Promise.LABELLED, 10, "type 9006 has no label"),
+        (".prv", 10, "2:0:1:1:1:1000:9005:4", Promise.LABELLED, 10, "value 4 of type 9005"),
+        (".prv", 10, "2:0:1:1:1:1000:9005:0", Promise.LABELLED, 10, "value 0 of type 9005"),
+        (".prv", 10, "2:0:1:1:1:1000:9200:9007199254740993", Promise.NUMBERS, 10, "9007199254740993"),
+        (".prv", 10, "2:0:1:1:1:1000:9200:-9007199254740993", Promise.NUMBERS, 10, "-9007199254740993"),
+        (".prv", 10, "2:0:1:1:1:1000:4294967296:1", Promise.NUMBERS, 10, "4294967296"),
+        (".pcf", 3, "1    Running\r", Promise.PCF, 3, "CR LF"),
+        (".pcf", 3, "1\tRunning", Promise.PCF, 3, "tab"),
+        (".pcf", 3, "1", Promise.PCF, 3, "empty"),
+        (".pcf", 4, "  ", Promise.PCF, 4, "blanks"),
+        (".pcf", 7, "0    63000000    CUDA kernel", Promise.PCF, 7, "two labels"),
+        (".pcf", 11, "2147483648    cuLaunchKernel", Promise.PCF, 11, "2147483648"),
+        (".pcf", 9, None, Promise.LABELLED, 7, "value 0 of type 63000000"),
+        (".pcf", 12, None, Promise.LABELLED, 8, "value 22 of type 63000006"),
+        (".row", 2, None, Promise.ROW, 3, "name 2 of level NODE is empty"),
+        (".row", 5, "LEVEL TASK SIZE 1", Promise.ROW, 7, "'rank 1'"),
+        (".row", 1, "#", Promise.ROW, 2, "'nid001'"),
+        (".row", 10, "main\t1", Promise.ROW, 10, "tab"),
+    ],
+)
+def test_one_damaged_line_is_found(
+    tmp_path: Path, suffix: str, line: int, instead: str | None, promise: Promise, found_on: int | None, text: str
+) -> None:
+    result = check(tmp_path, changed(suffix, line, instead))
+
+    assert not result.ok
+    finding = next(finding for finding in result.findings if finding.promise is promise)
+    assert finding.line == found_on
+    assert text in finding.text
+    where = "" if found_on is None else f" line {found_on}"
+    assert f"{where}: " in finding.text
+    assert finding.text.startswith("trace.")
+
+
+def test_an_overlap_is_one_finding_and_not_a_string_of_them(tmp_path: Path) -> None:
+    result = check(tmp_path, changed(".prv", 9, "1:0:1:1:1:99:1000:0"))
+
+    assert result.found == {Promise.STATES: 1}
+
+
+@pytest.mark.parametrize(("level", "names", "size"), [("NODE", 3, 2), ("TASK", 1, 2), ("THREAD", 2, 3), ("CPU", 5, 6)])
+def test_a_level_with_another_number_of_names_than_the_header_has_is_found(
+    tmp_path: Path, level: str, names: int, size: int
+) -> None:
+    sizes = {"NODE": 2, "TASK": 2, "THREAD": 3, level: names}
+    row = "\n".join(f"LEVEL {each} SIZE {number}\n" + "name\n" * number for each, number in sizes.items())
+
+    result = check(tmp_path, {**GOOD, ".row": row})
+
+    assert [finding.text for finding in result.findings] == [
+        f"trace.row: level {level} has {names} names, and the header has {size}; Paraver shows none of them"
+    ]
+
+
+def test_a_trace_that_does_not_start_at_0_is_found(tmp_path: Path) -> None:
+    records = (
+        PRV.replace(":0:100:1\n", ":1:100:1\n").replace(":0:400:0\n", ":1:400:0\n").replace(":0:63000000:20", ":1:63000000:20")
+    )
+
+    result = check(tmp_path, {**GOOD, ".prv": records})
+
+    assert [(finding.promise, finding.line) for finding in result.findings] == [(Promise.START, 2)]
+
+
+def test_a_trace_without_records_is_found(tmp_path: Path) -> None:
+    result = check(tmp_path, {**GOOD, ".prv": PRV.splitlines(keepends=True)[0]})
+
+    assert [finding.promise for finding in result.findings] == [Promise.START]
+
+
+@pytest.mark.parametrize(("suffix", "promise"), [(".pcf", Promise.PCF), (".row", Promise.ROW)])
+def test_a_missing_file_is_found(tmp_path: Path, suffix: str, promise: Promise) -> None:
+    result = check(tmp_path, {name: text for name, text in GOOD.items() if name != suffix})
+
+    assert [(finding.promise, finding.line) for finding in result.findings] == [(promise, None)]
+
+
+def test_a_message_that_is_received_before_it_was_sent_is_counted_and_no_finding(tmp_path: Path) -> None:
+    result = check(tmp_path, changed(".prv", 6, "3:0:1:1:1:5:5:6:1:2:1:3:3:8:55001"))
+
+    assert result.ok
+    assert result.counts["backward_messages"] == 1
+
+
+def test_types_of_others_may_stay_open(tmp_path: Path) -> None:
+    pcf = f"{PCF}\nEVENT_TYPE\n0    70000001    something of another tool\n"
+
+    assert check(tmp_path, {**changed(".prv", 10, "2:0:1:1:1:1000:70000001:3"), ".pcf": pcf}).ok
+
+
+def test_findings_beyond_the_limit_are_counted(tmp_path: Path) -> None:
+    many = "".join(f"2:0:1:1:1:1000:{9300 + number}:1\n" for number in range(50)) + "x\n" * 30
+
+    result = check(tmp_path, {**GOOD, ".prv": PRV + many}, limit=5)
+
+    assert len(result.findings) == 10
+    assert result.found == {Promise.LABELLED: 50, Promise.RECORDS: 30}
+
+
+def test_compressed_data_that_is_cut_off_is_found(tmp_path: Path) -> None:
+    check(tmp_path, GOOD)
+    (tmp_path / "trace.prv.gz").write_bytes(gzip.compress(PRV.encode())[:-9])
+
+    result = check_trace(tmp_path / "trace.prv.gz")
+
+    assert Promise.RECORDS in result.found
+    assert "cut off" in next(finding.text for finding in result.findings if finding.promise is Promise.RECORDS)
+
+
+@pytest.mark.parametrize("line", range(2, 11))
+def test_what_is_open_is_carried_from_block_to_block(tmp_path: Path, line: int) -> None:
+    whole = check(tmp_path, changed(".prv", line, None))
+    in_blocks = check_trace(tmp_path / "trace.prv", block_bytes=10)
+
+    assert set(in_blocks.findings) == set(whole.findings)
+    assert (in_blocks.found, in_blocks.counts) == (whole.found, whole.counts)
+
+
+def test_a_trace_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no such file"):
+        check_trace(tmp_path / "none.prv")
