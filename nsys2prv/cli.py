@@ -83,7 +83,9 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     pass
 
@@ -95,12 +97,16 @@ def translate(
         Path,
         typer.Option("--out", "-o", help="Where to write: OUT.prv, OUT.pcf, OUT.row and OUT.json.", show_default=False),
     ],
-    only: Annotated[list[str] | None, typer.Option(help="Sources to translate, by name, separated by commas (default: all).")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Sources to translate, by name, separated by commas (default: all).")
+    ] = None,
     skip: Annotated[list[str] | None, typer.Option(help="Sources to leave out, by name, separated by commas.")] = None,
     time: Annotated[
         str | None, typer.Option(metavar="BEGIN:END", help="Time to keep, from the first event on: 1.5s:2s, 200ms:, :30s.")
     ] = None,
-    nvtx: Annotated[str | None, typer.Option(metavar="NAME[@DOMAIN]", help="Keep the time inside NVTX ranges of this name.")] = None,
+    nvtx: Annotated[
+        str | None, typer.Option(metavar="NAME[@DOMAIN]", help="Keep the time inside NVTX ranges of this name.")
+    ] = None,
     ranks: Annotated[str | None, typer.Option(metavar="LIST", help="Ranks to keep: 0-7,12.")] = None,
     min_duration: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out shorter intervals: 10us.")] = None,
     labels: Annotated[
@@ -138,7 +144,7 @@ def translate(
     summary = run(reports, out, options)
     print(json.dumps(summary.content, indent=1, ensure_ascii=False) if as_json else _summary_text(summary.prv, summary.content))
     if not as_json:
-        for warning in summary.warnings:
+        for warning in _grouped(summary.content):
             print(f"warning: {warning}", file=sys.stderr)
 
 
@@ -155,7 +161,9 @@ def inspect(reports: Reports, as_json: AsJson = False, nsys: Nsys = None, cache:
 
 @app.command()
 def check(
-    trace: Annotated[Path, typer.Argument(metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.")],
+    trace: Annotated[
+        Path, typer.Argument(metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.")
+    ],
     as_json: AsJson = False,
     limit: Annotated[int, typer.Option(min=1, help="Places to tell of each promise that is broken.")] = 20,
 ) -> None:
@@ -184,7 +192,9 @@ def check(
 
 @app.command()
 def demo(
-    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder for reports and trace; made when it is not there.")] = Path("nsys2prv-demo"),
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Folder for reports and trace; made when it is not there.")
+    ] = Path("nsys2prv-demo"),
     nodes: Annotated[int, typer.Option(min=1, help="Nodes of the run.")] = 2,
     gpus: Annotated[int, typer.Option(min=1, help="GPUs, and ranks, of each node.")] = 4,
     as_json: AsJson = False,
@@ -214,7 +224,10 @@ def _summary_text(prv: Path, content: Any) -> str:
         for table in report["tables"]:
             for source in table["sources"]:
                 written[source["title"]] = written.get(source["title"], 0) + source["written"]
-            for reason, rows in [*table["left_out"].items(), *(pair for source in table["sources"] for pair in source["left_out"].items())]:
+            for reason, rows in [
+                *table["left_out"].items(),
+                *(pair for source in table["sources"] for pair in source["left_out"].items()),
+            ]:
                 left_out[reason] = left_out.get(reason, 0) + rows
     methods = sorted({report["alignment"]["method"] for report in content["reports"]})
     lines = [
@@ -225,6 +238,18 @@ def _summary_text(prv: Path, content: Any) -> str:
     lines += [f"  {count:>12,}  rows left out: {reason}" for reason, count in left_out.items()]
     lines.append(f"  {len(content['reports'])} reports on one time axis by {', '.join(methods)}; the account is in OUT.json")
     return "\n".join(lines)
+
+
+def _grouped(content: Any) -> list[str]:
+    """Warnings, equal ones of several reports as one."""
+    reports: dict[str, list[str]] = {}
+    for report in content["reports"]:
+        for warning in report["warnings"]:
+            reports.setdefault(warning, []).append(report["path"])
+    of_reports = [
+        f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {warning}" for warning, paths in reports.items()
+    ]
+    return [*of_reports, *content["warnings"]]
 
 
 def _names(options: list[str] | None) -> tuple[str, ...]:

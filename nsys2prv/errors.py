@@ -68,8 +68,8 @@ class EmptyReport(ReportError):
 class MissingColumn(ReportError):
     def __init__(self, path: str | Path, table: str, missing: Iterable[str], present: Iterable[str]) -> None:
         super().__init__(
-            f"{path}: table {table} has no column {', '.join(sorted(missing))} (it has {', '.join(sorted(present)) or 'none'}); "
-            f"export the report again with a newer nsys, or leave the table's source out with --skip"
+            f"{path}: table {table} has no column {', '.join(sorted(missing))} "
+            f"(it has {', '.join(sorted(present)) or 'none'}); export the report again with a newer nsys, or leave the table's source out with --skip"
         )
 
 

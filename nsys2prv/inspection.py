@@ -30,7 +30,9 @@ def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> 
         When one can't be read.
     """
     paths = find_reports(arguments)
-    return [_inspect(open_report(path, nsys)) for path in tqdm(paths, unit="report", disable=None, file=sys.stderr, leave=False)]
+    return [
+        _inspect(open_report(path, nsys)) for path in tqdm(paths, unit="report", disable=None, file=sys.stderr, leave=False)
+    ]
 
 
 def _inspect(report: Report) -> dict[str, Any]:
@@ -50,7 +52,12 @@ def _inspect(report: Report) -> dict[str, Any]:
                 "table": table,
                 "rows": rows,
                 "sources": [
-                    {"source": found.source.name, "title": found.source.title, "rows": found.events, "trace_rows": found.keys.height}
+                    {
+                        "source": found.source.name,
+                        "title": found.source.title,
+                        "rows": found.events,
+                        "trace_rows": found.keys.height,
+                    }
                     for found in of_table
                 ],
                 "left_out": {reason: rest} if rest else {},
@@ -94,7 +101,9 @@ def as_text(found: dict[str, Any]) -> str:
         lines.append(f"  {(found['last_ns'] - found['first_ns']) / 1e9:.6f} s from the first event to the last")
     for table in found["tables"]:
         for source in table["sources"]:
-            lines.append(f"  {source['rows']:>12,}  {source['title']} ({source['source']}) on {_counted(source['trace_rows'], 'row')}")
+            lines.append(
+                f"  {source['rows']:>12,}  {source['title']} ({source['source']}) on {_counted(source['trace_rows'], 'row')}"
+            )
     left_out = [(table["table"], reason, rows) for table in found["tables"] for reason, rows in table["left_out"].items()]
     if left_out:
         lines.append("  not translated:")

@@ -82,7 +82,9 @@ class Entry:
         }
 
 
-def account(report: Report, entries: Sequence[Entry], selected: Sequence[Source], known: Sequence[Source]) -> list[dict[str, Any]]:
+def account(
+    report: Report, entries: Sequence[Entry], selected: Sequence[Source], known: Sequence[Source]
+) -> list[dict[str, Any]]:
     """The ledger of one report: every table that holds events, its rows, and what became of them.
 
     Parameters
@@ -106,9 +108,7 @@ def account(report: Report, entries: Sequence[Entry], selected: Sequence[Source]
             left_out[_reason(report, table, selected, known)] = rest
         if table == "NVTX_EVENTS" and rest:
             left_out = _nvtx_rest(report, rest, of_table)
-        tables.append(
-            {"table": table, "rows": rows, "sources": [entry.as_json() for entry in of_table], "left_out": left_out}
-        )
+        tables.append({"table": table, "rows": rows, "sources": [entry.as_json() for entry in of_table], "left_out": left_out})
     return tables
 
 

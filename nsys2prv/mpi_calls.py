@@ -6,6 +6,9 @@ The numbers are those of Extrae's traces, so that views made for them work. A ca
 from __future__ import annotations
 
 import re
+from typing import TypeVar
+
+_Answer = TypeVar("_Answer", str, int)
 
 _NAMES_BY_NUMBER = """
     Send Recv Isend Irecv Wait Waitall Bcast Barrier Reduce Allreduce Alltoall Alltoallv Gather Gatherv Scatter
@@ -45,7 +48,7 @@ FIRST_FREE_NUMBER = len(NUMBERS) + 1
 # events.MPI_TYPES. nsys files File_open under collectives; Extrae's views look for it under I/O.
 _KINDS: tuple[tuple[str, str], ...] = (
     ("io", r"File_.*"),
-    ("one_sided", r"Win_.*|R?(put|get|accumulate|get_accumulate)|Put|Get|Accumulate|Get_accumulate|Fetch_and_op|Compare_and_swap"),
+    ("one_sided", r"Win_.*|R?(put|get|accumulate|get_accumulate)|Fetch_and_op|Compare_and_swap"),
     (
         "point_to_point",
         r"[BSR]?send(_init)?|I[bsr]?send|I?m?recv|Recv_init|Psend_init|Precv_init|(Is|S)endrecv(_replace)?|I?m?probe"
@@ -70,7 +73,10 @@ _STATES: tuple[tuple[int, str], ...] = (
     (5, r"Barrier|Win_(fence|start|complete|post|wait|lock|unlock|flush).*"),
     (20, r"R?(put|get|accumulate|get_accumulate)|Fetch_and_op|Compare_and_swap"),
     (12, r"File_.*"),
-    (13, r"(neighbor_)?(bcast|reduce|allreduce|alltoall[vw]?|gatherv?|scatterv?|allgatherv?|reduce_scatter(_block)?|scan|exscan)"),
+    (
+        13,
+        r"(neighbor_)?(bcast|reduce|allreduce|alltoall[vw]?|gatherv?|scatterv?|allgatherv?|reduce_scatter(_block)?|scan|exscan)",
+    ),
 )
 _OTHER_STATE = 15
 
@@ -93,6 +99,6 @@ def state(name: str) -> int:
     return _first_match(_STATES, name, _OTHER_STATE)
 
 
-def _first_match(table, name, default):  # type: ignore[no-untyped-def]
+def _first_match(table: tuple[tuple[_Answer, str], ...], name: str, default: _Answer) -> _Answer:
     call = name.removeprefix("MPI_")
     return next((answer for answer, pattern in table if re.fullmatch(pattern, call, re.IGNORECASE)), default)

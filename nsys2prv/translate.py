@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import platform
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 from tqdm import tqdm
 
 import nsys2prv
 from nsys2prv import ledger
-from nsys2prv.errors import DiskFull, NothingToTranslate, OutputError, OutputExists, SameReportTwice
-from nsys2prv.events import TYPES, Role
+from nsys2prv.errors import NothingToTranslate, SameReportTwice
 from nsys2prv.ledger import Entry
+from nsys2prv.output import SUFFIXES, final_paths, scratch_folder, staging_folder, without_suffix
 from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
 from nsys2prv.paraver.prv import TraceWriter, header
 from nsys2prv.paraver.row import write_row
@@ -31,21 +26,20 @@ from nsys2prv.reports import Identity, Report, describe, find_reports, open_repo
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.sources import SOURCES, Source, nvtx, present_sources, select_sources
 from nsys2prv.timeline import records, states
-from nsys2prv.timeline.axis import Placement, place
+from nsys2prv.timeline.axis import place
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
-from nsys2prv.timeline.rows import Rows, arrange
+from nsys2prv.timeline.place import EventsOfSource
+from nsys2prv.timeline.rows import arrange
 from nsys2prv.timeline.runs import SortedRuns
 from nsys2prv.timeline.selection import Windows
-from nsys2prv.timeline.survey import Survey, complete, survey, text_attributes
+from nsys2prv.timeline.survey import Survey, complete, survey
 
 PARAVER_LARGE_BYTES = 500_000_000
 """wxParaver asks to cut traces above this size."""
 
 _PIECE_ROWS = 20_000
 """Events that are turned into records at once."""
-
-_SUFFIXES = (".prv", ".prv.gz", ".pcf", ".row", ".json")
 
 
 @dataclass(frozen=True)
@@ -114,10 +108,6 @@ class Summary:
     prv: Path
     content: Mapping[str, Any]
 
-    @property
-    def warnings(self) -> list[str]:
-        return list(self.content["warnings"])
-
 
 def translate(arguments: Sequence[str | Path], out: Path, options: Options | None = None) -> Summary:
     """Translate reports into one Paraver trace: OUT.prv (or .prv.gz), OUT.pcf, OUT.row, OUT.json.
@@ -137,13 +127,10 @@ def translate(arguments: Sequence[str | Path], out: Path, options: Options | Non
         With one sentence for the user; nothing of the output is left then, and a former output is whole.
     """
     options = options or Options()
-    base = _without_suffix(out)
-    final = {suffix: base.with_name(base.name + suffix) for suffix in _SUFFIXES}
-    present = [path for path in final.values() if path.exists()]
-    if present and not options.force:
-        raise OutputExists(present[0])
-    with _staging(base) as staging, _scratch(options.scratch, staging) as scratch:
-        staged = {suffix: staging / f"trace{suffix}" for suffix in _SUFFIXES}
+    base = without_suffix(out)
+    final = final_paths(base, force=options.force)
+    with staging_folder(base) as staging, scratch_folder(options.scratch, staging) as scratch:
+        staged = {suffix: staging / f"trace{suffix}" for suffix in SUFFIXES}
         prv = ".prv.gz" if options.gzip else ".prv"
         content = _Translation(arguments, options, scratch).write(staged[prv], staged[".pcf"], staged[".row"], base.name)
         staged[".json"].write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -152,52 +139,6 @@ def translate(arguments: Sequence[str | Path], out: Path, options: Options | Non
         # The other form of a former output would be read with these labels.
         final[".prv" if options.gzip else ".prv.gz"].unlink(missing_ok=True)
     return Summary(final[prv], content)
-
-
-def _without_suffix(out: Path) -> Path:
-    for suffix in (".prv.gz", ".prv"):
-        if out.name.endswith(suffix) and out.name != suffix:
-            return out.with_name(out.name.removesuffix(suffix))
-    return out
-
-
-@contextlib.contextmanager
-def _staging(base: Path) -> Iterator[Path]:
-    """A folder beside the output where files are made; what can't be written there is told as the output's fault."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{base.name}.", dir=base.parent))
-    except OSError as error:
-        raise _disk_error(error, base) from error
-    try:
-        yield folder
-    except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
-        raise _disk_error(error, base) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _scratch(wanted: Path | None, staging: Path) -> Iterator[Path]:
-    if wanted is None:
-        yield staging / "runs"
-        return
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=".nsys2prv.", dir=wanted))
-    except OSError as error:
-        raise OutputError.not_writable(wanted, str(error)) from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _disk_error(error: BaseException, base: Path) -> Exception:
-    number = getattr(error, "errno", None)
-    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "No space left" in str(error):
-        return DiskFull(base)
-    if isinstance(error, OSError):
-        return OutputError.not_writable(base, str(error))
-    return error if isinstance(error, Exception) else RuntimeError(str(error))
 
 
 @dataclass
@@ -249,7 +190,10 @@ class _Translation:
             self._records.add(records.state_records(found))
         began = [opened.identity.utc_ns for opened in self._opened if opened.identity.utc_ns is not None]
         first_line = header(self._rows, self._windows.length, min(began, default=None))
-        with self._bar("writing", self._records.rows, "record") as bar, TraceWriter(prv, first_line, self._rows.table) as writer:
+        with (
+            self._bar("writing", self._records.rows, "record") as bar,
+            TraceWriter(prv, first_line, self._rows.table) as writer,
+        ):
             for window in self._records.windows():
                 writer.write(window)
                 bar.update(window.height)
@@ -275,7 +219,6 @@ class _Translation:
         seen: dict[tuple[object, ...], Path] = {}
         for one in opened:
             identity = one.identity
-            self._warnings += [f"{one.report.path}: {warning}" for warning in identity.warnings]
             if identity.utc_ns is None:
                 continue
             who = (identity.host, identity.utc_ns, frozenset(identity.processes))
@@ -332,9 +275,7 @@ class _Translation:
                     chosen = chosen.filter(pl.col("domain") == wanted.domain)
                 ends = pl.col("end").fill_null(opened.span[1])
                 stretches.append(
-                    opened.report.collect(
-                        chosen.select(begin=pl.col("start") + placement.offset, end=ends + placement.offset)
-                    )
+                    opened.report.collect(chosen.select(begin=pl.col("start") + placement.offset, end=ends + placement.offset))
                 )
         return Windows.union(pl.concat(stretches))
 
@@ -344,7 +285,16 @@ class _Translation:
             source = found.source
             entry = Entry(source.name, source.title, source.table)
             opened.entries.append(entry)
-            events = _EventsOfSource(index, opened, found, self._placements[index], self._rows, self._windows, self._labels, self._options)
+            events = EventsOfSource(
+                found,
+                self._rows.keys.get((index, source.row)),
+                self._labels,
+                self._windows,
+                offset=self._placements[index].offset,
+                # What is not closed ends with the report.
+                report_end=opened.span[1] if opened.span else 0,
+                min_duration=self._options.min_duration,
+            )
             for piece in self._pieces(opened.report, source, entry, bar):
                 for clipped in events.place(piece, entry, launches):
                     if "state" in clipped.columns:
@@ -377,7 +327,14 @@ class _Translation:
 
     def _bar(self, what: str, total: int, unit: str) -> tqdm[Any]:
         return tqdm(
-            total=total, desc=what, unit=unit, unit_scale=True, disable=self._hide_progress, file=sys.stderr, leave=False, delay=0.5
+            total=total,
+            desc=what,
+            unit=unit,
+            unit_scale=True,
+            disable=self._hide_progress,
+            file=sys.stderr,
+            leave=False,
+            delay=0.5,
         )
 
     def _content(self, size: int, written: int) -> dict[str, Any]:
@@ -391,11 +348,13 @@ class _Translation:
                     "host": identity.host,
                     "nsys": identity.tool,
                     "schema": list(identity.schema) if identity.schema else None,
-                    "ranks": sorted(identity.ranks.values()) or ([identity.launch_rank] if identity.launch_rank is not None else []),
+                    "ranks": sorted(identity.ranks.values())
+                    or ([identity.launch_rank] if identity.launch_rank is not None else []),
                     "rank_source": identity.rank_source or ("launcher" if identity.launch_rank is not None else ""),
                     "gpus": [asdict(gpu) for gpu in identity.gpus],
                     "alignment": {"method": placement.method, "offset_ns": placement.offset, "drift_ppm": 0.0},
                     "tables": ledger.account(opened.report, opened.entries, self._sources, SOURCES),
+                    "warnings": list(identity.warnings),
                 }
             )
         chosen = {key: value for key, value in asdict(self._options).items() if value not in (None, (), False, 0)}
@@ -404,7 +363,9 @@ class _Translation:
             "nsys2prv": nsys2prv.__version__,
             "python": platform.python_version(),
             "polars": pl.__version__,
-            "options": json.loads(json.dumps(chosen, default=lambda value: sorted(value) if isinstance(value, frozenset) else str(value))),
+            "options": json.loads(
+                json.dumps(chosen, default=lambda value: sorted(value) if isinstance(value, frozenset) else str(value))
+            ),
             "trace": {
                 "bytes": size,
                 "records": written,
@@ -432,92 +393,3 @@ class _Translation:
             "event_types": [{"number": used.number, "label": used.label} for used in self._labels.used],
             "warnings": self._warnings,
         }
-
-
-class _EventsOfSource:
-    """Places events of one source of one report on rows and on the time axis, and numbers them."""
-
-    def __init__(
-        self,
-        index: int,
-        opened: _OpenedReport,
-        found: Survey,
-        placement: Placement,
-        rows: Rows,
-        windows: Windows,
-        labels: Labels,
-        options: Options,
-    ) -> None:
-        self._source = found.source
-        self._offset = placement.offset
-        self._windows = windows
-        self._labels = labels
-        self._min_duration = options.min_duration
-        # What is not closed ends with the report.
-        self._report_end = opened.span[1] if opened.span else 0
-        key = list(found.source.row.key)
-        empty = pl.DataFrame(schema=dict.fromkeys((*key, "row"), pl.Int64))
-        self._row_of_key = rows.keys.get((index, found.source.row), empty)
-        self._numbers = labels.of_survey(found)
-        self._attributes = {name: labels.of_attribute(found, name) for name in text_attributes(found.groups.schema)}
-        roles = {event_type.role for number in found.source.types if (event_type := TYPES[number]).role is not Role.ATTRIBUTE}
-        self._is_interval = roles == {Role.INTERVAL}
-
-    def place(self, events: pl.DataFrame, entry: Entry, launches: Launches) -> Iterator[pl.DataFrame]:
-        """Events on rows and on the time axis of the trace, clipped; counts in `entry` what is left out."""
-        key = list(self._source.row.key)
-        told = events.drop_nulls("start")
-        entry.leave_out(ledger.NO_TIME, events.height - told.height)
-        named = told.drop_nulls(key)
-        entry.leave_out(ledger.NO_ROW_NAMED, told.height - named.height)
-        placed = named.join(self._row_of_key, on=key, how="inner", maintain_order="left")
-        entry.leave_out(ledger.ROW_NOT_CHOSEN, named.height - placed.height)
-        timed = placed.with_columns(
-            start=pl.col("start") + self._offset,
-            end=pl.max_horizontal(pl.col("end").fill_null(self._report_end), "start") + self._offset,
-        )
-        long_enough = timed
-        if self._min_duration and self._is_interval:
-            long_enough = timed.filter(pl.col("end") - pl.col("start") >= self._min_duration)
-            entry.leave_out(ledger.TOO_SHORT, timed.height - long_enough.height)
-        if self._source.launch is not None:
-            begun = long_enough.filter(self._windows.hold(long_enough["start"]))
-            launches.add(self._source, begun.with_columns(pl.col("start") - self._windows.origin))
-        clipped = self._windows.clip(long_enough.with_row_index("event"))
-        inside = clipped["event"].n_unique()
-        entry.leave_out(ledger.OUTSIDE, long_enough.height - inside)
-        entry.written += inside
-        if inside < long_enough.height or clipped.height > inside or self._cut_any(long_enough):
-            original = (long_enough["end"] - long_enough["start"]).gather(clipped["event"])
-            cut = clipped.filter(original != clipped["end"] - clipped["start"])
-            entry.clipped += cut["event"].n_unique()
-        if clipped.height:
-            yield self._numbered(clipped.drop("event"))
-
-    def records(self, clipped: pl.DataFrame) -> pl.DataFrame:
-        """Lines of events that `place` gave."""
-        return records.interval_records(clipped) if self._is_interval else records.point_records(clipped)
-
-    def _cut_any(self, events: pl.DataFrame) -> bool:
-        return bool(((events["start"] < self._windows.begins[0]) | (events["end"] > self._windows.ends[-1])).any())
-
-    def _numbered(self, events: pl.DataFrame) -> pl.DataFrame:
-        numbered = events.join(
-            self._numbers, on=["type", "series", "label"], how="left", nulls_equal=True, maintain_order="left"
-        )
-        value = pl.col("number_value") if "value" not in events.columns else pl.coalesce("number_value", "value")
-        numbered = numbered.with_columns(value=value)
-        for name, values in self._attributes.items():
-            renamed = values.rename({"value": "attribute_value"})
-            numbered = (
-                numbered.join(renamed, on=name, how="left", maintain_order="left")
-                .with_columns(pl.col("attribute_value").alias(name))
-                .drop("attribute_value")
-            )
-        if "lane" in events.columns:
-            series = TYPES[int(events["type"][0])]
-            numbered = numbered.with_columns(
-                number=pl.when(pl.col("lane") == 0).then("number").otherwise(series.overflow - 1 + pl.col("lane"))
-            )
-            self._labels.use_lanes(series.number, int(events["lane"].max()) + 1)  # type: ignore[arg-type]
-        return numbered

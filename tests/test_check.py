@@ -179,7 +179,7 @@ def test_a_level_with_another_number_of_names_than_the_header_has_is_found(
     result = check(tmp_path, {**GOOD, ".row": row})
 
     assert [finding.text for finding in result.findings] == [
-        f"trace.row: level {level} has {names} names, and the header has {size}; Paraver shows none of them"
+        f"trace.row: level {level} has {names} names, and the header has {size}"
     ]
 
 

@@ -4,6 +4,16 @@ What leaves are exports as nsys writes them, one per rank, and `truth.json`, whi
 """
 
 from nsys2prv.demo.builder import ReportBuilder
+from nsys2prv.demo.cluster import Cluster, generate, truth, write_reports
 from nsys2prv.demo.tables import write_arrow_report, write_parquet_report, write_report
 
-__all__ = ["ReportBuilder", "write_arrow_report", "write_parquet_report", "write_report"]
+__all__ = [
+    "Cluster",
+    "ReportBuilder",
+    "generate",
+    "truth",
+    "write_arrow_report",
+    "write_parquet_report",
+    "write_report",
+    "write_reports",
+]

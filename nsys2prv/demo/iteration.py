@@ -180,13 +180,9 @@ class Iteration:
 
     def _launch(self, thread: int, kernel: Kernel, *, optimizer: bool = False) -> None:
         name = "cuLaunchKernelEx" if kernel.driver else "cudaLaunchKernel_v7000"
-        self.calls.append(
-            Call(name, thread, work=Work.KERNEL, kernel=kernel, length=kernel.duration, optimizer=optimizer)
-        )
+        self.calls.append(Call(name, thread, work=Work.KERNEL, kernel=kernel, length=kernel.duration, optimizer=optimizer))
 
     def _reduce(self, thread: int, kernel: Kernel, size: int) -> None:
         self.calls.append(Call("cudaEventRecord_v3020", thread, 1_900))
         self.calls.append(Call("cudaStreamWaitEvent_v3020", thread, 1_600))
-        self.calls.append(
-            Call("cuLaunchKernelEx", thread, 8_000, 19_000, Work.COLLECTIVE, kernel, kernel.duration, size)
-        )
+        self.calls.append(Call("cuLaunchKernelEx", thread, 8_000, 19_000, Work.COLLECTIVE, kernel, kernel.duration, size))

@@ -102,7 +102,9 @@ SOFTMAX_BACKWARD = Kernel(
 )  # fmt: skip
 LOGITS_DATA = _gemm("nn", "128x256x64", 398_000, 132)
 LOGITS_WEIGHT = _gemm("nt", "128x256x64", 421_000, 132)
-GELU_BACKWARD = _elementwise("at::native::GeluBackwardCUDAKernelImpl(at::TensorIteratorBase &)::[lambda(float) (instance 1)]", 3, 52_000)
+GELU_BACKWARD = _elementwise(
+    "at::native::GeluBackwardCUDAKernelImpl(at::TensorIteratorBase &)::[lambda(float) (instance 1)]", 3, 52_000
+)
 DOWN_DATA = _gemm("nn", "128x256x64", 226_000, 132)
 DOWN_WEIGHT = _gemm("nt", "128x256x64", 239_000, 132)
 UP_DATA = _gemm("nn", "256x128x64", 224_000, 132)
@@ -111,7 +113,9 @@ LAYER_NORM_BACKWARD = Kernel(
     "void at::native::<unnamed>::layer_norm_grad_input_kernel_vectorized<c10::BFloat16, float>(const T1 *, const T1 *)", 33_000
 )
 LAYER_NORM_WEIGHT = Kernel(
-    "void at::native::<unnamed>::GammaBetaBackwardCUDAKernelTemplate<c10::BFloat16, float, (unsigned int)64>(long, long)", 19_000, 64
+    "void at::native::<unnamed>::GammaBetaBackwardCUDAKernelTemplate<c10::BFloat16, float, (unsigned int)64>(long, long)",
+    19_000,
+    64,
 )
 PROJECTION_DATA = _gemm("nn", "128x128x64", 60_000, 264)
 PROJECTION_WEIGHT = _gemm("nt", "128x128x64", 66_000, 264)
@@ -124,10 +128,13 @@ FLASH_CONVERT = Kernel("void flash::flash_bwd_convert_dq_kernel(flash::Flash_bwd
 QKV_DATA = _gemm("nn", "128x256x64", 169_000, 132)
 QKV_WEIGHT = _gemm("nt", "128x256x64", 181_000, 132)
 EMBEDDING_BACKWARD = Kernel(
-    "void at::native::<unnamed>::embedding_backward_feature_kernel<c10::BFloat16, float, long>(const T3 *, const T1 *, T1 *)", 61_000
+    "void at::native::<unnamed>::embedding_backward_feature_kernel<c10::BFloat16, float, long>(const T3 *, const T1 *, T1 *)",
+    61_000,
 )
 
-GRADIENT_NORM = Kernel(_MULTI_TENSOR.format(1, "LpNormFunctor<float, (at::native::NormType)1, float, (int)1>"), 74_000, 320, 512)
+GRADIENT_NORM = Kernel(
+    _MULTI_TENSOR.format(1, "LpNormFunctor<float, (at::native::NormType)1, float, (int)1>"), 74_000, 320, 512
+)
 GRADIENT_SCALE = Kernel(_MULTI_TENSOR.format(1, "BinaryOpScalarTensorFunctor<float, (int)1, (int)1, (int)0>"), 88_000, 320, 512)
 ADAM = Kernel(
     _MULTI_TENSOR.format(4, "FusedAdamMathFunctor<float, (int)4, (at::native::ADAM_MODE)1, (bool)0>"), 296_000, 320, 512,
@@ -150,8 +157,24 @@ ALLREDUCE_GRADIENTS = Kernel(
     driver=True,
 )  # fmt: skip
 ALLREDUCE_LOSS = Kernel(
-    f"ncclDevKernel_AllReduce_Sum_f32_RING_LL{_NCCL_ARGUMENTS}", 22_000, 1, 544, 96, issue=4, dram_read=1, dram_write=1, driver=True
+    f"ncclDevKernel_AllReduce_Sum_f32_RING_LL{_NCCL_ARGUMENTS}",
+    22_000,
+    1,
+    544,
+    96,
+    issue=4,
+    dram_read=1,
+    dram_write=1,
+    driver=True,
 )
 BROADCAST = Kernel(
-    f"ncclDevKernel_Broadcast_RING_LL{_NCCL_ARGUMENTS}", 1_900_000, 24, 544, 96, issue=8, dram_read=10, dram_write=12, driver=True
+    f"ncclDevKernel_Broadcast_RING_LL{_NCCL_ARGUMENTS}",
+    1_900_000,
+    24,
+    544,
+    96,
+    issue=8,
+    dram_read=10,
+    dram_write=12,
+    driver=True,
 )

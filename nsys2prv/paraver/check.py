@@ -201,7 +201,7 @@ def _check_row(path: Path, header: Header, ledger: _Ledger) -> dict[str, tuple[s
         if level not in names and level != "CPU":
             ledger.add(Promise.ROW, row, None, f"level {level} has no names")
         elif level in names and len(names[level]) != size:
-            why = f"level {level} has {len(names[level])} names, and the header has {size}; Paraver shows none of them"
+            why = f"level {level} has {len(names[level])} names, and the header has {size}"
             ledger.add(Promise.ROW, row, None, why)
     return names
 

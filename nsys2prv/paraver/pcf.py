@@ -93,5 +93,9 @@ def read_earlier_labels(path: Path) -> EarlierLabels:
     labels = read_pcf(path)
     return EarlierLabels(
         {found.label: number for number, found in labels.types.items()},
-        {number: {label: value for value, label in found.values.items()} for number, found in labels.types.items() if found.values},
+        {
+            number: {label: value for value, label in found.values.items()}
+            for number, found in labels.types.items()
+            if found.values
+        },
     )

@@ -66,9 +66,7 @@ class TraceWriter:
         self._write(f"{self._first_line}\n".encode())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._file is not None:
             raw = getattr(self._file, "fileobj", None)
             self._file.close()

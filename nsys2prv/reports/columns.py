@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import polars as pl
 
-_I, _T, _R = pl.Int64, pl.String, pl.Float64
+_I: type[pl.DataType] = pl.Int64
+_T: type[pl.DataType] = pl.String
+_R: type[pl.DataType] = pl.Float64
 
+# fmt: off
 _INTERVAL = {"start": _I, "end": _I}
-_ON_STREAM = {**_INTERVAL, "deviceId": _I, "contextId": _I, "greenContextId": _I, "streamId": _I, "correlationId": _I, "globalPid": _I}
+_ON_STREAM = {
+    **_INTERVAL, "deviceId": _I, "contextId": _I, "greenContextId": _I, "streamId": _I, "correlationId": _I, "globalPid": _I,
+}
 _ON_THREAD = {**_INTERVAL, "globalTid": _I}
 _OPENACC = {
     **_ON_THREAD,
@@ -51,7 +56,9 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
         "streamId": _I, "hwId": _I, "vmId": _I, "processId": _I, "contextId": _I, "priority": _I, "flag": _I,
     },
     "TARGET_INFO_GPU_METRICS": {"typeId": _I, "sourceId": _I, "typeName": _T, "metricId": _I, "metricName": _T},
-    "TARGET_INFO_NIC_INFO": {"GUID": _I, "stateName": _T, "nicId": _I, "name": _T, "deviceId": _I, "vendorId": _I, "linkLayer": _I},
+    "TARGET_INFO_NIC_INFO": {
+        "GUID": _I, "stateName": _T, "nicId": _I, "name": _T, "deviceId": _I, "vendorId": _I, "linkLayer": _I,
+    },
     "PROCESSES": {"globalPid": _I, "pid": _I, "name": _T},
     "ThreadNames": {"nameId": _I, "priority": _I, "globalTid": _I},
     "StringIds": {"id": _I, "value": _T},
@@ -74,7 +81,8 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
     },
     "CUPTI_ACTIVITY_KIND_MEMCPY": {
         **_ON_STREAM, "bytes": _I, "copyKind": _I, "deprecatedSrcId": _I, "srcKind": _I, "dstKind": _I, "srcDeviceId": _I,
-        "srcContextId": _I, "dstDeviceId": _I, "dstContextId": _I, "migrationCause": _I, "graphNodeId": _I, "virtualAddress": _I,
+        "srcContextId": _I, "dstDeviceId": _I, "dstContextId": _I, "migrationCause": _I, "graphNodeId": _I,
+        "virtualAddress": _I,
     },
     "CUPTI_ACTIVITY_KIND_MEMSET": {**_ON_STREAM, "value": _I, "bytes": _I, "graphNodeId": _I, "memKind": _I},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**_ON_STREAM, "graphId": _I, "graphExecId": _I},

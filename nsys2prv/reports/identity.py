@@ -18,8 +18,10 @@ NVTX_THREAD_NAME, NVTX_DOMAIN_CREATED = 39, 75
 
 _ENVIRONMENT_NAME = re.compile(r"PROCESS_\d+:ENVIRONMENT_VARIABLE")
 _RANK_VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "RANK")
-_WARNING_SEVERITY = 2
-"""`DIAGNOSTIC_EVENT.severity` from which a message tells of something lost (1 info, 2 warning, 3 error)."""
+# nsys warns of everything that it was asked to look for and that the program does not use.
+_NOTHING_LOST = r"^No .* events collected"
+_LOSSES = (2, 3)
+"""`DIAGNOSTIC_EVENT.severity` of messages that tell of something lost: warnings and errors (4 is chatter)."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,9 @@ def describe(report: Report) -> Identity:
         monotonic_ns=monotonic,
         cpus=int(cores) if cores and cores.isdigit() else 0,
         environment=environment,
-        processes={pid: name or "" for pid, name in _read(report, "PROCESSES", "globalPid", "name").iter_rows() if pid is not None},
+        processes={
+            pid: name or "" for pid, name in _read(report, "PROCESSES", "globalPid", "name").iter_rows() if pid is not None
+        },
         ranks=ranks,
         rank_source=rank_source,
         launch_rank=next((int(environment[name]) for name in _RANK_VARIABLES if environment.get(name, "").isdigit()), None),
@@ -254,7 +258,8 @@ def _process_devices(report: Report, gpus: tuple[Gpu, ...]) -> dict[tuple[int, i
     by_id = {gpu.id: gpu.key for gpu in gpus}
     devices = _read(report, "TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId", "uuid")
     return {
-        (pid, ordinal): (uuid or "").removeprefix("GPU-") or by_id.get(index, _key_of_index(index if index is not None else ordinal))
+        (pid, ordinal): (uuid or "").removeprefix("GPU-")
+        or by_id.get(index, _key_of_index(index if index is not None else ordinal))
         for pid, ordinal, index, uuid in devices.iter_rows()
         if pid is not None and ordinal is not None
     }
@@ -268,7 +273,9 @@ def _warnings(report: Report, schema: tuple[int, int] | None, utc: int | None) -
     if utc is None:
         found.append("the report does not tell when its session began: its times can't be aligned with other reports")
     lost = report.collect(
-        report.scan("DIAGNOSTIC_EVENT", optional=("severity", "text")).filter(pl.col("severity") >= _WARNING_SEVERITY)
+        report.scan("DIAGNOSTIC_EVENT", optional=("severity", "text")).filter(
+            pl.col("severity").is_in(_LOSSES), ~pl.col("text").str.contains(_NOTHING_LOST)
+        )
     )
     found += [f"nsys said: {' '.join(text.split())[:300]}" for text in lost["text"].drop_nulls().unique(maintain_order=True)]
     return tuple(found)

@@ -266,10 +266,10 @@ def _decoded(texts: pl.Series) -> pl.Series:
     """Bytes as text, nothing as null. What is not UTF-8 keeps marks in the place of the bytes that don't fit."""
     raw = texts.cast(pl.Binary)
     try:
-        decoded = raw.cast(pl.String)
+        decoded: pl.Series = raw.cast(pl.String)
     except pl.exceptions.ComputeError:
         decoded = pl.Series(texts.name, [text.decode("utf-8", "replace") for text in raw], dtype=pl.String)
-    return decoded.set(decoded == "", None)
+    return decoded.set(decoded == "", None).rename(texts.name)
 
 
 def _signed(column: pl.Expr, stored: pl.DataType, wanted: type[pl.DataType]) -> pl.Expr:

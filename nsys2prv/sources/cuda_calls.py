@@ -12,7 +12,10 @@ from nsys2prv.sources.source import Launch, RowKind, Source, first_match, named
 _STATES = (
     (r"(?i)synchronize|^cu(da)?(Event|Stream)Query|^cu(da)?StreamWait|^cuStreamBatchMemOp", events.STATE_SYNCHRONIZATION),
     (r"(?i)memcpy|memset|prefetch|^cuMem(Advise|PoolTrim)", events.STATE_MEMORY_TRANSFER),
-    (r"(?i)^cu(da)?(Mem)?(Host)?(Malloc|Alloc|Create|Map|Reserve|AddressReserve)|HostRegister|^cuMemHost", events.STATE_ALLOCATING),
+    (
+        r"(?i)^cu(da)?(Mem)?(Host)?(Malloc|Alloc|Create|Map|Reserve|AddressReserve)|HostRegister|^cuMemHost",
+        events.STATE_ALLOCATING,
+    ),
     (r"(?i)^cu(da)?(Mem|Host|Address)*(Free|Unmap|Release|Unregister)", events.STATE_FREEING),
     (r"(?i)launch", events.STATE_CONFIGURING),
 )

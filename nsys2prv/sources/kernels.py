@@ -9,7 +9,7 @@ from nsys2prv.reports import Report
 from nsys2prv.sources.source import Launch, RowKind, Source, named
 
 NCCL_KERNEL_NAME = r"(?i)\bnccl\w*kernel"
-"""What names of NCCL's kernels look like: ncclKernel_AllReduce_RING_LL_Sum_float(...), ncclDevKernel_..., ncclSymkDevKernel_..."""
+"""What names of NCCL's kernels look like: ncclKernel_AllReduce_RING_LL_Sum_float(...), ncclDevKernel_..., ncclSymkDev..."""
 
 _ATTRIBUTES = {
     events.GRID_X: "gridX",

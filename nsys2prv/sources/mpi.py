@@ -68,7 +68,9 @@ _COLUMNS = {
 
 def _communicators(report: Report) -> pl.DataFrame:
     """Columns `commHandle`, `communicator`: handles are addresses of one process, names are equal over all reports."""
-    known = report.collect(report.scan("MPI_COMMUNICATORS", optional=("commHandle", "parentHandle", "size", "groupRootUid", "members")))
+    known = report.collect(
+        report.scan("MPI_COMMUNICATORS", optional=("commHandle", "parentHandle", "size", "groupRootUid", "members"))
+    )
     return (
         known.drop_nulls("commHandle")
         .unique("commHandle", keep="first", maintain_order=True)
@@ -98,7 +100,9 @@ def _table_source(table: str) -> Source:
         calls = names.join(_call_names(report, names["value"]), left_on="value", right_on="label").rename({"value": "label"})
         called = named(rows, "textId", calls)
         if "commHandle" in _COLUMNS[table]:
-            called = called.join(_communicators(report).lazy(), on="commHandle", how="left", maintain_order="left").with_columns(
+            called = called.join(
+                _communicators(report).lazy(), on="commHandle", how="left", maintain_order="left"
+            ).with_columns(
                 pl.when(pl.col("commHandle").is_not_null())
                 .then(pl.coalesce("communicator", pl.lit("unknown communicator")))
                 .alias(str(events.MPI_COMMUNICATOR))

@@ -25,9 +25,7 @@ _OPTIONAL = ("end", "text", "textId", "domainId")
 def ranges_in_domains(report: Report, source: Source) -> pl.LazyFrame:
     """Events of NVTX with `label` and the name of their `domain`."""
     names = report.strings.lazy().select("id", name="value")
-    table = source.scan(report).with_columns(
-        globalPid=pl.col("globalTid") & PID_MASK, domainId=pl.col("domainId").fill_null(0)
-    )
+    table = source.scan(report).with_columns(globalPid=pl.col("globalTid") & PID_MASK, domainId=pl.col("domainId").fill_null(0))
     return (
         table.join(names, left_on="textId", right_on="id", how="left", maintain_order="left")
         .join(_domains(report).lazy(), on=["globalPid", "domainId"], how="left", maintain_order="left")

@@ -11,7 +11,10 @@ from nsys2prv.sources.source import RowKind, Source, first_match, named
 # (what a call's name looks like, Paraver state meanwhile); first match counts.
 _STATES = (
     (r"wait|join|lock|poll|select|sleep|futex|pause|^sem_|barrier|accept|recv|yield", events.STATE_BLOCKED),
-    (r"read|write|open|close|seek|sync|stat|sendfile|splice|getc|putc|gets|puts|printf|scanf|flush|ioctl|mmap", events.STATE_IO),
+    (
+        r"read|write|open|close|seek|sync|stat|sendfile|splice|getc|putc|gets|puts|printf|scanf|flush|ioctl|mmap",
+        events.STATE_IO,
+    ),
 )
 
 

@@ -20,7 +20,8 @@ class RowKind(enum.Enum):
 
     @property
     def key(self) -> tuple[str, ...]:
-        return self.value
+        key: tuple[str, ...] = self.value
+        return key
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -128,7 +128,7 @@ class Labels:
     def _number_series(self, found: pl.DataFrame) -> dict[tuple[int, str | None], int]:
         numbers: dict[tuple[int, str | None], int] = {}
         for (kind,), members in found.select("type", "series").unique().group_by("type"):
-            event_type = events.TYPES[int(kind)]  # type: ignore[call-overload]
+            event_type = events.TYPES[int(kind)]
             if not event_type.is_series:
                 numbers |= {(event_type.number, series): event_type.number for series in members["series"]}
                 continue
@@ -180,8 +180,8 @@ class Labels:
     def _collect_used(self, found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[int, UsedType]:
         used = {}
         for (kind, series), rows in found.group_by("type", "series"):
-            event_type = events.TYPES[int(kind)]  # type: ignore[call-overload]
-            number = self._members[event_type.number, series]  # type: ignore[index]
+            event_type = events.TYPES[int(kind)]
+            number = self._members[event_type.number, series]
             label = readable_type(event_type.label.format(series)) if event_type.is_series else event_type.label
             used[number] = UsedType(number, label, event_type, self._used_values(event_type, rows["label"].drop_nulls()))
         for number, texts in by_attribute.items():
@@ -219,5 +219,3 @@ def _readable_labels(found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) 
 
 def _default_first(name: str) -> tuple[bool, str]:
     return name != "default", name
-
-

@@ -22,7 +22,9 @@ STATE, EVENT, MESSAGE = 1, 2, 3
 
 
 def _order(stage: int, rank: pl.Expr) -> pl.Expr:
-    return pl.col("row") * 2 ** (_LENGTH_BITS + _STAGE_BITS) + stage * 2**_LENGTH_BITS + rank
+    of_row: int = 2 ** (_LENGTH_BITS + _STAGE_BITS)
+    of_stage: int = stage * 2**_LENGTH_BITS
+    return pl.col("row") * of_row + of_stage + rank
 
 
 def interval_records(intervals: pl.DataFrame) -> pl.DataFrame:
@@ -72,10 +74,10 @@ def point_records(points: pl.DataFrame) -> pl.DataFrame:
     points
         Columns `row`, `start` (ns of the trace), `number` (event type), `value`. Points of one time stand in one frame.
     """
-    lines = points.group_by("start", "row", maintain_order=True).agg(body=_pair(pl.col("number"), pl.col("value")).str.join(":"))
-    return lines.select(
-        time="start", order=_order(_POINTS, pl.lit(0)), row="row", kind=pl.lit(EVENT, pl.Int64), body="body"
+    lines = points.group_by("start", "row", maintain_order=True).agg(
+        body=_pair(pl.col("number"), pl.col("value")).str.join(":")
     )
+    return lines.select(time="start", order=_order(_POINTS, pl.lit(0)), row="row", kind=pl.lit(EVENT, pl.Int64), body="body")
 
 
 def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -107,7 +109,11 @@ def state_records(states: pl.DataFrame) -> pl.DataFrame:
         Columns `row`, `start`, `end` (ns of the trace), `state`.
     """
     return states.select(
-        time="start", order=_order(_ENDS, pl.lit(0)), row="row", kind=pl.lit(STATE, pl.Int64), body=_pair(pl.col("end"), pl.col("state"))
+        time="start",
+        order=_order(_ENDS, pl.lit(0)),
+        row="row",
+        kind=pl.lit(STATE, pl.Int64),
+        body=_pair(pl.col("end"), pl.col("state")),
     )
 
 

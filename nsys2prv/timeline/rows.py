@@ -136,7 +136,7 @@ def _keys_by_kind(surveys: Sequence[Survey]) -> dict[RowKind, pl.DataFrame]:
     for kind in RowKind:
         frames = [survey.keys for survey in surveys if survey.source.row is kind]
         key = list(kind.key)
-        found[kind] = pl.concat(frames).unique().sort(key) if frames else pl.DataFrame(schema={name: pl.Int64 for name in key})
+        found[kind] = pl.concat(frames).unique().sort(key) if frames else pl.DataFrame(schema=dict.fromkeys(key, pl.Int64))
     return found
 
 
@@ -187,7 +187,7 @@ def _device_numbers(
         for key, index in gpu_keys.items():
             gpu = by_key.get(key)
             wished.setdefault(_host(identity), {}).setdefault(key, (gpu.id if gpu else index, gpu.bus if gpu else ""))
-    numbers = {}
+    numbers: dict[tuple[str, str], int] = {}
     for host, gpus in wished.items():
         ordered = sorted(gpus, key=lambda key: (gpus[key][1].lower(), gpus[key][0], key))
         indices = [gpus[key][0] for key in ordered]
@@ -235,9 +235,7 @@ class _Builder:
         title = f"Rank {rank} " if rank is not None else ""
         program = identity.processes.get(process.global_pid, "")
         name = f"{title}{process.host} pid {process.pid}{f' {program}' if program else ''}"
-        self._tasks.append(
-            Task(name, self._hosts.index(process.host), rank, process.report, process.pid, tuple(threads))
-        )
+        self._tasks.append(Task(name, self._hosts.index(process.host), rank, process.report, process.pid, tuple(threads)))
         self._rows.append(rows)
 
     def add_sampled_gpus(self, sampled: set[tuple[str, str, int, int]]) -> None:
@@ -245,7 +243,9 @@ class _Builder:
         for host, key, report, gpu in sorted(sampled):
             by_device.setdefault((host, self._numbers[host, key]), []).append((report, gpu))
         node_tasks: dict[str, int] = {}
-        for (host, number), samplers in sorted(by_device.items(), key=lambda entry: (self._hosts.index(entry[0][0]), entry[0][1])):
+        for (host, number), samplers in sorted(
+            by_device.items(), key=lambda entry: (self._hosts.index(entry[0][0]), entry[0][1])
+        ):
             task = self._user_of_gpu.get((host, number), node_tasks.get(host))
             if task is None:
                 task = node_tasks[host] = len(self._tasks)

@@ -94,7 +94,7 @@ class SortedRuns:
 
     def _sorted_pending(self) -> pl.DataFrame:
         frames, self._pending, self._pending_rows = self._pending, [], 0
-        return self._sort(frames) if frames else pl.DataFrame(schema={name: pl.Int64 for name in self._by})
+        return self._sort(frames) if frames else pl.DataFrame(schema=dict.fromkeys(self._by, pl.Int64))
 
     def _write_run(self) -> None:
         frame = self._sorted_pending()

@@ -66,7 +66,12 @@ class Windows:
         behind = np.where(is_point, np.searchsorted(begins, end, side="right"), behind)
         counts = np.maximum(behind - first, 0)
         counts = np.where(is_point, np.minimum(counts, 1), counts)
-        if (counts == 1).all() and len(begins) == 1 and start.min(initial=begins[0]) >= begins[0] and end.max(initial=0) <= ends[0]:
+        if (
+            (counts == 1).all()
+            and len(begins) == 1
+            and start.min(initial=begins[0]) >= begins[0]
+            and end.max(initial=0) <= ends[0]
+        ):
             clipped = intervals
         else:
             source = np.repeat(np.arange(len(counts)), counts)

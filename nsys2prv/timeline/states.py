@@ -141,6 +141,7 @@ class _Sweeper:
 
     def _frame(self, row: np.ndarray, start: np.ndarray, end: np.ndarray, state: np.ndarray) -> pl.DataFrame:
         frame = pl.DataFrame(
-            {"row": row, "start": start, "end": end, "state": state}, schema=dict.fromkeys(("row", "start", "end", "state"), pl.Int64)
+            {"row": row, "start": start, "end": end, "state": state},
+            schema=dict.fromkeys(("row", "start", "end", "state"), pl.Int64),
         )
         return frame.filter((pl.col("end") > pl.col("start")) & (pl.col("state") >= 0))

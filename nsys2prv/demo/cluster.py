@@ -1,0 +1,139 @@
+"""A cluster's training run: its shape comes in; a report per rank leaves, and the truth about clocks and problems."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nsys2prv.demo.iteration import Iteration
+from nsys2prv.demo.rank_report import UTC_ZERO, RankReport
+from nsys2prv.demo.scenario import Cluster, gpu_uuid
+from nsys2prv.demo.schedule import Schedule, rank_alone, schedule
+from nsys2prv.demo.tables import write_report
+from nsys2prv.errors import OutputError
+
+__all__ = ["Cluster", "generate", "truth", "write_reports"]
+
+
+def generate(cluster: Cluster) -> Iterator[tuple[str, dict[str, pl.DataFrame]]]:
+    """The reports of a run, one at a time, so that memory holds one rank.
+
+    Yields
+    ------
+    Name (``rank0000``) and tables, by rank. Times are ns of each rank's session on its host's clock.
+    """
+    iteration = Iteration(cluster)
+    yield from _reports(cluster, iteration, schedule(cluster, iteration))
+
+
+def write_reports(directory: str | Path, cluster: Cluster, *, progress: bool = False) -> list[Path]:
+    """Write a run: ``rankNNNN.sqlite`` per rank, and ``truth.json``.
+
+    Parameters
+    ----------
+    directory
+        Where; made when it is not there. Reports of an earlier run with the same names are replaced.
+    cluster
+        The run.
+    progress
+        Tell on the error stream how far it is.
+
+    Returns
+    -------
+    Paths of the reports, by rank.
+
+    Raises
+    ------
+    OutputError
+        When the files can't be written.
+    """
+    directory = Path(directory)
+    iteration = Iteration(cluster)
+    times = schedule(cluster, iteration)
+    paths = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, tables in _reports(cluster, iteration, times):
+            paths.append(directory / f"{name}.sqlite")
+            write_report(paths[-1], tables)
+            if progress:
+                print(f"\rreport {len(paths)} of {cluster.ranks}", end="", file=sys.stderr, flush=True)
+        (directory / "truth.json").write_text(json.dumps(_truth(cluster, iteration, times), indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OutputError.not_writable(directory, str(error)) from error
+    finally:
+        if progress and paths:
+            print(file=sys.stderr)
+    return paths
+
+
+def truth(cluster: Cluster) -> dict[str, Any]:
+    """What a translation of the reports must find; all times are true times in ns.
+
+    Returns
+    -------
+    ``cluster`` (its settings), ``utc_zero_ns`` (UTC at true time 0), ``hosts`` (``name``, ``offset_ns`` and ``drift_ppm`` of the
+    clock: at true time t it shows ``utc_zero_ns + offset_ns + t * (1 + drift_ppm / 1e6)``), ``ranks`` (``rank``, ``host``,
+    ``pid``, ``gpu``, ``uuid``, ``session_start_ns``), ``iterations`` (begin of the first rank, end of the last) and ``problems``
+    (``kind``, ``start_ns``, ``end_ns`` and what else tells).
+    """
+    iteration = Iteration(cluster)
+    return _truth(cluster, iteration, schedule(cluster, iteration))
+
+
+def _reports(cluster: Cluster, iteration: Iteration, times: Schedule) -> Iterator[tuple[str, dict[str, pl.DataFrame]]]:
+    for rank in range(cluster.ranks):
+        yield f"rank{rank:04d}", RankReport(cluster, iteration, times, rank).tables()
+
+
+def _truth(cluster: Cluster, iteration: Iteration, times: Schedule) -> dict[str, Any]:
+    begin, end = times.begin[:, :-1].min(axis=0), times.begin[:, 1:].max(axis=0)
+    ranks = range(cluster.ranks)
+    return {
+        "cluster": asdict(cluster),
+        "utc_zero_ns": UTC_ZERO,
+        "hosts": [
+            {"name": cluster.host(node * cluster.gpus_per_node), "offset_ns": clock.offset, "drift_ppm": clock.drift_ppm}
+            for node, clock in enumerate(cluster.clocks)
+        ],
+        "ranks": [
+            {
+                "rank": rank,
+                "host": cluster.host(rank),
+                "pid": cluster.pid(rank),
+                "gpu": cluster.local_rank(rank),
+                "uuid": gpu_uuid(cluster.host(rank), cluster.local_rank(rank)),
+                "session_start_ns": int(times.session[rank]),
+            }
+            for rank in ranks
+        ],
+        "iterations": [{"start_ns": int(first), "end_ns": int(last)} for first, last in zip(begin, end, strict=True)],
+        "problems": _problems(cluster, iteration, times),
+    }
+
+
+def _problems(cluster: Cluster, iteration: Iteration, times: Schedule) -> list[dict[str, Any]]:
+    whole = {"start_ns": int(times.begin[:, 0].min()), "end_ns": int(times.begin[:, -1].max())}
+    found: list[dict[str, Any]] = []
+    if cluster.slow_rank is not None:
+        found.append({"kind": "slow GPU", "rank": cluster.slow_rank, "factor": cluster.slow_factor, **whole})
+    if cluster.uncovered_communication and cluster.with_nccl:
+        found.append({"kind": "uncovered communication", **whole})
+    if cluster.pageable_copies:
+        found.append({"kind": "pageable copies", **whole})
+    if cluster.allocations_in_loop:
+        found.append({"kind": "allocations in the loop", **whole})
+    if cluster.has_data_gap.any():
+        ready = np.stack([rank_alone(cluster, iteration, rank).batch_ready for rank in range(cluster.ranks)])
+        for step in np.flatnonzero(cluster.has_data_gap):
+            begin = times.begin[:, step]
+            latest = int((begin + ready[:, step]).max())
+            found.append({"kind": "data loading gap", "iteration": int(step), "start_ns": int(begin.min()), "end_ns": latest})
+    return found

@@ -1,0 +1,596 @@
+"""The report of one rank: its part of the schedule, seen through the clock of its host, as tables of an nsys export.
+
+Whole columns at a time: an event costs some nanoseconds here, so reports of millions of events are made in seconds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from nsys2prv.demo import kernels
+from nsys2prv.demo.builder import (
+    NVTX_DOMAIN,
+    NVTX_MARK,
+    NVTX_PUSHPOP,
+    NVTX_STARTEND,
+    NVTX_THREAD_NAME,
+    VM,
+    global_pid,
+    global_tid,
+    kernel_short_name,
+)
+from nsys2prv.demo.enumerations import ENUMERATIONS
+from nsys2prv.demo.iteration import AUTOGRAD, BATCH_BYTES, GRADIENT_BYTES, MAIN, Iteration, Work
+from nsys2prv.demo.kernels import Kernel
+from nsys2prv.demo.metrics import sampled_metrics
+from nsys2prv.demo.scenario import Clock, Cluster, gpu_uuid
+from nsys2prv.demo.schedule import (
+    HALO_BYTES,
+    HALO_CALL,
+    MPI_INIT,
+    STARTUP,
+    Array,
+    RankAlone,
+    Schedule,
+    optimizer_starts,
+    rank_alone,
+)
+from nsys2prv.reports.columns import COLUMNS
+
+UTC_ZERO = 1_748_872_800_000_000_000
+"""UTC at true time 0, ns: 2 June 2025, 14:00."""
+_UPTIME = 1_730_412_000_000_000
+"""Monotonic clock of the first host at its UTC_ZERO, ns: about 20 days. The others were started at other times."""
+
+DEFAULT_STREAM, NCCL_STREAM = 7, 16
+_AUTOGRAD, _WATCHDOG, _LOADER = 31, 14, 47
+"""What is added to the pid for the tid of a thread."""
+_COMMUNICATOR, _NCCL_COMMUNICATOR, _REQUEST = 94_577_367_172_512, 11_223_344_556_677_889_900 % (1 << 63), 94_577_818_916_992
+_START_ALLOCATIONS = 16
+_FIRST_ITERATION_CALL = 100
+"""Correlation ids below it belong to the start of the run."""
+
+_NEWER = {("CUPTI_ACTIVITY_KIND_KERNEL", "graphId")}
+
+Tables = dict[str, pl.DataFrame]
+
+
+def host_time(clock: Clock, time: Array | int) -> Array:
+    """What a clock shows at true times, ns, without its offset."""
+    return np.asarray(time) + np.rint(np.asarray(time) * (clock.drift_ppm * 1e-6)).astype(np.int64)
+
+
+@dataclass
+class RankReport:
+    """One rank of a run, and its tables.
+
+    Attributes
+    ----------
+    cluster, iteration, schedule
+        The run.
+    rank
+        Which rank.
+    """
+
+    cluster: Cluster
+    iteration: Iteration
+    schedule: Schedule
+    rank: int
+    strings: dict[str, int] = field(default_factory=dict)
+
+    def tables(self) -> Tables:
+        """All tables; times are ns of this rank's session, on its host's clock."""
+        tables = self._identity() | self._device() | self._calls()
+        tables |= self._nvtx() if self.cluster.with_nvtx else {}
+        tables |= self._mpi() if self.cluster.with_mpi else {}
+        tables |= self._os_calls() if self.cluster.with_os_calls else {}
+        tables |= self._metrics() if self.cluster.gpu_metrics_hz else {}
+        tables |= self._diagnostics(sum(frame.height for frame in tables.values()))
+        tables["StringIds"] = pl.DataFrame({"id": list(self.strings.values()), "value": list(self.strings)})
+        return {name: _declared(name, frame) for name, frame in tables.items()} | ENUMERATIONS
+
+    # -- who and when -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def alone(self) -> RankAlone:
+        """Times from the begin of each iteration."""
+        return rank_alone(self.cluster, self.iteration, self.rank)
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self.cluster.pid(self.rank)
+
+    @property
+    def clock(self) -> Clock:
+        """The host's clock."""
+        return self.cluster.clocks[self.cluster.node(self.rank)]
+
+    @property
+    def session(self) -> int:
+        """Begin of the session, true time, ns."""
+        return int(self.schedule.session[self.rank])
+
+    @property
+    def begin(self) -> Array:
+        """Begin of each iteration as a column, true time, ns."""
+        return self.schedule.begin[self.rank, :-1, None]
+
+    def _local(self, time: Array | int) -> Array:
+        """True times as the report has them."""
+        return np.ravel(host_time(self.clock, time) - host_time(self.clock, self.session))
+
+    def _string(self, text: str) -> int:
+        return self.strings.setdefault(text, len(self.strings) + 1)
+
+    def _thread(self, thread: int) -> int:
+        return global_tid(self.pid, self.pid + (_AUTOGRAD if thread == AUTOGRAD else 0))
+
+    def _correlations(self, indices: Array) -> Array:
+        steps = np.arange(self.cluster.iterations)[:, None] * len(self.iteration.calls)
+        return np.ravel(_FIRST_ITERATION_CALL + steps + indices[None, :])
+
+    def _identity(self) -> Tables:
+        cluster, rank, pid = self.cluster, self.rank, self.pid
+        host, local = cluster.host(rank), cluster.local_rank(rank)
+        utc = UTC_ZERO + self.clock.offset + int(host_time(self.clock, self.session))
+        second = datetime.datetime.fromtimestamp(utc // 1_000_000_000, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        monotonic = _UPTIME * (1 + cluster.node(rank)) + int(host_time(self.clock, self.session))
+        version = {"EXPORT_PRODUCT_NAME": "NVIDIA Nsight Systems", "EXPORT_PRODUCT_VERSION": "2024.2.3.38"}
+        schema = {"": "3.11.1", "_MAJOR": "3", "_MINOR": "11", "_MICRO": "1"}
+        variables = {
+            "CUDA_VISIBLE_DEVICES": local,
+            "SLURM_PROCID": rank,
+            "SLURM_JOB_ID": 4711_000 + cluster.seed,
+            "SLURM_LOCALID": local,
+            "SLURM_NODEID": cluster.node(rank),
+            "SLURM_NTASKS": cluster.ranks,
+            "RANK": rank,
+            "LOCAL_RANK": local,
+            "WORLD_SIZE": cluster.ranks,
+        }
+        environment = [("PROCESS_0:ENVIRONMENT_VARIABLE", f'{name}="{value}"') for name, value in variables.items()]
+        system = [("CpuCores", 1, "96"), ("CpuArchitecture", 3, "x86_64"), ("Hostname", 907, host)]
+        threads = {
+            pid: f"MPI Rank {rank}" if cluster.with_mpi else "python3",
+            pid + 2: "[NSys]",
+            pid + 3: "[NSys Comms]",
+            pid + _WATCHDOG: "pt_nccl_watchdg",
+            pid + _AUTOGRAD: "pt_autograd_0",
+            pid + _LOADER: "pt_data_pin",
+        }
+        gpus = range(cluster.gpus_per_node)
+        return {
+            "META_DATA_EXPORT": _pairs([*version.items(), *((f"EXPORT_SCHEMA_VERSION{k}", v) for k, v in schema.items())]),
+            "META_DATA_CAPTURE": _pairs([("DEVICE_DISPLAY_NAME", host), ("PROCESS_0:COMMAND", "python3"), *environment]),
+            "TARGET_INFO_SESSION_START_TIME": pl.DataFrame(
+                {"utcEpochNs": [utc], "utcTime": [second], "localTime": [second], "systemClockNs": [monotonic]}
+            ),
+            "TARGET_INFO_SYSTEM_ENV": pl.DataFrame(system, schema=["name", "nameEnum", "value"], orient="row").with_columns(
+                globalVid=pl.lit(VM), devStateName=pl.lit("Local (CLI)")
+            ),
+            "ANALYSIS_DETAILS": pl.DataFrame(
+                {"globalVid": [VM], "duration": self._local(int(self.schedule.stop[rank])), "startTime": [0]}
+            ).with_columns(stopTime="duration"),
+            "PROCESSES": pl.DataFrame(
+                {
+                    "globalPid": [global_pid(pid), global_pid(pid - 1)],
+                    "pid": [pid, pid - 1],
+                    "name": ["python3", "nsys-launcher"],
+                }
+            ),
+            "ThreadNames": pl.DataFrame(
+                {
+                    "nameId": [self._string(name) for name in threads.values()],
+                    "priority": [20] * len(threads),
+                    "globalTid": [global_tid(pid, tid) for tid in threads],
+                }
+            ),
+            "TARGET_INFO_GPU": pl.DataFrame(
+                {
+                    "id": list(gpus),
+                    "busLocation": [f"0000:{0x18 + 0x11 * index:02X}:00.0" for index in gpus],
+                    "pwGpuId": list(gpus),
+                    "uuid": [gpu_uuid(host, index) for index in gpus],
+                    # CUDA_VISIBLE_DEVICES leaves one GPU to each rank, and each calls it 0.
+                    "cuDevice": [0 if index == local else None for index in gpus],
+                },
+                schema_overrides={"cuDevice": pl.Int64},
+            ).with_columns(
+                **_constants(
+                    vmId=VM,
+                    name="NVIDIA H100 80GB HBM3",
+                    isDiscrete=1,
+                    l2CacheSize=52_428_800,
+                    totalMemory=85_024_112_640,
+                    memoryBandwidth=3_352_320_000_000,
+                    clockRate=1_980_000_000,
+                    smCount=132,
+                    luid=0,
+                    chipName="GH100",
+                    computeMajor=9,
+                    computeMinor=0,
+                )  # fmt: skip
+            ),
+            "TARGET_INFO_CUDA_DEVICE": pl.DataFrame(
+                {"gpuId": [local], "cudaId": [0], "pid": [pid], "uuid": [gpu_uuid(host, local)]}
+            ),
+            "TARGET_INFO_CUDA_CONTEXT_INFO": pl.DataFrame(
+                {
+                    "nullStreamId": [DEFAULT_STREAM],
+                    "hwId": [0],
+                    "vmId": [1],
+                    "processId": [pid],
+                    "deviceId": [0],
+                    "contextId": [1],
+                }
+            ),
+            "TARGET_INFO_CUDA_STREAM": pl.DataFrame(
+                {"streamId": [DEFAULT_STREAM, NCCL_STREAM], "priority": [0, 4294967291], "flag": [3, 2]}
+            ).with_columns(**_constants(hwId=0, vmId=1, processId=pid, contextId=1)),
+        }
+
+    # -- the device ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def on_device(self) -> tuple[Array, Array]:
+        """Start and end of the work on the default stream, (iterations, n), true time, ns."""
+        optimizer = optimizer_starts(self.alone, self.schedule.optimizer_from[self.rank] - self.schedule.begin[self.rank, :-1])
+        start = self.begin + np.concatenate([self.alone.start, optimizer], axis=1)
+        end = np.concatenate([self.alone.end, optimizer + self.alone.length], axis=1) + self.begin
+        return start, end
+
+    def _device(self) -> Tables:
+        iteration, schedule, rank = self.iteration, self.schedule, self.rank
+        start, end = self.on_device
+
+        def work(*kinds: Work) -> tuple[Array, pl.DataFrame]:
+            positions = iteration.positions(*kinds)
+            indices = iteration.computing[positions]
+            frame = self._on_stream(DEFAULT_STREAM, start[:, positions], end[:, positions], self._correlations(indices))
+            return np.tile(indices, self.cluster.iterations), frame
+
+        indices, computed = work(Work.KERNEL)
+        parts = [computed.with_columns(self._launch_columns(indices))]
+        if len(iteration.collectives):
+            started = self._on_stream(
+                NCCL_STREAM, schedule.broadcast_start[rank], schedule.broadcast_end[rank], np.array([_START_ALLOCATIONS + 1])
+            )
+            parts.append(started.with_columns(self._kernel_columns([kernels.BROADCAST], np.zeros(1, dtype=np.int64))))
+            reduced = self._on_stream(
+                NCCL_STREAM,
+                schedule.collective_start[rank],
+                schedule.collective_end[rank],
+                self._correlations(iteration.collectives),
+            )
+            parts.append(reduced.with_columns(self._launch_columns(np.tile(iteration.collectives, self.cluster.iterations))))
+        launched = pl.concat(parts).sort("start").with_columns(gridId=pl.int_range(1, pl.len() + 1))
+
+        indices, copied = work(Work.COPY_IN, Work.COPY_OUT)
+        is_in = np.array([call.work is Work.COPY_IN for call in iteration.calls])[indices]
+        host_memory = 0 if self.cluster.pageable_copies else 1
+        copied = copied.with_columns(
+            bytes=np.array([call.bytes for call in iteration.calls])[indices],
+            copyKind=np.where(is_in, 1, 2),
+            srcKind=np.where(is_in, host_memory, 2),
+            dstKind=np.where(is_in, 2, host_memory),
+        )
+        _, cleared = work(Work.MEMSET)
+        return {
+            "CUPTI_ACTIVITY_KIND_KERNEL": launched.with_columns(
+                **_constants(
+                    launchType=1,
+                    cacheConfig=1,
+                    gridY=1,
+                    gridZ=1,
+                    blockY=1,
+                    blockZ=1,
+                    staticSharedMemory=0,
+                    localMemoryPerThread=0,
+                    localMemoryTotal=250_871_808,
+                    sharedMemoryExecuted=32_768,
+                    sharedMemoryLimitConfig=0,
+                )  # fmt: skip
+            ),
+            "CUPTI_ACTIVITY_KIND_MEMCPY": copied,
+            "CUPTI_ACTIVITY_KIND_MEMSET": cleared.with_columns(**_constants(value=0, bytes=GRADIENT_BYTES, memKind=2)),
+        }
+
+    def _on_stream(self, stream: int, start: Array, end: Array, correlations: Array) -> pl.DataFrame:
+        frame = pl.DataFrame({"start": self._local(start), "end": self._local(end), "correlationId": correlations})
+        return frame.with_columns(**_constants(deviceId=0, contextId=1, streamId=stream, globalPid=global_pid(self.pid)))
+
+    def _launch_columns(self, indices: Array) -> list[pl.Series]:
+        """Columns of the kernels that calls launch."""
+        launched = [call.kernel for call in self.iteration.calls]
+        distinct = list(dict.fromkeys(kernel for kernel in launched if kernel is not None))
+        number = {kernel: position for position, kernel in enumerate(distinct)}
+        return self._kernel_columns(distinct, np.array([number[kernel] if kernel else -1 for kernel in launched])[indices])
+
+    def _kernel_columns(self, distinct: list[Kernel], which: Array) -> list[pl.Series]:
+        short = [kernel_short_name(kernel.name) for kernel in distinct]
+        values = {
+            "demangledName": [self._string(kernel.name) for kernel in distinct],
+            "shortName": [self._string(name) for name in short],
+            "mangledName": [self._string(f"_Z{len(name)}{name}{position}") for position, name in enumerate(short)],
+            "registersPerThread": [kernel.registers for kernel in distinct],
+            "gridX": [kernel.grid for kernel in distinct],
+            "blockX": [kernel.block for kernel in distinct],
+            "dynamicSharedMemory": [kernel.shared for kernel in distinct],
+        }
+        return [pl.Series(name, np.array(column)[which]) for name, column in values.items()]
+
+    # -- the host -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def on_host(self) -> tuple[Array, Array]:
+        """Start and end of the API calls, (iterations, n), true time, ns."""
+        start, end = self.begin + self.alone.call_start, self.begin + self.alone.call_end
+        end[:, -1] = self.schedule.sync_end[self.rank]
+        return start, end
+
+    def _calls(self) -> Tables:
+        iteration = self.iteration
+        start, end = self.on_host
+        names = np.array([self._string(call.name) for call in iteration.calls])
+        threads = np.array([self._thread(call.thread) for call in iteration.calls])
+        # cu...: the driver's own calls are in the same table under another class.
+        driver = np.array([int(not call.name.startswith("cuda")) for call in iteration.calls])
+        steps = self.cluster.iterations
+        calls = pl.DataFrame(
+            {
+                "start": self._local(start),
+                "end": self._local(end),
+                "eventClass": np.tile(driver, steps),
+                "globalTid": np.tile(threads, steps),
+                "correlationId": self._correlations(np.arange(len(names))),
+                "nameId": np.tile(names, steps),
+            }
+        )
+        syncs = self._synchronizations(iteration.indices("cudaStreamSynchronize_v3020"), DEFAULT_STREAM, 3)
+        waits = self._synchronizations(iteration.indices("cudaStreamWaitEvent_v3020"), NCCL_STREAM, 2)
+        return {
+            "CUPTI_ACTIVITY_KIND_RUNTIME": pl.concat([self._start_calls(), calls]).with_columns(**_constants(returnValue=0)),
+            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": pl.concat([syncs, waits]).sort("start"),
+        }
+
+    def _start_calls(self) -> pl.DataFrame:
+        """Allocations, and the broadcast of the parameters with the wait for it."""
+        schedule, rank = self.schedule, self.rank
+        start = schedule.barrier_end[rank] + 1_000_000 + 350_000 * np.arange(_START_ALLOCATIONS)
+        end, names, driver = start + 240_000, ["cudaMalloc_v3020"] * _START_ALLOCATIONS, [0] * _START_ALLOCATIONS
+        if len(self.iteration.collectives):
+            launch = schedule.broadcast_start[rank] - 12_000
+            start = np.append(start, [launch, launch + 20_000])
+            end = np.append(end, [launch + 8_000, schedule.broadcast_end[rank] + 4_000])
+            names, driver = [*names, "cuLaunchKernelEx", "cudaStreamSynchronize_v3020"], [*driver, 1, 0]
+        return pl.DataFrame(
+            {
+                "start": self._local(start),
+                "end": self._local(end),
+                "eventClass": driver,
+                "globalTid": [self._thread(MAIN)] * len(names),
+                "correlationId": np.arange(1, len(names) + 1),
+                "nameId": [self._string(name) for name in names],
+            }
+        )
+
+    def _synchronizations(self, indices: Array, stream: int, kind: int) -> pl.DataFrame:
+        start, end = self.on_host
+        frame = self._on_stream(stream, start[:, indices] + 600, end[:, indices] - 300, self._correlations(indices))
+        return frame.with_columns(**_constants(syncType=kind, eventId=4294967295))
+
+    def _nvtx(self) -> Tables:
+        schedule, rank, iteration = self.schedule, self.rank, self.iteration
+        start, end = self.on_host
+        begin, steps = schedule.begin[rank], self.cluster.iterations
+        main, autograd = self._thread(MAIN), self._thread(AUTOGRAD)
+        created = pl.DataFrame({"start": [self._local(self.session + STARTUP)[0]], "text": ["NCCL"]})
+        named = pl.DataFrame(
+            {"text": [f"MPI Rank {rank}" if self.cluster.with_mpi else "trainer", "autograd"], "globalTid": [main, autograd]}
+        )
+        ready = begin[:-1] + self.alone.batch_ready
+        losses = 11.0 * np.exp(-np.arange(steps) / (0.7 * steps + 5)) + 0.01 * rank
+        parts = [
+            created.with_columns(**_constants(eventType=NVTX_DOMAIN, globalTid=main, domainId=1)),
+            named.with_columns(**_constants(start=int(created["start"][0]) + 1_000, eventType=NVTX_THREAD_NAME)),
+            self._ranges("iteration", main, begin[:-1], begin[1:] - 5_000).with_columns(int64Value=np.arange(steps)),
+            self._ranges("load data", main, begin[:-1] + 5_000, ready - 2_000),
+            self._ranges("read loss", main, start[:, -2] - 1_800, schedule.sync_end[rank] + 900),
+            self._ranges(
+                "load batch", global_tid(self.pid, self.pid + _LOADER), self._batch_begin(), ready - 40_000
+            ).with_columns(rangeId=pl.int_range(1, pl.len() + 1), **_constants(eventType=NVTX_STARTEND, endGlobalTid=main)),
+            self._ranges("loss", main, schedule.sync_end[rank] + 400, None).with_columns(
+                doubleValue=losses, **_constants(eventType=NVTX_MARK)
+            ),
+        ]
+        for region in iteration.regions:
+            # An outer range begins before and ends after the inner ones that share its first or last call.
+            early, late = (5 - region.depth) * 600, (5 - region.depth) * 300
+            thread = self._thread(region.thread)
+            parts.append(self._ranges(region.name, thread, start[:, region.first] - early, end[:, region.last] + late))
+        if len(iteration.collectives):
+            parts += self._nccl_ranges()
+        events = pl.concat(parts, how="diagonal").with_columns(pl.col("domainId").fill_null(0))
+        return {"NVTX_EVENTS": events.sort("start", maintain_order=True)}
+
+    def _batch_begin(self) -> Array:
+        """When the loader begins with each batch: while the one before it is in use."""
+        begin = self.schedule.begin[self.rank]
+        return np.concatenate([begin[:1] - 8_000_000, begin[:-2] + 100_000])
+
+    def _ranges(self, name: str, thread: int, start: Array, end: Array | None) -> pl.DataFrame:
+        frame = pl.DataFrame({"start": self._local(start)})
+        ended = pl.lit(None, pl.Int64) if end is None else pl.Series(self._local(end))
+        return frame.with_columns(ended.alias("end")).with_columns(
+            **_constants(eventType=NVTX_PUSHPOP, globalTid=thread, textId=self._string(name))
+        )
+
+    def _nccl_ranges(self) -> list[pl.DataFrame]:
+        """NCCL's own ranges, with the payload fields that NCCL declares for each function."""
+        start, end = self.on_host
+        main, communicator = self._thread(MAIN), {"NCCL communicator ID": _NCCL_COMMUNICATOR}
+        first = self.schedule.broadcast_start[self.rank]
+        shape = {"No. of ranks": self.cluster.ranks, "Rank": self.rank, "CUDA device": 0}
+        parts = [
+            self._ranges("ncclCommInitRank", main, first - 16_000_000, first - 400_000).with_columns(
+                jsonText=pl.lit(json.dumps(communicator | shape))
+            ),
+            self._ranges("ncclBroadcast", main, first - 15_000, first - 2_000).with_columns(
+                jsonText=pl.lit(json.dumps(communicator | {"Message size [bytes]": GRADIENT_BYTES, "Root": 0}))
+            ),
+        ]
+        for index in self.iteration.collectives:
+            call = self.iteration.calls[index]
+            payload = communicator | {"Message size [bytes]": call.bytes, "Reduction operation": "Sum"}
+            ranges = self._ranges("ncclAllReduce", self._thread(call.thread), start[:, index] - 3_000, end[:, index] + 250)
+            parts.append(ranges.with_columns(jsonText=pl.lit(json.dumps(payload))))
+        return [part.with_columns(**_constants(domainId=1)) for part in parts]
+
+    # -- MPI, operating system, samples ----------------------------------------------------------------------------------
+
+    def _mpi(self) -> Tables:
+        schedule, rank, ranks = self.schedule, self.rank, self.cluster.ranks
+        main, communicator = self._thread(MAIN), _COMMUNICATOR + 4096 * rank
+
+        def calls(name: str, start: Array, end: Array, **columns: int | None) -> pl.DataFrame:
+            frame = pl.DataFrame({"start": self._local(start), "end": self._local(end)})
+            return frame.with_columns(**_constants(globalTid=main, textId=self._string(name), **columns))
+
+        collectives = [
+            calls("MPI_Barrier", schedule.barrier_start[rank], schedule.barrier_end[rank]),
+            calls("MPI_Allreduce", schedule.reduce_start[rank], schedule.reduce_end[rank], size=8, recvSize=8),
+            calls("MPI_Barrier", schedule.last_barrier_start[rank], schedule.last_barrier_end[rank]),
+        ]
+        init, finalize = schedule.session[rank] + MPI_INIT, schedule.last_barrier_end[rank] + 300_000
+        tables = {
+            "MPI_RANKS": pl.DataFrame({"globalTid": [main], "rank": [rank]}),
+            "MPI_COMMUNICATORS": pl.DataFrame(
+                {"timestamp": self._local(schedule.mpi_init_end[rank]), "rank": [rank], "localRank": [rank], "size": [ranks]}
+            ).with_columns(**_constants(commHandle=communicator, parentHandle=0)),
+            "MPI_COLLECTIVES_EVENTS": pl.concat(collectives, how="diagonal").with_columns(
+                **_constants(commHandle=communicator)
+            ),
+            "MPI_OTHER_EVENTS": pl.concat(
+                [
+                    calls("MPI_Init_thread", init, schedule.mpi_init_end[rank]),
+                    calls("MPI_Finalize", finalize, finalize + 5_000_000),
+                ]
+            ),
+        }
+        if ranks == 1:
+            return tables
+        left, right = (rank - 1) % ranks, (rank + 1) % ranks
+        halo, to_right, to_left = schedule.halo_start[rank], 7, 8
+        posted = [
+            ("MPI_Irecv", left, to_right),
+            ("MPI_Irecv", right, to_left),
+            ("MPI_Isend", left, to_left),
+            ("MPI_Isend", right, to_right),
+        ]
+        messages, waits = [], []
+        waiting = halo + 4 * HALO_CALL + 300
+        for number, (name, partner, tag) in enumerate(posted):
+            start = halo + number * HALO_CALL
+            request = _REQUEST + 832 * number
+            columns = {"tag": tag, "remoteRank": partner, "requestHandle": request}
+            messages.append(calls(name, start, start + HALO_CALL - 300, commHandle=communicator, size=HALO_BYTES, **columns))
+            # nsys writes a row per request that MPI_Waitall waits for, all with the same times.
+            waits.append(calls("MPI_Waitall", waiting, schedule.halo_end[rank], requestHandle=request))
+        return tables | {
+            "MPI_P2P_EVENTS": pl.concat(messages).sort("start"),
+            "MPI_START_WAIT_EVENTS": pl.concat(waits).sort("start", maintain_order=True),
+        }
+
+    def _os_calls(self) -> Tables:
+        main, loader = self._thread(MAIN), global_tid(self.pid, self.pid + _LOADER)
+        begin = self.schedule.begin[self.rank, :-1]
+        start, end = self.on_host
+        ready = begin + self.alone.batch_ready
+        late = self.cluster.has_data_gap
+        backward = [index for index, call in enumerate(self.iteration.calls) if call.thread == AUTOGRAD]
+        opened = self.session + STARTUP + 200_000 * np.arange(24)
+        read_from = np.concatenate([begin[:1] - 8_000_000, ready[:-1]])
+        quarter = (begin - read_from) // 4
+        timed = [
+            ("open64", main, opened, opened + 15_000),
+            ("read", main, opened + 20_000, opened + 90_000),
+            ("poll", main, begin + 12_000, ready - 9_000),
+            # The main thread sleeps while autograd's thread launches the backward pass.
+            ("pthread_cond_wait", main, start[:, backward[0]] - 5_000, end[:, backward[-1]] + 3_000),
+            *(("read", loader, read_from + n * quarter, read_from + n * quarter + quarter // 2) for n in range(4)),
+            ("read", loader, (begin + 20_000)[late], (ready - 60_000)[late]),
+        ]
+        parts = [
+            pl.DataFrame({"start": self._local(first), "end": self._local(last)}).with_columns(
+                **_constants(globalTid=thread, nameId=self._string(name))
+            )
+            for name, thread, first, last in timed
+        ]
+        constants = _constants(eventClass=27, returnValue=0, nestingLevel=0, callchainId=0)
+        return {"OSRT_API": pl.concat(parts).sort("start").with_columns(**constants)}
+
+    def _metrics(self) -> Tables:
+        start, end = self.on_device
+        running = [call.kernel for call in self.iteration.calls]
+        copies = {Work.COPY_IN: BATCH_BYTES}
+        times, names, values = sampled_metrics(
+            period=1_000_000_000 // self.cluster.gpu_metrics_hz,
+            session=(self.session, int(self.schedule.stop[self.rank])),
+            kernels=[running[index] for index in self.iteration.computing],
+            copies=[self.iteration.calls[index].work in copies for index in self.iteration.computing],
+            start=start,
+            end=end,
+            collective_start=self.schedule.collective_start[self.rank],
+            collective_end=self.schedule.collective_end[self.rank],
+            slowdown=self.cluster.slow_factor if self.rank == self.cluster.slow_rank else 1.0,
+            random=np.random.default_rng([self.cluster.seed, 4, self.rank]),
+        )
+        source = VM | 1 << 32
+        kind = source | self.cluster.local_rank(self.rank)
+        described = pl.DataFrame({"metricId": range(len(names)), "metricName": names}).with_columns(
+            **_constants(typeId=kind, sourceId=source, typeName="")
+        )
+        samples = pl.DataFrame(
+            {
+                "timestamp": np.repeat(self._local(times), len(names)),
+                "metricId": np.tile(np.arange(len(names)), len(times)),
+                "value": np.ravel(values),
+            }
+        )
+        return {"TARGET_INFO_GPU_METRICS": described, "GPU_METRICS": samples.with_columns(**_constants(typeId=kind))}
+
+    def _diagnostics(self, events: int) -> Tables:
+        stop = int(self._local(int(self.schedule.stop[self.rank]))[0])
+        rows = [
+            (0, 3, "Profiling has started."),
+            (98_532, 2, "Process was launched by the profiler, see FILE and stderr.log for program output"),
+            (stop, 3, "Profiling has stopped."),
+            (stop, 3, f"Number of events collected: \t{events}."),
+        ]
+        frame = pl.DataFrame(rows, schema=["timestamp", "source", "text"], orient="row")
+        return {
+            "DIAGNOSTIC_EVENT": frame.with_columns(**_constants(timestampType=1, severity=1, globalPid=global_pid(self.pid)))
+        }
+
+
+def _pairs(pairs: list[tuple[str, str]]) -> pl.DataFrame:
+    return pl.DataFrame(pairs, schema={"name": pl.String, "value": pl.String}, orient="row")
+
+
+def _constants(**values: int | str | None) -> dict[str, pl.Expr]:
+    return {name: pl.lit(value, pl.String if isinstance(value, str) else pl.Int64) for name, value in values.items()}
+
+
+def _declared(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """All columns that a table of schema 3.11 has, in their order and types."""
+    declared = {name: dtype for name, dtype in COLUMNS[table].items() if (table, name) not in _NEWER}
+    return frame.select(
+        (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name) for name, dtype in declared.items()
+    )

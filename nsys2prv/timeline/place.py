@@ -1,0 +1,122 @@
+"""Events of a source on rows and on the time axis of the trace, with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from nsys2prv import ledger
+from nsys2prv.events import TYPES, Role
+from nsys2prv.ledger import Entry
+from nsys2prv.timeline import records
+from nsys2prv.timeline.labels import Labels
+from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.selection import Windows
+from nsys2prv.timeline.survey import Survey, text_attributes
+
+
+class EventsOfSource:
+    """Places events of one source of one report.
+
+    Parameters
+    ----------
+    found
+        What the survey of this source found in this report.
+    row_of_key
+        The source's key columns and `row`; None when none of its rows is in the trace.
+    labels
+        Numbers of types and values.
+    windows
+        What is kept of the time axis.
+    offset
+        Added to times of the report to get times of the axis, ns.
+    report_end
+        Where intervals end whose end is not told, in time of the report, ns.
+    min_duration
+        Shorter intervals are left out, ns.
+    """
+
+    def __init__(
+        self,
+        found: Survey,
+        row_of_key: pl.DataFrame | None,
+        labels: Labels,
+        windows: Windows,
+        *,
+        offset: int,
+        report_end: int,
+        min_duration: int,
+    ) -> None:
+        self._source = found.source
+        self._offset = offset
+        self._windows = windows
+        self._labels = labels
+        self._min_duration = min_duration
+        self._report_end = report_end
+        key = found.source.row.key
+        empty = pl.DataFrame(schema=dict.fromkeys((*key, "row"), pl.Int64))
+        self._row_of_key = empty if row_of_key is None else row_of_key
+        self._numbers = labels.of_survey(found)
+        self._attributes = {name: labels.of_attribute(found, name) for name in text_attributes(found.groups.schema)}
+        roles = {TYPES[number].role for number in found.source.types} - {Role.ATTRIBUTE}
+        self.is_interval = roles == {Role.INTERVAL}
+
+    def place(self, events: pl.DataFrame, entry: Entry, launches: Launches) -> Iterator[pl.DataFrame]:
+        """Events on rows and on the time axis of the trace, clipped; counts in `entry` what is left out."""
+        key = list(self._source.row.key)
+        told = events.drop_nulls("start")
+        entry.leave_out(ledger.NO_TIME, events.height - told.height)
+        named = told.drop_nulls(key)
+        entry.leave_out(ledger.NO_ROW_NAMED, told.height - named.height)
+        placed = named.join(self._row_of_key, on=key, how="inner", maintain_order="left")
+        entry.leave_out(ledger.ROW_NOT_CHOSEN, named.height - placed.height)
+        timed = placed.with_columns(
+            start=pl.col("start") + self._offset,
+            end=pl.max_horizontal(pl.col("end").fill_null(self._report_end), "start") + self._offset,
+        )
+        long_enough = timed
+        if self._min_duration and self.is_interval:
+            long_enough = timed.filter(pl.col("end") - pl.col("start") >= self._min_duration)
+            entry.leave_out(ledger.TOO_SHORT, timed.height - long_enough.height)
+        if self._source.launch is not None:
+            begun = long_enough.filter(self._windows.hold(long_enough["start"]))
+            launches.add(self._source, begun.with_columns(pl.col("start") - self._windows.origin))
+        clipped = self._windows.clip(long_enough.with_row_index("event"))
+        inside = clipped["event"].n_unique()
+        entry.leave_out(ledger.OUTSIDE, long_enough.height - inside)
+        entry.written += inside
+        if inside < long_enough.height or clipped.height > inside or self._cut_any(long_enough):
+            original = (long_enough["end"] - long_enough["start"]).gather(clipped["event"])
+            cut = clipped.filter(original != clipped["end"] - clipped["start"])
+            entry.clipped += cut["event"].n_unique()
+        if clipped.height:
+            yield self._numbered(clipped.drop("event"))
+
+    def records(self, clipped: pl.DataFrame) -> pl.DataFrame:
+        """Lines of events that `place` gave."""
+        return records.interval_records(clipped) if self.is_interval else records.point_records(clipped)
+
+    def _cut_any(self, events: pl.DataFrame) -> bool:
+        return bool(((events["start"] < self._windows.begins[0]) | (events["end"] > self._windows.ends[-1])).any())
+
+    def _numbered(self, events: pl.DataFrame) -> pl.DataFrame:
+        numbered = events.join(
+            self._numbers, on=["type", "series", "label"], how="left", nulls_equal=True, maintain_order="left"
+        )
+        value = pl.col("number_value") if "value" not in events.columns else pl.coalesce("number_value", "value")
+        numbered = numbered.with_columns(value=value)
+        for name, values in self._attributes.items():
+            renamed = values.rename({"value": "attribute_value"})
+            numbered = (
+                numbered.join(renamed, on=name, how="left", maintain_order="left")
+                .with_columns(pl.col("attribute_value").alias(name))
+                .drop("attribute_value")
+            )
+        if "lane" in events.columns:
+            series = TYPES[int(events["type"][0])]
+            numbered = numbered.with_columns(
+                number=pl.when(pl.col("lane") == 0).then("number").otherwise(series.overflow - 1 + pl.col("lane"))
+            )
+            self._labels.use_lanes(series.number, int(events["lane"].max()) + 1)  # type: ignore[arg-type]
+        return numbered
