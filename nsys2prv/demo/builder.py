@@ -599,5 +599,7 @@ def kernel_short_name(name: str) -> str:
 
     >>> kernel_short_name("void at::native::reduce_kernel<(int)512, at::native::ReduceOp<float>>(T3)")
     'reduce_kernel'
+    >>> kernel_short_name("void at::native::<unnamed>::cunn_SoftMaxForward<(int)8>(T4 *)")
+    'cunn_SoftMaxForward'
     """
-    return name.split("(")[0].split("<")[0].removeprefix("void ").split("::")[-1]
+    return name.replace("<unnamed>::", "").split("(")[0].split("<")[0].removeprefix("void ").split("::")[-1]

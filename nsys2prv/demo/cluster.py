@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.demo.iteration import Iteration
-from nsys2prv.demo.rank_report import UTC_ZERO, RankReport
-from nsys2prv.demo.scenario import Cluster, gpu_uuid
+from nsys2prv.demo.rank_report import RankReport
+from nsys2prv.demo.scenario import UTC_ZERO, Cluster, gpu_uuid
 from nsys2prv.demo.schedule import Schedule, rank_alone, schedule
 from nsys2prv.demo.tables import write_report
 from nsys2prv.errors import OutputError
@@ -79,10 +79,10 @@ def truth(cluster: Cluster) -> dict[str, Any]:
 
     Returns
     -------
-    ``cluster`` (its settings), ``utc_zero_ns`` (UTC at true time 0), ``hosts`` (``name``, ``offset_ns`` and ``drift_ppm`` of the
-    clock: at true time t it shows ``utc_zero_ns + offset_ns + t * (1 + drift_ppm / 1e6)``), ``ranks`` (``rank``, ``host``,
-    ``pid``, ``gpu``, ``uuid``, ``session_start_ns``), ``iterations`` (begin of the first rank, end of the last) and ``problems``
-    (``kind``, ``start_ns``, ``end_ns`` and what else tells).
+    ``cluster``: its settings. ``utc_zero_ns``: UTC at true time 0. ``hosts``: ``name``, ``offset_ns`` and ``drift_ppm`` of the
+    clock, which shows ``utc_zero_ns + offset_ns + t * (1 + drift_ppm / 1e6)`` at true time t. ``ranks``: ``rank``, ``host``,
+    ``pid``, ``gpu``, ``uuid``, ``session_start_ns``. ``iterations``: begin on the first rank, end on the last. ``problems``:
+    ``kind``, ``start_ns``, ``end_ns``, and what else tells.
     """
     iteration = Iteration(cluster)
     return _truth(cluster, iteration, schedule(cluster, iteration))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nsys2prv.demo import kernels
 from nsys2prv.demo.kernels import Kernel
@@ -114,12 +115,12 @@ class Iteration:
         self.optimizer_from = next(position for position, index in enumerate(self.computing) if self.calls[index].optimizer)
         self.after = np.searchsorted(self.computing, self.collectives) - 1
 
-    def positions(self, *works: Work) -> np.ndarray:
+    def positions(self, *works: Work) -> NDArray[np.int64]:
         """Positions in `computing` of some kinds of work."""
         kinds = [self.calls[index].work for index in self.computing]
         return np.array([position for position, work in enumerate(kinds) if work in works], dtype=np.int64)
 
-    def indices(self, name: str) -> np.ndarray:
+    def indices(self, name: str) -> NDArray[np.int64]:
         """Indices of the calls of a name."""
         return np.array([index for index, call in enumerate(self.calls) if call.name == name], dtype=np.int64)
 

@@ -87,8 +87,8 @@ LOSS = Kernel(
     "void at::native::<unnamed>::nll_loss_forward_reduce_cuda_kernel_2d<float, float, long>(T1 *, T1 *)", 9_000, 1, 32, 30
 )
 LOSS_MEAN = Kernel(
-    "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::MeanOps<float, float, float, float>, "
-    "unsigned int, float, (int)4, (int)4>>(T3)",
+    "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::MeanOps<float, float, "
+    "float, float>, unsigned int, float, (int)4, (int)4>>(T3)",
     6_000, 1, 512, 32, 16,
 )  # fmt: skip
 
@@ -121,7 +121,8 @@ PROJECTION_DATA = _gemm("nn", "128x128x64", 60_000, 264)
 PROJECTION_WEIGHT = _gemm("nt", "128x128x64", 66_000, 264)
 FLASH_DOT = Kernel("void flash::flash_bwd_dot_do_o_kernel<(bool)1>(flash::Flash_bwd_params)", 17_000, 512, 128, 48)
 FLASH_BACKWARD = Kernel(
-    f"void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits{_FLASH_TRAITS}>(flash::Flash_bwd_params)",
+    f"void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits{_FLASH_TRAITS}>"
+    "(flash::Flash_bwd_params)",
     382_000, 1024, 256, 255, 144_384, tensor=41, issue=42, dram_read=10, dram_write=8,
 )  # fmt: skip
 FLASH_CONVERT = Kernel("void flash::flash_bwd_convert_dq_kernel(flash::Flash_bwd_params, int)", 14_000, 512, 128, 40)

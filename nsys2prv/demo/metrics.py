@@ -111,4 +111,5 @@ def _mean_level(times: Array, period: int, start: Array, end: Array, level: Arra
     total = np.cumsum((end - start) * level)
     edges = np.stack([start, end], axis=1).ravel()
     integral = np.stack([total - (end - start) * level, total], axis=1).ravel()
-    return (np.interp(times, edges, integral) - np.interp(times - period, edges, integral)) / period
+    mean: Array = (np.interp(times, edges, integral) - np.interp(times - period, edges, integral)) / period
+    return mean

@@ -5,7 +5,6 @@ Whole columns at a time: an event costs some nanoseconds here, so reports of mil
 
 from __future__ import annotations
 
-import datetime
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,10 +25,11 @@ from nsys2prv.demo.builder import (
     kernel_short_name,
 )
 from nsys2prv.demo.enumerations import ENUMERATIONS
+from nsys2prv.demo.identity import DEFAULT_STREAM, NCCL_STREAM, constants, identity_tables
 from nsys2prv.demo.iteration import AUTOGRAD, BATCH_BYTES, GRADIENT_BYTES, MAIN, Iteration, Work
 from nsys2prv.demo.kernels import Kernel
 from nsys2prv.demo.metrics import sampled_metrics
-from nsys2prv.demo.scenario import Clock, Cluster, gpu_uuid
+from nsys2prv.demo.scenario import AUTOGRAD_TID, LOADER_TID, Clock, Cluster
 from nsys2prv.demo.schedule import (
     HALO_BYTES,
     HALO_CALL,
@@ -43,14 +43,6 @@ from nsys2prv.demo.schedule import (
 )
 from nsys2prv.reports.columns import COLUMNS
 
-UTC_ZERO = 1_748_872_800_000_000_000
-"""UTC at true time 0, ns: 2 June 2025, 14:00."""
-_UPTIME = 1_730_412_000_000_000
-"""Monotonic clock of the first host at its UTC_ZERO, ns: about 20 days. The others were started at other times."""
-
-DEFAULT_STREAM, NCCL_STREAM = 7, 16
-_AUTOGRAD, _WATCHDOG, _LOADER = 31, 14, 47
-"""What is added to the pid for the tid of a thread."""
 _COMMUNICATOR, _NCCL_COMMUNICATOR, _REQUEST = 94_577_367_172_512, 11_223_344_556_677_889_900 % (1 << 63), 94_577_818_916_992
 _START_ALLOCATIONS = 16
 _FIRST_ITERATION_CALL = 100
@@ -59,11 +51,6 @@ _FIRST_ITERATION_CALL = 100
 _NEWER = {("CUPTI_ACTIVITY_KIND_KERNEL", "graphId")}
 
 Tables = dict[str, pl.DataFrame]
-
-
-def host_time(clock: Clock, time: Array | int) -> Array:
-    """What a clock shows at true times, ns, without its offset."""
-    return np.asarray(time) + np.rint(np.asarray(time) * (clock.drift_ppm * 1e-6)).astype(np.int64)
 
 
 @dataclass
@@ -86,7 +73,7 @@ class RankReport:
 
     def tables(self) -> Tables:
         """All tables; times are ns of this rank's session, on its host's clock."""
-        tables = self._identity() | self._device() | self._calls()
+        tables = identity_tables(self.cluster, self.schedule, self.rank, self._string) | self._device() | self._calls()
         tables |= self._nvtx() if self.cluster.with_nvtx else {}
         tables |= self._mpi() if self.cluster.with_mpi else {}
         tables |= self._os_calls() if self.cluster.with_os_calls else {}
@@ -124,117 +111,17 @@ class RankReport:
 
     def _local(self, time: Array | int) -> Array:
         """True times as the report has them."""
-        return np.ravel(host_time(self.clock, time) - host_time(self.clock, self.session))
+        return np.ravel(self.clock.elapsed(time) - self.clock.elapsed(self.session))
 
     def _string(self, text: str) -> int:
         return self.strings.setdefault(text, len(self.strings) + 1)
 
     def _thread(self, thread: int) -> int:
-        return global_tid(self.pid, self.pid + (_AUTOGRAD if thread == AUTOGRAD else 0))
+        return global_tid(self.pid, self.pid + (AUTOGRAD_TID if thread == AUTOGRAD else 0))
 
     def _correlations(self, indices: Array) -> Array:
         steps = np.arange(self.cluster.iterations)[:, None] * len(self.iteration.calls)
         return np.ravel(_FIRST_ITERATION_CALL + steps + indices[None, :])
-
-    def _identity(self) -> Tables:
-        cluster, rank, pid = self.cluster, self.rank, self.pid
-        host, local = cluster.host(rank), cluster.local_rank(rank)
-        utc = UTC_ZERO + self.clock.offset + int(host_time(self.clock, self.session))
-        second = datetime.datetime.fromtimestamp(utc // 1_000_000_000, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        monotonic = _UPTIME * (1 + cluster.node(rank)) + int(host_time(self.clock, self.session))
-        version = {"EXPORT_PRODUCT_NAME": "NVIDIA Nsight Systems", "EXPORT_PRODUCT_VERSION": "2024.2.3.38"}
-        schema = {"": "3.11.1", "_MAJOR": "3", "_MINOR": "11", "_MICRO": "1"}
-        variables = {
-            "CUDA_VISIBLE_DEVICES": local,
-            "SLURM_PROCID": rank,
-            "SLURM_JOB_ID": 4711_000 + cluster.seed,
-            "SLURM_LOCALID": local,
-            "SLURM_NODEID": cluster.node(rank),
-            "SLURM_NTASKS": cluster.ranks,
-            "RANK": rank,
-            "LOCAL_RANK": local,
-            "WORLD_SIZE": cluster.ranks,
-        }
-        environment = [("PROCESS_0:ENVIRONMENT_VARIABLE", f'{name}="{value}"') for name, value in variables.items()]
-        system = [("CpuCores", 1, "96"), ("CpuArchitecture", 3, "x86_64"), ("Hostname", 907, host)]
-        threads = {
-            pid: f"MPI Rank {rank}" if cluster.with_mpi else "python3",
-            pid + 2: "[NSys]",
-            pid + 3: "[NSys Comms]",
-            pid + _WATCHDOG: "pt_nccl_watchdg",
-            pid + _AUTOGRAD: "pt_autograd_0",
-            pid + _LOADER: "pt_data_pin",
-        }
-        gpus = range(cluster.gpus_per_node)
-        return {
-            "META_DATA_EXPORT": _pairs([*version.items(), *((f"EXPORT_SCHEMA_VERSION{k}", v) for k, v in schema.items())]),
-            "META_DATA_CAPTURE": _pairs([("DEVICE_DISPLAY_NAME", host), ("PROCESS_0:COMMAND", "python3"), *environment]),
-            "TARGET_INFO_SESSION_START_TIME": pl.DataFrame(
-                {"utcEpochNs": [utc], "utcTime": [second], "localTime": [second], "systemClockNs": [monotonic]}
-            ),
-            "TARGET_INFO_SYSTEM_ENV": pl.DataFrame(system, schema=["name", "nameEnum", "value"], orient="row").with_columns(
-                globalVid=pl.lit(VM), devStateName=pl.lit("Local (CLI)")
-            ),
-            "ANALYSIS_DETAILS": pl.DataFrame(
-                {"globalVid": [VM], "duration": self._local(int(self.schedule.stop[rank])), "startTime": [0]}
-            ).with_columns(stopTime="duration"),
-            "PROCESSES": pl.DataFrame(
-                {
-                    "globalPid": [global_pid(pid), global_pid(pid - 1)],
-                    "pid": [pid, pid - 1],
-                    "name": ["python3", "nsys-launcher"],
-                }
-            ),
-            "ThreadNames": pl.DataFrame(
-                {
-                    "nameId": [self._string(name) for name in threads.values()],
-                    "priority": [20] * len(threads),
-                    "globalTid": [global_tid(pid, tid) for tid in threads],
-                }
-            ),
-            "TARGET_INFO_GPU": pl.DataFrame(
-                {
-                    "id": list(gpus),
-                    "busLocation": [f"0000:{0x18 + 0x11 * index:02X}:00.0" for index in gpus],
-                    "pwGpuId": list(gpus),
-                    "uuid": [gpu_uuid(host, index) for index in gpus],
-                    # CUDA_VISIBLE_DEVICES leaves one GPU to each rank, and each calls it 0.
-                    "cuDevice": [0 if index == local else None for index in gpus],
-                },
-                schema_overrides={"cuDevice": pl.Int64},
-            ).with_columns(
-                **_constants(
-                    vmId=VM,
-                    name="NVIDIA H100 80GB HBM3",
-                    isDiscrete=1,
-                    l2CacheSize=52_428_800,
-                    totalMemory=85_024_112_640,
-                    memoryBandwidth=3_352_320_000_000,
-                    clockRate=1_980_000_000,
-                    smCount=132,
-                    luid=0,
-                    chipName="GH100",
-                    computeMajor=9,
-                    computeMinor=0,
-                )  # fmt: skip
-            ),
-            "TARGET_INFO_CUDA_DEVICE": pl.DataFrame(
-                {"gpuId": [local], "cudaId": [0], "pid": [pid], "uuid": [gpu_uuid(host, local)]}
-            ),
-            "TARGET_INFO_CUDA_CONTEXT_INFO": pl.DataFrame(
-                {
-                    "nullStreamId": [DEFAULT_STREAM],
-                    "hwId": [0],
-                    "vmId": [1],
-                    "processId": [pid],
-                    "deviceId": [0],
-                    "contextId": [1],
-                }
-            ),
-            "TARGET_INFO_CUDA_STREAM": pl.DataFrame(
-                {"streamId": [DEFAULT_STREAM, NCCL_STREAM], "priority": [0, 4294967291], "flag": [3, 2]}
-            ).with_columns(**_constants(hwId=0, vmId=1, processId=pid, contextId=1)),
-        }
 
     # -- the device ---------------------------------------------------------------------------------------------------
 
@@ -284,7 +171,7 @@ class RankReport:
         _, cleared = work(Work.MEMSET)
         return {
             "CUPTI_ACTIVITY_KIND_KERNEL": launched.with_columns(
-                **_constants(
+                **constants(
                     launchType=1,
                     cacheConfig=1,
                     gridY=1,
@@ -296,15 +183,15 @@ class RankReport:
                     localMemoryTotal=250_871_808,
                     sharedMemoryExecuted=32_768,
                     sharedMemoryLimitConfig=0,
-                )  # fmt: skip
+                )
             ),
             "CUPTI_ACTIVITY_KIND_MEMCPY": copied,
-            "CUPTI_ACTIVITY_KIND_MEMSET": cleared.with_columns(**_constants(value=0, bytes=GRADIENT_BYTES, memKind=2)),
+            "CUPTI_ACTIVITY_KIND_MEMSET": cleared.with_columns(**constants(value=0, bytes=GRADIENT_BYTES, memKind=2)),
         }
 
     def _on_stream(self, stream: int, start: Array, end: Array, correlations: Array) -> pl.DataFrame:
         frame = pl.DataFrame({"start": self._local(start), "end": self._local(end), "correlationId": correlations})
-        return frame.with_columns(**_constants(deviceId=0, contextId=1, streamId=stream, globalPid=global_pid(self.pid)))
+        return frame.with_columns(**constants(deviceId=0, contextId=1, streamId=stream, globalPid=global_pid(self.pid)))
 
     def _launch_columns(self, indices: Array) -> list[pl.Series]:
         """Columns of the kernels that calls launch."""
@@ -356,7 +243,7 @@ class RankReport:
         syncs = self._synchronizations(iteration.indices("cudaStreamSynchronize_v3020"), DEFAULT_STREAM, 3)
         waits = self._synchronizations(iteration.indices("cudaStreamWaitEvent_v3020"), NCCL_STREAM, 2)
         return {
-            "CUPTI_ACTIVITY_KIND_RUNTIME": pl.concat([self._start_calls(), calls]).with_columns(**_constants(returnValue=0)),
+            "CUPTI_ACTIVITY_KIND_RUNTIME": pl.concat([self._start_calls(), calls]).with_columns(**constants(returnValue=0)),
             "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": pl.concat([syncs, waits]).sort("start"),
         }
 
@@ -384,7 +271,7 @@ class RankReport:
     def _synchronizations(self, indices: Array, stream: int, kind: int) -> pl.DataFrame:
         start, end = self.on_host
         frame = self._on_stream(stream, start[:, indices] + 600, end[:, indices] - 300, self._correlations(indices))
-        return frame.with_columns(**_constants(syncType=kind, eventId=4294967295))
+        return frame.with_columns(**constants(syncType=kind, eventId=4294967295))
 
     def _nvtx(self) -> Tables:
         schedule, rank, iteration = self.schedule, self.rank, self.iteration
@@ -398,16 +285,16 @@ class RankReport:
         ready = begin[:-1] + self.alone.batch_ready
         losses = 11.0 * np.exp(-np.arange(steps) / (0.7 * steps + 5)) + 0.01 * rank
         parts = [
-            created.with_columns(**_constants(eventType=NVTX_DOMAIN, globalTid=main, domainId=1)),
-            named.with_columns(**_constants(start=int(created["start"][0]) + 1_000, eventType=NVTX_THREAD_NAME)),
+            created.with_columns(**constants(eventType=NVTX_DOMAIN, globalTid=main, domainId=1)),
+            named.with_columns(**constants(start=int(created["start"][0]) + 1_000, eventType=NVTX_THREAD_NAME)),
             self._ranges("iteration", main, begin[:-1], begin[1:] - 5_000).with_columns(int64Value=np.arange(steps)),
             self._ranges("load data", main, begin[:-1] + 5_000, ready - 2_000),
             self._ranges("read loss", main, start[:, -2] - 1_800, schedule.sync_end[rank] + 900),
             self._ranges(
-                "load batch", global_tid(self.pid, self.pid + _LOADER), self._batch_begin(), ready - 40_000
-            ).with_columns(rangeId=pl.int_range(1, pl.len() + 1), **_constants(eventType=NVTX_STARTEND, endGlobalTid=main)),
+                "load batch", global_tid(self.pid, self.pid + LOADER_TID), self._batch_begin(), ready - 40_000
+            ).with_columns(rangeId=pl.int_range(1, pl.len() + 1), **constants(eventType=NVTX_STARTEND, endGlobalTid=main)),
             self._ranges("loss", main, schedule.sync_end[rank] + 400, None).with_columns(
-                doubleValue=losses, **_constants(eventType=NVTX_MARK)
+                doubleValue=losses, **constants(eventType=NVTX_MARK)
             ),
         ]
         for region in iteration.regions:
@@ -429,7 +316,7 @@ class RankReport:
         frame = pl.DataFrame({"start": self._local(start)})
         ended = pl.lit(None, pl.Int64) if end is None else pl.Series(self._local(end))
         return frame.with_columns(ended.alias("end")).with_columns(
-            **_constants(eventType=NVTX_PUSHPOP, globalTid=thread, textId=self._string(name))
+            **constants(eventType=NVTX_PUSHPOP, globalTid=thread, textId=self._string(name))
         )
 
     def _nccl_ranges(self) -> list[pl.DataFrame]:
@@ -451,7 +338,7 @@ class RankReport:
             payload = communicator | {"Message size [bytes]": call.bytes, "Reduction operation": "Sum"}
             ranges = self._ranges("ncclAllReduce", self._thread(call.thread), start[:, index] - 3_000, end[:, index] + 250)
             parts.append(ranges.with_columns(jsonText=pl.lit(json.dumps(payload))))
-        return [part.with_columns(**_constants(domainId=1)) for part in parts]
+        return [part.with_columns(**constants(domainId=1)) for part in parts]
 
     # -- MPI, operating system, samples ----------------------------------------------------------------------------------
 
@@ -461,7 +348,7 @@ class RankReport:
 
         def calls(name: str, start: Array, end: Array, **columns: int | None) -> pl.DataFrame:
             frame = pl.DataFrame({"start": self._local(start), "end": self._local(end)})
-            return frame.with_columns(**_constants(globalTid=main, textId=self._string(name), **columns))
+            return frame.with_columns(**constants(globalTid=main, textId=self._string(name), **columns))
 
         collectives = [
             calls("MPI_Barrier", schedule.barrier_start[rank], schedule.barrier_end[rank]),
@@ -473,10 +360,8 @@ class RankReport:
             "MPI_RANKS": pl.DataFrame({"globalTid": [main], "rank": [rank]}),
             "MPI_COMMUNICATORS": pl.DataFrame(
                 {"timestamp": self._local(schedule.mpi_init_end[rank]), "rank": [rank], "localRank": [rank], "size": [ranks]}
-            ).with_columns(**_constants(commHandle=communicator, parentHandle=0)),
-            "MPI_COLLECTIVES_EVENTS": pl.concat(collectives, how="diagonal").with_columns(
-                **_constants(commHandle=communicator)
-            ),
+            ).with_columns(**constants(commHandle=communicator, parentHandle=0)),
+            "MPI_COLLECTIVES_EVENTS": pl.concat(collectives, how="diagonal").with_columns(**constants(commHandle=communicator)),
             "MPI_OTHER_EVENTS": pl.concat(
                 [
                     calls("MPI_Init_thread", init, schedule.mpi_init_end[rank]),
@@ -509,7 +394,7 @@ class RankReport:
         }
 
     def _os_calls(self) -> Tables:
-        main, loader = self._thread(MAIN), global_tid(self.pid, self.pid + _LOADER)
+        main, loader = self._thread(MAIN), global_tid(self.pid, self.pid + LOADER_TID)
         begin = self.schedule.begin[self.rank, :-1]
         start, end = self.on_host
         ready = begin + self.alone.batch_ready
@@ -529,12 +414,12 @@ class RankReport:
         ]
         parts = [
             pl.DataFrame({"start": self._local(first), "end": self._local(last)}).with_columns(
-                **_constants(globalTid=thread, nameId=self._string(name))
+                **constants(globalTid=thread, nameId=self._string(name))
             )
             for name, thread, first, last in timed
         ]
-        constants = _constants(eventClass=27, returnValue=0, nestingLevel=0, callchainId=0)
-        return {"OSRT_API": pl.concat(parts).sort("start").with_columns(**constants)}
+        calls = constants(eventClass=27, returnValue=0, nestingLevel=0, callchainId=0)
+        return {"OSRT_API": pl.concat(parts).sort("start").with_columns(**calls)}
 
     def _metrics(self) -> Tables:
         start, end = self.on_device
@@ -555,7 +440,7 @@ class RankReport:
         source = VM | 1 << 32
         kind = source | self.cluster.local_rank(self.rank)
         described = pl.DataFrame({"metricId": range(len(names)), "metricName": names}).with_columns(
-            **_constants(typeId=kind, sourceId=source, typeName="")
+            **constants(typeId=kind, sourceId=source, typeName="")
         )
         samples = pl.DataFrame(
             {
@@ -564,7 +449,7 @@ class RankReport:
                 "value": np.ravel(values),
             }
         )
-        return {"TARGET_INFO_GPU_METRICS": described, "GPU_METRICS": samples.with_columns(**_constants(typeId=kind))}
+        return {"TARGET_INFO_GPU_METRICS": described, "GPU_METRICS": samples.with_columns(**constants(typeId=kind))}
 
     def _diagnostics(self, events: int) -> Tables:
         stop = int(self._local(int(self.schedule.stop[self.rank]))[0])
@@ -576,16 +461,8 @@ class RankReport:
         ]
         frame = pl.DataFrame(rows, schema=["timestamp", "source", "text"], orient="row")
         return {
-            "DIAGNOSTIC_EVENT": frame.with_columns(**_constants(timestampType=1, severity=1, globalPid=global_pid(self.pid)))
+            "DIAGNOSTIC_EVENT": frame.with_columns(**constants(timestampType=1, severity=1, globalPid=global_pid(self.pid)))
         }
-
-
-def _pairs(pairs: list[tuple[str, str]]) -> pl.DataFrame:
-    return pl.DataFrame(pairs, schema={"name": pl.String, "value": pl.String}, orient="row")
-
-
-def _constants(**values: int | str | None) -> dict[str, pl.Expr]:
-    return {name: pl.lit(value, pl.String if isinstance(value, str) else pl.Int64) for name, value in values.items()}
 
 
 def _declared(table: str, frame: pl.DataFrame) -> pl.DataFrame:

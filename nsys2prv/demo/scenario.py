@@ -6,9 +6,14 @@ import uuid
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nsys2prv.errors import UsageError
 
+UTC_ZERO = 1_748_872_800_000_000_000
+"""UTC at true time 0, ns: 2 June 2025, 14:00."""
+AUTOGRAD_TID, WATCHDOG_TID, LOADER_TID = 31, 14, 47
+"""What is added to the pid for the tid of a thread; the main thread's is the pid."""
 FIRST_PID, PID_STEP = 41_200, 64
 """Processes of a node are numbered alike on every node: pids are no identity across hosts."""
 
@@ -19,6 +24,12 @@ class Clock:
 
     offset: int
     drift_ppm: float
+
+    def elapsed(self, time: NDArray[np.int64] | int) -> NDArray[np.int64]:
+        """What the clock counts from true time 0 to true times, ns: the drift without the offset."""
+        true = np.asarray(time, dtype=np.int64)
+        gained: NDArray[np.int64] = np.rint(true * (self.drift_ppm * 1e-6)).astype(np.int64)
+        return true + gained
 
 
 @dataclass(frozen=True)
@@ -44,8 +55,8 @@ class Cluster:
     allocations_in_loop
         A cudaMalloc and a cudaFree in every iteration.
     clock_offsets_ns, clock_drifts_ppm
-        Per host, how far its clock is ahead of true time at true time 0, and by how much it goes too fast; None: drawn from
-        +-60 ms and +-9 ppm.
+        Per host, how far its clock is ahead of true time at true time 0, and by how much it goes too fast; None: drawn,
+        12 to 60 ms and 1 to 9 ppm, either way.
     with_mpi
         MPI events: barriers, a halo exchange and a reduction per iteration, ranks and communicators.
     with_nccl
@@ -61,7 +72,7 @@ class Cluster:
     nodes: int = 2
     gpus_per_node: int = 4
     iterations: int = 20
-    layers: int = 8
+    layers: int = 6
     seed: int = 1
     slow_gpu: int | None = 3
     slow_factor: float = 1.3
@@ -103,15 +114,15 @@ class Cluster:
     def clocks(self) -> tuple[Clock, ...]:
         """The clock of each node."""
         random = np.random.default_rng([self.seed, 1])
-        offsets = random.integers(-60_000_000, 60_000_000, self.nodes)
-        drifts = random.uniform(-9, 9, self.nodes).round(3)
+        offsets = random.integers(12_000_000, 60_000_000, self.nodes) * random.choice([-1, 1], self.nodes)
+        drifts = random.uniform(1, 9, self.nodes).round(3) * random.choice([-1, 1], self.nodes)
         return tuple(
             Clock(int(offset), float(drift))
             for offset, drift in zip(self.clock_offsets_ns or offsets, self.clock_drifts_ppm or drifts, strict=True)
         )
 
     @property
-    def has_data_gap(self) -> np.ndarray:
+    def has_data_gap(self) -> NDArray[np.bool_]:
         """Per iteration, whether its batch comes late."""
         late = np.arange(self.iterations) % 5 == 3
         return late if self.data_loading_gap else np.zeros_like(late)

@@ -8,13 +8,15 @@ early waits inside it. All times are integer ns; those of a rank alone count fro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nsys2prv.demo.iteration import Iteration, Work
 from nsys2prv.demo.scenario import Cluster
 
-Array = np.ndarray
+Array = NDArray[Any]
 
 _LAUNCH_LATENCY = 2_400
 _BETWEEN_KERNELS = 1_100
@@ -130,7 +132,8 @@ def in_order(allowed: Array, length: Array) -> Array:
     """Starts of pieces of work on one stream: each when it is allowed and the one before it has ended; along axis 1."""
     occupied = length + _BETWEEN_KERNELS
     before = np.cumsum(occupied, axis=1) - occupied
-    return before + np.maximum.accumulate(allowed - before, axis=1)
+    start: Array = before + np.maximum.accumulate(allowed - before, axis=1)
+    return start
 
 
 def optimizer_starts(alone: RankAlone, allowed: Array) -> Array:
@@ -216,4 +219,5 @@ def schedule(cluster: Cluster, iteration: Iteration) -> Schedule:
 def _jittered(random: np.random.Generator, typical: Array, rows: int, deviation: float) -> Array:
     """`rows` draws around typical durations, ns, whose logarithm has a standard deviation of `deviation`."""
     noise = random.standard_normal((rows, len(typical)), dtype=np.float32)
-    return np.rint(typical * np.exp(deviation * np.clip(noise, -3, 3))).astype(np.int64)
+    drawn: Array = np.rint(typical * np.exp(deviation * np.clip(noise, -3, 3))).astype(np.int64)
+    return drawn

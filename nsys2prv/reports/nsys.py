@@ -44,7 +44,8 @@ class NsysExport:
         if nsys is None:
             raise ExportError.no_nsys(report)
         partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-        options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in self._run(nsys, report, "export", "--help")]
+        known = self._run(nsys, report, "export", "--help")
+        options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in known]
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             self._run(nsys, report, "export", "--type", "sqlite", "-f", "true", *options, "-o", str(partial), str(report))

@@ -1,0 +1,242 @@
+"""What stands in the tables of a real report stands in its trace: counted again with SQL that shares nothing with nsys2prv."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+import polars as pl
+import pytest
+
+from .conftest import Translated
+
+
+class Event(NamedTuple):
+    """One interval: what kind of activity, label, begin and end in ns."""
+
+    kind: str
+    label: str
+    begin: int
+    end: int
+
+
+# kind of activity -> event types it has in a trace: numbers, or (first number, number beyond the last).
+TYPES: dict[str, tuple[int | tuple[int, int], ...]] = {
+    "kernel": (63000006,),
+    "NCCL kernel": (63000007,),
+    "memory operation": (63000001,),
+    "CUDA call": (63000000,),
+    "graph": (63000008,),
+    "push/pop range": (9500, (9600, 9600 + 100 * 1000), (96100000, 96200000)),
+    "start/end range": (9004, (90040001, 90140000)),
+    "MPI call": ((50000001, 50000006),),
+    "OpenACC other": (66000000,),
+    "OpenACC data": (66000001,),
+    "OpenACC launch": (66000002,),
+    "OS call": (65000000,),
+}
+
+_STRING = "(select value from StringIds where id = {})"
+_NVTX = f"""
+    select coalesce(event.text, {_STRING.format("event.textId")}, '') as label, event.start, event.end, event.eventType,
+      coalesce(created.text, {_STRING.format("created.textId")}) as domain
+    from NVTX_EVENTS event left join (select * from NVTX_EVENTS where eventType = 75) created
+      on created.domainId = event.domainId and created.globalTid >> 24 = event.globalTid >> 24
+"""
+_MPI_TABLES = ("MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS")
+_OPENACC_TABLES = {"OpenACC other": "OTHER", "OpenACC data": "DATA", "OpenACC launch": "LAUNCH"}
+_COPY_DIRECTIONS = (
+    "Host-to-Device",
+    "Device-to-Host",
+    "Host-to-Array",
+    "Array-to-Host",
+    "Array-to-Array",
+    "Array-to-Device",
+    "Device-to-Array",
+    "Device-to-Device",
+    "Host-to-Host",
+    "Peer-to-Peer",
+    "Unified Host-to-Device",
+    "Unified Device-to-Host",
+    "Unified Device-to-Device",
+)
+"""Of copyKind 1, 2, ..."""
+
+
+def in_report(database: sqlite3.Connection) -> Iterator[Event]:
+    """Every interval of the tables of one report, in the report's own time."""
+    tables = {name for (name,) in database.execute("select name from sqlite_master where type = 'table'")}
+
+    def rows(table: str, sql: str) -> Iterator[tuple]:  # type: ignore[type-arg]
+        return iter(database.execute(sql) if table in tables else ())
+
+    kernels = "CUPTI_ACTIVITY_KIND_KERNEL"
+    names = f"{_STRING.format('shortName')}, {_STRING.format('demangledName')}"
+    for short, long, begin, end in rows(kernels, f"select {names}, start, end from {kernels}"):
+        yield Event("NCCL kernel" if short.startswith("nccl") else "kernel", long, begin, end)
+    copies = "CUPTI_ACTIVITY_KIND_MEMCPY"
+    for copy, begin, end in rows(copies, f"select copyKind, start, end from {copies}"):
+        yield Event("memory operation", f"CUDA memcpy {_COPY_DIRECTIONS[copy - 1]}", begin, end)
+    memsets = "CUPTI_ACTIVITY_KIND_MEMSET"
+    for begin, end in rows(memsets, f"select start, end from {memsets}"):
+        yield Event("memory operation", "CUDA memset", begin, end)
+    calls = "CUPTI_ACTIVITY_KIND_RUNTIME"
+    for name, begin, end in rows(calls, f"select {_STRING.format('nameId')}, start, end from {calls}"):
+        yield Event("CUDA call", re.sub(r"(_pts[dz])?_v[0-9]{4,}$", "", name), begin, end)
+    graphs = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+    for begin, end in rows(graphs, f"select start, end from {graphs}"):
+        yield Event("graph", "", begin, end)
+    os_calls = "OSRT_API"
+    for name, begin, end in rows(os_calls, f"select {_STRING.format('nameId')}, start, end from {os_calls}"):
+        yield Event("OS call", name, begin, end)
+    for kind, suffix in _OPENACC_TABLES.items():
+        table = f"CUPTI_ACTIVITY_KIND_OPENACC_{suffix}"
+        for begin, end in rows(table, f"select start, end from {table}"):
+            yield Event(kind, "", begin, end)
+    # One call can have a row per request, or one per direction.
+    for table in _MPI_TABLES:
+        once = f"select {_STRING.format('textId')}, start, max(end) from {table} group by globalTid, start, textId"
+        for name, begin, end in rows(table, once):
+            yield Event("MPI call", name, begin, end)
+    session_end = "(select max(duration) from ANALYSIS_DETAILS)" if "ANALYSIS_DETAILS" in tables else "null"
+    nvtx = f"select label, start, coalesce(end, {session_end}), eventType, domain from ({_NVTX}) where eventType in (59, 60)"
+    for label, begin, end, event_type, domain in rows("NVTX_EVENTS", nvtx):
+        if event_type == 60:
+            yield Event("start/end range", label, begin, end)
+        else:
+            is_call = domain == "MPI" and label.startswith("MPI_")
+            yield Event("MPI call" if is_call else "push/pop range", label, begin, end)
+
+
+@cache
+def in_reports(translated: Translated) -> list[Event]:
+    """Every interval of the tables of some reports."""
+    events = []
+    for path in translated.databases:
+        with sqlite3.connect(f"file:{path}?immutable=1", uri=True) as database:
+            events += list(in_report(database))
+    return [event._replace(label=_as_label(event.label)) for event in events]
+
+
+@cache
+def in_trace(translated: Translated) -> list[Event]:
+    """Every interval of the trace."""
+    labels = translated.trace.labels.types
+    intervals = translated.trace.intervals()
+    kinds = {number: kind for number in intervals["type"].unique() for kind in TYPES if _is_of_kind(number, kind)}
+    return [
+        Event(kinds.get(number, f"type {number}"), _without_mark((labels[number].values or {})[value]), begin, end)
+        for number, value, begin, end in intervals.select("type", "value", "begin", "end").iter_rows()
+    ]
+
+
+def _is_of_kind(number: int, kind: str) -> bool:
+    return any(number == one if isinstance(one, int) else one[0] <= number < one[1] for one in TYPES[kind])
+
+
+def _as_label(name: str) -> str:
+    """A name of a report as a label writes it: one line, no square brackets, and of a long one its begin and end."""
+    line = " ".join(name.translate(str.maketrans("[]", "()")).split()) or "(blank)"
+    return line if len(line) <= 240 else f"{line[:150]} ... {line[-70:]}"
+
+
+def _without_mark(label: str) -> str:
+    """A label without the mark that tells long names with the same begin and end apart."""
+    return re.sub(r"^(.{150} \.\.\. .{70}) #[0-9a-f]{8}$", r"\1", label)
+
+
+def counts_and_durations(events: list[Event]) -> dict[str, tuple[int, int]]:
+    """kind -> (number of intervals, sum of their durations in ns)."""
+    return {
+        kind: (len(of_kind), sum(event.end - event.begin for event in of_kind))
+        for kind in sorted({event.kind for event in events})
+        if (of_kind := [event for event in events if event.kind == kind])
+    }
+
+
+def test_each_kind_of_activity_has_as_many_intervals_and_as_much_time_as_its_table(translated: Translated) -> None:
+    assert counts_and_durations(in_trace(translated)) == counts_and_durations(in_reports(translated))
+
+
+NAMED = ("kernel", "NCCL kernel", "memory operation", "CUDA call", "OS call", "MPI call", "push/pop range", "start/end range")
+"""Kinds whose label is a name out of the report."""
+
+
+def test_each_name_has_as_many_intervals_as_rows(translated: Translated) -> None:
+    expected = Counter((event.kind, event.label) for event in in_reports(translated) if event.kind in NAMED)
+    found = Counter((event.kind, event.label) for event in in_trace(translated) if event.kind in NAMED)
+
+    assert found == expected
+
+
+def test_names_that_differ_have_labels_that_differ(translated: Translated) -> None:
+    names = "select count(distinct value) from StringIds where id in (select demangledName from CUPTI_ACTIVITY_KIND_KERNEL)"
+    if len(translated.databases) > 1 or not any(event.kind.endswith("kernel") for event in in_trace(translated)):
+        pytest.skip("names of kernels are counted in one report that has some")
+    intervals = translated.trace.intervals([63000006, 63000007])
+
+    assert intervals["value"].n_unique() == translated.query(names)[0][0]
+
+
+def test_each_interval_lies_where_the_report_has_it(name: str, translated: Translated) -> None:
+    if len(translated.databases) > 1:
+        pytest.skip("the reports are moved against each other")
+    expected, found = in_reports(translated), in_trace(translated)
+    # Time 0 of the trace is some event of the report; activities of one kind tell which.
+    offset = min(event.begin for event in found) - min(event.begin for event in expected)
+    kinds = ("kernel", "NCCL kernel", "memory operation", "push/pop range", "start/end range", "MPI call")
+
+    assert Counter(event for event in found if event.kind in kinds) == Counter(
+        event._replace(begin=event.begin + offset, end=event.end + offset) for event in expected if event.kind in kinds
+    )
+
+
+def test_bytes_of_memory_operations(translated: Translated) -> None:
+    moved = 0
+    for table in ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"):
+        for path in translated.databases:
+            with sqlite3.connect(f"file:{path}?immutable=1", uri=True) as database:
+                if database.execute("select 1 from sqlite_master where name = ?", (table,)).fetchone():
+                    moved += database.execute(f"select coalesce(sum(bytes), 0) from {table}").fetchone()[0]
+
+    assert translated.trace.events([63000002])["value"].sum() == moved
+
+
+def test_each_mark_is_there(translated: Translated) -> None:
+    expected: Counter[str] = Counter()
+    for path in translated.databases:
+        with sqlite3.connect(f"file:{path}?immutable=1", uri=True) as database:
+            if database.execute("select 1 from sqlite_master where name = 'NVTX_EVENTS'").fetchone():
+                marks = database.execute(f"select label from ({_NVTX}) where eventType = 34")
+                expected.update(_as_label(label) for (label,) in marks)
+    labels = translated.trace.labels.types
+    marks_found = translated.trace.events([9005]).filter(pl.col("value") != 0)["value"]
+
+    assert Counter(_without_mark((labels[9005].values or {})[value]) for value in marks_found) == expected
+
+
+def test_each_metric_of_the_gpu_has_its_samples(translation: Callable[[str], Translated]) -> None:
+    translated = translation("gpu-metrics-a100")
+    expected = {
+        name: (count, total)
+        for name, count, total in translated.query(
+            """select metricName, count(*), sum(value) from GPU_METRICS join TARGET_INFO_GPU_METRICS using (typeId, metricId)
+               group by metricName"""
+        )
+    }
+    labels = translated.trace.labels.types
+    samples = translated.trace.events().filter(
+        pl.col("type").is_between(9400, 9499) | pl.col("type").is_between(94000100, 94100000)
+    )
+    found = {
+        labels[number].label: (count, total)
+        for number, count, total in samples.group_by("type").agg(pl.len(), pl.col("value").sum()).iter_rows()
+    }
+
+    assert found == expected
+    rows = samples.select(row=translated.trace.header.row_of(pl.col("task"), pl.col("thread")))["row"].unique()
+    assert [translated.trace.names["THREAD"][row] for row in rows] == ["Metrics GPU0"]

@@ -1,0 +1,516 @@
+"""What goes wrong ends with one sentence that names the file, an exit code of its own, and nothing half written."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import CommandLine
+
+from nsys2prv.demo import ReportBuilder
+
+USAGE, BAD_REPORT, NO_NSYS, NOT_WRITABLE, NOTHING_LEFT, NOT_A_TRACE, INTERRUPTED = 2, 3, 4, 5, 7, 8, 130
+
+
+def small_report(kernels: int = 3, **columns: int) -> ReportBuilder:
+    builder = ReportBuilder(host="node01")
+    for index in range(kernels):
+        builder.kernel(
+            f"kernel_{index % 5}", 100 * index + 30, 100 * index + 90, launch=(100 * index, 100 * index + 10), **columns
+        )
+    return builder
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    return small_report().write(tmp_path / "good.sqlite")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Where the output is to go: a folder with nothing else in it."""
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    return folder / "OUT"
+
+
+@pytest.fixture
+def former(command_line: CommandLine, report: Path, out: Path) -> dict[str, bytes]:
+    """Content of a former output at the same place."""
+    assert command_line.run("translate", report, "-o", out).returncode == 0
+    return contents(out.parent)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, hidden ones too."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
+
+
+def sentence(done: subprocess.CompletedProcess[str], code: int, *names: object) -> str:
+    """The one sentence that a failed run says; `names` must be in it."""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("nsys2prv: ")
+    assert done.stdout == ""
+    assert done.returncode == code, done.stderr
+    for name in names:
+        assert str(name) in done.stderr
+    return done.stderr
+
+
+# -- reports that can't be read: exit code 3 ------------------------------------------------------------------------------
+
+
+def missing(folder: Path) -> Path:
+    return folder / "missing.sqlite"
+
+
+def text_file(folder: Path) -> Path:
+    path = folder / "notes.sqlite"
+    path.write_text("These are notes, and no database at all.\n" * 100)
+    return path
+
+
+def empty_file(folder: Path) -> Path:
+    path = folder / "empty.sqlite"
+    path.touch()
+    return path
+
+
+def truncated(folder: Path) -> Path:
+    path = small_report(2000).write(folder / "truncated.sqlite")
+    os.truncate(path, path.stat().st_size * 6 // 10)
+    return path
+
+
+def truncated_in_the_header(folder: Path) -> Path:
+    path = small_report().write(folder / "header.sqlite")
+    os.truncate(path, 50)
+    return path
+
+
+def overwritten_in_the_middle(folder: Path) -> Path:
+    path = small_report(2000).write(folder / "overwritten.sqlite")
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size // 4)
+        file.write(b"\xa5" * (size // 2))
+    return path
+
+
+def truncated_parquet(folder: Path) -> Path:
+    path = small_report(2000).write(folder / "short_pqtdir")
+    table = path / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
+    os.truncate(table, table.stat().st_size // 2)
+    return path
+
+
+def database_without_tables(folder: Path) -> Path:
+    path = folder / "bare.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("create table t (a)")
+        database.execute("drop table t")
+    database.close()
+    return path
+
+
+def database_of_something_else(folder: Path) -> Path:
+    path = folder / "music.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("create table albums (id integer, title text)")
+        database.execute("insert into albums values (1, 'Kind of Blue')")
+    database.close()
+    return path
+
+
+def export_without_events(folder: Path) -> Path:
+    return ReportBuilder().write(folder / "idle.sqlite")
+
+
+def folder_without_reports(folder: Path) -> Path:
+    path = folder / "nothing-here"
+    path.mkdir()
+    (path / "README.txt").write_text("no reports\n")
+    return path
+
+
+def glob_without_matches(folder: Path) -> Path:
+    return folder / "rank*.sqlite"
+
+
+def kernels_without_end(folder: Path) -> Path:
+    return small_report().without("CUPTI_ACTIVITY_KIND_KERNEL", "end").write(folder / "columns.sqlite")
+
+
+BAD_REPORTS: dict[Callable[[Path], Path], tuple[int, str]] = {
+    missing: (BAD_REPORT, "there is no such file"),
+    text_file: (BAD_REPORT, "not an SQLite database"),
+    empty_file: (BAD_REPORT, "the file is empty"),
+    truncated: (BAD_REPORT, "damaged or incomplete"),
+    truncated_in_the_header: (BAD_REPORT, "header.sqlite"),
+    overwritten_in_the_middle: (BAD_REPORT, "damaged or incomplete"),
+    truncated_parquet: (BAD_REPORT, "damaged or incomplete"),
+    database_without_tables: (BAD_REPORT, "there is no table in it"),
+    database_of_something_else: (BAD_REPORT, "not those of an nsys export"),
+    folder_without_reports: (BAD_REPORT, "there is no report in this folder"),
+    glob_without_matches: (BAD_REPORT, "no file matches"),
+    kernels_without_end: (BAD_REPORT, "table CUPTI_ACTIVITY_KIND_KERNEL has no column end"),
+}
+
+
+@pytest.mark.parametrize("make", BAD_REPORTS, ids=lambda make: make.__name__)
+def test_a_report_that_cannot_be_read_is_named_and_leaves_no_output(
+    make: Callable[[Path], Path], command_line: CommandLine, tmp_path: Path, out: Path
+) -> None:
+    bad = make(tmp_path)
+    code, said = BAD_REPORTS[make]
+
+    done = command_line.run("translate", bad, "-o", out)
+
+    sentence(done, code, bad, said)
+    assert contents(out.parent) == {}
+
+
+@pytest.mark.parametrize("make", [truncated, overwritten_in_the_middle, kernels_without_end], ids=lambda make: make.__name__)
+def test_one_bad_report_among_good_ones_leaves_a_former_output_whole(
+    make: Callable[[Path], Path],
+    command_line: CommandLine,
+    tmp_path: Path,
+    report: Path,
+    out: Path,
+    former: dict[str, bytes],
+) -> None:
+    bad = make(tmp_path)
+
+    done = command_line.run("translate", report, bad, "-o", out, "--force")
+
+    sentence(done, BAD_REPORT, bad)
+    assert contents(out.parent) == former
+
+
+@pytest.mark.parametrize("make", [missing, text_file, truncated, database_of_something_else], ids=lambda make: make.__name__)
+def test_inspect_names_a_report_that_cannot_be_read(
+    make: Callable[[Path], Path], command_line: CommandLine, tmp_path: Path
+) -> None:
+    bad = make(tmp_path)
+
+    sentence(command_line.run("inspect", bad), BAD_REPORT, bad)
+
+
+def same_path(report: Path) -> Path:
+    return report
+
+
+def other_path_to_it(report: Path) -> Path:
+    link = report.with_name("link.sqlite")
+    link.symlink_to(report)
+    return link
+
+
+def copied(report: Path) -> Path:
+    return Path(shutil.copy(report, report.with_name("copy.sqlite")))
+
+
+def its_other_form(report: Path) -> Path:
+    return small_report().write(report.with_name("good_pqtdir"))
+
+
+@pytest.mark.parametrize("again", [same_path, other_path_to_it, copied, its_other_form], ids=lambda again: again.__name__)
+def test_the_same_report_twice_is_refused_whatever_its_name(
+    again: Callable[[Path], Path], command_line: CommandLine, report: Path, out: Path
+) -> None:
+    second = again(report)
+
+    done = command_line.run("translate", report, second, "-o", out)
+
+    assert "the same report as" in sentence(done, BAD_REPORT, report, second)
+    assert contents(out.parent) == {}
+
+
+# -- nsys: exit code 4 ----------------------------------------------------------------------------------------------------
+
+
+def test_a_raw_report_without_nsys_says_how_to_go_on(command_line: CommandLine, tmp_path: Path, out: Path) -> None:
+    raw = tmp_path / "run.nsys-rep"
+    raw.write_bytes(b"\x00raw")
+
+    said = sentence(command_line.run("translate", raw, "-o", out), NO_NSYS, raw)
+
+    assert "--nsys" in said
+    assert "nsys export --type sqlite run.nsys-rep" in said
+    assert contents(out.parent) == {}
+
+
+def test_an_nsys_that_fails_is_named_with_what_it_said(command_line: CommandLine, tmp_path: Path, out: Path) -> None:
+    raw = tmp_path / "run.nsys-rep"
+    raw.write_bytes(b"\x00raw")
+    nsys = tmp_path / "nsys"
+    nsys.write_text("#!/bin/sh\necho 'this report is too new' >&2\nexit 1\n")
+    nsys.chmod(0o755)
+
+    sentence(command_line.run("translate", raw, "-o", out, "--nsys", nsys), NO_NSYS, raw, nsys, "this report is too new")
+
+    assert contents(out.parent) == {}
+    assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
+
+
+# -- outputs that can't be written: exit code 5 ---------------------------------------------------------------------------
+
+
+def test_an_output_inside_a_file_cannot_be_written(command_line: CommandLine, report: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder\n")
+
+    sentence(command_line.run("translate", report, "-o", tmp_path / "file" / "OUT"), NOT_WRITABLE, tmp_path / "file" / "OUT")
+
+    assert (tmp_path / "file").read_text() == "not a folder\n"
+
+
+def test_an_output_in_a_folder_that_is_not_there_cannot_be_written(
+    command_line: CommandLine, report: Path, tmp_path: Path
+) -> None:
+    sentence(command_line.run("translate", report, "-o", tmp_path / "no" / "OUT"), NOT_WRITABLE, tmp_path / "no" / "OUT")
+
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere")
+def test_an_output_in_a_read_only_folder_cannot_be_written(command_line: CommandLine, report: Path, out: Path) -> None:
+    out.parent.chmod(0o500)
+    try:
+        sentence(command_line.run("translate", report, "-o", out), NOT_WRITABLE, out)
+    finally:
+        out.parent.chmod(0o700)
+
+    assert contents(out.parent) == {}
+
+
+@pytest.mark.parametrize("suffix", [".prv", ".prv.gz", ".pcf", ".row", ".json"])
+def test_a_file_that_is_there_already_is_only_replaced_when_forced(
+    suffix: str, command_line: CommandLine, report: Path, out: Path
+) -> None:
+    there = out.with_suffix(suffix)
+    there.write_text("somebody's work\n")
+
+    sentence(command_line.run("translate", report, "-o", out), NOT_WRITABLE, there, "--force")
+
+    assert contents(out.parent) == {there.name: b"somebody's work\n"}
+
+
+@pytest.mark.parametrize("suffix", [".prv", ".json"])
+def test_an_output_that_is_a_folder_cannot_be_replaced(suffix: str, command_line: CommandLine, report: Path, out: Path) -> None:
+    out.with_suffix(suffix).mkdir()
+
+    sentence(command_line.run("translate", report, "-o", out, "--force"), NOT_WRITABLE, out)
+
+    assert contents(out.parent) == {f"OUT{suffix}": b""}
+
+
+def no_file_above_64_kb() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
+
+
+@pytest.mark.parametrize("gzip", [(), ("-z",)], ids=["plain", "gzip"])
+def test_a_trace_that_grows_beyond_what_may_be_written_leaves_nothing(
+    gzip: tuple[str, ...], command_line: CommandLine, report: Path, tmp_path: Path, out: Path, former: dict[str, bytes]
+) -> None:
+    large = small_report(20_000).write(tmp_path / "large.sqlite")
+
+    done = command_line.run("translate", large, "-o", out, "--force", *gzip, prepare=no_file_above_64_kb)
+
+    sentence(done, NOT_WRITABLE, out, "the disk is full")
+    assert contents(out.parent) == former
+
+
+@pytest.mark.slow
+def test_intermediate_files_beyond_what_may_be_written_leave_nothing(
+    command_line: CommandLine, long_report: Path, tmp_path: Path, out: Path, former: dict[str, bytes]
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+
+    done = command_line.run("translate", long_report, "-o", out, "--force", "--scratch", scratch, prepare=no_file_above_64_kb)
+
+    sentence(done, NOT_WRITABLE, "the disk is full")
+    assert contents(out.parent) == former
+    assert contents(scratch) == {}
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for 200 kB."""
+    folder = tmp_path / "small-disk"
+    folder.mkdir()
+    mounted = (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", folder], capture_output=True, text=True, check=False
+        )
+        if shutil.which("mount")
+        else None
+    )
+    if mounted is None or mounted.returncode != 0:
+        pytest.skip("a small file system can't be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.parametrize("gzip", [(), ("-z",)], ids=["plain", "gzip"])
+def test_a_full_disk_leaves_a_former_output_whole(
+    gzip: tuple[str, ...], command_line: CommandLine, report: Path, full_disk: Path, tmp_path: Path
+) -> None:
+    out = full_disk / "OUT"
+    assert command_line.run("translate", report, "-o", out).returncode == 0
+    former = contents(full_disk)
+    large = small_report(20_000).write(tmp_path / "large.sqlite")
+
+    done = command_line.run("translate", large, "-o", out, "--force", *gzip)
+
+    sentence(done, NOT_WRITABLE, out, "the disk is full")
+    assert contents(full_disk) == former
+
+
+def test_a_full_disk_of_intermediate_files_leaves_nothing(
+    command_line: CommandLine, long_report: Path, full_disk: Path, out: Path
+) -> None:
+    done = command_line.run("translate", long_report, "-o", out, "--scratch", full_disk)
+
+    sentence(done, NOT_WRITABLE, "the disk is full")
+    assert contents(out.parent) == {}
+    assert contents(full_disk) == {}
+
+
+# -- Ctrl-C: exit code 130 ------------------------------------------------------------------------------------------------
+
+
+def something_is_made(folder: Path) -> bool:
+    return any(folder.glob(".*"))
+
+
+def intermediate_files_are_made(folder: Path) -> bool:
+    return any(folder.glob(".*/**/*.arrow"))
+
+
+def the_trace_is_written(folder: Path) -> bool:
+    return any(path.stat().st_size > 1_000_000 for path in folder.glob(".*/*.prv"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "moment", [something_is_made, intermediate_files_are_made, the_trace_is_written], ids=lambda moment: moment.__name__
+)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_interrupt_leaves_a_former_output_whole(
+    number: signal.Signals,
+    moment: Callable[[Path], bool],
+    command_line: CommandLine,
+    long_report: Path,
+    out: Path,
+    former: dict[str, bytes],
+) -> None:
+    process = command_line.start("translate", long_report, "-o", out, "--force")
+    wait_until(lambda: moment(out.parent) or process.poll() is not None)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+
+    done = subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+    sentence(done, 128 + number, "interrupted")
+    assert contents(out.parent) == former
+
+
+def wait_until(reached: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, "it never came to this point"
+        time.sleep(0.002)
+
+
+# -- options that make no sense: exit code 2 ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--time", "5s"),
+        ("--time", "1:2"),
+        ("--time", "2s:1s"),
+        ("--time", "a:b"),
+        ("--time", "-1s:2s"),
+        ("--ranks", "one"),
+        ("--ranks", "7-0"),
+        ("--ranks", "1,,2"),
+        ("--only", "kernles"),
+        ("--skip", "kernels,kernles"),
+        ("--min-duration", "10"),
+        ("--min-duration", "10 parsecs"),
+        ("--nvtx", "@NCCL"),
+        ("--no-such-option", "x"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named(
+    option: str, value: str, command_line: CommandLine, report: Path, out: Path
+) -> None:
+    done = command_line.run("translate", report, "-o", out, f"{option}={value}")
+
+    sentence(done, USAGE, option)
+    assert contents(out.parent) == {}
+
+
+def test_an_unknown_source_is_told_with_those_that_there_are(command_line: CommandLine, report: Path, out: Path) -> None:
+    sentence(command_line.run("translate", report, "-o", out, "--only", "kernles"), USAGE, "kernles", "kernels")
+
+
+@pytest.mark.parametrize("arguments", [("translate",), ("translate", "good.sqlite"), ("inspect",), ("check",), ("explain",)])
+def test_an_incomplete_command_is_one_sentence(arguments: tuple[str, ...], command_line: CommandLine) -> None:
+    sentence(command_line.run(*arguments), USAGE)
+
+
+# -- nothing is left, and traces that can't be read -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", [("--only", "mpi"), ("--ranks", "99"), ("--time", "100s:200s"), ("--nvtx", "step")])
+def test_a_selection_that_leaves_nothing_writes_nothing(
+    option: tuple[str, str], command_line: CommandLine, report: Path, out: Path
+) -> None:
+    sentence(command_line.run("translate", report, "-o", out, *option), NOTHING_LEFT)
+
+    assert contents(out.parent) == {}
+
+
+def test_a_report_without_events_has_nothing_to_translate(command_line: CommandLine, tmp_path: Path, out: Path) -> None:
+    done = command_line.run("translate", export_without_events(tmp_path), "-o", out)
+
+    assert done.returncode in (BAD_REPORT, NOTHING_LEFT)
+    sentence(done, done.returncode)
+    assert contents(out.parent) == {}
+
+
+def test_labels_of_a_trace_that_is_not_there_are_named(command_line: CommandLine, report: Path, out: Path) -> None:
+    done = command_line.run("translate", report, "-o", out, "--labels", "earlier.pcf")
+
+    assert "earlier.pcf" in sentence(done, NOT_A_TRACE)
+    assert contents(out.parent) == {}
+
+
+def test_check_names_a_trace_that_is_not_there(command_line: CommandLine, tmp_path: Path) -> None:
+    sentence(command_line.run("check", tmp_path / "missing.prv"), NOT_A_TRACE, tmp_path / "missing.prv")
+
+
+def test_check_ends_with_1_for_a_trace_that_breaks_a_promise(command_line: CommandLine, out: Path, former: object) -> None:
+    trace = out.with_suffix(".prv")
+    header, *records = trace.read_text().splitlines(keepends=True)
+    trace.write_text("".join([header, *reversed(records)]))
+
+    done = command_line.run("check", trace)
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "breaks promises" in done.stdout
