@@ -51,7 +51,8 @@ class ReportNotFound(ReportError):
 class NotAReport(ReportError):
     def __init__(self, path: str | Path, why: str) -> None:
         super().__init__(
-            f"{path}: {why}; give a .nsys-rep, or an export of one made by `nsys export --type sqlite` (or parquetdir, arrowdir)"
+            f"{path}: {why}; give a .nsys-rep, or an export of one made by `nsys export --type sqlite` "
+            f"(or parquetdir, arrowdir)"
         )
 
 
@@ -69,7 +70,8 @@ class MissingColumn(ReportError):
     def __init__(self, path: str | Path, table: str, missing: Iterable[str], present: Iterable[str]) -> None:
         super().__init__(
             f"{path}: table {table} has no column {', '.join(sorted(missing))} "
-            f"(it has {', '.join(sorted(present)) or 'none'}); export the report again with a newer nsys, or leave the table's source out with --skip"
+            f"(it has {', '.join(sorted(present)) or 'none'}); "
+            f"export the report again with a newer nsys, or leave the table's source out with --skip"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,7 @@ def test_runs_on_disk_give_what_a_stable_sort_in_memory_gives(
         assert all(window.is_empty() for window in windows)
         return
     assert pl.concat(windows).equals(pl.concat(whole).sort("time", "order", maintain_order=True))
-    for before, after in zip(windows, windows[1:], strict=False):
+    for before, after in pairwise(windows):
         assert before["time"].max() < after["time"].min()  # type: ignore[operator]
     assert not list(tmp_path.glob("runs/*"))
 
@@ -62,7 +63,7 @@ def test_no_two_ranges_of_a_lane_overlap_and_there_are_as_few_lanes_as_can_be(
     frame = pl.DataFrame(ranges, schema={"globalTid": pl.Int64, "start": pl.Int64, "end": pl.Int64}, orient="row").sort("start")
     lanes = Lanes("globalTid")
     edges = [-1, *sorted(cuts), 100]
-    pieces = [lanes(frame.filter(pl.col("start").is_between(a + 1, b))) for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [lanes(frame.filter(pl.col("start").is_between(a + 1, b))) for a, b in pairwise(edges)]
     laned = pl.concat(pieces)
     assert laned.equals(Lanes("globalTid")(frame))
     # What has no length takes its lane for a moment all the same.

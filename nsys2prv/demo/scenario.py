@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,7 +111,7 @@ class Cluster:
         """The rank with the slow GPU, None when all are alike."""
         return self.slow_gpu if self.slow_gpu is not None and 0 <= self.slow_gpu < self.ranks and self.slow_factor > 1 else None
 
-    @property
+    @cached_property
     def clocks(self) -> tuple[Clock, ...]:
         """The clock of each node."""
         random = np.random.default_rng([self.seed, 1])

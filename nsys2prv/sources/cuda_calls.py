@@ -22,12 +22,12 @@ _STATES = (
 
 
 def _frame(report: Report) -> pl.LazyFrame:
-    calls = CALLS.scan(report)
     # nsys appends the version of the entry point: cudaLaunchKernel_v7000, cudaMemcpyAsync_ptsz_v7000.
     label = pl.col("value").str.replace(r"(_ptsz|_ptds)?_v\d{4,}$", "")
-    names = report.strings.join(report.collect(calls.select("nameId").unique()), left_on="id", right_on="nameId", how="semi")
-    states = names.select("id", label=label).with_columns(state=first_match(pl.col("label"), _STATES, events.STATE_OTHERS))
-    return named(calls, "nameId", states).select(
+    states = report.strings.select("id", label=label).with_columns(
+        state=first_match(pl.col("label"), _STATES, events.STATE_OTHERS)
+    )
+    return named(CALLS.scan(report), "nameId", states).select(
         "globalTid",
         "start",
         "end",

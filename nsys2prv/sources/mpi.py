@@ -9,7 +9,7 @@ import polars as pl
 from nsys2prv import events, mpi_calls
 from nsys2prv.reports import Report
 from nsys2prv.sources.nvtx import PUSHPOP, is_mpi_call, ranges_in_domains
-from nsys2prv.sources.source import UNNAMED, RowKind, Source, named
+from nsys2prv.sources.source import RowKind, Source, named
 
 _ANY_PARTNER = 0
 """Value of a partner or root that is none (MPI_ANY_SOURCE, MPI_PROC_NULL): ranks are written plus one, 0 would be an end."""
@@ -27,14 +27,14 @@ def _one_row_per_call() -> Callable[[pl.DataFrame], pl.DataFrame]:
     return collapse
 
 
-def _call_names(report: Report, labels: pl.Series) -> pl.DataFrame:
-    """Columns `label`, `type`, `state` of the names of calls."""
-    distinct = [label for label in labels.unique().to_list() if label is not None]
+def _calls(names: pl.Series) -> pl.DataFrame:
+    """Columns `label`, `type`, `state` of those names that are calls of MPI."""
+    calls = names.filter(names.str.starts_with("MPI_")).unique().to_list()
     return pl.DataFrame(
         {
-            "label": distinct,
-            "type": [events.MPI_TYPES[mpi_calls.kind(label)] for label in distinct],
-            "state": [mpi_calls.state(label) for label in distinct],
+            "label": calls,
+            "type": [events.MPI_TYPES[mpi_calls.kind(call)] for call in calls],
+            "state": [mpi_calls.state(call) for call in calls],
         },
         schema={"label": pl.String, "type": pl.Int64, "state": pl.Int64},
     )
@@ -95,10 +95,9 @@ def _communicators(report: Report) -> pl.DataFrame:
 
 def _table_source(table: str) -> Source:
     def frame(report: Report) -> pl.LazyFrame:
-        rows = source.scan(report)
-        names = report.strings.join(report.collect(rows.select("textId").unique()), left_on="id", right_on="textId", how="semi")
-        calls = names.join(_call_names(report, names["value"]), left_on="value", right_on="label").rename({"value": "label"})
-        called = named(rows, "textId", calls)
+        calls = _calls(report.strings["value"])
+        names = report.strings.rename({"value": "label"}).join(calls, on="label", how="left", maintain_order="left")
+        called = named(source.scan(report), "textId", names)
         if "commHandle" in _COLUMNS[table]:
             called = called.join(
                 _communicators(report).lazy(), on="commHandle", how="left", maintain_order="left"
@@ -133,10 +132,19 @@ def _table_source(table: str) -> Source:
 
 
 def _as_nvtx(report: Report) -> pl.LazyFrame:
-    calls = ranges_in_domains(report, AS_NVTX).filter(is_mpi_call())
-    names = _call_names(report, report.collect(calls.select("label").unique())["label"])
-    return calls.join(names.lazy(), on="label", how="left", maintain_order="left").select(
-        "globalTid", "start", "end", pl.col("label").fill_null(UNNAMED), "type", "state"
+    calls = _calls(pl.Series(list(mpi_calls.NUMBERS), dtype=pl.String))
+    return (
+        ranges_in_domains(report, AS_NVTX)
+        .filter(is_mpi_call())
+        .join(calls.lazy(), on="label", how="left", maintain_order="left")
+        .select(
+            "globalTid",
+            "start",
+            "end",
+            "label",
+            pl.col("type").fill_null(events.MPI_OTHER),
+            pl.col("state").fill_null(events.STATE_OTHERS),
+        )
     )
 
 

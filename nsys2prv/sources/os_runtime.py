@@ -19,10 +19,8 @@ _STATES = (
 
 
 def _frame(report: Report) -> pl.LazyFrame:
-    calls = CALLS.scan(report)
-    names = report.strings.join(report.collect(calls.select("nameId").unique()), left_on="id", right_on="nameId", how="semi")
-    states = names.select("id", label="value", state=first_match(pl.col("value"), _STATES, events.STATE_OTHERS))
-    return named(calls, "nameId", states).select(
+    states = report.strings.select("id", label="value", state=first_match(pl.col("value"), _STATES, events.STATE_OTHERS))
+    return named(CALLS.scan(report), "nameId", states).select(
         "globalTid", "start", "end", "label", "state", type=pl.lit(events.OS_CALL, pl.Int64)
     )
 

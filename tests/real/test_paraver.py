@@ -1,0 +1,197 @@
+"""Traces of real reports keep their promises, load in Paraver, and show there what the report says."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nsys2prv.paraver.check import check_trace
+
+from .conftest import REPORTS, Translated
+
+Step = tuple[float, float, str]
+"""Begin and end in ns, and what is shown meanwhile."""
+
+VIEW = """\
+#ParaverCFG
+ConfigFile.Version: 3.4
+ConfigFile.NumWindows: 1
+
+< NEW DISPLAYING WINDOW view >
+window_name view
+window_type single
+window_id 1
+window_units Nanoseconds
+window_level thread
+window_scale_relative 1.000000000000
+window_end_time_relative 1.000000000000
+window_begin_time_relative 0.000000000000
+window_open true
+window_selected_functions {{ 14, {{cpu, Active Thd}}, {{appl, Adding}}, {{task, Adding}}, {{thread, {function}}}, \
+{{node, Adding}}, {{system, Adding}}, {{workload, Adding}}, {{from_obj, All}}, {{to_obj, All}}, {{tag_msg, All}}, \
+{{size_msg, All}}, {{bw_msg, All}}, {{evt_type, {types}}}, {{evt_value, All}} }}
+window_compose_functions {{ 9, {{compose_cpu, As Is}}, {{compose_appl, As Is}}, {{compose_task, As Is}}, \
+{{compose_thread, {composition}}}, {{compose_node, As Is}}, {{compose_system, As Is}}, {{compose_workload, As Is}}, \
+{{topcompose1, As Is}}, {{topcompose2, As Is}} }}
+"""
+STATES_VIEW = VIEW.format(function="State As Is", types="All", composition="As Is")
+
+
+def test_the_trace_keeps_its_promises(translated: Translated) -> None:
+    assert check_trace(translated.trace.path).findings == ()
+
+
+def test_paraver_loads_the_trace_without_a_message(translated: Translated, paramedir: Callable[[Path, str], Path]) -> None:
+    lines = paramedir(translated.trace.path, STATES_VIEW).read_text().splitlines()
+
+    assert len({line.split("\t")[0] for line in lines}) == translated.trace.header.rows
+
+
+@pytest.mark.parametrize("suffix", [".prv", ".pcf", ".row"])
+def test_sqlite_and_parquet_give_the_same_files(translation: Callable[[str], Translated], suffix: str) -> None:
+    sqlite, parquet = translation("mpi4").trace.path, translation("mpi4_parquet").trace.path
+
+    assert sqlite.with_suffix(suffix).read_bytes() == parquet.with_suffix(suffix).read_bytes()
+
+
+def test_one_process_with_four_gpus_is_one_task_with_streams_of_four_devices(
+    translation: Callable[[str], Translated],
+) -> None:
+    trace = translation("one-process-4gpu").trace
+
+    assert len(trace.header.tasks) == 1
+    assert {device for _, device in _streams(trace.names["THREAD"])} == {0, 1, 2, 3}
+
+
+def test_eight_ranks_are_eight_tasks_in_the_order_of_slurm_each_with_its_own_device(
+    translation: Callable[[str], Translated],
+) -> None:
+    translated = translation("v100x8")
+    header = translated.trace.header
+    pid_of_rank = dict(sorted(_rank_and_pid(path) for path in translated.databases))
+    names = translated.trace.names["TASK"]
+    devices = [
+        {device for row, device in _streams(translated.trace.names["THREAD"]) if 0 <= row - task.first_row < task.threads}
+        for task in header.tasks
+    ]
+
+    assert list(pid_of_rank) == list(range(8))
+    assert [re.findall(r"\d+", name)[0] for name in names] == [str(rank) for rank in range(8)]
+    assert all(str(pid) in name.split() for pid, name in zip(pid_of_rank.values(), names, strict=True))
+    assert [len(of_task) for of_task in devices] == [1] * 8
+    assert set().union(*devices) == set(range(8))
+
+
+def _streams(thread_names: tuple[str, ...]) -> list[tuple[int, int]]:
+    """(row, device) of each row that is a CUDA stream."""
+    streams = [(row, re.fullmatch(r"CUDA-D(\d+)\.S(\d+)(?:-\S+)?", name)) for row, name in enumerate(thread_names)]
+    return [(row, int(match[1])) for row, match in streams if match]
+
+
+def _rank_and_pid(path: Path) -> tuple[int, int]:
+    with sqlite3.connect(f"file:{path}?immutable=1", uri=True) as database:
+        (variable,) = database.execute("select value from META_DATA_CAPTURE where value like 'SLURM_PROCID=%'").fetchone()
+        (pid,) = database.execute("select distinct (globalPid >> 24) & 0xFFFFFF from CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+    return int(variable.partition("=")[2].strip('"')), pid
+
+
+NVTX_REPORTS = [name for name in REPORTS if name.startswith("nvtx-")]
+
+
+@pytest.mark.parametrize("nvtx_report", NVTX_REPORTS or [pytest.param("", marks=pytest.mark.skip(reason="no reports"))])
+@pytest.mark.parametrize("domain", ["default", "app.compute"])
+def test_when_an_inner_range_ends_the_outer_one_is_shown_again(
+    translation: Callable[[str], Translated], paramedir: Callable[[Path, str], Path], nvtx_report: str, domain: str
+) -> None:
+    translated = translation(nvtx_report)
+    trace = translated.trace
+    number, labels = next(
+        (number, label.values)
+        for number, label in trace.labels.types.items()
+        if label.label == f"NVTX pushpop ranges {domain} domain"
+    )
+    view = VIEW.format(function="Last Evt Val", types="=", composition="Stacked Val").replace(
+        "window_selected", f"window_filter_module evt_type 1 {number}\nwindow_selected"
+    )
+    shown: dict[int, list[Step]] = {}
+    for line in paramedir(trace.path, view).read_text().splitlines():
+        row, begin, duration, value = line.split("\t")
+        thread = int(row.split(".")[2])
+        label = (labels or {})[round(float(value))] if float(value) else ""
+        shown.setdefault(thread, []).append((float(begin), float(begin) + float(duration), label))
+
+    ranges = _ranges(translated, domain)
+    offset = trace.intervals([number])["begin"].min() - min(begin for of_thread in ranges.values() for begin, _, _ in of_thread)  # type: ignore[operator]
+    expected = sorted(
+        _innermost([(begin + offset, end + offset, label) for begin, end, label in of_thread], trace.header.end)
+        for of_thread in ranges.values()
+    )
+    assert any(_nested(of_thread) for of_thread in ranges.values())
+    found = sorted(steps for of_thread in shown.values() if len(steps := _joined(of_thread)) > 1)
+    assert found == expected
+
+
+def _ranges(translated: Translated, domain: str) -> dict[int, list[tuple[int, int, str]]]:
+    """Push/pop ranges of a domain, by thread."""
+    rows = translated.query(
+        f"""select event.globalTid, event.start, event.end, coalesce(event.text, name.value) from NVTX_EVENTS event
+        left join StringIds name on name.id = event.textId
+        left join NVTX_EVENTS created on created.eventType = 75 and created.domainId = event.domainId
+        left join StringIds domain on domain.id = created.textId
+        where event.eventType = 59 and coalesce(created.text, domain.value, 'default') = '{domain}'
+        order by event.start, event.end desc"""
+    )
+    ranges: dict[int, list[tuple[int, int, str]]] = {}
+    for thread, begin, end, label in rows:
+        ranges.setdefault(thread, []).append((begin, end, " ".join(label.translate(str.maketrans("[]", "()")).split())))
+    return ranges
+
+
+def _nested(ranges: list[tuple[int, int, str]]) -> bool:
+    return any(outer[0] < inner[0] and inner[1] < outer[1] for outer in ranges for inner in ranges)
+
+
+def _innermost(ranges: list[tuple[int, int, str]], end: int) -> list[Step]:
+    """What is to be seen on a thread: at each time the label of the open range that began last."""
+    times = sorted({0, end, *(time for begin, until, _ in ranges for time in (begin, until))})
+    steps: list[Step] = []
+    for begin, until in pairwise(times):
+        open_ranges = [
+            (one[0], -one[1], place, one[2]) for place, one in enumerate(ranges) if one[0] <= begin and one[1] >= until
+        ]
+        steps.append((float(begin), float(until), max(open_ranges)[3] if open_ranges else ""))
+    return _joined(steps)
+
+
+def _joined(steps: list[Step]) -> list[Step]:
+    """Steps with neighbours that show the same made one, and steps without length left out."""
+    joined: list[Step] = []
+    for begin, end, label in steps:
+        if joined and joined[-1][2] == label:
+            joined[-1] = (joined[-1][0], end, label)
+        elif end > begin:
+            joined.append((begin, end, label))
+    return joined
+
+
+@pytest.mark.parametrize("nvtx_report", NVTX_REPORTS or [pytest.param("", marks=pytest.mark.skip(reason="no reports"))])
+def test_ranges_that_overlap_freely_are_all_whole(translation: Callable[[str], Translated], nvtx_report: str) -> None:
+    translated = translation(nvtx_report)
+    types = [number for number in translated.trace.labels.types if number == 9004 or 90040001 <= number < 90140000]
+    intervals = translated.trace.intervals(types).sort("begin", "end")
+    expected = translated.query("select start, end from NVTX_EVENTS where eventType = 60 order by start, end")
+    offset = intervals["begin"][0] - expected[0][0]
+
+    assert any(one[0] < other[0] < one[1] < other[1] for one in expected for other in expected)
+    assert intervals.select("begin", "end").rows() == [(begin + offset, end + offset) for begin, end in expected]
+    # On one event type they would cut each other off.
+    on_one_type = intervals.sort("task", "thread", "type", "begin").with_columns(
+        former=pl.col("end").shift(1).over("task", "thread", "type")
+    )
+    assert on_one_type.filter(pl.col("begin") < pl.col("former")).is_empty()
