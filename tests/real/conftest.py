@@ -57,7 +57,7 @@ class Translated:
 
 def _found_reports() -> dict[str, tuple[Path, ...]]:
     alone = [path for pattern in _ONE_EACH for path in sorted(REPORTS_FOLDER.glob(pattern))]
-    found = {str(path.relative_to(REPORTS_FOLDER).with_suffix("")): (path,) for path in alone}
+    found: dict[str, tuple[Path, ...]] = {str(path.relative_to(REPORTS_FOLDER).with_suffix("")): (path,) for path in alone}
     for folder, pattern in _MERGED.items():
         if paths := tuple(sorted((REPORTS_FOLDER / folder).glob(pattern))):
             found[folder] = paths

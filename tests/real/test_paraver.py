@@ -127,7 +127,9 @@ def test_when_an_inner_range_ends_the_outer_one_is_shown_again(
         shown.setdefault(thread, []).append((float(begin), float(begin) + float(duration), label))
 
     ranges = _ranges(translated, domain)
-    offset = trace.intervals([number])["begin"].min() - min(begin for of_thread in ranges.values() for begin, _, _ in of_thread)  # type: ignore[operator]
+    offset = min(trace.intervals([number])["begin"].to_list()) - min(
+        one[0] for of_thread in ranges.values() for one in of_thread
+    )
     expected = sorted(
         _innermost([(begin + offset, end + offset, label) for begin, end, label in of_thread], trace.header.end)
         for of_thread in ranges.values()
