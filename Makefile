@@ -21,6 +21,7 @@ test: .venv/.with-test
 
 lint: .venv/.with-test .venv/.with-lint
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 bench: .venv/.with-test

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
@@ -13,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import nsys2prv
-from nsys2prv.errors import INTERRUPTED_EXIT_CODE, Nsys2prvError, UsageError
+from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE, Nsys2prvError, UsageError, counted
 
 app = typer.Typer(
     name="nsys2prv",
@@ -24,7 +25,6 @@ app = typer.Typer(
 )
 
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
-_TERMINATED_EXIT_CODE = 143
 
 Reports = Annotated[
     list[str],
@@ -41,23 +41,34 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 def main() -> None:
     """Entry point of the console script."""
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _terminate)
     try:
-        app(standalone_mode=False)
+        # Typer gives the exit code back, and makes one of Ctrl-C.
+        code = app(standalone_mode=False)
     except Nsys2prvError as error:
-        _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _fail("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)
+        _end(str(error), error.exit_code)
+    except _Terminated:
+        _end("interrupted by SIGTERM; nothing was written", TERMINATED_EXIT_CODE)
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
         # The reader of our output went away (`| head`): nobody is left to tell.
-        sys.stderr.close()
-        raise SystemExit(1) from None
-    except typer.Exit as end:
-        raise SystemExit(end.exit_code) from None
+        os._exit(1)
     except Exception as error:
         if not _is_usage_error(error):
             raise
-        _fail(error.format_message(), UsageError.exit_code)  # type: ignore[attr-defined]
+        _end(error.format_message(), UsageError.exit_code)  # type: ignore[attr-defined]
+    if code == INTERRUPTED_EXIT_CODE:
+        _end("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)
+    raise SystemExit(code or 0)
+
+
+class _Terminated(BaseException):
+    """SIGTERM, by which a batch system ends a job: to leave as tidily as after Ctrl-C."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise _Terminated
 
 
 def _is_usage_error(error: Exception) -> bool:
@@ -65,14 +76,13 @@ def _is_usage_error(error: Exception) -> bool:
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
-def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
-    """A batch system ends a job with SIGTERM: leave as tidily as after Ctrl-C."""
-    raise SystemExit(_TERMINATED_EXIT_CODE)
-
-
-def _fail(sentence: str, code: int) -> NoReturn:
+def _end(sentence: str, code: int) -> NoReturn:
     print(f"nsys2prv: {sentence}", file=sys.stderr)
-    raise SystemExit(code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A scan that was broken off may still have threads of polars in Python code, which abort the process when the
+    # interpreter is taken down under them. All files are closed and put away by now.
+    os._exit(code)
 
 
 def _show_version(wanted: bool) -> None:
@@ -229,14 +239,15 @@ def _summary_text(prv: Path, content: Any) -> str:
                 *(pair for source in table["sources"] for pair in source["left_out"].items()),
             ]:
                 left_out[reason] = left_out.get(reason, 0) + rows
-    methods = sorted({report["alignment"]["method"] for report in content["reports"]})
+    methods = ", ".join(sorted({report["alignment"]["method"] for report in content["reports"]}))
+    sizes = ", ".join(counted(trace[what], what[:-1]) for what in ("records", "nodes", "tasks", "rows"))
     lines = [
-        f"{prv}: {trace['bytes'] / 1e6:.1f} MB, {trace['records']:,} records, {trace['length_ns'] / 1e9:.6f} s, "
-        f"{trace['nodes']} nodes, {trace['tasks']} tasks, {trace['rows']} rows; made in {content['seconds']:.1f} s"
+        f"{prv}: {trace['bytes'] / 1e6:.1f} MB, {trace['length_ns'] / 1e9:.6f} s, {sizes}; made in {content['seconds']:.1f} s"
     ]
     lines += [f"  {count:>12,}  {title}" for title, count in written.items()]
     lines += [f"  {count:>12,}  rows left out: {reason}" for reason, count in left_out.items()]
-    lines.append(f"  {len(content['reports'])} reports on one time axis by {', '.join(methods)}; the account is in OUT.json")
+    account = prv.with_name(prv.name.removesuffix(".gz").removesuffix(".prv") + ".json")
+    lines.append(f"  {counted(len(content['reports']), 'report')} on one time axis by {methods}; the account is in {account}")
     return "\n".join(lines)
 
 

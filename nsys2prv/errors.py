@@ -17,7 +17,7 @@
     ├── NothingToTranslate            7   no event is left after the selection
     └── TraceError                    8   a Paraver trace that can't be read
 
-Ctrl-C ends with 130, as shells do. Each error is one sentence that names the file, what is wrong and what to do.
+Ctrl-C ends with 130 and SIGTERM with 143, as in shells. Each error is one sentence that names the file, what is wrong and what to do.
 Nothing else is raised at users on purpose.
 """
 
@@ -27,6 +27,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 INTERRUPTED_EXIT_CODE = 130
+TERMINATED_EXIT_CODE = 143
 
 
 class Nsys2prvError(Exception):
@@ -141,6 +142,15 @@ class TraceError(Nsys2prvError):
 
     def __init__(self, path: str | Path, why: str) -> None:
         super().__init__(f"{path}: {why}; give the .prv (or .prv.gz) of a Paraver trace")
+
+
+def counted(number: int, what: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "report"), counted(1200, "row")
+    ('1 report', '1,200 rows')
+    """
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _one_line(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from tqdm import tqdm
 
 from nsys2prv import ledger
+from nsys2prv.errors import counted
 from nsys2prv.reports import Report, describe, find_reports, open_report
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.sources import SOURCES, present_sources
@@ -89,7 +90,7 @@ def as_text(found: dict[str, Any]) -> str:
     lines = [found["path"], f"  nsys {found['nsys'] or 'version not told'}, schema {known}, {found['form']}"]
     lines.append(f"  host {found['host'] or 'not told'}" + (f", {found['cpus']} CPUs" if found["cpus"] else ""))
     if found["ranks"]:
-        lines.append(f"  {_counted(len(found['ranks']), 'rank')}: {_ranges(found['ranks'])} (from {found['rank_source']})")
+        lines.append(f"  {counted(len(found['ranks']), 'rank')}: {_ranges(found['ranks'])} (from {found['rank_source']})")
     if found["processes"]:
         named = [f"{name or 'process'} {pid}" for pid, name in list(found["processes"].items())[:4]]
         more = f" and {len(found['processes']) - 4} more" if len(found["processes"]) > 4 else ""
@@ -102,17 +103,13 @@ def as_text(found: dict[str, Any]) -> str:
     for table in found["tables"]:
         for source in table["sources"]:
             lines.append(
-                f"  {source['rows']:>12,}  {source['title']} ({source['source']}) on {_counted(source['trace_rows'], 'row')}"
+                f"  {source['rows']:>12,}  {source['title']} ({source['source']}) on {counted(source['trace_rows'], 'row')}"
             )
     left_out = [(table["table"], reason, rows) for table in found["tables"] for reason, rows in table["left_out"].items()]
     if left_out:
         lines.append("  not translated:")
         lines += [f"  {rows:>12,}  {table}: {reason}" for table, reason, rows in left_out]
     return "\n".join(lines + [f"  warning: {warning}" for warning in found["warnings"]])
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _ranges(ranks: list[int]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,9 +25,14 @@ def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
     ------
     OutputExists
         When one of them is there already, unless `force`.
+    OutputError
+        When one of them is a folder.
     """
     final = {suffix: base.with_name(base.name + suffix) for suffix in SUFFIXES}
     present = [path for path in final.values() if path.exists()]
+    folders = [path for path in present if path.is_dir()]
+    if folders:
+        raise OutputError.not_writable(folders[0], "there is a folder of this name")
     if present and not force:
         raise OutputExists(present[0])
     return final
@@ -43,11 +48,10 @@ def without_suffix(out: Path) -> Path:
 @contextlib.contextmanager
 def staging_folder(base: Path) -> Iterator[Path]:
     """A folder beside the output where files are made; what can't be written there is told as the output's fault."""
+    # Named before it is made: an interrupt at any moment finds it here and takes it away.
+    folder = base.parent / f".{base.name}.{secrets.token_hex(4)}"
     try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{base.name}.", dir=base.parent))
-    except OSError as error:
-        raise _disk_error(error, base) from error
-    try:
+        folder.mkdir()
         yield folder
     except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
         raise _disk_error(error, base) from error
@@ -57,14 +61,16 @@ def staging_folder(base: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_folder(wanted: Path | None, staging: Path) -> Iterator[Path]:
+    """A folder for intermediate files: in the one that the user wants, else in the staging folder."""
     if wanted is None:
         yield staging / "runs"
         return
+    folder = wanted / f".nsys2prv.{secrets.token_hex(4)}"
     try:
-        folder = Path(tempfile.mkdtemp(prefix=".nsys2prv.", dir=wanted))
-    except OSError as error:
-        raise OutputError.not_writable(wanted, str(error)) from error
-    try:
+        try:
+            folder.mkdir()
+        except OSError as error:
+            raise OutputError.not_writable(wanted, str(error)) from error
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

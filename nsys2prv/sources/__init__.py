@@ -48,7 +48,7 @@ def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tu
     """
     unknown = sorted({*only, *skip}.difference(NAMES))
     if unknown:
-        raise UsageError(f"there is no source {', '.join(unknown)}; the sources are {', '.join(NAMES)}")
+        raise UsageError(f"--only and --skip: there is no source {', '.join(unknown)}; the sources are {', '.join(NAMES)}")
     return tuple(source for source in SOURCES if (not only or source.name in only) and source.name not in skip)
 
 

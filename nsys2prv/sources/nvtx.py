@@ -15,6 +15,8 @@ MARK, PUSHPOP_RANGE, STARTEND_RANGE = 34, 59, 60
 
 DEFAULT_DOMAIN = "default"
 NCCL_DOMAIN = "NCCL"
+# The row that names a domain is lost when the recording began after the program.
+_NCCL_FUNCTION = r"^nccl[A-Z]\w*$"
 MPI_DOMAIN = "MPI"
 """Up to nsys 2023 calls of MPI are push/pop ranges of this domain."""
 
@@ -31,9 +33,13 @@ def ranges_in_domains(report: Report, source: Source) -> pl.LazyFrame:
         .join(_domains(report).lazy(), on=["globalPid", "domainId"], how="left", maintain_order="left")
         .with_columns(
             label=pl.coalesce("text", "name", pl.lit(UNNAMED)),
+        )
+        .with_columns(
             domain=pl.when(pl.col("domainId") == 0)
             .then(pl.lit(DEFAULT_DOMAIN))
-            .otherwise(pl.coalesce("domain", pl.format("{}", pl.col("domainId")))),
+            .when(pl.col("domain").is_null() & pl.col("label").str.contains(_NCCL_FUNCTION))
+            .then(pl.lit(NCCL_DOMAIN))
+            .otherwise(pl.coalesce("domain", pl.format("{}", pl.col("domainId"))))
         )
     )
 

@@ -1,0 +1,139 @@
+"""Writes the tables of the documentation from the tables of the code: `python docs/tables.py`.
+
+A table stands between `<!-- table NAME -->` and `<!-- end -->` in a page. A test compares them with what this gives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from nsys2prv import errors, events
+from nsys2prv.sources import SOURCES
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PAGES = (CHECKOUT / "README.md", CHECKOUT / "docs" / "trace.md")
+
+_TABLE = re.compile(r"(<!-- table (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+_ERRORS: dict[type[errors.Nsys2prvError], str] = {
+    errors.Nsys2prvError: "`check`: the trace breaks a promise",
+    errors.UsageError: "an option or an argument that makes no sense",
+    errors.ReportError: "a report that can't be read: not there, no export, damaged, empty, without a needed column, twice",
+    errors.ExportError: "nsys is needed to open a `.nsys-rep`, and is not there or failed",
+    errors.OutputError: "the output can't be written: no such folder, there already (`--force`), the disk is full",
+    errors.TooManyRows: "more rows than Paraver takes",
+    errors.NothingToTranslate: "no event is left after the selection",
+    errors.TraceError: "a Paraver trace that can't be read",
+}
+
+_TAGS = {
+    events.TAG_KERNEL_LAUNCH: "API call to the kernel, or to the graph execution, that it launches",
+    events.TAG_MEMORY_LAUNCH: "API call to the copy or memset that it starts; its size is the number of bytes",
+    events.TAG_DEPENDENCY: "dependency (not written yet)",
+}
+
+_SERIES = {
+    events.NVTX_RANGE: ("", "one type per lane"),
+    events.GPU_METRIC: ("*name of the metric*", "one type per metric"),
+    events.NVTX_PUSHPOP: ("*name*", "one type per domain"),
+}
+
+
+def event_types() -> str:
+    """Every line of EVENT_TYPES."""
+    rows = []
+    for found in sorted(events.EVENT_TYPES, key=lambda event_type: event_type.number):
+        member, each = _SERIES.get(found.number, ("", ""))
+        values = f"names: {found.values.name}" if found.values is not None else found.unit
+        rows.append((_numbers(found), found.label.format(member), found.role.value, "; ".join(filter(None, (values, each)))))
+    return _table(("type", "label", "what it is", "values"), rows)
+
+
+def value_sets() -> str:
+    """Every set of values that several types share, and the numbers in it that never change."""
+    sets = {found.values.name: found.values for found in events.EVENT_TYPES if found.values is not None}
+    return _table(
+        ("names", "of types", "numbers that never change", "others from"),
+        (
+            (
+                name,
+                ", ".join(str(found.number) for found in events.EVENT_TYPES if found.values is values),
+                _fixed(values.fixed.items()),
+                str(values.first),
+            )
+            for name, values in sets.items()
+        ),
+    )
+
+
+def states() -> str:
+    """Every state."""
+    return _table(("state", "label"), ((str(state.number), state.label) for state in events.STATES))
+
+
+def messages() -> str:
+    """Every tag of messages."""
+    return _table(("tag", "from and to"), ((str(tag), text) for tag, text in _TAGS.items()))
+
+
+def exit_codes() -> str:
+    """Every exit code."""
+    codes = [(0, "done"), *((error.exit_code, text) for error, text in _ERRORS.items())]
+    codes.append((errors.INTERRUPTED_EXIT_CODE, "Ctrl-C"))
+    return _table(("code", "when"), ((str(code), text) for code, text in codes))
+
+
+def sources() -> str:
+    """Every source by the name that --only and --skip take."""
+    names = dict.fromkeys(source.name for source in SOURCES)
+    rows = []
+    for name in names:
+        of_name = [source for source in SOURCES if source.name == name]
+        tables = dict.fromkeys(f"`{source.table}`" for source in of_name)
+        titles = dict.fromkeys(_without_brackets(source.title) for source in of_name)
+        rows.append((f"`{name}`", ", ".join(titles), ", ".join(tables)))
+    return _table(("source", "what it is", "tables of the export"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "event types": event_types,
+    "value sets": value_sets,
+    "states": states,
+    "messages": messages,
+    "exit codes": exit_codes,
+    "sources": sources,
+}
+
+
+def rewritten(page: str) -> str:
+    """Text of a page with its tables made anew."""
+    return _TABLE.sub(lambda found: f"{found[1]}{TABLES[found['name']]()}{found[3]}", page)
+
+
+def _numbers(found: events.EventType) -> str:
+    if not found.is_series:
+        return str(found.number)
+    first = [str(found.member(index)) for index in range(min(found.members, 2))]
+    return f"{', '.join(first)}{', ...' if found.members > 2 else ''} then {found.overflow}, ..."
+
+
+def _fixed(numbers: Iterable[tuple[str, int]]) -> str:
+    ordered = sorted((number, label) for label, number in numbers)
+    shown = [f"{number} {label}" for number, label in ordered[:20]]
+    return ", ".join(shown) + (f", ... to {ordered[-1][0]}" if len(ordered) > 20 else "")
+
+
+def _without_brackets(title: str) -> str:
+    return title.split(" (")[0]
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(rewritten(path.read_text(encoding="utf-8")), encoding="utf-8")
