@@ -17,8 +17,8 @@
     ├── NothingToTranslate            7   no event is left after the selection
     └── TraceError                    8   a Paraver trace that can't be read
 
-Ctrl-C ends with 130 and SIGTERM with 143, as in shells. Each error is one sentence that names the file, what is wrong and what to do.
-Nothing else is raised at users on purpose.
+Ctrl-C ends with 130 and SIGTERM with 143, as in shells. Each error is one sentence that names the file, what is wrong and
+what to do. Nothing else is raised at users on purpose.
 """
 
 from __future__ import annotations

@@ -24,11 +24,12 @@ from nsys2prv.paraver.prv import TraceWriter, header
 from nsys2prv.paraver.row import write_row
 from nsys2prv.reports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.reports.nsys import NsysExport
-from nsys2prv.sources import SOURCES, Source, nvtx, present_sources, select_sources
+from nsys2prv.sources import SOURCES, nvtx, present_sources, select_sources
 from nsys2prv.timeline import records, states
 from nsys2prv.timeline.axis import place
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.overlaps import StreamLanes
 from nsys2prv.timeline.place import EventsOfSource
 from nsys2prv.timeline.rows import arrange
 from nsys2prv.timeline.runs import SortedRuns
@@ -231,7 +232,7 @@ class _Translation:
         found = [(opened, source) for opened in self._opened for source in present_sources(opened.report, self._sources)]
         with self._bar("surveying", len(found), "table") as bar:
             for opened, source in found:
-                surveyed = survey(opened.report, source)
+                surveyed = survey(opened.report, source, self._scratch / "overlaps")
                 if surveyed.events:
                     opened.surveys.append(surveyed)
                 bar.update()
@@ -295,7 +296,7 @@ class _Translation:
                 report_end=opened.span[1] if opened.span else 0,
                 min_duration=self._options.min_duration,
             )
-            for piece in self._pieces(opened.report, source, entry, bar):
+            for piece in self._pieces(opened.report, found, entry, bar):
                 for clipped in events.place(piece, entry, launches):
                     if "state" in clipped.columns:
                         self._edges.add(states.edges(clipped))
@@ -303,10 +304,16 @@ class _Translation:
         for messages in launches.messages():
             self._records.add(records.message_records(messages, self._rows.table))
 
-    def _pieces(self, report: Report, source: Source, entry: Entry, bar: tqdm[Any]) -> Iterator[pl.DataFrame]:
-        """Events of a source in pieces; in the order of their begin when the source needs that."""
+    def _pieces(self, report: Report, found: Survey, entry: Entry, bar: tqdm[Any]) -> Iterator[pl.DataFrame]:
+        """Events of a source in pieces; in the order of their begin when something needs that."""
+        source = found.source
         frame = complete(source.frame(report))
-        if source.in_order is None:
+        step: Callable[[pl.DataFrame], pl.DataFrame] | None = None
+        if source.in_order is not None:
+            step = source.in_order()
+        elif found.overlaps:
+            step = StreamLanes(found.keys)
+        if step is None:
             for piece in report.batches(frame, _PIECE_ROWS):
                 entry.read += piece.height
                 yield piece
@@ -318,7 +325,6 @@ class _Translation:
             told = piece.drop_nulls("start")
             entry.leave_out(ledger.NO_TIME, piece.height - told.height)
             ordered.add(told)
-        step: Callable[[pl.DataFrame], pl.DataFrame] = source.in_order()
         for window in ordered.windows():
             kept = step(window)
             entry.leave_out(ledger.SAME_CALL, window.height - kept.height)

@@ -83,13 +83,13 @@ def test_one_gpu_that_two_ranks_share_has_one_number_and_stays_apart(tmp_path: P
     assert streams(found) == [["CUDA-D0.S7"], ["CUDA-D0.S7"]]
 
 
-def test_streams_of_several_contexts_stay_apart(tmp_path: Path) -> None:
+def test_streams_of_several_contexts_stay_apart_under_the_name_that_tools_read(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.gpu(0)
     report.kernel("k", 0, 10, context=1)
     report.kernel("k", 5, 15, context=2)
     report.kernel("k", 5, 15, context=2, stream=9)
-    assert streams(tasks(tmp_path, report)) == [["CUDA-D0.S7-C1", "CUDA-D0.S7-C2", "CUDA-D0.S9"]]
+    assert streams(tasks(tmp_path, report)) == [["CUDA-D0.S7", "CUDA-D0.S7", "CUDA-D0.S9"]]
 
 
 def test_equal_pids_and_tids_on_two_hosts_stay_apart(tmp_path: Path) -> None:

@@ -117,6 +117,19 @@ def test_ranges_that_overlap_freely_are_all_whole(tmp_path: Path) -> None:
     assert trace.labels.types[lanes[2]].label == "NVTX startend ranges (overlap 2)"
 
 
+def test_kernels_that_overlap_on_one_stream_are_all_whole_on_rows_of_their_own(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    # The table is not in the order of begin, as the tables of real reports.
+    for name, start, end in (("late", 90, 95), ("one", 0, 50), ("two", 40, 80), ("inside", 60, 70)):
+        report.kernel(name, start, end)
+    report.copy(45, 55, 8)
+    summary = run(tmp_path, report)
+    assert open_trace(summary.prv).names["THREAD"] == ("CUDA-D0.S7", "CUDA-D0.S7")
+    assert [row[1:4] for row in intervals(summary, events.KERNEL)] == [(1, 0, 50), (2, 40, 80), (1, 60, 70), (2, 90, 95)]
+    assert [row[1:4] for row in intervals(summary, events.MEMORY_OPERATION)] == [(1, 45, 55)]
+
+
 def test_a_range_that_was_never_closed_ends_with_the_report(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("open", 10, None).nvtx_start_end("also open", 20, None).nvtx_range("last", 50, 500)

@@ -12,6 +12,7 @@ from nsys2prv.ledger import Entry
 from nsys2prv.timeline import records
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.rows import LANE, key_columns
 from nsys2prv.timeline.selection import Windows
 from nsys2prv.timeline.survey import Survey, text_attributes
 
@@ -54,8 +55,8 @@ class EventsOfSource:
         self._labels = labels
         self._min_duration = min_duration
         self._report_end = report_end
-        key = found.source.row.key
-        empty = pl.DataFrame(schema=dict.fromkeys((*key, "row"), pl.Int64))
+        self._key = key_columns(found.source.row)
+        empty = pl.DataFrame(schema=dict.fromkeys((*self._key, "row"), pl.Int64))
         self._row_of_key = empty if row_of_key is None else row_of_key
         self._numbers = labels.of_survey(found)
         self._attributes = {name: labels.of_attribute(found, name) for name in text_attributes(found.groups.schema)}
@@ -64,12 +65,13 @@ class EventsOfSource:
 
     def place(self, events: pl.DataFrame, entry: Entry, launches: Launches) -> Iterator[pl.DataFrame]:
         """Events on rows and on the time axis of the trace, clipped; counts in `entry` what is left out."""
-        key = list(self._source.row.key)
+        if LANE in self._key and LANE not in events.columns:
+            events = events.with_columns(pl.lit(0, pl.Int64).alias(LANE))
         told = events.drop_nulls("start")
         entry.leave_out(ledger.NO_TIME, events.height - told.height)
-        named = told.drop_nulls(key)
+        named = told.drop_nulls(self._key)
         entry.leave_out(ledger.NO_ROW_NAMED, told.height - named.height)
-        placed = named.join(self._row_of_key, on=key, how="inner", maintain_order="left")
+        placed = named.join(self._row_of_key, on=self._key, how="inner", maintain_order="left")
         entry.leave_out(ledger.ROW_NOT_CHOSEN, named.height - placed.height)
         timed = placed.with_columns(
             start=pl.col("start") + self._offset,
@@ -113,10 +115,10 @@ class EventsOfSource:
                 .with_columns(pl.col("attribute_value").alias(name))
                 .drop("attribute_value")
             )
-        if "lane" in events.columns:
+        if LANE in events.columns and LANE not in self._key:
             series = TYPES[int(events["type"][0])]
             numbered = numbered.with_columns(
-                number=pl.when(pl.col("lane") == 0).then("number").otherwise(series.overflow - 1 + pl.col("lane"))
+                number=pl.when(pl.col(LANE) == 0).then("number").otherwise(series.overflow - 1 + pl.col(LANE))
             )
-            self._labels.use_lanes(series.number, int(events["lane"].max()) + 1)  # type: ignore[arg-type]
+            self._labels.use_lanes(series.number, int(events[LANE].max()) + 1)  # type: ignore[arg-type]
         return numbered

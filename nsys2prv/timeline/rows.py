@@ -70,7 +70,8 @@ class Rows:
     table
         Columns `row` (0, 1, ...), `task`, `thread` (both 1, 2, ... as in the file), `kind`.
     keys
-        For each report and kind of row: the key columns and `row`. A key without a row was not selected.
+        For each report and kind of row: the key columns, for streams also `lane`, and `row`. A key without a row was not
+        selected.
     devices
         For each report: (globalPid, deviceId) to the number of the device on its node.
     """
@@ -131,12 +132,25 @@ def arrange(
     return builder.finish()
 
 
+LANE = "lane"
+"""Of a stream with events that overlap: which of its rows."""
+
+
+def key_columns(kind: RowKind) -> list[str]:
+    """Columns of `Rows.keys` that name a row of a kind."""
+    return [*kind.key, LANE] if kind is RowKind.STREAM else list(kind.key)
+
+
 def _keys_by_kind(surveys: Sequence[Survey]) -> dict[RowKind, pl.DataFrame]:
     found = {}
     for kind in RowKind:
         frames = [survey.keys for survey in surveys if survey.source.row is kind]
         key = list(kind.key)
         found[kind] = pl.concat(frames).unique().sort(key) if frames else pl.DataFrame(schema=dict.fromkeys(key, pl.Int64))
+    lanes = [survey.lanes for survey in surveys if survey.lanes is not None]
+    streams = found[RowKind.STREAM].with_columns(lanes=pl.lit(1, pl.Int64))
+    key = list(RowKind.STREAM.key)
+    found[RowKind.STREAM] = pl.concat([streams, *lanes]).group_by(key).agg(pl.col("lanes").max()).sort(key)
     return found
 
 
@@ -218,16 +232,13 @@ class _Builder:
             threads.append(Thread(_thread_name(names.get(tid, ""), tid & 0xFFFFFF), "thread"))
             rows.append([(process.report, RowKind.THREAD, (tid,))])
         streams = [key for key in kinds[RowKind.STREAM].iter_rows() if key[0] & PID_MASK == process.global_pid]
-        devices = {device: self._device(identity, process.global_pid, device) for _, device, _, _ in streams}
-        contexts: dict[tuple[int, int], list[int]] = {}
-        for _, device, context, stream in sorted(streams):
-            contexts.setdefault((device, stream), []).append(context)
-        for key in sorted(streams, key=lambda key: (devices[key[1]], key[2], key[3])):
-            _, device, context, stream = key
-            several = len(contexts[device, stream]) > 1
-            suffix = f"-C{context}" if several else ""
-            threads.append(Thread(f"CUDA-D{devices[device]}.S{stream}{suffix}", "stream"))
-            rows.append([(process.report, RowKind.STREAM, key)])
+        devices = {key[1]: self._device(identity, process.global_pid, key[1]) for key in streams}
+        for *key, lanes in sorted(streams, key=lambda key: (devices[key[1]], key[2], key[3])):
+            for lane in range(lanes):
+                # Rows of other contexts, and of events that overlap, have the same name: tools that sum up a device
+                # read it, and take a suffix for the name of a node.
+                threads.append(Thread(f"CUDA-D{devices[key[1]]}.S{key[3]}", "stream"))
+                rows.append([(process.report, RowKind.STREAM, (*key, lane))])
         for device, number in devices.items():
             self._devices.setdefault(process.report, {})[process.global_pid, device] = number
             self._user_of_gpu.setdefault((process.host, number), len(self._tasks))
@@ -278,7 +289,7 @@ class _Builder:
             tuple(self._tasks),
             table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64)),
             {
-                (report, kind): pl.DataFrame(found, schema=dict.fromkeys((*kind.key, "row"), pl.Int64), orient="row")
+                (report, kind): pl.DataFrame(found, schema=dict.fromkeys((*key_columns(kind), "row"), pl.Int64), orient="row")
                 for (report, kind), found in keys.items()
             },
             self._devices,

@@ -6,12 +6,14 @@ turned into records one piece at a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import polars as pl
 
 from nsys2prv.reports import Report
-from nsys2prv.sources import Source
+from nsys2prv.sources import RowKind, Source
+from nsys2prv.timeline.overlaps import count_lanes
 
 TYPE_COLUMNS = {"type": pl.Int64, "series": pl.String, "label": pl.String}
 """What names an event: its type, of a series the member, and the text that becomes its value."""
@@ -40,10 +42,13 @@ class Survey:
     groups
         One row per distinct row key, type, series, label and text attribute; `events` counts them; `first` and `last` are
         times of the report, ns (null when no event tells).
+    lanes
+        For a source of streams: the key columns and `lanes`, the number of rows each stream needs.
     """
 
     source: Source
     groups: pl.DataFrame
+    lanes: pl.DataFrame | None = None
 
     @property
     def events(self) -> int:
@@ -64,9 +69,21 @@ class Survey:
         key = list(self.source.row.key)
         return self.groups.select(key).drop_nulls().unique(maintain_order=True).sort(key)
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether events of a stream overlap each other."""
+        return self.lanes is not None and bool((self.lanes["lanes"] > 1).any())
 
-def survey(report: Report, source: Source) -> Survey:
+
+def survey(report: Report, source: Source, folder: Path | None = None) -> Survey:
     """Look over the events of one source of one report.
+
+    Parameters
+    ----------
+    report, source
+        Whose events.
+    folder
+        For intermediate files; without one, overlaps on streams are not looked for.
 
     Raises
     ------
@@ -78,4 +95,7 @@ def survey(report: Report, source: Source) -> Survey:
     groups = frame.group_by(*source.row.key, *TYPE_COLUMNS, *attributes).agg(
         events=pl.len().cast(pl.Int64), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max()
     )
-    return Survey(source, report.collect(groups))
+    found = Survey(source, report.collect(groups))
+    if folder is None or source.row is not RowKind.STREAM or not found.events:
+        return found
+    return replace(found, lanes=count_lanes(report, source, found.keys, folder))

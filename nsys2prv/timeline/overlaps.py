@@ -1,0 +1,78 @@
+"""Streams whose events overlap: kernels that begin before the former one has ended, copies of unified memory.
+
+Events that overlap on one row cut each other off in Paraver. A stream gets as many rows as events of one source run on it
+at once, nearly always one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.reports import Report
+from nsys2prv.sources import RowKind, Source
+from nsys2prv.sources.lanes import Lanes
+from nsys2prv.timeline.runs import SortedRuns
+
+_PIECE_ROWS = 60_000
+_STREAM = "stream_number"
+
+
+class StreamLanes:
+    """A step that gives events of streams (key columns of RowKind.STREAM, `start`, `end`) the column `lane`.
+
+    Called with pieces in the order of begin.
+    """
+
+    def __init__(self, keys: pl.DataFrame) -> None:
+        self._numbers = keys.with_row_index(_STREAM).with_columns(pl.col(_STREAM).cast(pl.Int64))
+        self._lanes = Lanes(_STREAM)
+
+    def __call__(self, events: pl.DataFrame) -> pl.DataFrame:
+        numbered = events.join(self._numbers, on=list(RowKind.STREAM.key), how="left", maintain_order="left")
+        return self._lanes(numbered).drop(_STREAM)
+
+
+def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path) -> pl.DataFrame:
+    """How many lanes each stream needs for the events of one source.
+
+    Parameters
+    ----------
+    report, source
+        Whose events.
+    keys
+        Streams that have some: the key columns of RowKind.STREAM.
+    folder
+        For intermediate files, which are needed only when events do overlap or are not in the order of their begin.
+
+    Returns
+    -------
+    `keys` with a column `lanes`.
+    """
+    key = list(RowKind.STREAM.key)
+    times = source.frame(report).select(*key, "start", "end").drop_nulls()
+    if not _may_overlap(report, times, key):
+        return keys.with_columns(lanes=pl.lit(1, pl.Int64))
+    ordered = SortedRuns(["start"], folder)
+    for piece in report.batches(times, _PIECE_ROWS):
+        ordered.add(piece)
+    step = StreamLanes(keys)
+    most = [keys.with_columns(lanes=pl.lit(1, pl.Int64))]
+    for window in ordered.windows():
+        most.append(step(window).group_by(key).agg(lanes=pl.col("lane").max() + 1))
+    return pl.concat(most).group_by(key).agg(pl.col("lanes").max()).sort(key)
+
+
+def _may_overlap(report: Report, times: pl.LazyFrame, key: list[str]) -> bool:
+    """Whether events overlap, or the table is not in an order in which a look at neighbours would tell."""
+    ends = pl.DataFrame(schema=dict.fromkeys((*key, "end"), pl.Int64))
+    for piece in report.batches(times, _PIECE_ROWS):
+        ordered = piece.sort(*key, "start", "end", maintain_order=True)
+        before = pl.concat([ends.with_columns(start=pl.lit(-(2**62), pl.Int64)).select(ordered.columns), ordered]).sort(
+            *key, "start", maintain_order=True
+        )
+        if before.filter(pl.col("start") < pl.col("end").shift(1).cum_max().over(key)).height:
+            return True
+        ends = before.group_by(key, maintain_order=True).agg(pl.col("end").max())
+    return False
