@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tqdm import tqdm
 import nsys2prv
 from nsys2prv import ledger
 from nsys2prv.errors import NothingToTranslate, SameReportTwice
+from nsys2prv.execution.threads import Stop, ahead, run_all
 from nsys2prv.ledger import Entry
 from nsys2prv.output import SUFFIXES, final_paths, scratch_folder, staging_folder, without_suffix
 from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
@@ -24,7 +26,7 @@ from nsys2prv.paraver.prv import TraceWriter, header
 from nsys2prv.paraver.row import write_row
 from nsys2prv.reports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.reports.nsys import NsysExport
-from nsys2prv.sources import SOURCES, nvtx, present_sources, select_sources
+from nsys2prv.sources import SOURCES, Source, nvtx, present_sources, select_sources
 from nsys2prv.timeline import records, states
 from nsys2prv.timeline.axis import place
 from nsys2prv.timeline.labels import Labels
@@ -158,6 +160,20 @@ class _OpenedReport:
         return (min(span[0] for span in spans), max(span[1] for span in spans)) if spans else None
 
 
+@dataclass
+class _Made:
+    """What the translation of one source gives."""
+
+    records: SortedRuns
+    edges: SortedRuns
+    launches: Launches
+    entry: Entry
+
+    @classmethod
+    def parts_of(cls, of_records: SortedRuns, of_edges: SortedRuns, launches: Launches) -> _Made:
+        return cls(of_records.part(), of_edges.part(), launches.part(), Entry("", "", ""))
+
+
 class _Translation:
     """One run of `translate`; each step needs the ones before it."""
 
@@ -180,6 +196,7 @@ class _Translation:
         self._labels = Labels((found for of_report in surveys for found in of_report), self._earlier)
         self._records = SortedRuns(records.SORT_COLUMNS, scratch / "records")
         self._edges = SortedRuns(["time"], scratch / "edges")
+        self._ordered = SortedRuns(["start"], scratch / "ordered")
 
     def write(self, prv: Path, pcf: Path, row: Path, title: str) -> dict[str, Any]:
         """Write the files of the trace; the result is what stands in OUT.json."""
@@ -187,15 +204,17 @@ class _Translation:
         with self._bar("translating", total, "event") as bar:
             for index, opened in enumerate(self._opened):
                 self._translate_report(index, opened, bar)
+        swept = self._records.part()
         for found in states.sweep(self._edges, self._rows.table, self._windows):
-            self._records.add(records.state_records(found))
+            swept.add(records.state_records(found))
+        self._records.absorb(swept)
         began = [opened.identity.utc_ns for opened in self._opened if opened.identity.utc_ns is not None]
         first_line = header(self._rows, self._windows.length, min(began, default=None))
         with (
             self._bar("writing", self._records.rows, "record") as bar,
             TraceWriter(prv, first_line, self._rows.table) as writer,
         ):
-            for window in self._records.windows():
+            for window in ahead(self._records.windows()):
                 writer.write(window)
                 bar.update(window.height)
         write_pcf(pcf, self._labels.used)
@@ -231,11 +250,17 @@ class _Translation:
     def _survey(self) -> None:
         found = [(opened, source) for opened in self._opened for source in present_sources(opened.report, self._sources)]
         with self._bar("surveying", len(found), "table") as bar:
-            for opened, source in found:
-                surveyed = survey(opened.report, source, self._scratch / "overlaps")
-                if surveyed.events:
-                    opened.surveys.append(surveyed)
+
+            def look(opened: _OpenedReport, source: Source, number: int, stop: Stop) -> Survey:
+                stop.check()
+                surveyed = survey(opened.report, source, self._scratch / f"overlaps{number}")
                 bar.update()
+                return surveyed
+
+            surveys = run_all(partial(look, opened, source, number) for number, (opened, source) in enumerate(found))
+        for (opened, _), surveyed in zip(found, surveys, strict=True):
+            if surveyed.events:
+                opened.surveys.append(surveyed)
         if self._options.time is not None:
             # A time that was read off a trace of all sources must mean the same one in a trace of some.
             others = [source for source in SOURCES if source not in self._sources]
@@ -281,30 +306,46 @@ class _Translation:
         return Windows.union(pl.concat(stretches))
 
     def _translate_report(self, index: int, opened: _OpenedReport, bar: tqdm[Any]) -> None:
-        launches = Launches(self._scratch / f"launches{index}")
-        for found in opened.surveys:
-            source = found.source
-            entry = Entry(source.name, source.title, source.table)
-            opened.entries.append(entry)
-            events = EventsOfSource(
-                found,
-                self._rows.keys.get((index, source.row)),
-                self._labels,
-                self._windows,
-                offset=self._placements[index].offset,
-                # What is not closed ends with the report.
-                report_end=opened.span[1] if opened.span else 0,
-                min_duration=self._options.min_duration,
-            )
-            for piece in self._pieces(opened.report, found, entry, bar):
-                for clipped in events.place(piece, entry, launches):
-                    if "state" in clipped.columns:
-                        self._edges.add(states.edges(clipped))
-                    self._records.add(events.records(clipped))
+        launches = Launches.in_folder(self._scratch / f"launches{index}")
+        made = run_all(
+            [
+                partial(self._translate_source, index, opened, found, _Made.parts_of(self._records, self._edges, launches), bar)
+                for found in opened.surveys
+            ]
+        )
+        for of_source in made:
+            opened.entries.append(of_source.entry)
+            self._records.absorb(of_source.records)
+            self._edges.absorb(of_source.edges)
+            launches.absorb(of_source.launches)
         for messages in launches.messages():
             self._records.add(records.message_records(messages, self._rows.table))
 
-    def _pieces(self, report: Report, found: Survey, entry: Entry, bar: tqdm[Any]) -> Iterator[pl.DataFrame]:
+    def _translate_source(
+        self, index: int, opened: _OpenedReport, found: Survey, made: _Made, bar: tqdm[Any], stop: Stop
+    ) -> _Made:
+        source = found.source
+        made.entry = Entry(source.name, source.title, source.table)
+        events = EventsOfSource(
+            found,
+            self._rows.keys.get((index, source.row)),
+            self._labels,
+            self._windows,
+            offset=self._placements[index].offset,
+            # What is not closed ends with the report.
+            report_end=opened.span[1] if opened.span else 0,
+            min_duration=self._options.min_duration,
+        )
+        for piece in self._pieces(opened.report, found, made.entry):
+            stop.check()
+            for clipped in events.place(piece, made.entry, made.launches):
+                if "state" in clipped.columns:
+                    made.edges.add(states.edges(clipped))
+                made.records.add(events.records(clipped))
+            bar.update(piece.height)
+        return made
+
+    def _pieces(self, report: Report, found: Survey, entry: Entry) -> Iterator[pl.DataFrame]:
         """Events of a source in pieces; in the order of their begin when something needs that."""
         source = found.source
         frame = complete(source.frame(report))
@@ -317,9 +358,8 @@ class _Translation:
             for piece in report.batches(frame, _PIECE_ROWS):
                 entry.read += piece.height
                 yield piece
-                bar.update(piece.height)
             return
-        ordered = SortedRuns(["start"], self._scratch / "ordered")
+        ordered = self._ordered.part()
         for piece in report.batches(frame, _PIECE_ROWS):
             entry.read += piece.height
             told = piece.drop_nulls("start")
@@ -329,7 +369,6 @@ class _Translation:
             kept = step(window)
             entry.leave_out(ledger.SAME_CALL, window.height - kept.height)
             yield kept
-            bar.update(window.height)
 
     def _bar(self, what: str, total: int, unit: str) -> tqdm[Any]:
         return tqdm(

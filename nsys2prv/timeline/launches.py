@@ -17,8 +17,21 @@ _CALL_TAG = -1
 class Launches:
     """Pairs calls with what they start, by correlation id and process, for one report (ids repeat between reports)."""
 
-    def __init__(self, folder: Path) -> None:
-        self._ends = SortedRuns(["correlationId"], folder)
+    def __init__(self, ends: SortedRuns) -> None:
+        self._ends = ends
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> Launches:
+        """One that writes intermediate files to a folder."""
+        return cls(SortedRuns(["correlationId"], folder))
+
+    def part(self) -> Launches:
+        """One for a piece of work on another thread, to be absorbed when it is done."""
+        return Launches(self._ends.part())
+
+    def absorb(self, part: Launches) -> None:
+        """Take over what a part collected."""
+        self._ends.absorb(part._ends)
 
     def add(self, source: Source, events: pl.DataFrame) -> None:
         """Take in events of a source (its columns, with `row` and `start` in ns of the trace)."""

@@ -36,15 +36,19 @@ def interval_records(intervals: pl.DataFrame) -> pl.DataFrame:
         Columns `row`, `start`, `end` (ns of the trace), `number` (event type), `value`, and attributes: numbers in columns
         named by their event type.
     """
-    attributes = [name for name in intervals.columns if name.isdigit()]
+    # What no event of the piece has is left out at once; what all have closes with the same text.
+    missing = {name: intervals[name].null_count() for name in intervals.columns if name.isdigit()}
+    attributes = [name for name, nulls in missing.items() if nulls < intervals.height]
     begin_body = pl.concat_str(
         _pair(pl.col("number"), pl.col("value")),
-        *(pl.concat_str(pl.lit(f":{name}:"), pl.col(name).cast(pl.String)) for name in attributes),
+        *(piece for name in attributes for piece in _attribute(name, missing[name] > 0)),
         ignore_nulls=True,
     )
+    always = "".join(f":{name}:0" for name in attributes if not missing[name])
     end_body = pl.concat_str(
-        _pair(pl.col("number"), pl.lit(0)),
-        *(pl.when(pl.col(name).is_not_null()).then(pl.lit(f":{name}:0")) for name in attributes),
+        pl.col("number").cast(pl.String),
+        pl.lit(f":0{always}"),
+        *(pl.when(pl.col(name).is_not_null()).then(pl.lit(f":{name}:0")) for name in attributes if missing[name]),
         ignore_nulls=True,
     )
     is_point = pl.col("start") == pl.col("end")
@@ -64,6 +68,11 @@ def interval_records(intervals: pl.DataFrame) -> pl.DataFrame:
         ),
     ]
     return pl.concat(frames)
+
+
+def _attribute(name: str, may_miss: bool) -> list[pl.Expr]:
+    value = pl.col(name).cast(pl.String)
+    return [pl.concat_str(pl.lit(f":{name}:"), value)] if may_miss else [pl.lit(f":{name}:"), value]
 
 
 def point_records(points: pl.DataFrame) -> pl.DataFrame:

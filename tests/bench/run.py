@@ -31,6 +31,9 @@ TIME_GOAL = 11.0
 MEMORY_GOAL = 1.3
 """Times the memory for ten times the length."""
 
+BUSY = 0.7
+"""Load of a machine that does something else as well."""
+
 
 class Missing(Exception):
     """Something that the benchmark needs is not there; the sentence says what."""
@@ -262,7 +265,10 @@ def main() -> int:
         "speed": (bench.speed, speed_table),
         "scaling": (bench.scaling, scaling_table),
     }
-    results: dict[str, object] = {}
+    load = os.getloadavg()[0]
+    if load > BUSY:
+        _say(f"other programs are running (load {load:.1f}): they slow a program of many threads more than one of one")
+    results: dict[str, object] = {"load_before": load}
     failed = False
     for name, (run, table) in parts.items():
         if arguments.only not in (None, name):
