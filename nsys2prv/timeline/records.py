@@ -44,12 +44,8 @@ def interval_records(intervals: pl.DataFrame) -> pl.DataFrame:
         *(piece for name in attributes for piece in _attribute(name, missing[name] > 0)),
         ignore_nulls=True,
     )
-    always = "".join(f":{name}:0" for name in attributes if not missing[name])
     end_body = pl.concat_str(
-        pl.col("number").cast(pl.String),
-        pl.lit(f":0{always}"),
-        *(pl.when(pl.col(name).is_not_null()).then(pl.lit(f":{name}:0")) for name in attributes if missing[name]),
-        ignore_nulls=True,
+        pl.col("number").cast(pl.String), *_closing([(name, missing[name] > 0) for name in attributes]), ignore_nulls=True
     )
     is_point = pl.col("start") == pl.col("end")
     length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
@@ -68,6 +64,21 @@ def interval_records(intervals: pl.DataFrame) -> pl.DataFrame:
         ),
     ]
     return pl.concat(frames)
+
+
+def _closing(attributes: list[tuple[str, bool]]) -> list[pl.Expr]:
+    """What stands after the number on the end line: neighbours that no event misses in one piece."""
+    pieces: list[pl.Expr] = []
+    text = ":0"
+    for name, may_miss in attributes:
+        if not may_miss:
+            text += f":{name}:0"
+            continue
+        if text:
+            pieces.append(pl.lit(text))
+        pieces.append(pl.when(pl.col(name).is_not_null()).then(pl.lit(f":{name}:0")))
+        text = ""
+    return [*pieces, pl.lit(text)] if text else pieces
 
 
 def _attribute(name: str, may_miss: bool) -> list[pl.Expr]:
