@@ -11,6 +11,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
+# Nothing here is linear algebra: numpy need not start threads for it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# The pool of the C library holds less, and gives pages back less often, for pieces that are all of one size.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
 import typer
 
 import nsys2prv

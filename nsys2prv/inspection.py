@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from tqdm import tqdm
 
 from nsys2prv import ledger
 from nsys2prv.errors import counted
 from nsys2prv.reports import Report, describe, find_reports, open_report
 from nsys2prv.reports.nsys import NsysExport
-from nsys2prv.sources import SOURCES, present_sources
+from nsys2prv.sources import SOURCES, Source, present_sources
 from nsys2prv.timeline.survey import survey
 
 
@@ -38,15 +39,16 @@ def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> 
 
 def _inspect(report: Report) -> dict[str, Any]:
     identity = describe(report)
-    surveys = [survey(report, source) for source in present_sources(report, SOURCES)]
+    surveys = [found for source in present_sources(report, SOURCES) if not (found := survey(report, source)).is_empty]
+    counts = {id(found): _count(report, found.source) for found in surveys}
     spans = [found.span for found in surveys if found.span is not None]
     tables = []
     for table in sorted(filter(ledger.has_events, report.tables.names())):
         rows = report.tables.row_count(table)
-        of_table = [found for found in surveys if found.source.table == table and found.events]
+        of_table = [found for found in surveys if found.source.table == table]
         if not rows:
             continue
-        rest = rows - sum(found.events for found in of_table)
+        rest = rows - sum(counts[id(found)] for found in of_table)
         reason = ledger.NAMES_OF_NVTX if table == "NVTX_EVENTS" else ledger.NOT_TRANSLATED
         tables.append(
             {
@@ -56,7 +58,7 @@ def _inspect(report: Report) -> dict[str, Any]:
                     {
                         "source": found.source.name,
                         "title": found.source.title,
-                        "rows": found.events,
+                        "rows": counts[id(found)],
                         "trace_rows": found.keys.height,
                     }
                     for found in of_table
@@ -82,6 +84,10 @@ def _inspect(report: Report) -> dict[str, Any]:
         "tables": tables,
         "warnings": list(identity.warnings),
     }
+
+
+def _count(report: Report, source: Source) -> int:
+    return int(report.collect(source.frame(report).select(pl.len())).item())
 
 
 def as_text(found: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 import nsys2prv
 from nsys2prv import ledger
 from nsys2prv.errors import NothingToTranslate, SameReportTwice
-from nsys2prv.execution.threads import Stop, ahead, run_all
+from nsys2prv.execution.threads import Stop, map_ahead, run_all
 from nsys2prv.ledger import Entry
 from nsys2prv.output import SUFFIXES, final_paths, scratch_folder, staging_folder, without_suffix
 from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
@@ -40,6 +40,9 @@ from nsys2prv.timeline.survey import Survey, complete, survey
 
 PARAVER_LARGE_BYTES = 500_000_000
 """wxParaver asks to cut traces above this size."""
+
+STATE_SHARES = 2
+"""Shares of the rows whose states are found at once."""
 
 _PIECE_ROWS = 20_000
 """Events that are turned into records at once."""
@@ -165,13 +168,13 @@ class _Made:
     """What the translation of one source gives."""
 
     records: SortedRuns
-    edges: SortedRuns
+    edges: list[SortedRuns]
     launches: Launches
     entry: Entry
 
     @classmethod
-    def parts_of(cls, of_records: SortedRuns, of_edges: SortedRuns, launches: Launches) -> _Made:
-        return cls(of_records.part(), of_edges.part(), launches.part(), Entry("", "", ""))
+    def parts_of(cls, of_records: SortedRuns, of_edges: list[SortedRuns], launches: Launches) -> _Made:
+        return cls(of_records.part(), [share.part() for share in of_edges], launches.part(), Entry("", "", ""))
 
 
 class _Translation:
@@ -195,28 +198,30 @@ class _Translation:
             raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
         self._labels = Labels((found for of_report in surveys for found in of_report), self._earlier)
         self._records = SortedRuns(records.SORT_COLUMNS, scratch / "records")
-        self._edges = SortedRuns(["time"], scratch / "edges")
+        # Rows have states of their own: shares of them are worked on at once.
+        self._edges = [SortedRuns(["time"], scratch / f"edges{share}") for share in range(STATE_SHARES)]
         self._ordered = SortedRuns(["start"], scratch / "ordered")
+        self._launches: list[Launches] = []
 
     def write(self, prv: Path, pcf: Path, row: Path, title: str) -> dict[str, Any]:
         """Write the files of the trace; the result is what stands in OUT.json."""
-        total = sum(found.events for opened in self._opened for found in opened.surveys)
+        total = sum(found.rows for opened in self._opened for found in opened.surveys)
         with self._bar("translating", total, "event") as bar:
             for index, opened in enumerate(self._opened):
                 self._translate_report(index, opened, bar)
-        swept = self._records.part()
-        for found in states.sweep(self._edges, self._rows.table, self._windows):
-            swept.add(records.state_records(found))
-        self._records.absorb(swept)
+        work: list[Callable[[Stop], SortedRuns]] = [partial(self._pair_launches, launches) for launches in self._launches]
+        work += [partial(self._sweep_states, edges) for edges in self._edges]
+        for made in run_all(work):
+            self._records.absorb(made)
         began = [opened.identity.utc_ns for opened in self._opened if opened.identity.utc_ns is not None]
         first_line = header(self._rows, self._windows.length, min(began, default=None))
         with (
             self._bar("writing", self._records.rows, "record") as bar,
             TraceWriter(prv, first_line, self._rows.table) as writer,
         ):
-            for window in ahead(self._records.windows()):
-                writer.write(window)
-                bar.update(window.height)
+            for lines in map_ahead(lambda window: writer.lines(self._records.load(window)), self._records.plan()):
+                writer.write(lines)
+                bar.update(lines.records)
         write_pcf(pcf, self._labels.used)
         write_row(row, self._rows, title)
         size = prv.stat().st_size
@@ -259,7 +264,7 @@ class _Translation:
 
             surveys = run_all(partial(look, opened, source, number) for number, (opened, source) in enumerate(found))
         for (opened, _), surveyed in zip(found, surveys, strict=True):
-            if surveyed.events:
+            if not surveyed.is_empty:
                 opened.surveys.append(surveyed)
         if self._options.time is not None:
             # A time that was read off a trace of all sources must mean the same one in a trace of some.
@@ -316,10 +321,25 @@ class _Translation:
         for of_source in made:
             opened.entries.append(of_source.entry)
             self._records.absorb(of_source.records)
-            self._edges.absorb(of_source.edges)
+            for whole, part in zip(self._edges, of_source.edges, strict=True):
+                whole.absorb(part)
             launches.absorb(of_source.launches)
+        self._launches.append(launches)
+
+    def _sweep_states(self, edges: SortedRuns, stop: Stop) -> SortedRuns:
+        made = self._records.part()
+        rows = self._rows.table.filter(states.share_of(pl.col("row"), len(self._edges)) == self._edges.index(edges))
+        for found in states.sweep(edges, rows, self._windows):
+            stop.check()
+            made.add(records.state_records(found))
+        return made
+
+    def _pair_launches(self, launches: Launches, stop: Stop) -> SortedRuns:
+        made = self._records.part()
         for messages in launches.messages():
-            self._records.add(records.message_records(messages, self._rows.table))
+            stop.check()
+            made.add(records.message_records(messages, self._rows.table))
+        return made
 
     def _translate_source(
         self, index: int, opened: _OpenedReport, found: Survey, made: _Made, bar: tqdm[Any], stop: Stop
@@ -340,7 +360,9 @@ class _Translation:
             stop.check()
             for clipped in events.place(piece, made.entry, made.launches):
                 if "state" in clipped.columns:
-                    made.edges.add(states.edges(clipped))
+                    edges = states.edges(clipped)
+                    for share, collected in enumerate(made.edges):
+                        collected.add(edges.filter(states.share_of(pl.col("row"), STATE_SHARES) == share))
                 made.records.add(events.records(clipped))
             bar.update(piece.height)
         return made

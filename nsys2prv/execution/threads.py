@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 import os
-import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
 
-WORKERS = max(2, min(4, os.cpu_count() or 2))
-"""Pieces of work at once: more would hold more memory than they save time."""
+WORKERS = max(4, min(8, os.cpu_count() or 1))
+"""Pieces of work at once: some wait for the disk while others count; more would hold more memory than they save time."""
 
 
 class Stopped(BaseException):
@@ -59,39 +60,18 @@ def run_all(work: Iterable[Callable[[Stop], T]], workers: int = WORKERS) -> list
                 future.cancel()
 
 
-def ahead(items: Iterator[T], depth: int = 1) -> Iterator[T]:
-    """The same items, each made on another thread while the one before is in use; at most `depth` of them wait."""
-    ready: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(depth)
-    stop = Stop()
-
-    def put(entry: tuple[bool, T | BaseException | None]) -> None:
-        while not stop.is_set():
-            try:
-                ready.put(entry, timeout=0.1)
-            except queue.Full:
-                continue
-            return
-
-    def make() -> None:
+def map_ahead(function: Callable[[S], T], items: Iterable[S], workers: int = 2) -> Iterator[T]:
+    """Results of a function for each item, in order, made on other threads while the ones before are in use."""
+    waiting: collections.deque[Future[T]] = collections.deque()
+    with ThreadPoolExecutor(workers) as pool:
         try:
             for item in items:
-                put((True, item))
-                if stop.is_set():
-                    return
-            put((False, None))
-        except BaseException as error:
-            put((False, error))
-
-    maker = threading.Thread(target=make, daemon=True)
-    maker.start()
-    try:
-        while True:
-            is_item, entry = ready.get()
-            if not is_item:
-                if entry is not None:
-                    raise entry  # type: ignore[misc]
-                return
-            yield entry  # type: ignore[misc]
-    finally:
-        stop.set()
-        maker.join()
+                waiting.append(pool.submit(function, item))
+                # One more than are worked on: no worker waits for what is in use.
+                if len(waiting) > workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

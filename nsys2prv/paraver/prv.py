@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import BinaryIO
 
 import polars as pl
 
+from nsys2prv.timeline.records import RECORD_KINDS
 from nsys2prv.timeline.rows import Rows
 
 _GZIP_LEVEL = 4
@@ -36,6 +38,14 @@ def header(rows: Rows, end: int, began: int | None) -> str:
     return f"#Paraver ({moment:%d/%m/%Y at %H:%M}):{end}_ns:{len(rows.nodes)}({nodes}):1:{len(rows.tasks)}({tasks})"
 
 
+@dataclass(frozen=True)
+class Lines:
+    """Text of some records, and how many they are."""
+
+    text: memoryview
+    records: int
+
+
 class TraceWriter:
     """Writes records, sorted by time, to a file.
 
@@ -52,7 +62,10 @@ class TraceWriter:
     def __init__(self, path: Path, first_line: str, rows: pl.DataFrame) -> None:
         self._path = path
         self._first_line = first_line
-        self._rows = rows
+        self._row_count = rows.height
+        # Of each kind of record on each row: all that stands before the time, with CPU 0 (any) and the one application.
+        places = rows.select(place=pl.format("0:1:{}:{}", "task", "thread"))["place"]
+        self._prefixes = pl.concat([pl.select(pl.format("{}:{}", pl.lit(kind), places)).to_series() for kind in RECORD_KINDS])
         self._file: BinaryIO | None = None
         self.records = 0
 
@@ -73,21 +86,18 @@ class TraceWriter:
             if raw is not None:
                 raw.close()
 
-    def write(self, records: pl.DataFrame) -> None:
-        """Append records (columns of `timeline.records.RECORD_SCHEMA`)."""
-        lines = records.select(
-            "kind",
-            cpu=pl.lit(0),
-            appl=pl.lit(1),
-            task=self._rows["task"].gather(records["row"]),
-            thread=self._rows["thread"].gather(records["row"]),
-            time="time",
-            body="body",
-        )
+    def lines(self, records: pl.DataFrame) -> Lines:
+        """Records (columns of `timeline.records.RECORD_SCHEMA`) as lines of the file."""
+        prefix = self._prefixes.gather((records["kind"] - 1) * self._row_count + records["row"])
+        columns = records.select(prefix=prefix, time="time", body="body")
         text = io.BytesIO()
-        lines.write_csv(text, include_header=False, separator=":", quote_style="never")
-        self._write(text.getbuffer())
-        self.records += records.height
+        columns.write_csv(text, include_header=False, separator=":", quote_style="never")
+        return Lines(text.getbuffer(), records.height)
+
+    def write(self, lines: Lines) -> None:
+        """Append lines."""
+        self._write(lines.text)
+        self.records += lines.records
 
     def _write(self, text: bytes | memoryview) -> None:
         assert self._file is not None, "the writer is a context manager"

@@ -31,9 +31,10 @@ class Report:
         Its tables, whatever the form of the export.
     """
 
-    def __init__(self, path: Path, tables: Tables) -> None:
+    def __init__(self, path: Path, tables: Tables, *, distinct: bool = False) -> None:
         self.path = path
         self.tables = tables
+        self._distinct = distinct
 
     def __repr__(self) -> str:
         return f"Report({str(self.path)!r})"
@@ -76,7 +77,7 @@ class Report:
             raise MissingColumn(self.path, table, missing, present)
         there = {name: dtype for name, dtype in wanted.items() if name in present}
         absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
-        scanned = self.tables.scan(table, there, only or {})
+        scanned = self.tables.scan(table, there, only or {}, distinct=self._distinct)
         return scanned.with_columns(absent).select(list(wanted)) if absent else scanned
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
@@ -104,6 +105,14 @@ class Report:
             yield from frame.collect_batches(chunk_size=rows, maintain_order=True, engine="streaming")
         except pl.exceptions.PolarsError as error:
             raise self.tables.failure or DamagedReport(self.path, str(error)) from error
+
+    @cached_property
+    def distinct(self) -> Report:
+        """The same report, for pipelines that only ask which values there are: equal rows may be missing, which a database
+        finds out much faster than it gives them all."""
+        report = Report(self.path, self.tables, distinct=True)
+        report.strings = self.strings
+        return report
 
     @cached_property
     def strings(self) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import adbc_driver_manager
-import adbc_driver_sqlite.dbapi
+import adbc_driver_sqlite
 import polars as pl
 import pyarrow as pa
 from polars.io.plugins import register_io_source
@@ -53,8 +53,15 @@ class Tables(ABC):
         """Number of rows of a table."""
 
     @abstractmethod
-    def scan(self, table: str, schema: Schema, only: Selection) -> pl.LazyFrame:
-        """Columns of a table, all of which must be there, in the types given; only rows with the values of `only`."""
+    def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
+        """Number of rows with the values of `only`, the first `begin` and the last `begin` or `end` (None without any)."""
+
+    @abstractmethod
+    def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
+        """Columns of a table, all of which must be there, in the types given; only rows with the values of `only`.
+
+        `distinct` allows to leave out rows that are equal, in all columns that the pipeline needs, to one that is there.
+        """
 
 
 class SqliteTables(Tables):
@@ -111,12 +118,22 @@ class SqliteTables(Tables):
         except sqlite3.Error as error:
             raise DamagedReport(self.path, f"table {table}: {error}") from error
 
-    def scan(self, table: str, schema: Schema, only: Selection) -> pl.LazyFrame:
+    def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
+        first, last = _quoted(begin), f"max({_quoted(begin)}, ifnull({_quoted(end)}, {_quoted(begin)}))"
+        try:
+            with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
+                query = f"select count(*), min({first}), max({last}) from {_quoted(table)}{_where(only)}"
+                rows, begins, ends = database.execute(query).fetchone()
+                return int(rows), begins, ends
+        except sqlite3.Error as error:
+            raise DamagedReport(self.path, f"table {table}: {error}") from error
+
+    def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
         def batches(
             columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
         ) -> Iterator[pl.DataFrame]:
             wanted = {name: schema[name] for name in columns} if columns is not None else dict(schema)
-            for frame in self._read(table, wanted, only):
+            for frame in self._read(table, wanted, only, distinct):
                 selected = frame if predicate is None else frame.filter(predicate)
                 if rows is not None:
                     selected = selected.head(rows)
@@ -127,15 +144,24 @@ class SqliteTables(Tables):
 
         return register_io_source(batches, schema=dict(schema))
 
-    def _read(self, table: str, schema: Schema, only: Selection) -> Iterator[pl.DataFrame]:
+    def _read(self, table: str, schema: Schema, only: Selection, distinct: bool) -> Iterator[pl.DataFrame]:
         expressions = [_sql_expression(name, dtype) for name, dtype in schema.items()] or ["1 as one"]
+        select = "select distinct" if distinct else "select"
+        query = f"{select} {', '.join(expressions)} from {_quoted(table)}{_where(only)}"
+        converted = [_from_sql(name, dtype) for name, dtype in schema.items() if dtype != pl.Int64]
         try:
-            with adbc_driver_sqlite.dbapi.connect(self._uri) as connection, connection.cursor() as cursor:
-                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
-                cursor.execute(f"select {', '.join(expressions)} from {_quoted(table)}{_where(only)}")
-                for batch in cursor.fetch_record_batch():
-                    frame = pl.DataFrame(pl.from_arrow(batch))
-                    yield frame.select(_from_sql(name, dtype) for name, dtype in schema.items()) if schema else frame.select()
+            # Not by way of its DB-API module, which takes as long to load as a small report to translate.
+            with (
+                adbc_driver_sqlite.connect(self._uri) as database,
+                adbc_driver_manager.AdbcConnection(database) as connection,
+                adbc_driver_manager.AdbcStatement(connection) as statement,
+            ):
+                statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+                statement.set_sql_query(query)
+                stream, _ = statement.execute_query()
+                for batch in pa.RecordBatchReader._import_from_c(stream.address):
+                    frame = pl.DataFrame(pl.from_arrow(batch, rechunk=False))
+                    yield frame.with_columns(converted).cast(pl.Schema(schema)) if schema else frame.select()
         except (adbc_driver_manager.Error, pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
             self.failure = DamagedReport(self.path, f"table {table}: {error}")
             raise self.failure from error
@@ -179,7 +205,16 @@ class FolderTables(Tables):
         except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
             raise DamagedReport(self._files[table], str(error)) from error
 
-    def scan(self, table: str, schema: Schema, only: Selection) -> pl.LazyFrame:
+    def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
+        times = self.scan(table, dict.fromkeys((begin, end), pl.Int64), only)
+        found = times.select(pl.len(), first=pl.col(begin).min(), last=pl.max_horizontal(begin, end).max())
+        try:
+            rows, first, last = found.collect(engine="streaming").row(0)
+        except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
+            raise DamagedReport(self._files[table], str(error)) from error
+        return int(rows), first, last
+
+    def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
         stored = self._schema(table)
         selected = [pl.col(column).is_in(values) for column, values in only.items()]
         scanned = self._scan_file(self._files[table])

@@ -37,6 +37,7 @@ METRICS = Source(
     row=RowKind.GPU,
     types=(events.GPU_METRIC,),
     frame=_frame,
+    times=("timestamp", "timestamp"),
     # All metrics of a GPU sampled at one time go on one line.
     in_order=lambda: lambda samples: samples,
 )

@@ -122,5 +122,6 @@ MARKS = Source(
     row=RowKind.THREAD,
     types=(events.NVTX_MARK,),
     frame=_marks,
+    times=("start", "start"),
     only={"eventType": (MARK,)},
 )

@@ -65,6 +65,8 @@ class Source:
         - attributes: columns named by their event type, numbers or texts; null where an event has none
         - ``state``: Paraver state meanwhile, null for none
         - ``correlationId``, and ``size`` in bytes, when the source takes part in launches
+    times
+        Columns of the table with the begin and the end of an event.
     launch
         Its part in launch lines, if any.
     only
@@ -82,6 +84,7 @@ class Source:
     row: RowKind
     types: tuple[int, ...]
     frame: Callable[[Report], pl.LazyFrame]
+    times: tuple[str, str] = ("start", "end")
     launch: Launch | None = None
     only: Mapping[str, tuple[int, ...]] | None = None
     in_order: Callable[[], Callable[[pl.DataFrame], pl.DataFrame]] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.reports import Report
@@ -51,9 +52,12 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
     `keys` with a column `lanes`.
     """
     key = list(RowKind.STREAM.key)
-    times = source.frame(report).select(*key, "start", "end").drop_nulls()
-    if not _may_overlap(report, times, key):
+    events = source.frame(report)
+    # Only what tells the streams of this report apart is read: often there is one process, one device, one context.
+    telling = [name for name in key if keys[name].n_unique() > 1]
+    if not _may_overlap(report, events.select(*telling, "start", "end").drop_nulls(), telling):
         return keys.with_columns(lanes=pl.lit(1, pl.Int64))
+    times = events.select(*key, "start", "end").drop_nulls()
     ordered = SortedRuns(["start"], folder)
     for piece in report.batches(times, _PIECE_ROWS):
         ordered.add(piece)
@@ -66,13 +70,12 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
 
 def _may_overlap(report: Report, times: pl.LazyFrame, key: list[str]) -> bool:
     """Whether events overlap, or the table is not in an order in which a look at neighbours would tell."""
-    ends = pl.DataFrame(schema=dict.fromkeys((*key, "end"), pl.Int64))
+    ends: dict[tuple[object, ...], int] = {}
     for piece in report.batches(times, _PIECE_ROWS):
-        ordered = piece.sort(*key, "start", "end", maintain_order=True)
-        before = pl.concat([ends.with_columns(start=pl.lit(-(2**62), pl.Int64)).select(ordered.columns), ordered]).sort(
-            *key, "start", maintain_order=True
-        )
-        if before.filter(pl.col("start") < pl.col("end").shift(1).cum_max().over(key)).height:
-            return True
-        ends = before.group_by(key, maintain_order=True).agg(pl.col("end").max())
+        streams = piece.partition_by(key, as_dict=True) if key else {(): piece}
+        for name, of_stream in streams.items():
+            start, end = of_stream["start"].to_numpy(), of_stream["end"].to_numpy()
+            if start[0] < ends.get(name, start[0]) or (start[1:] < np.maximum.accumulate(end)[:-1]).any():
+                return True
+            ends[name] = int(end.max())
     return False

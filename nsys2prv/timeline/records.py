@@ -18,7 +18,7 @@ _LONGEST = 2**_LENGTH_BITS - 1
 """Intervals above this length (almost five hours) count as equally long."""
 _STAGE_BITS = 2
 
-STATE, EVENT, MESSAGE = 1, 2, 3
+STATE, EVENT, MESSAGE = RECORD_KINDS = (1, 2, 3)
 
 
 def _order(stage: int, rank: pl.Expr) -> pl.Expr:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,34 +13,42 @@ import pyarrow as pa
 
 RUN_ROWS = 120_000
 """Rows that are sorted at once and then written as one run."""
-WINDOW_ROWS = 80_000
+WINDOW_ROWS = 60_000
 """About how many rows are given back at once."""
-_BATCH_ROWS = 16_384
+_BATCH_ROWS = 4_096
 """Rows of a run that are read at once: what a window may hold too much of each run."""
-_COMPRESS_FROM_BYTES = 512_000_000
-"""Runs stay in the page cache below this; above, their size on disk counts for more than the time to pack them."""
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """A stretch of a run, and the first value of the first sort column in it."""
-
-    run: int
-    index: int
-    first: int
-    rows: int
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Rows in a file, sorted by the first sort column, and that column's first value and the rows of each batch."""
+    """Rows in a file, sorted by the first sort column; for each batch of it the first and last value there, and its rows."""
 
     path: Path
-    batches: tuple[tuple[int, int], ...]
+    firsts: tuple[int, ...]
+    lasts: tuple[int, ...]
+    rows: tuple[int, ...]
 
-    def read(self, index: int) -> pl.DataFrame:
+    def read(self, window: Window, column: str) -> pl.DataFrame | None:
+        """Rows inside a window; None when there are none."""
+        start = 0 if window.begin is None else bisect.bisect_left(self.lasts, window.begin)
+        stop = len(self.firsts) if window.end is None else bisect.bisect_left(self.firsts, window.end)
+        if start >= stop:
+            return None
         with pa.OSFile(str(self.path), "rb") as file, pa.ipc.open_file(file) as reader:
-            return pl.DataFrame(pl.from_arrow(reader.get_batch(index)))
+            table = pa.Table.from_batches([reader.get_batch(index) for index in range(start, stop)])
+        frame = pl.DataFrame(pl.from_arrow(table, rechunk=False))
+        values = frame[column]
+        first = 0 if window.begin is None else int(values.search_sorted(window.begin, side="left"))
+        behind = frame.height if window.end is None else int(values.search_sorted(window.end, side="left"))
+        return frame.slice(first, behind - first)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows with `begin` <= first sort column < `end`; None is open."""
+
+    begin: int | None
+    end: int | None
 
 
 class SortedRuns:
@@ -58,20 +68,17 @@ class SortedRuns:
         self._pending: list[pl.DataFrame] = []
         self._pending_rows = 0
         self._runs: list[_Run] = []
-        self._bytes = 0
-        self._parts = 0
+        self._parts = itertools.count()
+        self._whole: pl.DataFrame | None = None
         self.rows = 0
 
     def part(self) -> SortedRuns:
         """A collector for a piece of work on another thread, to be absorbed when it is done."""
-        part = SortedRuns(self._by, self._folder / f"part{self._parts}")
-        self._parts += 1
-        return part
+        return SortedRuns(self._by, self._folder / f"part{next(self._parts)}")
 
     def absorb(self, part: SortedRuns) -> None:
         """Take over the rows of a part. The order of rows follows the order of these calls, not that of the work."""
         self._runs += part._runs
-        self._bytes += part._bytes
         self.rows += part.rows - part._pending_rows
         for frame in part._pending:
             self.add(frame)
@@ -88,45 +95,45 @@ class SortedRuns:
             self._write_run()
 
     def windows(self) -> Iterator[pl.DataFrame]:
-        """All rows in order, in frames of about `WINDOW_ROWS` rows; runs are deleted when they are read."""
-        if not self._runs:
-            yield from _cut(_sorted(self._pending, self._by), self._by[0])
-            return
-        if self._pending:
+        """All rows in order, in frames of about `WINDOW_ROWS` rows."""
+        for window in self.plan():
+            yield self.load(window)
+        self.delete()
+
+    def plan(self) -> list[Window]:
+        """Windows that hold about `WINDOW_ROWS` rows each, in order; nothing can be added after it."""
+        if self._runs and self._pending:
             self._write_run()
-        ahead = sorted(
-            (
-                _Batch(number, index, first, rows)
-                for number, run in enumerate(self._runs)
-                for index, (first, rows) in enumerate(run.batches)
-            ),
-            key=lambda batch: batch.first,
-        )
-        held: dict[int, pl.DataFrame] = {}
-        while ahead or held:
-            end, rows = 0, sum(frame.height for frame in held.values())
-            while end < len(ahead) and (rows < WINDOW_ROWS or end == 0):
-                rows += ahead[end].rows
-                end += 1
-            # Rows before the first one that stays unread are complete.
-            limit = ahead[end].first if end < len(ahead) else None
-            pieces: dict[int, list[pl.DataFrame]] = {run: [frame] for run, frame in held.items()}
-            for batch in sorted(ahead[:end], key=lambda batch: (batch.run, batch.index)):
-                pieces.setdefault(batch.run, []).append(self._runs[batch.run].read(batch.index))
-            del ahead[:end]
-            whole = {run: pl.concat(frames) for run, frames in sorted(pieces.items())}
-            if limit is None:
-                held = {}
-                complete = list(whole.values())
-            else:
-                splits = {run: int(frame[self._by[0]].search_sorted(limit, side="left")) for run, frame in whole.items()}
-                complete = [frame.head(splits[run]) for run, frame in whole.items() if splits[run]]
-                held = {run: frame.slice(splits[run]) for run, frame in whole.items() if splits[run] < frame.height}
-            if complete:
-                yield _sorted(complete, self._by)
+        self._whole = _sorted(self._pending, self._by) if self._pending else None
+        self._pending = []
+        return _windows(self._whole[self._by[0]]) if self._whole is not None else self._windows_of_runs()
+
+    def load(self, window: Window) -> pl.DataFrame:
+        """Rows of a window that `plan` gave, sorted. May be called from several threads."""
+        column = self._by[0]
+        if self._whole is not None:
+            values = self._whole[column]
+            first = 0 if window.begin is None else int(values.search_sorted(window.begin, side="left"))
+            behind = self._whole.height if window.end is None else int(values.search_sorted(window.end, side="left"))
+            return self._whole.slice(first, behind - first)
+        return _sorted([rows for run in self._runs if (rows := run.read(window, column)) is not None], self._by)
+
+    def delete(self) -> None:
+        """Take the runs off the disk."""
         for run in self._runs:
             run.path.unlink(missing_ok=True)
-        self._runs = []
+        self._runs, self._whole = [], None
+
+    def _windows_of_runs(self) -> list[Window]:
+        batches = sorted((first, rows) for run in self._runs for first, rows in zip(run.firsts, run.rows, strict=True))
+        edges: list[int] = []
+        rows = 0
+        for first, count in batches:
+            if rows >= WINDOW_ROWS and (not edges or first > edges[-1]) and first > batches[0][0]:
+                edges.append(first)
+                rows = 0
+            rows += count
+        return [Window(begin, end) for begin, end in itertools.pairwise([None, *edges, None])] if batches else []
 
     def _write_run(self) -> None:
         # Windows are sorted by all columns; a run need only be in the order of the first.
@@ -135,14 +142,14 @@ class SortedRuns:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"run{len(self._runs)}.arrow"
         table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-        options = pa.ipc.IpcWriteOptions(compression="lz4" if self._bytes > _COMPRESS_FROM_BYTES else None)
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
             # In one piece, or batches would end where the pending frames did.
             writer.write_table(table.combine_chunks(), max_chunksize=_BATCH_ROWS)
-        self._bytes += path.stat().st_size
-        first = frame[self._by[0]]
-        batches = tuple((first[start], min(_BATCH_ROWS, len(first) - start)) for start in range(0, len(first), _BATCH_ROWS))
-        self._runs.append(_Run(path, batches))
+        values = frame[self._by[0]]
+        stretches = [values.slice(start, _BATCH_ROWS) for start in range(0, len(values), _BATCH_ROWS)]
+        firsts, lasts = (tuple(int(stretch[place]) for stretch in stretches) for place in (0, -1))
+        self._runs.append(_Run(path, firsts, lasts, tuple(map(len, stretches))))
 
 
 def _sorted(frames: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:
@@ -151,12 +158,7 @@ def _sorted(frames: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:
     return pl.concat(frames).sort(by, maintain_order=True)
 
 
-def _cut(frame: pl.DataFrame, column: str) -> Iterator[pl.DataFrame]:
-    start = 0
-    while start < frame.height:
-        end = min(start + WINDOW_ROWS, frame.height)
-        if end < frame.height:
-            # Equal values stay together.
-            end = int(frame[column].search_sorted(frame[column][end - 1], side="right"))
-        yield frame.slice(start, end - start)
-        start = end
+def _windows(values: pl.Series) -> list[Window]:
+    """Windows of rows in memory: edges that leave equal values together."""
+    edges = sorted({int(values[row]) for row in range(WINDOW_ROWS, len(values), WINDOW_ROWS)} - {int(values[0])})
+    return [Window(begin, end) for begin, end in itertools.pairwise([None, *edges, None])]

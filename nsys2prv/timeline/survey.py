@@ -40,28 +40,25 @@ class Survey:
     source
         The source.
     groups
-        One row per distinct row key, type, series, label and text attribute; `events` counts them; `first` and `last` are
-        times of the report, ns (null when no event tells).
+        One row per distinct row key, type, series, label and text attribute.
+    rows
+        Rows of the table that the source looks through, for progress; it may leave some of them to another source.
+    span
+        First and last time in them, ns of the report; None when no event tells.
     lanes
         For a source of streams: the key columns and `lanes`, the number of rows each stream needs.
     """
 
     source: Source
     groups: pl.DataFrame
+    rows: int
+    span: tuple[int, int] | None
     lanes: pl.DataFrame | None = None
 
     @property
-    def events(self) -> int:
-        """Number of rows of the table that belong to the source."""
-        return int(self.groups["events"].sum())
-
-    @property
-    def span(self) -> tuple[int, int] | None:
-        """First and last time, ns of the report; None without events."""
-        known = self.groups.filter(pl.col("first").is_not_null())
-        if known.is_empty():
-            return None
-        return int(known["first"].min()), int(known["last"].max())  # type: ignore[arg-type]
+    def is_empty(self) -> bool:
+        """Whether the source found nothing."""
+        return self.groups.is_empty()
 
     @property
     def keys(self) -> pl.DataFrame:
@@ -90,12 +87,13 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
     ReportError
         When the table can't be read or misses a column.
     """
-    frame = complete(source.frame(report))
+    frame = complete(source.frame(report.distinct))
     attributes = text_attributes(frame.collect_schema())
-    groups = frame.group_by(*source.row.key, *TYPE_COLUMNS, *attributes).agg(
-        events=pl.len().cast(pl.Int64), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max()
-    )
-    found = Survey(source, report.collect(groups))
-    if folder is None or source.row is not RowKind.STREAM or not found.events:
+    groups = report.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
+    rows, first, last = report.tables.extent(source.table, *source.times, source.only or {})
+    span = (first, last) if first is not None and last is not None and groups.height else None
+    # In a fixed order: threads find distinct rows in any.
+    found = Survey(source, groups.sort(groups.columns), rows, span)
+    if folder is None or source.row is not RowKind.STREAM or found.is_empty:
         return found
     return replace(found, lanes=count_lanes(report, source, found.keys, folder))

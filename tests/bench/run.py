@@ -54,9 +54,10 @@ class LongReport:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a program took: wall time in s, highest resident memory in MB."""
+    """What one run of a program took: wall time and time on processors in s, highest resident memory in MB."""
 
     seconds: float
+    cpu_seconds: float
     megabytes: float
 
 
@@ -144,7 +145,7 @@ class Bench:
             raise Missing(f"{program} is not there; install this checkout first (`make bench` does it)")
         with tempfile.TemporaryDirectory(dir=self._cache) as folder:
             run = measure([program, "translate", report, "-o", Path(folder, "OUT"), "--force"], Path(folder))
-            _say(f"  {run.seconds:7.2f} s {run.megabytes:6.0f} MB  ours             {report.name}")
+            _say(f"  {run.seconds:7.2f} s ({run.cpu_seconds:.2f} s CPU) {run.megabytes:6.0f} MB  ours            {report.name}")
             return run
 
     def _translate_with_other(self, program: Path, report: Path) -> Run:
@@ -158,7 +159,8 @@ class Bench:
             run = measure(command, Path(folder), {"PATH": path})
             if not Path(folder, "OUT.prv").exists():
                 raise Missing(f"nsys2prv {OTHER_VERSION} wrote no trace of {report.name}")
-            _say(f"  {run.seconds:7.2f} s {run.megabytes:6.0f} MB  nsys2prv {OTHER_VERSION}   {report.name}")
+            said = f"{run.seconds:7.2f} s ({run.cpu_seconds:.2f} s CPU) {run.megabytes:6.0f} MB"
+            _say(f"  {said}  nsys2prv {OTHER_VERSION}  {report.name}")
             return run
 
     def _other_tool(self) -> Path:
@@ -206,7 +208,8 @@ def measure(command: Sequence[str | Path], folder: Path, environment: dict[str, 
             said = output.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
             raise Missing(f"{' '.join(map(str, command))} ended with {process.returncode}: {said[-1]}")
     # Linux counts in KiB, macOS in bytes.
-    return Run(seconds, usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e6 / 1024))
+    megabytes = usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e6 / 1024)
+    return Run(seconds, usage.ru_utime + usage.ru_stime, megabytes)
 
 
 def _call(command: Sequence[str | Path]) -> None:
@@ -222,13 +225,15 @@ def _say(text: str) -> None:
 
 def speed_table(found: dict[str, object]) -> str:
     """The speed comparison as text."""
-    lines = [f"{found['report']}: {'':24} fastest    median  peak memory"]
+    lines = [f"{found['report']}: {'':24} fastest     median        CPU  peak memory"]
     for name, key in (("nsys2prv", "ours"), (f"nsys2prv {found['other_version']}", "other")):
         runs = found[key]
         assert isinstance(runs, list)
         seconds = [run["seconds"] for run in runs]
         megabytes = max(run["megabytes"] for run in runs)
-        lines.append(f"  {name:55} {min(seconds):8.2f} s {statistics.median(seconds):7.2f} s {megabytes:9.0f} MB")
+        cpu = statistics.median(run["cpu_seconds"] for run in runs)
+        times = f"{min(seconds):8.2f} s {statistics.median(seconds):8.2f} s {cpu:8.2f} s"
+        lines.append(f"  {name:55} {times} {megabytes:9.0f} MB")
     return "\n".join([*lines, f"  {found['times_faster']:.1f} times faster; goal {FASTER_GOAL:.0f}: {_verdict(found)}"])
 
 
