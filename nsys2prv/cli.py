@@ -15,6 +15,8 @@ from typing import Annotated, Any, NoReturn
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The pool of the C library holds less, and gives pages back less often, for pieces that are all of one size.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+# So does one arena for the few threads that work at once.
+os.environ.setdefault("_RJEM_MALLOC_CONF", "narenas:1")
 
 import typer
 
@@ -46,14 +48,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 def main() -> None:
     """Entry point of the console script."""
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
     try:
         # Typer gives the exit code back, and makes one of Ctrl-C.
         code = app(standalone_mode=False)
     except Nsys2prvError as error:
         _end(str(error), error.exit_code)
-    except _Terminated:
-        _end("interrupted by SIGTERM; nothing was written", TERMINATED_EXIT_CODE)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
@@ -68,12 +69,19 @@ def main() -> None:
     raise SystemExit(code or 0)
 
 
-class _Terminated(BaseException):
-    """SIGTERM, by which a batch system ends a job: to leave as tidily as after Ctrl-C."""
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    """End after Ctrl-C, or after the SIGTERM by which a batch system ends a job.
 
+    Not by an exception: it would come up anywhere, and the destructor of a database cursor swallows it.
+    """
+    from nsys2prv.temporary import remove_temporary
 
-def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise _Terminated
+    remove_temporary()
+    is_interrupt = number == signal.SIGINT
+    _end(
+        f"interrupted{'' if is_interrupt else ' by SIGTERM'}; nothing was written",
+        INTERRUPTED_EXIT_CODE if is_interrupt else TERMINATED_EXIT_CODE,
+    )
 
 
 def _is_usage_error(error: Exception) -> bool:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import secrets
-import shutil
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
 
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
+from nsys2prv.temporary import temporary_folder
 
 SUFFIXES = (".prv", ".prv.gz", ".pcf", ".row", ".json")
 """Files of a trace."""
@@ -38,6 +41,19 @@ def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
     return final
 
 
+def publish(staged: Mapping[str, Path], final: Mapping[str, Path], order: Sequence[str]) -> None:
+    """Give files their final names, in this order. Ctrl-C comes too late meanwhile: files of two traces must not be mixed."""
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for suffix in order:
+            staged[suffix].replace(final[suffix])
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 def without_suffix(out: Path) -> Path:
     for suffix in (".prv.gz", ".prv"):
         if out.name.endswith(suffix) and out.name != suffix:
@@ -48,15 +64,11 @@ def without_suffix(out: Path) -> Path:
 @contextlib.contextmanager
 def staging_folder(base: Path) -> Iterator[Path]:
     """A folder beside the output where files are made; what can't be written there is told as the output's fault."""
-    # Named before it is made: an interrupt at any moment finds it here and takes it away.
-    folder = base.parent / f".{base.name}.{secrets.token_hex(4)}"
     try:
-        folder.mkdir()
-        yield folder
+        with temporary_folder(base.parent / f".{base.name}.{secrets.token_hex(4)}") as folder:
+            yield folder
     except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
         raise _disk_error(error, base) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -65,20 +77,19 @@ def scratch_folder(wanted: Path | None, staging: Path) -> Iterator[Path]:
     if wanted is None:
         yield staging / "runs"
         return
-    folder = wanted / f".nsys2prv.{secrets.token_hex(4)}"
-    try:
+    with contextlib.ExitStack() as stack:
         try:
-            folder.mkdir()
+            folder = stack.enter_context(temporary_folder(wanted / f".nsys2prv.{secrets.token_hex(4)}"))
         except OSError as error:
             raise OutputError.not_writable(wanted, str(error)) from error
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _disk_error(error: BaseException, base: Path) -> Exception:
     number = getattr(error, "errno", None)
-    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "No space left" in str(error):
+    # Polars and Arrow do not always pass the number on, but the text that goes with it.
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if number in full or any(os.strerror(one) in str(error) for one in full):
         return DiskFull(base)
     if isinstance(error, OSError):
         return OutputError.not_writable(base, str(error))

@@ -20,7 +20,7 @@ from nsys2prv import ledger
 from nsys2prv.errors import NothingToTranslate, SameReportTwice
 from nsys2prv.execution.threads import Stop, map_ahead, run_all
 from nsys2prv.ledger import Entry
-from nsys2prv.output import SUFFIXES, final_paths, scratch_folder, staging_folder, without_suffix
+from nsys2prv.output import SUFFIXES, final_paths, publish, scratch_folder, staging_folder, without_suffix
 from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
 from nsys2prv.paraver.prv import TraceWriter, header
 from nsys2prv.paraver.row import write_row
@@ -140,8 +140,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: Options | Non
         prv = ".prv.gz" if options.gzip else ".prv"
         content = _Translation(arguments, options, scratch).write(staged[prv], staged[".pcf"], staged[".row"], base.name)
         staged[".json"].write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        for suffix in (".pcf", ".row", ".json", prv):
-            staged[suffix].replace(final[suffix])
+        publish(staged, final, (".pcf", ".row", ".json", prv))
         # The other form of a former output would be read with these labels.
         final[".prv" if options.gzip else ".prv.gz"].unlink(missing_ok=True)
     return Summary(final[prv], content)
@@ -219,9 +218,9 @@ class _Translation:
             self._bar("writing", self._records.rows, "record") as bar,
             TraceWriter(prv, first_line, self._rows.table) as writer,
         ):
-            for lines in map_ahead(lambda window: writer.lines(self._records.load(window)), self._records.plan()):
-                writer.write(lines)
-                bar.update(lines.records)
+            for sorted_records in map_ahead(self._records.load, self._records.plan()):
+                writer.write(sorted_records)
+                bar.update(sorted_records.height)
         write_pcf(pcf, self._labels.used)
         write_row(row, self._rows, title)
         size = prv.stat().st_size

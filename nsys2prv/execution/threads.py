@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -12,7 +11,7 @@ from typing import TypeVar
 S = TypeVar("S")
 T = TypeVar("T")
 
-WORKERS = max(4, min(8, os.cpu_count() or 1))
+WORKERS = 4
 """Pieces of work at once: some wait for the disk while others count; more would hold more memory than they save time."""
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -38,14 +36,6 @@ def header(rows: Rows, end: int, began: int | None) -> str:
     return f"#Paraver ({moment:%d/%m/%Y at %H:%M}):{end}_ns:{len(rows.nodes)}({nodes}):1:{len(rows.tasks)}({tasks})"
 
 
-@dataclass(frozen=True)
-class Lines:
-    """Text of some records, and how many they are."""
-
-    text: memoryview
-    records: int
-
-
 class TraceWriter:
     """Writes records, sorted by time, to a file.
 
@@ -74,9 +64,10 @@ class TraceWriter:
             # No name and no time in the gzip header: the same trace is the same file.
             gzip.GzipFile("", "wb", _GZIP_LEVEL, self._path.open("wb"), mtime=0)  # type: ignore[assignment]
             if self._path.suffix == ".gz"
-            else self._path.open("wb")
+            else self._path.open("wb", buffering=0)
         )
-        self._write(f"{self._first_line}\n".encode())
+        assert self._file is not None
+        self._file.write(f"{self._first_line}\n".encode())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -86,19 +77,11 @@ class TraceWriter:
             if raw is not None:
                 raw.close()
 
-    def lines(self, records: pl.DataFrame) -> Lines:
-        """Records (columns of `timeline.records.RECORD_SCHEMA`) as lines of the file."""
+    def write(self, records: pl.DataFrame) -> None:
+        """Append records (columns of `timeline.records.RECORD_SCHEMA`)."""
+        assert self._file is not None, "the writer is a context manager"
         prefix = self._prefixes.gather((records["kind"] - 1) * self._row_count + records["row"])
         columns = records.select(prefix=prefix, time="time", body="body")
-        text = io.BytesIO()
-        columns.write_csv(text, include_header=False, separator=":", quote_style="never")
-        return Lines(text.getbuffer(), records.height)
-
-    def write(self, lines: Lines) -> None:
-        """Append lines."""
-        self._write(lines.text)
-        self.records += lines.records
-
-    def _write(self, text: bytes | memoryview) -> None:
-        assert self._file is not None, "the writer is a context manager"
-        self._file.write(text)
+        # Into a plain file polars writes by itself, without a copy of the text here.
+        columns.write_csv(self._file, include_header=False, separator=":", quote_style="never")
+        self.records += records.height

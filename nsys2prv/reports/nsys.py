@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsys2prv.errors import ExportError
+from nsys2prv.temporary import temporary_path
 
 # Wanted where this nsys knows them: NCCL's payloads are JSON in some versions and blobs in others.
 _EXTRA_OPTIONS = ("--include-json", "--include-blobs")
@@ -48,14 +49,13 @@ class NsysExport:
         options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in known]
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            self._run(nsys, report, "export", "--type", "sqlite", "-f", "true", *options, "-o", str(partial), str(report))
-            if not partial.exists():
-                raise ExportError.failed(report, nsys, "it wrote nothing")
-            partial.replace(target)
+            with temporary_path(partial):
+                self._run(nsys, report, "export", "--type", "sqlite", "-f", "true", *options, "-o", str(partial), str(report))
+                if not partial.exists():
+                    raise ExportError.failed(report, nsys, "it wrote nothing")
+                partial.replace(target)
         except OSError as error:
             raise ExportError.failed(report, nsys, f"{error}; another folder can be named with --cache") from error
-        finally:
-            partial.unlink(missing_ok=True)
         return target
 
     def target(self, report: Path) -> Path:

@@ -1,0 +1,48 @@
+"""Files and folders that are there only while something is made: taken away also when the process is told to end."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+_paths: set[Path] = set()
+_TRIES = 100
+
+
+def remove_temporary() -> None:
+    """Remove all of them; for a process that ends at once."""
+    for path in tuple(_paths):
+        # Other threads may still write there.
+        for _ in range(_TRIES):
+            _remove(path)
+            if not path.exists():
+                break
+
+
+@contextlib.contextmanager
+def temporary_path(path: Path) -> Iterator[Path]:
+    """A path for something that is moved elsewhere, or removed, before the block ends."""
+    # Known before it is made: an end at any moment finds it and takes it away.
+    _paths.add(path)
+    try:
+        yield path
+    finally:
+        _remove(path)
+        _paths.discard(path)
+
+
+@contextlib.contextmanager
+def temporary_folder(folder: Path) -> Iterator[Path]:
+    """A new folder that is removed with all that is in it when the block ends."""
+    with temporary_path(folder):
+        folder.mkdir()
+        yield folder
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
