@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -31,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+_OBJECTS_BETWEEN_COLLECTIONS = 100_000
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
 
 Reports = Annotated[
@@ -50,6 +52,8 @@ def main() -> None:
     """Entry point of the console script."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
+    # Millions of rows are a few objects here: there is little to collect, and looking for it takes time.
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
         # Typer gives the exit code back, and makes one of Ctrl-C.
         code = app(standalone_mode=False)
@@ -66,7 +70,7 @@ def main() -> None:
         _end(error.format_message(), UsageError.exit_code)  # type: ignore[attr-defined]
     if code == INTERRUPTED_EXIT_CODE:
         _end("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)
-    raise SystemExit(code or 0)
+    _leave_at_once(code or 0)
 
 
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:
@@ -91,10 +95,20 @@ def _is_usage_error(error: Exception) -> bool:
 
 def _end(sentence: str, code: int) -> NoReturn:
     print(f"nsys2prv: {sentence}", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # A scan that was broken off may still have threads of polars in Python code, which abort the process when the
-    # interpreter is taken down under them. All files are closed and put away by now.
+    _leave_at_once(code)
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    """End without taking the interpreter down.
+
+    A scan that was broken off may still have threads of polars in Python code, which abort the process when the interpreter
+    goes away under them. And to take all modules apart takes longer than a small report.
+    """
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        code = 1
     os._exit(code)
 
 
