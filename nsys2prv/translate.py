@@ -26,7 +26,7 @@ from nsys2prv.paraver.prv import TraceWriter, header
 from nsys2prv.paraver.row import write_row
 from nsys2prv.reports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.reports.nsys import NsysExport
-from nsys2prv.sources import SOURCES, Source, nvtx, present_sources, select_sources
+from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, present_sources, select_sources
 from nsys2prv.timeline import records, states
 from nsys2prv.timeline.axis import place
 from nsys2prv.timeline.labels import Labels
@@ -41,10 +41,7 @@ from nsys2prv.timeline.survey import Survey, complete, survey
 PARAVER_LARGE_BYTES = 500_000_000
 """wxParaver asks to cut traces above this size."""
 
-STATE_SHARES = 2
-"""Shares of the rows whose states are found at once."""
-
-_PIECE_ROWS = 20_000
+_PIECE_ROWS = 40_000
 """Events that are turned into records at once."""
 
 
@@ -167,13 +164,13 @@ class _Made:
     """What the translation of one source gives."""
 
     records: SortedRuns
-    edges: list[SortedRuns]
+    edges: SortedRuns
     launches: Launches
     entry: Entry
 
     @classmethod
-    def parts_of(cls, of_records: SortedRuns, of_edges: list[SortedRuns], launches: Launches) -> _Made:
-        return cls(of_records.part(), [share.part() for share in of_edges], launches.part(), Entry("", "", ""))
+    def parts_of(cls, of_records: SortedRuns, of_edges: SortedRuns, launches: Launches) -> _Made:
+        return cls(of_records.part(), of_edges.part(), launches.part(), Entry("", "", ""))
 
 
 class _Translation:
@@ -197,8 +194,8 @@ class _Translation:
             raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
         self._labels = Labels((found for of_report in surveys for found in of_report), self._earlier)
         self._records = SortedRuns(records.SORT_COLUMNS, scratch / "records")
-        # Rows have states of their own: shares of them are worked on at once.
-        self._edges = [SortedRuns(["time"], scratch / f"edges{share}") for share in range(STATE_SHARES)]
+        # Threads and streams are different rows: their states are found at once.
+        self._edges = {kind: SortedRuns(["time"], scratch / f"edges-{kind.name}") for kind in RowKind}
         self._ordered = SortedRuns(["start"], scratch / "ordered")
         self._launches: list[Launches] = []
 
@@ -209,7 +206,7 @@ class _Translation:
             for index, opened in enumerate(self._opened):
                 self._translate_report(index, opened, bar)
         work: list[Callable[[Stop], SortedRuns]] = [partial(self._pair_launches, launches) for launches in self._launches]
-        work += [partial(self._sweep_states, edges) for edges in self._edges]
+        work += [partial(self._sweep_states, kind) for kind in self._edges]
         for made in run_all(work):
             self._records.absorb(made)
         began = [opened.identity.utc_ns for opened in self._opened if opened.identity.utc_ns is not None]
@@ -313,22 +310,28 @@ class _Translation:
         launches = Launches.in_folder(self._scratch / f"launches{index}")
         made = run_all(
             [
-                partial(self._translate_source, index, opened, found, _Made.parts_of(self._records, self._edges, launches), bar)
+                partial(
+                    self._translate_source,
+                    index,
+                    opened,
+                    found,
+                    _Made.parts_of(self._records, self._edges[found.source.row], launches),
+                    bar,
+                )
                 for found in opened.surveys
             ]
         )
-        for of_source in made:
+        for found, of_source in zip(opened.surveys, made, strict=True):
             opened.entries.append(of_source.entry)
             self._records.absorb(of_source.records)
-            for whole, part in zip(self._edges, of_source.edges, strict=True):
-                whole.absorb(part)
+            self._edges[found.source.row].absorb(of_source.edges)
             launches.absorb(of_source.launches)
         self._launches.append(launches)
 
-    def _sweep_states(self, edges: SortedRuns, stop: Stop) -> SortedRuns:
+    def _sweep_states(self, kind: RowKind, stop: Stop) -> SortedRuns:
         made = self._records.part()
-        rows = self._rows.table.filter(states.share_of(pl.col("row"), len(self._edges)) == self._edges.index(edges))
-        for found in states.sweep(edges, rows, self._windows):
+        rows = self._rows.table.filter(pl.col("kind") == kind.name.lower())
+        for found in states.sweep(self._edges[kind], rows, self._windows):
             stop.check()
             made.add(records.state_records(found))
         return made
@@ -359,9 +362,7 @@ class _Translation:
             stop.check()
             for clipped in events.place(piece, made.entry, made.launches):
                 if "state" in clipped.columns:
-                    edges = states.edges(clipped)
-                    for share, collected in enumerate(made.edges):
-                        collected.add(edges.filter(states.share_of(pl.col("row"), STATE_SHARES) == share))
+                    made.edges.add(states.edges(clipped))
                 made.records.add(events.records(clipped))
             bar.update(piece.height)
         return made

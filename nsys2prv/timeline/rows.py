@@ -29,7 +29,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Thread:
-    """One row: name in the .row file, and what it is ("thread", "stream" or "gpu")."""
+    """One row: name in the .row file, and what it is (the name of its RowKind in lower case)."""
 
     name: str
     kind: str

@@ -56,11 +56,6 @@ def edges(intervals: pl.DataFrame) -> pl.DataFrame:
     ).cast(pl.Schema(EDGE_SCHEMA))
 
 
-def share_of(row: pl.Expr, shares: int) -> pl.Expr:
-    """Which of several shares a row belongs to, when they are worked on apart."""
-    return row % shares
-
-
 def sweep(all_edges: SortedRuns, rows: pl.DataFrame, windows: Windows) -> Iterator[pl.DataFrame]:
     """States of all rows, without gaps inside the windows.
 
