@@ -11,7 +11,7 @@ from typing import TypeVar
 S = TypeVar("S")
 T = TypeVar("T")
 
-WORKERS = max(4, min(8, os.cpu_count() or 1))
+WORKERS = 4
 """Pieces of work at once: some wait for the disk while others count; more would hold more memory than they save time."""
 
 
