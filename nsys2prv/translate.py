@@ -41,7 +41,7 @@ from nsys2prv.timeline.survey import Survey, complete, survey
 PARAVER_LARGE_BYTES = 500_000_000
 """wxParaver asks to cut traces above this size."""
 
-_PIECE_ROWS = 40_000
+_PIECE_ROWS = 30_000
 """Events that are turned into records at once."""
 
 
@@ -370,19 +370,19 @@ class _Translation:
     def _pieces(self, report: Report, found: Survey, entry: Entry) -> Iterator[pl.DataFrame]:
         """Events of a source in pieces; in the order of their begin when something needs that."""
         source = found.source
-        frame = complete(source.frame(report))
+        pieces = report.pieces(lambda piecewise: complete(source.frame(piecewise)), _PIECE_ROWS)
         step: Callable[[pl.DataFrame], pl.DataFrame] | None = None
         if source.in_order is not None:
             step = source.in_order()
         elif found.overlaps:
             step = StreamLanes(found.keys)
         if step is None:
-            for piece in report.batches(frame, _PIECE_ROWS):
+            for piece in pieces:
                 entry.read += piece.height
                 yield piece
             return
         ordered = self._ordered.part()
-        for piece in report.batches(frame, _PIECE_ROWS):
+        for piece in pieces:
             entry.read += piece.height
             told = piece.drop_nulls("start")
             entry.leave_out(ledger.NO_TIME, piece.height - told.height)

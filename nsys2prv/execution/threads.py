@@ -11,7 +11,7 @@ from typing import TypeVar
 S = TypeVar("S")
 T = TypeVar("T")
 
-WORKERS = 4
+WORKERS = 3
 """Pieces of work at once: some wait for the disk while others count; more would hold more memory than they save time."""
 
 

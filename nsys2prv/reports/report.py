@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
 from nsys2prv.reports.columns import COLUMNS
@@ -67,18 +68,51 @@ class Report:
         MissingColumn
             When the table is there without a required column.
         """
+        wanted, there = self._columns(table, required, optional)
+        if table not in self.tables.names():
+            return pl.LazyFrame(schema=wanted)
+        absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
+        scanned = self.tables.scan(table, there, only or {}, distinct=self._distinct)
+        return scanned.with_columns(absent).select(list(wanted)) if absent else scanned
+
+    def scan_events(
+        self, table: str, required: Sequence[str], optional: Sequence[str], only: Mapping[str, Sequence[int]] | None
+    ) -> pl.LazyFrame:
+        """`scan` of the table whose rows are the events of a source: what `pieces` goes through piece by piece."""
+        return self.scan(table, required, optional, only=only)
+
+    def pieces(self, pipeline: Callable[[Report], pl.LazyFrame], rows: int) -> Iterator[pl.DataFrame]:
+        """Result of a pipeline over one table of events (`scan_events`) in pieces of about `rows` rows of the table.
+
+        The pipeline must make each row of its result of one row of the table. It is built once and run on each piece, so that
+        no more than a piece is in memory.
+
+        Raises
+        ------
+        ReportError
+            When the report breaks off while it is read.
+        """
+        piecewise = _PiecewiseReport(self)
+        frame = pipeline(piecewise)
+        try:
+            for piece in piecewise.read(rows):
+                yield piecewise.run(frame, piece)
+        except pl.exceptions.PolarsError as error:
+            raise self.tables.failure or DamagedReport(self.path, str(error)) from error
+
+    def _columns(
+        self, table: str, required: Sequence[str], optional: Sequence[str]
+    ) -> tuple[dict[str, type[pl.DataType]], dict[str, type[pl.DataType]]]:
+        """Types of the columns wanted, and of those that are there."""
         declared = COLUMNS[table]
         wanted = {name: declared[name] for name in (*required, *optional)}
         if table not in self.tables.names():
-            return pl.LazyFrame(schema=wanted)
+            return wanted, {}
         present = self.tables.columns(table)
         missing = [name for name in required if name not in present]
         if missing:
             raise MissingColumn(self.path, table, missing, present)
-        there = {name: dtype for name, dtype in wanted.items() if name in present}
-        absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
-        scanned = self.tables.scan(table, there, only or {}, distinct=self._distinct)
-        return scanned.with_columns(absent).select(list(wanted)) if absent else scanned
+        return wanted, {name: dtype for name, dtype in wanted.items() if name in present}
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
         """Result of a pipeline over this report's tables, in bounded memory as far as the result is small.
@@ -118,6 +152,49 @@ class Report:
     def strings(self) -> pl.DataFrame:
         """Columns `id`, `value`: all texts that other tables refer to."""
         return self.collect(self.scan("StringIds", ("id", "value"))).unique("id", keep="first", maintain_order=True)
+
+
+class _PiecewiseReport(Report):
+    """A report whose events are, at any time, those of one piece."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report.path, report.tables)
+        self.strings = report.strings
+        self._piece = pl.DataFrame()
+        self._batches: Iterator[pl.DataFrame] = iter(())
+
+    def scan_events(
+        self, table: str, required: Sequence[str], optional: Sequence[str], only: Mapping[str, Sequence[int]] | None
+    ) -> pl.LazyFrame:
+        wanted, there = self._columns(table, required, optional)
+        if table in self.tables.names():
+            self._batches = self.tables.batches(table, there, only or {})
+        absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
+
+        def piece(
+            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
+        ) -> Iterator[pl.DataFrame]:
+            whole = self._piece.with_columns(absent).select(list(wanted) if columns is None else columns)
+            selected = whole if predicate is None else whole.filter(predicate)
+            yield selected if rows is None else selected.head(rows)
+
+        return register_io_source(piece, schema=wanted)
+
+    def read(self, rows: int) -> Iterator[pl.DataFrame]:
+        """The table of events in pieces of about `rows` rows."""
+        waiting: list[pl.DataFrame] = []
+        for batch in self._batches:
+            waiting.append(batch)
+            if sum(map(len, waiting)) >= rows:
+                yield pl.concat(waiting)
+                waiting = []
+        if waiting:
+            yield pl.concat(waiting)
+
+    def run(self, frame: pl.LazyFrame, piece: pl.DataFrame) -> pl.DataFrame:
+        """Result of a pipeline for one piece."""
+        self._piece = piece
+        return frame.collect(engine="in-memory")
 
 
 def open_report(path: Path, nsys: NsysExport | None = None) -> Report:

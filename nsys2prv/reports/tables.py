@@ -63,6 +63,11 @@ class Tables(ABC):
         `distinct` allows to leave out rows that are equal, in all columns that the pipeline needs, to one that is there.
         """
 
+    def batches(self, table: str, schema: Schema, only: Selection) -> Iterator[pl.DataFrame]:
+        """What `scan` gives, a bounded batch at a time."""
+        scanned = self.scan(table, schema, only)
+        yield from scanned.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True, engine="streaming")
+
 
 class SqliteTables(Tables):
     """An SQLite export, read through ADBC.
@@ -143,6 +148,10 @@ class SqliteTables(Tables):
                     return
 
         return register_io_source(batches, schema=dict(schema))
+
+    def batches(self, table: str, schema: Schema, only: Selection) -> Iterator[pl.DataFrame]:
+        # Not by way of polars, which reads dozens of batches ahead.
+        return self._read(table, schema, only, distinct=False)
 
     def _read(self, table: str, schema: Schema, only: Selection, distinct: bool) -> Iterator[pl.DataFrame]:
         expressions = [_sql_expression(name, dtype) for name, dtype in schema.items()] or ["1 as one"]

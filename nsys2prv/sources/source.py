@@ -91,7 +91,7 @@ class Source:
 
     def scan(self, report: Report) -> pl.LazyFrame:
         """The source's columns of its table, and only its rows."""
-        return report.scan(self.table, self.required, self.optional, only=self.only)
+        return report.scan_events(self.table, self.required, self.optional, self.only)
 
 
 UNNAMED = "(unnamed)"
