@@ -54,8 +54,10 @@ class Launches:
         """Columns `row`, `time`, `to_row`, `to_time`, `size` (bytes), `tag`."""
         for window in self._ends.windows():
             is_call = pl.col("tag") == _CALL_TAG
-            # A call of the driver inside one of the runtime may carry the same id: the outer one, which began first, counts.
-            calls = window.filter(is_call).sort("time").unique(["process", "correlationId"], keep="first", maintain_order=True)
+            calls = window.filter(is_call)
+            if calls["correlationId"].n_unique() < calls.height:
+                # A call of the driver inside one of the runtime may carry the same id: the outer one, the first, counts.
+                calls = calls.sort("time").unique(["process", "correlationId"], keep="first", maintain_order=True)
             started = window.filter(~is_call).rename({"row": "to_row", "time": "to_time"})
             joined = started.join(
                 calls.select("process", "correlationId", "row", "time"),

@@ -14,7 +14,7 @@ from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.rows import LANE, key_columns
 from nsys2prv.timeline.selection import Windows
-from nsys2prv.timeline.survey import Survey, text_attributes
+from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, text_attributes
 
 
 class EventsOfSource:
@@ -67,11 +67,13 @@ class EventsOfSource:
         """Events on rows and on the time axis of the trace, clipped; counts in `entry` what is left out."""
         if LANE in self._key and LANE not in events.columns:
             events = events.with_columns(pl.lit(0, pl.Int64).alias(LANE))
-        told = events.drop_nulls("start")
+        told = _without_nulls(events, ["start"])
         entry.leave_out(ledger.NO_TIME, events.height - told.height)
-        named = told.drop_nulls(self._key)
+        named = _without_nulls(told, self._key)
         entry.leave_out(ledger.NO_ROW_NAMED, told.height - named.height)
-        placed = named.join(self._row_of_key, on=self._key, how="inner", maintain_order="left")
+        # Only the columns that tell go through the join: events can be wide.
+        rows = named.select(self._key).join(self._row_of_key, on=self._key, how="left", maintain_order="left")["row"]
+        placed = _without_nulls(named.with_columns(rows), ["row"])
         entry.leave_out(ledger.ROW_NOT_CHOSEN, named.height - placed.height)
         timed = placed.with_columns(
             start=pl.col("start") + self._offset,
@@ -82,10 +84,12 @@ class EventsOfSource:
             long_enough = timed.filter(pl.col("end") - pl.col("start") >= self._min_duration)
             entry.leave_out(ledger.TOO_SHORT, timed.height - long_enough.height)
         if self._source.launch is not None:
-            begun = long_enough.filter(self._windows.hold(long_enough["start"]))
+            held = self._windows.hold(long_enough["start"])
+            begun = long_enough if held.all() else long_enough.filter(held)
             launches.add(self._source, begun.with_columns(pl.col("start") - self._windows.origin))
         clipped = self._windows.clip(long_enough.with_row_index("event"))
-        inside = clipped["event"].n_unique()
+        # In one window an event has one part at most.
+        inside = clipped.height if len(self._windows.begins) == 1 else clipped["event"].n_unique()
         entry.leave_out(ledger.OUTSIDE, long_enough.height - inside)
         entry.written += inside
         if inside < long_enough.height or clipped.height > inside or self._cut_any(long_enough):
@@ -103,9 +107,9 @@ class EventsOfSource:
         return bool(((events["start"] < self._windows.begins[0]) | (events["end"] > self._windows.ends[-1])).any())
 
     def _numbered(self, events: pl.DataFrame) -> pl.DataFrame:
-        numbered = events.join(
-            self._numbers, on=["type", "series", "label"], how="left", nulls_equal=True, maintain_order="left"
-        )
+        what = list(TYPE_COLUMNS)
+        numbers = events.select(what).join(self._numbers, on=what, how="left", nulls_equal=True, maintain_order="left")
+        numbered = events.with_columns(numbers["number"], numbers["number_value"])
         value = pl.col("number_value") if "value" not in events.columns else pl.coalesce("number_value", "value")
         numbered = numbered.with_columns(value=value)
         for name, values in self._attributes.items():
@@ -122,3 +126,8 @@ class EventsOfSource:
             )
             self._labels.use_lanes(series.number, int(events[LANE].max()) + 1)  # type: ignore[arg-type]
         return numbered
+
+
+def _without_nulls(events: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+    """Events that have all of the columns; the same frame, not a copy, when that is all of them."""
+    return events.drop_nulls(columns) if any(events[name].null_count() for name in columns) else events

@@ -49,7 +49,7 @@ def interval_records(intervals: pl.DataFrame) -> pl.DataFrame:
     )
     is_point = pl.col("start") == pl.col("end")
     length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
-    bodies = intervals.with_columns(begin_body=begin_body, end_body=end_body)
+    bodies = intervals.select("row", "start", "end", begin_body=begin_body, end_body=end_body)
     extended, points = bodies.filter(~is_point), bodies.filter(is_point)
     kind = pl.lit(EVENT, pl.Int64)
     frames = [

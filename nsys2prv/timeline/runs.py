@@ -13,7 +13,7 @@ import pyarrow as pa
 
 RUN_ROWS = 60_000
 """Rows that are sorted at once and then written as one run."""
-WINDOW_ROWS = 60_000
+WINDOW_ROWS = 80_000
 """About how many rows are given back at once."""
 _BATCH_ROWS = 8_192
 """Rows of a run that are read at once: what a window may hold too much of each run."""
