@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from tqdm import tqdm
 
 from nsys2prv import ledger
 from nsys2prv.errors import counted
 from nsys2prv.reports import Report, describe, find_reports, open_report
 from nsys2prv.reports.nsys import NsysExport
-from nsys2prv.sources import SOURCES, Source, present_sources
+from nsys2prv.sources import SOURCES, present_sources
 from nsys2prv.timeline.survey import survey
 
 
@@ -40,7 +39,7 @@ def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> 
 def _inspect(report: Report) -> dict[str, Any]:
     identity = describe(report)
     surveys = [found for source in present_sources(report, SOURCES) if not (found := survey(report, source)).is_empty]
-    counts = {id(found): _count(report, found.source) for found in surveys}
+    counts = {id(found): report.count(found.source.frame(report)) for found in surveys}
     spans = [found.span for found in surveys if found.span is not None]
     tables = []
     for table in sorted(filter(ledger.has_events, report.tables.names())):
@@ -77,17 +76,13 @@ def _inspect(report: Report) -> dict[str, Any]:
         "monotonic_ns": identity.monotonic_ns,
         "first_ns": min((span[0] for span in spans), default=None),
         "last_ns": max((span[1] for span in spans), default=None),
-        "ranks": sorted(identity.ranks.values()) or ([identity.launch_rank] if identity.launch_rank is not None else []),
-        "rank_source": identity.rank_source or ("launcher" if identity.launch_rank is not None else ""),
+        "ranks": identity.known_ranks,
+        "rank_source": identity.known_ranks_source,
         "processes": {str(pid >> 24 & 0xFFFFFF): name for pid, name in identity.processes.items()},
         "gpus": [{"id": gpu.id, "name": gpu.name, "bus": gpu.bus} for gpu in identity.gpus],
         "tables": tables,
         "warnings": list(identity.warnings),
     }
-
-
-def _count(report: Report, source: Source) -> int:
-    return int(report.collect(source.frame(report).select(pl.len())).item())
 
 
 def as_text(found: dict[str, Any]) -> str:

@@ -18,7 +18,6 @@ ROW_NOT_CHOSEN = "its rank was not chosen, or another report samples the same GP
 SAME_CALL = "another row of the same MPI call"
 TOO_SHORT = "shorter than --min-duration"
 OUTSIDE = "outside the chosen time"
-NO_VALUE = "no value is told"
 NOT_SELECTED = "its source was left out with --only or --skip"
 NOT_TRANSLATED = "no source translates this table"
 NAMES_OF_NVTX = "names of threads, domains and categories, not events"
@@ -120,7 +119,7 @@ def _reason(report: Report, table: str, selected: Sequence[Source], known: Seque
 
 def _nvtx_rest(report: Report, rest: int, entries: Sequence[Entry]) -> dict[str, int]:
     ranges = report.scan("NVTX_EVENTS", ("eventType",), only={"eventType": _TRANSLATED_NVTX})
-    events = report.collect(ranges.select("eventType")).height
+    events = report.count(ranges)
     not_taken = events - sum(entry.read for entry in entries)
     left_out = {NAMES_OF_NVTX: rest - not_taken, NOT_SELECTED: not_taken}
     return {reason: count for reason, count in left_out.items() if count}

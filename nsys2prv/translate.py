@@ -169,8 +169,9 @@ class _Made:
     entry: Entry
 
     @classmethod
-    def parts_of(cls, of_records: SortedRuns, of_edges: SortedRuns, launches: Launches) -> _Made:
-        return cls(of_records.part(), of_edges.part(), launches.part(), Entry("", "", ""))
+    def parts_of(cls, of_records: SortedRuns, of_edges: SortedRuns, launches: Launches, source: Source) -> _Made:
+        entry = Entry(source.name, source.title, source.table)
+        return cls(of_records.part(), of_edges.part(), launches.part(), entry)
 
 
 class _Translation:
@@ -315,7 +316,7 @@ class _Translation:
                     index,
                     opened,
                     found,
-                    _Made.parts_of(self._records, self._edges[found.source.row], launches),
+                    _Made.parts_of(self._records, self._edges[found.source.row], launches, found.source),
                     bar,
                 )
                 for found in opened.surveys
@@ -346,11 +347,9 @@ class _Translation:
     def _translate_source(
         self, index: int, opened: _OpenedReport, found: Survey, made: _Made, bar: tqdm[Any], stop: Stop
     ) -> _Made:
-        source = found.source
-        made.entry = Entry(source.name, source.title, source.table)
         events = EventsOfSource(
             found,
-            self._rows.keys.get((index, source.row)),
+            self._rows.keys.get((index, found.source.row)),
             self._labels,
             self._windows,
             offset=self._placements[index].offset,
@@ -415,9 +414,8 @@ class _Translation:
                     "host": identity.host,
                     "nsys": identity.tool,
                     "schema": list(identity.schema) if identity.schema else None,
-                    "ranks": sorted(identity.ranks.values())
-                    or ([identity.launch_rank] if identity.launch_rank is not None else []),
-                    "rank_source": identity.rank_source or ("launcher" if identity.launch_rank is not None else ""),
+                    "ranks": identity.known_ranks,
+                    "rank_source": identity.known_ranks_source,
                     "gpus": [asdict(gpu) for gpu in identity.gpus],
                     "alignment": {"method": placement.method, "offset_ns": placement.offset, "drift_ppm": 0.0},
                     "tables": ledger.account(opened.report, opened.entries, self._sources, SOURCES),

@@ -34,10 +34,6 @@ class Stop:
         if self._event.is_set():
             raise Stopped
 
-    def is_set(self) -> bool:
-        """Whether no more work is wanted."""
-        return self._event.is_set()
-
 
 def run_all(work: Iterable[Callable[[Stop], T]], workers: int = WORKERS) -> list[T]:
     """Results of pieces of work, in the order of the pieces.

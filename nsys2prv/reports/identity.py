@@ -93,6 +93,16 @@ class Identity:
     process_devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
+    @property
+    def known_ranks(self) -> list[int]:
+        """Ranks of its processes, else the one that the launcher gave."""
+        return sorted(self.ranks.values()) or ([self.launch_rank] if self.launch_rank is not None else [])
+
+    @property
+    def known_ranks_source(self) -> str:
+        """Where `known_ranks` come from, for the user."""
+        return self.rank_source or ("launcher" if self.launch_rank is not None else "")
+
     def gpu_key(self, global_pid: int, device: int) -> str:
         """What tells the GPU apart that a process calls `device`.
 

@@ -127,6 +127,10 @@ class Report:
         except pl.exceptions.PolarsError as error:
             raise self.tables.failure or DamagedReport(self.path, str(error)) from error
 
+    def count(self, frame: pl.LazyFrame) -> int:
+        """Number of rows that a pipeline gives, without holding them."""
+        return int(self.collect(frame.select(pl.len())).item())
+
     def batches(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
         """Result of a pipeline over this report's tables in pieces of about `rows` rows, in the order of the table.
 

@@ -93,6 +93,14 @@ def _communicators(report: Report) -> pl.DataFrame:
     )
 
 
+# A call that has no name that is known is one of the others.
+_OF_EACH_CALL = (
+    *(pl.col(name) for name in ("globalTid", "start", "end", "label")),
+    pl.col("type").fill_null(events.MPI_OTHER),
+    pl.col("state").fill_null(events.STATE_OTHERS),
+)
+
+
 def _table_source(table: str) -> Source:
     def frame(report: Report) -> pl.LazyFrame:
         calls = _calls(report.strings["value"])
@@ -107,12 +115,7 @@ def _table_source(table: str) -> Source:
                 .alias(str(events.MPI_COMMUNICATOR))
             )
         return called.select(
-            "globalTid",
-            "start",
-            "end",
-            "label",
-            pl.col("type").fill_null(events.MPI_OTHER),
-            pl.col("state").fill_null(events.STATE_OTHERS),
+            *_OF_EACH_CALL,
             *(expression.cast(pl.Int64).alias(str(number)) for number, expression in _ATTRIBUTES[table].items()),
             *([str(events.MPI_COMMUNICATOR)] if "commHandle" in _COLUMNS[table] else []),
         )
@@ -138,12 +141,7 @@ def _as_nvtx(report: Report) -> pl.LazyFrame:
         .filter(is_mpi_call())
         .join(calls.lazy(), on="label", how="left", maintain_order="left")
         .select(
-            "globalTid",
-            "start",
-            "end",
-            "label",
-            pl.col("type").fill_null(events.MPI_OTHER),
-            pl.col("state").fill_null(events.STATE_OTHERS),
+            *_OF_EACH_CALL,
         )
     )
 

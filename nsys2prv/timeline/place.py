@@ -121,10 +121,11 @@ class EventsOfSource:
             )
         if LANE in events.columns and LANE not in self._key:
             series = TYPES[int(events["type"][0])]
-            numbered = numbered.with_columns(
-                number=pl.when(pl.col(LANE) == 0).then("number").otherwise(series.overflow - 1 + pl.col(LANE))
-            )
-            self._labels.use_lanes(series.number, int(events[LANE].max()) + 1)  # type: ignore[arg-type]
+            lanes = int(events[LANE].max()) + 1  # type: ignore[arg-type]
+            members = {lane: series.member(lane) for lane in range(lanes)}
+            beside = pl.col(LANE).replace_strict(members, return_dtype=pl.Int64)
+            numbered = numbered.with_columns(number=pl.when(pl.col(LANE) == 0).then("number").otherwise(beside))
+            self._labels.use_lanes(series.number, lanes)
         return numbered
 
 

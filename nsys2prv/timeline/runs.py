@@ -37,10 +37,7 @@ class _Run:
         with pa.OSFile(str(self.path), "rb") as file, pa.ipc.open_file(file) as reader:
             table = pa.Table.from_batches([reader.get_batch(index) for index in range(start, stop)])
         frame = pl.DataFrame(pl.from_arrow(table, rechunk=False))
-        values = frame[column]
-        first = 0 if window.begin is None else int(values.search_sorted(window.begin, side="left"))
-        behind = frame.height if window.end is None else int(values.search_sorted(window.end, side="left"))
-        return frame.slice(first, behind - first)
+        return window.cut(frame, column)
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,13 @@ class Window:
 
     begin: int | None
     end: int | None
+
+    def cut(self, frame: pl.DataFrame, column: str) -> pl.DataFrame:
+        """The rows of a frame, sorted by a column, that lie inside."""
+        values = frame[column]
+        first = 0 if self.begin is None else int(values.search_sorted(self.begin, side="left"))
+        behind = frame.height if self.end is None else int(values.search_sorted(self.end, side="left"))
+        return frame.slice(first, behind - first)
 
 
 class SortedRuns:
@@ -112,10 +116,7 @@ class SortedRuns:
         """Rows of a window that `plan` gave, sorted. May be called from several threads."""
         column = self._by[0]
         if self._whole is not None:
-            values = self._whole[column]
-            first = 0 if window.begin is None else int(values.search_sorted(window.begin, side="left"))
-            behind = self._whole.height if window.end is None else int(values.search_sorted(window.end, side="left"))
-            return self._whole.slice(first, behind - first)
+            return window.cut(self._whole, column)
         return _sorted([rows for run in self._runs if (rows := run.read(window, column)) is not None], self._by)
 
     def delete(self) -> None:
