@@ -70,6 +70,13 @@ class Entry:
         if rows:
             self.left_out[reason] += rows
 
+    def absorb(self, part: Entry) -> None:
+        """Add what became of another part of the same table."""
+        self.read += part.read
+        self.written += part.written
+        self.clipped += part.clipped
+        self.left_out += part.left_out
+
     def as_json(self) -> dict[str, Any]:
         return {
             "source": self.source,

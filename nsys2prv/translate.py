@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 from tqdm import tqdm
@@ -18,7 +18,7 @@ from tqdm import tqdm
 import nsys2prv
 from nsys2prv import ledger
 from nsys2prv.errors import NothingToTranslate, SameReportTwice
-from nsys2prv.execution.threads import Stop, map_ahead, run_all
+from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.ledger import Entry
 from nsys2prv.output import SUFFIXES, final_paths, publish, scratch_folder, staging_folder, without_suffix
 from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
@@ -26,23 +26,31 @@ from nsys2prv.paraver.prv import TraceWriter, header
 from nsys2prv.paraver.row import write_row
 from nsys2prv.reports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.reports.nsys import NsysExport
+from nsys2prv.reports.tables import Stretch
 from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, present_sources, select_sources
-from nsys2prv.timeline import records, states
+from nsys2prv.timeline import states
 from nsys2prv.timeline.axis import place
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.merge import Activity, Shape
 from nsys2prv.timeline.overlaps import StreamLanes
 from nsys2prv.timeline.place import EventsOfSource
 from nsys2prv.timeline.rows import arrange
 from nsys2prv.timeline.runs import SortedRuns
 from nsys2prv.timeline.selection import Windows
-from nsys2prv.timeline.survey import Survey, complete, survey
+from nsys2prv.timeline.survey import Extent, Survey, complete, extent, survey
 
 PARAVER_LARGE_BYTES = 500_000_000
 """wxParaver asks to cut traces above this size."""
 
 _PIECE_ROWS = 30_000
-"""Events that are turned into records at once."""
+"""Events that are placed at once."""
+
+_ROWS_AT_ONCE = 75_000
+"""Rows of a table from which on several threads read it."""
+_MOST_PARTS = 4
+
+_STATES, _MESSAGES = "states", "launch lines"
 
 
 @dataclass(frozen=True)
@@ -163,15 +171,10 @@ class _OpenedReport:
 class _Made:
     """What the translation of one source gives."""
 
-    records: SortedRuns
+    events: SortedRuns
     edges: SortedRuns
     launches: Launches
     entry: Entry
-
-    @classmethod
-    def parts_of(cls, of_records: SortedRuns, of_edges: SortedRuns, launches: Launches, source: Source) -> _Made:
-        entry = Entry(source.name, source.title, source.table)
-        return cls(of_records.part(), of_edges.part(), launches.part(), entry)
 
 
 class _Translation:
@@ -194,7 +197,7 @@ class _Translation:
         if self._rows.table.is_empty():
             raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
         self._labels = Labels((found for of_report in surveys for found in of_report), self._earlier)
-        self._records = SortedRuns(records.SORT_COLUMNS, scratch / "records")
+        self._activity = Activity(scratch / "activity")
         # Threads and streams are different rows: their states are found at once.
         self._edges = {kind: SortedRuns(["time"], scratch / f"edges-{kind.name}") for kind in RowKind}
         self._ordered = SortedRuns(["start"], scratch / "ordered")
@@ -206,17 +209,20 @@ class _Translation:
         with self._bar("translating", total, "event") as bar:
             for index, opened in enumerate(self._opened):
                 self._translate_report(index, opened, bar)
-        work: list[Callable[[Stop], SortedRuns]] = [partial(self._pair_launches, launches) for launches in self._launches]
-        work += [partial(self._sweep_states, kind) for kind in self._edges]
-        for made in run_all(work):
-            self._records.absorb(made)
+        work: list[tuple[str, Callable[[Stop], SortedRuns]]] = []
+        for launches in self._launches:
+            work.append((_MESSAGES, partial(self._pair_launches, launches, self._activity.part(_MESSAGES, Shape.MESSAGES))))
+        for kind in self._edges:
+            work.append((_STATES, partial(self._sweep_states, kind, self._activity.part(_STATES, Shape.STATES))))
+        for (name, _), made in zip(work, run_all([piece for _, piece in work]), strict=True):
+            self._activity.absorb(name, made)
         began = [opened.identity.utc_ns for opened in self._opened if opened.identity.utc_ns is not None]
         first_line = header(self._rows, self._windows.length, min(began, default=None))
         with (
-            self._bar("writing", self._records.rows, "record") as bar,
+            self._bar("writing", self._activity.lines, "record") as bar,
             TraceWriter(prv, first_line, self._rows.table) as writer,
         ):
-            for sorted_records in map_ahead(self._records.load, self._records.plan()):
+            for sorted_records in self._activity.merge(self._rows.table):
                 writer.write(sorted_records)
                 bar.update(sorted_records.height)
         write_pcf(pcf, self._labels.used)
@@ -255,12 +261,22 @@ class _Translation:
 
             def look(opened: _OpenedReport, source: Source, number: int, stop: Stop) -> Survey:
                 stop.check()
-                surveyed = survey(opened.report, source, self._scratch / f"overlaps{number}")
+                surveyed = survey(opened.report, source, self._scratch / f"overlaps{number}", known=Extent(0, None, None))
                 bar.update()
                 return surveyed
 
-            surveys = run_all(partial(look, opened, source, number) for number, (opened, source) in enumerate(found))
-        for (opened, _), surveyed in zip(found, surveys, strict=True):
+            def measure(opened: _OpenedReport, source: Source, stop: Stop) -> Extent:
+                stop.check()
+                return extent(opened.report, source)
+
+            # The longest work first: threads are busy to the end.
+            work: list[Callable[[Stop], Survey | Extent]] = [
+                partial(look, opened, source, number) for number, (opened, source) in enumerate(found)
+            ]
+            work += [partial(measure, opened, source) for opened, source in found]
+            results = run_all(work)
+        for (opened, _), looked, measured in zip(found, results[: len(found)], results[len(found) :], strict=True):
+            surveyed = cast(Survey, looked).within(cast(Extent, measured))
             if not surveyed.is_empty:
                 opened.surveys.append(surveyed)
         if self._options.time is not None:
@@ -309,67 +325,74 @@ class _Translation:
 
     def _translate_report(self, index: int, opened: _OpenedReport, bar: tqdm[Any]) -> None:
         launches = Launches.in_folder(self._scratch / f"launches{index}")
-        made = run_all(
-            [
-                partial(
-                    self._translate_source,
-                    index,
-                    opened,
-                    found,
-                    _Made.parts_of(self._records, self._edges[found.source.row], launches, found.source),
-                    bar,
+        work: list[Callable[[Stop], _Made]] = []
+        of_survey: list[Survey] = []
+        for found in opened.surveys:
+            events = EventsOfSource(
+                found,
+                self._rows.keys.get((index, found.source.row)),
+                self._labels,
+                self._windows,
+                offset=self._placements[index].offset,
+                # What is not closed ends with the report.
+                report_end=opened.span[1] if opened.span else 0,
+                min_duration=self._options.min_duration,
+            )
+            opened.entries.append(Entry(found.source.name, found.source.title, found.source.table))
+            parts = 1 if _needs_order(found) else min(found.rows // _ROWS_AT_ONCE, _MOST_PARTS)
+            for stretch in opened.report.tables.stretches(found.source.table, parts):
+                made = _Made(
+                    self._activity.part(_collection(found.source), events.shape),
+                    self._edges[found.source.row].part(),
+                    launches.part(),
+                    Entry(found.source.name, found.source.title, found.source.table),
                 )
-                for found in opened.surveys
-            ]
-        )
-        for found, of_source in zip(opened.surveys, made, strict=True):
-            opened.entries.append(of_source.entry)
-            self._records.absorb(of_source.records)
-            self._edges[found.source.row].absorb(of_source.edges)
-            launches.absorb(of_source.launches)
+                work.append(partial(self._translate_source, opened.report, found, events, stretch, made, bar))
+                of_survey.append(found)
+        entries = dict(zip(map(id, opened.surveys), opened.entries, strict=True))
+        for found, made in zip(of_survey, run_all(work), strict=True):
+            entries[id(found)].absorb(made.entry)
+            self._activity.absorb(_collection(found.source), made.events)
+            self._edges[found.source.row].absorb(made.edges)
+            launches.absorb(made.launches)
         self._launches.append(launches)
 
-    def _sweep_states(self, kind: RowKind, stop: Stop) -> SortedRuns:
-        made = self._records.part()
+    def _sweep_states(self, kind: RowKind, made: SortedRuns, stop: Stop) -> SortedRuns:
         rows = self._rows.table.filter(pl.col("kind") == kind.name.lower())
         for found in states.sweep(self._edges[kind], rows, self._windows):
             stop.check()
-            made.add(records.state_records(found))
+            made.add(found)
         return made
 
-    def _pair_launches(self, launches: Launches, stop: Stop) -> SortedRuns:
-        made = self._records.part()
+    def _pair_launches(self, launches: Launches, made: SortedRuns, stop: Stop) -> SortedRuns:
         for messages in launches.messages():
             stop.check()
-            made.add(records.message_records(messages, self._rows.table))
+            made.add(messages)
         return made
 
     def _translate_source(
-        self, index: int, opened: _OpenedReport, found: Survey, made: _Made, bar: tqdm[Any], stop: Stop
+        self,
+        report: Report,
+        found: Survey,
+        events: EventsOfSource,
+        stretch: Stretch | None,
+        made: _Made,
+        bar: tqdm[Any],
+        stop: Stop,
     ) -> _Made:
-        events = EventsOfSource(
-            found,
-            self._rows.keys.get((index, found.source.row)),
-            self._labels,
-            self._windows,
-            offset=self._placements[index].offset,
-            # What is not closed ends with the report.
-            report_end=opened.span[1] if opened.span else 0,
-            min_duration=self._options.min_duration,
-        )
-        for piece in self._pieces(opened.report, found, made.entry):
+        for piece in self._pieces(report, found, stretch, made.entry):
             stop.check()
-            for clipped in events.place(piece, made.entry, made.launches):
-                if "state" in clipped.columns:
-                    made.edges.add(states.edges(clipped))
-                made.records.add(events.records(clipped))
+            for placed in events.place(piece, made.entry, made.launches):
+                if "state" in placed.columns:
+                    made.edges.add(states.edges(placed))
+                made.events.add(events.narrow(placed))
             bar.update(piece.height)
         return made
 
-    def _pieces(self, report: Report, found: Survey, entry: Entry) -> Iterator[pl.DataFrame]:
+    def _pieces(self, report: Report, found: Survey, stretch: Stretch | None, entry: Entry) -> Iterator[pl.DataFrame]:
         """Events of a source in pieces; in the order of their begin when something needs that."""
         source = found.source
-        pieces = report.pieces(lambda piecewise: complete(source.frame(piecewise)), _PIECE_ROWS)
+        pieces = report.pieces(lambda piecewise: complete(source.frame(piecewise)), _PIECE_ROWS, stretch)
         step: Callable[[pl.DataFrame], pl.DataFrame] | None = None
         if source.in_order is not None:
             step = source.in_order()
@@ -458,3 +481,12 @@ class _Translation:
             "event_types": [{"number": used.number, "label": used.label} for used in self._labels.used],
             "warnings": self._warnings,
         }
+
+
+def _needs_order(found: Survey) -> bool:
+    return found.source.in_order is not None or found.overlaps
+
+
+def _collection(source: Source) -> str:
+    """Name of what is collected of a source: its events have the same columns in all reports."""
+    return f"{source.title}, {source.table}"

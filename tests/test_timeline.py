@@ -16,7 +16,8 @@ from nsys2prv.reports import Identity
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.timeline import runs, states
 from nsys2prv.timeline.axis import place
-from nsys2prv.timeline.records import SORT_COLUMNS, interval_records
+from nsys2prv.timeline.merge import Activity, Shape
+from nsys2prv.timeline.records import SORT_COLUMNS, begin_records, end_records, point_records
 from nsys2prv.timeline.runs import SortedRuns
 from nsys2prv.timeline.selection import Windows
 
@@ -188,7 +189,8 @@ def test_records_of_nested_ranges_close_the_inner_one_first(sizes: list[int]) ->
     frame = pl.DataFrame(ranges, schema={"start": pl.Int64, "end": pl.Int64, "value": pl.Int64}, orient="row").with_columns(
         row=pl.lit(0, pl.Int64), number=pl.lit(9600, pl.Int64)
     )
-    records = interval_records(frame.sort("value")).sort(SORT_COLUMNS, maintain_order=True)
+    frame = frame.sort("value")
+    records = pl.concat([end_records(frame), begin_records(frame)]).sort(SORT_COLUMNS, maintain_order=True)
     opened: list[tuple[int, int]] = []
     closed: list[tuple[int, int, int]] = []
     for moment, body in records.select("time", "body").iter_rows():
@@ -203,6 +205,51 @@ def test_records_of_nested_ranges_close_the_inner_one_first(sizes: list[int]) ->
     # Ranges of equal extent are not told apart; all others are closed as they were opened.
     assert sorted((begin, end) for begin, end, _ in closed) == sorted((begin, end) for begin, end, _ in ranges)
     assert all(spans_of[name] == (begin, end) for begin, end, name in closed)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(
+    ranges=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.sampled_from([0, 1, 5, 40, 200])), max_size=40),
+    marks=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=20),
+    limits=st.sampled_from([(1000, 1000, 1000), (10, 12, 4), (3, 6, 1)]),
+)
+def test_the_merge_of_windows_gives_the_lines_of_all_events_sorted_at_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ranges: list[tuple[int, int, int]],
+    marks: list[tuple[int, int]],
+    limits: tuple[int, int, int],
+) -> None:
+    rows = pl.DataFrame({"row": [0, 1, 2], "task": [1, 1, 2], "thread": [1, 2, 1]})
+    intervals = pl.DataFrame(
+        [(row, start, start + length, 9600, 1 + index, index % 3 or None) for index, (row, start, length) in enumerate(ranges)],
+        schema=dict.fromkeys(("row", "start", "end", "number", "value", "9200"), pl.Int64),
+        orient="row",
+    )
+    points = pl.DataFrame(
+        [(row, start, 9005, 1 + index) for index, (row, start) in enumerate(marks)],
+        schema=dict.fromkeys(("row", "start", "number", "value"), pl.Int64),
+        orient="row",
+    )
+    with monkeypatch.context() as patch:
+        for name, limit in zip(("RUN_ROWS", "WINDOW_ROWS", "_BATCH_ROWS"), limits, strict=True):
+            patch.setattr(runs, name, limit)
+        patch.setattr(runs, "_KEPT_ROWS", limits[0] // 2)
+        activity = Activity(tmp_path / "activity")
+        for name, shape, frame in (("ranges", Shape.INTERVALS, intervals), ("marks", Shape.POINTS, points)):
+            part = activity.part(name, shape)
+            for start in range(0, frame.height, 4):
+                part.add(frame.slice(start, 4))
+            activity.absorb(name, part)
+        merged = [window for window in activity.merge(rows) if window.height]
+    lines = [end_records(intervals), begin_records(intervals), point_records(points.sort("start", maintain_order=True))]
+    whole = pl.concat(lines).sort(SORT_COLUMNS, maintain_order=True)
+    columns = ["time", "order", "row", "kind"]
+    together = pl.concat(merged) if merged else whole.clear()
+    assert together.select(columns).equals(whole.select(columns))
+    # Which of equal lines comes first is up to the order in which their runs are read.
+    assert together.sort(*columns, "body").equals(whole.sort(*columns, "body"))
+    assert not list(tmp_path.glob("activity/**/*.arrow"))
 
 
 def _identity(host: str, utc: int | None, monotonic: int | None = None) -> Identity:

@@ -12,7 +12,7 @@ from polars.io.plugins import register_io_source
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
 from nsys2prv.reports.columns import COLUMNS
 from nsys2prv.reports.nsys import NsysExport
-from nsys2prv.reports.tables import ArrowTables, ParquetTables, SqliteTables, Tables
+from nsys2prv.reports.tables import ArrowTables, ParquetTables, SqliteTables, Stretch, Tables
 
 RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 """Reports as nsys records them: only nsys can open them."""
@@ -81,18 +81,20 @@ class Report:
         """`scan` of the table whose rows are the events of a source: what `pieces` goes through piece by piece."""
         return self.scan(table, required, optional, only=only)
 
-    def pieces(self, pipeline: Callable[[Report], pl.LazyFrame], rows: int) -> Iterator[pl.DataFrame]:
+    def pieces(
+        self, pipeline: Callable[[Report], pl.LazyFrame], rows: int, stretch: Stretch | None = None
+    ) -> Iterator[pl.DataFrame]:
         """Result of a pipeline over one table of events (`scan_events`) in pieces of about `rows` rows of the table.
 
         The pipeline must make each row of its result of one row of the table. It is built once and run on each piece, so that
-        no more than a piece is in memory.
+        no more than a piece is in memory. With a `stretch` of the table (`Tables.stretches`), only that part of it.
 
         Raises
         ------
         ReportError
             When the report breaks off while it is read.
         """
-        piecewise = _PiecewiseReport(self)
+        piecewise = _PiecewiseReport(self, stretch)
         frame = pipeline(piecewise)
         try:
             for piece in piecewise.read(rows):
@@ -161,9 +163,10 @@ class Report:
 class _PiecewiseReport(Report):
     """A report whose events are, at any time, those of one piece."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, stretch: Stretch | None) -> None:
         super().__init__(report.path, report.tables)
         self.strings = report.strings
+        self._stretch = stretch
         self._piece = pl.DataFrame()
         self._batches: Iterator[pl.DataFrame] = iter(())
 
@@ -172,7 +175,7 @@ class _PiecewiseReport(Report):
     ) -> pl.LazyFrame:
         wanted, there = self._columns(table, required, optional)
         if table in self.tables.names():
-            self._batches = self.tables.batches(table, there, only or {})
+            self._batches = self.tables.batches(table, there, only or {}, self._stretch)
         absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
 
         def piece(

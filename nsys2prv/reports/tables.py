@@ -6,6 +6,7 @@ All of them scan lazily and in bounded batches, read only the columns asked for,
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ BATCH_ROWS = 16_384
 
 Schema = Mapping[str, type[pl.DataType]]
 Selection = Mapping[str, Sequence[int]]
+Stretch = tuple[int, int]
+"""First and last row of a part of a table; what counts as a row number is up to the form of the export."""
 
 
 class Tables(ABC):
@@ -63,8 +66,12 @@ class Tables(ABC):
         `distinct` allows to leave out rows that are equal, in all columns that the pipeline needs, to one that is there.
         """
 
-    def batches(self, table: str, schema: Schema, only: Selection) -> Iterator[pl.DataFrame]:
-        """What `scan` gives, a bounded batch at a time."""
+    def stretches(self, table: str, count: int) -> list[Stretch | None]:
+        """Parts of a table, about `count` of equal length, that can be read at once; one, None, where it is read as a whole."""
+        return [None]
+
+    def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
+        """What `scan` gives, or the part of it in one of `stretches`, a bounded batch at a time."""
         scanned = self.scan(table, schema, only)
         yield from scanned.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True, engine="streaming")
 
@@ -149,14 +156,31 @@ class SqliteTables(Tables):
 
         return register_io_source(batches, schema=dict(schema))
 
-    def batches(self, table: str, schema: Schema, only: Selection) -> Iterator[pl.DataFrame]:
-        # Not by way of polars, which reads dozens of batches ahead.
-        return self._read(table, schema, only, distinct=False)
+    def stretches(self, table: str, count: int) -> list[Stretch | None]:
+        if count < 2 or "rowid" in self._columns[table]:
+            return [None]
+        try:
+            with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
+                query = f"select (select min(rowid) from {_quoted(table)}), (select max(rowid) from {_quoted(table)})"
+                first, last = database.execute(query).fetchone()
+        except sqlite3.OperationalError:
+            # A view, or a table without row numbers.
+            return [None]
+        if first is None or last is None:
+            return [None]
+        edges = [first + (last + 1 - first) * part // count for part in range(count + 1)]
+        return [(begin, end - 1) for begin, end in itertools.pairwise(edges)]
 
-    def _read(self, table: str, schema: Schema, only: Selection, distinct: bool) -> Iterator[pl.DataFrame]:
+    def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
+        # Not by way of polars, which reads dozens of batches ahead.
+        return self._read(table, schema, only, distinct=False, stretch=stretch)
+
+    def _read(
+        self, table: str, schema: Schema, only: Selection, distinct: bool, stretch: Stretch | None = None
+    ) -> Iterator[pl.DataFrame]:
         expressions = [_sql_expression(name, dtype) for name, dtype in schema.items()] or ["1 as one"]
         select = "select distinct" if distinct else "select"
-        query = f"{select} {', '.join(expressions)} from {_quoted(table)}{_where(only)}"
+        query = f"{select} {', '.join(expressions)} from {_quoted(table)}{_where(only, stretch)}"
         converted = [_from_sql(name, dtype) for name, dtype in schema.items() if dtype != pl.Int64]
         try:
             # Not by way of its DB-API module, which takes as long to load as a small report to translate.
@@ -280,8 +304,10 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _where(only: Selection) -> str:
+def _where(only: Selection, stretch: Stretch | None = None) -> str:
     conditions = [f"{_quoted(column)} in ({', '.join(map(str, values))})" for column, values in only.items()]
+    if stretch is not None:
+        conditions.append(f"rowid between {stretch[0]} and {stretch[1]}")
     return f" where {' and '.join(conditions)}" if conditions else ""
 
 

@@ -38,6 +38,4 @@ METRICS = Source(
     types=(events.GPU_METRIC,),
     frame=_frame,
     times=("timestamp", "timestamp"),
-    # All metrics of a GPU sampled at one time go on one line.
-    in_order=lambda: lambda samples: samples,
 )

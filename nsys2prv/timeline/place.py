@@ -9,9 +9,9 @@ import polars as pl
 from nsys2prv import ledger
 from nsys2prv.events import TYPES, Role
 from nsys2prv.ledger import Entry
-from nsys2prv.timeline import records
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.merge import Shape
 from nsys2prv.timeline.rows import LANE, key_columns
 from nsys2prv.timeline.selection import Windows
 from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, text_attributes
@@ -99,9 +99,15 @@ class EventsOfSource:
         if clipped.height:
             yield self._numbered(clipped.drop("event"))
 
-    def records(self, clipped: pl.DataFrame) -> pl.DataFrame:
-        """Lines of events that `place` gave."""
-        return records.interval_records(clipped) if self.is_interval else records.point_records(clipped)
+    @property
+    def shape(self) -> Shape:
+        """What the events are in the trace."""
+        return Shape.INTERVALS if self.is_interval else Shape.POINTS
+
+    def narrow(self, placed: pl.DataFrame) -> pl.DataFrame:
+        """What the trace needs of events that `place` gave."""
+        columns = ["row", "start", "end"] if self.is_interval else ["row", "start"]
+        return placed.select(*columns, "number", "value", pl.col(r"^\d+$"))
 
     def _cut_any(self, events: pl.DataFrame) -> bool:
         return bool(((events["start"] < self._windows.begins[0]) | (events["end"] > self._windows.ends[-1])).any())

@@ -27,8 +27,8 @@ def _order(stage: int, rank: pl.Expr) -> pl.Expr:
     return pl.col("row") * of_row + of_stage + rank
 
 
-def interval_records(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Begin and end lines of intervals; one line with both for an interval without length.
+def begin_records(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Lines where intervals begin; one with both for an interval without length.
 
     Parameters
     ----------
@@ -36,54 +36,98 @@ def interval_records(intervals: pl.DataFrame) -> pl.DataFrame:
         Columns `row`, `start`, `end` (ns of the trace), `number` (event type), `value`, and attributes: numbers in columns
         named by their event type.
     """
-    # What no event of the piece has is left out at once; what all have closes with the same text.
-    missing = {name: intervals[name].null_count() for name in intervals.columns if name.isdigit()}
-    attributes = [name for name, nulls in missing.items() if nulls < intervals.height]
-    begin_body = pl.concat_str(
-        _pair(pl.col("number"), pl.col("value")),
-        *(piece for name in attributes for piece in _attribute(name, missing[name] > 0)),
-        ignore_nulls=True,
-    )
-    end_body = pl.concat_str(
-        pl.col("number").cast(pl.String), *_closing([(name, missing[name] > 0) for name in attributes]), ignore_nulls=True
-    )
-    is_point = pl.col("start") == pl.col("end")
+    attributes = _attributes(intervals)
+    repeated = [name for name in attributes if _repeats(intervals[name])]
+    if len(repeated) < _WORTH_FINDING_COPIES:
+        repeated = []
+    copied = _joined(pl.col("number"), ":", pl.col("value"), *map(_attribute, repeated))
+    if repeated:
+        intervals = intervals.with_columns(copied=_once_each(intervals, ["number", "value", *repeated], copied))
+        copied = pl.col("copied")
+    body = _joined(copied, *(_attribute(name) for name in attributes if name not in repeated))
     length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
-    bodies = intervals.select("row", "start", "end", begin_body=begin_body, end_body=end_body)
-    extended, points = bodies.filter(~is_point), bodies.filter(is_point)
-    kind = pl.lit(EVENT, pl.Int64)
-    frames = [
-        extended.select(time="end", order=_order(_ENDS, length), row="row", kind=kind, body="end_body"),
-        extended.select(time="start", order=_order(_BEGINS, _LONGEST - length), row="row", kind=kind, body="begin_body"),
-        points.select(
-            time="start",
-            order=_order(_POINTS, pl.lit(0)),
-            row="row",
-            kind=kind,
-            body=pl.concat_str("begin_body", pl.lit(":"), "end_body"),
-        ),
-    ]
-    return pl.concat(frames)
+    order = _order(_BEGINS, _LONGEST - length)
+    is_point = intervals["start"] == intervals["end"]
+    if is_point.any():
+        body = pl.when(is_point).then(pl.concat_str(body, pl.lit(":"), _closing(intervals, attributes))).otherwise(body)
+        order = pl.when(is_point).then(_order(_POINTS, pl.lit(0))).otherwise(order)
+    return intervals.select(time="start", order=order, row="row", kind=pl.lit(EVENT, pl.Int64), body=body)
 
 
-def _closing(attributes: list[tuple[str, bool]]) -> list[pl.Expr]:
-    """What stands after the number on the end line: neighbours that no event misses in one piece."""
-    pieces: list[pl.Expr] = []
+def end_records(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Lines where intervals end; none for those without length.
+
+    Parameters
+    ----------
+    intervals
+        As for `begin_records`.
+    """
+    extended = intervals.filter(pl.col("end") > pl.col("start"))
+    length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
+    return extended.select(
+        time="end",
+        order=_order(_ENDS, length),
+        row="row",
+        kind=pl.lit(EVENT, pl.Int64),
+        body=_closing(extended, _attributes(extended)),
+    )
+
+
+def _attributes(intervals: pl.DataFrame) -> list[str]:
+    """Attributes that some of the intervals have."""
+    return [name for name in intervals.columns if name.isdigit() and intervals[name].null_count() < intervals.height]
+
+
+def _attribute(name: str) -> pl.Expr:
+    """An attribute behind others; nothing where it is null."""
+    return pl.concat_str(pl.lit(f":{name}:"), pl.col(name).cast(pl.String))
+
+
+def _closing(intervals: pl.DataFrame, attributes: list[str]) -> pl.Expr:
+    """What stands where intervals end: 0 for the type and for each attribute that the interval has."""
+    pieces: list[pl.Expr | str] = [pl.col("number")]
     text = ":0"
-    for name, may_miss in attributes:
-        if not may_miss:
+    for name in attributes:
+        if intervals[name].null_count() == 0:
             text += f":{name}:0"
             continue
-        if text:
-            pieces.append(pl.lit(text))
+        # Neighbours that no interval misses go in one piece.
+        pieces += [text] if text else []
         pieces.append(pl.when(pl.col(name).is_not_null()).then(pl.lit(f":{name}:0")))
         text = ""
-    return [*pieces, pl.lit(text)] if text else pieces
+    return _joined(*pieces, *([text] if text else []))
 
 
-def _attribute(name: str, may_miss: bool) -> list[pl.Expr]:
-    value = pl.col(name).cast(pl.String)
-    return [pl.concat_str(pl.lit(f":{name}:"), value)] if may_miss else [pl.lit(f":{name}:"), value]
+def _joined(*pieces: pl.Expr | str) -> pl.Expr:
+    """Texts and numbers in one text, without those that are null."""
+    return pl.concat_str(
+        [pl.lit(piece) if isinstance(piece, str) else piece.cast(pl.String) for piece in pieces], ignore_nulls=True
+    )
+
+
+_SAMPLE_ROWS = 1_000
+_WORTH_FINDING_COPIES = 3
+"""Attributes that repeat from which on it is quicker to find copies than to make each text."""
+
+
+def _repeats(values: pl.Series) -> bool:
+    """Whether few values seem to come again and again."""
+    sample = values.head(_SAMPLE_ROWS)
+    return sample.n_unique() <= 1 + len(sample) // 4
+
+
+def _once_each(frame: pl.DataFrame, columns: list[str], text: pl.Expr) -> pl.Series:
+    """A text of each row, made once for all rows that are equal in the columns it is made of: most events come in many
+    copies, and a copy of a text costs a tenth of making one."""
+    hashes = frame.select(columns).hash_rows()
+    first = hashes.arg_unique()
+    if len(first) <= len(hashes) // 4:
+        distinct = frame[first]
+        known = pl.DataFrame({"hash": hashes.gather(first), "place": pl.int_range(len(first), eager=True)})
+        place = hashes.to_frame("hash").join(known, on="hash", how="left", maintain_order="left")["place"]
+        if all(distinct[name].gather(place).equals(frame[name]) for name in columns):
+            return distinct.select(text).to_series().gather(place)
+    return frame.select(text).to_series()
 
 
 def point_records(points: pl.DataFrame) -> pl.DataFrame:
@@ -110,13 +154,16 @@ def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     rows
         The rows of the trace (`Rows.table`).
     """
-    receivers = rows.select(to_row="row", to=pl.format("0:1:{}:{}", "task", "thread"))
-    return messages.join(receivers, on="to_row", how="inner", maintain_order="left").select(
+    receivers = rows.select(to_row="row", to=pl.format(":0:1:{}:{}:", "task", "thread"))
+    to = messages.select("to_row").join(receivers, on="to_row", how="left", maintain_order="left")["to"]
+    what = _once_each(messages, ["size", "tag"], _joined(":", pl.col("size"), ":", pl.col("tag")))
+    moment = pl.col("to_time").cast(pl.String)
+    return messages.select(
         time="time",
         order=_order(_MESSAGES, pl.lit(0)),
         row="row",
         kind=pl.lit(MESSAGE, pl.Int64),
-        body=pl.format("{}:{}:{}:{}:{}:{}", "time", "to", "to_time", "to_time", "size", "tag"),
+        body=pl.concat_str(pl.col("time").cast(pl.String), to, moment, pl.lit(":"), moment, what),
     )
 
 

@@ -15,6 +15,8 @@ RUN_ROWS = 60_000
 """Rows that are sorted at once and then written as one run."""
 WINDOW_ROWS = 80_000
 """About how many rows are given back at once."""
+_KEPT_ROWS = 8_000
+"""Rows that may stay in memory when nothing more comes: there are many collections, most of them small."""
 _BATCH_ROWS = 8_192
 """Rows of a run that are read at once: what a window may hold too much of each run."""
 
@@ -100,41 +102,49 @@ class SortedRuns:
 
     def windows(self) -> Iterator[pl.DataFrame]:
         """All rows in order, in frames of about `WINDOW_ROWS` rows."""
-        for window in self.plan():
-            yield self.load(window)
+        for window in plan_windows([(self, 1)]):
+            yield _sorted(self.load(window), self._by)
         self.delete()
 
-    def plan(self) -> list[Window]:
-        """Windows that hold about `WINDOW_ROWS` rows each, in order; nothing can be added after it."""
-        if self._runs and self._pending:
+    def seal(self) -> None:
+        """Nothing will be added."""
+        if self._pending and (self._runs or self._pending_rows > _KEPT_ROWS):
             self._write_run()
-        self._whole = _sorted(self._pending, self._by) if self._pending else None
-        self._pending = []
-        return _windows(self._whole[self._by[0]]) if self._whole is not None else self._windows_of_runs()
+        if self._pending:
+            self._whole = _sorted(self._pending, self._by[:1])
+            self._pending = []
 
-    def load(self, window: Window) -> pl.DataFrame:
-        """Rows of a window that `plan` gave, sorted. May be called from several threads."""
+    def stretches(self) -> Iterator[tuple[int, int]]:
+        """First value of the first sort column, and rows, of each stretch of sorted rows; after `seal`."""
+        for run in self._runs:
+            yield from zip(run.firsts, run.rows, strict=True)
+        if self._whole is not None:
+            values = self._whole[self._by[0]]
+            for start in range(0, len(values), _BATCH_ROWS):
+                yield int(values[start]), min(_BATCH_ROWS, len(values) - start)
+
+    def load(self, window: Window) -> list[pl.DataFrame]:
+        """Rows of a window, as frames that are sorted by the first sort column each. May be called from several threads."""
         column = self._by[0]
         if self._whole is not None:
-            return window.cut(self._whole, column)
-        return _sorted([rows for run in self._runs if (rows := run.read(window, column)) is not None], self._by)
+            inside = window.cut(self._whole, column)
+            return [inside] if inside.height else []
+        return [rows for run in self._runs if (rows := run.read(window, column)) is not None]
+
+    def forget(self, value: int | None) -> None:
+        """Take runs off the disk that hold nothing from a value of the first sort column on; None: all of them."""
+        kept = []
+        for run in self._runs:
+            if value is not None and run.lasts[-1] >= value:
+                kept.append(run)
+            else:
+                run.path.unlink(missing_ok=True)
+        self._runs = kept
 
     def delete(self) -> None:
-        """Take the runs off the disk."""
-        for run in self._runs:
-            run.path.unlink(missing_ok=True)
-        self._runs, self._whole = [], None
-
-    def _windows_of_runs(self) -> list[Window]:
-        batches = sorted((first, rows) for run in self._runs for first, rows in zip(run.firsts, run.rows, strict=True))
-        edges: list[int] = []
-        rows = 0
-        for first, count in batches:
-            if rows >= WINDOW_ROWS and (not edges or first > edges[-1]) and first > batches[0][0]:
-                edges.append(first)
-                rows = 0
-            rows += count
-        return [Window(begin, end) for begin, end in itertools.pairwise([None, *edges, None])] if batches else []
+        """Take all off the disk and out of memory."""
+        self.forget(None)
+        self._whole = None
 
     def _write_run(self) -> None:
         # Windows are sorted by all columns; a run need only be in the order of the first.
@@ -159,7 +169,22 @@ def _sorted(frames: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:
     return pl.concat(frames).sort(by, maintain_order=True)
 
 
-def _windows(values: pl.Series) -> list[Window]:
-    """Windows of rows in memory: edges that leave equal values together."""
-    edges = sorted({int(values[row]) for row in range(WINDOW_ROWS, len(values), WINDOW_ROWS)} - {int(values[0])})
-    return [Window(begin, end) for begin, end in itertools.pairwise([None, *edges, None])]
+def plan_windows(collections: Sequence[tuple[SortedRuns, int]]) -> list[Window]:
+    """Windows over several collections, in order, each of about `WINDOW_ROWS`; nothing can be added to them after it.
+
+    Parameters
+    ----------
+    collections
+        Each with what a row of it counts for.
+    """
+    for collection, _ in collections:
+        collection.seal()
+    stretches = sorted((first, rows * weight) for collection, weight in collections for first, rows in collection.stretches())
+    edges: list[int] = []
+    rows = 0
+    for first, count in stretches:
+        if rows >= WINDOW_ROWS and (not edges or first > edges[-1]) and first > stretches[0][0]:
+            edges.append(first)
+            rows = 0
+        rows += count
+    return [Window(begin, end) for begin, end in itertools.pairwise([None, *edges, None])] if stretches else []

@@ -60,6 +60,13 @@ class Survey:
         """Whether the source found nothing."""
         return self.groups.is_empty()
 
+    def within(self, extent: Extent) -> Survey:
+        """The same survey with an extent."""
+        span = None
+        if extent.first is not None and extent.last is not None and not self.is_empty:
+            span = extent.first, extent.last
+        return replace(self, rows=extent.rows, span=span)
+
     @property
     def keys(self) -> pl.DataFrame:
         """Distinct row keys that are complete."""
@@ -72,7 +79,29 @@ class Survey:
         return self.lanes is not None and bool((self.lanes["lanes"] > 1).any())
 
 
-def survey(report: Report, source: Source, folder: Path | None = None) -> Survey:
+@dataclass(frozen=True)
+class Extent:
+    """Rows of a table that a source looks through, and the first and last time in them, ns; None when no row tells."""
+
+    rows: int
+    first: int | None
+    last: int | None
+
+
+def extent(report: Report, source: Source) -> Extent:
+    """How long the table of a source is, in rows and in time.
+
+    Raises
+    ------
+    ReportError
+        When the table can't be read or misses a column.
+    """
+    # What is missing is said by the scan, with its own error.
+    source.scan(report)
+    return Extent(*report.tables.extent(source.table, *source.times, source.only or {}))
+
+
+def survey(report: Report, source: Source, folder: Path | None = None, *, known: Extent | None = None) -> Survey:
     """Look over the events of one source of one report.
 
     Parameters
@@ -81,6 +110,8 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
         Whose events.
     folder
         For intermediate files; without one, overlaps on streams are not looked for.
+    known
+        The extent, where it is found on another thread: it is empty here then.
 
     Raises
     ------
@@ -90,10 +121,8 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
     frame = complete(source.frame(report.distinct))
     attributes = text_attributes(frame.collect_schema())
     groups = report.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
-    rows, first, last = report.tables.extent(source.table, *source.times, source.only or {})
-    span = (first, last) if first is not None and last is not None and groups.height else None
     # In a fixed order: threads find distinct rows in any.
-    found = Survey(source, groups.sort(groups.columns), rows, span)
+    found = Survey(source, groups.sort(groups.columns), 0, None).within(known or extent(report, source))
     if folder is None or source.row is not RowKind.STREAM or found.is_empty:
         return found
     return replace(found, lanes=count_lanes(report, source, found.keys, folder))
