@@ -194,7 +194,8 @@ class SqliteTables(Tables):
                 stream, _ = statement.execute_query()
                 for batch in pa.RecordBatchReader._import_from_c(stream.address):
                     frame = pl.DataFrame(pl.from_arrow(batch, rechunk=False))
-                    yield frame.with_columns(converted).cast(pl.Schema(schema)) if schema else frame.select()
+                    converted_frame = frame.with_columns(converted) if converted else frame
+                    yield converted_frame.cast(pl.Schema(schema)) if dict(frame.schema) != dict(schema) else converted_frame
         except (adbc_driver_manager.Error, pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
             self.failure = DamagedReport(self.path, f"table {table}: {error}")
             raise self.failure from error

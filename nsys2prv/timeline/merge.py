@@ -89,7 +89,7 @@ class Activity:
             found = [of_piece for piece in pieces for of_piece in _lines(piece, rows)]
             return pl.concat(found).sort(records.SORT_COLUMNS, maintain_order=True)
 
-        yield from map_ahead(lines, self._with_ends(windows, map(load, windows)))
+        yield from map_ahead(lines, self._with_ends(windows, map_ahead(load, windows, workers=1)))
 
     def _with_ends(self, windows: list[Window], loaded: Iterable[list[list[pl.DataFrame]]]) -> Iterator[list[_Piece]]:
         """Intervals that are open at the end of a window are carried on to the one where they end."""

@@ -98,7 +98,7 @@ def _closing(intervals: pl.DataFrame, attributes: list[str]) -> pl.Expr:
     return _joined(*pieces, *([text] if text else []))
 
 
-def _joined(*pieces: pl.Expr | str) -> pl.Expr:
+def _joined(*pieces: pl.Expr | pl.Series | str) -> pl.Expr:
     """Texts and numbers in one text, without those that are null."""
     return pl.concat_str(
         [pl.lit(piece) if isinstance(piece, str) else piece.cast(pl.String) for piece in pieces], ignore_nulls=True
@@ -154,16 +154,14 @@ def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     rows
         The rows of the trace (`Rows.table`).
     """
-    receivers = rows.select(to_row="row", to=pl.format(":0:1:{}:{}:", "task", "thread"))
-    to = messages.select("to_row").join(receivers, on="to_row", how="left", maintain_order="left")["to"]
-    what = _once_each(messages, ["size", "tag"], _joined(":", pl.col("size"), ":", pl.col("tag")))
+    to = rows.select(pl.format(":0:1:{}:{}:", "task", "thread")).to_series().gather(messages["to_row"])
     moment = pl.col("to_time").cast(pl.String)
     return messages.select(
         time="time",
         order=_order(_MESSAGES, pl.lit(0)),
         row="row",
         kind=pl.lit(MESSAGE, pl.Int64),
-        body=pl.concat_str(pl.col("time").cast(pl.String), to, moment, pl.lit(":"), moment, what),
+        body=_joined(pl.col("time"), to, moment, ":", moment, ":", pl.col("size"), ":", pl.col("tag")),
     )
 
 
