@@ -55,15 +55,23 @@ class Entry:
         Those of them that were cut at an edge of the chosen time.
     left_out
         Rows by the reason why they are not in the trace.
+    derived
+        The events were made of those of other sources: they are no rows of the table.
     """
 
     source: str
     title: str
     table: str
+    derived: bool = False
     read: int = 0
     written: int = 0
     clipped: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, source: Source) -> Entry:
+        """An empty entry for a source."""
+        return cls(source.name, source.title, source.table, source.derived)
 
     def leave_out(self, reason: str, rows: int) -> None:
         """Count rows under a reason."""
@@ -108,7 +116,7 @@ def account(
         if not rows:
             continue
         of_table = [entry for entry in entries if entry.table == table]
-        rest = rows - sum(entry.read for entry in of_table)
+        rest = rows - sum(entry.read for entry in of_table if not entry.derived)
         left_out: dict[str, int] = {}
         if rest:
             left_out[_reason(report, table, selected, known)] = rest
@@ -127,6 +135,6 @@ def _reason(report: Report, table: str, selected: Sequence[Source], known: Seque
 def _nvtx_rest(report: Report, rest: int, entries: Sequence[Entry]) -> dict[str, int]:
     ranges = report.scan("NVTX_EVENTS", ("eventType",), only={"eventType": _TRANSLATED_NVTX})
     events = report.count(ranges)
-    not_taken = events - sum(entry.read for entry in entries)
+    not_taken = events - sum(entry.read for entry in entries if not entry.derived)
     left_out = {NAMES_OF_NVTX: rest - not_taken, NOT_SELECTED: not_taken}
     return {reason: count for reason, count in left_out.items() if count}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
 import sys
@@ -18,6 +19,7 @@ from tqdm import tqdm
 import nsys2prv
 from nsys2prv import ledger
 from nsys2prv.errors import NothingToTranslate, SameReportTwice
+from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.ledger import Entry
 from nsys2prv.output import SUFFIXES, final_paths, publish, scratch_folder, staging_folder, without_suffix
@@ -36,7 +38,6 @@ from nsys2prv.timeline.merge import Activity, Shape
 from nsys2prv.timeline.overlaps import StreamLanes
 from nsys2prv.timeline.place import EventsOfSource
 from nsys2prv.timeline.rows import arrange
-from nsys2prv.timeline.runs import SortedRuns
 from nsys2prv.timeline.selection import Windows
 from nsys2prv.timeline.survey import Extent, Survey, complete, extent, survey
 
@@ -202,6 +203,7 @@ class _Translation:
         self._edges = {kind: SortedRuns(["time"], scratch / f"edges-{kind.name}") for kind in RowKind}
         self._ordered = SortedRuns(["start"], scratch / "ordered")
         self._launches: list[Launches] = []
+        self._folders = itertools.count()
 
     def write(self, prv: Path, pcf: Path, row: Path, title: str) -> dict[str, Any]:
         """Write the files of the trace; the result is what stands in OUT.json."""
@@ -334,18 +336,19 @@ class _Translation:
                 self._labels,
                 self._windows,
                 offset=self._placements[index].offset,
+                first_cpu=self._rows.first_cpu(opened.identity.host),
                 # What is not closed ends with the report.
                 report_end=opened.span[1] if opened.span else 0,
                 min_duration=self._options.min_duration,
             )
-            opened.entries.append(Entry(found.source.name, found.source.title, found.source.table))
-            parts = 1 if _needs_order(found) else min(found.rows // _ROWS_AT_ONCE, _MOST_PARTS)
+            opened.entries.append(Entry.of(found.source))
+            parts = 1 if _read_at_once(found) else min(found.rows // _ROWS_AT_ONCE, _MOST_PARTS)
             for stretch in opened.report.tables.stretches(found.source.table, parts):
                 made = _Made(
                     self._activity.part(_collection(found.source), events.shape),
                     self._edges[found.source.row].part(),
                     launches.part(),
-                    Entry(found.source.name, found.source.title, found.source.table),
+                    Entry.of(found.source),
                 )
                 work.append(partial(self._translate_source, opened.report, found, events, stretch, made, bar))
                 of_survey.append(found)
@@ -392,7 +395,11 @@ class _Translation:
     def _pieces(self, report: Report, found: Survey, stretch: Stretch | None, entry: Entry) -> Iterator[pl.DataFrame]:
         """Events of a source in pieces; in the order of their begin when something needs that."""
         source = found.source
-        pieces = report.pieces(lambda piecewise: complete(source.frame(piecewise)), _PIECE_ROWS, stretch)
+        if source.gather is not None:
+            folder = self._scratch / f"gather{next(self._folders)}"
+            pieces: Iterator[pl.DataFrame] = (piece.lazy().pipe(complete).collect() for piece in source.gather(report, folder))
+        else:
+            pieces = report.pieces(lambda piecewise: complete(source.frame(piecewise)), _PIECE_ROWS, stretch)
         step: Callable[[pl.DataFrame], pl.DataFrame] | None = None
         if source.in_order is not None:
             step = source.in_order()
@@ -483,8 +490,9 @@ class _Translation:
         }
 
 
-def _needs_order(found: Survey) -> bool:
-    return found.source.in_order is not None or found.overlaps
+def _read_at_once(found: Survey) -> bool:
+    """Whether a table must be read as a whole: events are needed in order, or come from several tables."""
+    return found.source.in_order is not None or found.overlaps or found.source.gather is not None
 
 
 def _collection(source: Source) -> str:

@@ -12,13 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nsys2prv import events
+from nsys2prv.execution import runs
+from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.reports import Identity
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.timeline import runs, states
+from nsys2prv.timeline import states
 from nsys2prv.timeline.axis import place
 from nsys2prv.timeline.merge import Activity, Shape
 from nsys2prv.timeline.records import SORT_COLUMNS, begin_records, end_records, point_records
-from nsys2prv.timeline.runs import SortedRuns
 from nsys2prv.timeline.selection import Windows
 
 spans = st.lists(

@@ -54,8 +54,8 @@ class TraceWriter:
         self._first_line = first_line
         self._row_count = rows.height
         # Of each kind of record on each row: all that stands before the time, with CPU 0 (any) and the one application.
-        places = rows.select(place=pl.format("0:1:{}:{}", "task", "thread"))["place"]
-        self._prefixes = pl.concat([pl.select(pl.format("{}:{}", pl.lit(kind), places)).to_series() for kind in RECORD_KINDS])
+        self._places = rows.select(place=pl.format(":1:{}:{}", "task", "thread"))["place"]
+        self._prefixes = pl.concat([pl.select(pl.format("{}:0{}", kind, self._places)).to_series() for kind in RECORD_KINDS])
         self._file: BinaryIO | None = None
         self.records = 0
 
@@ -81,6 +81,9 @@ class TraceWriter:
         """Append records (columns of `timeline.records.RECORD_SCHEMA`)."""
         assert self._file is not None, "the writer is a context manager"
         prefix = self._prefixes.gather((records["kind"] - 1) * self._row_count + records["row"])
+        if (records["cpu"] > 0).any():
+            named = pl.format("{}:{}{}", "kind", "cpu", self._places.gather(records["row"]))
+            prefix = records.select(prefix=pl.when(pl.col("cpu") > 0).then(named).otherwise(prefix))["prefix"]
         columns = records.select(prefix=prefix, time="time", body="body")
         # Into a plain file polars writes by itself, without a copy of the text here.
         columns.write_csv(self._file, include_header=False, separator=":", quote_style="never")

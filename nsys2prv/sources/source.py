@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
@@ -16,12 +17,19 @@ class RowKind(enum.Enum):
 
     THREAD = ("globalTid",)
     STREAM = ("globalPid", "deviceId", "contextId", "streamId")
-    GPU = ("gpu",)
+    DEVICE = ("globalPid", "deviceId")  # what a process does to a device as a whole
+    GPU = ("gpu",)  # a device of the node, by the index that sampled metrics use
+    UNIT = ("unit",)  # a part of the node, by its name: a port, a CPU, a sensor
 
     @property
     def key(self) -> tuple[str, ...]:
         key: tuple[str, ...] = self.value
         return key
+
+    @property
+    def key_schema(self) -> dict[str, type[pl.DataType]]:
+        """Columns of the key with their types: numbers, but for the name of a unit."""
+        return dict.fromkeys(self.key, pl.String if self is RowKind.UNIT else pl.Int64)
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,7 @@ class Source:
         - attributes: columns named by their event type, numbers or texts; null where an event has none
         - ``state``: Paraver state meanwhile, null for none
         - ``correlationId``, and ``size`` in bytes, when the source takes part in launches
+        - ``cpu``: number of the CPU on its host (0, 1, ...), null where it is not told; may be left out
     times
         Columns of the table with the begin and the end of an event.
     launch
@@ -74,6 +83,14 @@ class Source:
     in_order
         Makes a step that needs events in the order of their begin (all events that begin together arrive together), and
         keeps what it needs from one piece to the next.
+    gather
+        For events that are found in several tables at once: makes frames of the columns of `frame`, in bounded memory, with
+        intermediate files in a folder. `frame` is for the survey then: all distinct keys, types, series, labels and text
+        attributes that `gather` gives stand in it; more do no harm.
+    derived
+        The events are made of those of other sources: the ledger has no rows for them.
+    assumption
+        What is taken for granted about a table that no real report was there for; a sentence for the documentation.
     """
 
     name: str
@@ -88,6 +105,9 @@ class Source:
     launch: Launch | None = None
     only: Mapping[str, tuple[int, ...]] | None = None
     in_order: Callable[[], Callable[[pl.DataFrame], pl.DataFrame]] | None = None
+    gather: Callable[[Report, Path], Iterator[pl.DataFrame]] | None = None
+    derived: bool = False
+    assumption: str = ""
 
     def scan(self, report: Report) -> pl.LazyFrame:
         """The source's columns of its table, and only its rows."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.sources import RowKind, Source
-from nsys2prv.timeline.runs import SortedRuns
 
 _CALL_TAG = -1
 

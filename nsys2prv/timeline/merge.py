@@ -12,9 +12,9 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys2prv.execution.runs import SortedRuns, Window, plan_windows
 from nsys2prv.execution.threads import map_ahead
 from nsys2prv.timeline import records
-from nsys2prv.timeline.runs import SortedRuns, Window, plan_windows
 
 
 class Shape(enum.Enum):

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.reports import Report
 from nsys2prv.sources import RowKind, Source
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.timeline.runs import SortedRuns
 
 _PIECE_ROWS = 60_000
 _STREAM = "stream_number"

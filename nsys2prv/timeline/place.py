@@ -14,7 +14,7 @@ from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.merge import Shape
 from nsys2prv.timeline.rows import LANE, key_columns
 from nsys2prv.timeline.selection import Windows
-from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, text_attributes
+from nsys2prv.timeline.survey import CPU, TYPE_COLUMNS, Survey, text_attributes
 
 
 class EventsOfSource:
@@ -32,6 +32,8 @@ class EventsOfSource:
         What is kept of the time axis.
     offset
         Added to times of the report to get times of the axis, ns.
+    first_cpu
+        Number in the trace of the first CPU of the report's host.
     report_end
         Where intervals end whose end is not told, in time of the report, ns.
     min_duration
@@ -46,6 +48,7 @@ class EventsOfSource:
         windows: Windows,
         *,
         offset: int,
+        first_cpu: int,
         report_end: int,
         min_duration: int,
     ) -> None:
@@ -55,8 +58,9 @@ class EventsOfSource:
         self._labels = labels
         self._min_duration = min_duration
         self._report_end = report_end
-        self._key = key_columns(found.source.row)
-        empty = pl.DataFrame(schema=dict.fromkeys((*self._key, "row"), pl.Int64))
+        self._key = list(key_columns(found.source.row))
+        self._first_cpu = first_cpu
+        empty = pl.DataFrame(schema={**key_columns(found.source.row), "row": pl.Int64})
         self._row_of_key = empty if row_of_key is None else row_of_key
         self._numbers = labels.of_survey(found)
         self._attributes = {name: labels.of_attribute(found, name) for name in text_attributes(found.groups.schema)}
@@ -107,7 +111,8 @@ class EventsOfSource:
     def narrow(self, placed: pl.DataFrame) -> pl.DataFrame:
         """What the trace needs of events that `place` gave."""
         columns = ["row", "start", "end"] if self.is_interval else ["row", "start"]
-        return placed.select(*columns, "number", "value", pl.col(r"^\d+$"))
+        cpu = [(pl.col(CPU) + self._first_cpu).fill_null(0)] if CPU in placed.columns else []
+        return placed.select(*columns, *cpu, "number", "value", pl.col(r"^\d+$"))
 
     def _cut_any(self, events: pl.DataFrame) -> bool:
         return bool(((events["start"] < self._windows.begins[0]) | (events["end"] > self._windows.ends[-1])).any())

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import polars as pl
 
-RECORD_SCHEMA = {"time": pl.Int64, "order": pl.Int64, "row": pl.Int64, "kind": pl.Int64, "body": pl.String}
+RECORD_SCHEMA = {
+    "time": pl.Int64,
+    "order": pl.Int64,
+    "row": pl.Int64,
+    "kind": pl.Int64,
+    "cpu": pl.Int64,
+    "body": pl.String,
+}
 """`time` (ns of the trace); `order` of records with equal time; `row`; Paraver's `kind` (1 state, 2 event, 3 message);
-`body`: the line after its time."""
+`cpu` as counted over all nodes, 0 for any; `body`: the line after its time."""
 
 SORT_COLUMNS = ("time", "order")
 
@@ -19,6 +26,10 @@ _LONGEST = 2**_LENGTH_BITS - 1
 _STAGE_BITS = 2
 
 STATE, EVENT, MESSAGE = RECORD_KINDS = (1, 2, 3)
+
+
+def _cpu(frame: pl.DataFrame) -> pl.Expr:
+    return pl.col("cpu") if "cpu" in frame.columns else pl.lit(0, pl.Int64)
 
 
 def _order(stage: int, rank: pl.Expr) -> pl.Expr:
@@ -34,7 +45,7 @@ def begin_records(intervals: pl.DataFrame) -> pl.DataFrame:
     ----------
     intervals
         Columns `row`, `start`, `end` (ns of the trace), `number` (event type), `value`, and attributes: numbers in columns
-        named by their event type.
+        named by their event type; perhaps `cpu` (as counted over all nodes, 0 for any).
     """
     attributes = _attributes(intervals)
     repeated = [name for name in attributes if _repeats(intervals[name])]
@@ -51,7 +62,7 @@ def begin_records(intervals: pl.DataFrame) -> pl.DataFrame:
     if is_point.any():
         body = pl.when(is_point).then(pl.concat_str(body, pl.lit(":"), _closing(intervals, attributes))).otherwise(body)
         order = pl.when(is_point).then(_order(_POINTS, pl.lit(0))).otherwise(order)
-    return intervals.select(time="start", order=order, row="row", kind=pl.lit(EVENT, pl.Int64), body=body)
+    return intervals.select(time="start", order=order, row="row", kind=pl.lit(EVENT, pl.Int64), cpu=_cpu(intervals), body=body)
 
 
 def end_records(intervals: pl.DataFrame) -> pl.DataFrame:
@@ -69,6 +80,7 @@ def end_records(intervals: pl.DataFrame) -> pl.DataFrame:
         order=_order(_ENDS, length),
         row="row",
         kind=pl.lit(EVENT, pl.Int64),
+        cpu=_cpu(extended),
         body=_closing(extended, _attributes(extended)),
     )
 
@@ -136,12 +148,21 @@ def point_records(points: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     points
-        Columns `row`, `start` (ns of the trace), `number` (event type), `value`. Points of one time stand in one frame.
+        Columns `row`, `start` (ns of the trace), `number` (event type), `value`, and attributes as of `begin_records`. Points
+        of one time stand in one frame.
     """
-    lines = points.group_by("start", "row", maintain_order=True).agg(
-        body=_pair(pl.col("number"), pl.col("value")).str.join(":")
+    of_line = ["start", "row", *(["cpu"] if "cpu" in points.columns else [])]
+    attributes = [_attribute(name) for name in _attributes(points)]
+    body = _joined(pl.col("number"), ":", pl.col("value"), *attributes)
+    lines = points.group_by(of_line, maintain_order=True).agg(body=body.str.join(":"))
+    return lines.select(
+        time="start",
+        order=_order(_POINTS, pl.lit(0)),
+        row="row",
+        kind=pl.lit(EVENT, pl.Int64),
+        cpu=_cpu(points),
+        body="body",
     )
-    return lines.select(time="start", order=_order(_POINTS, pl.lit(0)), row="row", kind=pl.lit(EVENT, pl.Int64), body="body")
 
 
 def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -161,6 +182,7 @@ def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         order=_order(_MESSAGES, pl.lit(0)),
         row="row",
         kind=pl.lit(MESSAGE, pl.Int64),
+        cpu=_cpu(messages),
         body=_joined(pl.col("time"), to, moment, ":", moment, ":", pl.col("size"), ":", pl.col("tag")),
     )
 
@@ -178,6 +200,7 @@ def state_records(states: pl.DataFrame) -> pl.DataFrame:
         order=_order(_ENDS, pl.lit(0)),
         row="row",
         kind=pl.lit(STATE, pl.Int64),
+        cpu=_cpu(states),
         body=_pair(pl.col("end"), pl.col("state")),
     )
 

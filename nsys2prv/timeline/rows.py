@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import polars as pl
 
@@ -21,7 +22,7 @@ UNKNOWN_HOST = "host"
 
 @dataclass(frozen=True)
 class Node:
-    """One host: name, and number of CPUs (at least 1: Paraver crashes on a node without)."""
+    """One host: name, and number of CPUs (at least 1: Paraver crashes on a node without; as many as events speak of)."""
 
     name: str
     cpus: int
@@ -29,7 +30,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Thread:
-    """One row: name in the .row file, and what it is (the name of its RowKind in lower case)."""
+    """One row: name in the .row file, and what it is ("thread", "stream", "gpu", "unit")."""
 
     name: str
     kind: str
@@ -82,6 +83,11 @@ class Rows:
     keys: dict[tuple[int, RowKind], pl.DataFrame]
     devices: dict[int, dict[tuple[int, int], int]] = field(default_factory=dict)
 
+    def first_cpu(self, host: str) -> int:
+        """Number of a host's first CPU: they are counted over all nodes, from 1."""
+        node = next((index for index, node in enumerate(self.nodes) if node.name == (host or UNKNOWN_HOST)), 0)
+        return 1 + sum(before.cpus for before in self.nodes[:node])
+
 
 @dataclass(frozen=True, order=True)
 class _Process:
@@ -122,23 +128,33 @@ def arrange(
         for report, kinds in enumerate(keys)
         for (gpu,) in kinds[RowKind.GPU].iter_rows()
     }
+    units = {
+        (_host(identities[report]), unit, report)
+        for report, kinds in enumerate(keys)
+        for (unit,) in kinds[RowKind.UNIT].iter_rows()
+    }
     if ranks is None:
-        hosts += sorted({host for host, *_ in sampled}.difference(hosts))
+        hosts += sorted({*(entry[0] for entry in sampled), *(entry[0] for entry in units)}.difference(hosts))
     numbers = _device_numbers(identities, keys, sampled)
     builder = _Builder(hosts, identities, numbers)
     for process in processes:
         builder.add_process(process, keys[process.report])
     builder.add_sampled_gpus({entry for entry in sampled if entry[0] in hosts})
-    return builder.finish()
+    builder.add_units({entry for entry in units if entry[0] in hosts})
+    cpus = [max((found.cpus for found in of_report), default=0) for of_report in surveys]
+    return builder.finish(cpus)
 
+
+_OF_DEVICES = (RowKind.STREAM, RowKind.DEVICE)
+"""Rows that name a process and a device."""
 
 LANE = "lane"
 """Of a stream with events that overlap: which of its rows."""
 
 
-def key_columns(kind: RowKind) -> list[str]:
-    """Columns of `Rows.keys` that name a row of a kind."""
-    return [*kind.key, LANE] if kind is RowKind.STREAM else list(kind.key)
+def key_columns(kind: RowKind) -> dict[str, type[pl.DataType]]:
+    """Columns of `Rows.keys` that name a row of a kind, with their types."""
+    return {**kind.key_schema, LANE: pl.Int64} if kind is RowKind.STREAM else kind.key_schema
 
 
 def _keys_by_kind(surveys: Sequence[Survey]) -> dict[RowKind, pl.DataFrame]:
@@ -146,7 +162,7 @@ def _keys_by_kind(surveys: Sequence[Survey]) -> dict[RowKind, pl.DataFrame]:
     for kind in RowKind:
         frames = [survey.keys for survey in surveys if survey.source.row is kind]
         key = list(kind.key)
-        found[kind] = pl.concat(frames).unique().sort(key) if frames else pl.DataFrame(schema=dict.fromkeys(key, pl.Int64))
+        found[kind] = pl.concat(frames).unique().sort(key) if frames else pl.DataFrame(schema=kind.key_schema)
     lanes = [survey.lanes for survey in surveys if survey.lanes is not None]
     streams = found[RowKind.STREAM].with_columns(lanes=pl.lit(1, pl.Int64))
     key = list(RowKind.STREAM.key)
@@ -163,7 +179,7 @@ def _processes(identities: Sequence[Identity], keys: Sequence[dict[RowKind, pl.D
     for report, (identity, kinds) in enumerate(zip(identities, keys, strict=True)):
         global_pids = sorted(
             {tid & PID_MASK for (tid,) in kinds[RowKind.THREAD].iter_rows()}
-            | {pid & PID_MASK for pid in kinds[RowKind.STREAM]["globalPid"].to_list()}
+            | {pid & PID_MASK for kind in _OF_DEVICES for pid in kinds[kind]["globalPid"].to_list()}
         )
         # The launcher's rank is that of the recorded program, not of each process that it starts.
         from_launcher = {} if identity.ranks or len(global_pids) != 1 else {global_pids[0]: identity.launch_rank}
@@ -195,8 +211,8 @@ def _device_numbers(
     wished: dict[str, dict[str, tuple[int, str]]] = {}
     for report, identity in enumerate(identities):
         by_key = {gpu.key: gpu for gpu in identity.gpus}
-        used = keys[report][RowKind.STREAM].select("globalPid", "deviceId").unique().iter_rows()
-        gpu_keys = {identity.gpu_key(pid, device): device for pid, device in used}
+        used = pl.concat(keys[report][kind].select("globalPid", "deviceId") for kind in _OF_DEVICES).unique()
+        gpu_keys = {identity.gpu_key(pid, device): device for pid, device in used.iter_rows()}
         gpu_keys |= {key: gpu for host, key, of_report, gpu in sampled if of_report == report and host == _host(identity)}
         for key, index in gpu_keys.items():
             gpu = by_key.get(key)
@@ -210,6 +226,10 @@ def _device_numbers(
     return numbers
 
 
+_KeysOfRow = list[tuple[int, RowKind, tuple[Any, ...]]]
+"""What lies on one row: report, kind and key."""
+
+
 class _Builder:
     """Collects tasks and their threads in the order of the file."""
 
@@ -218,14 +238,15 @@ class _Builder:
         self._identities = identities
         self._numbers = numbers
         self._tasks: list[Task] = []
-        self._rows: list[list[list[tuple[int, RowKind, tuple[int, ...]]]]] = []
+        self._rows: list[list[_KeysOfRow]] = []
         self._user_of_gpu: dict[tuple[str, int], int] = {}
+        self._node_tasks: dict[str, int] = {}
         self._devices: dict[int, dict[tuple[int, int], int]] = {}
 
     def add_process(self, process: _Process, kinds: dict[RowKind, pl.DataFrame]) -> None:
         identity = self._identities[process.report]
         threads: list[Thread] = []
-        rows: list[list[tuple[int, RowKind, tuple[int, ...]]]] = []
+        rows: list[_KeysOfRow] = []
         names = dict(identity.threads.iter_rows())
         tids = [tid for (tid,) in kinds[RowKind.THREAD].iter_rows() if tid & PID_MASK == process.global_pid]
         for tid in sorted(tids, key=lambda tid: (tid & 0xFFFFFF != process.pid, tid)):
@@ -239,6 +260,14 @@ class _Builder:
                 # read it, and take a suffix for the name of a node.
                 threads.append(Thread(f"CUDA-D{devices[key[1]]}.S{key[3]}", "stream"))
                 rows.append([(process.report, RowKind.STREAM, (*key, lane))])
+        whole = [key for key in kinds[RowKind.DEVICE].iter_rows() if key[0] & PID_MASK == process.global_pid]
+        devices |= {key[1]: self._device(identity, process.global_pid, key[1]) for key in whole}
+        for of_device in sorted(whole, key=lambda key: (devices[key[1]], key)):
+            thread = _metrics_of(devices[of_device[1]])
+            if thread not in threads:
+                threads.append(thread)
+                rows.append([])
+            rows[threads.index(thread)].append((process.report, RowKind.DEVICE, of_device))
         for device, number in devices.items():
             self._devices.setdefault(process.report, {})[process.global_pid, device] = number
             self._user_of_gpu.setdefault((process.host, number), len(self._tasks))
@@ -253,23 +282,41 @@ class _Builder:
         by_device: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for host, key, report, gpu in sorted(sampled):
             by_device.setdefault((host, self._numbers[host, key]), []).append((report, gpu))
-        node_tasks: dict[str, int] = {}
         for (host, number), samplers in sorted(
             by_device.items(), key=lambda entry: (self._hosts.index(entry[0][0]), entry[0][1])
         ):
-            task = self._user_of_gpu.get((host, number), node_tasks.get(host))
-            if task is None:
-                task = node_tasks[host] = len(self._tasks)
-                self._tasks.append(Task(f"Node {host}", self._hosts.index(host), None, None, None, ()))
-                self._rows.append([])
-            owner = self._tasks[task]
-            thread = Thread(f"Metrics GPU{number}", "gpu")
-            self._tasks[task] = Task(owner.name, owner.node, owner.rank, owner.report, owner.pid, (*owner.threads, thread))
+            task = self._user_of_gpu.get((host, number))
             # A GPU that two reports sampled is one row with the samples of the first.
             report, gpu = samplers[0]
-            self._rows[task].append([(report, RowKind.GPU, (gpu,))])
+            self._add(self._task_of_node(host) if task is None else task, _metrics_of(number), (report, RowKind.GPU, (gpu,)))
 
-    def finish(self) -> Rows:
+    def add_units(self, units: set[tuple[str, str, int]]) -> None:
+        added: set[tuple[str, str]] = set()
+        for host, unit, report in sorted(units, key=lambda entry: (self._hosts.index(entry[0]), *entry[1:])):
+            # As for GPUs: what two reports sampled is told once.
+            if (host, unit) not in added:
+                added.add((host, unit))
+                name = " ".join(unit.split()) or "unnamed unit"
+                self._add(self._task_of_node(host), Thread(name, "unit"), (report, RowKind.UNIT, (unit,)))
+
+    def _task_of_node(self, host: str) -> int:
+        """The task of what belongs to a node and to no process, made when it is needed."""
+        if host not in self._node_tasks:
+            self._node_tasks[host] = len(self._tasks)
+            self._tasks.append(Task(f"Node {host}", self._hosts.index(host), None, None, None, ()))
+            self._rows.append([])
+        return self._node_tasks[host]
+
+    def _add(self, task: int, thread: Thread, key: tuple[int, RowKind, tuple[Any, ...]]) -> None:
+        """Put what a key names on a row of a task: the one that is there, or a new one."""
+        owner = self._tasks[task]
+        if thread not in owner.threads:
+            self._tasks[task] = replace(owner, threads=(*owner.threads, thread))
+            self._rows[task].append([])
+        self._rows[task][self._tasks[task].threads.index(thread)].append(key)
+
+    def finish(self, cpus: Sequence[int]) -> Rows:
+        """All rows; `cpus` is the number of CPUs that the events of each report speak of."""
         count = sum(len(task.threads) for task in self._tasks)
         if count > MOST_ROWS:
             raise TooManyRows(count, MOST_ROWS)
@@ -279,27 +326,33 @@ class _Builder:
             for thread in range(len(self._tasks[task].threads))
         ]
         table = pl.DataFrame(entries, schema={"task": pl.Int64, "thread": pl.Int64, "kind": pl.String}, orient="row")
-        keys: dict[tuple[int, RowKind], list[tuple[int, ...]]] = {}
+        keys: dict[tuple[int, RowKind], list[tuple[Any, ...]]] = {}
         sources = [of_thread for of_task in self._rows for of_thread in of_task]
         for row, of_thread in enumerate(sources):
             for report, kind, key in of_thread:
                 keys.setdefault((report, kind), []).append((*key, row))
         return Rows(
-            tuple(Node(host, self._cpus(host)) for host in self._hosts),
+            tuple(Node(host, self._cpus(host, cpus)) for host in self._hosts),
             tuple(self._tasks),
             table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64)),
             {
-                (report, kind): pl.DataFrame(found, schema=dict.fromkeys((*key_columns(kind), "row"), pl.Int64), orient="row")
+                (report, kind): pl.DataFrame(found, schema={**key_columns(kind), "row": pl.Int64}, orient="row")
                 for (report, kind), found in keys.items()
             },
             self._devices,
         )
 
-    def _cpus(self, host: str) -> int:
-        return max([1, *(identity.cpus for identity in self._identities if _host(identity) == host)])
+    def _cpus(self, host: str, of_events: Sequence[int]) -> int:
+        reports = zip(self._identities, of_events, strict=True)
+        return max([1, *(max(identity.cpus, cpus) for identity, cpus in reports if _host(identity) == host)])
 
     def _device(self, identity: Identity, global_pid: int, device: int) -> int:
         return self._numbers[_host(identity), identity.gpu_key(global_pid, device)]
+
+
+def _metrics_of(device: int) -> Thread:
+    """The row of what belongs to a device as a whole; tools that read traces know it by the begin of its name."""
+    return Thread(f"Metrics GPU{device}", "gpu")
 
 
 def _thread_name(name: str, tid: int) -> str:

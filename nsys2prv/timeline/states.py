@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv import events
-from nsys2prv.timeline.runs import SortedRuns
+from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.timeline.selection import Windows
 
 EDGE_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "state": pl.Int8, "step": pl.Int8}

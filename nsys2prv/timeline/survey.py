@@ -17,6 +17,8 @@ from nsys2prv.timeline.overlaps import count_lanes
 
 TYPE_COLUMNS = {"type": pl.Int64, "series": pl.String, "label": pl.String}
 """What names an event: its type, of a series the member, and the text that becomes its value."""
+CPU = "cpu"
+"""Column with the CPU, on its host, that an event is on."""
 
 
 def complete(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -47,6 +49,8 @@ class Survey:
         First and last time in them, ns of the report; None when no event tells.
     lanes
         For a source of streams: the key columns and `lanes`, the number of rows each stream needs.
+    cpus
+        How many CPUs a host must have for the events; 0 when they name none.
     """
 
     source: Source
@@ -54,6 +58,7 @@ class Survey:
     rows: int
     span: tuple[int, int] | None
     lanes: pl.DataFrame | None = None
+    cpus: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -123,6 +128,10 @@ def survey(report: Report, source: Source, folder: Path | None = None, *, known:
     groups = report.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
     # In a fixed order: threads find distinct rows in any.
     found = Survey(source, groups.sort(groups.columns), 0, None).within(known or extent(report, source))
-    if folder is None or source.row is not RowKind.STREAM or found.is_empty:
+    if CPU in frame.collect_schema().names():
+        last_cpu = report.collect(frame.select(pl.col(CPU).max())).item()
+        found = replace(found, cpus=0 if last_cpu is None else int(last_cpu) + 1)
+    # Events that are made of others lie on the rows of these.
+    if folder is None or source.row is not RowKind.STREAM or source.derived or found.is_empty:
         return found
     return replace(found, lanes=count_lanes(report, source, found.keys, folder))

@@ -1,0 +1,85 @@
+"""Events together with the API calls that caused them, by correlation id, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.execution.runs import SortedRuns, plan_windows
+from nsys2prv.reports import Report
+from nsys2prv.reports.identity import PID_MASK
+
+CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
+CALL_COLUMNS = {"globalTid": "callTid", "nameId": "callNameId", "start": "callStart", "end": "callEnd"}
+"""Columns of the table of calls, and what they are called beside an event."""
+
+_PIECE_ROWS = 60_000
+_PROCESS, _ID = "process", "correlationId"
+
+
+def with_calls(
+    report: Report,
+    frame_of: Callable[[Report], pl.LazyFrame],
+    folder: Path,
+    columns: tuple[str, ...] = tuple(CALL_COLUMNS),
+) -> Iterator[pl.DataFrame]:
+    """Events with columns of the API calls that caused them; null where no call is known.
+
+    Parameters
+    ----------
+    report
+        The report.
+    frame_of
+        From a report to events of one table (columns `globalPid`, `correlationId` among others), as for `Report.pieces`.
+    folder
+        For intermediate files.
+    columns
+        Columns of the calls that are wanted: keys of `CALL_COLUMNS`.
+
+    Yields
+    ------
+    The events, in the order of correlation ids, with the values of `CALL_COLUMNS` for `columns`.
+
+    Raises
+    ------
+    ReportError
+        When a table breaks off while it is read.
+    """
+    # Ids repeat between processes.
+    process = (pl.col("globalPid") & PID_MASK).alias(_PROCESS)
+    events = SortedRuns([_ID], folder / "events")
+    for piece in report.pieces(frame_of, _PIECE_ROWS):
+        events.add(piece.with_columns(process, pl.col(_ID).fill_null(0)))
+    calls = SortedRuns([_ID], folder / "calls")
+    for piece in report.pieces(_calls, _PIECE_ROWS):
+        calls.add(piece.filter(pl.col(_ID) > 0))
+    wanted = [CALL_COLUMNS[name] for name in columns]
+    empty = pl.DataFrame(schema=dict.fromkeys((_PROCESS, _ID, *CALL_COLUMNS.values()), pl.Int64))
+    for of_events, of_calls in side_by_side(events, calls):
+        known = empty if of_calls.is_empty() else of_calls
+        # A call of the driver inside one of the runtime may carry the same id: the outer one, the first, counts.
+        first = known.sort("callStart").unique([_PROCESS, _ID], keep="first", maintain_order=True)
+        joined = of_events.join(first.select(_PROCESS, _ID, *wanted), on=[_PROCESS, _ID], how="left", maintain_order="left")
+        yield joined.drop(_PROCESS)
+
+
+def side_by_side(left: SortedRuns, right: SortedRuns) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """Rows of two collections with the same first sort column, window by window; windows without rows of `left` are left out.
+
+    A collection without rows gives frames without columns.
+    """
+    for window in plan_windows([(left, 1), (right, 1)]):
+        of_left, of_right = left.load(window), right.load(window)
+        if of_left:
+            yield pl.concat(of_left), pl.concat(of_right) if of_right else pl.DataFrame()
+        left.forget(window.end)
+        right.forget(window.end)
+
+
+def _calls(report: Report) -> pl.LazyFrame:
+    calls = report.scan_events(CALLS_TABLE, tuple(CALL_COLUMNS), (_ID,), None)
+    return calls.select(
+        (pl.col("globalTid") & PID_MASK).alias(_PROCESS), _ID, *(pl.col(a).alias(b) for a, b in CALL_COLUMNS.items())
+    )
