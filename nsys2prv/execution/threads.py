@@ -11,8 +11,8 @@ from typing import TypeVar
 S = TypeVar("S")
 T = TypeVar("T")
 
-WORKERS = 3
-"""Pieces of work at once: some wait for the disk while others count; more would hold more memory than they save time."""
+WORKERS = 2
+"""Pieces of work at once; more would hold more memory than they save time."""
 
 
 class Stopped(BaseException):
