@@ -159,6 +159,15 @@ class Report:
         """Columns `id`, `value`: all texts that other tables refer to."""
         return self.collect(self.scan("StringIds", ("id", "value"))).unique("id", keep="first", maintain_order=True)
 
+    def release(self) -> None:
+        """Forget what was read; it is read again when it is needed. One report holds little, a thousand hold much."""
+        for name in ("strings", "distinct"):
+            self.__dict__.pop(name, None)
+
+    def is_at(self, path: Path) -> bool:
+        """Whether a path is that of this report, or of a file of it."""
+        return any(path == own or own in path.parents for own in (self.path, self.tables.path))
+
 
 class _PiecewiseReport(Report):
     """A report whose events are, at any time, those of one piece."""
@@ -221,6 +230,13 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
     ExportError
         When nsys is needed and is not there, or fails.
     """
+    try:
+        return _open(path, nsys)
+    except OSError as error:
+        raise ReportNotFound(path, f"it can't be read ({error.strerror or error})") from error
+
+
+def _open(path: Path, nsys: NsysExport | None) -> Report:
     if not path.exists():
         raise ReportNotFound(path)
     if path.suffix in RAW_SUFFIXES:
