@@ -30,6 +30,7 @@ from nsys2prv.reports import Identity, Report, describe, find_reports, open_repo
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.tables import Stretch
 from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, present_sources, select_sources
+from nsys2prv.sources.source import count_rows
 from nsys2prv.timeline import states
 from nsys2prv.timeline.axis import place
 from nsys2prv.timeline.labels import Labels
@@ -407,18 +408,18 @@ class _Translation:
             step = StreamLanes(found.keys)
         if step is None:
             for piece in pieces:
-                entry.read += piece.height
+                entry.read += count_rows(piece)
                 yield piece
             return
         ordered = self._ordered.part()
         for piece in pieces:
-            entry.read += piece.height
+            entry.read += count_rows(piece)
             told = piece.drop_nulls("start")
-            entry.leave_out(ledger.NO_TIME, piece.height - told.height)
+            entry.leave_out(ledger.NO_TIME, count_rows(piece) - count_rows(told))
             ordered.add(told)
         for window in ordered.windows():
             kept = step(window)
-            entry.leave_out(ledger.SAME_CALL, window.height - kept.height)
+            entry.leave_out(ledger.SAME_CALL, count_rows(window) - count_rows(kept))
             yield kept
 
     def _bar(self, what: str, total: int, unit: str) -> tqdm[Any]:
@@ -447,6 +448,7 @@ class _Translation:
                     "ranks": identity.known_ranks,
                     "rank_source": identity.known_ranks_source,
                     "gpus": [asdict(gpu) for gpu in identity.gpus],
+                    "nics": [nic.as_json() for nic in identity.nics],
                     "alignment": {"method": placement.method, "offset_ns": placement.offset, "drift_ppm": 0.0},
                     "tables": ledger.account(opened.report, opened.entries, self._sources, SOURCES),
                     "warnings": list(identity.warnings),
