@@ -234,4 +234,5 @@ _REST: dict[str, Callable[[Report, int, int, bool], dict[str, int]]] = {
     "NVTX_EVENTS": _nvtx_rest,
     generic.TABLE: _generic_rest,
 }
-"""Tables whose rows are left out for several reasons: from the report, the rows left, the rows read, and whether a source of them was asked for."""
+"""Tables whose rows are left out for several reasons: what gives the rows by reason, from the report, the rows that are left,
+those that sources read, and whether a source of the table was asked for."""
