@@ -12,9 +12,9 @@ from nsys2prv.sources.source import RowKind, Source, first_match, named
 
 # (what a call's name looks like, Paraver state meanwhile); first match counts. As for MPI: what does not block only starts.
 _UCX_STATES = (
-    (r"(put|get|atomic|rma)", events.STATE_REMOTE_MEMORY),
-    (r"(flush|fence|wait|signal|arm)", events.STATE_WAIT),
-    (r"(progress|probe|check|test|poll)", events.STATE_TEST),
+    (r"ucp_(put|get|atomic)", events.STATE_REMOTE_MEMORY),
+    (r"flush|fence|_wait|_signal|_arm$", events.STATE_WAIT),
+    (r"progress|probe|check|test|poll", events.STATE_TEST),
     (r"send", events.STATE_IMMEDIATE_SEND),
     (r"recv", events.STATE_IMMEDIATE_RECEIVE),
     (r"mem_(map|alloc)", events.STATE_ALLOCATING),
