@@ -130,6 +130,7 @@ def _table_source(table: str) -> Source:
         types=(*events.MPI_TYPES.values(), *_ATTRIBUTES[table], *((events.MPI_COMMUNICATOR,) if _ATTRIBUTES[table] else ())),
         frame=frame,
         in_order=_one_row_per_call,
+        since="3.7",
     )
     return source
 

@@ -93,7 +93,7 @@ class Source:
     assumption
         What is taken for granted about a table that no real report was there for; a sentence for the documentation.
     since
-        Schema that the table came with, such as "3.7"; "" for the first one known.
+        Oldest schema that is known to have the table, such as "3.7"; "" for the first of all.
     moments
         From a report to `start` and `end` of the events, where no two columns of the table tell them.
     """

@@ -125,7 +125,8 @@ def test_adapters_of_the_host_are_told(report: str, translation: Callable[[str],
         {"name": name, "link": link, "device": device, "guid": hex(guid % 2**64)}
         for name, link, device, guid in translated.query(
             """select nic.name, link.label, device.label, nic.GUID from TARGET_INFO_NIC_INFO nic
-               join ENUM_NET_LINK_TYPE link on link.id = nic.linkLayer join ENUM_NET_DEVICE_ID device on device.id = nic.deviceId
+               join ENUM_NET_LINK_TYPE link on link.id = nic.linkLayer
+               join ENUM_NET_DEVICE_ID device on device.id = nic.deviceId
                order by nic.nicId"""
         )
     ]
@@ -144,8 +145,8 @@ def test_generic_events_of_gpus_are_the_samples_of_gpu_metrics(translation: Call
         """select field.key, count(*), sum(field.value) from GENERIC_EVENTS, json_each(data) field group by 1 order by 1"""
     )
     # In GPU_METRICS a first sample can be wrapped to 32 bits with a sign.
-    by_metric = """select metricName, count(*), sum(value & 0xffffffff) from GPU_METRICS join TARGET_INFO_GPU_METRICS using (typeId, metricId)
-                   group by 1 order by 1"""
+    by_metric = """select metricName, count(*), sum(value & 0xffffffff)
+                   from GPU_METRICS join TARGET_INFO_GPU_METRICS using (typeId, metricId) group by 1 order by 1"""
 
     assert translated.query(by_field) == translated.query(by_metric)
     (entry,) = (one for one in account(translated)[0]["tables"] if one["table"] == "GENERIC_EVENTS")
@@ -164,7 +165,8 @@ def test_fields_of_real_generic_events_have_their_values_and_times(tmp_path: Pat
         database.execute("update GENERIC_EVENT_SOURCES set data = replace(data, 'GpuMetrics', 'Sampler')")
         for table in ("GPU_METRICS", "TARGET_INFO_GPU_METRICS"):
             database.execute(f"drop table {table}")
-        each = "select rawTimestamp, 'Sampler ' || field.key, cast(field.value as integer) from GENERIC_EVENTS, json_each(data) field"
+        each = """select rawTimestamp, 'Sampler ' || field.key, cast(field.value as integer)
+                  from GENERIC_EVENTS, json_each(data) field"""
         expected = sorted(database.execute(each))
 
     summary = translate([report], tmp_path / "out")
