@@ -416,3 +416,23 @@ def test_inspect_names_the_adapters_and_what_is_sampled(tmp_path: Path) -> None:
         "VULKAN_API": (1, 0),
         "SOME_NEW_EVENTS": (1, 0),
     }
+
+
+@pytest.mark.parametrize("form", [".sqlite", "_pqtdir"])
+def test_a_source_that_is_skipped_is_named_as_the_reason(tmp_path: Path, form: str) -> None:
+    report = ReportBuilder(pid=1000)
+    report.gpu(0)
+    report.metric("SM Active", 0, 50)
+    report.plugin_event("GpuMetrics", "", 0, {"SM Active": "50"})
+    report.plugin_event("EFA", "", 5, {"tx": "1"})
+    report.network_metric(report.nic("mlx5_0"), "A", 0, 10, 1)
+
+    summary = run(tmp_path, report, form=form, options=Options(skip=("plugins", "network")))
+
+    skipped = "its source was left out with --only or --skip"
+    assert table(summary, "NET_NIC_METRIC")["left_out"] == {skipped: 1}
+    assert table(summary, "GENERIC_EVENTS")["left_out"] == {
+        "metrics of GPUs, whose samples stand in GPU_METRICS": 1,
+        skipped: 1,
+    }
+    assert set(samples(summary)) == {("Metrics GPU0", "SM Active")}
