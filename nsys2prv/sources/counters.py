@@ -15,6 +15,7 @@ from nsys2prv.sources.source import AGAIN
 NS_PER_SECOND = 1_000_000_000
 _PIECE_ROWS = 30_000
 _ID = "values_id"
+_NO_VALUES = -1
 
 
 def labels_of(report: Report, enumeration: str) -> pl.DataFrame:
@@ -112,6 +113,3 @@ def with_values(
         beside = known if known.width else pl.DataFrame(schema=schema)
         numbered = found.with_row_index("event").join(beside, on=_ID, how="left", maintain_order="left")
         yield numbered.with_columns(pl.col("event").is_first_distinct().not_().alias(AGAIN)).drop("event", _ID)
-
-
-_NO_VALUES = -1

@@ -19,8 +19,8 @@ from nsys2prv.sources.counters import labels_of, with_values
 from nsys2prv.sources.source import AGAIN, RowKind, Source
 
 TABLE = "GENERIC_EVENTS"
-_SESSION_CLOCK = "SessionNs"
-"""Time of the session, as all other tables have it; other clocks can't be told from it."""
+_SESSION_CLOCK = ("SessionNs", "Session Nanoseconds")
+"""Time of the session, as all other tables have it (its name and its label); times of other clocks tell nothing here."""
 _GPU_METRICS = r"^(?i)gpu ?metrics"
 """Sources whose events the module `gpu_metrics` reads."""
 
@@ -54,7 +54,7 @@ def types_of(report: Report) -> pl.DataFrame:
         clock_name = described.get("TimeSource") or clocks.get(clock, "")
         sources[source] = (
             _text(described.get("Name")) or strings.get(name, ""),
-            clock_name in (_SESSION_CLOCK, _SESSION_LABEL),
+            clock_name in _SESSION_CLOCK,
         )
     rows = []
     types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "sourceId", "nameId", "data")))
@@ -66,9 +66,6 @@ def types_of(report: Report) -> pl.DataFrame:
         rows, {"typeId": pl.Int64, "plugin": pl.String, "source": pl.String, "in_session": pl.Boolean}, orient="row"
     )
     return frame.with_columns(of_gpu=pl.col("source").str.contains(_GPU_METRICS)).drop("source")
-
-
-_SESSION_LABEL = "Session Nanoseconds"
 
 
 def _described(data: str | None) -> dict[str, Any]:

@@ -113,6 +113,7 @@ def _metrics_of(table: str, since: str) -> Source:
 # -- counters whose values stand in a table of their own ----------------------------------------------------------------
 
 _Frame = Callable[[Report], pl.LazyFrame]
+_Named = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 
 def _beside_values(source: Source, of_events: _Frame, of_values: _Frame, named: Callable[[Report], _Named]) -> Source:
@@ -146,9 +147,6 @@ def _beside_values(source: Source, of_events: _Frame, of_values: _Frame, named: 
         return units.join(kinds, how="cross").with_columns(none)
 
     return replace(source, frame=frame, gather=gather)
-
-
-_Named = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 
 def _rates(type_number: int, name: pl.Expr) -> Callable[[pl.LazyFrame], pl.LazyFrame]:
