@@ -26,6 +26,7 @@ _ERRORS: dict[type[errors.Nsys2prvError], str] = {
     errors.TooManyRows: "more rows than Paraver takes",
     errors.NothingToTranslate: "no event is left after the selection",
     errors.TraceError: "a Paraver trace that can't be read",
+    errors.WorkerDied: "workers died again and again under the same work",
 }
 
 _TAGS = {

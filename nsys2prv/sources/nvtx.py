@@ -45,6 +45,11 @@ def ranges_in_domains(report: Report, source: Source) -> pl.LazyFrame:
     )
 
 
+def process_of(thread: str) -> pl.Expr:
+    """globalPid of a column of globalTid."""
+    return pl.col(thread) & PID_MASK
+
+
 def is_mpi_call() -> pl.Expr:
     """Whether a range of `ranges_in_domains` is a call of MPI."""
     return (pl.col("domain") == MPI_DOMAIN) & pl.col("label").str.starts_with("MPI_")

@@ -10,6 +10,7 @@ from nsys2prv import ledger
 from nsys2prv.events import TYPES, Role
 from nsys2prv.ledger import Entry
 from nsys2prv.sources.source import count_rows
+from nsys2prv.timeline.axis import Placement
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.merge import Shape
@@ -31,8 +32,8 @@ class EventsOfSource:
         Numbers of types and values.
     windows
         What is kept of the time axis.
-    offset
-        Added to times of the report to get times of the axis, ns.
+    placement
+        From times of the report to times of the axis.
     first_cpu
         Number in the trace of the first CPU of the report's host.
     report_end
@@ -48,13 +49,13 @@ class EventsOfSource:
         labels: Labels,
         windows: Windows,
         *,
-        offset: int,
+        placement: Placement,
         first_cpu: int,
         report_end: int,
         min_duration: int,
     ) -> None:
         self._source = found.source
-        self._offset = offset
+        self._placement = placement
         self._windows = windows
         self._labels = labels
         self._min_duration = min_duration
@@ -83,8 +84,8 @@ class EventsOfSource:
         placed = _without_nulls(named.with_columns(rows), ["row"])
         entry.leave_out(ledger.ROW_NOT_CHOSEN, count_rows(named) - count_rows(placed))
         timed = placed.with_columns(
-            start=pl.col("start") + self._offset,
-            end=pl.max_horizontal(pl.col("end").fill_null(self._report_end), "start") + self._offset,
+            start=self._placement.of(pl.col("start")),
+            end=self._placement.of(pl.max_horizontal(pl.col("end").fill_null(self._report_end), "start")),
         )
         long_enough = timed
         if self._min_duration and self.is_interval:
