@@ -16,10 +16,11 @@
     ├── TooManyRows                   6   more rows than Paraver takes
     ├── NothingToTranslate            7   no event is left after the selection
     ├── TraceError                    8   a Paraver trace that can't be read
-    └── InconsistentRun               9   with --strict: the reports are not those of one complete run
+    ├── InconsistentRun               9   with --strict: the reports are not those of one complete run
+    └── WorkerDied                   11   workers died under the same work again and again
 
-A translation that left reports out (--keep-going) ends with 10. Ctrl-C ends with 130 and SIGTERM with 143, as in shells. Each error is one sentence that names the file, what is wrong and
-what to do. Nothing else is raised at users on purpose.
+A translation that left reports out (--keep-going) ends with 10, Ctrl-C with 130 and SIGTERM with 143, as in shells. Each
+error is one sentence that names the file, what is wrong and what to do. Nothing else is raised at users on purpose.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class Nsys2prvError(Exception):
     """Base of all errors with a sentence for the user; `exit_code` is what the command line ends with."""
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors come back from other processes, and most are made of other things than their sentence.
+        return _again, (type(self), str(self), dict(self.__dict__))
 
 
 class UsageError(Nsys2prvError):
@@ -163,6 +168,23 @@ class InconsistentRun(Nsys2prvError):
         super().__init__(
             f"the reports are not those of one complete run: {'; '.join(findings)} (without --strict this is a warning)"
         )
+
+
+class WorkerDied(Nsys2prvError):
+    exit_code = 11
+
+    def __init__(self, tries: int) -> None:
+        super().__init__(
+            f"workers died {tries} times under the same piece of work, most likely for want of memory; "
+            f"use fewer workers on each machine, or give the job more memory"
+        )
+
+
+def _again(kind: type[Nsys2prvError], sentence: str, attributes: dict[str, object]) -> Nsys2prvError:
+    error = kind.__new__(kind)
+    error.args = (sentence,)
+    error.__dict__.update(attributes)
+    return error
 
 
 def counted(number: int, what: str) -> str:

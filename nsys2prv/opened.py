@@ -16,11 +16,11 @@ from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.reports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.nsys import NsysExport
-from nsys2prv.sources import SOURCES, RowKind, Source, present_sources
+from nsys2prv.sources import SOURCES, Source, present_sources
 from nsys2prv.timeline.survey import Extent, Survey, extent, survey
 
 REPORTS_AT_ONCE = 32
-"""Reports whose texts and names of threads are in memory at the same time."""
+"""Reports that are looked over together: of these all names of processes and threads are in memory."""
 
 
 class Bar(Protocol):
@@ -164,8 +164,6 @@ def open_reports(
                 broken.leave_out(one.report.path, error)
                 continue
             _forget_what_has_no_events(one)
-            if len(paths) > REPORTS_AT_ONCE:
-                one.report.release()
             reports.append(one)
     broken.check_rest(reports)
     return reports

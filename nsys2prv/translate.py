@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from nsys2prv.errors import InconsistentRun, NothingToTranslate, ReportError
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.ledger import Entry
-from nsys2prv.opened import REPORTS_AT_ONCE, BrokenReports, OpenedReport, open_reports
+from nsys2prv.opened import BrokenReports, OpenedReport, open_reports
 from nsys2prv.output import SUFFIXES, final_paths, publish, scratch_folder, staging_folder, without_suffix
 from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
 from nsys2prv.paraver.prv import TraceWriter, header
@@ -32,8 +33,9 @@ from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.run import Naming, who_is_who
 from nsys2prv.reports.tables import Stretch
 from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, select_sources
+from nsys2prv.sources.source import count_rows
 from nsys2prv.timeline import states
-from nsys2prv.timeline.axis import place
+from nsys2prv.timeline.axis import align
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.merge import Activity, Shape
@@ -89,6 +91,8 @@ class Options:
         Ranks to keep; None keeps everything.
     min_duration
         Intervals shorter than this are left out, ns.
+    align
+        How clocks are tied together: one of `timeline.axis.METHODS`.
     rank_pattern, host_pattern
         Where the rank, and the host, stand in paths of reports (`reports.run.Naming.of`).
     strict
@@ -117,6 +121,7 @@ class Options:
     nvtx: NvtxRange | None = None
     ranks: frozenset[int] | None = None
     min_duration: int = 0
+    align: str = "auto"
     rank_pattern: str | None = None
     host_pattern: str | None = None
     strict: bool = False
@@ -229,7 +234,13 @@ class _Translation:
         for opened, identity in zip(self._opened, self._run.identities, strict=True):
             opened.identity = identity
         identities = list(self._run.identities)
-        self._placements = place(identities, [opened.span for opened in self._opened])
+        self._axis = align(
+            [opened.report for opened in self._opened],
+            identities,
+            [opened.span for opened in self._opened],
+            self._options.align,
+        )
+        self._placements = self._axis.placements
         self._windows = self._choose_windows()
         surveys = [opened.surveys for opened in self._opened]
         self._rows = arrange(identities, surveys, self._options.ranks)
@@ -238,17 +249,18 @@ class _Translation:
                 "none of the ranks chosen has events" if self._options.ranks else "the reports hold no events"
             )
         self._labels = Labels((found for of_report in surveys for found in of_report), self._earlier)
-        folder = self._scratch / f"attempt{next(self._attempts)}"
-        self._activity = Activity(folder / "activity")
+        self._folder = self._scratch / f"attempt{next(self._attempts)}"
+        self._activity = Activity(self._folder / "activity")
         # Threads and streams are different rows: their states are found at once.
-        self._edges = {kind: SortedRuns(["time"], folder / f"edges-{kind.name}") for kind in RowKind}
-        self._ordered = SortedRuns(["start"], folder / "ordered")
+        self._edges = {kind: SortedRuns(["time"], self._folder / f"edges-{kind.name}") for kind in RowKind}
+        self._ordered = SortedRuns(["start"], self._folder / "ordered")
         self._launches: list[Launches] = []
 
     def write(self, prv: Path, pcf: Path, row: Path, title: str) -> dict[str, Any]:
         """Write the files of the trace; the result is what stands in OUT.json."""
         while not self._translate_reports():
             # What was collected has the rows of reports that are left out now.
+            shutil.rmtree(self._folder, ignore_errors=True)
             self._arrange_all()
         work = [(_MESSAGES, pair) for pair in self._pairs()]
         for kind in self._edges:
@@ -300,7 +312,7 @@ class _Translation:
 
     def _choose_windows(self) -> Windows:
         ends = [
-            span[1] + placement.offset
+            placement.at(span[1])
             for opened, placement in zip(self._opened, self._placements, strict=True)
             if (span := opened.span) is not None
         ]
@@ -331,12 +343,12 @@ class _Translation:
                     chosen = chosen.filter(pl.col("domain") == wanted.domain)
                 ends = pl.col("end").fill_null(opened.span[1])
                 stretches.append(
-                    opened.report.collect(chosen.select(begin=pl.col("start") + placement.offset, end=ends + placement.offset))
+                    opened.report.collect(chosen.select(begin=placement.of(pl.col("start")), end=placement.of(ends)))
                 )
         return Windows.union(pl.concat(stretches))
 
     def _translate_report(self, index: int, opened: OpenedReport, bar: tqdm[Any]) -> None:
-        launches = Launches.in_folder(self._scratch / f"launches{next(self._folders)}")
+        launches = Launches.in_folder(self._folder / f"launches{next(self._folders)}")
         work: list[Callable[[Stop], _Made]] = []
         of_survey: list[Survey] = []
         of_sources: list[Entry] = []
@@ -346,7 +358,7 @@ class _Translation:
                 self._rows.keys.get((index, found.source.row)),
                 self._labels,
                 self._windows,
-                offset=self._placements[index].offset,
+                placement=self._placements[index],
                 first_cpu=self._rows.first_cpu(opened.identity.host),
                 # What is not closed ends with the report.
                 report_end=opened.span[1] if opened.span else 0,
@@ -374,8 +386,6 @@ class _Translation:
             self._edges[found.source.row].absorb(made.edges)
             launches.absorb(made.launches)
         self._launches.append(launches)
-        if len(self._opened) > REPORTS_AT_ONCE:
-            opened.report.release()
 
     def _sweep_states(self, kind: RowKind, made: SortedRuns, stop: Stop) -> SortedRuns:
         rows = self._rows.table.filter(pl.col("kind") == kind.name.lower())
@@ -413,7 +423,7 @@ class _Translation:
         """Events of a source in pieces; in the order of their begin when something needs that."""
         source = found.source
         if source.gather is not None:
-            folder = self._scratch / f"gather{next(self._folders)}"
+            folder = self._folder / f"gather{next(self._folders)}"
             pieces: Iterator[pl.DataFrame] = (piece.lazy().pipe(complete).collect() for piece in source.gather(report, folder))
         else:
             pieces = report.pieces(lambda piecewise: complete(source.frame(piecewise)), _PIECE_ROWS, stretch)
@@ -424,18 +434,18 @@ class _Translation:
             step = StreamLanes(found.keys)
         if step is None:
             for piece in pieces:
-                entry.read += piece.height
+                entry.read += count_rows(piece)
                 yield piece
             return
         ordered = self._ordered.part()
         for piece in pieces:
-            entry.read += piece.height
+            entry.read += count_rows(piece)
             told = piece.drop_nulls("start")
-            entry.leave_out(ledger.NO_TIME, piece.height - told.height)
+            entry.leave_out(ledger.NO_TIME, count_rows(piece) - count_rows(told))
             ordered.add(told)
         for window in ordered.windows():
             kept = step(window)
-            entry.leave_out(ledger.SAME_CALL, window.height - kept.height)
+            entry.leave_out(ledger.SAME_CALL, count_rows(window) - count_rows(kept))
             yield kept
 
     def _bar(self, what: str, total: int, unit: str) -> tqdm[Any]:
@@ -465,7 +475,12 @@ class _Translation:
                     "ranks": identity.known_ranks,
                     "rank_source": identity.known_ranks_source,
                     "gpus": [asdict(gpu) for gpu in identity.gpus],
-                    "alignment": {"method": placement.method, "offset_ns": placement.offset, "drift_ppm": 0.0},
+                    "nics": [nic.as_json() for nic in identity.nics],
+                    "alignment": {
+                        "method": placement.method,
+                        "offset_ns": placement.at(0),
+                        "drift_ppm": round(placement.drift_ppm, 4),
+                    },
                     "tables": opened.tables,
                     "warnings": list(identity.warnings),
                 }
@@ -505,6 +520,7 @@ class _Translation:
             },
             "left_out": [{"path": str(one.path), "error": str(one.error)} for one in self._broken.left_out],
             "seconds": round(time.monotonic() - self._began, 3),
+            "clocks": [clock.as_json() for clock in self._axis.clocks],
             "reports": reports,
             "nodes": [{"name": node.name, "cpus": node.cpus} for node in self._rows.nodes],
             "tasks": [
@@ -522,6 +538,7 @@ class _Translation:
             "warnings": [
                 *(f"left out: {one.error}" for one in self._broken.left_out),
                 *(finding.text for finding in self._run.findings),
+                *self._axis.warnings,
                 *self._warnings,
             ],
         }

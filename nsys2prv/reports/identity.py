@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import polars as pl
 
@@ -43,6 +43,31 @@ class Gpu:
     key: str
     bus: str = ""
     uuid: str = ""
+
+
+@dataclass(frozen=True)
+class Nic:
+    """One network adapter of the host.
+
+    Attributes
+    ----------
+    name
+        Its name, such as mlx5_0.
+    link
+        Its link layer by nsys' label, such as "InfiniBand NIC".
+    device
+        Its model, "" when not told.
+    guid
+        Its GUID in hexadecimal, "" when not told.
+    """
+
+    name: str
+    link: str
+    device: str
+    guid: str
+
+    def as_json(self) -> dict[str, str]:
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -85,6 +110,8 @@ class Identity:
         Columns `globalPid` (null: any), `deviceId`, `gpu` (key): which GPU a CUDA device number means.
     warnings
         What is lost or odd, one sentence each.
+    nics
+        Network adapters of the host.
     """
 
     host: str
@@ -107,6 +134,7 @@ class Identity:
     launches: tuple[Launched, ...] = ()
     ranks_of_run: int | None = None
     host_source: str = ""
+    nics: tuple[Nic, ...] = ()
 
     @property
     def known_ranks(self) -> list[int]:
@@ -200,6 +228,7 @@ def describe(report: Report) -> Identity:
         launches=launches,
         ranks_of_run=_ranks_of_run(report, ranks, launches),
         host_source=host_source,
+        nics=_nics(report),
     )
 
 
@@ -292,6 +321,22 @@ def _gpus(report: Report) -> tuple[Gpu, ...]:
 
 def _gpu(index: int, name: str | None, bus: str | None, uuid: str) -> Gpu:
     return Gpu(index, name or "", uuid or (bus or "").lower() or _key_of_index(index), bus or "", uuid)
+
+
+def _nics(report: Report) -> tuple[Nic, ...]:
+    adapters = _read(report, "TARGET_INFO_NIC_INFO", "nicId", "name", "linkLayer", "deviceId", "GUID").sort("nicId", "name")
+    links = dict(_read(report, "ENUM_NET_LINK_TYPE", "id", "label").iter_rows())
+    models = dict(_read(report, "ENUM_NET_DEVICE_ID", "id", "label").iter_rows())
+    return tuple(
+        Nic(
+            name or f"NIC {number}",
+            links.get(link) or (f"link layer {link}" if link is not None else ""),
+            models.get(device) or "",
+            # A GUID has 64 bits without a sign.
+            f"{guid & 0xFFFFFFFFFFFFFFFF:#x}" if guid is not None else "",
+        )
+        for number, name, link, device, guid in adapters.iter_rows()
+    )
 
 
 def _unique_ordinals(report: Report, gpus: tuple[Gpu, ...]) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""What launchers tell the programs that they start: rank, number of ranks, job, node. One table; variables stand nowhere else."""
+"""What launchers tell the programs that they start: rank, number of ranks, job, node. Variables stand nowhere else."""
 
 from __future__ import annotations
 

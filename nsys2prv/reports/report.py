@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -150,23 +152,48 @@ class Report:
     def distinct(self) -> Report:
         """The same report, for pipelines that only ask which values there are: equal rows may be missing, which a database
         finds out much faster than it gives them all."""
-        report = Report(self.path, self.tables, distinct=True)
-        report.strings = self.strings
-        return report
+        return Report(self.path, self.tables, distinct=True)
 
-    @cached_property
+    @property
     def strings(self) -> pl.DataFrame:
         """Columns `id`, `value`: all texts that other tables refer to."""
-        return self.collect(self.scan("StringIds", ("id", "value"))).unique("id", keep="first", maintain_order=True)
-
-    def release(self) -> None:
-        """Forget what was read; it is read again when it is needed. One report holds little, a thousand hold much."""
-        for name in ("strings", "distinct"):
-            self.__dict__.pop(name, None)
+        return _TEXTS.of(self)
 
     def is_at(self, path: Path) -> bool:
         """Whether a path is that of this report, or of a file of it."""
         return any(path == own or own in path.parents for own in (self.path, self.tables.path))
+
+
+class _Texts:
+    """Texts of the reports that were used last, as many as fit in `most` bytes: a thousand reports would hold too much."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # In the order of use.
+        self._held: weakref.WeakKeyDictionary[Tables, tuple[pl.DataFrame, int]] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def of(self, report: Report) -> pl.DataFrame:
+        with self._lock:
+            held = self._held.pop(report.tables, None)
+            if held is None:
+                read = report.collect(report.scan("StringIds", ("id", "value")))
+                strings = read.unique("id", keep="first", maintain_order=True)
+                held = strings, int(strings.estimated_size())
+                self._make_room(held[1])
+            self._held[report.tables] = held
+            return held[0]
+
+    def _make_room(self, size: int) -> None:
+        total = size + sum(of_one for _, of_one in self._held.values())
+        for tables, (_, of_one) in list(self._held.items()):
+            if total <= self._most:
+                break
+            del self._held[tables]
+            total -= of_one
+
+
+_TEXTS = _Texts(most=100_000_000)
 
 
 class _PiecewiseReport(Report):
@@ -174,7 +201,6 @@ class _PiecewiseReport(Report):
 
     def __init__(self, report: Report, stretch: Stretch | None) -> None:
         super().__init__(report.path, report.tables)
-        self.strings = report.strings
         self._stretch = stretch
         self._piece = pl.DataFrame()
         self._batches: Iterator[pl.DataFrame] = iter(())

@@ -335,8 +335,8 @@ def _name_hosts(
         findings.append(
             Finding(
                 Kind.HOSTS_TOLD_APART,
-                f"{counted(len(told), 'report')} {say}, and are of {len(machines)} hosts ({'; '.join(shared.reasons)}): they stand "
-                f"as {_listed(machines)}; --host-pattern gives them other names",
+                f"{counted(len(told), 'report')} {say}, and are of {len(machines)} hosts ({'; '.join(shared.reasons)}): they "
+                f"stand as {_listed(machines)}; --host-pattern gives them other names",
                 tuple(told),
             )
         )
