@@ -169,7 +169,7 @@ def translate(
     host_pattern: Annotated[
         str | None,
         typer.Option(
-            metavar="REGEX|NAMES", help="Where the host stands in the path of a report: '(node\\d+)'; or names: node01,node02."
+            metavar="REGEX|NAMES", help=r"Where the host stands in the path of a report: '(node\\d+)'; or names: node01,node02."
         ),
     ] = None,
     strict: Annotated[

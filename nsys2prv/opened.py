@@ -39,6 +39,8 @@ class OpenedReport:
     ----------
     report
         The report.
+    view
+        The same as it is to be translated: perhaps with all streams of a device as one.
     told
         Who it says it is.
     identity
@@ -52,6 +54,7 @@ class OpenedReport:
     """
 
     report: Report
+    view: Report
     told: Identity
     identity: Identity
     surveys: list[Survey] = field(default_factory=list)
@@ -121,6 +124,7 @@ def open_reports(
     broken: BrokenReports,
     bar: Bar,
     with_other_spans: bool = False,
+    fold_streams: bool = False,
 ) -> list[OpenedReport]:
     """Open, describe and survey reports, some at a time.
 
@@ -140,13 +144,15 @@ def open_reports(
         Told of each table that is done.
     with_other_spans
         Look for the first and last time of what is not translated too.
+    fold_streams
+        Take all streams of a device and process for one.
     """
     paths = find_reports(arguments, (lambda error: broken.leave_out(error.path, error)) if broken.keep_going else None)
     reports: list[OpenedReport] = []
     seen: dict[tuple[object, ...], Path] = {}
     tables = 0
     for first in range(0, len(paths), REPORTS_AT_ONCE):
-        opened = list(_open(paths[first : first + REPORTS_AT_ONCE], export, broken, seen))
+        opened = list(_open(paths[first : first + REPORTS_AT_ONCE], export, broken, seen, fold_streams))
         found = {one: present_sources(one.report, sources) for one in opened}
         tables += sum(map(len, found.values()))
         bar.total = round(tables * len(paths) / min(first + REPORTS_AT_ONCE, len(paths)))
@@ -170,7 +176,11 @@ def open_reports(
 
 
 def _open(
-    paths: Sequence[Path], export: NsysExport, broken: BrokenReports, seen: dict[tuple[object, ...], Path]
+    paths: Sequence[Path],
+    export: NsysExport,
+    broken: BrokenReports,
+    seen: dict[tuple[object, ...], Path],
+    fold_streams: bool,
 ) -> Iterator[OpenedReport]:
     for path in paths:
         try:
@@ -184,7 +194,7 @@ def _open(
         except (ReportError, ExportError) as error:
             broken.leave_out(path, error)
         else:
-            yield OpenedReport(report, identity, identity)
+            yield OpenedReport(report, report.folded if fold_streams else report, identity, identity)
 
 
 def _survey(
@@ -196,7 +206,7 @@ def _survey(
     def look(opened: OpenedReport, source: Source, number: int, stop: Stop) -> Survey | Extent | ReportError:
         stop.check()
         try:
-            return survey(opened.report, source, folder / f"{number}", known=Extent(0, None, None))
+            return survey(opened.view, source, folder / f"{number}", known=Extent(0, None, None))
         except ReportError as error:
             return _unless(keep_going, error)
         finally:

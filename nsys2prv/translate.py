@@ -215,6 +215,7 @@ class _Translation:
                 bar=bar,
                 # A time that was read off a trace of all sources must mean the same one in a trace of some.
                 with_other_spans=options.time is not None,
+                fold_streams=options.fold_streams,
             )
         self._arrange_all = partial(self._broken.without, self._opened, partial(self._arrange, naming))
         self._arrange_all()
@@ -373,7 +374,7 @@ class _Translation:
                     launches.part(),
                     Entry.of(found.source),
                 )
-                work.append(partial(self._translate_source, opened.report, found, events, stretch, made, bar))
+                work.append(partial(self._translate_source, opened.view, found, events, stretch, made, bar))
                 of_survey.append(found)
         entries = dict(zip(map(id, opened.surveys), of_sources, strict=True))
         results = run_all(work)

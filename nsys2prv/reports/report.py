@@ -22,6 +22,9 @@ RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 # An export has at least one of these; any other database does not.
 _SIGNS_OF_AN_EXPORT = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
 
+# A table with all of these holds what happened on streams; the last two tell streams of a device apart.
+_STREAM = ("globalPid", "deviceId", "contextId", "streamId")
+
 
 class Report:
     """An opened report.
@@ -34,10 +37,11 @@ class Report:
         Its tables, whatever the form of the export.
     """
 
-    def __init__(self, path: Path, tables: Tables, *, distinct: bool = False) -> None:
+    def __init__(self, path: Path, tables: Tables, *, distinct: bool = False, folded: bool = False) -> None:
         self.path = path
         self.tables = tables
         self._distinct = distinct
+        self._folded = folded
 
     def __repr__(self) -> str:
         return f"Report({str(self.path)!r})"
@@ -75,7 +79,8 @@ class Report:
             return pl.LazyFrame(schema=wanted)
         absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
         scanned = self.tables.scan(table, there, only or {}, distinct=self._distinct)
-        return scanned.with_columns(absent).select(list(wanted)) if absent else scanned
+        replaced = [*absent, *self._fold(table, there)]
+        return scanned.with_columns(replaced).select(list(wanted)) if replaced else scanned
 
     def scan_events(
         self, table: str, required: Sequence[str], optional: Sequence[str], only: Mapping[str, Sequence[int]] | None
@@ -118,6 +123,14 @@ class Report:
             raise MissingColumn(self.path, table, missing, present)
         return wanted, {name: dtype for name, dtype in wanted.items() if name in present}
 
+    def _fold(self, table: str, there: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
+        """Columns in which all streams of a device are one, where that is wanted."""
+        if not self._folded or not COLUMNS[table].keys() >= set(_STREAM):
+            return []
+        return [
+            pl.when(pl.col(name).is_not_null()).then(pl.lit(0, pl.Int64)).alias(name) for name in _STREAM[2:] if name in there
+        ]
+
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
         """Result of a pipeline over this report's tables, in bounded memory as far as the result is small.
 
@@ -152,7 +165,12 @@ class Report:
     def distinct(self) -> Report:
         """The same report, for pipelines that only ask which values there are: equal rows may be missing, which a database
         finds out much faster than it gives them all."""
-        return Report(self.path, self.tables, distinct=True)
+        return Report(self.path, self.tables, distinct=True, folded=self._folded)
+
+    @cached_property
+    def folded(self) -> Report:
+        """The same report, where all streams of a process on a device are one, of context 0 and number 0."""
+        return Report(self.path, self.tables, distinct=self._distinct, folded=True)
 
     @property
     def strings(self) -> pl.DataFrame:
@@ -200,7 +218,7 @@ class _PiecewiseReport(Report):
     """A report whose events are, at any time, those of one piece."""
 
     def __init__(self, report: Report, stretch: Stretch | None) -> None:
-        super().__init__(report.path, report.tables)
+        super().__init__(report.path, report.tables, folded=report._folded)
         self._stretch = stretch
         self._piece = pl.DataFrame()
         self._batches: Iterator[pl.DataFrame] = iter(())
@@ -211,12 +229,13 @@ class _PiecewiseReport(Report):
         wanted, there = self._columns(table, required, optional)
         if table in self.tables.names():
             self._batches = self.tables.batches(table, there, only or {}, self._stretch)
-        absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
+        replaced = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
+        replaced += self._fold(table, there)
 
         def piece(
             columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
         ) -> Iterator[pl.DataFrame]:
-            whole = self._piece.with_columns(absent).select(list(wanted) if columns is None else columns)
+            whole = self._piece.with_columns(replaced).select(list(wanted) if columns is None else columns)
             selected = whole if predicate is None else whole.filter(predicate)
             yield selected if rows is None else selected.head(rows)
 

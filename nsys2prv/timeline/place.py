@@ -35,7 +35,7 @@ class EventsOfSource:
     placement
         From times of the report to times of the axis.
     first_cpu
-        Number in the trace of the first CPU of the report's host.
+        Number in the trace of the first CPU of the report's host; None: the trace does not tell CPUs.
     report_end
         Where intervals end whose end is not told, in time of the report, ns.
     min_duration
@@ -50,7 +50,7 @@ class EventsOfSource:
         windows: Windows,
         *,
         placement: Placement,
-        first_cpu: int,
+        first_cpu: int | None,
         report_end: int,
         min_duration: int,
     ) -> None:
@@ -116,7 +116,8 @@ class EventsOfSource:
     def narrow(self, placed: pl.DataFrame) -> pl.DataFrame:
         """What the trace needs of events that `place` gave."""
         columns = ["row", "start", "end"] if self.is_interval else ["row", "start"]
-        cpu = [(pl.col(CPU) + self._first_cpu).fill_null(0)] if CPU in placed.columns else []
+        first = pl.lit(self._first_cpu, pl.Int64)
+        cpu = [(pl.col(CPU) + first).fill_null(0)] if CPU in placed.columns else []
         return placed.select(*columns, *cpu, "number", "value", pl.col(r"^\d+$"))
 
     def _cut_any(self, events: pl.DataFrame) -> bool:
