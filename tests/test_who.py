@@ -274,8 +274,8 @@ def test_strict_makes_errors_of_all_that_is_not_one_complete_run(command_line: C
     for name, reports in cases.items():
         (tmp_path / name).mkdir()
         paths = [with_call(report).write(tmp_path / name / path) for path, report in reports.items()]
-        strict = command_line.run("translate", *paths, "-o", tmp_path / name / "strict", "--strict")
-        lax = command_line.run("translate", *paths, "-o", tmp_path / name / "lax")
+        strict = command_line.run("translate", *paths, "-o", tmp_path / name / "strict", "--strict", "--align", "utc")
+        lax = command_line.run("translate", *paths, "-o", tmp_path / name / "lax", "--align", "utc")
         if name == "fine":
             assert (strict.returncode, strict.stderr, lax.stderr) == (DONE, "", "")
             continue
