@@ -35,6 +35,9 @@ _TAGS = {
 }
 
 _SERIES = {
+    events.SYNCHRONIZATION: ("", "one type per lane"),
+    events.DEVICE_MEMORY: ("*kind of memory*", "one type per kind"),
+    events.GPU_PAGE_FAULT: ("", "one type per lane"),
     events.NVTX_RANGE: ("", "one type per lane"),
     events.GPU_METRIC: ("*name of the metric*", "one type per metric"),
     events.NVTX_PUSHPOP: ("*name*", "one type per domain"),

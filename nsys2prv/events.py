@@ -129,6 +129,52 @@ _MEMORY_OPERATIONS = {
     OTHER_COPY_LABEL: 17,
 }
 
+MEMORY_KINDS: dict[int, str] = {
+    0: "Pageable",
+    1: "Pinned",
+    2: "Device",
+    3: "Array",
+    4: "Managed",
+    5: "Device static",
+    6: "Managed static",
+    7: "Unknown",
+}
+"""Label of each kind of memory of nsys."""
+MIGRATION_CAUSES: dict[int, str] = {
+    0: "Unknown",
+    1: "Prefetch by the user",
+    2: "Page fault",
+    3: "Speculative prefetch",
+    4: "Eviction",
+    5: "Access counters",
+}
+"""Label of each `migrationCause` of nsys."""
+FAULT_ACCESSES: dict[int, str] = {
+    0: "Unknown access",
+    1: "Read",
+    2: "Write",
+    3: "Atomic",
+    4: "Prefetch",
+}
+"""Label of each `faultAccessType` of nsys."""
+MEMORY_OPERATIONS: dict[int, str] = {0: "Allocation", 1: "Deallocation"}
+"""Label of each `memoryOperationType` of nsys."""
+POOL_OPERATIONS: dict[int, str] = {0: "Unknown", 1: "Pool created", 2: "Pool destroyed", 3: "Pool trimmed"}
+"""Label of each `operationType` of memory pools."""
+POOL_TYPES: dict[int, str] = {0: "Unknown", 1: "Local", 2: "Imported"}
+"""Label of each `poolType` of nsys."""
+
+SYNC_DEVICE = "Device or context synchronize"
+SYNC_STREAM = "Stream synchronize"
+SYNC_EVENT = "Event synchronize"
+SYNC_WAIT_EVENT = "Stream waits for event"
+SYNC_EVENT_QUERY = "Event query"
+SYNC_STREAM_QUERY = "Stream query"
+SYNC_OTHER = "In another call"
+_SYNCHRONIZATIONS = (
+    SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, SYNC_WAIT_EVENT, SYNC_EVENT_QUERY, SYNC_STREAM_QUERY, SYNC_OTHER,
+)  # fmt: skip
+
 OPENACC_KINDS: dict[int, str] = {
     1: "Device init",
     2: "Device shutdown",
@@ -149,6 +195,12 @@ OPENACC_KINDS: dict[int, str] = {
 }
 """Label of each `eventKind` of nsys' OpenACC tables."""
 
+
+def _numbered(labels: Mapping[int, str]) -> dict[str, int]:
+    """Values for nsys' numbers: plus one, so that 0 stays the end."""
+    return {label: number + 1 for number, label in labels.items()}
+
+
 # Everything that a timeline of CUDA shows at once: calls, memory operations, kernels, graphs.
 CUDA_VALUES = ValueSet("cuda", _MEMORY_OPERATIONS, first=max(_MEMORY_OPERATIONS.values()) + 1)
 MPI_VALUES = ValueSet("mpi", mpi_calls.NUMBERS, first=mpi_calls.FIRST_FREE_NUMBER)
@@ -159,6 +211,21 @@ OS_VALUES = ValueSet("os runtime")
 OPENACC_VALUES = ValueSet("openacc", {label: kind + 1 for kind, label in OPENACC_KINDS.items()}, first=max(OPENACC_KINDS) + 2)
 OPENACC_NAME_VALUES = ValueSet("openacc names")
 OPENACC_FUNCTION_VALUES = ValueSet("openacc functions")
+MEMORY_KIND_VALUES = ValueSet("memory kinds", _numbered(MEMORY_KINDS), first=20)
+MIGRATION_CAUSE_VALUES = ValueSet("migration causes", _numbered(MIGRATION_CAUSES), first=20)
+FAULT_ACCESS_VALUES = ValueSet("page fault accesses", _numbered(FAULT_ACCESSES), first=20)
+FAULT_PLACE_VALUES = ValueSet("page fault instructions")
+FAULT_MODULE_VALUES = ValueSet("page fault modules")
+FAULT_FILE_VALUES = ValueSet("page fault source files")
+DEVICE_MEMORY_OPERATION_VALUES = ValueSet("device memory operations", _numbered(MEMORY_OPERATIONS), first=10)
+DEVICE_MEMORY_NAME_VALUES = ValueSet("device memory names")
+POOL_OPERATION_VALUES = ValueSet("memory pool operations", _numbered(POOL_OPERATIONS), first=20)
+POOL_TYPE_VALUES = ValueSet("memory pool types", _numbered(POOL_TYPES), first=20)
+SYNCHRONIZATION_VALUES = ValueSet(
+    "synchronization", {label: number for number, label in enumerate(_SYNCHRONIZATIONS, start=1)}, first=20
+)
+GRAPH_CONSTRUCTION_VALUES = ValueSet("graph construction")
+OVERHEAD_VALUES = ValueSet("overhead")
 COMMUNICATOR_VALUES = ValueSet("mpi communicators")
 
 MPI_POINT_TO_POINT = 50000001
@@ -188,9 +255,47 @@ MEMORY_SIZE = 63000002
 KERNEL = 63000006
 NCCL_KERNEL = 63000007
 GRAPH_EXECUTION = 63000008
+GRAPH_CONSTRUCTION = 63000009
 GRAPH_ID = 63000100
 GRAPH_EXEC_ID = 63000101
 GRAPH_NODE_ID = 63000102
+GRAPH_ORIGINAL_ID = 63000103
+GRAPH_ORIGINAL_NODE_ID = 63000104
+SYNCHRONIZATION = 63000200
+SYNC_STREAM_ID = 63000201
+SYNC_CONTEXT_ID = 63000202
+CUDA_EVENT_ID = 63000203
+CUDA_EVENT_RECORD = 63000210
+DEVICE_MEMORY = 63000300
+DEVICE_MEMORY_TOTAL = 63000320
+DEVICE_MEMORY_OPERATION = 63000321
+DEVICE_MEMORY_ALLOCATED = 63000322
+DEVICE_MEMORY_FREED = 63000323
+DEVICE_MEMORY_ADDRESS = 63000324
+DEVICE_MEMORY_NAME = 63000325
+POOL_OPERATION = 63000330
+POOL_TYPE = 63000331
+POOL_SIZE = 63000332
+POOL_USED = 63000333
+POOL_THRESHOLD = 63000334
+GPU_PAGE_FAULT = 63000400
+GPU_PAGE_FAULT_COUNT = 63000401
+CPU_PAGE_FAULT = 63000402
+FAULT_MODULE = 63000403
+FAULT_FILE = 63000404
+FAULT_LINE = 63000405
+VIRTUAL_ADDRESS = 63000406
+MIGRATION_CAUSE = 63000407
+SOURCE_MEMORY = 63000500
+DESTINATION_MEMORY = 63000501
+SOURCE_DEVICE = 63000502
+DESTINATION_DEVICE = 63000503
+THROUGHPUT = 63000504
+MEMSET_VALUE = 63000505
+COPY_COUNT = 63000506
+GREEN_CONTEXT = 63000510
+CUDA_OVERHEAD = 63000600
+PROFILER_OVERHEAD = 63000601
 
 OS_CALL = 65000000
 
@@ -238,9 +343,48 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(KERNEL, "CUDA kernel", _I, CUDA_VALUES),
     EventType(NCCL_KERNEL, "NCCL kernel", _I, CUDA_VALUES),
     EventType(GRAPH_EXECUTION, "CUDA Graphs Exec name", _I, CUDA_VALUES),
+    EventType(GRAPH_CONSTRUCTION, "CUDA graph construction", _I, GRAPH_CONSTRUCTION_VALUES),
     EventType(GRAPH_ID, "CUDA Graphs ID", _A, unit="id"),
     EventType(GRAPH_EXEC_ID, "CUDA Graphs Exec ID", _A, unit="id"),
     EventType(GRAPH_NODE_ID, "Graph Node ID", _A, unit="id"),
+    EventType(GRAPH_ORIGINAL_ID, "CUDA Graphs ID of the original", _A, unit="id"),
+    EventType(GRAPH_ORIGINAL_NODE_ID, "Graph Node ID of the original", _A, unit="id"),
+    # Waits of unknown threads, and page faults, lie on a row of the device and may overlap there: they take lanes.
+    EventType(SYNCHRONIZATION, "CUDA synchronization{}", _I, SYNCHRONIZATION_VALUES, step=1, members=1, overflow=632000001),
+    EventType(SYNC_STREAM_ID, "CUDA synchronization stream", _A, unit="stream id"),
+    EventType(SYNC_CONTEXT_ID, "CUDA synchronization context", _A, unit="context id"),
+    EventType(CUDA_EVENT_ID, "CUDA synchronization event", _A, unit="event id"),
+    EventType(CUDA_EVENT_RECORD, "CUDA event record", _M, unit="event id"),
+    EventType(DEVICE_MEMORY, "GPU memory in use: {}", _S, gradient=7, unit="bytes", step=1, members=20, overflow=633000001),
+    EventType(DEVICE_MEMORY_TOTAL, "GPU memory in use", _A, gradient=7, unit="bytes"),
+    EventType(DEVICE_MEMORY_OPERATION, "GPU memory operation", _A, DEVICE_MEMORY_OPERATION_VALUES),
+    EventType(DEVICE_MEMORY_ALLOCATED, "GPU memory allocated", _A, unit="bytes"),
+    EventType(DEVICE_MEMORY_FREED, "GPU memory freed", _A, unit="bytes"),
+    EventType(DEVICE_MEMORY_ADDRESS, "GPU memory address", _A, unit="address"),
+    EventType(DEVICE_MEMORY_NAME, "GPU memory name", _A, DEVICE_MEMORY_NAME_VALUES),
+    EventType(POOL_OPERATION, "GPU memory pool operation", _M, POOL_OPERATION_VALUES),
+    EventType(POOL_TYPE, "GPU memory pool type", _A, POOL_TYPE_VALUES),
+    EventType(POOL_SIZE, "GPU memory pool size", _A, unit="bytes"),
+    EventType(POOL_USED, "GPU memory pool in use", _A, unit="bytes"),
+    EventType(POOL_THRESHOLD, "GPU memory pool release threshold", _A, unit="bytes"),
+    EventType(GPU_PAGE_FAULT, "GPU page faults{}", _I, FAULT_ACCESS_VALUES, step=1, members=1, overflow=634000001),
+    EventType(GPU_PAGE_FAULT_COUNT, "GPU page faults number", _A, unit="faults"),
+    EventType(CPU_PAGE_FAULT, "CPU page fault of unified memory", _M, FAULT_PLACE_VALUES),
+    EventType(FAULT_MODULE, "CPU page fault module", _A, FAULT_MODULE_VALUES),
+    EventType(FAULT_FILE, "CPU page fault source file", _A, FAULT_FILE_VALUES),
+    EventType(FAULT_LINE, "CPU page fault source line", _A, unit="line"),
+    EventType(VIRTUAL_ADDRESS, "Unified memory address", _A, unit="address"),
+    EventType(MIGRATION_CAUSE, "Unified memory migration cause", _A, MIGRATION_CAUSE_VALUES),
+    EventType(SOURCE_MEMORY, "Memcopy source memory", _A, MEMORY_KIND_VALUES),
+    EventType(DESTINATION_MEMORY, "Memcopy destination memory", _A, MEMORY_KIND_VALUES),
+    EventType(SOURCE_DEVICE, "Memcopy source device", _A, unit="CUDA device of the process + 1"),
+    EventType(DESTINATION_DEVICE, "Memcopy destination device", _A, unit="CUDA device of the process + 1"),
+    EventType(THROUGHPUT, "Memcopy throughput", _A, unit="bytes/s"),
+    EventType(MEMSET_VALUE, "Memset value", _A, unit="value"),
+    EventType(COPY_COUNT, "Memcopy number of copies", _A, unit="copies"),
+    EventType(GREEN_CONTEXT, "CUDA green context", _A, unit="id"),
+    EventType(CUDA_OVERHEAD, "CUDA overhead", _I, OVERHEAD_VALUES),
+    EventType(PROFILER_OVERHEAD, "Profiler overhead", _I, OVERHEAD_VALUES),
     EventType(OS_CALL, "OS runtime call", _I, OS_VALUES),
     EventType(OPENACC_OTHER, "OpenACC other constructs", _I, OPENACC_VALUES),
     EventType(OPENACC_DATA, "OpenACC data constructs", _I, OPENACC_VALUES),

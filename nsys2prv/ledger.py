@@ -15,6 +15,7 @@ from nsys2prv.sources.nvtx import MARK, PUSHPOP_RANGE, STARTEND_RANGE
 NO_TIME = "no begin is told"
 NO_ROW_NAMED = "the table names no thread, stream or device"
 ROW_NOT_CHOSEN = "its rank was not chosen, or another report samples the same GPU"
+NO_OTHER_EVENTS = "its thread has no other events"
 SAME_CALL = "another row of the same MPI call"
 TOO_SHORT = "shorter than --min-duration"
 OUTSIDE = "outside the chosen time"
@@ -55,6 +56,8 @@ class Entry:
         Those of them that were cut at an edge of the chosen time.
     left_out
         Rows by the reason why they are not in the trace.
+    repaired
+        Events with a value that was mended.
     derived
         The events were made of those of other sources: they are no rows of the table.
     """
@@ -67,6 +70,7 @@ class Entry:
     written: int = 0
     clipped: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
+    repaired: int = 0
 
     @classmethod
     def of(cls, source: Source) -> Entry:
@@ -84,6 +88,7 @@ class Entry:
         self.written += part.written
         self.clipped += part.clipped
         self.left_out += part.left_out
+        self.repaired += part.repaired
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -93,6 +98,7 @@ class Entry:
             "written": self.written,
             "clipped": self.clipped,
             "left_out": dict(self.left_out),
+            "repaired": self.repaired,
         }
 
 

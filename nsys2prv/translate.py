@@ -30,6 +30,7 @@ from nsys2prv.reports import Identity, Report, describe, find_reports, open_repo
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.tables import Stretch
 from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, present_sources, select_sources
+from nsys2prv.sources.source import BEGINS_ROW, LEFT_OUT, REPAIRED
 from nsys2prv.timeline import states
 from nsys2prv.timeline.axis import place
 from nsys2prv.timeline.labels import Labels
@@ -407,14 +408,13 @@ class _Translation:
             step = StreamLanes(found.keys)
         if step is None:
             for piece in pieces:
-                entry.read += piece.height
-                yield piece
+                yield _accounted(piece, entry)
             return
         ordered = self._ordered.part()
         for piece in pieces:
-            entry.read += piece.height
-            told = piece.drop_nulls("start")
-            entry.leave_out(ledger.NO_TIME, piece.height - told.height)
+            taken = _accounted(piece, entry)
+            told = taken.drop_nulls("start")
+            entry.leave_out(ledger.NO_TIME, taken.height - told.height)
             ordered.add(told)
         for window in ordered.windows():
             kept = step(window)
@@ -488,6 +488,18 @@ class _Translation:
             "event_types": [{"number": used.number, "label": used.label} for used in self._labels.used],
             "warnings": self._warnings,
         }
+
+
+def _accounted(piece: pl.DataFrame, entry: Entry) -> pl.DataFrame:
+    """Events of a piece that go on, without the columns that are for the ledger."""
+    entry.read += int(piece[BEGINS_ROW].sum()) if BEGINS_ROW in piece.columns else piece.height
+    if LEFT_OUT in piece.columns and piece[LEFT_OUT].null_count() < piece.height:
+        for reason, rows in piece[LEFT_OUT].drop_nulls().value_counts().iter_rows():
+            entry.leave_out(reason, rows)
+        piece = piece.filter(pl.col(LEFT_OUT).is_null())
+    if REPAIRED in piece.columns:
+        entry.repaired += int(piece[REPAIRED].sum())
+    return piece.drop(LEFT_OUT, REPAIRED, BEGINS_ROW, strict=False)
 
 
 def _read_at_once(found: Survey) -> bool:

@@ -17,6 +17,7 @@ _INTERVAL = {"start": _I, "end": _I}
 _ON_STREAM = {
     **_INTERVAL, "deviceId": _I, "contextId": _I, "greenContextId": _I, "streamId": _I, "correlationId": _I, "globalPid": _I,
 }
+_ENUMERATION = {"id": _I, "name": _T, "label": _T}
 _ON_THREAD = {**_INTERVAL, "globalTid": _I}
 _OPENACC = {
     **_ON_THREAD,
@@ -82,11 +83,48 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
     "CUPTI_ACTIVITY_KIND_MEMCPY": {
         **_ON_STREAM, "bytes": _I, "copyKind": _I, "deprecatedSrcId": _I, "srcKind": _I, "dstKind": _I, "srcDeviceId": _I,
         "srcContextId": _I, "dstDeviceId": _I, "dstContextId": _I, "migrationCause": _I, "graphNodeId": _I,
-        "virtualAddress": _I,
+        "virtualAddress": _I, "copyCount": _I,
     },
     "CUPTI_ACTIVITY_KIND_MEMSET": {**_ON_STREAM, "value": _I, "bytes": _I, "graphNodeId": _I, "memKind": _I},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**_ON_STREAM, "graphId": _I, "graphExecId": _I},
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**_ON_STREAM, "syncType": _I, "eventId": _I},
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": {
+        "timestamp": _I, "deviceId": _I, "contextId": _I, "greenContextId": _I, "streamId": _I, "correlationId": _I,
+        "globalPid": _I, "eventId": _I,
+    },
+    "CUDA_GRAPH_EVENTS": {
+        **_ON_THREAD, "eventClass": _I, "nameId": _I, "graphId": _I, "originalGraphId": _I, "graphExecId": _I,
+        # up to 3.7: nodes are in this table too
+        "graphNodeId": _I, "originalGraphNodeId": _I,
+    },
+    "CUDA_GRAPH_NODE_EVENTS": {
+        **_ON_THREAD, "eventClass": _I, "nameId": _I, "graphNodeId": _I, "originalGraphNodeId": _I,
+    },
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": {
+        "start": _I, "globalPid": _I, "deviceId": _I, "contextId": _I, "address": _I, "pc": _I, "bytes": _I, "memKind": _I,
+        "memoryOperationType": _I, "name": _T, "correlationId": _I, "localMemoryPoolAddress": _I,
+        "localMemoryPoolReleaseThreshold": _I, "localMemoryPoolSize": _I, "localMemoryPoolUtilizedSize": _I,
+    },
+    "CUDA_GPU_MEMORY_POOL_EVENTS": {
+        "start": _I, "globalPid": _I, "deviceId": _I, "address": _I, "operationType": _I, "poolType": _I,
+        "correlationId": _I, "minBytesToKeep": _I, "localMemoryPoolReleaseThreshold": _I, "localMemoryPoolSize": _I,
+        "localMemoryPoolUtilizedSize": _I,
+    },
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS": {
+        **_INTERVAL, "globalPid": _I, "deviceId": _I, "address": _I, "numberOfPageFaults": _I, "faultAccessType": _I,
+    },
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS": {
+        "start": _I, "globalPid": _I, "address": _I, "CpuInstruction": _I, "module": _I, "SourceFile": _I, "SourceLine": _I,
+    },
+    "CUPTI_ACTIVITY_KIND_OVERHEAD": {**_ON_THREAD, "eventClass": _I, "correlationId": _I, "nameId": _I, "overheadType": _I},
+    "PROFILER_OVERHEAD": {**_ON_THREAD, "nameId": _I, "overheadType": _I},
+    "ENUM_CUDA_MEM_KIND": _ENUMERATION,
+    "ENUM_CUDA_UNIF_MEM_MIGRATION": _ENUMERATION,
+    "ENUM_CUDA_UNIF_MEM_ACCESS_TYPE": _ENUMERATION,
+    "ENUM_CUDA_DEV_MEM_EVENT_OPER": _ENUMERATION,
+    "ENUM_CUDA_MEMPOOL_OPER": _ENUMERATION,
+    "ENUM_CUDA_MEMPOOL_TYPE": _ENUMERATION,
+    "ENUM_CUPTI_OVERHEAD_TYPE": _ENUMERATION,
     # host
     "NVTX_EVENTS": {
         **_INTERVAL, "eventType": _I, "rangeId": _I, "category": _I, "color": _I, "text": _T, "globalTid": _I,
@@ -110,5 +148,8 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
     },
     "CUPTI_ACTIVITY_KIND_OPENACC_OTHER": _OPENACC,
     # samples
+    "GENERIC_EVENTS": {"rawTimestamp": _I, "timestamp": _I, "typeId": _I, "data": _T},
+    "GENERIC_EVENT_TYPES": {"typeId": _I, "sourceId": _I, "data": _T},
+    "GENERIC_EVENT_SOURCES": {"sourceId": _I, "data": _T},
     "GPU_METRICS": {"timestamp": _I, "typeId": _I, "metricId": _I, "value": _I},
 }

@@ -8,7 +8,21 @@ from __future__ import annotations
 
 from nsys2prv.errors import UsageError
 from nsys2prv.reports import Report
-from nsys2prv.sources import cuda_calls, gpu_metrics, graphs, kernels, memory, mpi, nvtx, openacc, os_runtime
+from nsys2prv.sources import (
+    cuda_calls,
+    device_memory,
+    gpu_metrics,
+    graphs,
+    kernels,
+    memory,
+    mpi,
+    nvtx,
+    openacc,
+    os_runtime,
+    overhead,
+    synchronization,
+    unified_memory,
+)
 from nsys2prv.sources.source import Launch, RowKind, Source
 
 SOURCES: tuple[Source, ...] = (
@@ -21,12 +35,24 @@ SOURCES: tuple[Source, ...] = (
     openacc.LAUNCH,
     openacc.OTHER,
     cuda_calls.CALLS,
+    synchronization.ON_THREADS,
+    synchronization.ON_DEVICES,
+    graphs.GRAPHS,
+    graphs.NODES,
     os_runtime.CALLS,
+    overhead.CUDA,
+    overhead.PROFILER,
+    unified_memory.CPU_FAULTS,
     kernels.KERNELS,
     memory.COPIES,
     memory.MEMSETS,
     graphs.EXECUTIONS,
+    synchronization.EVENT_RECORDS,
+    device_memory.USAGE,
+    device_memory.POOLS,
+    unified_memory.GPU_FAULTS,
     gpu_metrics.METRICS,
+    gpu_metrics.METRICS_IN_JSON,
 )
 """All sources. Host activities stand from the outermost to the innermost: ranges of equal extent nest in this order."""
 

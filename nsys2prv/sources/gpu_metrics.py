@@ -1,15 +1,66 @@
-"""Sampled metrics of GPUs."""
+"""Sampled metrics of GPUs: all that the export names, from its own table or (schema 3.0) from the JSON rows of plugins.
+
+Values that can't be are repaired or left out, and the ledger counts both:
+
+- nsys keeps samples in 32 bits, and large ones come back negative: 2^32 is added.
+- The first sample of a clock can be garbage. A GPC or SYS clock a tenth above the highest clock of the GPU, or above 4 GHz
+  where that is not told, is left out.
+- A percentage below 0 or above 100 is left out: 32 bits are more than enough for it, so there is nothing to add.
+"""
 
 from __future__ import annotations
+
+import json
+from typing import Any
 
 import polars as pl
 
 from nsys2prv import events
 from nsys2prv.reports import Report
-from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.sources.source import BEGINS_ROW, LEFT_OUT, REPAIRED, RowKind, Source
 
-GPU_OF_TYPE = 0xFF
-"""`typeId & GPU_OF_TYPE` is nsys' index of the GPU (`TARGET_INFO_GPU.id`)."""
+INSTANCE_OF_TYPE = 0xFFFFFFFF
+"""Bits of `typeId` that tell the sampler: the lowest 8 are nsys' index of the GPU (`TARGET_INFO_GPU.id`)."""
+
+GARBAGE_CLOCK = "a clock that the GPU can't have"
+GARBAGE_PERCENTAGE = "a percentage below 0 or above 100"
+IN_GPU_METRICS = "the same samples are in GPU_METRICS"
+
+JSON_SOURCE = "GpuMetrics"
+"""Name of the source of JSON rows that hold GPU metrics."""
+
+_WRAP = 2**32
+_HIGHEST_CLOCK_HZ = 4e9
+_CLOCK_TOLERANCE = 1.1
+_CLOCK = r"(?i)\b(GPC|SYS)\b.*\bclock\b"
+# Names without a unit are those of older exports, where all but clocks are percentages; "[Throughput %]" is a newer one.
+_PERCENTAGE = r"%|(?i)^[^\[]*\b(active|issue|throughput|bandwidth|utilization|in flight)$"
+
+
+def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
+    """Samples (columns `gpu`, `series`, `value`) with values repaired, and why some are left out."""
+    gpus = report.collect(report.scan("TARGET_INFO_GPU", optional=("id", "clockRate"))).drop_nulls()
+    limits = {
+        gpu: rate * _CLOCK_TOLERANCE for gpu, rate in gpus.filter(pl.col("clockRate") > 0).select("id", "clockRate").rows()
+    }
+    gpu = pl.col("gpu") & 0xFF
+    limit = gpu.replace_strict(limits, default=_HIGHEST_CLOCK_HZ, return_dtype=pl.Float64)
+    is_percentage = pl.col("series").str.contains(_PERCENTAGE)
+    is_clock = pl.col("series").str.contains(_CLOCK)
+    scale = pl.when(pl.col("series").str.contains("[MHz]", literal=True)).then(1e6).otherwise(1.0)
+    wrapped = ~is_percentage & (pl.col("value") < 0) & (pl.col("value") >= -(_WRAP // 2))
+    value = pl.when(wrapped).then(pl.col("value") + _WRAP).otherwise("value")
+    return (
+        samples.with_columns(value.alias("value"), wrapped.alias(REPAIRED))
+        .with_columns(
+            pl.when(is_clock & ((pl.col("value") < 0) | (pl.col("value") * scale > limit)))
+            .then(pl.lit(GARBAGE_CLOCK))
+            .when(is_percentage & ~pl.col("value").is_between(0, 100))
+            .then(pl.lit(GARBAGE_PERCENTAGE))
+            .alias(LEFT_OUT)
+        )
+        .with_columns(pl.col(REPAIRED) & pl.col(LEFT_OUT).is_null())
+    )
 
 
 def _frame(report: Report) -> pl.LazyFrame:
@@ -18,15 +69,81 @@ def _frame(report: Report) -> pl.LazyFrame:
     named = METRICS.scan(report).join(
         names.unique(["typeId", "metricId"], keep="first").lazy(), on=["typeId", "metricId"], how="left", maintain_order="left"
     )
-    return named.select(
+    samples = named.select(
         "value",
-        gpu=pl.col("typeId") & GPU_OF_TYPE,
+        gpu=pl.col("typeId") & INSTANCE_OF_TYPE,
         start=pl.col("timestamp"),
         end=pl.col("timestamp"),
         type=pl.lit(events.GPU_METRIC, pl.Int64),
         series=pl.coalesce("metricName", pl.format("GPU metric {}", "metricId")),
     )
+    return _plausible(samples, report)
 
+
+def _fields_of_types(report: Report) -> dict[int, list[str]]:
+    """Names of the metrics in the JSON rows of each type that holds GPU metrics."""
+    sources = report.collect(report.scan("GENERIC_EVENT_SOURCES", optional=("sourceId", "data"))).drop_nulls()
+    of_gpus = [source for source, data in sources.iter_rows() if is_gpu_source(data)]
+    types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "sourceId", "data"))).drop_nulls()
+    return {
+        kind: [str(field["Name"]) for field in _parsed(data).get("Fields", []) if "Name" in field]
+        for kind, source, data in types.iter_rows()
+        if source in of_gpus
+    }
+
+
+def is_gpu_source(data: str) -> bool:
+    """Whether the description of a source of JSON rows is that of GPU metrics.
+
+    >>> is_gpu_source('{"Name": "GpuMetrics", "TimeSource": "SessionNs"}')
+    True
+    """
+    return bool(_parsed(data).get("Name") == JSON_SOURCE)
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _json_frame(report: Report) -> pl.LazyFrame:
+    fields = _fields_of_types(report)
+    rows = METRICS_IN_JSON.scan(report).filter(pl.col("typeId").is_in(list(fields)))
+    start = pl.coalesce("timestamp", "rawTimestamp")
+    at = [
+        (pl.col("typeId") & INSTANCE_OF_TYPE).alias("gpu"),
+        start.alias("start"),
+        start.alias("end"),
+        pl.lit(events.GPU_METRIC, pl.Int64).alias("type"),
+    ]
+    names = list(dict.fromkeys(name for of_type in fields.values() for name in of_type))
+    if report.has("GPU_METRICS") or not names:
+        reason = IN_GPU_METRICS if report.has("GPU_METRICS") else UNKNOWN_FIELDS
+        absent = [pl.lit("").alias("series"), pl.lit(None, pl.Int64).alias("value")]
+        return rows.select(*at, *absent, pl.lit(reason).alias(LEFT_OUT))
+    pairs = pl.concat_list(pl.struct(series=pl.lit(name), value=pl.col("fields").struct.field(name)) for name in names)
+    samples = (
+        rows.select(*at, fields=pl.col("data").str.json_decode(pl.Struct(dict.fromkeys(names, pl.String))))
+        .select("gpu", "start", "end", "type", pairs=pairs)
+        .with_columns(pl.col("pairs").list.eval(pl.element().filter(pl.element().struct.field("value").is_not_null())))
+        .with_row_index("row_of_table")
+        .explode("pairs")
+        .select(
+            pl.all().exclude("pairs", "row_of_table"),
+            pl.col("pairs").struct.field("series").fill_null(""),
+            pl.col("pairs").struct.field("value").cast(pl.Float64, strict=False).round().cast(pl.Int64),
+            pl.col("row_of_table").is_first_distinct().alias(BEGINS_ROW),
+        )
+    )
+    unreadable = pl.when(pl.col("value").is_null()).then(pl.lit(UNREADABLE))
+    return _plausible(samples, report).with_columns(pl.coalesce(LEFT_OUT, unreadable).alias(LEFT_OUT))
+
+
+UNKNOWN_FIELDS = "the report does not tell the names of these metrics"
+UNREADABLE = "no value is told"
 
 METRICS = Source(
     name="gpu-metrics",
@@ -38,4 +155,24 @@ METRICS = Source(
     types=(events.GPU_METRIC,),
     frame=_frame,
     times=("timestamp", "timestamp"),
+    assumption=(
+        "The lowest 8 bits of `typeId` are the GPU. Types of one report with the same GPU and other bits above these, up to "
+        "the 32nd, are its instances (MIG), each with a row of its own."
+    ),
+)
+
+METRICS_IN_JSON = Source(
+    name="gpu-metrics",
+    title="GPU metrics (JSON rows)",
+    table="GENERIC_EVENTS",
+    required=("typeId", "data"),
+    optional=("timestamp", "rawTimestamp"),
+    row=RowKind.GPU,
+    types=(events.GPU_METRIC,),
+    frame=_json_frame,
+    times=("rawTimestamp", "rawTimestamp"),
+    assumption=(
+        "A row of a type whose source is called GpuMetrics is a sample of all metrics of one GPU; without `timestamp` its "
+        "`rawTimestamp` is in the time of the report. Where the table GPU_METRICS is there it holds the same samples."
+    ),
 )

@@ -74,8 +74,11 @@ class Source:
         - ``state``: Paraver state meanwhile, null for none
         - ``correlationId``, and ``size`` in bytes, when the source takes part in launches
         - ``cpu``: number of the CPU on its host (0, 1, ...), null where it is not told; may be left out
+        - ``left_out``: why the row becomes no event (for the ledger), null where it does; may be left out
+        - ``repaired``: whether the value was mended; may be left out
+        - ``begins_row``: where several events are made of one row of the table, whether it is the first; may be left out
     times
-        Columns of the table with the begin and the end of an event.
+        Columns of the table with the begin and the end of an event; none where the table does not tell it.
     launch
         Its part in launch lines, if any.
     only
@@ -91,6 +94,8 @@ class Source:
         The events are made of those of other sources: the ledger has no rows for them.
     assumption
         What is taken for granted about a table that no real report was there for; a sentence for the documentation.
+    guest
+        Its events lie on rows that others have: they make none of their own.
     """
 
     name: str
@@ -101,20 +106,31 @@ class Source:
     row: RowKind
     types: tuple[int, ...]
     frame: Callable[[Report], pl.LazyFrame]
-    times: tuple[str, str] = ("start", "end")
+    times: tuple[str, str] | None = ("start", "end")
     launch: Launch | None = None
     only: Mapping[str, tuple[int, ...]] | None = None
     in_order: Callable[[], Callable[[pl.DataFrame], pl.DataFrame]] | None = None
     gather: Callable[[Report, Path], Iterator[pl.DataFrame]] | None = None
     derived: bool = False
     assumption: str = ""
+    guest: bool = False
 
     def scan(self, report: Report) -> pl.LazyFrame:
         """The source's columns of its table, and only its rows."""
         return report.scan_events(self.table, self.required, self.optional, self.only)
 
 
+LEFT_OUT, REPAIRED, BEGINS_ROW = "left_out", "repaired", "begins_row"
+"""Columns of a frame that are for the ledger."""
+
 UNNAMED = "(unnamed)"
+NOT_APPLICABLE = 4294967295
+"""What nsys writes into ids of streams, contexts and events that do not apply."""
+
+
+def applicable(column: str) -> pl.Expr:
+    """An id, null where it does not apply."""
+    return pl.when(pl.col(column) != NOT_APPLICABLE).then(pl.col(column))
 
 
 def named(frame: pl.LazyFrame, column: str, names: pl.DataFrame) -> pl.LazyFrame:
@@ -129,6 +145,22 @@ def named(frame: pl.LazyFrame, column: str, names: pl.DataFrame) -> pl.LazyFrame
     """
     joined = frame.join(names.lazy(), left_on=column, right_on="id", how="left", maintain_order="left")
     return joined.with_columns(pl.col("label").fill_null(UNNAMED))
+
+
+DEVICE_ROW = "device_row"
+
+
+def device_row() -> pl.Expr:
+    """One number for the process and the device of a row of RowKind.DEVICE: the lowest 24 bits of `globalPid` are 0."""
+    return (pl.col("globalPid") | pl.col("deviceId")).alias(DEVICE_ROW)
+
+
+def enumerated(report: Report, table: str, known: Mapping[int, str], column: str) -> pl.Expr:
+    """Labels of the numbers in a column: those that are known, else as the report's own ENUM table tells, else the number."""
+    told = report.collect(report.scan(table, optional=("id", "label"))).drop_nulls()
+    labels = {**dict(told.select("id", "label").iter_rows()), **known}
+    number = pl.col(column)
+    return pl.coalesce(number.replace_strict(labels, default=None, return_dtype=pl.String), pl.format("kind {}", number))
 
 
 def first_match(text: pl.Expr, rules: tuple[tuple[str, int], ...], default: int) -> pl.Expr:

@@ -78,7 +78,8 @@ class EventsOfSource:
         # Only the columns that tell go through the join: events can be wide.
         rows = named.select(self._key).join(self._row_of_key, on=self._key, how="left", maintain_order="left")["row"]
         placed = _without_nulls(named.with_columns(rows), ["row"])
-        entry.leave_out(ledger.ROW_NOT_CHOSEN, named.height - placed.height)
+        absent = ledger.NO_OTHER_EVENTS if self._source.guest else ledger.ROW_NOT_CHOSEN
+        entry.leave_out(absent, named.height - placed.height)
         timed = placed.with_columns(
             start=pl.col("start") + self._offset,
             end=pl.max_horizontal(pl.col("end").fill_null(self._report_end), "start") + self._offset,

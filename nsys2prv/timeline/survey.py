@@ -11,8 +11,11 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys2prv import events
+from nsys2prv.events import Role
 from nsys2prv.reports import Report
 from nsys2prv.sources import RowKind, Source
+from nsys2prv.sources.source import LEFT_OUT
 from nsys2prv.timeline.overlaps import count_lanes
 
 TYPE_COLUMNS = {"type": pl.Int64, "series": pl.String, "label": pl.String}
@@ -103,6 +106,8 @@ def extent(report: Report, source: Source) -> Extent:
     """
     # What is missing is said by the scan, with its own error.
     source.scan(report)
+    if source.times is None:
+        return Extent(report.tables.row_count(source.table), None, None)
     return Extent(*report.tables.extent(source.table, *source.times, source.only or {}))
 
 
@@ -124,6 +129,8 @@ def survey(report: Report, source: Source, folder: Path | None = None, *, known:
         When the table can't be read or misses a column.
     """
     frame = complete(source.frame(report.distinct))
+    if LEFT_OUT in frame.collect_schema().names():
+        frame = frame.filter(pl.col(LEFT_OUT).is_null())
     attributes = text_attributes(frame.collect_schema())
     groups = report.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
     # In a fixed order: threads find distinct rows in any.
@@ -131,7 +138,9 @@ def survey(report: Report, source: Source, folder: Path | None = None, *, known:
     if CPU in frame.collect_schema().names():
         last_cpu = report.collect(frame.select(pl.col(CPU).max())).item()
         found = replace(found, cpus=0 if last_cpu is None else int(last_cpu) + 1)
-    # Events that are made of others lie on the rows of these.
-    if folder is None or source.row is not RowKind.STREAM or source.derived or found.is_empty:
+    # Events that are made of others lie on the rows of these,
+    # and marks have no length in which they could overlap.
+    marks = all(events.TYPES[number].role is not Role.INTERVAL for number in source.types)
+    if folder is None or source.row is not RowKind.STREAM or source.derived or marks or found.is_empty:
         return found
     return replace(found, lanes=count_lanes(report, source, found.keys, folder))
