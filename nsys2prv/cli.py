@@ -271,7 +271,7 @@ def _summary_text(prv: Path, content: Any) -> str:
     lines = [
         f"{prv}: {trace['bytes'] / 1e6:.1f} MB, {trace['length_ns'] / 1e9:.6f} s, {sizes}; made in {content['seconds']:.1f} s"
     ]
-    lines += [f"  {count:>12,}  {title}" for title, count in written.items()]
+    lines += [f"  {count:>12,}  {title}" for title, count in written.items() if count]
     lines += [f"  {count:>12,}  rows left out: {reason}" for reason, count in left_out.items()]
     account = prv.with_name(prv.name.removesuffix(".gz").removesuffix(".prv") + ".json")
     lines.append(f"  {counted(len(content['reports']), 'report')} on one time axis by {methods}; the account is in {account}")

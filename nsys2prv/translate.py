@@ -161,6 +161,7 @@ class _OpenedReport:
     identity: Identity
     surveys: list[Survey] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    nothing_taken: list[Entry] = field(default_factory=list)
     other_spans: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -282,6 +283,8 @@ class _Translation:
             surveyed = cast(Survey, looked).within(cast(Extent, measured))
             if not surveyed.is_empty:
                 opened.surveys.append(surveyed)
+            elif surveyed.left_out:
+                opened.nothing_taken.append(Entry.without_events(surveyed.source, surveyed.left_out))
         if self._options.time is not None:
             # A time that was read off a trace of all sources must mean the same one in a trace of some.
             others = [source for source in SOURCES if source not in self._sources]
@@ -448,7 +451,7 @@ class _Translation:
                     "rank_source": identity.known_ranks_source,
                     "gpus": [asdict(gpu) for gpu in identity.gpus],
                     "alignment": {"method": placement.method, "offset_ns": placement.offset, "drift_ppm": 0.0},
-                    "tables": ledger.account(opened.report, opened.entries, self._sources, SOURCES),
+                    "tables": ledger.account(opened.report, [*opened.entries, *opened.nothing_taken], self._sources, SOURCES),
                     "warnings": list(identity.warnings),
                 }
             )

@@ -28,6 +28,9 @@ VM = 1 << 48
 NVTX_CATEGORY, NVTX_MARK, NVTX_THREAD_NAME, NVTX_PUSHPOP, NVTX_STARTEND, NVTX_DOMAIN = 33, 34, 39, 59, 60, 75
 """`NVTX_EVENTS.eventType`."""
 
+NOT_APPLICABLE = 4294967295
+"""What nsys writes into ids that do not apply."""
+
 # Columns that only newer schemas have: there only when a row gives them.
 _NEWER = frozenset({("CUPTI_ACTIVITY_KIND_KERNEL", "graphId"), ("TARGET_INFO_SESSION_START_TIME", "systemClockNs")})
 
@@ -309,12 +312,13 @@ class ReportBuilder:
         device: int = 0,
         context: int = 1,
         pid: int | None = None,
+        **columns: Value,
     ) -> int | None:
         """Add a memset of `size` bytes; gives its correlation id."""
         if launch is not None:
             correlation = self.api_call("cudaMemsetAsync_v3020", *launch, pid=pid, correlation=correlation)
         on_stream = self._on_stream(start, end, correlation, stream, device, context, pid)
-        self.row("CUPTI_ACTIVITY_KIND_MEMSET", **on_stream, value=0, bytes=size, memKind=2)
+        self.row("CUPTI_ACTIVITY_KIND_MEMSET", **{**on_stream, "value": 0, "bytes": size, "memKind": 2, **columns})
         return correlation
 
     def graph(
@@ -349,10 +353,56 @@ class ReportBuilder:
         device: int = 0,
         context: int = 1,
         pid: int | None = None,
+        event: int = NOT_APPLICABLE,
     ) -> ReportBuilder:
         """Add a wait; `kind` 1 event, 2 stream wait, 3 stream, 4 context."""
         on_stream = self._on_stream(start, end, correlation, stream, device, context, pid)
-        return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **on_stream, syncType=kind, eventId=4294967295)
+        return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **on_stream, syncType=kind, eventId=event)
+
+    def event_record(
+        self,
+        event: int,
+        *,
+        time: int | None = None,
+        correlation: int | None = None,
+        stream: int = 7,
+        device: int = 0,
+        context: int = 1,
+        pid: int | None = None,
+    ) -> ReportBuilder:
+        """Add the record of a CUDA event; `time` on the device is told by newer schemas only."""
+        on_stream = self._on_stream(0, 0, correlation, stream, device, context, pid)
+        del on_stream["start"], on_stream["end"]
+        return self.row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **on_stream, timestamp=time, eventId=event)
+
+    def memory_use(
+        self,
+        time: int,
+        size: int,
+        *,
+        freed: bool = False,
+        kind: int = 2,
+        address: int = 0x7F0000000000,
+        name: str | None = None,
+        device: int = 0,
+        pid: int | None = None,
+    ) -> ReportBuilder:
+        """Add an allocation, or a deallocation, of `size` bytes on a device; `kind` 2 device, 4 managed."""
+        return self.row(
+            "CUDA_GPU_MEMORY_USAGE_EVENTS",
+            start=time, globalPid=self.global_pid(pid), deviceId=device, contextId=1, address=address, pc=0, bytes=size,
+            memKind=kind, memoryOperationType=int(freed), name=name,
+        )  # fmt: skip
+
+    def gpu_page_fault(
+        self, start: int, end: int, faults: int, *, access: int = 2, device: int = 0, pid: int | None = None
+    ) -> ReportBuilder:
+        """Add page faults of unified memory on a device; `access` 1 read, 2 write."""
+        return self.row(
+            "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
+            start=start, end=end, globalPid=self.global_pid(pid), deviceId=device, address=0x7F0000000000,
+            numberOfPageFaults=faults, faultAccessType=access,
+        )  # fmt: skip
 
     # -- NVTX ---------------------------------------------------------------------------------------------------------
 
@@ -507,10 +557,10 @@ class ReportBuilder:
             returnValue=0, nestingLevel=nesting, callchainId=0,
         )  # fmt: skip
 
-    def metric(self, name: str, time: int, value: int, *, gpu: int = 0) -> ReportBuilder:
-        """Add a sample of a metric of the GPU with nsys' index `gpu`."""
+    def metric(self, name: str, time: int, value: int, *, gpu: int = 0, instance: int = 0) -> ReportBuilder:
+        """Add a sample of a metric of the GPU with nsys' index `gpu`, or of an instance of it (MIG)."""
         names = self._rows.setdefault("TARGET_INFO_GPU_METRICS", [])
-        kind = VM | 1 << 32 | gpu
+        kind = VM | 1 << 32 | instance << 8 | gpu
         found = next((row["metricId"] for row in names if row["typeId"] == kind and row["metricName"] == name), None)
         if found is None:
             found = sum(row["typeId"] == kind for row in names)

@@ -170,7 +170,7 @@ METRICS_IN_JSON = Source(
     row=RowKind.GPU,
     types=(events.GPU_METRIC,),
     frame=_json_frame,
-    times=("rawTimestamp", "rawTimestamp"),
+    times=None,
     assumption=(
         "A row of a type whose source is called GpuMetrics is a sample of all metrics of one GPU; without `timestamp` its "
         "`rawTimestamp` is in the time of the report. Where the table GPU_METRICS is there it holds the same samples."

@@ -78,7 +78,7 @@ class Source:
         - ``repaired``: whether the value was mended; may be left out
         - ``begins_row``: where several events are made of one row of the table, whether it is the first; may be left out
     times
-        Columns of the table with the begin and the end of an event; none where the table does not tell it.
+        Columns of the table with the begin and the end of an event; None where no column tells them alone: `frame` does.
     launch
         Its part in launch lines, if any.
     only

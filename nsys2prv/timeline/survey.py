@@ -6,7 +6,8 @@ turned into records one piece at a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
@@ -52,6 +53,8 @@ class Survey:
         First and last time in them, ns of the report; None when no event tells.
     lanes
         For a source of streams: the key columns and `lanes`, the number of rows each stream needs.
+    left_out
+        Where none of the source's rows becomes an event: how many rows there are, by the reason.
     cpus
         How many CPUs a host must have for the events; 0 when they name none.
     """
@@ -61,6 +64,7 @@ class Survey:
     rows: int
     span: tuple[int, int] | None
     lanes: pl.DataFrame | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
     cpus: int = 0
 
     @property
@@ -107,7 +111,9 @@ def extent(report: Report, source: Source) -> Extent:
     # What is missing is said by the scan, with its own error.
     source.scan(report)
     if source.times is None:
-        return Extent(report.tables.row_count(source.table), None, None)
+        frame = source.frame(report)
+        first, last = report.collect(frame.select(pl.col("start").min(), pl.col("end").max())).row(0)
+        return Extent(report.tables.row_count(source.table), first, last)
     return Extent(*report.tables.extent(source.table, *source.times, source.only or {}))
 
 
@@ -135,6 +141,10 @@ def survey(report: Report, source: Source, folder: Path | None = None, *, known:
     groups = report.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
     # In a fixed order: threads find distinct rows in any.
     found = Survey(source, groups.sort(groups.columns), 0, None).within(known or extent(report, source))
+    if found.is_empty and LEFT_OUT in frame.collect_schema().names():
+        # Counted without `distinct`: here each row matters.
+        reasons = source.frame(report).group_by(LEFT_OUT).len()
+        found = replace(found, left_out=dict(report.collect(reasons).drop_nulls().iter_rows()))
     if CPU in frame.collect_schema().names():
         last_cpu = report.collect(frame.select(pl.col(CPU).max())).item()
         found = replace(found, cpus=0 if last_cpu is None else int(last_cpu) + 1)
