@@ -51,10 +51,10 @@ def waits_in_trace(translated: Translated) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize(
-    "name", ["cloverleaf-3.13", "openacc-mpas", "no-metadata-2020", "pytorch-nccl-2gpu", "pytorch-uvm", "mpi-openacc-4gpu"]
+    "report", ["cloverleaf-3.13", "openacc-mpas", "no-metadata-2020", "pytorch-nccl-2gpu", "pytorch-uvm", "mpi-openacc-4gpu"]
 )
-def test_waits_by_the_name_of_their_call_have_their_numbers_and_times(translation: Translation, name: str) -> None:
-    translated = translation(name)
+def test_waits_by_the_name_of_their_call_have_their_numbers_and_times(translation: Translation, report: str) -> None:
+    translated = translation(report)
     counts: Counter[str] = Counter()
     times: Counter[str] = Counter()
     by_call = translated.query(
@@ -69,9 +69,9 @@ def test_waits_by_the_name_of_their_call_have_their_numbers_and_times(translatio
     assert dict(found.select("label", "time").iter_rows()) == times
 
 
-@pytest.mark.parametrize("name", ["pytorch-nccl-2gpu", "mpi-openacc-4gpu", "pytorch-uvm"])
-def test_waits_lie_on_the_rows_of_the_threads_that_called(translation: Translation, name: str) -> None:
-    translated = translation(name)
+@pytest.mark.parametrize("report", ["pytorch-nccl-2gpu", "mpi-openacc-4gpu", "pytorch-uvm"])
+def test_waits_lie_on_the_rows_of_the_threads_that_called(translation: Translation, report: str) -> None:
+    translated = translation(report)
     expected = Counter(
         dict(
             translated.query(
@@ -93,9 +93,9 @@ def test_a_wait_whose_call_was_not_recorded_lies_on_the_device(translation: Tran
     }
 
 
-@pytest.mark.parametrize("name", ["cuda-graphs", "pytorch-uvm", "mpi-openacc-4gpu"])
-def test_events_are_recorded_at_their_calls_on_their_streams(translation: Translation, name: str) -> None:
-    translated = translation(name)
+@pytest.mark.parametrize("report", ["cuda-graphs", "pytorch-uvm", "mpi-openacc-4gpu"])
+def test_events_are_recorded_at_their_calls_on_their_streams(translation: Translation, report: str) -> None:
+    translated = translation(report)
     trace = translated.trace
     records = trace.events([EVENT_RECORD])
     rows = records.select(trace.header.row_of(records["task"], records["thread"])).to_series()
@@ -124,11 +124,8 @@ def test_graphs_are_made_on_the_host(translation: Translation) -> None:
 def test_overhead_is_there_but_for_threads_that_do_nothing_else(translation: Translation) -> None:
     for name in ("cuda-graphs", "pytorch-uvm", "one-process-4gpu"):
         translated = translation(name)
-        tids = {
-            int(thread.rpartition(" ")[2])
-            for thread in translated.trace.names["THREAD"]
-            if thread.rpartition(" ")[0].endswith("tid")
-        }
+        rows = [row.rpartition(" ") for row in translated.trace.names["THREAD"]]
+        tids = {int(number) for what, _, number in rows if what.endswith("tid")}
         for table, number in (("PROFILER_OVERHEAD", PROFILER_OVERHEAD), ("CUPTI_ACTIVITY_KIND_OVERHEAD", CUDA_OVERHEAD)):
             if has_table(translated, table):
                 told = translated.query(f"select globalTid & 16777215, end - start from {table}")
