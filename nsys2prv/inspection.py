@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from nsys2prv import ledger
 from nsys2prv.errors import counted
 from nsys2prv.reports import Report, describe, find_reports, open_report
 from nsys2prv.reports.nsys import NsysExport
-from nsys2prv.sources import SOURCES, Source, present_sources
-from nsys2prv.sources.source import BEGINS_ROW
-from nsys2prv.timeline.survey import survey
+from nsys2prv.sources import SOURCES, present_sources
+from nsys2prv.timeline.survey import count, survey
 
 
 def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
@@ -40,9 +38,8 @@ def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> 
 
 def _inspect(report: Report) -> dict[str, Any]:
     identity = describe(report)
-    looked = [survey(report, source) for source in present_sources(report, SOURCES)]
-    surveys = [found for found in looked if not found.is_empty]
-    counts = {id(found): _rows_of(report, found.source) for found in surveys}
+    surveys = [found for source in present_sources(report, SOURCES) if not (found := survey(report, source)).is_empty]
+    counts = {id(found): count(report, found) for found in surveys}
     spans = [found.span for found in surveys if found.span is not None]
     tables = []
     for table in sorted(filter(ledger.has_events, report.tables.names())):
@@ -51,10 +48,6 @@ def _inspect(report: Report) -> dict[str, Any]:
         if not rows:
             continue
         rest = rows - sum(counts[id(found)] for found in of_table if not found.source.derived)
-        without_events = {
-            reason: count for found in looked if found.source.table == table for reason, count in found.left_out.items()
-        }
-        rest -= sum(without_events.values())
         reason = ledger.NAMES_OF_NVTX if table == "NVTX_EVENTS" else ledger.NOT_TRANSLATED
         tables.append(
             {
@@ -69,7 +62,7 @@ def _inspect(report: Report) -> dict[str, Any]:
                     }
                     for found in of_table
                 ],
-                "left_out": {**without_events, **({reason: rest} if rest else {})},
+                "left_out": {reason: rest} if rest else {},
             }
         )
     return {
@@ -90,17 +83,6 @@ def _inspect(report: Report) -> dict[str, Any]:
         "tables": tables,
         "warnings": list(identity.warnings),
     }
-
-
-def _rows_of(report: Report, source: Source) -> int:
-    """Rows of its table that a source takes."""
-    if source.gather is not None:
-        with tempfile.TemporaryDirectory(prefix="nsys2prv-") as folder:
-            return sum(piece.height for piece in source.gather(report, Path(folder)))
-    frame = source.frame(report)
-    if BEGINS_ROW in frame.collect_schema().names():
-        frame = frame.filter(BEGINS_ROW)
-    return report.count(frame)
 
 
 def as_text(found: dict[str, Any]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from nsys2prv.reports import Report
@@ -76,11 +76,6 @@ class Entry:
     def of(cls, source: Source) -> Entry:
         """An empty entry for a source."""
         return cls(source.name, source.title, source.table, source.derived)
-
-    @classmethod
-    def without_events(cls, source: Source, left_out: Mapping[str, int]) -> Entry:
-        """One for a source all of whose rows are left out: how many, by the reason."""
-        return replace(cls.of(source), read=sum(left_out.values()), left_out=Counter(left_out))
 
     def leave_out(self, reason: str, rows: int) -> None:
         """Count rows under a reason."""

@@ -30,7 +30,7 @@ from nsys2prv.reports import Identity, Report, describe, find_reports, open_repo
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.tables import Stretch
 from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, present_sources, select_sources
-from nsys2prv.sources.source import BEGINS_ROW, LEFT_OUT, REPAIRED
+from nsys2prv.sources.source import LEFT_OUT, REPAIRED, count_rows
 from nsys2prv.timeline import states
 from nsys2prv.timeline.axis import place
 from nsys2prv.timeline.labels import Labels
@@ -161,7 +161,6 @@ class _OpenedReport:
     identity: Identity
     surveys: list[Survey] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
-    nothing_taken: list[Entry] = field(default_factory=list)
     other_spans: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -283,8 +282,6 @@ class _Translation:
             surveyed = cast(Survey, looked).within(cast(Extent, measured))
             if not surveyed.is_empty:
                 opened.surveys.append(surveyed)
-            elif surveyed.left_out:
-                opened.nothing_taken.append(Entry.without_events(surveyed.source, surveyed.left_out))
         if self._options.time is not None:
             # A time that was read off a trace of all sources must mean the same one in a trace of some.
             others = [source for source in SOURCES if source not in self._sources]
@@ -451,7 +448,7 @@ class _Translation:
                     "rank_source": identity.known_ranks_source,
                     "gpus": [asdict(gpu) for gpu in identity.gpus],
                     "alignment": {"method": placement.method, "offset_ns": placement.offset, "drift_ppm": 0.0},
-                    "tables": ledger.account(opened.report, [*opened.entries, *opened.nothing_taken], self._sources, SOURCES),
+                    "tables": ledger.account(opened.report, opened.entries, self._sources, SOURCES),
                     "warnings": list(identity.warnings),
                 }
             )
@@ -495,14 +492,14 @@ class _Translation:
 
 def _accounted(piece: pl.DataFrame, entry: Entry) -> pl.DataFrame:
     """Events of a piece that go on, without the columns that are for the ledger."""
-    entry.read += int(piece[BEGINS_ROW].sum()) if BEGINS_ROW in piece.columns else piece.height
+    entry.read += count_rows(piece)
     if LEFT_OUT in piece.columns and piece[LEFT_OUT].null_count() < piece.height:
-        for reason, rows in piece[LEFT_OUT].drop_nulls().value_counts().iter_rows():
-            entry.leave_out(reason, rows)
+        for (reason,), rows in piece.drop_nulls(LEFT_OUT).partition_by(LEFT_OUT, as_dict=True).items():
+            entry.leave_out(str(reason), count_rows(rows))
         piece = piece.filter(pl.col(LEFT_OUT).is_null())
     if REPAIRED in piece.columns:
         entry.repaired += int(piece[REPAIRED].sum())
-    return piece.drop(LEFT_OUT, REPAIRED, BEGINS_ROW, strict=False)
+    return piece.drop(LEFT_OUT, REPAIRED, strict=False)
 
 
 def _read_at_once(found: Survey) -> bool:

@@ -327,3 +327,24 @@ def test_inspect_counts_waits_by_whether_their_call_is_known(tmp_path: Path) -> 
     table = next(table for table in found["tables"] if table["table"] == "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
     assert [source["rows"] for source in table["sources"]] == [1, 1]
     assert table["left_out"] == {}
+
+
+def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
+    # From 128 on hardware ids make global ids negative in SQLite and large in Parquet.
+    report = ReportBuilder(hardware=200)
+    report.gpu(0)
+    call = report.api_call("cudaStreamSynchronize_v3020", 0, 50)
+    report.synchronization(10, 40, correlation=call).synchronization(20, 30, correlation=99)
+    call = report.api_call("cudaEventRecord_v3020", 60, 70)
+    report.event_record(1, correlation=call)
+    report.memory_use(5, 100, name="matrix").memory_use(50, 100, freed=True)
+    report.gpu_page_fault(10, 30, 2).gpu_page_fault(20, 40, 1, access=1)
+    report.copy(80, 90, 4096, kind=10, srcDeviceId=0, dstDeviceId=1)
+    report.row("CUDA_UM_CPU_PAGE_FAULT_EVENTS", start=5, globalPid=report.global_pid(), CpuInstruction=report.string("f"))
+    report.metric("GPC Clock Frequency", 30, -4_000_000_000).metric("SM Active", 30, 40, instance=1)
+    texts = []
+    for form in ("a.sqlite", "a_pqtdir", "a_arwdir"):
+        summary = translate([report.write(tmp_path / form)], tmp_path / f"out-{form}" / "same")
+        assert check_trace(summary.prv).findings == ()
+        texts.append([summary.prv.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row")])
+    assert texts[0] == texts[1] == texts[2]

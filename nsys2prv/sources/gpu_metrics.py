@@ -11,23 +11,22 @@ Values that can't be are repaired or left out, and the ledger counts both:
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import polars as pl
 
 from nsys2prv import events
 from nsys2prv.reports import Report
-from nsys2prv.sources.source import BEGINS_ROW, LEFT_OUT, REPAIRED, RowKind, Source
+from nsys2prv.sources.source import AGAIN, LEFT_OUT, REPAIRED, RowKind, Source
 
 INSTANCE_OF_TYPE = 0xFFFFFFFF
 """Bits of `typeId` that tell the sampler: the lowest 8 are nsys' index of the GPU (`TARGET_INFO_GPU.id`)."""
 
 GARBAGE_CLOCK = "a clock that the GPU can't have"
 GARBAGE_PERCENTAGE = "a percentage below 0 or above 100"
-IN_GPU_METRICS = "the same samples are in GPU_METRICS"
-
-JSON_SOURCE = "GpuMetrics"
-"""Name of the source of JSON rows that hold GPU metrics."""
+_JSON_SOURCE = re.compile(r"gpu ?metrics", re.IGNORECASE)
+"""What the name of a source of JSON rows begins with that hold GPU metrics."""
 
 _WRAP = 2**32
 _HIGHEST_CLOCK_HZ = 4e9
@@ -98,7 +97,7 @@ def is_gpu_source(data: str) -> bool:
     >>> is_gpu_source('{"Name": "GpuMetrics", "TimeSource": "SessionNs"}')
     True
     """
-    return bool(_parsed(data).get("Name") == JSON_SOURCE)
+    return _JSON_SOURCE.match(str(_parsed(data).get("Name"))) is not None
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -109,40 +108,51 @@ def _parsed(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _json_rows(report: Report, fields: dict[int, list[str]]) -> pl.LazyFrame:
+    """Rows of the JSON table that are samples of GPUs, none where these are in their own table too."""
+    types = [] if report.has("GPU_METRICS") else list(fields)
+    start = pl.coalesce("timestamp", "rawTimestamp")
+    return (
+        METRICS_IN_JSON.scan(report)
+        .filter(pl.col("typeId").is_in(types))
+        .select("data", gpu=pl.col("typeId") & INSTANCE_OF_TYPE, start=start, end=start)
+    )
+
+
+def _json_moments(report: Report) -> pl.LazyFrame:
+    return _json_rows(report, _fields_of_types(report)).select("start", "end")
+
+
 def _json_frame(report: Report) -> pl.LazyFrame:
     fields = _fields_of_types(report)
-    rows = METRICS_IN_JSON.scan(report).filter(pl.col("typeId").is_in(list(fields)))
-    start = pl.coalesce("timestamp", "rawTimestamp")
-    at = [
-        (pl.col("typeId") & INSTANCE_OF_TYPE).alias("gpu"),
-        start.alias("start"),
-        start.alias("end"),
-        pl.lit(events.GPU_METRIC, pl.Int64).alias("type"),
-    ]
-    names = list(dict.fromkeys(name for of_type in fields.values() for name in of_type))
-    if report.has("GPU_METRICS") or not names:
-        reason = IN_GPU_METRICS if report.has("GPU_METRICS") else UNKNOWN_FIELDS
-        absent = [pl.lit("").alias("series"), pl.lit(None, pl.Int64).alias("value")]
-        return rows.select(*at, *absent, pl.lit(reason).alias(LEFT_OUT))
+    names = list(dict.fromkeys(name for of_type in fields.values() for name in of_type)) or [_NO_NAME]
     pairs = pl.concat_list(pl.struct(series=pl.lit(name), value=pl.col("fields").struct.field(name)) for name in names)
+    told = pl.element().filter(pl.element().struct.field("value").is_not_null())
     samples = (
-        rows.select(*at, fields=pl.col("data").str.json_decode(pl.Struct(dict.fromkeys(names, pl.String))))
-        .select("gpu", "start", "end", "type", pairs=pairs)
-        .with_columns(pl.col("pairs").list.eval(pl.element().filter(pl.element().struct.field("value").is_not_null())))
+        _json_rows(report, fields)
+        .with_columns(fields=pl.col("data").str.json_decode(pl.Struct(dict.fromkeys(names, pl.String))))
         .with_row_index("row_of_table")
+        .select("row_of_table", "gpu", "start", "end", pairs=pairs.list.eval(told))
         .explode("pairs")
-        .select(
-            pl.all().exclude("pairs", "row_of_table"),
-            pl.col("pairs").struct.field("series").fill_null(""),
-            pl.col("pairs").struct.field("value").cast(pl.Float64, strict=False).round().cast(pl.Int64),
-            pl.col("row_of_table").is_first_distinct().alias(BEGINS_ROW),
+        .unnest("pairs")
+        .with_columns(
+            pl.col("series").fill_null(_NO_NAME),
+            pl.col("value").cast(pl.Float64, strict=False).round().cast(pl.Int64),
+            type=pl.lit(events.GPU_METRIC, pl.Int64),
         )
     )
     unreadable = pl.when(pl.col("value").is_null()).then(pl.lit(UNREADABLE))
-    return _plausible(samples, report).with_columns(pl.coalesce(LEFT_OUT, unreadable).alias(LEFT_OUT))
+    return (
+        _plausible(samples, report)
+        .with_columns(pl.coalesce(LEFT_OUT, unreadable).alias(LEFT_OUT))
+        # Rows are counted: what is left out of one is told, although its other samples are in the trace.
+        .sort("row_of_table", pl.col(LEFT_OUT).is_null(), maintain_order=True)
+        .with_columns(pl.col("row_of_table").is_first_distinct().not_().alias(AGAIN))
+        .drop("row_of_table")
+    )
 
 
-UNKNOWN_FIELDS = "the report does not tell the names of these metrics"
+_NO_NAME = "GPU metric"
 UNREADABLE = "no value is told"
 
 METRICS = Source(
@@ -170,7 +180,7 @@ METRICS_IN_JSON = Source(
     row=RowKind.GPU,
     types=(events.GPU_METRIC,),
     frame=_json_frame,
-    times=None,
+    moments=_json_moments,
     assumption=(
         "A row of a type whose source is called GpuMetrics is a sample of all metrics of one GPU; without `timestamp` its "
         "`rawTimestamp` is in the time of the report. Where the table GPU_METRICS is there it holds the same samples."

@@ -74,11 +74,11 @@ class Source:
         - ``state``: Paraver state meanwhile, null for none
         - ``correlationId``, and ``size`` in bytes, when the source takes part in launches
         - ``cpu``: number of the CPU on its host (0, 1, ...), null where it is not told; may be left out
+        - ``again``: true for a further event of a row that another event was made of already; may be left out
         - ``left_out``: why the row becomes no event (for the ledger), null where it does; may be left out
         - ``repaired``: whether the value was mended; may be left out
-        - ``begins_row``: where several events are made of one row of the table, whether it is the first; may be left out
     times
-        Columns of the table with the begin and the end of an event; None where no column tells them alone: `frame` does.
+        Columns of the table with the begin and the end of an event.
     launch
         Its part in launch lines, if any.
     only
@@ -94,6 +94,8 @@ class Source:
         The events are made of those of other sources: the ledger has no rows for them.
     assumption
         What is taken for granted about a table that no real report was there for; a sentence for the documentation.
+    moments
+        From a report to `start` and `end` of the events, where no two columns of the table tell them.
     guest
         Its events lie on rows that others have: they make none of their own.
     """
@@ -106,13 +108,14 @@ class Source:
     row: RowKind
     types: tuple[int, ...]
     frame: Callable[[Report], pl.LazyFrame]
-    times: tuple[str, str] | None = ("start", "end")
+    times: tuple[str, str] = ("start", "end")
     launch: Launch | None = None
     only: Mapping[str, tuple[int, ...]] | None = None
     in_order: Callable[[], Callable[[pl.DataFrame], pl.DataFrame]] | None = None
     gather: Callable[[Report, Path], Iterator[pl.DataFrame]] | None = None
     derived: bool = False
     assumption: str = ""
+    moments: Callable[[Report], pl.LazyFrame] | None = None
     guest: bool = False
 
     def scan(self, report: Report) -> pl.LazyFrame:
@@ -120,8 +123,17 @@ class Source:
         return report.scan_events(self.table, self.required, self.optional, self.only)
 
 
-LEFT_OUT, REPAIRED, BEGINS_ROW = "left_out", "repaired", "begins_row"
-"""Columns of a frame that are for the ledger."""
+AGAIN = "again"
+"""Column that marks further events of one row of a table: the ledger counts rows."""
+
+
+def count_rows(events: pl.DataFrame) -> int:
+    """Number of rows of the table that events were made of."""
+    return events.height - int(events[AGAIN].sum() or 0) if AGAIN in events.columns else events.height
+
+
+LEFT_OUT, REPAIRED = "left_out", "repaired"
+"""Further columns of a frame that are for the ledger."""
 
 UNNAMED = "(unnamed)"
 NOT_APPLICABLE = 4294967295

@@ -215,7 +215,7 @@ EVENT_RECORDS = Source(
     types=(events.CUDA_EVENT_RECORD, events.CORRELATION_ID),
     frame=_records,
     gather=_gathered_records,
-    times=None,
+    moments=_records,
     assumption=(
         "A record stands on its stream when the device reached it, where the table tells that time; else at the begin of the "
         "call that recorded it. A time of 0 is none."

@@ -6,8 +6,8 @@ turned into records one piece at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +16,7 @@ from nsys2prv import events
 from nsys2prv.events import Role
 from nsys2prv.reports import Report
 from nsys2prv.sources import RowKind, Source
-from nsys2prv.sources.source import LEFT_OUT
+from nsys2prv.sources.source import AGAIN, LEFT_OUT, count_rows
 from nsys2prv.timeline.overlaps import count_lanes
 
 TYPE_COLUMNS = {"type": pl.Int64, "series": pl.String, "label": pl.String}
@@ -53,8 +53,6 @@ class Survey:
         First and last time in them, ns of the report; None when no event tells.
     lanes
         For a source of streams: the key columns and `lanes`, the number of rows each stream needs.
-    left_out
-        Where none of the source's rows becomes an event: how many rows there are, by the reason.
     cpus
         How many CPUs a host must have for the events; 0 when they name none.
     """
@@ -64,7 +62,6 @@ class Survey:
     rows: int
     span: tuple[int, int] | None
     lanes: pl.DataFrame | None = None
-    left_out: Mapping[str, int] = field(default_factory=dict)
     cpus: int = 0
 
     @property
@@ -110,11 +107,29 @@ def extent(report: Report, source: Source) -> Extent:
     """
     # What is missing is said by the scan, with its own error.
     source.scan(report)
-    if source.times is None:
-        frame = source.frame(report)
-        first, last = report.collect(frame.select(pl.col("start").min(), pl.col("end").max())).row(0)
-        return Extent(report.tables.row_count(source.table), first, last)
+    if source.moments is not None:
+        told = source.moments(report).select(
+            pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max()
+        )
+        return Extent(*report.collect(told).row(0))
     return Extent(*report.tables.extent(source.table, *source.times, source.only or {}))
+
+
+def count(report: Report, found: Survey) -> int:
+    """Rows of the table that the events of a source are made of.
+
+    Raises
+    ------
+    ReportError
+        When the table breaks off while it is read.
+    """
+    if found.source.gather is not None:
+        # Sources that share a table tell only here which rows are theirs.
+        with tempfile.TemporaryDirectory(prefix="nsys2prv-") as folder:
+            return sum(map(count_rows, found.source.gather(report, Path(folder))))
+    frame = found.source.frame(report)
+    further = pl.col(AGAIN).fill_null(False).sum() if AGAIN in frame.collect_schema().names() else pl.lit(0)
+    return int(report.collect(frame.select(rows=pl.len().cast(pl.Int64) - further.cast(pl.Int64))).item())
 
 
 def survey(report: Report, source: Source, folder: Path | None = None, *, known: Extent | None = None) -> Survey:
@@ -141,10 +156,6 @@ def survey(report: Report, source: Source, folder: Path | None = None, *, known:
     groups = report.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
     # In a fixed order: threads find distinct rows in any.
     found = Survey(source, groups.sort(groups.columns), 0, None).within(known or extent(report, source))
-    if found.is_empty and LEFT_OUT in frame.collect_schema().names():
-        # Counted without `distinct`: here each row matters.
-        reasons = source.frame(report).group_by(LEFT_OUT).len()
-        found = replace(found, left_out=dict(report.collect(reasons).drop_nulls().iter_rows()))
     if CPU in frame.collect_schema().names():
         last_cpu = report.collect(frame.select(pl.col(CPU).max())).item()
         found = replace(found, cpus=0 if last_cpu is None else int(last_cpu) + 1)
