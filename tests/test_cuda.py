@@ -344,6 +344,7 @@ def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
     report.metric("GPC Clock Frequency", 30, -4_000_000_000).metric("SM Active", 30, 40, instance=1)
     texts = []
     for form in ("a.sqlite", "a_pqtdir", "a_arwdir"):
+        (tmp_path / f"out-{form}").mkdir()
         summary = translate([report.write(tmp_path / form)], tmp_path / f"out-{form}" / "same")
         assert check_trace(summary.prv).findings == ()
         texts.append([summary.prv.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row")])
