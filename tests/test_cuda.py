@@ -85,8 +85,8 @@ def test_ids_of_a_wait_that_do_not_apply_are_left_out(tmp_path: Path) -> None:
     call = report.api_call("cudaStreamSynchronize_v3020", 60, 90)
     report.synchronization(65, 85, correlation=call, stream=13)
     assert lines(run(tmp_path, report), events.SYNCHRONIZATION) == [
-        f"63000200:3:{events.SYNC_CONTEXT_ID}:1:{events.CUDA_EVENT_ID}:5",
-        f"63000200:2:{events.SYNC_STREAM_ID}:13:{events.SYNC_CONTEXT_ID}:1",
+        f"63000700:3:{events.SYNC_CONTEXT_ID}:1:{events.CUDA_EVENT_ID}:5",
+        f"63000700:2:{events.SYNC_STREAM_ID}:13:{events.SYNC_CONTEXT_ID}:1",
     ]
 
 
@@ -349,3 +349,7 @@ def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
         assert check_trace(summary.prv).findings == ()
         texts.append([summary.prv.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row")])
     assert texts[0] == texts[1] == texts[2]
+
+
+def test_no_two_kinds_of_events_have_one_number() -> None:
+    assert len(events.TYPES) == len(events.EVENT_TYPES)

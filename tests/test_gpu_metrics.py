@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys2prv import events
+from nsys2prv import events, ledger
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.reader import Trace, open_trace
@@ -153,7 +153,7 @@ def test_metrics_in_json_rows_are_read_and_rows_of_other_plugins_are_not(tmp_pat
         ("Metrics GPU0", odd, 10, 3), ("Metrics GPU0", odd, 20, 2**32 - 5),
         ("Metrics GPU1", PERCENTAGE, 30, 42),
     ]  # fmt: skip
-    [account] = [account for account in accounts(summary, "GENERIC_EVENTS") if account["written"]]
+    [account] = [account for account in accounts(summary, "GENERIC_EVENTS") if account["source"] == "gpu-metrics"]
     assert (account["rows"], account["repaired"]) == (3, 1)
     assert account["left_out"] == {gpu_metrics.GARBAGE_PERCENTAGE: 1}
     assert open_trace(summary.prv).header.end == 100
@@ -163,3 +163,5 @@ def test_samples_that_are_in_two_tables_are_told_once(tmp_path: Path) -> None:
     summary = run(tmp_path, json_report(duplicate=True))
     assert samples(open_trace(summary.prv)) == [("Metrics GPU0", PERCENTAGE, 10, 97)]
     assert not [account for account in accounts(summary, "GENERIC_EVENTS") if account["source"] == "gpu-metrics"]
+    [table] = [table for table in summary.content["reports"][0]["tables"] if table["table"] == "GENERIC_EVENTS"]
+    assert table["left_out"] == {ledger.GPU_METRICS_ROWS: 3}

@@ -9,18 +9,23 @@ from __future__ import annotations
 from nsys2prv.errors import UsageError
 from nsys2prv.reports import Report
 from nsys2prv.sources import (
+    context_switches,
     cuda_calls,
     device_memory,
+    generic,
     gpu_metrics,
     graphs,
     kernels,
     memory,
     mpi,
+    network,
     nvtx,
     openacc,
     os_runtime,
     overhead,
     synchronization,
+    system_metrics,
+    ucx,
     unified_memory,
 )
 from nsys2prv.sources.source import Launch, RowKind, Source
@@ -31,6 +36,10 @@ SOURCES: tuple[Source, ...] = (
     nvtx.MARKS,
     *mpi.TABLES,
     mpi.AS_NVTX,
+    ucx.NVSHMEM,
+    ucx.OTHERS,
+    ucx.SUBMISSIONS,
+    ucx.REQUESTS,
     openacc.DATA,
     openacc.LAUNCH,
     openacc.OTHER,
@@ -53,6 +62,14 @@ SOURCES: tuple[Source, ...] = (
     unified_memory.GPU_FAULTS,
     gpu_metrics.METRICS,
     gpu_metrics.METRICS_IN_JSON,
+    context_switches.SWITCHES,
+    context_switches.SWITCHES_UP_TO_3_0,
+    network.ADAPTERS,
+    network.SWITCHES,
+    network.CONGESTION,
+    *system_metrics.SOURCES,
+    generic.EVENTS,
+    generic.EVENTS_WITH_VALUES,
 )
 """All sources. Host activities stand from the outermost to the innermost: ranges of equal extent nest in this order."""
 

@@ -10,14 +10,11 @@ Values that can't be are repaired or left out, and the ledger counts both:
 
 from __future__ import annotations
 
-import json
-import re
-from typing import Any
-
 import polars as pl
 
 from nsys2prv import events
 from nsys2prv.reports import Report
+from nsys2prv.sources import generic
 from nsys2prv.sources.source import AGAIN, LEFT_OUT, REPAIRED, RowKind, Source
 
 INSTANCE_OF_TYPE = 0xFFFFFFFF
@@ -25,9 +22,6 @@ INSTANCE_OF_TYPE = 0xFFFFFFFF
 
 GARBAGE_CLOCK = "a clock that the GPU can't have"
 GARBAGE_PERCENTAGE = "a percentage below 0 or above 100"
-_JSON_SOURCE = re.compile(r"gpu ?metrics", re.IGNORECASE)
-"""What the name of a source of JSON rows begins with that hold GPU metrics."""
-
 _WRAP = 2**32
 _HIGHEST_CLOCK_HZ = 4e9
 _CLOCK_TOLERANCE = 1.1
@@ -81,31 +75,9 @@ def _frame(report: Report) -> pl.LazyFrame:
 
 def _fields_of_types(report: Report) -> dict[int, list[str]]:
     """Names of the metrics in the JSON rows of each type that holds GPU metrics."""
-    sources = report.collect(report.scan("GENERIC_EVENT_SOURCES", optional=("sourceId", "data"))).drop_nulls()
-    of_gpus = [source for source, data in sources.iter_rows() if is_gpu_source(data)]
-    types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "sourceId", "data"))).drop_nulls()
-    return {
-        kind: [str(field["Name"]) for field in _parsed(data).get("Fields", []) if "Name" in field]
-        for kind, source, data in types.iter_rows()
-        if source in of_gpus
-    }
-
-
-def is_gpu_source(data: str) -> bool:
-    """Whether the description of a source of JSON rows is that of GPU metrics.
-
-    >>> is_gpu_source('{"Name": "GpuMetrics", "TimeSource": "SessionNs"}')
-    True
-    """
-    return _JSON_SOURCE.match(str(_parsed(data).get("Name"))) is not None
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    of_gpus = generic.types_of(report).filter("of_gpu")["typeId"].to_list()
+    types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "data"))).drop_nulls()
+    return {kind: generic.field_names(data) for kind, data in types.iter_rows() if kind in of_gpus}
 
 
 def _json_rows(report: Report, fields: dict[int, list[str]]) -> pl.LazyFrame:
@@ -165,6 +137,7 @@ METRICS = Source(
     types=(events.GPU_METRIC,),
     frame=_frame,
     times=("timestamp", "timestamp"),
+    since="3.7",
     assumption=(
         "The lowest 8 bits of `typeId` are the GPU. Types of one report with the same GPU and other bits above these, up to "
         "the 32nd, are its instances (MIG), each with a row of its own."
@@ -181,6 +154,7 @@ METRICS_IN_JSON = Source(
     types=(events.GPU_METRIC,),
     frame=_json_frame,
     moments=_json_moments,
+    since="3.7",
     assumption=(
         "A row of a type whose source is called GpuMetrics is a sample of all metrics of one GPU; without `timestamp` its "
         "`rawTimestamp` is in the time of the report. Where the table GPU_METRICS is there it holds the same samples."

@@ -37,11 +37,12 @@ EXECUTIONS = Source(
     row=RowKind.STREAM,
     types=(events.GRAPH_EXECUTION, events.GRAPH_ID, events.GRAPH_EXEC_ID, events.CORRELATION_ID),
     frame=_frame,
+    since="3.11",
     launch=Launch(events.TAG_KERNEL_LAUNCH),
 )
 
 
-def _construction(what: str, table: str, ids: dict[int, str], assumption: str = "") -> Source:
+def _construction(what: str, table: str, ids: dict[int, str], *, since: str = "", assumption: str = "") -> Source:
     def frame(report: Report) -> pl.LazyFrame:
         names = report.strings.rename({"value": "label"})
         return named(source.scan(report), "nameId", names).select(
@@ -63,6 +64,7 @@ def _construction(what: str, table: str, ids: dict[int, str], assumption: str = 
         types=(events.GRAPH_CONSTRUCTION, *ids),
         frame=frame,
         assumption=assumption,
+        since=since,
     )
     return source
 
@@ -85,5 +87,6 @@ NODES = _construction(
     "graph nodes",
     "CUDA_GRAPH_NODE_EVENTS",
     _NODE_IDS,
+    since="3.11",
     assumption="A row is the creation or the cloning of one node by the thread in `globalTid`; its name tells which.",
 )

@@ -9,7 +9,7 @@ from nsys2prv.reports import Report
 from nsys2prv.sources.source import RowKind, Source, named
 
 
-def _overhead(title: str, table: str, event_type: int) -> Source:
+def _overhead(title: str, table: str, event_type: int, *, since: str = "") -> Source:
     def frame(report: Report) -> pl.LazyFrame:
         names = report.strings.rename({"value": "label"})
         return named(source.scan(report), "nameId", names).select(
@@ -30,11 +30,12 @@ def _overhead(title: str, table: str, event_type: int) -> Source:
         types=(event_type,),
         frame=frame,
         guest=True,
+        since=since,
     )
     return source
 
 
-CUDA = _overhead("CUDA overhead", "CUPTI_ACTIVITY_KIND_OVERHEAD", events.CUDA_OVERHEAD)
+CUDA = _overhead("CUDA overhead", "CUPTI_ACTIVITY_KIND_OVERHEAD", events.CUDA_OVERHEAD, since="3.24")
 # The profiler sets up something for each thread of the machine that it watches: a thread that has nothing else would look
 # as if it ran all the time.
 PROFILER = _overhead("Profiler overhead", "PROFILER_OVERHEAD", events.PROFILER_OVERHEAD)

@@ -94,6 +94,8 @@ class Source:
         The events are made of those of other sources: the ledger has no rows for them.
     assumption
         What is taken for granted about a table that no real report was there for; a sentence for the documentation.
+    since
+        Oldest schema that is known to have the table, such as "3.7"; "" for the first of all.
     moments
         From a report to `start` and `end` of the events, where no two columns of the table tell them.
     guest
@@ -115,6 +117,7 @@ class Source:
     gather: Callable[[Report, Path], Iterator[pl.DataFrame]] | None = None
     derived: bool = False
     assumption: str = ""
+    since: str = ""
     moments: Callable[[Report], pl.LazyFrame] | None = None
     guest: bool = False
 
