@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from nsys2prv.errors import UsageError
 from nsys2prv.reports import Report
-from nsys2prv.sources import cuda_calls, gpu_metrics, graphs, kernels, memory, mpi, nvtx, openacc, os_runtime
+from nsys2prv.sources import cuda_calls, gpu_metrics, graphs, kernels, memory, mpi, nccl, nvtx, openacc, os_runtime
 from nsys2prv.sources.source import Launch, RowKind, Source
 
 SOURCES: tuple[Source, ...] = (
     nvtx.PUSHPOP,
     nvtx.STARTEND,
     nvtx.MARKS,
+    nvtx.FIELDS,
+    nccl.REGIONS,
     *mpi.TABLES,
     mpi.AS_NVTX,
     openacc.DATA,
@@ -23,6 +25,7 @@ SOURCES: tuple[Source, ...] = (
     cuda_calls.CALLS,
     os_runtime.CALLS,
     kernels.KERNELS,
+    nccl.CALLS_OF_KERNELS,
     memory.COPIES,
     memory.MEMSETS,
     graphs.EXECUTIONS,

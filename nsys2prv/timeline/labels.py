@@ -214,7 +214,12 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
 
 def _readable_labels(found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:
     texts = set(found["label"].drop_nulls().to_list()).union(*by_attribute.values())
-    return {text: readable(text) for text in texts}
+    labels = {text: readable(text) for text in texts}
+    for number, of_attribute in by_attribute.items():
+        values = events.TYPES[number].values
+        if values is not None and values.renamed is not None:
+            labels |= {text: readable(label) for text, label in values.renamed(of_attribute).items()}
+    return labels
 
 
 def _default_first(name: str) -> tuple[bool, str]:
