@@ -37,6 +37,9 @@ _TAGS = {
 _SERIES = {
     events.NVTX_RANGE: ("", "one type per lane"),
     events.GPU_METRIC: ("*name of the metric*", "one type per metric"),
+    events.NVTX_INTEGER_FIELD: ("*domain field*", "one type per field"),
+    events.NVTX_REAL_FIELD: ("*domain field*", "one type per field"),
+    events.NVTX_TEXT_FIELD: ("*domain field*", "one type per field"),
     events.NVTX_PUSHPOP: ("*name*", "one type per domain"),
 }
 

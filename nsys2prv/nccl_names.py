@@ -52,11 +52,11 @@ def communicator_labels(keys: Iterable[str]) -> Mapping[str, str]:
     identifiers = sorted({identifier for identifier, _, _ in split.values()})
     sizes: dict[str, int] = {}
     ranks: dict[str, set[int]] = {identifier: set() for identifier in identifiers}
-    for identifier, size, rank in split.values():
-        if size != _UNKNOWN:
-            sizes[identifier] = max(int(size), sizes.get(identifier, 0))
-        if rank != _UNKNOWN:
-            ranks[identifier].add(int(rank))
+    for identifier, told_size, told_rank in split.values():
+        if told_size != _UNKNOWN:
+            sizes[identifier] = max(int(told_size), sizes.get(identifier, 0))
+        if told_rank != _UNKNOWN:
+            ranks[identifier].add(int(told_rank))
     marks = (
         length for length in range(_SHORTEST_MARK, 17) if len({name[-length:] for name in identifiers}) == len(identifiers)
     )

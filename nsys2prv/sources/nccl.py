@@ -10,7 +10,6 @@ import polars as pl
 from nsys2prv import events, nccl_names
 from nsys2prv.execution.runs import SortedRuns, plan_windows
 from nsys2prv.reports import Report, describe
-from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.sources import nvtx, payloads
 from nsys2prv.sources.correlate import with_calls
 from nsys2prv.sources.kernels import KERNELS, NCCL_KERNEL_NAME
@@ -48,9 +47,12 @@ def _with_fields(report: Report, source: Source) -> pl.LazyFrame:
         for name in ATTRIBUTES.values():
             of_field = found.filter(pl.col("field") == name).unique("event", keep="first", maintain_order=True)
             value = pl.coalesce(pl.col("text").replace(_OPERATIONS), _operation(pl.col("integer")))
-            column_of_field = of_field.select("event", (value if name == nccl_names.REDUCTION else pl.col("integer")).alias(name))
+            column_of_field = of_field.select(
+                "event", (value if name == nccl_names.REDUCTION else pl.col("integer")).alias(name)
+            )
             rows = rows.join(column_of_field, on="event", how="left", maintain_order="left")
-        return rows.select(pl.struct(pl.exclude("event"))).to_series().cast(_FIELDS).rename(column.name)
+        decoded: pl.Series = rows.select(pl.struct(pl.exclude("event"))).to_series().cast(_FIELDS).rename(column.name)
+        return decoded
 
     regions = nvtx.ranges_in_domains(report, source, nvtx.structured_columns(report)).filter(
         pl.col("domain") == nvtx.NCCL_DOMAIN
@@ -157,7 +159,14 @@ def _kernels(report: Report) -> pl.LazyFrame:
 def _calls_of_kernels(report: Report) -> pl.LazyFrame:
     """All streams with kernels of NCCL, and all texts of its regions."""
     nothing = pl.LazyFrame(
-        schema={**RowKind.STREAM.key_schema, "start": pl.Int64, "end": pl.Int64, "label": pl.String, "type": pl.Int64, **_COLUMNS}
+        schema={
+            **RowKind.STREAM.key_schema,
+            "start": pl.Int64,
+            "end": pl.Int64,
+            "label": pl.String,
+            "type": pl.Int64,
+            **_COLUMNS,
+        }
     )
     if not _kernel_names(report) or not report.has(REGIONS.table):
         return nothing
@@ -180,7 +189,9 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         launched.add(found.drop_nulls("callStart").select(*_KEY, "start", "end", "callTid", "callStart"))
     regions = SortedRuns(["callStart"], folder / "regions")
     for found in report.pieces(_regions, _PIECE_ROWS):
-        regions.add(found.drop("type").rename({"start": "callStart", "end": "callEnd", "globalTid": "callTid"}).drop_nulls("callStart"))
+        regions.add(
+            found.drop("type").rename({"start": "callStart", "end": "callEnd", "globalTid": "callTid"}).drop_nulls("callStart")
+        )
     open_regions: pl.DataFrame | None = None
     for window in plan_windows([(launched, 1), (regions, 1)]):
         new = regions.load(window)

@@ -36,7 +36,7 @@ _STRUCTURED = ("jsonText", "jsonTextId", "binaryData")
 
 
 def ranges_in_domains(report: Report, source: Source, columns: Collection[str] = ()) -> pl.LazyFrame:
-    """Events of NVTX with `label`, `globalPid` and the name of their `domain`; further columns are null where they are not there."""
+    """Events of NVTX with `label`, `globalPid`, the name of their `domain`, and further columns (null in a table without)."""
     names = report.strings.lazy().select("id", name="value")
     scanned = report.scan_events(source.table, source.required, (*source.optional, *columns), source.only)
     table = scanned.with_columns(globalPid=pl.col("globalTid") & PID_MASK, domainId=pl.col("domainId").fill_null(0))
@@ -75,7 +75,7 @@ def structured_columns(report: Report) -> tuple[str, ...]:
 
 
 def with_payloads(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
-    """Events of `ranges_in_domains`, read with `structured_columns`, with what `payloads.fields` needs as the column `payload`."""
+    """Events of `ranges_in_domains`, read with `structured_columns`, and `payload`: what `payloads.fields` makes fields of."""
     there = structured_columns(report)
     if "jsonTextId" in there:
         texts = report.strings.lazy().select("id", registered="value")
@@ -206,11 +206,14 @@ def _structured(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
 
     def decode(column: pl.Series) -> pl.Series:
         of_events = column.struct.unnest()
-        found = payloads.fields(of_events, schemas).group_by("event", maintain_order=True).agg(
-            fields=pl.struct(pl.exclude("event"))
+        found = (
+            payloads.fields(of_events, schemas)
+            .group_by("event", maintain_order=True)
+            .agg(fields=pl.struct(pl.exclude("event")))
         )
         rows = of_events.select(event=pl.int_range(pl.len(), dtype=pl.Int64))
-        return rows.join(found, on="event", how="left", maintain_order="left")["fields"].cast(_FIELDS).rename(column.name)
+        decoded: pl.Series = rows.join(found, on="event", how="left", maintain_order="left")["fields"].cast(_FIELDS)
+        return decoded.rename(column.name)
 
     value = pl.col("fields").struct.field
     is_pushpop = pl.col("eventType") == PUSHPOP_RANGE

@@ -50,7 +50,6 @@ _IS_FLAT = (1, 2)
 """Types of schemas whose fields lie one behind the other; in unions they lie over each other."""
 
 
-
 @dataclass(frozen=True)
 class Field:
     """One field of a payload.
@@ -231,7 +230,7 @@ class _LayoutBuilder:
                 return None
             return self._fields(domain, nested[0], f"{name}.", offset, depth + 1)
         size, dtype, labels = self._number(domain, entry)
-        if entry.type in _TEXTS and entry.detail and not array or entry.type in _CHARACTERS and array:
+        if entry.detail and entry.type in (_CHARACTERS if array else _TEXTS):
             offset = base + entry.offset if entry.offset or not index else end
             return [Field(name, offset, entry.detail, None)], offset + entry.detail
         if dtype is None:
@@ -366,7 +365,8 @@ def _texts(raw: np.ndarray) -> pl.Series:
     array = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(raw), [None, pa.py_buffer(offsets), pa.py_buffer(raw[inside].tobytes())]
     )
-    return pl.Series(pl.from_arrow(array)).cast(pl.String, strict=False)
+    texts: pl.Series = pl.Series(pl.from_arrow(array)).cast(pl.String, strict=False)
+    return texts
 
 
 # -- JSON -----------------------------------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ _JSON_FIELD = rf"{_JSON_TEXT}\s*:\s*(?:{_JSON_TEXT}|-?\d+(?:\.\d+)?(?:[eE][+-]?\
 
 
 def json_fields(texts: pl.Series) -> pl.DataFrame:
-    """Fields of JSON objects: names with a number, a truth value or a text; those of objects inside too, not the elements of lists.
+    """Fields of JSON objects: names with a number, a truth value or a text. Those of objects inside are too, lists are not.
 
     What is no JSON has no fields.
 
@@ -397,9 +397,7 @@ def json_fields(texts: pl.Series) -> pl.DataFrame:
     )
     is_text = pl.col("token").str.starts_with('"')
     number = pl.col("token").replace({"true": "1", "false": "0"})
-    integer = pl.coalesce(
-        number.cast(pl.Int64, strict=False), number.cast(pl.UInt64, strict=False).reinterpret(signed=True)
-    )
+    integer = pl.coalesce(number.cast(pl.Int64, strict=False), number.cast(pl.UInt64, strict=False).reinterpret(signed=True))
     fields = pairs.select(
         "json",
         field=_unquoted(pl.col("name")),
