@@ -303,18 +303,18 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(NVTX_CATEGORY, "NVTX category", _A, NVTX_CATEGORY_VALUES),
     EventType(NVTX_INTEGER, "NVTX payload", _A, unit="the program's own"),
     EventType(NVTX_REAL, "NVTX payload, real", _A, unit="millionths", precision=REAL_DIGITS),
-    EventType(NVTX_INTEGER_FIELD, "NVTX payload {}", _I, unit="the program's own", step=1, members=20, overflow=95200000),
+    EventType(NVTX_INTEGER_FIELD, "NVTX payload {}", _A, unit="the program's own", step=1, members=20, overflow=95200000),
     EventType(
         NVTX_REAL_FIELD,
         "NVTX payload {}, real",
-        _I,
+        _A,
         unit="millionths",
         precision=REAL_DIGITS,
         step=1,
         members=20,
         overflow=95400000,
     ),
-    EventType(NVTX_TEXT_FIELD, "NVTX payload {}, text", _I, NVTX_TEXT_VALUES, step=1, members=20, overflow=95600000),
+    EventType(NVTX_TEXT_FIELD, "NVTX payload {}, text", _A, NVTX_TEXT_VALUES, step=1, members=20, overflow=95600000),
     EventType(NVTX_PUSHPOP, "NVTX pushpop ranges {} domain", _I, NVTX_VALUES, step=100, members=1_000, overflow=96100000),
 )
 
