@@ -9,7 +9,14 @@ import polars as pl
 import pytest
 
 from nsys2prv import events
-from nsys2prv.demo import ReportBuilder, payload_blob, write_arrow_report, write_parquet_report
+from nsys2prv.demo import (
+    Cluster,
+    ReportBuilder,
+    payload_blob,
+    write_arrow_report,
+    write_parquet_report,
+    write_reports,
+)
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.reader import Trace, open_trace
 from nsys2prv.sources.kernels import NCCL_KERNEL_NAME
@@ -264,7 +271,9 @@ def test_kernels_of_nccl_are_known_by_their_names(name: str, is_nccl: bool) -> N
 def values_at(trace: Trace, time: int) -> dict[str, object]:
     """Label of each type with a value at a time, and the value or its label."""
     found = {}
-    for number, value in trace.events().filter((pl.col("time") == time) & (pl.col("value") != 0)).select("type", "value").rows():
+    for number, value in (
+        trace.events().filter((pl.col("time") == time) & (pl.col("value") != 0)).select("type", "value").rows()
+    ):
         of_type = trace.labels.types[number]
         found[of_type.label] = (of_type.values or {}).get(value, value)
     return found
@@ -303,7 +312,7 @@ def test_numbers_and_categories_of_events_are_in_the_trace(tmp_path: Path) -> No
 
 def test_fields_of_any_domain_are_types_of_their_own(tmp_path: Path) -> None:
     report = ReportBuilder()
-    report.nvtx_range("outer", 0, 100, domain="app", payload={"step": 3, "loss": 1.25, "phase": "train", "done": False})
+    report.nvtx_range("outer", 0, 100, domain="app", payload={"step": 3, "loss": 1.25, "phase": "train", "done": True})
     report.nvtx_range("inner", 10, 60, domain="app", payload={"step": 4, "nested": {"depth": 2}})
     report.nvtx_mark("mark", 30, payload={"step": 5})
     registered = report.string('{"rate": 8}')
@@ -318,8 +327,51 @@ def test_fields_of_any_domain_are_types_of_their_own(tmp_path: Path) -> None:
         ("NVTX payload app step", 0, 100): 3,
         ("NVTX payload app loss, real", 0, 100): 1_250_000,
         ("NVTX payload app phase, text", 0, 100): "train",
+        ("NVTX payload app done", 0, 100): 1,
         ("NVTX payload app step", 10, 60): 4,
         ("NVTX payload app depth", 10, 60): 2,
         ("NVTX payload default step", 30, 30): 5,
         ("NVTX payload default rate", 40, 50): 8,
     }
+
+
+# -- names ----------------------------------------------------------------------------------------------------------------
+
+
+def test_names_that_the_program_gives_are_those_of_the_rows(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000)
+    report.gpu(0)
+    report.thread(1001, pid=1000, name="python3")
+    report.nvtx_thread_name("before", tid=1001).nvtx_thread_name("data loader", tid=1001).nvtx_thread_name("MPI Rank 0")
+    report.nvtx_range("a", 0, 10).nvtx_range("b", 0, 10, tid=1001)
+    report.kernel("k", 20, 30, stream=7)
+    report.kernel("k", 20, 30, stream=8)
+    place = {"hwId": 0, "vmId": 1, "deviceId": 0}
+    report.row("TARGET_INFO_NVTX_CUDA_DEVICE", name="left", **place)
+    report.row("TARGET_INFO_NVTX_CUDA_CONTEXT", name="main", processId=1000, contextId=1, **place)
+    report.row("TARGET_INFO_NVTX_CUDA_STREAM", name="copies", processId=1000, contextId=1, streamId=8, **place)
+    summary = translate([report.write(tmp_path / "a.sqlite")], tmp_path / "out")
+    # Tools that read traces know streams by these names: those of the program stand in OUT.json.
+    assert opened(summary).names["THREAD"] == ("python3 tid 1000", "data loader tid 1001", "CUDA-D0.S7", "CUDA-D0.S8")
+    assert summary.content["tasks"][0]["nvtx_names"] == {
+        3: "device left, context main",
+        4: "device left, context main, stream copies",
+    }
+
+
+def test_the_payloads_of_the_demo_are_the_same_in_both_forms(tmp_path: Path) -> None:
+    found = {}
+    for binary in (False, True):
+        cluster = Cluster(nodes=1, gpus_per_node=2, iterations=2, layers=2, gpu_metrics_hz=0, binary_payloads=binary)
+        trace = opened(translate(write_reports(tmp_path / str(binary), cluster), tmp_path / f"out{binary}"))
+        found[binary] = [
+            told(trace, kind, task) for kind in (events.NCCL_REGION, events.NCCL_CALL_OF_KERNEL) for task in (1, 2)
+        ]
+    assert found[False] == found[True]
+    regions, _, kernels, _ = found[True]
+    assert {one["NCCL communicator ID"] for one in regions} == {f"NCCL communicator of 2 ranks: 0-1 (#{MARK})"}
+    assert {one["call"] for one in kernels} == {"ncclAllReduce", "ncclBroadcast"}
+    assert all(one["Message size [bytes]"] > 0 for one in kernels)  # type: ignore[operator]
+
+
+MARK = f"{11_223_344_556_677_889_900 % (1 << 63):x}"[-4:]

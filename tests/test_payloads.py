@@ -17,8 +17,8 @@ from nsys2prv.sources.payloads import Field, Layout, Schemas, binary_fields, fie
 
 INT, UINT, INT64, UINT64, FLOAT, DOUBLE, SIZE, CSTRING = 5, 6, 17, 18, 19, 20, 22, 75
 FORMS = {
-    1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "q", 8: "Q", 9: "q", 10: "Q", 11: "b", 12: "B", 13: "h", 14: "H", 15: "i",
-    16: "I", 17: "q", 18: "Q", 19: "f", 20: "d", 22: "Q", 23: "Q", 42: "e", 43: "f", 44: "d",
+    1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "q", 8: "Q", 9: "q", 10: "Q", 11: "b", 12: "B", 13: "h", 14: "H",
+    15: "i", 16: "I", 17: "q", 18: "Q", 19: "f", 20: "d", 22: "Q", 23: "Q", 42: "e", 43: "f", 44: "d",
 }  # fmt: skip
 """Letter of Python's own `struct` for each type code of NVTX."""
 SCHEMA = 1 << 24
@@ -110,7 +110,13 @@ def test_enumerations_nested_schemas_arrays_and_texts_are_read(tmp_path: Path) -
     builder.nvtx_schema(SCHEMA + 1, [("x", FLOAT, 0), ("y", FLOAT, 4)], 8, domain="app")
     builder.nvtx_schema(
         SCHEMA + 2,
-        [("state", SCHEMA + 40, 0), ("place", SCHEMA + 1, 4), ("shape", 13, 12), ("name", CSTRING, 18), ("behind", CSTRING, 32)],
+        [
+            ("state", SCHEMA + 40, 0),
+            ("place", SCHEMA + 1, 4),
+            ("shape", 13, 12),
+            ("name", CSTRING, 18),
+            ("behind", CSTRING, 32),
+        ],
         48,
         domain="app",
         flags=[0, 0, 16, 0, 2],
