@@ -92,7 +92,7 @@ def told(trace: Trace, event_type: int, task: int = 1) -> list[dict[str, object]
     """Label and attributes of each interval of a type, with labels for values that have some, in the order of begin."""
     found = trace.events().filter((pl.col("task") == task) & (pl.col("value") != 0))
     labels = {number: dict(of_type.values or {}) for number, of_type in trace.labels.types.items()}
-    names = {number: field for number, field in ATTRIBUTES.items()} | {event_type: "call"}
+    names = ATTRIBUTES | {event_type: "call"}
     lines: dict[int, dict[str, object]] = {}
     for line, kind, value in found.select("line", "type", "value").iter_rows():
         if kind in names:

@@ -77,8 +77,8 @@ class Identity:
     warnings
         What is lost or odd, one sentence each.
     cuda_names
-        Names that programs gave with NVTX: to a device by (deviceId,), to a context by (pid, deviceId, contextId), to a stream by
-        (pid, deviceId, contextId, streamId).
+        Names that programs gave with NVTX: to a device by (deviceId,), to a context by (pid, deviceId, contextId), to a stream
+        by (pid, deviceId, contextId, streamId).
     """
 
     host: str
