@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import polars as pl
 
@@ -45,6 +45,31 @@ class Gpu:
 
 
 @dataclass(frozen=True)
+class Nic:
+    """One network adapter of the host.
+
+    Attributes
+    ----------
+    name
+        Its name, such as mlx5_0.
+    link
+        Its link layer by nsys' label, such as "InfiniBand NIC".
+    device
+        Its model, "" when not told.
+    guid
+        Its GUID in hexadecimal, "" when not told.
+    """
+
+    name: str
+    link: str
+    device: str
+    guid: str
+
+    def as_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class Identity:
     """Who a report is.
 
@@ -79,6 +104,8 @@ class Identity:
     cuda_names
         Names that programs gave with NVTX: to a device by (deviceId,), to a context by (pid, deviceId, contextId), to a stream
         by (pid, deviceId, contextId, streamId).
+    nics
+        Network adapters of the host.
     """
 
     host: str
@@ -98,6 +125,7 @@ class Identity:
     process_devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     cuda_names: Mapping[tuple[int, ...], str] = field(default_factory=dict)
+    nics: tuple[Nic, ...] = ()
 
     @property
     def known_ranks(self) -> list[int]:
@@ -177,6 +205,7 @@ def describe(report: Report) -> Identity:
         process_devices=_process_devices(report, gpus),
         warnings=_warnings(report, schema, utc),
         cuda_names=_cuda_names(report),
+        nics=_nics(report),
     )
 
 
@@ -284,6 +313,22 @@ def _gpus(report: Report) -> tuple[Gpu, ...]:
             if index is not None
         ]
     return tuple(sorted(rows, key=lambda gpu: gpu.id))
+
+
+def _nics(report: Report) -> tuple[Nic, ...]:
+    adapters = _read(report, "TARGET_INFO_NIC_INFO", "nicId", "name", "linkLayer", "deviceId", "GUID").sort("nicId", "name")
+    links = dict(_read(report, "ENUM_NET_LINK_TYPE", "id", "label").iter_rows())
+    models = dict(_read(report, "ENUM_NET_DEVICE_ID", "id", "label").iter_rows())
+    return tuple(
+        Nic(
+            name or f"NIC {number}",
+            links.get(link) or (f"link layer {link}" if link is not None else ""),
+            models.get(device) or "",
+            # A GUID has 64 bits without a sign.
+            f"{guid & 0xFFFFFFFFFFFFFFFF:#x}" if guid is not None else "",
+        )
+        for number, name, link, device, guid in adapters.iter_rows()
+    )
 
 
 def _unique_ordinals(report: Report, gpus: tuple[Gpu, ...]) -> dict[int, str]:

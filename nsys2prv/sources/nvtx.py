@@ -22,6 +22,7 @@ DEFAULT_DOMAIN = "default"
 NCCL_DOMAIN = "NCCL"
 # The row that names a domain is lost when the recording began after the program.
 _NCCL_FUNCTION = r"^nccl[A-Z]\w*$"
+NVSHMEM_DOMAIN = "NVSHMEM"
 MPI_DOMAIN = "MPI"
 """Up to nsys 2023 calls of MPI are push/pop ranges of this domain."""
 
@@ -91,9 +92,19 @@ def with_payloads(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
+def process_of(thread: str) -> pl.Expr:
+    """globalPid of a column of globalTid."""
+    return pl.col(thread) & PID_MASK
+
+
 def is_mpi_call() -> pl.Expr:
     """Whether a range of `ranges_in_domains` is a call of MPI."""
     return (pl.col("domain") == MPI_DOMAIN) & pl.col("label").str.starts_with("MPI_")
+
+
+def is_nvshmem_call() -> pl.Expr:
+    """Whether a range of `ranges_in_domains` is a call of NVSHMEM."""
+    return (pl.col("domain") == NVSHMEM_DOMAIN) & pl.col("label").str.contains("^(?i)nvshmem")
 
 
 def _domains(report: Report) -> pl.DataFrame:
@@ -158,7 +169,7 @@ _ATTRIBUTES = tuple(str(number) for number in (events.NVTX_CATEGORY, events.NVTX
 def _pushpop(report: Report) -> pl.LazyFrame:
     return (
         _with_values(report, ranges_in_domains(report, PUSHPOP, _value_columns(report)))
-        .filter(~is_mpi_call() & (pl.col("domain") != NCCL_DOMAIN))
+        .filter(~is_mpi_call() & ~is_nvshmem_call() & (pl.col("domain") != NCCL_DOMAIN))
         .select(
             "globalTid",
             "start",
