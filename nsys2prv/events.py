@@ -7,10 +7,10 @@ is a line in EVENT_TYPES; the .pcf, the views, the documentation and the checks 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from nsys2prv import mpi_calls
+from nsys2prv import mpi_calls, nccl_names
 
 END_LABEL = "End"
 """Label of value 0 of every interval type."""
@@ -40,11 +40,14 @@ class ValueSet:
         Labels with a number that never changes.
     first
         Names found in reports are numbered from here up, without holes.
+    renamed
+        Labels of the texts found, all of them over all reports together; None: a text is its label.
     """
 
     name: str
     fixed: Mapping[str, int] = field(default_factory=dict)
     first: int = 1
+    renamed: Callable[[Iterable[str]], Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -230,6 +233,14 @@ SYNCHRONIZATION_VALUES = ValueSet(
 GRAPH_CONSTRUCTION_VALUES = ValueSet("graph construction")
 OVERHEAD_VALUES = ValueSet("overhead")
 COMMUNICATOR_VALUES = ValueSet("mpi communicators")
+NCCL_COMMUNICATOR_VALUES = ValueSet("nccl communicators", renamed=nccl_names.communicator_labels)
+NCCL_REDUCTION_VALUES = ValueSet(
+    "nccl reductions",
+    {label: number + 1 for number, label in enumerate(nccl_names.REDUCTIONS)},
+    first=len(nccl_names.REDUCTIONS) + 1,
+)
+NVTX_CATEGORY_VALUES = ValueSet("nvtx categories")
+NVTX_TEXT_VALUES = ValueSet("nvtx texts")
 
 MPI_POINT_TO_POINT = 50000001
 MPI_COLLECTIVE = 50000002
@@ -319,6 +330,16 @@ REGISTERS = 9110
 CORRELATION_ID = 9200
 GPU_METRIC = 9400
 NCCL_REGION = 9500
+NCCL_SIZE, NCCL_REDUCTION, NCCL_ROOT, NCCL_COMMUNICATOR, NCCL_RANKS, NCCL_RANK, NCCL_PEER = range(9501, 9508)
+NCCL_CALL_OF_KERNEL = 9508
+NVTX_CATEGORY = 9510
+NVTX_INTEGER = 9511
+NVTX_REAL = 9512
+NVTX_INTEGER_FIELD = 9520
+NVTX_REAL_FIELD = 9540
+NVTX_TEXT_FIELD = 9560
+REAL_DIGITS = 6
+"""Paraver takes integers only: real numbers are written as millionths."""
 NVTX_PUSHPOP = 9600
 
 # Libraries of communication other than MPI, beside MPI's numbers.
@@ -440,6 +461,29 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(NVTX_MARK, "NVTX marks", _M, NVTX_VALUES),
     EventType(GPU_METRIC, "{}", _S, gradient=7, unit="percent, Hz or bytes/s", step=1, members=100, overflow=94000100),
     EventType(NCCL_REGION, "NCCL regions", _I, NCCL_VALUES),
+    EventType(NCCL_SIZE, "NCCL message size", _A, unit="bytes"),
+    EventType(NCCL_REDUCTION, "NCCL reduction operation", _A, NCCL_REDUCTION_VALUES),
+    EventType(NCCL_ROOT, "NCCL root", _A, unit="rank in the communicator + 1"),
+    EventType(NCCL_COMMUNICATOR, "NCCL communicator", _A, NCCL_COMMUNICATOR_VALUES),
+    EventType(NCCL_RANKS, "NCCL ranks of the communicator", _A, unit="ranks"),
+    EventType(NCCL_RANK, "NCCL rank in the communicator", _A, unit="rank in the communicator + 1"),
+    EventType(NCCL_PEER, "NCCL peer", _A, unit="rank in the communicator + 1"),
+    EventType(NCCL_CALL_OF_KERNEL, "NCCL call that launched the kernel", _I, NCCL_VALUES),
+    EventType(NVTX_CATEGORY, "NVTX category", _A, NVTX_CATEGORY_VALUES),
+    EventType(NVTX_INTEGER, "NVTX payload", _A, unit="the program's own"),
+    EventType(NVTX_REAL, "NVTX payload, real", _A, unit="millionths", precision=REAL_DIGITS),
+    EventType(NVTX_INTEGER_FIELD, "NVTX payload {}", _A, unit="the program's own", step=1, members=20, overflow=95200000),
+    EventType(
+        NVTX_REAL_FIELD,
+        "NVTX payload {}, real",
+        _A,
+        unit="millionths",
+        precision=REAL_DIGITS,
+        step=1,
+        members=20,
+        overflow=95400000,
+    ),
+    EventType(NVTX_TEXT_FIELD, "NVTX payload {}, text", _A, NVTX_TEXT_VALUES, step=1, members=20, overflow=95600000),
     EventType(NVTX_PUSHPOP, "NVTX pushpop ranges {} domain", _I, NVTX_VALUES, step=100, members=1_000, overflow=96100000),
     EventType(UCX_SUBMIT, "UCX submission", _I, UCX_VALUES, gradient=1),
     # Requests are in flight side by side.

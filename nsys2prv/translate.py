@@ -498,6 +498,8 @@ class _Translation:
                     "pid": task.pid,
                     "report": str(self._opened[task.report].report.path) if task.report is not None else None,
                     "threads": [thread.name for thread in task.threads],
+                    # By the number of the thread in the trace.
+                    "nvtx_names": {number: thread.given for number, thread in enumerate(task.threads, 1) if thread.given},
                 }
                 for task in self._rows.tasks
             ],

@@ -13,7 +13,8 @@ A report with two kernels, one of them launched by an API call:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -36,6 +37,7 @@ _NEWER = frozenset(
     {
         ("CUPTI_ACTIVITY_KIND_KERNEL", "graphId"),
         ("TARGET_INFO_SESSION_START_TIME", "systemClockNs"),
+        ("NVTX_EVENTS", "binaryData"),
         ("NET_NIC_METRIC", "portId"),
         ("NET_IB_SWITCH_METRIC", "portId"),
         ("TARGET_INFO_NIC_INFO", "globalId"),
@@ -47,7 +49,7 @@ _NEWER = frozenset(
     }
 )
 
-Value = int | float | str | None
+Value = int | float | str | bytes | None
 
 
 def global_pid(pid: int, *, hardware: int = 0) -> int:
@@ -430,10 +432,14 @@ class ReportBuilder:
         tid: int | None = None,
         pid: int | None = None,
         registered: bool = False,
-        payload: Mapping[str, int | str] | None = None,
+        payload: Mapping[str, int | float | str] | None = None,
+        **columns: Value,
     ) -> ReportBuilder:
-        """Add a push/pop range; `end` None: never closed; `registered`: the text is in StringIds; `payload` becomes JSON."""
-        return self._nvtx(NVTX_PUSHPOP, text, start, end, domain, tid, pid, registered, payload)
+        """Add a push/pop range; `end` None: never closed; `registered`: the text is in StringIds; `payload` becomes JSON.
+
+        Further columns are those of the table, such as ``int64Value=3``, ``category=1`` or ``binaryData=blob``.
+        """
+        return self._nvtx(NVTX_PUSHPOP, text, start, end, domain, tid, pid, registered, payload, columns)
 
     def nvtx_start_end(
         self,
@@ -446,9 +452,11 @@ class ReportBuilder:
         pid: int | None = None,
         end_tid: int | None = None,
         registered: bool = False,
+        payload: Mapping[str, int | float | str] | None = None,
+        **columns: Value,
     ) -> ReportBuilder:
-        """Add a start/end range; `end_tid`: the thread that ended it, when another one."""
-        self._nvtx(NVTX_STARTEND, text, start, end, domain, tid, pid, registered, None)
+        """Add a start/end range; `end_tid`: the thread that ended it, when another one; the rest as in `nvtx_range`."""
+        self._nvtx(NVTX_STARTEND, text, start, end, domain, tid, pid, registered, payload, columns)
         last = self._rows["NVTX_EVENTS"][-1]
         last["rangeId"] = len(self._rows["NVTX_EVENTS"])
         last["endGlobalTid"] = self.global_tid(tid if end_tid is None else end_tid, pid)
@@ -463,13 +471,67 @@ class ReportBuilder:
         tid: int | None = None,
         pid: int | None = None,
         registered: bool = False,
+        payload: Mapping[str, int | float | str] | None = None,
+        **columns: Value,
     ) -> ReportBuilder:
-        """Add a mark."""
-        return self._nvtx(NVTX_MARK, text, time, None, domain, tid, pid, registered, None)
+        """Add a mark; the rest as in `nvtx_range`."""
+        return self._nvtx(NVTX_MARK, text, time, None, domain, tid, pid, registered, payload, columns)
+
+    def nvtx_category(
+        self, number: int, name: str, *, domain: str = "", pid: int | None = None, time: int = 0
+    ) -> ReportBuilder:
+        """Add the name of a category of a domain."""
+        return self._nvtx(NVTX_CATEGORY, name, time, None, domain, None, pid, False, None, {"category": number})
+
+    def nvtx_schema(
+        self,
+        schema: int,
+        fields: Sequence[tuple[str, int, int]],
+        size: int,
+        *,
+        domain: str = "",
+        pid: int | None = None,
+        kind: int = 1,
+        **columns: Sequence[int],
+    ) -> ReportBuilder:
+        """Add a schema of binary payloads of `size` bytes.
+
+        Parameters
+        ----------
+        schema
+            Its id.
+        fields
+            Name, type (a code of NVTX or the id of another schema), and place in bytes.
+        kind
+            1 for a plain one.
+        columns
+            Further columns of the fields, a value each: `flags`, `arrayOrUnionDetail`.
+        """
+        number = self.nvtx_domain(domain, pid=pid)
+        told = {"type": kind, "numEntries": len(fields), "payloadSize": size or None}
+        self.row("NVTX_PAYLOAD_SCHEMAS", domainId=number, schemaId=schema, **told)
+        for index, (name, code, offset) in enumerate(fields):
+            # nsys leaves out numbers that are 0.
+            more = {column: values[index] or None for column, values in columns.items()}
+            self.row(
+                "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+                domainId=number, schemaId=schema, idx=index, type=code, name=name, offset=offset or None, **more,
+            )  # fmt: skip
+        return self
+
+    def nvtx_enumeration(
+        self, schema: int, values: Mapping[int, str], *, size: int = 4, domain: str = "", pid: int | None = None
+    ) -> ReportBuilder:
+        """Add an enumeration that fields of payloads can have as their type."""
+        number = self.nvtx_domain(domain, pid=pid)
+        self.row("NVTX_PAYLOAD_ENUMS", domainId=number, schemaId=schema, numEntries=len(values), size=size)
+        for index, (value, name) in enumerate(values.items()):
+            self.row("NVTX_PAYLOAD_ENUM_ENTRIES", domainId=number, schemaId=schema, idx=index, name=name, value=value or None)
+        return self
 
     def nvtx_thread_name(self, text: str, *, tid: int | None = None, pid: int | None = None, time: int = 0) -> ReportBuilder:
         """Add the name that the program gave to a thread."""
-        return self._nvtx(NVTX_THREAD_NAME, text, time, None, "", tid, pid, False, None)
+        return self._nvtx(NVTX_THREAD_NAME, text, time, None, "", tid, pid, False, None, {})
 
     def nvtx_domain(self, name: str, *, pid: int | None = None, time: int = 0) -> int:
         """The id of a domain in a process; the first use adds its row. The name "" is the default domain, 0."""
@@ -703,14 +765,21 @@ class ReportBuilder:
         tid: int | None,
         pid: int | None,
         registered: bool,
-        payload: Mapping[str, int | str] | None,
+        payload: Mapping[str, int | float | str] | None,
+        columns: Mapping[str, Value],
     ) -> ReportBuilder:
         named: dict[str, Value] = {"textId": self.string(text)} if registered else {"text": text}
         return self.row(
             "NVTX_EVENTS",
             start=start, end=end, eventType=kind, globalTid=self.global_tid(tid, pid),
-            domainId=self.nvtx_domain(domain, pid=pid), jsonText=None if payload is None else json.dumps(payload), **named,
+            domainId=self.nvtx_domain(domain, pid=pid),
+            **{"jsonText": None if payload is None else json.dumps(payload), **named, **columns},
         )  # fmt: skip
+
+
+def payload_blob(domain: int, schema: int, payload: bytes) -> bytes:
+    """A binary payload as nsys writes it: a head of 32 bytes, then the bytes of the program."""
+    return struct.pack("<4Q", domain, schema, len(payload), 32 + len(payload)) + payload
 
 
 def kernel_short_name(name: str) -> str:

@@ -11,6 +11,7 @@ import polars as pl
 _I: type[pl.DataType] = pl.Int64
 _T: type[pl.DataType] = pl.String
 _R: type[pl.DataType] = pl.Float64
+_B: type[pl.DataType] = pl.Binary
 
 # fmt: off
 _INTERVAL = {"start": _I, "end": _I}
@@ -64,6 +65,13 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
     },
     "TARGET_INFO_CUDA_STREAM": {
         "streamId": _I, "hwId": _I, "vmId": _I, "processId": _I, "contextId": _I, "priority": _I, "flag": _I,
+    },
+    "TARGET_INFO_NVTX_CUDA_DEVICE": {"name": _T, "hwId": _I, "vmId": _I, "deviceId": _I},
+    "TARGET_INFO_NVTX_CUDA_CONTEXT": {
+        "name": _T, "hwId": _I, "vmId": _I, "processId": _I, "deviceId": _I, "contextId": _I,
+    },
+    "TARGET_INFO_NVTX_CUDA_STREAM": {
+        "name": _T, "hwId": _I, "vmId": _I, "processId": _I, "deviceId": _I, "contextId": _I, "streamId": _I,
     },
     "TARGET_INFO_GPU_METRICS": {"typeId": _I, "sourceId": _I, "typeName": _T, "metricId": _I, "metricName": _T},
     "TARGET_INFO_NIC_INFO": {
@@ -157,6 +165,19 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
         **_INTERVAL, "eventType": _I, "rangeId": _I, "category": _I, "color": _I, "text": _T, "globalTid": _I,
         "endGlobalTid": _I, "textId": _I, "domainId": _I, "uint64Value": _I, "int64Value": _I, "doubleValue": _R,
         "uint32Value": _I, "int32Value": _I, "floatValue": _R, "jsonTextId": _I, "jsonText": _T,
+        "binaryData": _B,
+    },
+    "NVTX_PAYLOAD_SCHEMAS": {
+        "domainId": _I, "schemaId": _I, "name": _T, "type": _I, "flags": _I, "numEntries": _I, "payloadSize": _I,
+        "alignTo": _I,
+    },
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": {
+        "domainId": _I, "schemaId": _I, "idx": _I, "flags": _I, "type": _I, "name": _T, "description": _T,
+        "arrayOrUnionDetail": _I, "offset": _I,
+    },
+    "NVTX_PAYLOAD_ENUMS": {"domainId": _I, "schemaId": _I, "name": _T, "numEntries": _I, "size": _I},
+    "NVTX_PAYLOAD_ENUM_ENTRIES": {
+        "domainId": _I, "schemaId": _I, "idx": _I, "name": _T, "value": _I, "isFlag": _I,
     },
     "MPI_P2P_EVENTS": {
         **_ON_THREAD, "textId": _I, "commHandle": _I, "tag": _I, "remoteRank": _I, "size": _I, "requestHandle": _I,

@@ -9,7 +9,8 @@ from nsys2prv.reports import Report
 from nsys2prv.sources.source import Launch, RowKind, Source, applicable, named
 
 NCCL_KERNEL_NAME = r"(?i)\bnccl\w*kernel"
-"""What names of NCCL's kernels look like: ncclKernel_AllReduce_RING_LL_Sum_float(...), ncclDevKernel_..., ncclSymkDev..."""
+"""What names of NCCL's kernels look like: ncclAllReduceRingLLKernel_sum_f32(...), ncclKernel_AllReduce_RING_LL_Sum_float(...),
+ncclDevKernel_AllReduce_..., and for symmetric memory ncclSymDevKernel_... and ncclSymkDevKernel_..."""
 
 _ATTRIBUTES = {
     events.GRID_X: "gridX",

@@ -67,7 +67,8 @@ class EventsOfSource:
         self._numbers = labels.of_survey(found)
         self._attributes = {name: labels.of_attribute(found, name) for name in text_attributes(found.groups.schema)}
         roles = {TYPES[number].role for number in found.source.types} - {Role.ATTRIBUTE}
-        self.is_interval = roles == {Role.INTERVAL}
+        # Attributes that come without what they are attributes of are as long as that.
+        self.is_interval = roles <= {Role.INTERVAL}
 
     def place(self, events: pl.DataFrame, entry: Entry, launches: Launches) -> Iterator[pl.DataFrame]:
         """Events on rows and on the time axis of the trace, clipped; counts in `entry` what is left out."""

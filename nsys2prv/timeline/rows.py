@@ -31,10 +31,15 @@ class Node:
 
 @dataclass(frozen=True)
 class Thread:
-    """One row: name in the .row file, and what it is ("thread", "stream", "gpu", "unit")."""
+    """One row: name in the .row file, and what it is ("thread", "stream", "gpu", "unit").
+
+    `given` are the names that the program gave with NVTX to the stream, its context and its device: tools know streams by the
+    names of their rows, which leave no place for others.
+    """
 
     name: str
     kind: str
+    given: str = ""
 
 
 @dataclass(frozen=True)
@@ -265,7 +270,8 @@ class _Builder:
             for lane in range(lanes):
                 # Rows of other contexts, and of events that overlap, have the same name: tools that sum up a device
                 # read it, and take a suffix for the name of a node.
-                threads.append(Thread(f"CUDA-D{devices[key[1]]}.S{key[3]}", "stream"))
+                given = _given_names(identity, process.pid, *key[1:])
+                threads.append(Thread(f"CUDA-D{devices[key[1]]}.S{key[3]}", "stream", given))
                 rows.append([(process.report, RowKind.STREAM, (*key, lane))])
         whole = [key for key in kinds[RowKind.DEVICE].iter_rows() if key[0] & PID_MASK == process.global_pid]
         devices |= {key[1]: self._device(identity, process.global_pid, key[1]) for key in whole}
@@ -366,6 +372,13 @@ def _metrics_of(device: int, instance: int | None = None) -> Thread:
     """The row of what belongs to a device as a whole, or to an instance of it (MIG); tools that read traces know it by the
     begin of its name."""
     return Thread(f"Metrics GPU{device}" + (f"/{instance}" if instance is not None else ""), "gpu")
+
+
+def _given_names(identity: Identity, pid: int, device: int, context: int, stream: int) -> str:
+    """What the program calls a stream, its context and its device."""
+    keys = {"device": (device,), "context": (pid, device, context), "stream": (pid, device, context, stream)}
+    names = {what: " ".join(identity.cuda_names.get(key, "").split()) for what, key in keys.items()}
+    return ", ".join(f"{what} {name}" for what, name in names.items() if name)
 
 
 def _thread_name(name: str, tid: int) -> str:

@@ -40,6 +40,9 @@ TYPES: dict[str, tuple[int | tuple[int, int], ...]] = {
     "OS call": (65000000,),
 }
 
+# Intervals that are made of those of other types; tests of their own look at them.
+MADE_OF_OTHERS = frozenset({9508})
+
 _STRING = "(select value from StringIds where id = {})"
 _NVTX = f"""
     select coalesce(event.text, {_STRING.format("event.textId")}, '') as label, event.start, event.end, event.eventType,
@@ -126,7 +129,7 @@ def in_reports(translated: Translated) -> list[Event]:
 def in_trace(translated: Translated) -> list[Event]:
     """Every interval of the trace that is of one of TYPES; other kinds of activity have tests of their own."""
     labels = translated.trace.labels.types
-    intervals = translated.trace.intervals()
+    intervals = translated.trace.intervals().filter(~pl.col("type").is_in(MADE_OF_OTHERS))
     kinds = {number: kind for number in intervals["type"].unique() for kind in TYPES if _is_of_kind(number, kind)}
     return [
         Event(kinds[number], _without_mark((labels[number].values or {})[value]), begin, end)
