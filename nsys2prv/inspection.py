@@ -39,16 +39,19 @@ def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> 
 def _inspect(report: Report) -> dict[str, Any]:
     identity = describe(report)
     surveys = [found for source in present_sources(report, SOURCES) if not (found := survey(report, source)).is_empty]
-    counts = {id(found): report.count(found.source.frame(report)) for found in surveys}
+    # What stands in a frame for the survey only has no begin.
+    counts = {
+        id(found): report.count(found.source.frame(report).drop_nulls("start")) for found in surveys if not found.source.derived
+    }
     spans = [found.span for found in surveys if found.span is not None]
     tables = []
     for table in sorted(filter(ledger.has_events, report.tables.names())):
         rows = report.tables.row_count(table)
-        of_table = [found for found in surveys if found.source.table == table]
+        of_table = [found for found in surveys if found.source.table == table and not found.source.derived]
         if not rows:
             continue
         rest = rows - sum(counts[id(found)] for found in of_table)
-        reason = ledger.NAMES_OF_NVTX if table == "NVTX_EVENTS" else ledger.NOT_TRANSLATED
+        reason = ledger.NAMES_OF_NVTX if table == "NVTX_EVENTS" else ledger.reason_of_rest(table, SOURCES)
         tables.append(
             {
                 "table": table,

@@ -122,14 +122,20 @@ def account(
             left_out[_reason(report, table, selected, known)] = rest
         if table == "NVTX_EVENTS" and rest:
             left_out = _nvtx_rest(report, rest, of_table)
-        tables.append({"table": table, "rows": rows, "sources": [entry.as_json() for entry in of_table], "left_out": left_out})
+        told = {derived: [entry.as_json() for entry in of_table if entry.derived is derived] for derived in (False, True)}
+        tables.append({"table": table, "rows": rows, "sources": told[False], "derived": told[True], "left_out": left_out})
     return tables
 
 
 def _reason(report: Report, table: str, selected: Sequence[Source], known: Sequence[Source]) -> str:
     if any(source.table == table for source in known) and not any(source.table == table for source in selected):
         return NOT_SELECTED
-    return NOT_TRANSLATED
+    return reason_of_rest(table, selected)
+
+
+def reason_of_rest(table: str, sources: Sequence[Source]) -> str:
+    """Why rows of a table are left out that none of the sources gives."""
+    return next((source.rest for source in sources if source.table == table and source.rest), NOT_TRANSLATED)
 
 
 def _nvtx_rest(report: Report, rest: int, entries: Sequence[Entry]) -> dict[str, int]:

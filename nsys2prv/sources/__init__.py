@@ -8,7 +8,22 @@ from __future__ import annotations
 
 from nsys2prv.errors import UsageError
 from nsys2prv.reports import Report
-from nsys2prv.sources import cuda_calls, gpu_metrics, graphs, kernels, memory, mpi, nvtx, openacc, os_runtime
+from nsys2prv.sources import (
+    callchains,
+    cuda_calls,
+    gpu_metrics,
+    graphs,
+    kernels,
+    math_libraries,
+    memory,
+    mpi,
+    nvtx,
+    openacc,
+    openmp,
+    os_runtime,
+    samples,
+    scheduling,
+)
 from nsys2prv.sources.source import Launch, RowKind, Source
 
 SOURCES: tuple[Source, ...] = (
@@ -17,11 +32,20 @@ SOURCES: tuple[Source, ...] = (
     nvtx.MARKS,
     *mpi.TABLES,
     mpi.AS_NVTX,
+    *openmp.TABLES,
     openacc.DATA,
     openacc.LAUNCH,
     openacc.OTHER,
+    math_libraries.CUBLAS,
+    math_libraries.CUDNN,
     cuda_calls.CALLS,
+    callchains.CUDA_CALLERS,
     os_runtime.CALLS,
+    os_runtime.FILE_ACCESSES,
+    callchains.OS_CALLERS,
+    scheduling.BEFORE,
+    scheduling.SWITCHES,
+    samples.CPU_SAMPLES,
     kernels.KERNELS,
     memory.COPIES,
     memory.MEMSETS,

@@ -204,11 +204,11 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
     by_attribute: dict[int, set[str]] = {}
     for survey in surveys:
         frames.append(survey.groups.select(list(TYPE_COLUMNS)).unique())
-        attributes = [number for number in survey.source.types if events.TYPES[number].role is Role.ATTRIBUTE]
-        for number in attributes if survey.groups.height else []:
-            by_attribute.setdefault(number, set())
-        for name in text_attributes(survey.groups.schema):
-            by_attribute[int(name)] |= set(survey.groups[name].drop_nulls().to_list())
+        texts = {int(name): set(survey.groups[name].drop_nulls()) for name in text_attributes(survey.groups.schema)}
+        for number in survey.source.types if survey.groups.height else ():
+            # A text that no event has, such as the outer frames of short call chains, needs no label.
+            if events.TYPES[number].role is Role.ATTRIBUTE and (number not in texts or texts[number]):
+                by_attribute.setdefault(number, set()).update(texts.get(number, ()))
     return pl.concat(frames).unique().sort("type", "series", "label"), by_attribute
 
 
