@@ -37,7 +37,7 @@ TYPES: dict[str, tuple[int | tuple[int, int], ...]] = {
     "OpenACC other": (66000000,),
     "OpenACC data": (66000001,),
     "OpenACC launch": (66000002,),
-    "OS call": (65000000,),
+    "OS call": (65000000, 61000000, 40000004),
 }
 
 _STRING = "(select value from StringIds where id = {})"
@@ -124,13 +124,14 @@ def in_reports(translated: Translated) -> list[Event]:
 
 @cache
 def in_trace(translated: Translated) -> list[Event]:
-    """Every interval of the trace."""
+    """Every interval of the trace that is of one of TYPES; other kinds of activity have tests of their own."""
     labels = translated.trace.labels.types
     intervals = translated.trace.intervals()
     kinds = {number: kind for number in intervals["type"].unique() for kind in TYPES if _is_of_kind(number, kind)}
     return [
-        Event(kinds.get(number, f"type {number}"), _without_mark((labels[number].values or {})[value]), begin, end)
+        Event(kinds[number], _without_mark((labels[number].values or {})[value]), begin, end)
         for number, value, begin, end in intervals.select("type", "value", "begin", "end").iter_rows()
+        if number in kinds
     ]
 
 
