@@ -52,7 +52,8 @@ def event_types() -> str:
         number, label = _numbers(found), found.label.format(member)
         if len(kin) > 1:
             number = f"{number} to {last.number}"
-            label = re.sub(r"\d+", lambda first: f"{first[0]} to {''.join(re.findall(r'[0-9]+', last.label))}", label)
+            first, outermost = (int(re.sub(r"\D", "", one.label)) for one in (found, last))
+            label = re.sub(r"\d+", f"{first} to {outermost}", label)
         rows.append((number, label, found.role.value, "; ".join(filter(None, (values, each)))))
     return _table(("type", "label", "what it is", "values"), rows)
 

@@ -139,7 +139,7 @@ def _before(report: Report, _folder: Path) -> Iterator[pl.DataFrame]:
     first = _first_switches(report)
     # Time 0 is the begin of the recording; some of what was under way then has a time below it.
     begin = pl.min_horizontal(pl.lit(0, pl.Int64), pl.col("start").min())
-    opened = first.with_columns(pl.col(_IS_IN).not_(), end=pl.col("start"), start=begin)
+    opened = first.with_columns(pl.col(_IS_IN).not_(), end=pl.col("start"), start=begin).filter(pl.col("end") > pl.col("start"))
     unknown = opened.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _OPTIONAL)
     yield _as_events(unknown.lazy(), report).collect()
 
