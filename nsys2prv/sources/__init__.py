@@ -10,19 +10,24 @@ from nsys2prv.errors import UsageError
 from nsys2prv.reports import Report
 from nsys2prv.sources import (
     callchains,
+    context_switches,
     cuda_calls,
+    generic,
     gpu_metrics,
     graphs,
     kernels,
     math_libraries,
     memory,
     mpi,
+    network,
     nvtx,
     openacc,
     openmp,
     os_runtime,
     samples,
     scheduling,
+    system_metrics,
+    ucx,
 )
 from nsys2prv.sources.source import Launch, RowKind, Source
 
@@ -33,6 +38,10 @@ SOURCES: tuple[Source, ...] = (
     *mpi.TABLES,
     mpi.AS_NVTX,
     *openmp.TABLES,
+    ucx.NVSHMEM,
+    ucx.OTHERS,
+    ucx.SUBMISSIONS,
+    ucx.REQUESTS,
     openacc.DATA,
     openacc.LAUNCH,
     openacc.OTHER,
@@ -51,6 +60,14 @@ SOURCES: tuple[Source, ...] = (
     memory.MEMSETS,
     graphs.EXECUTIONS,
     gpu_metrics.METRICS,
+    context_switches.SWITCHES,
+    context_switches.SWITCHES_UP_TO_3_0,
+    network.ADAPTERS,
+    network.SWITCHES,
+    network.CONGESTION,
+    *system_metrics.SOURCES,
+    generic.EVENTS,
+    generic.EVENTS_WITH_VALUES,
 )
 """All sources. Host activities stand from the outermost to the innermost: ranges of equal extent nest in this order."""
 
