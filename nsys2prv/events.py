@@ -207,12 +207,48 @@ def _numbered(labels: Mapping[int, str]) -> dict[str, int]:
     return {label: number + 1 for number, label in labels.items()}
 
 
+THREAD_STATES: dict[int, str] = {
+    0: "Unknown",
+    1: "Running",
+    2: "Interruptible",
+    3: "Uninterruptible",
+    4: "Stopped",
+    5: "Terminated",
+    6: "Unscheduled",
+    7: "Waiting",
+    8: "OS runtime",
+    9: "Initialized",
+    10: "Transition",
+}
+"""Label of each `threadState` of nsys; exports before ENUM tables have the same numbers."""
+
+_PTHREAD_CALLS = (
+    "exit create join detach rwlock_wrlock rwlock_rdlock rwlock_unlock mutex_lock mutex_unlock cond_signal cond_broadcast"
+    " cond_wait barrier_wait"
+)
+"""Calls that have a number in Extrae's traces, from 1 on."""
+
 # Everything that a timeline of CUDA shows at once: calls, memory operations, kernels, graphs.
 CUDA_VALUES = ValueSet("cuda", _MEMORY_OPERATIONS, first=max(_MEMORY_OPERATIONS.values()) + 1)
 MPI_VALUES = ValueSet("mpi", mpi_calls.NUMBERS, first=mpi_calls.FIRST_FREE_NUMBER)
 NVTX_VALUES = ValueSet("nvtx")
 NCCL_VALUES = ValueSet("nccl regions")
 OS_VALUES = ValueSet("os runtime")
+PTHREAD_VALUES = ValueSet(
+    "pthread", {f"pthread_{call}": number for number, call in enumerate(_PTHREAD_CALLS.split(), start=1)}, first=14
+)
+IO_VALUES = ValueSet("input and output", {"read": 1, "write": 2}, first=3)
+FILE_ACCESS_VALUES = ValueSet("file accesses")
+FILE_NAME_VALUES = ValueSet("file names")
+# nsys' threadState plus one, so that 0 stays the end.
+THREAD_STATE_VALUES = ValueSet(
+    "thread states", {label: state + 1 for state, label in THREAD_STATES.items()}, first=max(THREAD_STATES) + 2
+)
+THREAD_BLOCK_VALUES = ValueSet("reasons of blocking")
+FUNCTION_VALUES = ValueSet("functions of call chains")
+MODULE_VALUES = ValueSet("modules of call chains")
+OPENMP_VALUES = ValueSet("openmp")
+MATH_LIBRARY_VALUES = ValueSet("math libraries")
 # BSC's views expect nsys' eventKind plus one, so that 0 stays the end.
 OPENACC_VALUES = ValueSet("openacc", {label: kind + 1 for kind, label in OPENACC_KINDS.items()}, first=max(OPENACC_KINDS) + 2)
 OPENACC_NAME_VALUES = ValueSet("openacc names")
@@ -241,6 +277,50 @@ NCCL_REDUCTION_VALUES = ValueSet(
 )
 NVTX_CATEGORY_VALUES = ValueSet("nvtx categories")
 NVTX_TEXT_VALUES = ValueSet("nvtx texts")
+
+# Samples and call chains: Extrae's numbers for functions and callers by depth; the others are free there.
+MOST_FRAMES = 20
+"""Frames of a call chain that a trace has, from the innermost on."""
+SAMPLED_FUNCTION = 30000000
+SAMPLED_MODULE = 30000200
+CPU_SAMPLE = 30000300
+SAMPLED_CYCLES = 30000301
+CALLER = 70000000
+
+# Extrae's numbers, but for the last three.
+IO_CALL = 40000004
+IO_SIZE = 40000011
+EXECUTING_CPU = 40000033
+FILE_NAME = 40000059
+FILE_ACCESS = 40000060
+OFF_CPU = 40000061
+BLOCK_REASON = 40000062
+
+# Extrae's numbers below 60000070.
+OPENMP_PARALLEL = 60000001
+OPENMP_WORKSHARE = 60000002
+OPENMP_SYNC_REGION = 60000005
+OPENMP_MUTEX_WAIT = 60000009
+OPENMP_TASK_CREATE = 60000021
+OPENMP_TASK = 60000023
+OPENMP_TASK_ID = 60000028
+OPENMP_CRITICAL_SECTION = 60000050
+OPENMP_MASTER = 60000056
+OPENMP_THREAD = 60000070
+OPENMP_SYNC_REGION_WAIT = 60000071
+OPENMP_REDUCTION = 60000072
+OPENMP_TASK_SCHEDULE = 60000073
+OPENMP_CANCEL = 60000074
+OPENMP_MUTEX_RELEASED = 60000075
+OPENMP_LOCK_INIT = 60000076
+OPENMP_LOCK_DESTROY = 60000077
+OPENMP_DISPATCH = 60000078
+OPENMP_FLUSH = 60000079
+OPENMP_PARALLEL_ID = 60000080
+PTHREAD_CALL = 61000000
+
+CUBLAS_CALL = 67000000
+CUDNN_CALL = 67000001
 
 MPI_POINT_TO_POINT = 50000001
 MPI_COLLECTIVE = 50000002
@@ -435,6 +515,45 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(CUDA_OVERHEAD, "CUDA overhead", _I, OVERHEAD_VALUES),
     EventType(PROFILER_OVERHEAD, "Profiler overhead", _I, OVERHEAD_VALUES),
     EventType(OS_CALL, "OS runtime call", _I, OS_VALUES),
+    EventType(PTHREAD_CALL, "pthread call", _I, PTHREAD_VALUES),
+    EventType(IO_CALL, "I/O call", _I, IO_VALUES),
+    EventType(FILE_ACCESS, "File access", _I, FILE_ACCESS_VALUES),
+    EventType(FILE_NAME, "File name", _A, FILE_NAME_VALUES),
+    EventType(IO_SIZE, "I/O size", _A, unit="bytes"),
+    EventType(EXECUTING_CPU, "Executing CPU", _I, unit="CPU of the node + 1"),
+    EventType(OFF_CPU, "Off CPU, thread state", _I, THREAD_STATE_VALUES),
+    EventType(BLOCK_REASON, "Off CPU, reason", _A, THREAD_BLOCK_VALUES),
+    EventType(CPU_SAMPLE, "CPU sample, thread state", _M, THREAD_STATE_VALUES),
+    EventType(SAMPLED_CYCLES, "CPU sample, cycles", _A, unit="cycles"),
+    *(
+        EventType(SAMPLED_FUNCTION + depth, f"Sampled functions (depth {depth})", _A, FUNCTION_VALUES)
+        for depth in range(MOST_FRAMES)
+    ),
+    *(EventType(SAMPLED_MODULE + depth, f"Sampled modules (depth {depth})", _A, MODULE_VALUES) for depth in range(MOST_FRAMES)),
+    EventType(CALLER, "Caller at level 0", _I, FUNCTION_VALUES),
+    *(EventType(CALLER + depth, f"Caller at level {depth}", _A, FUNCTION_VALUES) for depth in range(1, MOST_FRAMES)),
+    EventType(OPENMP_THREAD, "OpenMP thread", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_PARALLEL, "OpenMP parallel region", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_WORKSHARE, "OpenMP worksharing", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_SYNC_REGION, "OpenMP synchronization region", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_SYNC_REGION_WAIT, "OpenMP wait in synchronization region", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_TASK, "OpenMP task", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_TASK_CREATE, "OpenMP task creation", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_TASK_SCHEDULE, "OpenMP task scheduling", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_MASTER, "OpenMP master region", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_REDUCTION, "OpenMP reduction", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_CANCEL, "OpenMP cancellation", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_MUTEX_WAIT, "OpenMP wait for lock", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_MUTEX_RELEASED, "OpenMP lock released", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_CRITICAL_SECTION, "OpenMP critical section", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_LOCK_INIT, "OpenMP lock created", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_LOCK_DESTROY, "OpenMP lock destroyed", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_DISPATCH, "OpenMP dispatch", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_FLUSH, "OpenMP flush", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_PARALLEL_ID, "OpenMP parallel region id", _A, gradient=2, unit="id"),
+    EventType(OPENMP_TASK_ID, "OpenMP task id", _A, gradient=2, unit="id"),
+    EventType(CUBLAS_CALL, "cuBLAS call", _I, MATH_LIBRARY_VALUES),
+    EventType(CUDNN_CALL, "cuDNN call", _I, MATH_LIBRARY_VALUES),
     EventType(OPENACC_OTHER, "OpenACC other constructs", _I, OPENACC_VALUES),
     EventType(OPENACC_DATA, "OpenACC data constructs", _I, OPENACC_VALUES),
     EventType(OPENACC_LAUNCH, "OpenACC launch constructs", _I, OPENACC_VALUES),

@@ -206,12 +206,12 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
     by_attribute: dict[int, set[str]] = {}
     for survey in surveys:
         frames.append(survey.groups.select(list(TYPE_COLUMNS)).unique())
-        of_source = [events.TYPES[number] for number in survey.source.types]
-        attributes = [one.number for one in of_source if one.role is Role.ATTRIBUTE and not one.is_series]
-        for number in attributes if survey.groups.height else []:
-            by_attribute.setdefault(number, set())
-        for name in text_attributes(survey.groups.schema):
-            by_attribute[int(name)] |= set(survey.groups[name].drop_nulls().to_list())
+        texts = {int(name): set(survey.groups[name].drop_nulls()) for name in text_attributes(survey.groups.schema)}
+        of_source = [events.TYPES[number] for number in survey.source.types if survey.groups.height]
+        for number in [one.number for one in of_source if one.role is Role.ATTRIBUTE and not one.is_series]:
+            # A text that no event has, such as the outer frames of short call chains, needs no label.
+            if number not in texts or texts[number]:
+                by_attribute.setdefault(number, set()).update(texts.get(number, ()))
     return pl.concat(frames).unique().sort("type", "series", "label"), by_attribute
 
 

@@ -118,7 +118,7 @@ class EventsOfSource:
     def narrow(self, placed: pl.DataFrame) -> pl.DataFrame:
         """What the trace needs of events that `place` gave."""
         columns = ["row", "start", "end"] if self.is_interval else ["row", "start"]
-        cpu = [(pl.col(CPU) + self._first_cpu).fill_null(0)] if CPU in placed.columns else []
+        cpu = [CPU] if CPU in placed.columns else []
         return placed.select(*columns, *cpu, "number", "value", pl.col(r"^\d+$"))
 
     def _cut_any(self, events: pl.DataFrame) -> bool:
@@ -130,6 +130,8 @@ class EventsOfSource:
         numbered = events.with_columns(numbers["number"], numbers["number_value"])
         value = pl.col("number_value") if "value" not in events.columns else pl.coalesce("number_value", "value")
         numbered = numbered.with_columns(value=value)
+        if CPU in events.columns:
+            numbered = numbered.with_columns((pl.col(CPU) + self._first_cpu).fill_null(0))
         for name, values in self._attributes.items():
             renamed = values.rename({"value": "attribute_value"})
             numbered = (

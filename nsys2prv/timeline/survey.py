@@ -123,11 +123,13 @@ def count(report: Report, found: Survey) -> int:
     ReportError
         When the table breaks off while it is read.
     """
-    if found.source.gather is not None:
+    if found.source.gather is not None and not found.source.rest:
         # Sources that share a table tell only here which rows are theirs.
         with tempfile.TemporaryDirectory(prefix="nsys2prv-") as folder:
             return sum(map(count_rows, found.source.gather(report, Path(folder))))
+    # What stands in a frame for the survey only has no begin.
     frame = found.source.frame(report)
+    frame = frame.drop_nulls("start") if found.source.gather is not None else frame
     further = pl.col(AGAIN).fill_null(False).sum() if AGAIN in frame.collect_schema().names() else pl.lit(0)
     return int(report.collect(frame.select(rows=pl.len().cast(pl.Int64) - further.cast(pl.Int64))).item())
 
