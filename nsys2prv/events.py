@@ -69,6 +69,9 @@ class EventType:
         Of a series: distance between the numbers of two members, and how many fit before `overflow`.
     overflow
         Of a series: number of member `members`, with a step of 1 from there.
+    lanes
+        Of ranges that may overlap on one row: number of the first type beside it, for those that would cut others off. Of a
+        series: beside its first member, with `LANES_OF_A_MEMBER` numbers for each.
     """
 
     number: int
@@ -80,6 +83,7 @@ class EventType:
     step: int = 0
     members: int = 0
     overflow: int = 0
+    lanes: int = 0
 
     @property
     def is_series(self) -> bool:
@@ -91,6 +95,32 @@ class EventType:
             return self.number + index * self.step
         return self.overflow + index - self.members
 
+    def index(self, number: int) -> int:
+        """Which member of a series has a number; 0 of a type that is no series."""
+        if not self.is_series:
+            return 0
+        index, rest = divmod(number - self.number, self.step)
+        return index if rest == 0 and index < self.members else self.members + number - self.overflow
+
+    def beside(self, number: int, lane: int) -> int:
+        """Number of lane `lane` (0: the type itself) of the type, or member of a series, with a number."""
+        return self.lanes + self.index(number) * LANES_OF_A_MEMBER + lane - 1 if lane else number
+
+    def covers(self, number: int) -> bool:
+        """Whether a number in a trace belongs here: it is that of the type, of a member, or of a lane."""
+        members = self.members + _MOST_OVERFLOWING if self.is_series else 1
+        if self.lanes and self.lanes <= number < self.lanes + members * LANES_OF_A_MEMBER:
+            return True
+        if not self.is_series:
+            return number == self.number
+        index, rest = divmod(number - self.number, self.step)
+        return (0 <= index < self.members and rest == 0) or 0 <= number - self.overflow < _MOST_OVERFLOWING
+
+
+LANES_OF_A_MEMBER = 1_000
+"""Numbers that are kept for types beside one, where its ranges overlap."""
+_MOST_OVERFLOWING = 100_000
+"""Numbers that are kept for members of a series beyond the first ones."""
 
 COPY_KINDS: dict[int, str] = {
     1: "CUDA memcpy Host-to-Device",
@@ -160,6 +190,9 @@ OPENACC_VALUES = ValueSet("openacc", {label: kind + 1 for kind, label in OPENACC
 OPENACC_NAME_VALUES = ValueSet("openacc names")
 OPENACC_FUNCTION_VALUES = ValueSet("openacc functions")
 COMMUNICATOR_VALUES = ValueSet("mpi communicators")
+AUTOGRAD_FORWARD, AUTOGRAD_BACKWARD = "forward", "backward"
+AUTOGRAD_DIRECTION_VALUES = ValueSet("autograd directions", {AUTOGRAD_FORWARD: 1, AUTOGRAD_BACKWARD: 2}, first=3)
+AUTOGRAD_SIZE_VALUES = ValueSet("autograd sizes")
 
 MPI_POINT_TO_POINT = 50000001
 MPI_COLLECTIVE = 50000002
@@ -213,6 +246,15 @@ GPU_METRIC = 9400
 NCCL_REGION = 9500
 NVTX_PUSHPOP = 9600
 
+# Beside the ranges of the host: what they are called there plus "on the GPU".
+NVTX_RANGE_ON_GPU = 9006
+NCCL_REGION_ON_GPU = 9590
+NVTX_PUSHPOP_ON_GPU = 9650
+AUTOGRAD_SEQUENCE = 9610
+AUTOGRAD_DIRECTION = 9611
+AUTOGRAD_OPERATION = 9612
+AUTOGRAD_SIZES = 9613
+
 TAG_KERNEL_LAUNCH = 55001
 TAG_MEMORY_LAUNCH = 55002
 TAG_DEPENDENCY = 55003
@@ -264,11 +306,28 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(REGISTERS, "Kernel Registers/Thread", _A, unit="registers"),
     EventType(CORRELATION_ID, "Correlation ID", _A, unit="id"),
     # Ranges that overlap freely would cut each other off on one type: each goes to the first lane that is free.
-    EventType(NVTX_RANGE, "NVTX startend ranges{}", _I, NVTX_VALUES, step=1, members=1, overflow=90040001),
+    EventType(NVTX_RANGE, "NVTX startend ranges", _I, NVTX_VALUES, lanes=90040001),
     EventType(NVTX_MARK, "NVTX marks", _M, NVTX_VALUES),
     EventType(GPU_METRIC, "{}", _S, gradient=7, unit="percent, Hz or bytes/s", step=1, members=100, overflow=94000100),
     EventType(NCCL_REGION, "NCCL regions", _I, NCCL_VALUES),
     EventType(NVTX_PUSHPOP, "NVTX pushpop ranges {} domain", _I, NVTX_VALUES, step=100, members=1_000, overflow=96100000),
+    EventType(NVTX_RANGE_ON_GPU, "NVTX startend ranges on the GPU", _I, NVTX_VALUES, lanes=90060001),
+    EventType(NCCL_REGION_ON_GPU, "NCCL regions on the GPU", _I, NCCL_VALUES, lanes=95900001),
+    EventType(
+        NVTX_PUSHPOP_ON_GPU,
+        "NVTX pushpop ranges on the GPU {} domain",
+        _I,
+        NVTX_VALUES,
+        step=100,
+        members=1_000,
+        overflow=96500000,
+        lanes=970000001,
+    ),
+    # A value of 0 would be an end.
+    EventType(AUTOGRAD_SEQUENCE, "Autograd sequence", _A, unit="sequence id + 1"),
+    EventType(AUTOGRAD_DIRECTION, "Autograd direction", _A, AUTOGRAD_DIRECTION_VALUES),
+    EventType(AUTOGRAD_OPERATION, "Autograd operation", _A, unit="id"),
+    EventType(AUTOGRAD_SIZES, "Autograd sizes", _A, AUTOGRAD_SIZE_VALUES),
 )
 
 TYPES: dict[int, EventType] = {event_type.number: event_type for event_type in EVENT_TYPES}
@@ -278,11 +337,7 @@ def type_of(number: int) -> EventType | None:
     """The line of EVENT_TYPES that a number in a trace belongs to; None when it is not one of ours."""
     if number in TYPES:
         return TYPES[number]
-    for series in (event_type for event_type in EVENT_TYPES if event_type.is_series):
-        index, rest = divmod(number - series.number, series.step)
-        if (0 <= index < series.members and rest == 0) or series.overflow <= number < series.overflow + 100_000:
-            return series
-    return None
+    return next((event_type for event_type in EVENT_TYPES if event_type.covers(number)), None)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nsys2prv.errors import UsageError
 from nsys2prv.reports import Report
-from nsys2prv.sources import cuda_calls, gpu_metrics, graphs, kernels, memory, mpi, nvtx, openacc, os_runtime
+from nsys2prv.sources import cuda_calls, gpu_metrics, graphs, kernels, memory, mpi, nvtx, nvtx_on_gpu, openacc, os_runtime
 from nsys2prv.sources.source import Launch, RowKind, Source
 
 SOURCES: tuple[Source, ...] = (
@@ -22,6 +22,7 @@ SOURCES: tuple[Source, ...] = (
     openacc.OTHER,
     cuda_calls.CALLS,
     os_runtime.CALLS,
+    nvtx_on_gpu.RANGES,
     kernels.KERNELS,
     memory.COPIES,
     memory.MEMSETS,

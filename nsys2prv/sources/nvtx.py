@@ -7,6 +7,7 @@ import polars as pl
 from nsys2prv import events
 from nsys2prv.reports import Report
 from nsys2prv.reports.identity import NVTX_DOMAIN_CREATED, PID_MASK
+from nsys2prv.sources import autograd
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.source import UNNAMED, RowKind, Source
 
@@ -44,6 +45,11 @@ def ranges_in_domains(report: Report, source: Source) -> pl.LazyFrame:
     )
 
 
+def is_called(name: str) -> pl.Expr:
+    """Whether a range of `ranges_in_domains` has a name, as the report or as the trace has it."""
+    return (pl.col("label") == name) | (autograd.name_of(pl.col("label")) == name)
+
+
 def is_mpi_call() -> pl.Expr:
     """Whether a range of `ranges_in_domains` is a call of MPI."""
     return (pl.col("domain") == MPI_DOMAIN) & pl.col("label").str.starts_with("MPI_")
@@ -65,11 +71,13 @@ def _pushpop(report: Report) -> pl.LazyFrame:
     return (
         ranges_in_domains(report, PUSHPOP)
         .filter(~is_mpi_call())
+        .pipe(autograd.told)
         .select(
             "globalTid",
             "start",
             "end",
             "label",
+            *map(str, autograd.TYPES),
             type=pl.when(is_nccl).then(events.NCCL_REGION).otherwise(events.NVTX_PUSHPOP).cast(pl.Int64),
             series=pl.when(~is_nccl).then(pl.col("domain")),
         )
@@ -78,7 +86,7 @@ def _pushpop(report: Report) -> pl.LazyFrame:
 
 def _startend(report: Report) -> pl.LazyFrame:
     return ranges_in_domains(report, STARTEND).select(
-        "globalTid", "start", "end", "label", type=pl.lit(events.NVTX_RANGE, pl.Int64), series=pl.lit("")
+        "globalTid", "start", "end", "label", type=pl.lit(events.NVTX_RANGE, pl.Int64)
     )
 
 
@@ -95,7 +103,7 @@ PUSHPOP = Source(
     required=_REQUIRED,
     optional=_OPTIONAL,
     row=RowKind.THREAD,
-    types=(events.NVTX_PUSHPOP, events.NCCL_REGION),
+    types=(events.NVTX_PUSHPOP, events.NCCL_REGION, *autograd.TYPES),
     frame=_pushpop,
     only={"eventType": (PUSHPOP_RANGE,)},
 )
