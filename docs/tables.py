@@ -35,9 +35,9 @@ _TAGS = {
 }
 
 _SERIES = {
-    events.NVTX_RANGE: ("", "one type per lane"),
     events.GPU_METRIC: ("*name of the metric*", "one type per metric"),
     events.NVTX_PUSHPOP: ("*name*", "one type per domain"),
+    events.NVTX_PUSHPOP_ON_GPU: ("*name*", "one type per domain"),
 }
 
 
@@ -47,7 +47,9 @@ def event_types() -> str:
     for found in sorted(events.EVENT_TYPES, key=lambda event_type: event_type.number):
         member, each = _SERIES.get(found.number, ("", ""))
         values = f"names: {found.values.name}" if found.values is not None else found.unit
-        rows.append((_numbers(found), found.label.format(member), found.role.value, "; ".join(filter(None, (values, each)))))
+        lanes = f"where they overlap, one type per lane: {found.lanes}, ..." if found.lanes else ""
+        notes = "; ".join(filter(None, (values, each, lanes)))
+        rows.append((_numbers(found), found.label.format(member), found.role.value, notes))
     return _table(("type", "label", "what it is", "values"), rows)
 
 

@@ -22,7 +22,7 @@ _SEQUENCE = r"\bseq ?= ?(\d+)"
 _OPERATION = r", op_id ?= ?(\d+)"
 _SIZES = rf", sizes ?= ?({_LIST}?)(?:, input_op_ids|$)"
 # What computes gradients; PyTorch before 1.5 called sequence ids of backward "stashed".
-_BACKWARD = r"Backward\d*(?:<.*>)?$|^autograd::engine::|^torch::autograd::"
+_BACKWARD = r"Backward\d*$|^autograd::engine::|^torch::autograd::"
 _STASHED = ", stashed seq"
 
 

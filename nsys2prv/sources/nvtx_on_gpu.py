@@ -256,5 +256,6 @@ RANGES = Source(
     frame=_frame,
     only={"eventType": (nvtx.PUSHPOP_RANGE, nvtx.STARTEND_RANGE)},
     gather=_gather,
+    others=tuple(source.table for source in _WORK),
     derived=True,
 )

@@ -94,7 +94,7 @@ class Extent:
 
 
 def extent(report: Report, source: Source) -> Extent:
-    """How long the table of a source is, in rows and in time.
+    """How long the table of a source is, in rows and in time; in time also what else its events are made of.
 
     Raises
     ------
@@ -103,7 +103,11 @@ def extent(report: Report, source: Source) -> Extent:
     """
     # What is missing is said by the scan, with its own error.
     source.scan(report)
-    return Extent(*report.tables.extent(source.table, *source.times, source.only or {}))
+    rows, *span = report.tables.extent(source.table, *source.times, source.only or {})
+    for table in filter(report.has, source.others):
+        span += report.tables.extent(table, "start", "end", {})[1:]
+    told = [time for time in span if time is not None]
+    return Extent(rows, min(told, default=None), max(told, default=None))
 
 
 def survey(report: Report, source: Source, folder: Path | None = None, *, known: Extent | None = None) -> Survey:
