@@ -399,6 +399,14 @@ def test_on_one_lane_ranges_nest_or_lie_apart_and_on_the_first_one_is_all_that_n
         assert used == set(range(len(used)))
 
 
+def test_where_nothing_else_is_open_a_range_is_on_the_first_lane() -> None:
+    frame = pl.DataFrame({"row": [0] * 6, "start": [0, 5, 20, 21, 30, 35], "end": [10, 15, 28, 25, 40, 45]})
+    for cut in (100, 0, 5, 20, 30):
+        step = NestedLanes("row")
+        lanes = pl.concat([step(piece) for piece in pieces(frame, {cut})])["lane"]
+        assert lanes.to_list() == [0, 1, 0, 0, 0, 1]
+
+
 def test_a_chain_of_ranges_that_each_overlap_the_next_needs_two_lanes() -> None:
     frame = pl.DataFrame({"row": [0] * 50, "start": range(0, 500, 10), "end": range(12, 512, 10)})
     assert NestedLanes("row")(frame)["lane"].to_list() == [0, 1] * 25

@@ -99,6 +99,37 @@ class Lanes:
         return lane, stack_after
 
 
+class _LanesFromFirst:
+    """`Lanes`, but what begins where nothing else of its row is open takes lane 0."""
+
+    def __init__(self, row: str) -> None:
+        self._row = row
+        self._lanes = Lanes(row)
+        # Of the ranges of each row that overlap, one the next, since nothing was open: the last end, and their lanes.
+        self._reached = pl.DataFrame(schema=dict.fromkeys((row, "reached"), pl.Int64))
+        self._renamed = pl.DataFrame(schema=dict.fromkeys((row, "cluster", "lane", "renamed"), pl.Int64))
+
+    def __call__(self, ranges: pl.DataFrame) -> pl.DataFrame:
+        row, of_cluster = self._row, [self._row, "cluster"]
+        placed = self._lanes(ranges).join(self._reached, on=row, how="left", maintain_order="left")
+        # As in `Lanes`, what has no length takes its lane.
+        placed = placed.with_columns(reach=pl.max_horizontal("end", pl.col("start") + 1))
+        before = pl.max_horizontal("reached", pl.col("reach").cum_max().shift(1).over(row))
+        placed = placed.with_columns(cluster=(pl.col("start") >= before).fill_null(True).cast(pl.Int64).cum_sum().over(row))
+        # Cluster 0 is that of the last range before.
+        used = placed.select(*of_cluster, "lane").unique(maintain_order=True)
+        new = used.join(self._renamed, on=[*of_cluster, "lane"], how="anti", maintain_order="left")
+        renamed = pl.concat([self._renamed.drop("renamed"), new]).with_columns(
+            renamed=pl.int_range(pl.len(), dtype=pl.Int64).over(of_cluster)
+        )
+        last = renamed.filter(pl.col("cluster") == pl.col("cluster").max().over(row))
+        self._renamed = last.with_columns(cluster=pl.lit(0, pl.Int64))
+        reached = [self._reached, placed.select(row, reached="reach")]
+        self._reached = pl.concat(reached).group_by(row, maintain_order=True).agg(pl.col("reached").max())
+        lanes = placed.join(renamed, on=[*of_cluster, "lane"], how="left", maintain_order="left")
+        return ranges.with_columns(lane=lanes["renamed"])
+
+
 class NestedLanes:
     """Gives ranges lanes so that on one lane any two of them nest or lie apart, and all that nest anyway are on lane 0.
 
@@ -108,8 +139,8 @@ class NestedLanes:
 
     The ranges of a row are peeled: those that none before them encloses are level 0, of the rest those that none of the rest
     encloses are level 1, and so on; the last range before one on the next outer level is what it lies in. On each level,
-    ranges that overlap although they lie on the same lane of the next outer level are told apart by `Lanes`: the first stays
-    on the lane of what it lies in, the others get lanes of their own.
+    ranges that overlap although they lie on the same lane of the next outer level are told apart like by `Lanes`: the first
+    stays on the lane of what it lies in, the others get lanes of their own until all have ended.
 
     Parameters
     ----------
@@ -119,7 +150,7 @@ class NestedLanes:
 
     def __init__(self, row: str) -> None:
         self._row = row
-        self._levels: list[Lanes] = []
+        self._levels: list[_LanesFromFirst] = []
         # For each level and row: end and lane of the last range there.
         self._last: list[pl.DataFrame] = []
         self._known = pl.DataFrame(schema=dict.fromkeys(("row", "outer", "level", "place", "lane"), pl.Int64))
@@ -130,7 +161,7 @@ class NestedLanes:
         level = 0
         while rest.height:
             if level == len(self._levels):
-                self._levels.append(Lanes("beside"))
+                self._levels.append(_LanesFromFirst("beside"))
                 self._last.append(pl.DataFrame(schema=dict.fromkeys(("row", "last_end", "last_lane"), pl.Int64)))
             of_level, rest = self._peel(level, rest)
             found.append(of_level)
