@@ -16,6 +16,7 @@ from nsys2prv import events
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.execution import runs
 from nsys2prv.execution.runs import SortedRuns
+from nsys2prv.inspection import inspect
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.reader import Trace, open_trace
 from nsys2prv.sources import autograd, nvtx_on_gpu
@@ -208,6 +209,10 @@ def test_the_ledger_has_no_rows_of_projections_and_they_can_be_left_out(tmp_path
     assert table["rows"] == 1
     assert table["left_out"] == {}
     assert {source["source"]: source["written"] for source in table["sources"]} == {"nvtx": 1, "nvtx-gpu": 1}
+    (inspected,) = inspect([path])
+    assert {source["source"]: source["rows"] for table in inspected["tables"] for source in table["sources"]} == {
+        "kernels": 1, "cuda-api": 1, "nvtx": 1,
+    }  # fmt: skip
     assert on_gpu(open_trace(translate([path], tmp_path / "without", Options(skip=("nvtx-gpu",))).prv)) == []
     alone = open_trace(translate([path], tmp_path / "alone", Options(only=("nvtx-gpu",))).prv)
     assert [found.name for found in on_gpu(alone)] == ["r"]
