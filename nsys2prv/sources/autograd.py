@@ -15,6 +15,12 @@ from nsys2prv import events
 TYPES = (events.AUTOGRAD_SEQUENCE, events.AUTOGRAD_DIRECTION, events.AUTOGRAD_OPERATION, events.AUTOGRAD_SIZES)
 """Attributes that `told` adds."""
 
+ASSUMPTION = (
+    "Names of PyTorch's backward ranges end in Backward and a number, or begin with autograd::engine:: or torch::autograd::, "
+    "and have the sequence id of the forward operator; sizes and ids of inputs stand behind it in brackets."
+)
+"""The real reports hold forward ranges, without sizes."""
+
 # A list may be cut off, where the text was too long for the profiler.
 _LIST = r"\[[\d\s,()\[\]-]*"
 _TAIL = rf"((?:, (?:(?:stashed )?seq|op_id|sizes|input_op_ids) ?= ?(?:\d+|{_LIST}))+)$"

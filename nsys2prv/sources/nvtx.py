@@ -106,6 +106,7 @@ PUSHPOP = Source(
     types=(events.NVTX_PUSHPOP, events.NCCL_REGION, *autograd.TYPES),
     frame=_pushpop,
     only={"eventType": (PUSHPOP_RANGE,)},
+    assumption=autograd.ASSUMPTION,
 )
 
 STARTEND = Source(

@@ -258,4 +258,5 @@ RANGES = Source(
     gather=_gather,
     others=tuple(source.table for source in _WORK),
     derived=True,
+    assumption="All kernels of a graph that is traced node by node have the correlation id of the call that launched it.",
 )
