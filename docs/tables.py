@@ -36,16 +36,13 @@ _TAGS = {
 }
 
 _SERIES = {
-    events.SYNCHRONIZATION: ("", "one type per lane"),
     events.DEVICE_MEMORY: ("*kind of memory*", "one type per kind"),
-    events.GPU_PAGE_FAULT: ("", "one type per lane"),
-    events.NVTX_RANGE: ("", "one type per lane"),
     events.GPU_METRIC: ("*name of the metric*", "one type per metric"),
     events.NVTX_INTEGER_FIELD: ("*domain field*", "one type per field"),
     events.NVTX_REAL_FIELD: ("*domain field*", "one type per field"),
     events.NVTX_TEXT_FIELD: ("*domain field*", "one type per field"),
     events.NVTX_PUSHPOP: ("*name*", "one type per domain"),
-    events.UCX_PROGRESS: ("", "one type per lane"),
+    events.NVTX_PUSHPOP_ON_GPU: ("*name*", "one type per domain"),
     events.NETWORK_METRIC: ("*name of the metric (unit)*", "one type per metric"),
     events.CPU_METRIC: ("*name of the event* (per second)", "one type per event"),
     events.CPU_REAL_METRIC: ("*name of the metric (unit)*", "one type per metric"),
@@ -72,12 +69,13 @@ def event_types() -> str:
         found, last = kin[0], kin[-1]
         member, each = _SERIES.get(found.number, ("", ""))
         values = f"names: {found.values.name}" if found.values is not None else found.unit
+        lanes = f"where they overlap, one type per lane: {found.lanes}, ..." if found.lanes else ""
         number, label = _numbers(found), found.label.format(member)
         if len(kin) > 1:
             number = f"{number} to {last.number}"
             first, outermost = (int(re.sub(r"\D", "", one.label)) for one in (found, last))
             label = re.sub(r"\d+", f"{first} to {outermost}", label)
-        rows.append((number, label, found.role.value, "; ".join(filter(None, (values, each)))))
+        rows.append((number, label, found.role.value, "; ".join(filter(None, (values, each, lanes)))))
     return _table(("type", "label", "what it is", "values"), rows)
 
 

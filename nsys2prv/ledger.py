@@ -156,7 +156,7 @@ class Entry:
         return {
             "source": self.source,
             "title": self.title,
-            "rows": self.read,
+            "rows": 0 if self.derived else self.read,
             "written": self.written,
             "clipped": self.clipped,
             "left_out": dict(self.left_out),

@@ -327,7 +327,7 @@ class _Translation:
             if not opened.report.has(nvtx.PUSHPOP.table) or opened.span is None:
                 continue
             for source in (nvtx.PUSHPOP, nvtx.STARTEND):
-                chosen = nvtx.ranges_in_domains(opened.report, source).filter(pl.col("label") == wanted.name)
+                chosen = nvtx.ranges_in_domains(opened.report, source).filter(nvtx.is_called(wanted.name))
                 if wanted.domain is not None:
                     chosen = chosen.filter(pl.col("domain") == wanted.domain)
                 ends = pl.col("end").fill_null(opened.span[1])

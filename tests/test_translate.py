@@ -109,7 +109,7 @@ def test_ranges_that_overlap_freely_are_all_whole(tmp_path: Path) -> None:
     for name, start, end in (("one", 0, 50), ("two", 20, 80), ("three", 40, 90), ("four", 60, 100)):
         report.nvtx_start_end(name, start, end)
     summary = run(tmp_path, report)
-    lanes = [events.TYPES[events.NVTX_RANGE].member(lane) for lane in range(3)]
+    lanes = [events.TYPES[events.NVTX_RANGE].beside(events.NVTX_RANGE, lane) for lane in range(3)]
     assert [row[2:4] for row in intervals(summary, *lanes)] == [(0, 50), (20, 80), (40, 90), (60, 100)]
     # As many lanes as ranges run at once, and each lane has its label.
     trace = open_trace(summary.prv)

@@ -90,6 +90,8 @@ class Source:
         For events that are found in several tables at once: makes frames of the columns of `frame`, in bounded memory, with
         intermediate files in a folder. `frame` is for the survey then: all distinct keys, types, series, labels and text
         attributes that `gather` gives stand in it; more do no harm. What stands there for nothing else has no `start`.
+    others
+        Further tables (with columns `start`, `end`) that `gather` takes times of events from.
     derived
         The events are made of those of other sources: the ledger has no rows for them.
     rest
@@ -117,6 +119,7 @@ class Source:
     only: Mapping[str, tuple[int, ...]] | None = None
     in_order: Callable[[], Callable[[pl.DataFrame], pl.DataFrame]] | None = None
     gather: Callable[[Report, Path], Iterator[pl.DataFrame]] | None = None
+    others: tuple[str, ...] = ()
     derived: bool = False
     rest: str = ""
     assumption: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -105,14 +105,11 @@ class Labels:
         values = [self._value(int(attribute), text) for text in texts]
         return pl.DataFrame({attribute: texts, "value": values}, schema={attribute: pl.String, "value": pl.Int64})
 
-    def use_lanes(self, number: int, lanes: int) -> None:
-        """Note that ranges of a type took more lanes than one; `lanes` counts all of them."""
-        series = events.TYPES[number]
-        first = self._used.get(number)
-        for lane in range(1, lanes if first else 0):
-            member = series.member(lane)
-            label = readable_type(series.label.format(f" (overlap {lane})"))
-            self._used.setdefault(member, UsedType(member, label, series, first.values if first else None))
+    def use_lane(self, number: int, lane: int, beside: int) -> None:
+        """Note that ranges of a type (its number in the trace) took a lane, which has the number `beside`."""
+        if lane and number in self._used:
+            first = self._used[number]
+            self._used.setdefault(beside, replace(first, number=beside, label=readable_type(f"{first.label} (overlap {lane})")))
 
     @property
     def used(self) -> list[UsedType]:

@@ -98,7 +98,7 @@ class Extent:
 
 
 def extent(report: Report, source: Source) -> Extent:
-    """How long the table of a source is, in rows and in time.
+    """How long the table of a source is, in rows and in time; in time also what else its events are made of.
 
     Raises
     ------
@@ -112,7 +112,11 @@ def extent(report: Report, source: Source) -> Extent:
             pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max()
         )
         return Extent(*report.collect(told).row(0))
-    return Extent(*report.tables.extent(source.table, *source.times, source.only or {}))
+    rows, *span = report.tables.extent(source.table, *source.times, source.only or {})
+    for table in filter(report.has, source.others):
+        span += report.tables.extent(table, "start", "end", {})[1:]
+    times = [time for time in span if time is not None]
+    return Extent(rows, min(times, default=None), max(times, default=None))
 
 
 def count(report: Report, found: Survey) -> int:
