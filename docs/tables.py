@@ -37,10 +37,13 @@ _TAGS = {
 }
 
 _SERIES = {
-    events.NVTX_RANGE: ("", "one type per lane"),
+    events.DEVICE_MEMORY: ("*kind of memory*", "one type per kind"),
     events.GPU_METRIC: ("*name of the metric*", "one type per metric"),
+    events.NVTX_INTEGER_FIELD: ("*domain field*", "one type per field"),
+    events.NVTX_REAL_FIELD: ("*domain field*", "one type per field"),
+    events.NVTX_TEXT_FIELD: ("*domain field*", "one type per field"),
     events.NVTX_PUSHPOP: ("*name*", "one type per domain"),
-    events.UCX_PROGRESS: ("", "one type per lane"),
+    events.NVTX_PUSHPOP_ON_GPU: ("*name*", "one type per domain"),
     events.NETWORK_METRIC: ("*name of the metric (unit)*", "one type per metric"),
     events.CPU_METRIC: ("*name of the event* (per second)", "one type per event"),
     events.CPU_REAL_METRIC: ("*name of the metric (unit)*", "one type per metric"),
@@ -60,13 +63,37 @@ _ROWS = {
 
 
 def event_types() -> str:
-    """Every line of EVENT_TYPES."""
+    """Every line of EVENT_TYPES; types that differ in a depth or level only share one."""
     rows = []
-    for found in sorted(events.EVENT_TYPES, key=lambda event_type: event_type.number):
+    ordered = sorted(events.EVENT_TYPES, key=lambda event_type: event_type.number)
+    for kin in _kin(ordered):
+        found, last = kin[0], kin[-1]
         member, each = _SERIES.get(found.number, ("", ""))
         values = f"names: {found.values.name}" if found.values is not None else found.unit
-        rows.append((_numbers(found), found.label.format(member), found.role.value, "; ".join(filter(None, (values, each)))))
+        lanes = f"where they overlap, one type per lane: {found.lanes}, ..." if found.lanes else ""
+        number, label = _numbers(found), found.label.format(member)
+        if len(kin) > 1:
+            number = f"{number} to {last.number}"
+            first, outermost = (int(re.sub(r"\D", "", one.label)) for one in (found, last))
+            label = re.sub(r"\d+", f"{first} to {outermost}", label)
+        rows.append((number, label, found.role.value, "; ".join(filter(None, (values, each, lanes)))))
     return _table(("type", "label", "what it is", "values"), rows)
+
+
+def _kin(ordered: Iterable[events.EventType]) -> list[list[events.EventType]]:
+    """Types with neighbouring numbers that are alike but for one number in their labels."""
+    groups: list[list[events.EventType]] = []
+    for found in ordered:
+        former = groups[-1][-1] if groups else None
+        if (
+            former is not None
+            and (former.number + 1, former.role, former.values) == (found.number, found.role, found.values)
+            and re.sub(r"\d+", "", former.label) == re.sub(r"\d+", "", found.label) != found.label
+        ):
+            groups[-1].append(found)
+        else:
+            groups.append([found])
+    return groups
 
 
 def value_sets() -> str:
@@ -77,13 +104,18 @@ def value_sets() -> str:
         (
             (
                 name,
-                ", ".join(str(found.number) for found in events.EVENT_TYPES if found.values is values),
+                _of_types([found for found in events.EVENT_TYPES if found.values is values]),
                 _fixed(values.fixed.items()),
                 str(values.first),
             )
             for name, values in sets.items()
         ),
     )
+
+
+def _of_types(found: list[events.EventType]) -> str:
+    spans = [(kin[0].number, kin[-1].number) for kin in _kin(found)]
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)
 
 
 def states() -> str:

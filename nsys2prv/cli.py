@@ -317,7 +317,7 @@ def _summary_text(prv: Path, content: Any) -> str:
     ]
     if content["run"]["ranks"]:
         lines.append(_ranks_text(content))
-    lines += [f"  {count:>12,}  {title}" for title, count in written.items()]
+    lines += [f"  {count:>12,}  {title}" for title, count in written.items() if count]
     lines += [f"  {count:>12,}  rows left out: {reason}" for reason, count in left_out.items()]
     account = prv.with_name(prv.name.removesuffix(".gz").removesuffix(".prv") + ".json")
     lines.append(f"  {counted(len(content['reports']), 'report')} on one time axis by {methods}; the account is in {account}")

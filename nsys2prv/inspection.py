@@ -40,7 +40,9 @@ def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> 
 
 def _inspect(report: Report) -> dict[str, Any]:
     identity = describe(report)
-    surveys = [found for source in present_sources(report, SOURCES) if not (found := survey(report, source)).is_empty]
+    # What is made of the events of other sources is not in a table.
+    present = [source for source in present_sources(report, SOURCES) if not source.derived]
+    surveys = [found for source in present if not (found := survey(report, source)).is_empty]
     counts = {id(found): count(report, found) for found in surveys}
     spans = [found.span for found in surveys if found.span is not None]
     read: Counter[str] = Counter()

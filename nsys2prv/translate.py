@@ -33,7 +33,7 @@ from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.run import Naming, who_is_who
 from nsys2prv.reports.tables import Stretch
 from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, select_sources
-from nsys2prv.sources.source import count_rows
+from nsys2prv.sources.source import LEFT_OUT, REPAIRED, count_rows
 from nsys2prv.timeline import states
 from nsys2prv.timeline.axis import align
 from nsys2prv.timeline.labels import Labels
@@ -339,7 +339,7 @@ class _Translation:
             if not opened.report.has(nvtx.PUSHPOP.table) or opened.span is None:
                 continue
             for source in (nvtx.PUSHPOP, nvtx.STARTEND):
-                chosen = nvtx.ranges_in_domains(opened.report, source).filter(pl.col("label") == wanted.name)
+                chosen = nvtx.ranges_in_domains(opened.report, source).filter(nvtx.is_called(wanted.name))
                 if wanted.domain is not None:
                     chosen = chosen.filter(pl.col("domain") == wanted.domain)
                 ends = pl.col("end").fill_null(opened.span[1])
@@ -435,14 +435,13 @@ class _Translation:
             step = StreamLanes(found.keys)
         if step is None:
             for piece in pieces:
-                entry.read += count_rows(piece)
-                yield piece
+                yield _accounted(piece, entry)
             return
         ordered = self._ordered.part()
         for piece in pieces:
-            entry.read += count_rows(piece)
-            told = piece.drop_nulls("start")
-            entry.leave_out(ledger.NO_TIME, count_rows(piece) - count_rows(told))
+            taken = _accounted(piece, entry)
+            told = taken.drop_nulls("start")
+            entry.leave_out(ledger.NO_TIME, count_rows(taken) - count_rows(told))
             ordered.add(told)
         for window in ordered.windows():
             kept = step(window)
@@ -532,6 +531,8 @@ class _Translation:
                     "pid": task.pid,
                     "report": str(self._opened[task.report].report.path) if task.report is not None else None,
                     "threads": [thread.name for thread in task.threads],
+                    # By the number of the thread in the trace.
+                    "nvtx_names": {number: thread.given for number, thread in enumerate(task.threads, 1) if thread.given},
                 }
                 for task in self._rows.tasks
             ],
@@ -543,6 +544,18 @@ class _Translation:
                 *self._warnings,
             ],
         }
+
+
+def _accounted(piece: pl.DataFrame, entry: Entry) -> pl.DataFrame:
+    """Events of a piece that go on, without the columns that are for the ledger."""
+    entry.read += count_rows(piece)
+    if LEFT_OUT in piece.columns and piece[LEFT_OUT].null_count() < piece.height:
+        for (reason,), rows in piece.drop_nulls(LEFT_OUT).partition_by(LEFT_OUT, as_dict=True).items():
+            entry.leave_out(str(reason), count_rows(rows))
+        piece = piece.filter(pl.col(LEFT_OUT).is_null())
+    if REPAIRED in piece.columns:
+        entry.repaired += int(piece[REPAIRED].sum())
+    return piece.drop(LEFT_OUT, REPAIRED, strict=False)
 
 
 def _read_at_once(found: Survey) -> bool:

@@ -16,6 +16,8 @@ NEWEST_KNOWN_SCHEMA = (3, 28)
 PID_MASK = ~0xFFFFFF
 """`globalTid & PID_MASK` is the `globalPid` of the thread's process."""
 NVTX_THREAD_NAME, NVTX_DOMAIN_CREATED = 39, 75
+_NAME_OF_RANK = r"^MPI Rank (\d+)$"
+"""Name that nsys gives to the main thread of a rank of MPI."""
 
 _ENVIRONMENT_NAME = re.compile(r"PROCESS_\d+:ENVIRONMENT_VARIABLE")
 # nsys warns of everything that it was asked to look for and that the program does not use.
@@ -110,6 +112,9 @@ class Identity:
         Columns `globalPid` (null: any), `deviceId`, `gpu` (key): which GPU a CUDA device number means.
     warnings
         What is lost or odd, one sentence each.
+    cuda_names
+        Names that programs gave with NVTX: to a device by (deviceId,), to a context by (pid, deviceId, contextId), to a stream
+        by (pid, deviceId, contextId, streamId).
     nics
         Network adapters of the host.
     """
@@ -134,6 +139,7 @@ class Identity:
     launches: tuple[Launched, ...] = ()
     ranks_of_run: int | None = None
     host_source: str = ""
+    cuda_names: Mapping[tuple[int, ...], str] = field(default_factory=dict)
     nics: tuple[Nic, ...] = ()
 
     @property
@@ -228,6 +234,7 @@ def describe(report: Report) -> Identity:
         launches=launches,
         ranks_of_run=_ranks_of_run(report, ranks, launches),
         host_source=host_source,
+        cuda_names=_cuda_names(report),
         nics=_nics(report),
     )
 
@@ -260,11 +267,36 @@ def _schema_version(export: Mapping[str, str]) -> tuple[int, int] | None:
 def _thread_names(report: Report) -> pl.DataFrame:
     names = _read(report, "ThreadNames", "globalTid", "nameId")
     named = names.join(report.strings, left_on="nameId", right_on="id", how="left")
+    # What the program calls a thread says more than what the system does, which often is the name of the program.
     return (
-        named.select("globalTid", name=pl.col("value").fill_null(""))
+        pl.concat([named.select("globalTid", name=pl.col("value").fill_null("")), _named_by_program(report)])
         .drop_nulls("globalTid")
         .unique("globalTid", keep="last", maintain_order=True)
     )
+
+
+def _named_by_program(report: Report) -> pl.DataFrame:
+    """Columns `globalTid`, `name` of threads that have a name of NVTX; that of a rank is in the name of its process."""
+    if not report.has("NVTX_EVENTS", "eventType", "globalTid"):
+        return pl.DataFrame(schema={"globalTid": pl.Int64, "name": pl.String})
+    named = report.scan(
+        "NVTX_EVENTS", ("eventType", "globalTid"), ("text", "textId"), only={"eventType": (NVTX_THREAD_NAME,)}
+    ).join(report.strings.lazy(), left_on="textId", right_on="id", how="left", maintain_order="left")
+    return report.collect(
+        named.select("globalTid", name=pl.coalesce("text", "value"))
+        .drop_nulls()
+        .filter(~pl.col("name").str.contains(_NAME_OF_RANK))
+    )
+
+
+def _cuda_names(report: Report) -> dict[tuple[int, ...], str]:
+    keys = {"DEVICE": ("deviceId",), "CONTEXT": ("processId", "deviceId", "contextId")}
+    keys["STREAM"] = (*keys["CONTEXT"], "streamId")
+    named: dict[tuple[int, ...], str] = {}
+    for kind, key in keys.items():
+        for *of_key, name in _read(report, f"TARGET_INFO_NVTX_CUDA_{kind}", *key, "name").drop_nulls().iter_rows():
+            named[tuple(of_key)] = name
+    return named
 
 
 def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
@@ -276,7 +308,7 @@ def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
             report.scan("NVTX_EVENTS", ("eventType", "globalTid"), ("text", "textId"))
             .filter(pl.col("eventType") == NVTX_THREAD_NAME)
             .join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
-            .select("globalTid", rank=pl.coalesce("text", "value").str.extract(r"^MPI Rank (\d+)$").cast(pl.Int64))
+            .select("globalTid", rank=pl.coalesce("text", "value").str.extract(_NAME_OF_RANK).cast(pl.Int64))
             .drop_nulls()
         )
         if named.height:

@@ -193,7 +193,7 @@ def state_records(states: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     states
-        Columns `row`, `start`, `end` (ns of the trace), `state`.
+        Columns `row`, `start`, `end` (ns of the trace), `state`; perhaps `cpu` (as counted over all nodes, 0 for any).
     """
     return states.select(
         time="start",

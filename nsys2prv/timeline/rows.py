@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,10 +33,15 @@ class Node:
 
 @dataclass(frozen=True)
 class Thread:
-    """One row: name in the .row file, and what it is ("thread", "stream", "gpu", "unit")."""
+    """One row: name in the .row file, and what it is ("thread", "stream", "gpu", "unit").
+
+    `given` are the names that the program gave with NVTX to the stream, its context and its device: tools know streams by the
+    names of their rows, which leave no place for others.
+    """
 
     name: str
     kind: str
+    given: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,7 @@ def arrange(
     processes = [process for process in _processes(identities, keys) if ranks is None or _rank(process) in ranks]
     hosts = list(dict.fromkeys(process.host for process in processes))
     sampled = {
-        (_host(identities[report]), identities[report].metric_gpu_key(gpu), report, gpu)
+        (_host(identities[report]), identities[report].metric_gpu_key(gpu & _GPU), report, gpu)
         for report, kinds in enumerate(keys)
         for (gpu,) in kinds[RowKind.GPU].iter_rows()
     }
@@ -157,6 +163,10 @@ def arrange(
     return builder.finish(cpus)
 
 
+_GPU_BITS = 8
+_GPU = 2**_GPU_BITS - 1
+"""Bits of the key of a sampled GPU that are its index; those above are an instance of it."""
+
 _OF_DEVICES = (RowKind.STREAM, RowKind.DEVICE)
 """Rows that name a process and a device."""
 
@@ -172,7 +182,7 @@ def key_columns(kind: RowKind) -> dict[str, type[pl.DataType]]:
 def _keys_by_kind(surveys: Sequence[Survey]) -> dict[RowKind, pl.DataFrame]:
     found = {}
     for kind in RowKind:
-        frames = [survey.keys for survey in surveys if survey.source.row is kind]
+        frames = [survey.keys for survey in surveys if survey.source.row is kind and not survey.source.guest]
         key = list(kind.key)
         found[kind] = pl.concat(frames).unique().sort(key) if frames else pl.DataFrame(schema=kind.key_schema)
     lanes = [survey.lanes for survey in surveys if survey.lanes is not None]
@@ -226,7 +236,7 @@ def _device_numbers(
     wished: dict[str, dict[str, tuple[int, str]]] = {}
     sampled_by: dict[int, dict[str, int]] = {}
     for _, gpu_key, report, index in sorted(sampled):
-        sampled_by.setdefault(report, {})[gpu_key] = index
+        sampled_by.setdefault(report, {})[gpu_key] = index & _GPU
     for report, identity in enumerate(identities):
         by_key = {gpu.key: gpu for gpu in identity.gpus}
         used = pl.concat(keys[report][kind].select("globalPid", "deviceId") for kind in _OF_DEVICES).unique()
@@ -277,7 +287,8 @@ class _Builder:
             for lane in range(lanes):
                 # Rows of other contexts, and of events that overlap, have the same name: tools that sum up a device
                 # read it, and take a suffix for the name of a node.
-                threads.append(Thread(f"CUDA-D{devices[key[1]]}.S{key[3]}", "stream"))
+                given = _given_names(identity, process.pid, *key[1:])
+                threads.append(Thread(f"CUDA-D{devices[key[1]]}.S{key[3]}", "stream", given))
                 rows.append([(process.report, RowKind.STREAM, (*key, lane))])
         whole = [key for key in kinds[RowKind.DEVICE].iter_rows() if key[0] & PID_MASK == process.global_pid]
         devices |= {key[1]: self._device(identity, process.global_pid, key[1]) for key in whole}
@@ -298,14 +309,21 @@ class _Builder:
         self._rows.append(rows)
 
     def add_sampled_gpus(self, sampled: set[tuple[str, str, int, int]]) -> None:
-        by_device: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        # Several that share a GPU in one report are its instances; one alone is the GPU.
+        of_gpu = Counter((report, gpu & _GPU) for *_, report, gpu in sampled)
+        by_device: dict[tuple[str, int, int | None], list[tuple[int, int]]] = {}
         for host, key, report, gpu in sorted(sampled):
-            by_device.setdefault((host, self._numbers[host, key]), []).append((report, gpu))
-        for (host, number), samplers in sorted(by_device.items(), key=lambda entry: (self._node[entry[0][0]], entry[0][1])):
+            instance = gpu >> _GPU_BITS if of_gpu[report, gpu & _GPU] > 1 else None
+            by_device.setdefault((host, self._numbers[host, key], instance), []).append((report, gpu))
+        for (host, number, instance), samplers in sorted(
+            by_device.items(), key=lambda entry: (self._node[entry[0][0]], entry[0][1], entry[0][2] or 0)
+        ):
             task = self._user_of_gpu.get((host, number))
             # A GPU that two reports sampled is one row with the samples of the first.
             report, gpu = samplers[0]
-            self._add(self._task_of_node(host) if task is None else task, _metrics_of(number), (report, RowKind.GPU, (gpu,)))
+            self._add(
+                self._task_of_node(host) if task is None else task, _metrics_of(number, instance), (report, RowKind.GPU, (gpu,))
+            )
 
     def add_units(self, units: set[tuple[str, str, int]]) -> None:
         added: set[tuple[str, str]] = set()
@@ -387,9 +405,17 @@ class _Builder:
         return self._numbers[_host(identity), identity.gpu_key(global_pid, device)]
 
 
-def _metrics_of(device: int) -> Thread:
-    """The row of what belongs to a device as a whole; tools that read traces know it by the begin of its name."""
-    return Thread(f"Metrics GPU{device}", "gpu")
+def _metrics_of(device: int, instance: int | None = None) -> Thread:
+    """The row of what belongs to a device as a whole, or to an instance of it (MIG); tools that read traces know it by the
+    begin of its name."""
+    return Thread(f"Metrics GPU{device}" + (f"/{instance}" if instance is not None else ""), "gpu")
+
+
+def _given_names(identity: Identity, pid: int, device: int, context: int, stream: int) -> str:
+    """What the program calls a stream, its context and its device."""
+    keys = {"device": (device,), "context": (pid, device, context), "stream": (pid, device, context, stream)}
+    names = {what: " ".join(identity.cuda_names.get(key, "").split()) for what, key in keys.items()}
+    return ", ".join(f"{what} {name}" for what, name in names.items() if name)
 
 
 def _thread_name(name: str, tid: int) -> str:
