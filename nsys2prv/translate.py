@@ -20,16 +20,16 @@ import nsys2prv
 from nsys2prv import ledger
 from nsys2prv.errors import NothingToTranslate, SameReportTwice
 from nsys2prv.execution.runs import SortedRuns
-from nsys2prv.execution.threads import Stop, run_all
+from nsys2prv.execution.threads import WORKERS, Stop, map_ahead, run_all
 from nsys2prv.ledger import Entry
 from nsys2prv.output import SUFFIXES, final_paths, publish, scratch_folder, staging_folder, without_suffix
 from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
 from nsys2prv.paraver.prv import TraceWriter, header
 from nsys2prv.paraver.row import write_row
 from nsys2prv.reports import Identity, Report, describe, find_reports, open_report
+from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.tables import Stretch
-from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, present_sources, select_sources, with_messages
 from nsys2prv.sources.messages import has_messages, message_ends
 from nsys2prv.timeline import states
@@ -385,10 +385,11 @@ class _Translation:
         if not with_messages(self._sources, self._options.skip):
             return
         reports = [index for index, opened in enumerate(self._opened) if has_messages(opened.report)]
-        for part in run_all([partial(self._message_ends, index, self._messages.part()) for index in reports]):
+        for part in map_ahead(self._message_ends, reports, WORKERS):
             self._messages.absorb(part)
 
-    def _message_ends(self, index: int, made: Messages, stop: Stop) -> Messages:
+    def _message_ends(self, index: int) -> Messages:
+        made = self._messages.part()
         threads = self._rows.keys.get((index, RowKind.THREAD))
         if threads is None:
             return made
@@ -396,7 +397,6 @@ class _Translation:
         known = {process: rank for process, rank in ranks.items() if rank is not None}
         offset = self._placements[index].offset
         for ends in message_ends(self._opened[index].report, known, self._scratch / f"messages{index}"):
-            stop.check()
             placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")
             made.add(placed.with_columns(pl.col("start", "end") + offset))
         return made

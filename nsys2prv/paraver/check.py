@@ -276,7 +276,7 @@ class _Places(_Check):
         counts["event_lines"] += block.records.height - block.states.height - messages.height
         counts["events"] += block.events.height
         counts["messages"] += messages.height
-        # Paraver draws a line to the later of the two times of the receiver: to be ready before the send is not to run backwards.
+        # Paraver draws a line to the later of the receiver's two times: who waits before the send is only early.
         arrival = pl.max_horizontal("logical_recv", "physical_recv")
         backward = (arrival < pl.col("logical_send")) | (pl.col("physical_recv") < pl.col("physical_send"))
         counts["backward_messages"] += messages.filter(backward).height

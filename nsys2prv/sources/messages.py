@@ -206,10 +206,11 @@ def _ends(calls: pl.DataFrame, handles: pl.DataFrame) -> pl.DataFrame:
     )
     is_send = _has(Part.SENDS)
     return known.select(
-        *("globalTid", "start", "order", "end", "communicator", "size"),
+        *("globalTid", "start", "order", "end", "communicator"),
         is_send=is_send,
         source=pl.when(is_send).then("localRank").otherwise("remoteRank"),
         destination=pl.when(is_send).then("remoteRank").otherwise("localRank"),
+        size=pl.col("size").fill_null(0),
         # Where tags are not told at all, order alone tells messages apart.
         tag=pl.col("tag").fill_null(0),
     ).select(list(END_SCHEMA))

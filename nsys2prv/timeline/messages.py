@@ -16,7 +16,7 @@ from nsys2prv.timeline.selection import Windows
 NO_COMMUNICATOR = "the report does not tell the communicator"
 NO_DESTINATION = "sent to no rank (MPI_PROC_NULL)"
 NO_SOURCE = "the report does not tell the source (MPI_ANY_SOURCE, MPI_PROC_NULL)"
-NO_PARTNER = "no call of the other rank is in the reports"
+NO_PARTNER = "the other rank has no such calls in this trace"
 NO_MATCH = "no call of the other rank fits"
 NO_END = "no call that completes the receive is told"
 OUTSIDE = "sent or received outside the chosen time"
