@@ -38,7 +38,7 @@ a number that is the same in all reports, null where it is not told; ranks in th
 any; the tag, negative for any; bytes."""
 
 _P2P, _COLLECTIVES = "MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS"
-_TABLES: dict[str, tuple[str, ...]] = {
+TABLES: dict[str, tuple[str, ...]] = {
     _P2P: ("commHandle", "tag", "remoteRank", "size", "requestHandle"),
     "MPI_START_WAIT_EVENTS": ("requestHandle",),
     # Handles are used again: a wait may be for a collective.
@@ -51,7 +51,7 @@ _CALL_SCHEMA = {
     "order": pl.Int64,
     "part": pl.Int64,
     "process": pl.Int64,
-    **dict.fromkeys(_TABLES[_P2P], pl.Int64),
+    **dict.fromkeys(TABLES[_P2P], pl.Int64),
 }
 _OF_MESSAGE = ("commHandle", "tag", "remoteRank", "size")
 _REQUEST = ["process", "requestHandle"]
@@ -88,7 +88,7 @@ def message_ends(report: Report, ranks: Mapping[int, int], folder: Path) -> Iter
     names = report.strings.filter(pl.col("value").str.starts_with("MPI_"))
     parts = names.select(textId="id", part=pl.Series([mpi_calls.part(name) for name in names["value"]], dtype=pl.Int64))
     calls = SortedRuns(["start"], folder)
-    for table in _TABLES:
+    for table in TABLES:
         for piece in report.pieces(partial(_calls, table, parts), _PIECE_ROWS):
             calls.add(piece)
     handles = communicators(report, ranks)
@@ -108,7 +108,7 @@ def _has(parts: int) -> pl.Expr:
 
 def _calls(table: str, parts: pl.DataFrame, report: Report) -> pl.LazyFrame:
     """Calls of a table that have to do with messages, with the columns of _CALL_SCHEMA."""
-    columns = _TABLES[table]
+    columns = TABLES[table]
     rows = report.scan_events(table, ("start", "globalTid", "textId"), ("end", *columns), None).drop_nulls(
         ["start", "globalTid"]
     )
@@ -116,7 +116,7 @@ def _calls(table: str, parts: pl.DataFrame, report: Report) -> pl.LazyFrame:
         found = rows.drop_nulls("requestHandle").with_columns(part=pl.lit(int(Part.LATER), pl.Int64))
     else:
         found = rows.join(parts.lazy(), on="textId", how="left", maintain_order="left").filter(pl.col("part") > 0)
-    absent = [pl.lit(None, pl.Int64).alias(name) for name in _TABLES[_P2P] if name not in columns]
+    absent = [pl.lit(None, pl.Int64).alias(name) for name in TABLES[_P2P] if name not in columns]
     process, order = pl.col("globalTid") & PID_MASK, pl.lit(0, pl.Int64)
     return found.with_columns(*absent, process=process, order=order).select(list(_CALL_SCHEMA))
 
