@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from nsys2prv import errors, events
-from nsys2prv.sources import SOURCES
+from nsys2prv import errors, events, ledger
+from nsys2prv.sources import SOURCES, RowKind
 from nsys2prv.sources import messages as messages_between_ranks
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-PAGES = (CHECKOUT / "README.md", CHECKOUT / "docs" / "trace.md")
+PAGES = (CHECKOUT / "README.md", CHECKOUT / "docs" / "trace.md", CHECKOUT / "docs" / "sources.md")
 
 _TABLE = re.compile(r"(<!-- table (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -27,6 +27,7 @@ _ERRORS: dict[type[errors.Nsys2prvError], str] = {
     errors.TooManyRows: "more rows than Paraver takes",
     errors.NothingToTranslate: "no event is left after the selection",
     errors.TraceError: "a Paraver trace that can't be read",
+    errors.WorkerDied: "workers died again and again under the same work",
 }
 
 _TAGS = {
@@ -39,6 +40,22 @@ _SERIES = {
     events.NVTX_RANGE: ("", "one type per lane"),
     events.GPU_METRIC: ("*name of the metric*", "one type per metric"),
     events.NVTX_PUSHPOP: ("*name*", "one type per domain"),
+    events.UCX_PROGRESS: ("", "one type per lane"),
+    events.NETWORK_METRIC: ("*name of the metric (unit)*", "one type per metric"),
+    events.CPU_METRIC: ("*name of the event* (per second)", "one type per event"),
+    events.CPU_REAL_METRIC: ("*name of the metric (unit)*", "one type per metric"),
+    events.SYSTEM_METRIC: ("*name of the metric*", "one type per metric"),
+    events.PLUGIN_METRIC: ("*plugin, type and field*", "one type per field of whole numbers"),
+    events.PLUGIN_REAL_METRIC: ("*plugin, type and field*", "one type per field of other numbers"),
+    events.PLUGIN_TEXT: ("*plugin, type and field*", "one type per field of texts"),
+}
+
+_ROWS = {
+    RowKind.THREAD: "host thread",
+    RowKind.STREAM: "CUDA stream",
+    RowKind.DEVICE: "`Metrics GPU` of the process",
+    RowKind.GPU: "`Metrics GPU`",
+    RowKind.UNIT: "part of the node, by name",
 }
 
 
@@ -103,6 +120,53 @@ def sources() -> str:
     return _table(("source", "what it is", "tables of the export"), rows)
 
 
+def source_tables() -> str:
+    """Every line of SOURCES."""
+    rows = [
+        (
+            f"`{source.name}`",
+            source.title,
+            f"`{source.table}`",
+            source.since or "first",
+            ", ".join(source.required),
+            ", ".join(source.optional),
+            ", ".join(f"{number}, ..." if events.TYPES[number].is_series else str(number) for number in source.types),
+            _ROWS[source.row],
+        )
+        for source in sorted(SOURCES, key=lambda source: source.name)
+    ]
+    head = ("source", "what it is", "table", "since schema", "columns it needs", "columns it uses", "event types", "row")
+    return _table(head, rows)
+
+
+def assumptions() -> str:
+    """What sources take for granted."""
+    told = sorted((source.name, source.table, source.assumption) for source in SOURCES if source.assumption)
+    return _table(
+        ("source", "table", "what is taken for granted"), ((f"`{name}`", f"`{table}`", text) for name, table, text in told)
+    )
+
+
+def left_out() -> str:
+    """Tables of events that no source reads."""
+    return _other_tables(ledger.LEFT_OUT)
+
+
+def no_events() -> str:
+    """Tables that hold no events."""
+    return _other_tables(ledger.NO_EVENTS)
+
+
+def _other_tables(others: Iterable[ledger.OtherTables]) -> str:
+    return _table(("tables", "what they hold"), ((_names(other.pattern), other.what) for other in others))
+
+
+def _names(pattern: str) -> str:
+    """A pattern as names that people write: `*` for anything."""
+    alternatives = re.split(r"\|(?![^(]*\))", pattern)
+    return ", ".join(f"`{name.replace('.*', '*').replace('|', ' or ')}`" for name in alternatives)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "event types": event_types,
     "value sets": value_sets,
@@ -110,6 +174,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "messages": messages,
     "exit codes": exit_codes,
     "sources": sources,
+    "source tables": source_tables,
+    "assumptions": assumptions,
+    "left out": left_out,
+    "no events": no_events,
 }
 
 

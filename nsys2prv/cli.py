@@ -146,6 +146,13 @@ def translate(
     ] = None,
     ranks: Annotated[str | None, typer.Option(metavar="LIST", help="Ranks to keep: 0-7,12.")] = None,
     min_duration: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out shorter intervals: 10us.")] = None,
+    align: Annotated[
+        str,
+        typer.Option(
+            metavar="METHOD",
+            help="How clocks are tied together: auto, none, utc, monotonic (of each host), mpi or nccl (collectives).",
+        ),
+    ] = "auto",
     labels: Annotated[
         Path | None, typer.Option(metavar="EARLIER.pcf", help="Names keep the numbers of this trace, so that the two compare.")
     ] = None,
@@ -171,6 +178,7 @@ def translate(
         nvtx=_nvtx_range(nvtx) if nvtx is not None else None,
         ranks=_rank_list(ranks) if ranks is not None else None,
         min_duration=_duration(min_duration, "--min-duration") if min_duration is not None else 0,
+        align=_align_method(align),
         labels=labels,
         gzip=gzip,
         force=force,
@@ -345,6 +353,14 @@ def _nvtx_range(text: str) -> Any:
     if not name:
         raise UsageError(f"--nvtx {text}: no name of a range; write NAME or NAME@DOMAIN")
     return NvtxRange(name, domain or None)
+
+
+def _align_method(text: str) -> str:
+    from nsys2prv.timeline.axis import METHODS
+
+    if text not in METHODS:
+        raise UsageError(f"--align {text}: the methods are {', '.join(METHODS)}")
+    return text
 
 
 def _rank_list(text: str) -> frozenset[int]:

@@ -15,7 +15,8 @@
     │   └── DiskFull
     ├── TooManyRows                   6   more rows than Paraver takes
     ├── NothingToTranslate            7   no event is left after the selection
-    └── TraceError                    8   a Paraver trace that can't be read
+    ├── TraceError                    8   a Paraver trace that can't be read
+    └── WorkerDied                   11   workers died under the same work again and again
 
 Ctrl-C ends with 130 and SIGTERM with 143, as in shells. Each error is one sentence that names the file, what is wrong and
 what to do. Nothing else is raised at users on purpose.
@@ -34,6 +35,10 @@ class Nsys2prvError(Exception):
     """Base of all errors with a sentence for the user; `exit_code` is what the command line ends with."""
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors come back from other processes, and most are made of other things than their sentence.
+        return _again, (type(self), str(self))
 
 
 class UsageError(Nsys2prvError):
@@ -142,6 +147,22 @@ class TraceError(Nsys2prvError):
 
     def __init__(self, path: str | Path, why: str) -> None:
         super().__init__(f"{path}: {why}; give the .prv (or .prv.gz) of a Paraver trace")
+
+
+class WorkerDied(Nsys2prvError):
+    exit_code = 11
+
+    def __init__(self, tries: int) -> None:
+        super().__init__(
+            f"workers died {tries} times under the same piece of work, most likely for want of memory; "
+            f"use fewer workers on each machine, or give the job more memory"
+        )
+
+
+def _again(kind: type[Nsys2prvError], sentence: str) -> Nsys2prvError:
+    error = kind.__new__(kind)
+    error.args = (sentence,)
+    return error
 
 
 def counted(number: int, what: str) -> str:

@@ -69,6 +69,8 @@ class EventType:
         Of a series: distance between the numbers of two members, and how many fit before `overflow`.
     overflow
         Of a series: number of member `members`, with a step of 1 from there.
+    precision
+        Decimal places of plain numbers: they stand in the trace multiplied by 10 to the power of this, and Paraver divides.
     """
 
     number: int
@@ -80,6 +82,7 @@ class EventType:
     step: int = 0
     members: int = 0
     overflow: int = 0
+    precision: int = 0
 
     @property
     def is_series(self) -> bool:
@@ -213,6 +216,31 @@ GPU_METRIC = 9400
 NCCL_REGION = 9500
 NVTX_PUSHPOP = 9600
 
+# Libraries of communication other than MPI, beside MPI's numbers.
+UCX_SUBMIT, UCX_PROGRESS, UCX_OTHER = 51000001, 51000002, 51000003
+UCX_PROGRESS_FURTHER_LANES = 51001000
+UCX_SIZE, UCX_TAG, UCX_PEER = 51100001, 51100002, 51100003
+NVSHMEM_CALL = 52000001
+UCX_VALUES = ValueSet("ucx")
+NVSHMEM_VALUES = ValueSet("nvshmem")
+
+# What is sampled on a node and not on a GPU.
+NETWORK_METRIC = 9300
+IB_CONGESTION = 9390
+IB_SOURCE_LID, IB_DESTINATION_LID, IB_SERVICE_LEVEL, IB_OPERATION = 9391, 9392, 9393, 9394
+IB_SOURCE_QP, IB_DESTINATION_QP, IB_INGRESS_PORT = 9395, 9396, 9397
+CPU_METRIC, CPU_REAL_METRIC = 94200000, 94300000
+SYSTEM_METRIC = 94400000
+PLUGIN_METRIC, PLUGIN_REAL_METRIC, PLUGIN_TEXT = 94500000, 94600000, 94700000
+GPU_CONTEXT, GPU_CONTEXT_SWITCH = 63000200, 63000201
+_IN_A_SERIES = 50_000
+REAL_PRECISION = 3
+"""Decimal places of sampled numbers that are not whole."""
+CONGESTION_VALUES = ValueSet("switch congestion")
+PLUGIN_TEXT_VALUES = ValueSet("texts of plugins")
+GPU_CONTEXT_VALUES = ValueSet("gpu contexts")
+GPU_CONTEXT_SWITCH_VALUES = ValueSet("gpu context switches")
+
 TAG_KERNEL_LAUNCH = 55001
 TAG_MEMORY_LAUNCH = 55002
 TAG_DEPENDENCY = 55003
@@ -269,6 +297,44 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(GPU_METRIC, "{}", _S, gradient=7, unit="percent, Hz or bytes/s", step=1, members=100, overflow=94000100),
     EventType(NCCL_REGION, "NCCL regions", _I, NCCL_VALUES),
     EventType(NVTX_PUSHPOP, "NVTX pushpop ranges {} domain", _I, NVTX_VALUES, step=100, members=1_000, overflow=96100000),
+    EventType(UCX_SUBMIT, "UCX submission", _I, UCX_VALUES, gradient=1),
+    # Requests are in flight side by side.
+    EventType(UCX_PROGRESS, "UCX progress{}", _I, UCX_VALUES, 1, step=1, members=1, overflow=UCX_PROGRESS_FURTHER_LANES),
+    EventType(UCX_OTHER, "UCX call", _I, UCX_VALUES, gradient=1),
+    EventType(UCX_SIZE, "UCX message size", _A, gradient=1, unit="bytes"),
+    EventType(UCX_TAG, "UCX message tag", _A, gradient=1, unit="tag"),
+    EventType(UCX_PEER, "UCX peer worker", _A, gradient=1, unit="id"),
+    EventType(NVSHMEM_CALL, "NVSHMEM call", _I, NVSHMEM_VALUES, gradient=1),
+    EventType(NETWORK_METRIC, "{}", _S, gradient=7, unit="as its label says", step=1, members=80, overflow=93000100),
+    EventType(IB_CONGESTION, "InfiniBand switch congestion", _M, CONGESTION_VALUES),
+    EventType(IB_SOURCE_LID, "Congested packet source LID", _M, unit="LID"),
+    EventType(IB_DESTINATION_LID, "Congested packet destination LID", _M, unit="LID"),
+    EventType(IB_SERVICE_LEVEL, "Congested packet service level", _M, unit="level"),
+    EventType(IB_OPERATION, "Congested packet operation code", _M, unit="code"),
+    EventType(IB_SOURCE_QP, "Congested packet source queue pair", _M, unit="queue pair"),
+    EventType(IB_DESTINATION_QP, "Congested packet destination queue pair", _M, unit="queue pair"),
+    EventType(IB_INGRESS_PORT, "Congested packet ingress port", _M, unit="port"),
+    EventType(CPU_METRIC, "{}", _S, None, 7, "events per second", 1, _IN_A_SERIES, CPU_METRIC + _IN_A_SERIES),
+    EventType(
+        CPU_REAL_METRIC, "{}", _S, None, 7, "as its label says", 1, _IN_A_SERIES, CPU_REAL_METRIC + _IN_A_SERIES, REAL_PRECISION
+    ),
+    EventType(SYSTEM_METRIC, "{}", _S, None, 7, "as the report has it", 1, _IN_A_SERIES, SYSTEM_METRIC + _IN_A_SERIES),
+    EventType(PLUGIN_METRIC, "{}", _S, None, 7, "as the plugin has it", 1, _IN_A_SERIES, PLUGIN_METRIC + _IN_A_SERIES),
+    EventType(
+        PLUGIN_REAL_METRIC,
+        "{}",
+        _S,
+        None,
+        7,
+        "as the plugin has it",
+        1,
+        _IN_A_SERIES,
+        PLUGIN_REAL_METRIC + _IN_A_SERIES,
+        REAL_PRECISION,
+    ),
+    EventType(PLUGIN_TEXT, "{}", _S, PLUGIN_TEXT_VALUES, step=1, members=_IN_A_SERIES, overflow=PLUGIN_TEXT + _IN_A_SERIES),
+    EventType(GPU_CONTEXT, "GPU context that runs", _S, GPU_CONTEXT_VALUES),
+    EventType(GPU_CONTEXT_SWITCH, "GPU context switch", _M, GPU_CONTEXT_SWITCH_VALUES),
 )
 
 TYPES: dict[int, EventType] = {event_type.number: event_type for event_type in EVENT_TYPES}

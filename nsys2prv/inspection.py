@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from nsys2prv.errors import counted
 from nsys2prv.reports import Report, describe, find_reports, open_report
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.sources import SOURCES, present_sources
-from nsys2prv.timeline.survey import survey
+from nsys2prv.timeline.survey import count, survey
 
 
 def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
@@ -39,32 +40,29 @@ def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> 
 def _inspect(report: Report) -> dict[str, Any]:
     identity = describe(report)
     surveys = [found for source in present_sources(report, SOURCES) if not (found := survey(report, source)).is_empty]
-    counts = {id(found): report.count(found.source.frame(report)) for found in surveys}
+    counts = {id(found): count(report, found) for found in surveys}
     spans = [found.span for found in surveys if found.span is not None]
-    tables = []
-    for table in sorted(filter(ledger.has_events, report.tables.names())):
-        rows = report.tables.row_count(table)
-        of_table = [found for found in surveys if found.source.table == table]
-        if not rows:
-            continue
-        rest = rows - sum(counts[id(found)] for found in of_table)
-        reason = ledger.NAMES_OF_NVTX if table == "NVTX_EVENTS" else ledger.NOT_TRANSLATED
-        tables.append(
-            {
-                "table": table,
-                "rows": rows,
-                "sources": [
-                    {
-                        "source": found.source.name,
-                        "title": found.source.title,
-                        "rows": counts[id(found)],
-                        "trace_rows": found.keys.height,
-                    }
-                    for found in of_table
-                ],
-                "left_out": {reason: rest} if rest else {},
-            }
-        )
+    read: Counter[str] = Counter()
+    for found in surveys:
+        read[found.source.table] += 0 if found.source.derived else counts[id(found)]
+    tables = [
+        {
+            "table": table,
+            "rows": rows,
+            "sources": [
+                {
+                    "source": found.source.name,
+                    "title": found.source.title,
+                    "rows": counts[id(found)],
+                    "trace_rows": found.keys.height,
+                }
+                for found in surveys
+                if found.source.table == table
+            ],
+            "left_out": left_out,
+        }
+        for table, rows, left_out in ledger.walk(report, read, SOURCES, SOURCES)
+    ]
     return {
         "path": str(report.path),
         "form": report.tables.form,
@@ -80,6 +78,7 @@ def _inspect(report: Report) -> dict[str, Any]:
         "rank_source": identity.known_ranks_source,
         "processes": {str(pid >> 24 & 0xFFFFFF): name for pid, name in identity.processes.items()},
         "gpus": [{"id": gpu.id, "name": gpu.name, "bus": gpu.bus} for gpu in identity.gpus],
+        "nics": [nic.as_json() for nic in identity.nics],
         "tables": tables,
         "warnings": list(identity.warnings),
     }
@@ -99,6 +98,9 @@ def as_text(found: dict[str, Any]) -> str:
     names = [gpu["name"] for gpu in found["gpus"]]
     if names:
         lines.append(f"  GPUs: {', '.join(f'{names.count(name)} x {name}' for name in dict.fromkeys(names))}")
+    for nic in found["nics"]:
+        told = ", ".join(text for text in (nic["device"], nic["link"], f"GUID {nic['guid']}" if nic["guid"] else "") if text)
+        lines.append(f"  network adapter {nic['name']}" + (f": {told}" if told else ""))
     if found["first_ns"] is not None:
         lines.append(f"  {(found['last_ns'] - found['first_ns']) / 1e9:.6f} s from the first event to the last")
     for table in found["tables"]:

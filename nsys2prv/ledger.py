@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from nsys2prv.reports import Report
-from nsys2prv.sources import Source
+from nsys2prv.sources import Source, generic
 from nsys2prv.sources.nvtx import MARK, PUSHPOP_RANGE, STARTEND_RANGE
 
 NO_TIME = "no begin is told"
+NO_VALUE = "no value is told, or it is a rate and no time passed"
 NO_ROW_NAMED = "the table names no thread, stream or device"
 ROW_NOT_CHOSEN = "its rank was not chosen, or another report samples the same GPU"
 SAME_CALL = "another row of the same MPI call"
@@ -24,12 +25,74 @@ NAMES_OF_NVTX = "names of threads, domains and categories, not events"
 
 _TRANSLATED_NVTX = (PUSHPOP_RANGE, STARTEND_RANGE, MARK)
 
-# Tables that describe events or the machine and hold none of their own.
-_NO_EVENTS = re.compile(
-    r"ENUM_.*|META_DATA_.*|EXPORT_META_DATA|TARGET_INFO_.*|ANALYSIS_.*|StringIds|ThreadNames|PROCESSES|ProcessStreams"
-    r"|.*CALLCHAINS|MPI_RANKS|MPI_COMMUNICATORS|UCP_WORKERS|NVTX_PAYLOAD_.*|GENERIC_EVENT_(TYPES|SOURCES)|NIC_ID_MAP"
-    r"|NET_IB_DEVICE_.*|UnwindMethodType|OSRT_FILE_ACCESS_DESCRIPTORS|PMU_EVENT_REQUESTS|DIAGNOSTIC_EVENT|sqlite_.*"
+
+@dataclass(frozen=True)
+class OtherTables:
+    """Tables that no source reads as events.
+
+    Attributes
+    ----------
+    pattern
+        Regular expression for the whole of their names.
+    what
+        What they hold: the reason why they are not translated.
+    """
+
+    pattern: str
+    what: str
+
+
+# Their rows are no events: labels of numbers, the machine, what events refer to.
+NO_EVENTS: tuple[OtherTables, ...] = (
+    OtherTables(r"ENUM_.*|UnwindMethodType", "labels of numbers"),
+    OtherTables(r"META_DATA_.*|EXPORT_META_DATA", "about the recording and the export"),
+    OtherTables(r"TARGET_INFO_.*|NIC_ID_MAP|NET_IB_DEVICE_.*", "about the machine, and names of metrics"),
+    OtherTables(
+        r"StringIds|ThreadNames|PROCESSES|ProcessStreams|ANALYSIS_FILE", "texts and names; output and files of processes"
+    ),
+    OtherTables(r"ANALYSIS_DETAILS|DIAGNOSTIC_EVENT", "about the recording: nsys2prv's warnings are made of it"),
+    OtherTables(r".*CALLCHAINS|OSRT_ARGUMENTS|OSRT_FILE_ACCESS_DESCRIPTORS", "details of events that refer to them"),
+    OtherTables(r"MPI_RANKS|MPI_COMMUNICATORS|UCP_WORKERS", "ranks, communicators and workers"),
+    OtherTables(
+        r"NVTX_PAYLOAD_.*|NVTX_EVENTS_PAYLOAD_SCHEMAS|NVTX_EXPORT_.*|NVTX_SCOPES", "schemas of NVTX payloads, and scopes"
+    ),
+    OtherTables(r"DYNAMIC_NVTXPAYLOAD_.*", "NVTX payloads that stand in NVTX_EVENTS too"),
+    OtherTables(
+        r"GENERIC_EVENT_(TYPES|SOURCES|TYPE_FIELDS|TYPE_FIELD_MAP)|ETW_(PROVIDERS|TASKS)", "types of events of plugins"
+    ),
+    OtherTables(
+        r"GENERIC_EVENT_DATA|PMU_EVENT_COUNTERS|PMU_EVENT_REQUESTS|UNCORE_PMU_EVENT_VALUES|BANDWIDTH_USAGE_VALUES",
+        "values of the events of another table",
+    ),
+    OtherTables(r"sqlite_.*", "SQLite's own"),
 )
+
+# Their rows are events that a trace of computation leaves out.
+LEFT_OUT: tuple[OtherTables, ...] = (
+    OtherTables(r"OPENGL_.*|KHR_DEBUG_EVENTS", "OpenGL, a graphics API"),
+    OtherTables(r"VULKAN_.*", "Vulkan, a graphics API"),
+    OtherTables(r"DX1[12]_.*|DXGI_.*|D3D1[12]_.*|SLI_.*|NVAPI_.*", "Direct3D, a graphics API"),
+    OtherTables(
+        r"WDDM_.*|ETW_EVENTS.*|MEMORY_TRANSFER_EVENTS|GPU_MEMORY_(BUDGET|USAGE)_EVENTS|DEMOTED_BYTES_EVENTS"
+        r"|TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS|NV_LOAD_BALANCE_.*",
+        "Windows' display driver",
+    ),
+    OtherTables(r"NVVIDEO_.*|GPU_VIDEO_ENGINE_.*|TRACE_PROCESS_EVENT_NVMEDIA", "coding of video"),
+    OtherTables(r"TEGRA_INTERNAL_API_CALLS", "calls inside the driver of an embedded chip"),
+    OtherTables(r"PROFILER_OVERHEAD", "the profiler's own cost"),
+)
+
+GPU_METRICS_ROWS = "metrics of GPUs, whose samples stand in GPU_METRICS"
+NO_FIELDS = "events without a field that can be shown"
+
+
+def reason_of(table: str) -> str | None:
+    """Why a table of events is left out; None when nothing says so.
+
+    >>> reason_of("VULKAN_API"), reason_of("OSRT_API")
+    ('Vulkan, a graphics API', None)
+    """
+    return next((other.what for other in LEFT_OUT if re.fullmatch(other.pattern, table)), None)
 
 
 def has_events(table: str) -> bool:
@@ -38,7 +101,7 @@ def has_events(table: str) -> bool:
     >>> has_events("OSRT_API"), has_events("OSRT_CALLCHAINS"), has_events("ENUM_OPENMP_WORK")
     (True, False, False)
     """
-    return _NO_EVENTS.fullmatch(table) is None
+    return not any(re.fullmatch(other.pattern, table) for other in NO_EVENTS)
 
 
 @dataclass
@@ -110,31 +173,66 @@ def account(
     selected, known
         Sources that were asked for, and all that there are.
     """
-    tables = []
+    read: Counter[str] = Counter()
+    for entry in entries:
+        read[entry.table] += 0 if entry.derived else entry.read
+    return [
+        {
+            "table": table,
+            "rows": rows,
+            "sources": [entry.as_json() for entry in entries if entry.table == table],
+            "left_out": left_out,
+        }
+        for table, rows, left_out in walk(report, read, selected, known)
+    ]
+
+
+def walk(
+    report: Report, read: Mapping[str, int], selected: Sequence[Source], known: Sequence[Source]
+) -> Iterator[tuple[str, int, dict[str, int]]]:
+    """Every table with events: its name, its rows, and by reason those that no source read.
+
+    Parameters
+    ----------
+    read
+        Rows of each table that sources read.
+    selected, known
+        Sources that were asked for, and all that there are.
+    """
     for table in sorted(filter(has_events, report.tables.names())):
         rows = report.tables.row_count(table)
+        rest = rows - read.get(table, 0)
         if not rows:
             continue
-        of_table = [entry for entry in entries if entry.table == table]
-        rest = rows - sum(entry.read for entry in of_table if not entry.derived)
-        left_out: dict[str, int] = {}
-        if rest:
-            left_out[_reason(report, table, selected, known)] = rest
-        if table == "NVTX_EVENTS" and rest:
-            left_out = _nvtx_rest(report, rest, of_table)
-        tables.append({"table": table, "rows": rows, "sources": [entry.as_json() for entry in of_table], "left_out": left_out})
-    return tables
+        if not rest:
+            left_out = {}
+        elif table in _REST:
+            left_out = _REST[table](report, rest, read.get(table, 0), any(source.table == table for source in selected))
+        else:
+            left_out = {_reason(table, selected, known): rest}
+        yield table, rows, {reason: count for reason, count in left_out.items() if count}
 
 
-def _reason(report: Report, table: str, selected: Sequence[Source], known: Sequence[Source]) -> str:
+def _reason(table: str, selected: Sequence[Source], known: Sequence[Source]) -> str:
     if any(source.table == table for source in known) and not any(source.table == table for source in selected):
         return NOT_SELECTED
-    return NOT_TRANSLATED
+    return reason_of(table) or NOT_TRANSLATED
 
 
-def _nvtx_rest(report: Report, rest: int, entries: Sequence[Entry]) -> dict[str, int]:
+def _nvtx_rest(report: Report, rest: int, read: int, _selected: bool) -> dict[str, int]:
     ranges = report.scan("NVTX_EVENTS", ("eventType",), only={"eventType": _TRANSLATED_NVTX})
-    events = report.count(ranges)
-    not_taken = events - sum(entry.read for entry in entries if not entry.derived)
-    left_out = {NAMES_OF_NVTX: rest - not_taken, NOT_SELECTED: not_taken}
-    return {reason: count for reason, count in left_out.items() if count}
+    not_taken = report.count(ranges) - read
+    return {NAMES_OF_NVTX: rest - not_taken, NOT_SELECTED: not_taken}
+
+
+def _generic_rest(report: Report, rest: int, _read: int, selected: bool) -> dict[str, int]:
+    of_gpus = generic.rows_of_gpus(report) if report.has("GPU_METRICS") else 0
+    return {GPU_METRICS_ROWS: of_gpus, NO_FIELDS if selected else NOT_SELECTED: rest - of_gpus}
+
+
+_REST: dict[str, Callable[[Report, int, int, bool], dict[str, int]]] = {
+    "NVTX_EVENTS": _nvtx_rest,
+    generic.TABLE: _generic_rest,
+}
+"""Tables whose rows are left out for several reasons: what gives the rows by reason, from the report, the rows that are left,
+those that sources read, and whether a source of the table was asked for."""

@@ -32,8 +32,9 @@ from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.tables import Stretch
 from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, present_sources, select_sources, with_messages
 from nsys2prv.sources.messages import has_messages, message_ends
+from nsys2prv.sources.source import count_rows
 from nsys2prv.timeline import states
-from nsys2prv.timeline.axis import place
+from nsys2prv.timeline.axis import align
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.merge import Activity, Shape
@@ -87,6 +88,8 @@ class Options:
         Ranks to keep; None keeps everything.
     min_duration
         Intervals shorter than this are left out, ns.
+    align
+        How clocks are tied together: one of `timeline.axis.METHODS`.
     labels
         .pcf of an earlier trace: names keep the numbers that they have there.
     gzip
@@ -107,6 +110,7 @@ class Options:
     nvtx: NvtxRange | None = None
     ranks: frozenset[int] | None = None
     min_duration: int = 0
+    align: str = "auto"
     labels: Path | None = None
     gzip: bool = False
     force: bool = False
@@ -194,7 +198,14 @@ class _Translation:
         self._warnings: list[str] = []
         self._opened = self._open(arguments)
         self._survey()
-        self._placements = place([opened.identity for opened in self._opened], [opened.span for opened in self._opened])
+        self._axis = align(
+            [opened.report for opened in self._opened],
+            [opened.identity for opened in self._opened],
+            [opened.span for opened in self._opened],
+            options.align,
+        )
+        self._placements = self._axis.placements
+        self._warnings += self._axis.warnings
         self._windows = self._choose_windows()
         surveys = [opened.surveys for opened in self._opened]
         self._rows = arrange([opened.identity for opened in self._opened], surveys, options.ranks)
@@ -297,7 +308,7 @@ class _Translation:
 
     def _choose_windows(self) -> Windows:
         ends = [
-            span[1] + placement.offset
+            placement.at(span[1])
             for opened, placement in zip(self._opened, self._placements, strict=True)
             if (span := opened.span) is not None
         ]
@@ -328,7 +339,7 @@ class _Translation:
                     chosen = chosen.filter(pl.col("domain") == wanted.domain)
                 ends = pl.col("end").fill_null(opened.span[1])
                 stretches.append(
-                    opened.report.collect(chosen.select(begin=pl.col("start") + placement.offset, end=ends + placement.offset))
+                    opened.report.collect(chosen.select(begin=placement.of(pl.col("start")), end=placement.of(ends)))
                 )
         return Windows.union(pl.concat(stretches))
 
@@ -342,7 +353,7 @@ class _Translation:
                 self._rows.keys.get((index, found.source.row)),
                 self._labels,
                 self._windows,
-                offset=self._placements[index].offset,
+                placement=self._placements[index],
                 first_cpu=self._rows.first_cpu(opened.identity.host),
                 # What is not closed ends with the report.
                 report_end=opened.span[1] if opened.span else 0,
@@ -395,10 +406,10 @@ class _Translation:
             return made
         ranks = {tid & PID_MASK: self._rows.rank(row) for tid, row in threads.select("globalTid", "row").iter_rows()}
         known = {process: rank for process, rank in ranks.items() if rank is not None}
-        offset = self._placements[index].offset
+        placement = self._placements[index]
         for ends in message_ends(self._opened[index].report, known, self._scratch / f"messages{index}"):
             placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")
-            made.add(placed.with_columns(pl.col("start", "end") + offset))
+            made.add(placed.with_columns(placement.of(pl.col("start")), placement.of(pl.col("end"))))
         return made
 
     def _pair_messages(self, made: SortedRuns, stop: Stop) -> SortedRuns:
@@ -441,18 +452,18 @@ class _Translation:
             step = StreamLanes(found.keys)
         if step is None:
             for piece in pieces:
-                entry.read += piece.height
+                entry.read += count_rows(piece)
                 yield piece
             return
         ordered = self._ordered.part()
         for piece in pieces:
-            entry.read += piece.height
+            entry.read += count_rows(piece)
             told = piece.drop_nulls("start")
-            entry.leave_out(ledger.NO_TIME, piece.height - told.height)
+            entry.leave_out(ledger.NO_TIME, count_rows(piece) - count_rows(told))
             ordered.add(told)
         for window in ordered.windows():
             kept = step(window)
-            entry.leave_out(ledger.SAME_CALL, window.height - kept.height)
+            entry.leave_out(ledger.SAME_CALL, count_rows(window) - count_rows(kept))
             yield kept
 
     def _bar(self, what: str, total: int, unit: str) -> tqdm[Any]:
@@ -481,7 +492,12 @@ class _Translation:
                     "ranks": identity.known_ranks,
                     "rank_source": identity.known_ranks_source,
                     "gpus": [asdict(gpu) for gpu in identity.gpus],
-                    "alignment": {"method": placement.method, "offset_ns": placement.offset, "drift_ppm": 0.0},
+                    "nics": [nic.as_json() for nic in identity.nics],
+                    "alignment": {
+                        "method": placement.method,
+                        "offset_ns": placement.at(0),
+                        "drift_ppm": round(placement.drift_ppm, 4),
+                    },
                     "tables": ledger.account(opened.report, opened.entries, self._sources, SOURCES),
                     "warnings": list(identity.warnings),
                 }
@@ -507,6 +523,7 @@ class _Translation:
             },
             "messages": self._messages.as_json(),
             "seconds": round(time.monotonic() - self._began, 3),
+            "clocks": [clock.as_json() for clock in self._axis.clocks],
             "reports": reports,
             "nodes": [{"name": node.name, "cpus": node.cpus} for node in self._rows.nodes],
             "tasks": [

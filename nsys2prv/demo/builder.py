@@ -29,7 +29,20 @@ NVTX_CATEGORY, NVTX_MARK, NVTX_THREAD_NAME, NVTX_PUSHPOP, NVTX_STARTEND, NVTX_DO
 """`NVTX_EVENTS.eventType`."""
 
 # Columns that only newer schemas have: there only when a row gives them.
-_NEWER = frozenset({("CUPTI_ACTIVITY_KIND_KERNEL", "graphId"), ("TARGET_INFO_SESSION_START_TIME", "systemClockNs")})
+_NEWER = frozenset(
+    {
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "graphId"),
+        ("TARGET_INFO_SESSION_START_TIME", "systemClockNs"),
+        ("NET_NIC_METRIC", "portId"),
+        ("NET_IB_SWITCH_METRIC", "portId"),
+        ("TARGET_INFO_NIC_INFO", "globalId"),
+        ("GENERIC_EVENTS", "genericEventId"),
+        ("GENERIC_EVENTS", "globalTid"),
+        ("GENERIC_EVENT_SOURCES", "nameId"),
+        ("GENERIC_EVENT_SOURCES", "timeSourceId"),
+        ("GENERIC_EVENT_TYPES", "nameId"),
+    }
+)
 
 Value = int | float | str | None
 
@@ -106,6 +119,7 @@ class ReportBuilder:
         self._strings: dict[str, int] = {}
         self._correlation = 0
         self._domains: dict[tuple[int, str], int] = {}
+        self._plugin_types: dict[tuple[str, str], int] = {}
         if schema is not None:
             self._metadata(schema, host)
         if utc_ns is not None:
@@ -540,6 +554,61 @@ class ReportBuilder:
             found = sum(row["typeId"] == kind for row in names)
             names.append({"typeId": kind, "sourceId": VM | 1 << 32, "typeName": "", "metricId": found, "metricName": name})
         return self.row("GPU_METRICS", timestamp=time, typeId=kind, metricId=found, value=value)
+
+    # -- the node --------------------------------------------------------------------------------------------------------
+
+    def nic(self, name: str, index: int = 0, *, guid: int = 0x5000E60300A1B2C3, link: int = 2) -> int:
+        """Add a network adapter; `link` 1 Ethernet, 2 InfiniBand; gives the id that its metrics have."""
+        number = VM | index
+        self.row(
+            "TARGET_INFO_NIC_INFO",
+            GUID=guid, stateName="Local (CLI)", nicId=index, name=name, deviceId=4129, vendorId=5555, linkLayer=link,
+        )  # fmt: skip
+        self.row("NIC_ID_MAP", nicId=index, globalId=number)
+        return number
+
+    def network_metric(
+        self,
+        device: int,
+        metric: str,
+        start: int,
+        end: int,
+        value: int,
+        *,
+        unit: str = "bytes/ms",
+        port: int | None = None,
+        switch: bool = False,
+    ) -> ReportBuilder:
+        """Add a sample of a metric of the adapter (or switch) `device` from `start` to `end`; `value` is a rate in `unit`."""
+        names = self._rows.setdefault("TARGET_INFO_NETWORK_METRICS", [])
+        if all(row["name"] != metric for row in names):
+            names.append({"metricsListId": 0, "metricsIdx": len(names), "name": metric, "description": metric, "unit": unit})
+        index = next(row["metricsIdx"] for row in names if row["name"] == metric)
+        ports = {} if port is None else {"portId": port}
+        return self.row(
+            "NET_IB_SWITCH_METRIC" if switch else "NET_NIC_METRIC",
+            start=start, end=end, globalId=device, metricsListId=0, metricsIdx=index, value=value, **ports,
+        )  # fmt: skip
+
+    def plugin_event(
+        self, plugin: str, kind: str, time: int | None, fields: Mapping[str, Value], *, raw_time: int | None = None
+    ) -> ReportBuilder:
+        """Add an event of a plugin: fields as JSON, described where their type is first used."""
+        types = self._rows.setdefault("GENERIC_EVENT_TYPES", [])
+        key = (plugin, kind)
+        if key not in self._plugin_types:
+            source = next((number for (name, _), number in self._plugin_types.items() if name == plugin), None)
+            number = (VM | len(types) << 32 if source is None else source & ~0xFFFFFFFF) | len(types) << 8
+            if source is None:
+                described: dict[str, object] = {"Name": plugin, "TimeSource": "SessionNs", "SourceGroup": "Unknown"}
+                self.row("GENERIC_EVENT_SOURCES", sourceId=number & ~0xFFFFFFFF, data=json.dumps(described))
+            named = {"Name": kind, "Fields": [{"Name": name} for name in fields]}
+            types.append({"typeId": number, "sourceId": number & ~0xFFFFFFFF, "data": json.dumps(named)})
+            self._plugin_types[key] = number
+        raw = raw_time if raw_time is not None else time
+        return self.row(
+            "GENERIC_EVENTS", rawTimestamp=raw, timestamp=time, typeId=self._plugin_types[key], data=json.dumps(fields)
+        )
 
     # -- out ----------------------------------------------------------------------------------------------------------
 

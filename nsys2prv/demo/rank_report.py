@@ -156,7 +156,8 @@ class RankReport:
                 schedule.collective_end[rank],
                 self._correlations(iteration.collectives),
             )
-            parts.append(reduced.with_columns(self._launch_columns(np.tile(iteration.collectives, self.cluster.iterations))))
+            reduced = reduced.with_columns(self._launch_columns(np.tile(iteration.collectives, self.cluster.iterations)))
+            parts = [parts[0], *(self._without_lost(part) for part in (parts[1], reduced))]
         launched = pl.concat(parts).sort("start").with_columns(gridId=pl.int_range(1, pl.len() + 1))
 
         indices, copied = work(Work.COPY_IN, Work.COPY_OUT)
@@ -340,6 +341,15 @@ class RankReport:
             parts.append(ranges.with_columns(jsonText=pl.lit(json.dumps(payload))))
         return [part.with_columns(**constants(domainId=1)) for part in parts]
 
+    def _without_lost(self, collectives: pl.DataFrame) -> pl.DataFrame:
+        """Collectives without those that the recording lost."""
+        if self.cluster.node(self.rank) == self.cluster.lonely_host:
+            return collectives.clear()
+        if not self.cluster.lost_collectives:
+            return collectives
+        random = np.random.default_rng([self.cluster.seed, 5, self.rank, collectives.height])
+        return collectives.filter(pl.Series(random.random(collectives.height) >= self.cluster.lost_collectives))
+
     # -- MPI, operating system, samples ----------------------------------------------------------------------------------
 
     def _mpi(self) -> Tables:
@@ -361,7 +371,9 @@ class RankReport:
             "MPI_COMMUNICATORS": pl.DataFrame(
                 {"timestamp": self._local(schedule.mpi_init_end[rank]), "rank": [rank], "localRank": [rank], "size": [ranks]}
             ).with_columns(**constants(commHandle=communicator, parentHandle=0)),
-            "MPI_COLLECTIVES_EVENTS": pl.concat(collectives, how="diagonal").with_columns(**constants(commHandle=communicator)),
+            "MPI_COLLECTIVES_EVENTS": self._without_lost(pl.concat(collectives, how="diagonal")).with_columns(
+                **constants(commHandle=communicator)
+            ),
             "MPI_OTHER_EVENTS": pl.concat(
                 [
                     calls("MPI_Init_thread", init, schedule.mpi_init_end[rank]),

@@ -68,6 +68,14 @@ class Cluster:
         Samples per second of each metric of the rank's GPU; 0: none.
     jitter
         Relative standard deviation of the durations of kernels.
+    pause_ns
+        Time between two iterations in which nothing is recorded: a long run with few events.
+    late_ns
+        A collective ends on each rank up to so much later than on the first.
+    lost_collectives
+        Share of the collectives that are missing from each report.
+    lonely_host
+        Number of a node whose reports hold no collectives: nothing ties its clock to the others. None: there is none.
     """
 
     nodes: int = 2
@@ -89,6 +97,10 @@ class Cluster:
     with_os_calls: bool = True
     gpu_metrics_hz: int = 1000
     jitter: float = 0.03
+    pause_ns: int = 0
+    late_ns: int = 1_200
+    lost_collectives: float = 0.0
+    lonely_host: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("nodes", "gpus_per_node", "iterations", "layers"):
@@ -98,8 +110,12 @@ class Cluster:
             given = getattr(self, name)
             if given is not None and len(given) != self.nodes:
                 raise UsageError(f"{name} tells of {len(given)} hosts, and there are {self.nodes}: give one number per node")
-        if self.slow_factor < 1 or self.jitter < 0 or self.gpu_metrics_hz < 0:
-            raise UsageError("slow_factor must be at least 1, jitter and gpu_metrics_hz at least 0")
+        if self.slow_factor < 1 or self.jitter < 0 or self.gpu_metrics_hz < 0 or self.pause_ns < 0 or self.late_ns < 1:
+            raise UsageError(
+                "slow_factor must be at least 1, jitter, gpu_metrics_hz and pause_ns at least 0, late_ns at least 1"
+            )
+        if not 0 <= self.lost_collectives < 1:
+            raise UsageError(f"lost_collectives is a share from 0 to below 1, not {self.lost_collectives}")
 
     @property
     def ranks(self) -> int:

@@ -172,7 +172,7 @@ def schedule(cluster: Cluster, iteration: Iteration) -> Schedule:
     begin[:, 0] = broadcast_end + random.integers(100_000, 200_000, ranks)
     collective_start, collective_end = np.empty_like(ready), np.empty_like(ready)
     optimizer_from, sync_end, halo_start, halo_end, reduce_start, reduce_end = (np.empty_like(computed) for _ in range(6))
-    late_end = random.integers(0, 1_200, ready.shape)
+    late_end = _late(cluster, random, ready.shape)
     for step in range(iterations):
         now = begin[:, step]
         free = now
@@ -190,8 +190,8 @@ def schedule(cluster: Cluster, iteration: Iteration) -> Schedule:
         arrived = np.maximum(np.roll(sent, 1), np.roll(sent, -1)) + _HALO_TRANSFER
         halo_start[:, step], halo_end[:, step] = halo, np.maximum(sent + 4 * HALO_CALL, arrived)
         reduce_start[:, step] = halo_end[:, step] + 2_500
-        reduce_end[:, step] = reduce_start[:, step].max() + _MPI_ALLREDUCE + random.integers(0, 1_500, ranks)
-        begin[:, step + 1] = (reduce_end if cluster.with_mpi else sync_end)[:, step] + 30_000
+        reduce_end[:, step] = reduce_start[:, step].max() + _MPI_ALLREDUCE + _late(cluster, random, (ranks,))
+        begin[:, step + 1] = (reduce_end if cluster.with_mpi else sync_end)[:, step] + 30_000 + cluster.pause_ns
     last_start = begin[:, -1] + random.integers(200_000, 1_000_000, ranks)
     last_end = last_start.max() + 10_000 + random.integers(0, 2_000, ranks)
     return Schedule(
@@ -214,6 +214,12 @@ def schedule(cluster: Cluster, iteration: Iteration) -> Schedule:
         last_barrier_end=last_end,
         stop=last_end + 6_000_000,
     )
+
+
+def _late(cluster: Cluster, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """How much later than on the first rank a collective ends on each; on one in a hundred much later."""
+    late: Array = random.integers(0, cluster.late_ns, shape)
+    return np.where(random.random(shape) < 0.01, late * 20, late)
 
 
 def _jittered(random: np.random.Generator, typical: Array, rows: int, deviation: float) -> Array:

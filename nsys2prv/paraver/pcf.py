@@ -57,6 +57,8 @@ def write_pcf(path: Path, used: Sequence[UsedType]) -> None:
         if used_type.number > events.LARGEST_LABELLED_NUMBER:
             continue
         lines += ["", "", "EVENT_TYPE", f"{used_type.event_type.gradient}    {used_type.number}    {used_type.label}"]
+        if used_type.event_type.precision:
+            lines.append(f"PRECISION {used_type.event_type.precision}")
         if used_type.values is not None:
             lines += ["VALUES", *(f"{value:<6} {label}" for value, label in sorted(used_type.values.items()))]
     path.write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")

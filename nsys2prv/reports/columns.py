@@ -18,6 +18,16 @@ _ON_STREAM = {
     **_INTERVAL, "deviceId": _I, "contextId": _I, "greenContextId": _I, "streamId": _I, "correlationId": _I, "globalPid": _I,
 }
 _ON_THREAD = {**_INTERVAL, "globalTid": _I}
+_LABELS = {"id": _I, "name": _T, "label": _T}
+_NETWORK_METRIC = {**_INTERVAL, "globalId": _I, "portId": _I, "metricsListId": _I, "metricsIdx": _I, "value": _I}
+_RAW_EVENT = {**_INTERVAL, "vmId": _I, "componentId": _I, "eventId": _I, "count": _I}
+_METRIC_EVENT = {**_INTERVAL, "vmId": _I, "componentId": _I, "metricId": _I, "value": _R}
+_CONTEXT_SWITCH = {
+    "tag": _I, "vmId": _I, "seqNo": _I, "contextId": _I, "timestamp": _I, "globalPid": _I, "gpuId": _I,
+}
+_UCX = {
+    **_ON_THREAD, "textId": _I, "bufferAddr": _I, "packedSize": _I, "peerWorkerUid": _I, "tag": _I,
+}
 _OPENACC = {
     **_ON_THREAD,
     "nameId": _I,
@@ -57,8 +67,26 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
     },
     "TARGET_INFO_GPU_METRICS": {"typeId": _I, "sourceId": _I, "typeName": _T, "metricId": _I, "metricName": _T},
     "TARGET_INFO_NIC_INFO": {
-        "GUID": _I, "stateName": _T, "nicId": _I, "name": _T, "deviceId": _I, "vendorId": _I, "linkLayer": _I,
+        "GUID": _I, "globalId": _I, "stateName": _T, "nicId": _I, "name": _T, "deviceId": _I, "vendorId": _I, "linkLayer": _I,
     },
+    "TARGET_INFO_NETWORK_METRICS": {"metricsListId": _I, "metricsIdx": _I, "name": _T, "description": _T, "unit": _T},
+    "TARGET_INFO_PERF_METRIC": {"id": _I, "name": _T, "description": _T, "unit": _T, "displayName": _T},
+    "TARGET_INFO_COMPONENT": {"componentId": _I, "name": _T, "instance": _I},
+    "TARGET_INFO_SOC_METRICS": {"typeId": _I, "sourceId": _I, "typeName": _T, "metricId": _I, "metricName": _T},
+    "TARGET_INFO_XMC_SPEC": {"vmId": _I, "clientId": _I, "type": _T, "name": _T, "groupId": _T},
+    "NIC_ID_MAP": {"nicId": _I, "globalId": _I},
+    "NET_IB_DEVICE_INFO": {"networkId": _I, "guid": _I, "name": _T, "des": _T, "lid": _I},
+    "NET_IB_DEVICE_PORT_INFO": {"guid": _I, "portNumber": _I, "portLabel": _T, "portLid": _I},
+    "PMU_EVENT_REQUESTS": {"id": _I, "eventid": _I, "source": _I, "unit_type": _I, "event_name": _T},
+    "GENERIC_EVENT_SOURCES": {"sourceId": _I, "nameId": _I, "timeSourceId": _I, "data": _T},
+    "GENERIC_EVENT_TYPES": {"typeId": _I, "sourceId": _I, "nameId": _I, "data": _T},
+    "GENERIC_EVENT_TYPE_FIELDS": {"typeId": _I, "fieldIdx": _I, "fieldNameId": _I, "type": _I},
+    "ENUM_NET_LINK_TYPE": _LABELS,
+    "ENUM_NET_DEVICE_ID": _LABELS,
+    "ENUM_NET_IB_CONGESTION_EVENT_TYPE": _LABELS,
+    "ENUM_GPU_CTX_SWITCH": _LABELS,
+    "ENUM_NSYS_EVENT_TYPE": _LABELS,
+    "ENUM_NSYS_GENERIC_EVENT_SOURCE": _LABELS,
     "PROCESSES": {"globalPid": _I, "pid": _I, "name": _T},
     "ThreadNames": {"nameId": _I, "priority": _I, "globalTid": _I},
     "StringIds": {"id": _I, "value": _T},
@@ -109,6 +137,35 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
         **_OPENACC, "numGangs": _I, "numWorkers": _I, "vectorLength": _I, "kernelName": _I,
     },
     "CUPTI_ACTIVITY_KIND_OPENACC_OTHER": _OPENACC,
+    "UCP_SUBMIT_EVENTS": _UCX,
+    "UCP_PROGRESS_EVENTS": _UCX,
+    "UCP_EVENTS": {**_ON_THREAD, "textId": _I},
+    # the node: network, CPUs, what plugins sample
+    "NET_NIC_METRIC": _NETWORK_METRIC,
+    "NET_IB_SWITCH_METRIC": _NETWORK_METRIC,
+    "NET_IB_SWITCH_CONGESTION_EVENT": {
+        "start": _I, "globalId": _I, "congestionType": _I, "packetSLID": _I, "packetDLID": _I, "packetSL": _I,
+        "packetOpCode": _I, "packetSourceQP": _I, "packetDestinationQP": _I, "switchIngressPort": _I, "switchEgressPort": _I,
+    },
+    "PERF_EVENT_CPU_RAW_EVENT": _RAW_EVENT,
+    "PERF_EVENT_CPU_METRIC_EVENT": _METRIC_EVENT,
+    "PERF_EVENT_SOC_OR_CPU_RAW_EVENT": _RAW_EVENT,
+    "PERF_EVENT_SOC_OR_CPU_METRIC_EVENT": _METRIC_EVENT,
+    "PMU_EVENTS": {**_INTERVAL, "globalVm": _I, "cpu": _I, "counter_id": _I},
+    "PMU_EVENT_COUNTERS": {"id": _I, "idx": _I, "value": _I},
+    "UNCORE_PMU_EVENTS": {**_INTERVAL, "globalVm": _I, "clusterId": _I, "counterId": _I},
+    "UNCORE_PMU_EVENT_VALUES": {"id": _I, "type": _I, "value": _I, "rawId": _I, "clusterId": _I},
+    "BANDWIDTH_USAGE_EVENTS": {**_INTERVAL, "globalVm": _I, "valuesId": _I},
+    "BANDWIDTH_USAGE_VALUES": {"id": _I, "idx": _I, "value": _I},
+    "SOC_METRICS": {"timestamp": _I, "typeId": _I, "metricId": _I, "value": _I},
+    "GENERIC_EVENTS": {
+        "genericEventId": _I, "rawTimestamp": _I, "timestamp": _I, "typeId": _I, "globalTid": _I, "data": _T,
+    },
+    "GENERIC_EVENT_DATA": {
+        "genericEventId": _I, "fieldIdx": _I, "intVal": _I, "uintVal": _I, "floatVal": _R, "doubleVal": _R,
+    },
+    "GPU_CONTEXT_SWITCH_EVENTS": _CONTEXT_SWITCH,
+    "FECS_EVENTS": _CONTEXT_SWITCH,
     # samples
     "GPU_METRICS": {"timestamp": _I, "typeId": _I, "metricId": _I, "value": _I},
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import polars as pl
 
@@ -43,6 +43,31 @@ class Gpu:
 
 
 @dataclass(frozen=True)
+class Nic:
+    """One network adapter of the host.
+
+    Attributes
+    ----------
+    name
+        Its name, such as mlx5_0.
+    link
+        Its link layer by nsys' label, such as "InfiniBand NIC".
+    device
+        Its model, "" when not told.
+    guid
+        Its GUID in hexadecimal, "" when not told.
+    """
+
+    name: str
+    link: str
+    device: str
+    guid: str
+
+    def as_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class Identity:
     """Who a report is.
 
@@ -74,6 +99,8 @@ class Identity:
         Columns `globalPid` (null: any), `deviceId`, `gpu` (key): which GPU a CUDA device number means.
     warnings
         What is lost or odd, one sentence each.
+    nics
+        Network adapters of the host.
     """
 
     host: str
@@ -92,6 +119,7 @@ class Identity:
     cuda_ordinals: Mapping[int, str] = field(default_factory=dict)
     process_devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    nics: tuple[Nic, ...] = ()
 
     @property
     def known_ranks(self) -> list[int]:
@@ -170,6 +198,7 @@ def describe(report: Report) -> Identity:
         cuda_ordinals=_unique_ordinals(report, gpus),
         process_devices=_process_devices(report, gpus),
         warnings=_warnings(report, schema, utc),
+        nics=_nics(report),
     )
 
 
@@ -252,6 +281,22 @@ def _gpus(report: Report) -> tuple[Gpu, ...]:
             if index is not None
         ]
     return tuple(sorted(rows, key=lambda gpu: gpu.id))
+
+
+def _nics(report: Report) -> tuple[Nic, ...]:
+    adapters = _read(report, "TARGET_INFO_NIC_INFO", "nicId", "name", "linkLayer", "deviceId", "GUID").sort("nicId", "name")
+    links = dict(_read(report, "ENUM_NET_LINK_TYPE", "id", "label").iter_rows())
+    models = dict(_read(report, "ENUM_NET_DEVICE_ID", "id", "label").iter_rows())
+    return tuple(
+        Nic(
+            name or f"NIC {number}",
+            links.get(link) or (f"link layer {link}" if link is not None else ""),
+            models.get(device) or "",
+            # A GUID has 64 bits without a sign.
+            f"{guid & 0xFFFFFFFFFFFFFFFF:#x}" if guid is not None else "",
+        )
+        for number, name, link, device, guid in adapters.iter_rows()
+    )
 
 
 def _unique_ordinals(report: Report, gpus: tuple[Gpu, ...]) -> dict[int, str]:

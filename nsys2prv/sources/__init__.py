@@ -8,7 +8,23 @@ from __future__ import annotations
 
 from nsys2prv.errors import UsageError
 from nsys2prv.reports import Report
-from nsys2prv.sources import cuda_calls, gpu_metrics, graphs, kernels, memory, messages, mpi, nvtx, openacc, os_runtime
+from nsys2prv.sources import (
+    context_switches,
+    cuda_calls,
+    generic,
+    gpu_metrics,
+    graphs,
+    kernels,
+    memory,
+    messages,
+    mpi,
+    network,
+    nvtx,
+    openacc,
+    os_runtime,
+    system_metrics,
+    ucx,
+)
 from nsys2prv.sources.source import Launch, RowKind, Source
 
 SOURCES: tuple[Source, ...] = (
@@ -17,6 +33,10 @@ SOURCES: tuple[Source, ...] = (
     nvtx.MARKS,
     *mpi.TABLES,
     mpi.AS_NVTX,
+    ucx.NVSHMEM,
+    ucx.OTHERS,
+    ucx.SUBMISSIONS,
+    ucx.REQUESTS,
     openacc.DATA,
     openacc.LAUNCH,
     openacc.OTHER,
@@ -27,6 +47,14 @@ SOURCES: tuple[Source, ...] = (
     memory.MEMSETS,
     graphs.EXECUTIONS,
     gpu_metrics.METRICS,
+    context_switches.SWITCHES,
+    context_switches.SWITCHES_UP_TO_3_0,
+    network.ADAPTERS,
+    network.SWITCHES,
+    network.CONGESTION,
+    *system_metrics.SOURCES,
+    generic.EVENTS,
+    generic.EVENTS_WITH_VALUES,
 )
 """All sources. Host activities stand from the outermost to the innermost: ranges of equal extent nest in this order."""
 

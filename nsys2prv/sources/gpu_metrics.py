@@ -38,4 +38,5 @@ METRICS = Source(
     types=(events.GPU_METRIC,),
     frame=_frame,
     times=("timestamp", "timestamp"),
+    since="3.7",
 )

@@ -34,5 +34,6 @@ EXECUTIONS = Source(
     row=RowKind.STREAM,
     types=(events.GRAPH_EXECUTION, events.GRAPH_ID, events.GRAPH_EXEC_ID, events.CORRELATION_ID),
     frame=_frame,
+    since="3.11",
     launch=Launch(events.TAG_KERNEL_LAUNCH),
 )

@@ -66,7 +66,7 @@ _COLUMNS = {
 }
 
 
-def _communicators(report: Report) -> pl.DataFrame:
+def communicators(report: Report) -> pl.DataFrame:
     """Columns `commHandle`, `communicator`: handles are addresses of one process, names are equal over all reports."""
     known = report.collect(
         report.scan(
@@ -110,9 +110,7 @@ def _table_source(table: str) -> Source:
         names = report.strings.rename({"value": "label"}).join(calls, on="label", how="left", maintain_order="left")
         called = named(source.scan(report), "textId", names)
         if "commHandle" in _COLUMNS[table]:
-            called = called.join(
-                _communicators(report).lazy(), on="commHandle", how="left", maintain_order="left"
-            ).with_columns(
+            called = called.join(communicators(report).lazy(), on="commHandle", how="left", maintain_order="left").with_columns(
                 pl.when(pl.col("commHandle").is_not_null())
                 .then(pl.coalesce("communicator", pl.lit("unknown communicator")))
                 .alias(str(events.MPI_COMMUNICATOR))
@@ -133,6 +131,7 @@ def _table_source(table: str) -> Source:
         types=(*events.MPI_TYPES.values(), *_ATTRIBUTES[table], *((events.MPI_COMMUNICATOR,) if _ATTRIBUTES[table] else ())),
         frame=frame,
         in_order=_one_row_per_call,
+        since="3.7",
     )
     return source
 

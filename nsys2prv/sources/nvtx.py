@@ -17,6 +17,7 @@ DEFAULT_DOMAIN = "default"
 NCCL_DOMAIN = "NCCL"
 # The row that names a domain is lost when the recording began after the program.
 _NCCL_FUNCTION = r"^nccl[A-Z]\w*$"
+NVSHMEM_DOMAIN = "NVSHMEM"
 MPI_DOMAIN = "MPI"
 """Up to nsys 2023 calls of MPI are push/pop ranges of this domain."""
 
@@ -44,9 +45,19 @@ def ranges_in_domains(report: Report, source: Source) -> pl.LazyFrame:
     )
 
 
+def process_of(thread: str) -> pl.Expr:
+    """globalPid of a column of globalTid."""
+    return pl.col(thread) & PID_MASK
+
+
 def is_mpi_call() -> pl.Expr:
     """Whether a range of `ranges_in_domains` is a call of MPI."""
     return (pl.col("domain") == MPI_DOMAIN) & pl.col("label").str.starts_with("MPI_")
+
+
+def is_nvshmem_call() -> pl.Expr:
+    """Whether a range of `ranges_in_domains` is a call of NVSHMEM."""
+    return (pl.col("domain") == NVSHMEM_DOMAIN) & pl.col("label").str.contains("^(?i)nvshmem")
 
 
 def _domains(report: Report) -> pl.DataFrame:
@@ -64,7 +75,7 @@ def _pushpop(report: Report) -> pl.LazyFrame:
     is_nccl = pl.col("domain") == NCCL_DOMAIN
     return (
         ranges_in_domains(report, PUSHPOP)
-        .filter(~is_mpi_call())
+        .filter(~is_mpi_call() & ~is_nvshmem_call())
         .select(
             "globalTid",
             "start",

@@ -74,6 +74,7 @@ class Source:
         - ``state``: Paraver state meanwhile, null for none
         - ``correlationId``, and ``size`` in bytes, when the source takes part in launches
         - ``cpu``: number of the CPU on its host (0, 1, ...), null where it is not told; may be left out
+        - ``again``: true for a further event of a row that another event was made of already; may be left out
     times
         Columns of the table with the begin and the end of an event.
     launch
@@ -91,6 +92,10 @@ class Source:
         The events are made of those of other sources: the ledger has no rows for them.
     assumption
         What is taken for granted about a table that no real report was there for; a sentence for the documentation.
+    since
+        Oldest schema that is known to have the table, such as "3.7"; "" for the first of all.
+    moments
+        From a report to `start` and `end` of the events, where no two columns of the table tell them.
     """
 
     name: str
@@ -108,10 +113,21 @@ class Source:
     gather: Callable[[Report, Path], Iterator[pl.DataFrame]] | None = None
     derived: bool = False
     assumption: str = ""
+    since: str = ""
+    moments: Callable[[Report], pl.LazyFrame] | None = None
 
     def scan(self, report: Report) -> pl.LazyFrame:
         """The source's columns of its table, and only its rows."""
         return report.scan_events(self.table, self.required, self.optional, self.only)
+
+
+AGAIN = "again"
+"""Column that marks further events of one row of a table: the ledger counts rows."""
+
+
+def count_rows(events: pl.DataFrame) -> int:
+    """Number of rows of the table that events were made of."""
+    return events.height - int(events[AGAIN].sum() or 0) if AGAIN in events.columns else events.height
 
 
 UNNAMED = "(unnamed)"

@@ -1,31 +1,117 @@
-"""One time axis for all reports: integer nanoseconds from the first event."""
+"""One time axis for all reports: integer nanoseconds from the first event.
+
+Reports are placed roughly first: by the start of their sessions in UTC, those of one host tied to each other by its monotonic
+clock. Clocks of hosts differ by milliseconds to seconds and drift apart; where ranks met in collectives, offset and drift of
+each clock follow from these (`meetings`, `clocks`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from nsys2prv.reports import Identity
+import numpy as np
+import polars as pl
+
+from nsys2prv.reports import Identity, Report
+from nsys2prv.sources.collectives import KINDS, collectives
+from nsys2prv.timeline.clocks import Clock, Meetings, fit
+from nsys2prv.timeline.meetings import Collectives, meet
+
+METHODS = ("auto", "none", "utc", "monotonic", "mpi", "nccl")
+"""What --align takes."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """How the clock of one report is placed on the common axis: `time = report time + offset`.
+    """How the clock of one report is placed on the common axis.
 
     Attributes
     ----------
     method
-        "utc": by the start of the session; "monotonic": by the monotonic clock of the host; "none": not placed.
+        "utc": by the start of the session; "monotonic": by the monotonic clock of the host; "collectives": by what ranks did
+        together; "none": not placed.
     offset
         Added to times of the report, ns.
+    clock
+        What is wrong with the host's clock then, and is taken off; None when it is not known.
+    shift
+        Added in the end, so that the first event of all is at 0, ns.
     """
 
     method: str
     offset: int
+    clock: Clock | None = None
+    shift: int = 0
+
+    def at(self, time: int) -> int:
+        """A time of the report on the axis, ns."""
+        return int(pl.select(self.of(pl.lit(time, pl.Int64))).item())
+
+    def of(self, time: pl.Expr) -> pl.Expr:
+        """Times of the report on the axis, ns."""
+        if self.clock is None:
+            return time + (self.offset + self.shift)
+        rough = time + self.offset
+        wrong = self.clock.offset + (rough - self.clock.pivot).cast(pl.Float64) * self.clock.drift
+        return rough - wrong.round().cast(pl.Int64) + self.shift
+
+    @property
+    def drift_ppm(self) -> float:
+        """How much the host's clock goes too fast, in millionths."""
+        return self.clock.drift * 1e6 if self.clock is not None else 0.0
 
 
-def place(identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None]) -> list[Placement]:
-    """Place reports on one axis whose 0 is the first event of all.
+@dataclass(frozen=True)
+class HostClock:
+    """What is known of the clock of a host (or of one report, where those of a host are not tied to each other).
+
+    Attributes
+    ----------
+    name
+        Host, with the report where there are several clocks of it.
+    method
+        "collectives", or how it was placed without.
+    clock
+        Offset, drift, anchors and remaining error; None without anchors.
+    """
+
+    name: str
+    method: str
+    clock: Clock | None
+
+    def as_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"host": self.name, "method": self.method}
+        if self.clock is not None:
+            values = asdict(self.clock)
+            told |= {
+                "anchors": values["anchors"],
+                "offset_ns": round(values["offset"]),
+                "drift_ppm": round(values["drift"] * 1e6, 4),
+                "error_ns": {
+                    "median": round(values["median"]),
+                    "percentile_95": round(values["percentile_95"]),
+                    "largest": round(values["largest"]),
+                    "over_time": [None if np.isnan(value) else round(value) for value in values["bins"]],
+                },
+            }
+        return told
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The common axis: a placement per report, the clocks that they come from, and what was odd."""
+
+    placements: tuple[Placement, ...]
+    clocks: tuple[HostClock, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def place(
+    identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None], method: str = "monotonic"
+) -> list[Placement]:
+    """Place reports on one axis whose 0 is the first event of all, by what their clocks say.
 
     The monotonic clock of a host ties its reports to each other better than UTC, which steps: the first report of a host is
     placed by UTC and the others by their monotonic distance from it. A report that does not tell when it began is placed
@@ -37,13 +123,15 @@ def place(identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None
         Who the reports are.
     spans
         First and last time of each report, in its own time, ns; None for a report without events.
+    method
+        "monotonic", "utc" (each report by its own start), or "none" (all first events at 0).
     """
     placements: list[Placement | None] = []
     anchors: dict[str, tuple[int, int]] = {}
     for identity in identities:
-        if identity.utc_ns is None:
+        if identity.utc_ns is None or method == "none":
             placements.append(None)
-        elif identity.host and identity.monotonic_ns is not None and identity.host in anchors:
+        elif method != "utc" and identity.host and identity.monotonic_ns is not None and identity.host in anchors:
             utc, monotonic = anchors[identity.host]
             placements.append(Placement("monotonic", utc + identity.monotonic_ns - monotonic))
         else:
@@ -55,8 +143,109 @@ def place(identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None
     ]
     origin = min(begins, default=0)
     return [
-        Placement(placement.method, placement.offset - origin)
+        replace(placement, offset=placement.offset - origin)
         if placement is not None
         else Placement("none", -span[0] if span else 0)
         for placement, span in zip(placements, spans, strict=True)
     ]
+
+
+def align(
+    reports: Sequence[Report],
+    identities: Sequence[Identity],
+    spans: Sequence[tuple[int, int] | None],
+    method: str = "auto",
+) -> Axis:
+    """Place reports on one axis as well as can be.
+
+    Parameters
+    ----------
+    reports, identities, spans
+        The reports, who they are, and their first and last time.
+    method
+        One of METHODS: "mpi" and "nccl" use collectives of one kind, "auto" of both.
+
+    Raises
+    ------
+    ReportError
+        When a report breaks off while it is read.
+    """
+    rough = place(identities, spans, method if method in ("none", "utc") else "monotonic")
+    names = _clock_names(identities, rough)
+    distinct = list(dict.fromkeys(names))
+    if method in ("none", "utc", "monotonic") or len(distinct) < 2:
+        return Axis(tuple(rough))
+    number = {name: index for index, name in enumerate(distinct)}
+    kinds = KINDS if method == "auto" else (method,)
+    sequences = [
+        sequence
+        for report, placement, name in zip(reports, rough, names, strict=True)
+        for sequence in _sequences(report, placement, number[name], kinds)
+    ]
+    clocks = fit(Meetings(*meet(_numbered(sequences))), len(distinct))
+    placements = [
+        replace(placement, method="collectives", clock=clocks[number[name]]) if clocks[number[name]].anchors else placement
+        for placement, name in zip(rough, names, strict=True)
+    ]
+    begins = [placement.at(span[0]) for placement, span in zip(placements, spans, strict=True) if span]
+    shift = -min(begins, default=0)
+    placements = [replace(placement, shift=shift) for placement in placements]
+    told = tuple(
+        HostClock(
+            name,
+            next(placement.method for placement, of_report in zip(placements, names, strict=True) if of_report == name),
+            clocks[number[name]] if clocks[number[name]].anchors else None,
+        )
+        for name in distinct
+    )
+    return Axis(tuple(placements), told, _odd(told))
+
+
+def _clock_names(identities: Sequence[Identity], rough: Sequence[Placement]) -> list[str]:
+    """Reports of a host share its clock where the monotonic clock ties them; else each has its own."""
+    of_host: dict[str, list[int]] = {}
+    for index, identity in enumerate(identities):
+        of_host.setdefault(identity.host, []).append(index)
+    names = [""] * len(identities)
+    for host, members in of_host.items():
+        tied = bool(host) and sum(rough[index].method != "monotonic" for index in members) == 1
+        for place_in, index in enumerate(members):
+            names[index] = (host or "host") if tied else f"{host or 'host'} (report {place_in + 1})"
+    return names
+
+
+def _sequences(
+    report: Report, placement: Placement, host: int, kinds: Sequence[str]
+) -> list[tuple[tuple[int, int], Collectives]]:
+    """Sequences of a report, each with its process: pids repeat between reports."""
+    found = []
+    for kind in kinds:
+        ends = collectives(report, kind).with_columns(end=placement.of(pl.col("end")))
+        for (process, name), rows in ends.group_by("process", "sequence", maintain_order=True):
+            ordered = rows.sort("end")
+            group = kind if kind == "nccl" else f"{kind} {name}"
+            times = Collectives(0, host, group, ordered["end"].to_numpy(), ordered["name"].to_numpy())
+            found.append(((id(report), int(process)), times))
+    return found
+
+
+def _numbered(sequences: Sequence[tuple[tuple[int, int], Collectives]]) -> list[Collectives]:
+    owners: dict[tuple[int, int], int] = {}
+    return [replace(times, owner=owners.setdefault(process, len(owners))) for process, times in sequences]
+
+
+def _odd(clocks: Sequence[HostClock]) -> tuple[str, ...]:
+    alone = [clock.name for clock in clocks if clock.clock is None]
+    found = []
+    if alone:
+        found.append(
+            f"no collective ties the clock of {', '.join(alone[:8])}{' and others' if len(alone) > 8 else ''} to those of the "
+            f"other hosts: it stands where its own clock puts it, which can be off by milliseconds to seconds"
+        )
+    groups = {clock.clock.group for clock in clocks if clock.clock is not None}
+    if len(groups) > 1:
+        found.append(
+            f"the hosts fall into {len(groups)} groups that met in no collective: inside a group times compare, between groups "
+            f"they are only as good as UTC"
+        )
+    return tuple(found)

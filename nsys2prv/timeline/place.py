@@ -9,6 +9,8 @@ import polars as pl
 from nsys2prv import ledger
 from nsys2prv.events import TYPES, Role
 from nsys2prv.ledger import Entry
+from nsys2prv.sources.source import count_rows
+from nsys2prv.timeline.axis import Placement
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.merge import Shape
@@ -30,8 +32,8 @@ class EventsOfSource:
         Numbers of types and values.
     windows
         What is kept of the time axis.
-    offset
-        Added to times of the report to get times of the axis, ns.
+    placement
+        From times of the report to times of the axis.
     first_cpu
         Number in the trace of the first CPU of the report's host.
     report_end
@@ -47,13 +49,13 @@ class EventsOfSource:
         labels: Labels,
         windows: Windows,
         *,
-        offset: int,
+        placement: Placement,
         first_cpu: int,
         report_end: int,
         min_duration: int,
     ) -> None:
         self._source = found.source
-        self._offset = offset
+        self._placement = placement
         self._windows = windows
         self._labels = labels
         self._min_duration = min_duration
@@ -72,31 +74,34 @@ class EventsOfSource:
         if LANE in self._key and LANE not in events.columns:
             events = events.with_columns(pl.lit(0, pl.Int64).alias(LANE))
         told = _without_nulls(events, ["start"])
-        entry.leave_out(ledger.NO_TIME, events.height - told.height)
-        named = _without_nulls(told, self._key)
-        entry.leave_out(ledger.NO_ROW_NAMED, told.height - named.height)
+        entry.leave_out(ledger.NO_TIME, count_rows(events) - count_rows(told))
+        valued = _with_values(told)
+        entry.leave_out(ledger.NO_VALUE, count_rows(told) - count_rows(valued))
+        named = _without_nulls(valued, self._key)
+        entry.leave_out(ledger.NO_ROW_NAMED, count_rows(valued) - count_rows(named))
         # Only the columns that tell go through the join: events can be wide.
         rows = named.select(self._key).join(self._row_of_key, on=self._key, how="left", maintain_order="left")["row"]
         placed = _without_nulls(named.with_columns(rows), ["row"])
-        entry.leave_out(ledger.ROW_NOT_CHOSEN, named.height - placed.height)
+        entry.leave_out(ledger.ROW_NOT_CHOSEN, count_rows(named) - count_rows(placed))
         timed = placed.with_columns(
-            start=pl.col("start") + self._offset,
-            end=pl.max_horizontal(pl.col("end").fill_null(self._report_end), "start") + self._offset,
+            start=self._placement.of(pl.col("start")),
+            end=self._placement.of(pl.max_horizontal(pl.col("end").fill_null(self._report_end), "start")),
         )
         long_enough = timed
         if self._min_duration and self.is_interval:
             long_enough = timed.filter(pl.col("end") - pl.col("start") >= self._min_duration)
-            entry.leave_out(ledger.TOO_SHORT, timed.height - long_enough.height)
+            entry.leave_out(ledger.TOO_SHORT, count_rows(timed) - count_rows(long_enough))
         if self._source.launch is not None:
             held = self._windows.hold(long_enough["start"])
             begun = long_enough if held.all() else long_enough.filter(held)
             launches.add(self._source, begun.with_columns(pl.col("start") - self._windows.origin))
         clipped = self._windows.clip(long_enough.with_row_index("event"))
         # In one window an event has one part at most.
-        inside = clipped.height if len(self._windows.begins) == 1 else clipped["event"].n_unique()
-        entry.leave_out(ledger.OUTSIDE, long_enough.height - inside)
-        entry.written += inside
-        if inside < long_enough.height or clipped.height > inside or self._cut_any(long_enough):
+        whole = clipped if len(self._windows.begins) == 1 else clipped.unique("event")
+        rows_inside = count_rows(whole)
+        entry.leave_out(ledger.OUTSIDE, count_rows(long_enough) - rows_inside)
+        entry.written += rows_inside
+        if whole.height < long_enough.height or clipped.height > whole.height or self._cut_any(long_enough):
             original = (long_enough["end"] - long_enough["start"]).gather(clipped["event"])
             cut = clipped.filter(original != clipped["end"] - clipped["start"])
             entry.clipped += cut["event"].n_unique()
@@ -143,3 +148,10 @@ class EventsOfSource:
 def _without_nulls(events: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
     """Events that have all of the columns; the same frame, not a copy, when that is all of them."""
     return events.drop_nulls(columns) if any(events[name].null_count() for name in columns) else events
+
+
+def _with_values(events: pl.DataFrame) -> pl.DataFrame:
+    """Events of a source of plain numbers that have one, or a label."""
+    if "value" not in events.columns or not events["value"].null_count():
+        return events
+    return events.filter(pl.col("value").is_not_null() | pl.col("label").is_not_null())

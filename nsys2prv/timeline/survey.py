@@ -13,6 +13,7 @@ import polars as pl
 
 from nsys2prv.reports import Report
 from nsys2prv.sources import RowKind, Source
+from nsys2prv.sources.source import AGAIN
 from nsys2prv.timeline.overlaps import count_lanes
 
 TYPE_COLUMNS = {"type": pl.Int64, "series": pl.String, "label": pl.String}
@@ -103,7 +104,27 @@ def extent(report: Report, source: Source) -> Extent:
     """
     # What is missing is said by the scan, with its own error.
     source.scan(report)
+    if source.moments is not None:
+        told = source.moments(report).select(
+            pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max()
+        )
+        return Extent(*report.collect(told).row(0))
     return Extent(*report.tables.extent(source.table, *source.times, source.only or {}))
+
+
+def count(report: Report, found: Survey) -> int:
+    """Rows of the table that the events of a source are made of.
+
+    Raises
+    ------
+    ReportError
+        When the table breaks off while it is read.
+    """
+    if found.source.gather is not None:
+        return found.rows
+    frame = found.source.frame(report)
+    further = pl.col(AGAIN).fill_null(False).sum() if AGAIN in frame.collect_schema().names() else pl.lit(0)
+    return int(report.collect(frame.select(rows=pl.len().cast(pl.Int64) - further.cast(pl.Int64))).item())
 
 
 def survey(report: Report, source: Source, folder: Path | None = None, *, known: Extent | None = None) -> Survey:

@@ -1,6 +1,7 @@
-"""How fast, and how much memory: nsys2prv against nsys2prv 0.5.8 of PyPI, and against itself on a report ten times as long.
+"""How fast, how much memory, how exact: nsys2prv against nsys2prv 0.5.8 of PyPI, against itself on a report ten times as
+long, and its clocks against the true ones of a simulated cluster.
 
-    python tests/bench/run.py [--only speed|scaling] [--json]
+    python tests/bench/run.py [--only speed|scaling|clocks] [--json]
 
 The long reports are made from real ones in ../shared/reports by ../shared/tools/repeat_report.py, and kept with the other
 tool's environment in .bench/. Only the standard library is used: what this process holds would count for its children.
@@ -70,6 +71,37 @@ SCALING = (
 )
 
 
+CLOCK_NODES, CLOCK_GPUS = 16, 8
+CLOCK_GOALS = {"median_us": 5.0, "percentile_99_us": 20.0}
+# In a process of its own: what it loads would count for the others.
+_ALIGN = """
+import json, sys, tempfile
+import numpy as np
+from nsys2prv.demo import Cluster, write_reports
+from nsys2prv.demo.alignment import alignment_error
+
+kind, nodes, gpus = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+random = np.random.default_rng(11)
+cluster = Cluster(
+    nodes=nodes, gpus_per_node=gpus, iterations=60, layers=2, pause_ns=950_000_000, gpu_metrics_hz=0,
+    with_nvtx=False, with_os_calls=False, with_mpi=kind == "mpi", with_nccl=kind == "nccl",
+    lost_collectives=0.01, late_ns=10_000,
+    clock_offsets_ns=tuple(int(one) for one in random.integers(-5_000_000_000, 5_000_000_000, nodes)),
+    clock_drifts_ppm=tuple(float(one) for one in random.uniform(-50, 50, nodes)), lonely_host=nodes - 1,
+)
+with tempfile.TemporaryDirectory() as folder:
+    reports = write_reports(folder, cluster)
+    found = {}
+    for method in ("auto", "monotonic"):
+        error = alignment_error(reports, cluster, method, hosts=range(nodes - 1))
+        found[method] = {
+            "median_us": error.percentile(50) / 1e3, "percentile_99_us": error.percentile(99) / 1e3,
+            "largest_us": error.percentile(100) / 1e3, "honest": error.honest,
+        }
+print(json.dumps(found))
+"""
+
+
 class Bench:
     """The benchmark's folders and the programs that it runs."""
 
@@ -102,6 +134,18 @@ class Bench:
     def scaling(self) -> list[dict[str, object]]:
         """nsys2prv on reports and on ten times as long ones."""
         return [self._scale(short, long) for short, long in SCALING]
+
+    def clocks(self) -> list[dict[str, object]]:
+        """Error of the clocks of a simulated cluster after each way to align them."""
+        return [self._align(kind) for kind in ("nccl", "mpi")]
+
+    def _align(self, kind: str) -> dict[str, object]:
+        found = subprocess.run(
+            [sys.executable, "-c", _ALIGN, kind, str(CLOCK_NODES), str(CLOCK_GPUS)], capture_output=True, text=True, check=False
+        )
+        if found.returncode != 0:
+            raise Missing(f"the clocks could not be aligned: {(found.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+        return {"kind": kind, **json.loads(found.stdout)}
 
     def _scale(self, short: LongReport, long: LongReport) -> dict[str, object]:
         runs = {report: [self._translate(self._make(report)) for _ in range(self._runs)] for report in (short, long)}
@@ -252,13 +296,31 @@ def scaling_table(found: list[dict[str, object]]) -> str:
     return "\n".join([*lines, goals])
 
 
+def clocks_table(found: list[dict[str, object]]) -> str:
+    """Errors of clocks as text."""
+    shape = f"{CLOCK_NODES} nodes x {CLOCK_GPUS} GPUs, 60 s, offsets to 5 s, drifts to 50 ppm"
+    lines = [f"{shape:64} {'median':>12} {'99 %':>12} {'largest':>12}  told error holds"]
+    for one in found:
+        for method, told in (("auto", "aligned by"), ("monotonic", "not aligned")):
+            error = one[method]
+            assert isinstance(error, dict)
+            name = f"  {told} {one['kind']}" if method == "auto" else f"  {told}"
+            errors = " ".join(f"{error[key]:10.1f} us" for key in ("median_us", "percentile_99_us", "largest_us"))
+            verdict = ""
+            if method == "auto":
+                good = all(error[key] < goal for key, goal in CLOCK_GOALS.items()) and error["honest"] >= 0.95
+                verdict = f"  for {error['honest']:.0%} of the hosts: {'reached' if good else 'MISSED'}"
+            lines.append(f"{name:64} {errors}{verdict}")
+    return "\n".join(lines)
+
+
 def _verdict(found: dict[str, object]) -> str:
     return "reached" if found["reached"] else "MISSED"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("speed", "scaling"), help="run one part")
+    parser.add_argument("--only", choices=("speed", "scaling", "clocks"), help="run one part")
     parser.add_argument("--json", action="store_true", help="print numbers as JSON instead of tables")
     parser.add_argument("--runs", type=int, default=3, help="runs of each program on each report (default: 3)")
     parser.add_argument("--shared", type=Path, default=CHECKOUT.parent / "shared", help="folder of the real reports and tools")
@@ -269,6 +331,7 @@ def main() -> int:
     parts: dict[str, tuple[Callable[[], object], Callable[..., str]]] = {
         "speed": (bench.speed, speed_table),
         "scaling": (bench.scaling, scaling_table),
+        "clocks": (bench.clocks, clocks_table),
     }
     load = os.getloadavg()[0]
     if load > BUSY:
