@@ -203,6 +203,7 @@ class _Translation:
             [opened.identity for opened in self._opened],
             [opened.span for opened in self._opened],
             options.align,
+            scratch / "clocks",
         )
         self._placements = self._axis.placements
         self._warnings += self._axis.warnings

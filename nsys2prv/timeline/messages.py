@@ -99,8 +99,13 @@ class Messages:
         self._ends.add(told.select(list(_KEPT_SCHEMA)))
 
     def messages(self, windows: Windows) -> Iterator[pl.DataFrame]:
-        """Columns `row`, `time` (the send), `to_row`, `to_begin`, `to_time` (begin of the receive, end of the call that
-        completes it; ns of the trace), `size` (bytes), `tag`."""
+        """Messages inside windows of the time axis: columns of `matched_ends`, in ns of the trace."""
+        for met in self.matched_ends():
+            yield self._drawn(met, windows)
+
+    def matched_ends(self) -> Iterator[pl.DataFrame]:
+        """All messages: columns `row`, `time` (the send), `to_row`, `to_begin`, `to_time` (begin of the receive, end of the
+        call that completes it, null where none is told; ns of the axis), `size` (bytes), `tag`."""
         for sends, receives in self._ends_that_meet():
             met = sends.join(
                 receives.select("key", to_row="row", to_begin="start", to_time="end"),
@@ -110,7 +115,8 @@ class Messages:
             )
             for alone in (sends.join(receives, on="key", how="anti"), receives.join(sends, on="key", how="anti")):
                 self._count(alone.with_columns(reason=self._why_alone(alone)))
-            yield self._drawn(met.rename({"start": "time"}), windows)
+            self.matched += met.height
+            yield met.select("row", "to_row", "to_begin", "to_time", "size", "tag", time="start")
 
     def as_json(self) -> dict[str, object]:
         """What was found, for the account."""
@@ -148,7 +154,6 @@ class Messages:
             self.unmatched[SENDS if is_send else RECEIVES][reason] += count
 
     def _drawn(self, met: pl.DataFrame, windows: Windows) -> pl.DataFrame:
-        self.matched += met.height
         ended = met.drop_nulls("to_time")
         inside = ended.filter(windows.hold(ended["time"]) & windows.hold(ended["to_time"]))
         for reason, count in ((NO_END, met.height - ended.height), (OUTSIDE, ended.height - inside.height)):
