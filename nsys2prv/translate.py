@@ -20,22 +20,25 @@ import nsys2prv
 from nsys2prv import ledger
 from nsys2prv.errors import NothingToTranslate, SameReportTwice
 from nsys2prv.execution.runs import SortedRuns
-from nsys2prv.execution.threads import Stop, run_all
+from nsys2prv.execution.threads import WORKERS, Stop, map_ahead, run_all
 from nsys2prv.ledger import Entry
 from nsys2prv.output import SUFFIXES, final_paths, publish, scratch_folder, staging_folder, without_suffix
 from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
 from nsys2prv.paraver.prv import TraceWriter, header
 from nsys2prv.paraver.row import write_row
 from nsys2prv.reports import Identity, Report, describe, find_reports, open_report
+from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.tables import Stretch
-from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, present_sources, select_sources
+from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, present_sources, select_sources, with_messages
+from nsys2prv.sources.messages import has_messages, message_ends
 from nsys2prv.sources.source import LEFT_OUT, REPAIRED, count_rows
 from nsys2prv.timeline import states
 from nsys2prv.timeline.axis import align
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.merge import Activity, Shape
+from nsys2prv.timeline.messages import Messages
 from nsys2prv.timeline.overlaps import StreamLanes
 from nsys2prv.timeline.place import EventsOfSource
 from nsys2prv.timeline.rows import arrange
@@ -52,7 +55,7 @@ _ROWS_AT_ONCE = 75_000
 """Rows of a table from which on several threads read it."""
 _MOST_PARTS = 4
 
-_STATES, _MESSAGES = "states", "launch lines"
+_STATES, _LAUNCHES, _MESSAGES = "states", "launch lines", "messages between ranks"
 
 
 @dataclass(frozen=True)
@@ -200,6 +203,7 @@ class _Translation:
             [opened.identity for opened in self._opened],
             [opened.span for opened in self._opened],
             options.align,
+            scratch / "clocks",
         )
         self._placements = self._axis.placements
         self._warnings += self._axis.warnings
@@ -214,6 +218,7 @@ class _Translation:
         self._edges = {kind: SortedRuns(["time"], scratch / f"edges-{kind.name}") for kind in RowKind}
         self._ordered = SortedRuns(["start"], scratch / "ordered")
         self._launches: list[Launches] = []
+        self._messages = Messages(scratch / "messages")
         self._folders = itertools.count()
 
     def write(self, prv: Path, pcf: Path, row: Path, title: str) -> dict[str, Any]:
@@ -222,9 +227,12 @@ class _Translation:
         with self._bar("translating", total, "event") as bar:
             for index, opened in enumerate(self._opened):
                 self._translate_report(index, opened, bar)
-        work: list[tuple[str, Callable[[Stop], SortedRuns]]] = []
+        self._collect_messages()
+        work: list[tuple[str, Callable[[Stop], SortedRuns]]] = [
+            (_MESSAGES, partial(self._pair_messages, self._activity.part(_MESSAGES, Shape.MESSAGES)))
+        ]
         for launches in self._launches:
-            work.append((_MESSAGES, partial(self._pair_launches, launches, self._activity.part(_MESSAGES, Shape.MESSAGES))))
+            work.append((_LAUNCHES, partial(self._pair_launches, launches, self._activity.part(_LAUNCHES, Shape.MESSAGES))))
         for kind in self._edges:
             work.append((_STATES, partial(self._sweep_states, kind, self._activity.part(_STATES, Shape.STATES))))
         for (name, _), made in zip(work, run_all([piece for _, piece in work]), strict=True):
@@ -384,6 +392,33 @@ class _Translation:
             made.add(messages)
         return made
 
+    def _collect_messages(self) -> None:
+        """Ends of messages of all reports, on rows and on the time axis."""
+        if not with_messages(self._sources, self._options.skip):
+            return
+        reports = [index for index, opened in enumerate(self._opened) if has_messages(opened.report)]
+        for part in map_ahead(self._message_ends, reports, WORKERS):
+            self._messages.absorb(part)
+
+    def _message_ends(self, index: int) -> Messages:
+        made = self._messages.part()
+        threads = self._rows.keys.get((index, RowKind.THREAD))
+        if threads is None:
+            return made
+        ranks = {tid & PID_MASK: self._rows.rank(row) for tid, row in threads.select("globalTid", "row").iter_rows()}
+        known = {process: rank for process, rank in ranks.items() if rank is not None}
+        placement = self._placements[index]
+        for ends in message_ends(self._opened[index].report, known, self._scratch / f"messages{index}"):
+            placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")
+            made.add(placed.with_columns(placement.of(pl.col("start")), placement.of(pl.col("end"))))
+        return made
+
+    def _pair_messages(self, made: SortedRuns, stop: Stop) -> SortedRuns:
+        for messages in self._messages.messages(self._windows):
+            stop.check()
+            made.add(messages)
+        return made
+
     def _translate_source(
         self,
         report: Report,
@@ -486,6 +521,7 @@ class _Translation:
                 "tasks": len(self._rows.tasks),
                 "rows": self._rows.table.height,
             },
+            "messages": self._messages.as_json(),
             "seconds": round(time.monotonic() - self._began, 3),
             "clocks": [clock.as_json() for clock in self._axis.clocks],
             "reports": reports,

@@ -94,6 +94,10 @@ class Rows:
         node = next((index for index, node in enumerate(self.nodes) if node.name == (host or UNKNOWN_HOST)), 0)
         return 1 + sum(before.cpus for before in self.nodes[:node])
 
+    def rank(self, row: int) -> int | None:
+        """Rank of the task that a row belongs to."""
+        return self.tasks[int(self.table["task"][row]) - 1].rank
+
 
 @dataclass(frozen=True, order=True)
 class _Process:
