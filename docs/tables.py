@@ -27,6 +27,7 @@ _ERRORS: dict[type[errors.Nsys2prvError], str] = {
     errors.TooManyRows: "more rows than Paraver takes",
     errors.NothingToTranslate: "no event is left after the selection",
     errors.TraceError: "a Paraver trace that can't be read",
+    errors.InconsistentRun: "`--strict`: the reports are not those of one complete run",
     errors.WorkerDied: "workers died again and again under the same work",
 }
 
@@ -134,8 +135,9 @@ def messages() -> str:
 def exit_codes() -> str:
     """Every exit code."""
     codes = [(0, "done"), *((error.exit_code, text) for error, text in _ERRORS.items())]
+    codes.append((errors.LEFT_OUT_EXIT_CODE, "done, but reports were left out (`--keep-going`)"))
     codes.append((errors.INTERRUPTED_EXIT_CODE, "Ctrl-C"))
-    return _table(("code", "when"), ((str(code), text) for code, text in codes))
+    return _table(("code", "when"), ((str(code), text) for code, text in sorted(codes)))
 
 
 def sources() -> str:

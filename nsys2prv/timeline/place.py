@@ -36,7 +36,7 @@ class EventsOfSource:
     placement
         From times of the report to times of the axis.
     first_cpu
-        Number in the trace of the first CPU of the report's host.
+        Number in the trace of the first CPU of the report's host; None: the trace does not tell CPUs.
     report_end
         Where intervals end whose end is not told, in time of the report, ns.
     min_duration
@@ -51,7 +51,7 @@ class EventsOfSource:
         windows: Windows,
         *,
         placement: Placement,
-        first_cpu: int,
+        first_cpu: int | None,
         report_end: int,
         min_duration: int,
     ) -> None:
@@ -132,7 +132,7 @@ class EventsOfSource:
         value = pl.col("number_value") if "value" not in events.columns else pl.coalesce("number_value", "value")
         numbered = numbered.with_columns(value=value)
         if CPU in events.columns:
-            numbered = numbered.with_columns((pl.col(CPU) + self._first_cpu).fill_null(0))
+            numbered = numbered.with_columns((pl.col(CPU) + pl.lit(self._first_cpu, pl.Int64)).fill_null(0))
         for name, values in self._attributes.items():
             renamed = values.rename({"value": "attribute_value"})
             numbered = (
