@@ -74,6 +74,9 @@ class EventType:
         Of a series: number of member `members`, with a step of 1 from there.
     precision
         Decimal places of plain numbers: they stand in the trace multiplied by 10 to the power of this, and Paraver divides.
+    lanes
+        Of ranges that may overlap on one row: number of the first type beside it, for those that would cut others off. Of a
+        series: beside its first member, with `LANES_OF_A_MEMBER` numbers for each.
     """
 
     number: int
@@ -86,6 +89,7 @@ class EventType:
     members: int = 0
     overflow: int = 0
     precision: int = 0
+    lanes: int = 0
 
     @property
     def is_series(self) -> bool:
@@ -97,6 +101,32 @@ class EventType:
             return self.number + index * self.step
         return self.overflow + index - self.members
 
+    def index(self, number: int) -> int:
+        """Which member of a series has a number; 0 of a type that is no series."""
+        if not self.is_series:
+            return 0
+        index, rest = divmod(number - self.number, self.step)
+        return index if rest == 0 and index < self.members else self.members + number - self.overflow
+
+    def beside(self, number: int, lane: int) -> int:
+        """Number of lane `lane` (0: the type itself) of the type, or member of a series, with a number."""
+        return self.lanes + self.index(number) * LANES_OF_A_MEMBER + lane - 1 if lane else number
+
+    def covers(self, number: int) -> bool:
+        """Whether a number in a trace belongs here: it is that of the type, of a member, or of a lane."""
+        members = self.members + _MOST_OVERFLOWING if self.is_series else 1
+        if self.lanes and self.lanes <= number < self.lanes + members * LANES_OF_A_MEMBER:
+            return True
+        if not self.is_series:
+            return number == self.number
+        index, rest = divmod(number - self.number, self.step)
+        return (0 <= index < self.members and rest == 0) or 0 <= number - self.overflow < _MOST_OVERFLOWING
+
+
+LANES_OF_A_MEMBER = 1_000
+"""Numbers that are kept for types beside one, where its ranges overlap."""
+_MOST_OVERFLOWING = 100_000
+"""Numbers that are kept for members of a series beyond the first ones."""
 
 COPY_KINDS: dict[int, str] = {
     1: "CUDA memcpy Host-to-Device",
@@ -207,12 +237,48 @@ def _numbered(labels: Mapping[int, str]) -> dict[str, int]:
     return {label: number + 1 for number, label in labels.items()}
 
 
+THREAD_STATES: dict[int, str] = {
+    0: "Unknown",
+    1: "Running",
+    2: "Interruptible",
+    3: "Uninterruptible",
+    4: "Stopped",
+    5: "Terminated",
+    6: "Unscheduled",
+    7: "Waiting",
+    8: "OS runtime",
+    9: "Initialized",
+    10: "Transition",
+}
+"""Label of each `threadState` of nsys; exports before ENUM tables have the same numbers."""
+
+_PTHREAD_CALLS = (
+    "exit create join detach rwlock_wrlock rwlock_rdlock rwlock_unlock mutex_lock mutex_unlock cond_signal cond_broadcast"
+    " cond_wait barrier_wait"
+)
+"""Calls that have a number in Extrae's traces, from 1 on."""
+
 # Everything that a timeline of CUDA shows at once: calls, memory operations, kernels, graphs.
 CUDA_VALUES = ValueSet("cuda", _MEMORY_OPERATIONS, first=max(_MEMORY_OPERATIONS.values()) + 1)
 MPI_VALUES = ValueSet("mpi", mpi_calls.NUMBERS, first=mpi_calls.FIRST_FREE_NUMBER)
 NVTX_VALUES = ValueSet("nvtx")
 NCCL_VALUES = ValueSet("nccl regions")
 OS_VALUES = ValueSet("os runtime")
+PTHREAD_VALUES = ValueSet(
+    "pthread", {f"pthread_{call}": number for number, call in enumerate(_PTHREAD_CALLS.split(), start=1)}, first=14
+)
+IO_VALUES = ValueSet("input and output", {"read": 1, "write": 2}, first=3)
+FILE_ACCESS_VALUES = ValueSet("file accesses")
+FILE_NAME_VALUES = ValueSet("file names")
+# nsys' threadState plus one, so that 0 stays the end.
+THREAD_STATE_VALUES = ValueSet(
+    "thread states", {label: state + 1 for state, label in THREAD_STATES.items()}, first=max(THREAD_STATES) + 2
+)
+THREAD_BLOCK_VALUES = ValueSet("reasons of blocking")
+FUNCTION_VALUES = ValueSet("functions of call chains")
+MODULE_VALUES = ValueSet("modules of call chains")
+OPENMP_VALUES = ValueSet("openmp")
+MATH_LIBRARY_VALUES = ValueSet("math libraries")
 # BSC's views expect nsys' eventKind plus one, so that 0 stays the end.
 OPENACC_VALUES = ValueSet("openacc", {label: kind + 1 for kind, label in OPENACC_KINDS.items()}, first=max(OPENACC_KINDS) + 2)
 OPENACC_NAME_VALUES = ValueSet("openacc names")
@@ -241,6 +307,53 @@ NCCL_REDUCTION_VALUES = ValueSet(
 )
 NVTX_CATEGORY_VALUES = ValueSet("nvtx categories")
 NVTX_TEXT_VALUES = ValueSet("nvtx texts")
+
+# Samples and call chains: Extrae's numbers for functions and callers by depth; the others are free there.
+MOST_FRAMES = 20
+"""Frames of a call chain that a trace has, from the innermost on."""
+SAMPLED_FUNCTION = 30000000
+SAMPLED_MODULE = 30000200
+CPU_SAMPLE = 30000300
+SAMPLED_CYCLES = 30000301
+CALLER = 70000000
+
+# Extrae's numbers, but for the last three.
+IO_CALL = 40000004
+IO_SIZE = 40000011
+EXECUTING_CPU = 40000033
+FILE_NAME = 40000059
+FILE_ACCESS = 40000060
+OFF_CPU = 40000061
+BLOCK_REASON = 40000062
+
+# Extrae's numbers below 60000070.
+OPENMP_PARALLEL = 60000001
+OPENMP_WORKSHARE = 60000002
+OPENMP_SYNC_REGION = 60000005
+OPENMP_MUTEX_WAIT = 60000009
+OPENMP_TASK_CREATE = 60000021
+OPENMP_TASK = 60000023
+OPENMP_TASK_ID = 60000028
+OPENMP_CRITICAL_SECTION = 60000050
+OPENMP_MASTER = 60000056
+OPENMP_THREAD = 60000070
+OPENMP_SYNC_REGION_WAIT = 60000071
+OPENMP_REDUCTION = 60000072
+OPENMP_TASK_SCHEDULE = 60000073
+OPENMP_CANCEL = 60000074
+OPENMP_MUTEX_RELEASED = 60000075
+OPENMP_LOCK_INIT = 60000076
+OPENMP_LOCK_DESTROY = 60000077
+OPENMP_DISPATCH = 60000078
+OPENMP_FLUSH = 60000079
+OPENMP_PARALLEL_ID = 60000080
+PTHREAD_CALL = 61000000
+
+CUBLAS_CALL = 67000000
+CUDNN_CALL = 67000001
+AUTOGRAD_FORWARD, AUTOGRAD_BACKWARD = "forward", "backward"
+AUTOGRAD_DIRECTION_VALUES = ValueSet("autograd directions", {AUTOGRAD_FORWARD: 1, AUTOGRAD_BACKWARD: 2}, first=3)
+AUTOGRAD_SIZE_VALUES = ValueSet("autograd sizes")
 
 MPI_POINT_TO_POINT = 50000001
 MPI_COLLECTIVE = 50000002
@@ -342,6 +455,15 @@ REAL_DIGITS = 6
 """Paraver takes integers only: real numbers are written as millionths."""
 NVTX_PUSHPOP = 9600
 
+# Beside the ranges of the host: what they are called there plus "on the GPU".
+NVTX_RANGE_ON_GPU = 9006
+NCCL_REGION_ON_GPU = 9590
+NVTX_PUSHPOP_ON_GPU = 9650
+AUTOGRAD_SEQUENCE = 9610
+AUTOGRAD_DIRECTION = 9611
+AUTOGRAD_OPERATION = 9612
+AUTOGRAD_SIZES = 9613
+
 # Libraries of communication other than MPI, beside MPI's numbers.
 UCX_SUBMIT, UCX_PROGRESS, UCX_OTHER = 51000001, 51000002, 51000003
 UCX_PROGRESS_FURTHER_LANES = 51001000
@@ -399,7 +521,7 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(GRAPH_ORIGINAL_ID, "CUDA Graphs ID of the original", _A, unit="id"),
     EventType(GRAPH_ORIGINAL_NODE_ID, "Graph Node ID of the original", _A, unit="id"),
     # Waits of unknown threads, and page faults, lie on a row of the device and may overlap there: they take lanes.
-    EventType(SYNCHRONIZATION, "CUDA synchronization{}", _I, SYNCHRONIZATION_VALUES, step=1, members=1, overflow=637000001),
+    EventType(SYNCHRONIZATION, "CUDA synchronization", _I, SYNCHRONIZATION_VALUES, lanes=637000001),
     EventType(SYNC_STREAM_ID, "CUDA synchronization stream", _A, unit="stream id"),
     EventType(SYNC_CONTEXT_ID, "CUDA synchronization context", _A, unit="context id"),
     EventType(CUDA_EVENT_ID, "CUDA synchronization event", _A, unit="event id"),
@@ -416,7 +538,7 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(POOL_SIZE, "GPU memory pool size", _A, unit="bytes"),
     EventType(POOL_USED, "GPU memory pool in use", _A, unit="bytes"),
     EventType(POOL_THRESHOLD, "GPU memory pool release threshold", _A, unit="bytes"),
-    EventType(GPU_PAGE_FAULT, "GPU page faults{}", _I, FAULT_ACCESS_VALUES, step=1, members=1, overflow=634000001),
+    EventType(GPU_PAGE_FAULT, "GPU page faults", _I, FAULT_ACCESS_VALUES, lanes=634000001),
     EventType(GPU_PAGE_FAULT_COUNT, "GPU page faults number", _A, unit="faults"),
     EventType(CPU_PAGE_FAULT, "CPU page fault of unified memory", _M, FAULT_PLACE_VALUES),
     EventType(FAULT_MODULE, "CPU page fault module", _A, FAULT_MODULE_VALUES),
@@ -435,6 +557,45 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(CUDA_OVERHEAD, "CUDA overhead", _I, OVERHEAD_VALUES),
     EventType(PROFILER_OVERHEAD, "Profiler overhead", _I, OVERHEAD_VALUES),
     EventType(OS_CALL, "OS runtime call", _I, OS_VALUES),
+    EventType(PTHREAD_CALL, "pthread call", _I, PTHREAD_VALUES),
+    EventType(IO_CALL, "I/O call", _I, IO_VALUES),
+    EventType(FILE_ACCESS, "File access", _I, FILE_ACCESS_VALUES),
+    EventType(FILE_NAME, "File name", _A, FILE_NAME_VALUES),
+    EventType(IO_SIZE, "I/O size", _A, unit="bytes"),
+    EventType(EXECUTING_CPU, "Executing CPU", _I, unit="CPU of the node + 1"),
+    EventType(OFF_CPU, "Off CPU, thread state", _I, THREAD_STATE_VALUES),
+    EventType(BLOCK_REASON, "Off CPU, reason", _A, THREAD_BLOCK_VALUES),
+    EventType(CPU_SAMPLE, "CPU sample, thread state", _M, THREAD_STATE_VALUES),
+    EventType(SAMPLED_CYCLES, "CPU sample, cycles", _A, unit="cycles"),
+    *(
+        EventType(SAMPLED_FUNCTION + depth, f"Sampled functions (depth {depth})", _A, FUNCTION_VALUES)
+        for depth in range(MOST_FRAMES)
+    ),
+    *(EventType(SAMPLED_MODULE + depth, f"Sampled modules (depth {depth})", _A, MODULE_VALUES) for depth in range(MOST_FRAMES)),
+    EventType(CALLER, "Caller at level 0", _I, FUNCTION_VALUES),
+    *(EventType(CALLER + depth, f"Caller at level {depth}", _A, FUNCTION_VALUES) for depth in range(1, MOST_FRAMES)),
+    EventType(OPENMP_THREAD, "OpenMP thread", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_PARALLEL, "OpenMP parallel region", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_WORKSHARE, "OpenMP worksharing", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_SYNC_REGION, "OpenMP synchronization region", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_SYNC_REGION_WAIT, "OpenMP wait in synchronization region", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_TASK, "OpenMP task", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_TASK_CREATE, "OpenMP task creation", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_TASK_SCHEDULE, "OpenMP task scheduling", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_MASTER, "OpenMP master region", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_REDUCTION, "OpenMP reduction", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_CANCEL, "OpenMP cancellation", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_MUTEX_WAIT, "OpenMP wait for lock", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_MUTEX_RELEASED, "OpenMP lock released", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_CRITICAL_SECTION, "OpenMP critical section", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_LOCK_INIT, "OpenMP lock created", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_LOCK_DESTROY, "OpenMP lock destroyed", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_DISPATCH, "OpenMP dispatch", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_FLUSH, "OpenMP flush", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_PARALLEL_ID, "OpenMP parallel region id", _A, gradient=2, unit="id"),
+    EventType(OPENMP_TASK_ID, "OpenMP task id", _A, gradient=2, unit="id"),
+    EventType(CUBLAS_CALL, "cuBLAS call", _I, MATH_LIBRARY_VALUES),
+    EventType(CUDNN_CALL, "cuDNN call", _I, MATH_LIBRARY_VALUES),
     EventType(OPENACC_OTHER, "OpenACC other constructs", _I, OPENACC_VALUES),
     EventType(OPENACC_DATA, "OpenACC data constructs", _I, OPENACC_VALUES),
     EventType(OPENACC_LAUNCH, "OpenACC launch constructs", _I, OPENACC_VALUES),
@@ -457,7 +618,7 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(REGISTERS, "Kernel Registers/Thread", _A, unit="registers"),
     EventType(CORRELATION_ID, "Correlation ID", _A, unit="id"),
     # Ranges that overlap freely would cut each other off on one type: each goes to the first lane that is free.
-    EventType(NVTX_RANGE, "NVTX startend ranges{}", _I, NVTX_VALUES, step=1, members=1, overflow=90040001),
+    EventType(NVTX_RANGE, "NVTX startend ranges", _I, NVTX_VALUES, lanes=90040001),
     EventType(NVTX_MARK, "NVTX marks", _M, NVTX_VALUES),
     EventType(GPU_METRIC, "{}", _S, gradient=7, unit="percent, Hz or bytes/s", step=1, members=100, overflow=94000100),
     EventType(NCCL_REGION, "NCCL regions", _I, NCCL_VALUES),
@@ -487,7 +648,7 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(NVTX_PUSHPOP, "NVTX pushpop ranges {} domain", _I, NVTX_VALUES, step=100, members=1_000, overflow=96100000),
     EventType(UCX_SUBMIT, "UCX submission", _I, UCX_VALUES, gradient=1),
     # Requests are in flight side by side.
-    EventType(UCX_PROGRESS, "UCX progress{}", _I, UCX_VALUES, 1, step=1, members=1, overflow=UCX_PROGRESS_FURTHER_LANES),
+    EventType(UCX_PROGRESS, "UCX progress", _I, UCX_VALUES, gradient=1, lanes=UCX_PROGRESS_FURTHER_LANES),
     EventType(UCX_OTHER, "UCX call", _I, UCX_VALUES, gradient=1),
     EventType(UCX_SIZE, "UCX message size", _A, gradient=1, unit="bytes"),
     EventType(UCX_TAG, "UCX message tag", _A, gradient=1, unit="tag"),
@@ -523,6 +684,23 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(PLUGIN_TEXT, "{}", _S, PLUGIN_TEXT_VALUES, step=1, members=_IN_A_SERIES, overflow=PLUGIN_TEXT + _IN_A_SERIES),
     EventType(GPU_CONTEXT, "GPU context that runs", _S, GPU_CONTEXT_VALUES),
     EventType(GPU_CONTEXT_SWITCH, "GPU context switch", _M, GPU_CONTEXT_SWITCH_VALUES),
+    EventType(NVTX_RANGE_ON_GPU, "NVTX startend ranges on the GPU", _I, NVTX_VALUES, lanes=90060001),
+    EventType(NCCL_REGION_ON_GPU, "NCCL regions on the GPU", _I, NCCL_VALUES, lanes=95900001),
+    EventType(
+        NVTX_PUSHPOP_ON_GPU,
+        "NVTX pushpop ranges on the GPU {} domain",
+        _I,
+        NVTX_VALUES,
+        step=100,
+        members=1_000,
+        overflow=96500000,
+        lanes=970000001,
+    ),
+    # A value of 0 would be an end.
+    EventType(AUTOGRAD_SEQUENCE, "Autograd sequence", _A, unit="sequence id + 1"),
+    EventType(AUTOGRAD_DIRECTION, "Autograd direction", _A, AUTOGRAD_DIRECTION_VALUES),
+    EventType(AUTOGRAD_OPERATION, "Autograd operation", _A, unit="id"),
+    EventType(AUTOGRAD_SIZES, "Autograd sizes", _A, AUTOGRAD_SIZE_VALUES),
 )
 
 TYPES: dict[int, EventType] = {event_type.number: event_type for event_type in EVENT_TYPES}
@@ -532,11 +710,7 @@ def type_of(number: int) -> EventType | None:
     """The line of EVENT_TYPES that a number in a trace belongs to; None when it is not one of ours."""
     if number in TYPES:
         return TYPES[number]
-    for series in (event_type for event_type in EVENT_TYPES if event_type.is_series):
-        index, rest = divmod(number - series.number, series.step)
-        if (0 <= index < series.members and rest == 0) or series.overflow <= number < series.overflow + 100_000:
-            return series
-    return None
+    return next((event_type for event_type in EVENT_TYPES if event_type.covers(number)), None)
 
 
 @dataclass(frozen=True)

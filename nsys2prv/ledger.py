@@ -156,7 +156,7 @@ class Entry:
         return {
             "source": self.source,
             "title": self.title,
-            "rows": self.read,
+            "rows": 0 if self.derived else self.read,
             "written": self.written,
             "clipped": self.clipped,
             "left_out": dict(self.left_out),
@@ -183,11 +183,13 @@ def account(
     read: Counter[str] = Counter()
     for entry in entries:
         read[entry.table] += 0 if entry.derived else entry.read
+    # Each row is told of once: what is made of rows of other sources stands beside them.
     return [
         {
             "table": table,
             "rows": rows,
-            "sources": [entry.as_json() for entry in entries if entry.table == table],
+            "sources": [entry.as_json() for entry in entries if entry.table == table and not entry.derived],
+            "derived": [entry.as_json() for entry in entries if entry.table == table and entry.derived],
             "left_out": left_out,
         }
         for table, rows, left_out in walk(report, read, selected, known)
@@ -223,7 +225,8 @@ def walk(
 def _reason(table: str, selected: Sequence[Source], known: Sequence[Source]) -> str:
     if any(source.table == table for source in known) and not any(source.table == table for source in selected):
         return NOT_SELECTED
-    return reason_of(table) or NOT_TRANSLATED
+    told = next((source.rest for source in selected if source.table == table and source.rest), None)
+    return told or reason_of(table) or NOT_TRANSLATED
 
 
 def _nvtx_rest(report: Report, rest: int, read: int, _selected: Sequence[Source]) -> dict[str, int]:

@@ -38,6 +38,8 @@ _NEWER = frozenset(
         ("CUPTI_ACTIVITY_KIND_KERNEL", "graphId"),
         ("TARGET_INFO_SESSION_START_TIME", "systemClockNs"),
         ("NVTX_EVENTS", "binaryData"),
+        ("SCHED_EVENTS", "threadState"),
+        ("SCHED_EVENTS", "threadBlock"),
         ("NET_NIC_METRIC", "portId"),
         ("NET_IB_SWITCH_METRIC", "portId"),
         ("TARGET_INFO_NIC_INFO", "globalId"),
@@ -552,11 +554,34 @@ class ReportBuilder:
         """Add the rank of a process."""
         return self.row("MPI_RANKS", globalTid=self.global_tid(tid, pid), rank=rank)
 
-    def communicator(self, handle: int = 94577367172512, *, rank: int = 0, size: int = 1, parent: int = 0) -> ReportBuilder:
-        """Add a communicator, by default MPI_COMM_WORLD."""
+    def communicator(
+        self,
+        handle: int = 94577367172512,
+        *,
+        rank: int = 0,
+        size: int | None = 1,
+        parent: int = 0,
+        local_rank: int | None = None,
+        group: tuple[int, int] | None = None,
+        time: int = 0,
+    ) -> ReportBuilder:
+        """Add a communicator, by default MPI_COMM_WORLD.
+
+        Parameters
+        ----------
+        size
+            Its ranks; None: as of a Cartesian communicator, neither its size nor the rank in it is told.
+        local_rank
+            Rank in it, by default `rank`.
+        group
+            Of one made by a split: the global rank of its root, and its number there.
+        """
+        local = None if size is None else rank if local_rank is None else local_rank
+        root, number = group or (None, None)
         return self.row(
-            "MPI_COMMUNICATORS", rank=rank, timestamp=0, commHandle=handle, parentHandle=parent, localRank=rank, size=size
-        )
+            "MPI_COMMUNICATORS", rank=rank, timestamp=time, commHandle=handle, parentHandle=parent, localRank=local, size=size,
+            groupRoot=root, groupRootUid=number,
+        )  # fmt: skip
 
     def mpi_p2p(
         self,
@@ -588,6 +613,7 @@ class ReportBuilder:
         size: int | None = None,
         received: int | None = None,
         root: int | None = None,
+        request: int | None = None,
         communicator: int = 94577367172512,
         tid: int | None = None,
         pid: int | None = None,
@@ -596,7 +622,7 @@ class ReportBuilder:
         return self.row(
             "MPI_COLLECTIVES_EVENTS",
             start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name), commHandle=communicator,
-            rootRank=root, size=size, recvSize=received,
+            rootRank=root, size=size, recvSize=received, requestHandle=request,
         )  # fmt: skip
 
     def mpi_wait(
@@ -624,14 +650,62 @@ class ReportBuilder:
         return self.row("MPI_OTHER_EVENTS", start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name))
 
     def os_call(
-        self, name: str, start: int, end: int, *, nesting: int = 0, tid: int | None = None, pid: int | None = None
+        self,
+        name: str,
+        start: int,
+        end: int,
+        *,
+        nesting: int = 0,
+        chain: int = 0,
+        tid: int | None = None,
+        pid: int | None = None,
     ) -> ReportBuilder:
-        """Add a call of the operating system's libraries."""
+        """Add a call of the operating system's libraries; `chain` is the number of its call chain."""
         return self.row(
             "OSRT_API",
             start=start, end=end, eventClass=27, globalTid=self.global_tid(tid, pid), nameId=self.string(name),
-            returnValue=0, nestingLevel=nesting, callchainId=0,
+            returnValue=0, nestingLevel=nesting, callchainId=chain,
         )  # fmt: skip
+
+    def switch(
+        self, time: int, cpu: int, *, on: bool, tid: int | None = None, pid: int | None = None, **columns: Value
+    ) -> ReportBuilder:
+        """Put a thread on a CPU, or take it off one."""
+        return self.row("SCHED_EVENTS", start=time, cpu=cpu, isSchedIn=int(on), globalTid=self.global_tid(tid, pid), **columns)
+
+    def on_cpu(self, start: int, end: int, cpu: int = 0, *, tid: int | None = None, pid: int | None = None) -> ReportBuilder:
+        """Add a whole stay of a thread on a CPU."""
+        self.switch(start, cpu, on=True, tid=tid, pid=pid)
+        return self.switch(end, cpu, on=False, tid=tid, pid=pid)
+
+    def cpu_sample(
+        self,
+        time: int,
+        chain: Sequence[tuple[str, str]] = (),
+        *,
+        cpu: int = 0,
+        state: int = 1,
+        cycles: int = 1,
+        tid: int | None = None,
+        pid: int | None = None,
+    ) -> ReportBuilder:
+        """Add a sample of a CPU, with the functions and modules of its call chain from the innermost on."""
+        number = len(self._rows.get("COMPOSITE_EVENTS", ())) + 1
+        self.row(
+            "COMPOSITE_EVENTS",
+            id=number, start=time, cpu=cpu, threadState=state, globalTid=self.global_tid(tid, pid), cpuCycles=cycles,
+        )  # fmt: skip
+        return self.call_chain("SAMPLING_CALLCHAINS", number, chain)
+
+    def call_chain(self, table: str, number: int, chain: Sequence[tuple[str, str]]) -> ReportBuilder:
+        """Add a call chain with a number: functions and modules from the innermost on. An address has no name."""
+        for depth, (function, module) in enumerate(chain):
+            self.row(
+                table,
+                id=number, symbol=self.string(function), module=self.string(module), stackDepth=depth,
+                unresolved=1 if function.startswith("0x") else None,
+            )  # fmt: skip
+        return self
 
     def metric(self, name: str, time: int, value: int, *, gpu: int = 0, instance: int = 0) -> ReportBuilder:
         """Add a sample of a metric of the GPU with nsys' index `gpu`, or of an instance of it (MIG)."""

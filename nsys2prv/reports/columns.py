@@ -42,6 +42,9 @@ _OPENACC = {
     "funcName": _I,
 }
 
+_OPENMP = {**_ON_THREAD, "correlationId": _I, "nameId": _I, "eventKind": _I}
+_FRAME = {"id": _I, "symbol": _I, "module": _I, "unresolved": _I, "originalIP": _I, "stackDepth": _I}
+
 COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
     # who it is
     "META_DATA_EXPORT": {"name": _T, "value": _T},
@@ -195,6 +198,53 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
         **_OPENACC, "numGangs": _I, "numWorkers": _I, "vectorLength": _I, "kernelName": _I,
     },
     "CUPTI_ACTIVITY_KIND_OPENACC_OTHER": _OPENACC,
+    # CPU
+    "SCHED_EVENTS": {
+        "start": _I, "cpu": _I, "isSchedIn": _I, "globalTid": _I, "threadState": _I, "threadBlock": _I,
+    },
+    "COMPOSITE_EVENTS": {"id": _I, "start": _I, "cpu": _I, "threadState": _I, "globalTid": _I, "cpuCycles": _I},
+    "SAMPLING_CALLCHAINS": _FRAME,
+    "OSRT_CALLCHAINS": _FRAME,
+    "CUDA_CALLCHAINS": _FRAME,
+    "OSRT_FILE_ACCESS_EVENTS": {
+        "fileAccessId": _I, "threadId": _I, "startedAt": _I, "endedAt": _I, "eventType": _I, "apiCallId": _I,
+        "bytesProcessed": _I,
+    },
+    "OSRT_FILE_ACCESS_DESCRIPTORS": {
+        "fileAccessId": _I, "processId": _I, "openedAt": _I, "closedAt": _I, "filePath": _T,
+    },
+    "OPENMP_EVENT_KIND_THREAD": {**_OPENMP, "threadId": _I, "threadType": _I},
+    "OPENMP_EVENT_KIND_PARALLEL": {**_OPENMP, "parallelId": _I, "parentTaskId": _I},
+    "OPENMP_EVENT_KIND_SYNC_REGION": {**_OPENMP, "parallelId": _I, "taskId": _I, "kind": _I},
+    "OPENMP_EVENT_KIND_SYNC_REGION_WAIT": {**_OPENMP, "parallelId": _I, "taskId": _I, "kind": _I},
+    "OPENMP_EVENT_KIND_TASK": {**_OPENMP, "parallelId": _I, "taskId": _I, "kind": _I},
+    "OPENMP_EVENT_KIND_TASK_CREATE": {**_OPENMP, "parentTaskId": _I, "newTaskId": _I},
+    "OPENMP_EVENT_KIND_TASK_SCHEDULE": {
+        **_OPENMP, "parallelId": _I, "priorTaskId": _I, "priorTaskStatus": _I, "nextTaskId": _I,
+    },
+    "OPENMP_EVENT_KIND_MASTER": {**_OPENMP, "parallelId": _I, "taskId": _I},
+    "OPENMP_EVENT_KIND_REDUCTION": {**_OPENMP, "parallelId": _I, "taskId": _I},
+    "OPENMP_EVENT_KIND_CANCEL": {**_OPENMP, "taskId": _I},
+    "OPENMP_EVENT_KIND_MUTEX_WAIT": {**_OPENMP, "kind": _I, "waitId": _I, "taskId": _I},
+    "OPENMP_EVENT_KIND_MUTEX_RELEASED": {**_OPENMP, "kind": _I, "waitId": _I, "taskId": _I},
+    "OPENMP_EVENT_KIND_CRITICAL_SECTION": {**_OPENMP, "kind": _I, "waitId": _I},
+    "OPENMP_EVENT_KIND_LOCK_INIT": {**_OPENMP, "kind": _I, "waitId": _I},
+    "OPENMP_EVENT_KIND_LOCK_DESTROY": {**_OPENMP, "kind": _I, "waitId": _I},
+    "OPENMP_EVENT_KIND_WORKSHARE": {**_OPENMP, "kind": _I, "parallelId": _I, "taskId": _I, "count": _I},
+    "OPENMP_EVENT_KIND_DISPATCH": {**_OPENMP, "kind": _I, "parallelId": _I, "taskId": _I},
+    "OPENMP_EVENT_KIND_FLUSH": {**_OPENMP, "threadId": _I},
+    "CUBLAS_EVENTS": {**_ON_THREAD, "eventClass": _I, "nameId": _I},
+    "CUDNN_EVENTS": {**_ON_THREAD, "eventClass": _I, "nameId": _I},
+    "ENUM_SAMPLING_THREAD_STATE": _LABELS,
+    "ENUM_SCHEDULING_THREAD_BLOCK": _LABELS,
+    "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE": _LABELS,
+    "ENUM_OPENMP_THREAD": _LABELS,
+    "ENUM_OPENMP_SYNC_REGION": _LABELS,
+    "ENUM_OPENMP_TASK_FLAG": _LABELS,
+    "ENUM_OPENMP_TASK_STATUS": _LABELS,
+    "ENUM_OPENMP_MUTEX": _LABELS,
+    "ENUM_OPENMP_WORK": _LABELS,
+    "ENUM_OPENMP_DISPATCH": _LABELS,
     "UCP_SUBMIT_EVENTS": _UCX,
     "UCP_PROGRESS_EVENTS": _UCX,
     "UCP_EVENTS": {**_ON_THREAD, "textId": _I},

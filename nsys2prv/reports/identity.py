@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 import polars as pl
 
+from nsys2prv.reports.launchers import Launched, launched, node_name
 from nsys2prv.reports.report import Report
 
 NEWEST_KNOWN_SCHEMA = (3, 28)
@@ -19,7 +20,6 @@ _NAME_OF_RANK = r"^MPI Rank (\d+)$"
 """Name that nsys gives to the main thread of a rank of MPI."""
 
 _ENVIRONMENT_NAME = re.compile(r"PROCESS_\d+:ENVIRONMENT_VARIABLE")
-_RANK_VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "RANK")
 # nsys warns of everything that it was asked to look for and that the program does not use.
 _NOTHING_LOST = r"^No .* events collected"
 _LOSSES = (2, 3)
@@ -36,12 +36,15 @@ class Gpu:
         nsys' index of it on this machine; GPU_METRICS uses it.
     key
         What tells it apart from others of the node: uuid, else bus location, else its index.
+    bus, uuid
+        Its place on the bus and its uuid, "" when not told.
     """
 
     id: int
     name: str
     key: str
     bus: str = ""
+    uuid: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,14 @@ class Identity:
         Where the ranks come from, for the user.
     launch_rank
         Rank that the launcher gave to the recorded program, None when it gave none.
+    launch_source
+        Where that comes from, for the user.
+    launches
+        What all launchers told that the program was started by, the innermost first.
+    ranks_of_run
+        Number of ranks of the run, None when not told.
+    host_source
+        Where the name of the host comes from when it is not nsys that tells it, for the user.
     threads
         Columns `globalTid`, `name`.
     gpus
@@ -124,6 +135,10 @@ class Identity:
     cuda_ordinals: Mapping[int, str] = field(default_factory=dict)
     process_devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    launch_source: str = ""
+    launches: tuple[Launched, ...] = ()
+    ranks_of_run: int | None = None
+    host_source: str = ""
     cuda_names: Mapping[tuple[int, ...], str] = field(default_factory=dict)
     nics: tuple[Nic, ...] = ()
 
@@ -135,7 +150,15 @@ class Identity:
     @property
     def known_ranks_source(self) -> str:
         """Where `known_ranks` come from, for the user."""
-        return self.rank_source or ("launcher" if self.launch_rank is not None else "")
+        return self.rank_source or (self.launch_source if self.launch_rank is not None else "")
+
+    def of_events(self, global_pids: Collection[int], global_tids: Collection[int]) -> Identity:
+        """The same without the names of processes and threads other than these: a machine has thousands of both."""
+        return replace(
+            self,
+            processes={pid: name for pid, name in self.processes.items() if pid in global_pids},
+            threads=self.threads.filter(pl.col("globalTid").is_in(list(global_tids))),
+        )
 
     def gpu_key(self, global_pid: int, device: int) -> str:
         """What tells the GPU apart that a process calls `device`.
@@ -183,10 +206,13 @@ def describe(report: Report) -> Identity:
     schema = _schema_version(export)
     threads = _thread_names(report)
     ranks, rank_source = _ranks(report, threads)
+    launches = launched(environment)
     gpus = _gpus(report)
     cores = system.get("CpuCores")
+    host = (system.get("Hostname") or dict(capture.iter_rows()).get("DEVICE_DISPLAY_NAME") or "").strip()
+    host_by_launcher, host_source = ("", "") if host else node_name(environment)
     return Identity(
-        host=(system.get("Hostname") or dict(capture.iter_rows()).get("DEVICE_DISPLAY_NAME") or "").strip(),
+        host=host or host_by_launcher,
         tool=export.get("EXPORT_PRODUCT_VERSION") or "",
         schema=schema,
         utc_ns=utc,
@@ -198,12 +224,16 @@ def describe(report: Report) -> Identity:
         },
         ranks=ranks,
         rank_source=rank_source,
-        launch_rank=next((int(environment[name]) for name in _RANK_VARIABLES if environment.get(name, "").isdigit()), None),
+        launch_rank=launches[0].rank if launches else None,
         threads=threads,
         gpus=gpus,
         cuda_ordinals=_unique_ordinals(report, gpus),
         process_devices=_process_devices(report, gpus),
         warnings=_warnings(report, schema, utc),
+        launch_source=launches[0].source if launches else "",
+        launches=launches,
+        ranks_of_run=_ranks_of_run(report, ranks, launches),
+        host_source=host_source,
         cuda_names=_cuda_names(report),
         nics=_nics(report),
     )
@@ -290,6 +320,16 @@ def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
     return {}, ""
 
 
+def _ranks_of_run(report: Report, ranks: Mapping[int, int], launches: tuple[Launched, ...]) -> int | None:
+    sizes = _read(report, "MPI_COMMUNICATORS", "size")["size"].drop_nulls()
+    if ranks and len(sizes):
+        # No communicator is larger than that of all.
+        return int(sizes.max())  # type: ignore[arg-type]
+    # A launcher that gave another rank started something else: the shell around it, a step before it.
+    told = [one for one in launches if one.ranks is not None and (not ranks or one.rank in ranks.values())]
+    return told[0].ranks if told else None
+
+
 def _by_process(ranks: pl.DataFrame) -> dict[int, int]:
     return {tid & PID_MASK: rank for tid, rank in ranks.select("globalTid", "rank").iter_rows()}
 
@@ -301,18 +341,18 @@ def _key_of_index(index: int) -> str:
 def _gpus(report: Report) -> tuple[Gpu, ...]:
     modern = _read(report, "TARGET_INFO_GPU", "id", "name", "busLocation", "uuid")
     rows = [
-        Gpu(index, name or "", (uuid or "").removeprefix("GPU-") or (bus or "").lower() or _key_of_index(index), bus or "")
+        _gpu(index, name, bus, (uuid or "").removeprefix("GPU-"))
         for index, name, bus, uuid in modern.iter_rows()
         if index is not None
     ]
     if not rows:
         old = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", "name", "busLocation")
-        rows = [
-            Gpu(index, name or "", (bus or "").lower() or _key_of_index(index), bus or "")
-            for index, name, bus in old.iter_rows()
-            if index is not None
-        ]
+        rows = [_gpu(index, name, bus, "") for index, name, bus in old.iter_rows() if index is not None]
     return tuple(sorted(rows, key=lambda gpu: gpu.id))
+
+
+def _gpu(index: int, name: str | None, bus: str | None, uuid: str) -> Gpu:
+    return Gpu(index, name or "", uuid or (bus or "").lower() or _key_of_index(index), bus or "", uuid)
 
 
 def _nics(report: Report) -> tuple[Nic, ...]:

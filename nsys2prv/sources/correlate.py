@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -21,7 +21,7 @@ _PROCESS, _ID = "process", "correlationId"
 
 def with_calls(
     report: Report,
-    frame_of: Callable[[Report], pl.LazyFrame],
+    frames_of: Callable[[Report], pl.LazyFrame] | Sequence[Callable[[Report], pl.LazyFrame]],
     folder: Path,
     columns: tuple[str, ...] = tuple(CALL_COLUMNS),
 ) -> Iterator[pl.DataFrame]:
@@ -31,8 +31,9 @@ def with_calls(
     ----------
     report
         The report.
-    frame_of
-        From a report to events of one table (columns `globalPid`, `correlationId` among others), as for `Report.pieces`.
+    frames_of
+        From a report to events of one table (columns `globalPid`, `correlationId` among others), as for `Report.pieces`; or
+        several such, all with the same columns.
     folder
         For intermediate files.
     columns
@@ -50,8 +51,9 @@ def with_calls(
     # Ids repeat between processes.
     process = (pl.col("globalPid") & PID_MASK).alias(_PROCESS)
     events = SortedRuns([_ID], folder / "events")
-    for piece in report.pieces(frame_of, _PIECE_ROWS):
-        events.add(piece.with_columns(process, pl.col(_ID).fill_null(0)))
+    for frame_of in frames_of if isinstance(frames_of, Sequence) else [frames_of]:
+        for piece in report.pieces(frame_of, _PIECE_ROWS):
+            events.add(piece.with_columns(process, pl.col(_ID).fill_null(0)))
     calls = SortedRuns([_ID], folder / "calls")
     for piece in report.pieces(_calls, _PIECE_ROWS):
         calls.add(piece.filter(pl.col(_ID) > 0))

@@ -1,4 +1,4 @@
-"""Lanes for ranges that overlap freely: on one lane none begins before the former one has ended."""
+"""Lanes for ranges that overlap freely: on one lane none begins before the former one has ended, or all of them nest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 import polars as pl
+
+LANE_OF_TYPE = "type_lane"
+"""Column with the lane of an event on a row that has lanes itself (a stream): on which of several event types it is."""
+
+_MOST_LANES = 2**20
 
 
 class Lanes:
@@ -92,3 +97,107 @@ class Lanes:
             return pl.concat([put, self._stack]).unique([row, "level"], keep="first", maintain_order=True)
 
         return lane, stack_after
+
+
+class _LanesFromFirst:
+    """`Lanes`, but what begins where nothing else of its row is open takes lane 0."""
+
+    def __init__(self, row: str) -> None:
+        self._row = row
+        self._lanes = Lanes(row)
+        # Of the ranges of each row that overlap, one the next, since nothing was open: the last end, and their lanes.
+        self._reached = pl.DataFrame(schema=dict.fromkeys((row, "reached"), pl.Int64))
+        self._renamed = pl.DataFrame(schema=dict.fromkeys((row, "cluster", "lane", "renamed"), pl.Int64))
+
+    def __call__(self, ranges: pl.DataFrame) -> pl.DataFrame:
+        row, of_cluster = self._row, [self._row, "cluster"]
+        placed = self._lanes(ranges).join(self._reached, on=row, how="left", maintain_order="left")
+        # As in `Lanes`, what has no length takes its lane.
+        placed = placed.with_columns(reach=pl.max_horizontal("end", pl.col("start") + 1))
+        before = pl.max_horizontal("reached", pl.col("reach").cum_max().shift(1).over(row))
+        placed = placed.with_columns(cluster=(pl.col("start") >= before).fill_null(True).cast(pl.Int64).cum_sum().over(row))
+        # Cluster 0 is that of the last range before.
+        used = placed.select(*of_cluster, "lane").unique(maintain_order=True)
+        new = used.join(self._renamed, on=[*of_cluster, "lane"], how="anti", maintain_order="left")
+        renamed = pl.concat([self._renamed.drop("renamed"), new]).with_columns(
+            renamed=pl.int_range(pl.len(), dtype=pl.Int64).over(of_cluster)
+        )
+        last = renamed.filter(pl.col("cluster") == pl.col("cluster").max().over(row))
+        self._renamed = last.with_columns(cluster=pl.lit(0, pl.Int64))
+        reached = [self._reached, placed.select(row, reached="reach")]
+        self._reached = pl.concat(reached).group_by(row, maintain_order=True).agg(pl.col("reached").max())
+        lanes = placed.join(renamed, on=[*of_cluster, "lane"], how="left", maintain_order="left")
+        return ranges.with_columns(lane=lanes["renamed"])
+
+
+class NestedLanes:
+    """Gives ranges lanes so that on one lane any two of them nest or lie apart, and all that nest anyway are on lane 0.
+
+    Called with pieces of a frame in the order of begin (all ranges that begin together in one piece; of these the longest
+    first, and of ranges that are equal the outer one first); adds a column `lane` (0, 1, ...). Keeps what is still open from
+    one piece to the next.
+
+    The ranges of a row are peeled: those that none before them encloses are level 0, of the rest those that none of the rest
+    encloses are level 1, and so on; the last range before one on the next outer level is what it lies in. On each level,
+    ranges that overlap although they lie on the same lane of the next outer level are told apart like by `Lanes`: the first
+    stays on the lane of what it lies in, the others get lanes of their own until all have ended.
+
+    Parameters
+    ----------
+    row
+        Column (Int64) with the row of a range.
+    """
+
+    def __init__(self, row: str) -> None:
+        self._row = row
+        self._levels: list[_LanesFromFirst] = []
+        # For each level and row: end and lane of the last range there.
+        self._last: list[pl.DataFrame] = []
+        self._known = pl.DataFrame(schema=dict.fromkeys(("row", "outer", "level", "place", "lane"), pl.Int64))
+
+    def __call__(self, ranges: pl.DataFrame) -> pl.DataFrame:
+        rest = ranges.select("start", "end", row=self._row, outer=pl.lit(0, pl.Int64)).with_row_index("range")
+        found = [pl.DataFrame(schema={"range": pl.UInt32, "lane": pl.Int64})]
+        level = 0
+        while rest.height:
+            if level == len(self._levels):
+                self._levels.append(_LanesFromFirst("beside"))
+                self._last.append(pl.DataFrame(schema=dict.fromkeys(("row", "last_end", "last_lane"), pl.Int64)))
+            of_level, rest = self._peel(level, rest)
+            found.append(of_level)
+            level += 1
+        return ranges.with_columns(lane=pl.concat(found).sort("range")["lane"])
+
+    def _peel(self, level: int, rest: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Lanes of the ranges of a level, and what lies in them, with the lane of that in `outer`."""
+        before = rest.join(self._last[level], on="row", how="left", maintain_order="left").with_columns(
+            longest=pl.max_horizontal("last_end", pl.col("end").cum_max().shift(1).over("row"))
+        )
+        is_level = (pl.col("end") > pl.col("longest")).fill_null(True)
+        of_level = before.filter(is_level).select("range", "row", "start", "end", "outer")
+        placed = self._lanes(level, of_level)
+        inner = (
+            before.join(placed, on="range", how="left", maintain_order="left")
+            .with_columns(outer=pl.coalesce(pl.col("lane").forward_fill().over("row"), "last_lane"))
+            .filter(pl.col("lane").is_null())
+            .select("range", "row", "start", "end", "outer")
+        )
+        last = of_level.join(placed, on="range", maintain_order="left").select("row", last_end="end", last_lane="lane")
+        self._last[level] = pl.concat([self._last[level], last]).unique("row", keep="last", maintain_order=True)
+        return placed, inner
+
+    def _lanes(self, level: int, of_level: pl.DataFrame) -> pl.DataFrame:
+        """Columns `range`, `lane` of the ranges of a level."""
+        what = ["row", "outer", "level", "place"]
+        beside = of_level.with_columns(beside=pl.col("row") * _MOST_LANES + pl.col("outer"), level=pl.lit(level, pl.Int64))
+        placed = self._levels[level](beside).rename({"lane": "place"})
+        new = placed.filter(pl.col("place") > 0).select(what).unique(maintain_order=True)
+        new = new.join(self._known, on=what, how="anti", maintain_order="left")
+        if new.height:
+            taken = self._known.group_by("row").agg(taken=pl.len().cast(pl.Int64))
+            numbered = new.join(taken, on="row", how="left", maintain_order="left").with_columns(
+                lane=pl.col("taken").fill_null(0) + pl.int_range(1, pl.len() + 1).over("row")
+            )
+            self._known = pl.concat([self._known, numbered.select(*what, "lane")])
+        lanes = placed.join(self._known, on=what, how="left", maintain_order="left")
+        return lanes.select("range", lane=pl.when(pl.col("place") == 0).then("outer").otherwise("lane"))

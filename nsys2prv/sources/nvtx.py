@@ -11,7 +11,7 @@ from nsys2prv import events, nccl_names
 from nsys2prv.reports import Report
 from nsys2prv.reports.identity import NVTX_DOMAIN_CREATED, PID_MASK
 from nsys2prv.reports.tables import Tables
-from nsys2prv.sources import payloads
+from nsys2prv.sources import autograd, payloads
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.source import UNNAMED, RowKind, Source
 
@@ -99,6 +99,11 @@ def with_payloads(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
+def is_called(name: str) -> pl.Expr:
+    """Whether a range of `ranges_in_domains` has a name, as the report or as the trace has it."""
+    return (pl.col("label") == name) | (autograd.name_of(pl.col("label")) == name)
+
+
 def process_of(thread: str) -> pl.Expr:
     """globalPid of a column of globalTid."""
     return pl.col(thread) & PID_MASK
@@ -177,12 +182,14 @@ def _pushpop(report: Report) -> pl.LazyFrame:
     return (
         _with_values(report, ranges_in_domains(report, PUSHPOP, _value_columns(report)))
         .filter(~is_mpi_call() & ~is_nvshmem_call() & (pl.col("domain") != NCCL_DOMAIN))
+        .pipe(autograd.told)
         .select(
             "globalTid",
             "start",
             "end",
             "label",
             *_ATTRIBUTES,
+            *map(str, autograd.TYPES),
             type=pl.lit(events.NVTX_PUSHPOP, pl.Int64),
             series="domain",
         )
@@ -191,7 +198,7 @@ def _pushpop(report: Report) -> pl.LazyFrame:
 
 def _startend(report: Report) -> pl.LazyFrame:
     return ranges_in_domains(report, STARTEND).select(
-        "globalTid", "start", "end", "label", type=pl.lit(events.NVTX_RANGE, pl.Int64), series=pl.lit("")
+        "globalTid", "start", "end", "label", type=pl.lit(events.NVTX_RANGE, pl.Int64)
     )
 
 
@@ -284,9 +291,10 @@ PUSHPOP = Source(
     required=_REQUIRED,
     optional=_OPTIONAL,
     row=RowKind.THREAD,
-    types=(events.NVTX_PUSHPOP, *map(int, _ATTRIBUTES)),
+    types=(events.NVTX_PUSHPOP, *map(int, _ATTRIBUTES), *autograd.TYPES),
     frame=_pushpop,
     only={"eventType": (PUSHPOP_RANGE,)},
+    assumption=autograd.ASSUMPTION,
 )
 
 STARTEND = Source(

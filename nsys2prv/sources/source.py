@@ -89,9 +89,13 @@ class Source:
     gather
         For events that are found in several tables at once: makes frames of the columns of `frame`, in bounded memory, with
         intermediate files in a folder. `frame` is for the survey then: all distinct keys, types, series, labels and text
-        attributes that `gather` gives stand in it; more do no harm.
+        attributes that `gather` gives stand in it; more do no harm. What stands there for nothing else has no `start`.
+    others
+        Further tables (with columns `start`, `end`) that `gather` takes times of events from.
     derived
         The events are made of those of other sources: the ledger has no rows for them.
+    rest
+        Why rows of the table that `frame` and `gather` pass over are left out, for the ledger; empty: other sources have them.
     assumption
         What is taken for granted about a table that no real report was there for; a sentence for the documentation.
     since
@@ -115,7 +119,9 @@ class Source:
     only: Mapping[str, tuple[int, ...]] | None = None
     in_order: Callable[[], Callable[[pl.DataFrame], pl.DataFrame]] | None = None
     gather: Callable[[Report, Path], Iterator[pl.DataFrame]] | None = None
+    others: tuple[str, ...] = ()
     derived: bool = False
+    rest: str = ""
     assumption: str = ""
     since: str = ""
     moments: Callable[[Report], pl.LazyFrame] | None = None

@@ -70,7 +70,6 @@ def _waits(key: pl.Expr | str, label: pl.Expr | str, *, state: bool) -> list[pl.
         "start",
         "end",
         pl.lit(events.SYNCHRONIZATION, pl.Int64).alias("type"),
-        pl.lit("").alias("series"),
         label,
         *(applicable(column).alias(str(number)) for number, column in _IDS.items()),
         *([pl.lit(events.STATE_SYNCHRONIZATION, pl.Int64).alias("state")] if state else []),

@@ -49,7 +49,7 @@ def _submissions(report: Report) -> pl.LazyFrame:
 def _requests(report: Report) -> pl.LazyFrame:
     # A request is in flight while its thread does other things: it says nothing about the state of the thread.
     return _calls(report, REQUESTS).select(
-        "globalTid", "start", "end", "label", *_attributes(), type=pl.lit(events.UCX_PROGRESS, pl.Int64), series=pl.lit("")
+        "globalTid", "start", "end", "label", *_attributes(), type=pl.lit(events.UCX_PROGRESS, pl.Int64)
     )
 
 

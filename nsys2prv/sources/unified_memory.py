@@ -19,7 +19,6 @@ def _gpu_faults(report: Report) -> pl.LazyFrame:
         pl.col("numberOfPageFaults").alias(str(events.GPU_PAGE_FAULT_COUNT)),
         pl.col("address").alias(str(events.VIRTUAL_ADDRESS)),
         type=pl.lit(events.GPU_PAGE_FAULT, pl.Int64),
-        series=pl.lit(""),
         label=enumerated(report, "ENUM_CUDA_UNIF_MEM_ACCESS_TYPE", events.FAULT_ACCESSES, "faultAccessType"),
     )
 

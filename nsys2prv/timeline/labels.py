@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -105,14 +105,11 @@ class Labels:
         values = [self._value(int(attribute), text) for text in texts]
         return pl.DataFrame({attribute: texts, "value": values}, schema={attribute: pl.String, "value": pl.Int64})
 
-    def use_lanes(self, number: int, lanes: int) -> None:
-        """Note that ranges of a type took more lanes than one; `lanes` counts all of them."""
-        series = events.TYPES[number]
-        first = self._used.get(number)
-        for lane in range(1, lanes if first else 0):
-            member = series.member(lane)
-            label = readable_type(series.label.format(f" (overlap {lane})"))
-            self._used.setdefault(member, UsedType(member, label, series, first.values if first else None))
+    def use_lane(self, number: int, lane: int, beside: int) -> None:
+        """Note that ranges of a type (its number in the trace) took a lane, which has the number `beside`."""
+        if lane and number in self._used:
+            first = self._used[number]
+            self._used.setdefault(beside, replace(first, number=beside, label=readable_type(f"{first.label} (overlap {lane})")))
 
     @property
     def used(self) -> list[UsedType]:
@@ -206,12 +203,12 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
     by_attribute: dict[int, set[str]] = {}
     for survey in surveys:
         frames.append(survey.groups.select(list(TYPE_COLUMNS)).unique())
-        of_source = [events.TYPES[number] for number in survey.source.types]
-        attributes = [one.number for one in of_source if one.role is Role.ATTRIBUTE and not one.is_series]
-        for number in attributes if survey.groups.height else []:
-            by_attribute.setdefault(number, set())
-        for name in text_attributes(survey.groups.schema):
-            by_attribute[int(name)] |= set(survey.groups[name].drop_nulls().to_list())
+        texts = {int(name): set(survey.groups[name].drop_nulls()) for name in text_attributes(survey.groups.schema)}
+        of_source = [events.TYPES[number] for number in survey.source.types if survey.groups.height]
+        for number in [one.number for one in of_source if one.role is Role.ATTRIBUTE and not one.is_series]:
+            # A text that no event has, such as the outer frames of short call chains, needs no label.
+            if number not in texts or texts[number]:
+                by_attribute.setdefault(number, set()).update(texts.get(number, ()))
     return pl.concat(frames).unique().sort("type", "series", "label"), by_attribute
 
 

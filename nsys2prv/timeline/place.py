@@ -9,6 +9,7 @@ import polars as pl
 from nsys2prv import ledger
 from nsys2prv.events import TYPES, Role
 from nsys2prv.ledger import Entry
+from nsys2prv.sources.lanes import LANE_OF_TYPE
 from nsys2prv.sources.source import count_rows
 from nsys2prv.timeline.axis import Placement
 from nsys2prv.timeline.labels import Labels
@@ -35,7 +36,7 @@ class EventsOfSource:
     placement
         From times of the report to times of the axis.
     first_cpu
-        Number in the trace of the first CPU of the report's host.
+        Number in the trace of the first CPU of the report's host; None: the trace does not tell CPUs.
     report_end
         Where intervals end whose end is not told, in time of the report, ns.
     min_duration
@@ -50,7 +51,7 @@ class EventsOfSource:
         windows: Windows,
         *,
         placement: Placement,
-        first_cpu: int,
+        first_cpu: int | None,
         report_end: int,
         min_duration: int,
     ) -> None:
@@ -118,7 +119,7 @@ class EventsOfSource:
     def narrow(self, placed: pl.DataFrame) -> pl.DataFrame:
         """What the trace needs of events that `place` gave."""
         columns = ["row", "start", "end"] if self.is_interval else ["row", "start"]
-        cpu = [(pl.col(CPU) + self._first_cpu).fill_null(0)] if CPU in placed.columns else []
+        cpu = [CPU] if CPU in placed.columns else []
         return placed.select(*columns, *cpu, "number", "value", pl.col(r"^\d+$"))
 
     def _cut_any(self, events: pl.DataFrame) -> bool:
@@ -130,6 +131,8 @@ class EventsOfSource:
         numbered = events.with_columns(numbers["number"], numbers["number_value"])
         value = pl.col("number_value") if "value" not in events.columns else pl.coalesce("number_value", "value")
         numbered = numbered.with_columns(value=value)
+        if CPU in events.columns:
+            numbered = numbered.with_columns((pl.col(CPU) + pl.lit(self._first_cpu, pl.Int64)).fill_null(0))
         for name, values in self._attributes.items():
             renamed = values.rename({"value": "attribute_value"})
             numbered = (
@@ -137,14 +140,20 @@ class EventsOfSource:
                 .with_columns(pl.col("attribute_value").alias(name))
                 .drop("attribute_value")
             )
-        if LANE in events.columns and LANE not in self._key:
-            series = TYPES[int(events["type"][0])]
-            lanes = int(events[LANE].max()) + 1  # type: ignore[arg-type]
-            members = {lane: series.member(lane) for lane in range(lanes)}
-            beside = pl.col(LANE).replace_strict(members, return_dtype=pl.Int64)
-            numbered = numbered.with_columns(number=pl.when(pl.col(LANE) == 0).then("number").otherwise(beside))
-            self._labels.use_lanes(series.number, lanes)
-        return numbered
+        lane = LANE_OF_TYPE if LANE_OF_TYPE in events.columns else LANE
+        return self._in_lanes(numbered, lane) if lane in events.columns and lane not in self._key else numbered
+
+    def _in_lanes(self, numbered: pl.DataFrame, lane: str) -> pl.DataFrame:
+        """Ranges that would cut others off, on the types beside theirs."""
+        what = ["type", "number", lane]
+        taken = numbered.select(what).unique().sort(what)
+        beside = [TYPES[kind].beside(number, of_lane) for kind, number, of_lane in taken.iter_rows()]
+        for (_, number, of_lane), number_beside in zip(taken.iter_rows(), beside, strict=True):
+            self._labels.use_lane(number, of_lane, number_beside)
+        places = taken.with_columns(beside=pl.Series(beside, dtype=pl.Int64))
+        return numbered.with_columns(
+            number=numbered.select(what).join(places, on=what, how="left", maintain_order="left")["beside"]
+        )
 
 
 def _without_nulls(events: pl.DataFrame, columns: list[str]) -> pl.DataFrame:

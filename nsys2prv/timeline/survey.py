@@ -98,7 +98,7 @@ class Extent:
 
 
 def extent(report: Report, source: Source) -> Extent:
-    """How long the table of a source is, in rows and in time.
+    """How long the table of a source is, in rows and in time; in time also what else its events are made of.
 
     Raises
     ------
@@ -112,7 +112,11 @@ def extent(report: Report, source: Source) -> Extent:
             pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max()
         )
         return Extent(*report.collect(told).row(0))
-    return Extent(*report.tables.extent(source.table, *source.times, source.only or {}))
+    rows, *span = report.tables.extent(source.table, *source.times, source.only or {})
+    for table in filter(report.has, source.others):
+        span += report.tables.extent(table, "start", "end", {})[1:]
+    times = [time for time in span if time is not None]
+    return Extent(rows, min(times, default=None), max(times, default=None))
 
 
 def count(report: Report, found: Survey) -> int:
@@ -123,11 +127,13 @@ def count(report: Report, found: Survey) -> int:
     ReportError
         When the table breaks off while it is read.
     """
-    if found.source.gather is not None:
+    if found.source.gather is not None and not found.source.rest:
         # Sources that share a table tell only here which rows are theirs.
         with tempfile.TemporaryDirectory(prefix="nsys2prv-") as folder:
             return sum(map(count_rows, found.source.gather(report, Path(folder))))
+    # What stands in a frame for the survey only has no begin.
     frame = found.source.frame(report)
+    frame = frame.drop_nulls("start") if found.source.gather is not None else frame
     further = pl.col(AGAIN).fill_null(False).sum() if AGAIN in frame.collect_schema().names() else pl.lit(0)
     return int(report.collect(frame.select(rows=pl.len().cast(pl.Int64) - further.cast(pl.Int64))).item())
 

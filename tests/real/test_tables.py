@@ -48,11 +48,7 @@ PARTLY_LEFT_OUT = {
     "NVTX_EVENTS": {"names of threads, domains and categories, not events"},
 }
 # Tables that other sources are made for; this list must become empty.
-EXPECTED_SOON = {
-    "COMPOSITE_EVENTS",
-    "OSRT_FILE_ACCESS_EVENTS",
-    "SCHED_EVENTS",
-}
+EXPECTED_SOON: set[str] = set()
 
 
 def rows_of_tables(database: Path) -> dict[str, int]:

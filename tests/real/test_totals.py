@@ -24,20 +24,29 @@ class Event(NamedTuple):
     end: int
 
 
-# kind of activity -> event types it has in a trace: numbers, or (first number, number beyond the last).
-TYPES: dict[str, tuple[int | tuple[int, int], ...]] = {
+# kind of activity -> event types it has in a trace: numbers, or (first number, number beyond the last, distance).
+TYPES: dict[str, tuple[int | tuple[int, ...], ...]] = {
     "kernel": (63000006,),
     "NCCL kernel": (63000007,),
     "memory operation": (63000001,),
     "CUDA call": (63000000,),
     "graph": (63000008,),
-    "push/pop range": (9500, (9600, 9600 + 100 * 1000), (96100000, 96200000)),
+    "push/pop range": (9500, (9600, 9600 + 100 * 1000, 100), (96100000, 96200000)),
     "start/end range": (9004, (90040001, 90140000)),
+    "range on the GPU": (
+        9006,
+        9590,
+        (9650, 9650 + 100 * 1000, 100),
+        (90060001, 90070001),
+        (95900001, 95910001),
+        (96500000, 96600000),
+        (970000001, 1070000001),
+    ),
     "MPI call": ((50000001, 50000006),),
     "OpenACC other": (66000000,),
     "OpenACC data": (66000001,),
     "OpenACC launch": (66000002,),
-    "OS call": (65000000,),
+    "OS call": (65000000, 61000000, 40000004),
 }
 
 # Intervals that are made of those of other types; tests of their own look at them.
@@ -46,7 +55,7 @@ MADE_OF_OTHERS = frozenset({9508})
 _STRING = "(select value from StringIds where id = {})"
 _NVTX = f"""
     select coalesce(event.text, {_STRING.format("event.textId")}, '') as label, event.start, event.end, event.eventType,
-      coalesce(created.text, {_STRING.format("created.textId")}) as domain
+      event.globalTid, coalesce(created.text, {_STRING.format("created.textId")}) as domain
     from NVTX_EVENTS event left join (select * from NVTX_EVENTS where eventType = 75) created
       on created.domainId = event.domainId and created.globalTid >> 24 = event.globalTid >> 24
 """
@@ -112,7 +121,44 @@ def in_report(database: sqlite3.Connection) -> Iterator[Event]:
             yield Event("start/end range", label, begin, end)
         else:
             is_call = domain == "MPI" and label.startswith("MPI_")
-            yield Event("MPI call" if is_call else "push/pop range", label, begin, end)
+            yield Event("MPI call" if is_call else "push/pop range", operator(label), begin, end)
+    yield from _on_gpu(database, tables)
+
+
+_WORK_TABLES = ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
+_ON_GPU = f"""
+    with work as materialized ({{work}}),
+    calls as materialized (
+      select globalTid, correlationId, min(start) as start from CUPTI_ACTIVITY_KIND_RUNTIME
+      group by globalTid >> 24, correlationId
+    ),
+    launched as materialized (
+      select calls.globalTid, calls.start as called, work.* from work
+      join calls on calls.correlationId = work.correlationId and calls.globalTid >> 24 = work.globalPid >> 24
+    )
+    select label, min(launched.start), max(launched.end)
+    from (select row_number() over () as number, * from ({_NVTX}) where eventType in (59, 60)) range
+    join launched on launched.globalTid = range.globalTid and called >= range.start
+      and (called <= range.end or range.end is null)
+    where eventType = 60 or domain is null or not (domain = 'MPI' and label like 'MPI_%')
+    group by range.number, deviceId, contextId, streamId
+"""
+"""Label, begin and end of the work that was launched in each range, on each stream."""
+
+
+def _on_gpu(database: sqlite3.Connection, tables: set[str]) -> Iterator[Event]:
+    """Ranges on the streams that they launched work on."""
+    work = [f"CUPTI_ACTIVITY_KIND_{name}" for name in _WORK_TABLES if f"CUPTI_ACTIVITY_KIND_{name}" in tables]
+    if work and {"NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"} <= tables:
+        columns = "start, end, deviceId, contextId, streamId, globalPid, correlationId"
+        sql = _ON_GPU.format(work=" union all ".join(f"select {columns} from {table}" for table in work))
+        for label, begin, end in database.execute(sql):
+            yield Event("range on the GPU", operator(label), begin, end)
+
+
+def operator(label: str) -> str:
+    """Name of a range of PyTorch's autograd without its numbers; any other name as it is."""
+    return re.sub(r"(, (seq|op_id) = [0-9]+)+$", "", label)
 
 
 @cache
@@ -139,7 +185,7 @@ def in_trace(translated: Translated) -> list[Event]:
 
 
 def _is_of_kind(number: int, kind: str) -> bool:
-    return any(number == one if isinstance(one, int) else one[0] <= number < one[1] for one in TYPES[kind])
+    return any(number == one if isinstance(one, int) else number in range(*one) for one in TYPES[kind])
 
 
 def _as_label(name: str) -> str:
@@ -166,7 +212,10 @@ def test_each_kind_of_activity_has_as_many_intervals_and_as_much_time_as_its_tab
     assert counts_and_durations(in_trace(translated)) == counts_and_durations(in_reports(translated))
 
 
-NAMED = ("kernel", "NCCL kernel", "memory operation", "CUDA call", "OS call", "MPI call", "push/pop range", "start/end range")
+NAMED = (
+    "kernel", "NCCL kernel", "memory operation", "CUDA call", "OS call", "MPI call", "push/pop range", "start/end range",
+    "range on the GPU",
+)  # fmt: skip
 """Kinds whose label is a name out of the report."""
 
 
