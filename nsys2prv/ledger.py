@@ -152,6 +152,8 @@ class Entry:
         return {
             "source": self.source,
             "title": self.title,
+            # What is made of the events of other sources is no row of the table.
+            "derived": self.derived,
             "rows": 0 if self.derived else self.read,
             "written": self.written,
             "clipped": self.clipped,
