@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nsys2prv import errors, events, ledger
 from nsys2prv.sources import SOURCES, RowKind
+from nsys2prv.sources import messages as messages_between_ranks
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PAGES = (CHECKOUT / "README.md", CHECKOUT / "docs" / "trace.md", CHECKOUT / "docs" / "sources.md")
@@ -26,6 +27,7 @@ _ERRORS: dict[type[errors.Nsys2prvError], str] = {
     errors.TooManyRows: "more rows than Paraver takes",
     errors.NothingToTranslate: "no event is left after the selection",
     errors.TraceError: "a Paraver trace that can't be read",
+    errors.InconsistentRun: "`--strict`: the reports are not those of one complete run",
     errors.WorkerDied: "workers died again and again under the same work",
 }
 
@@ -36,7 +38,11 @@ _TAGS = {
 }
 
 _SERIES = {
+    events.DEVICE_MEMORY: ("*kind of memory*", "one type per kind"),
     events.GPU_METRIC: ("*name of the metric*", "one type per metric"),
+    events.NVTX_INTEGER_FIELD: ("*domain field*", "one type per field"),
+    events.NVTX_REAL_FIELD: ("*domain field*", "one type per field"),
+    events.NVTX_TEXT_FIELD: ("*domain field*", "one type per field"),
     events.NVTX_PUSHPOP: ("*name*", "one type per domain"),
     events.NVTX_PUSHPOP_ON_GPU: ("*name*", "one type per domain"),
     events.NETWORK_METRIC: ("*name of the metric (unit)*", "one type per metric"),
@@ -58,15 +64,37 @@ _ROWS = {
 
 
 def event_types() -> str:
-    """Every line of EVENT_TYPES."""
+    """Every line of EVENT_TYPES; types that differ in a depth or level only share one."""
     rows = []
-    for found in sorted(events.EVENT_TYPES, key=lambda event_type: event_type.number):
+    ordered = sorted(events.EVENT_TYPES, key=lambda event_type: event_type.number)
+    for kin in _kin(ordered):
+        found, last = kin[0], kin[-1]
         member, each = _SERIES.get(found.number, ("", ""))
         values = f"names: {found.values.name}" if found.values is not None else found.unit
         lanes = f"where they overlap, one type per lane: {found.lanes}, ..." if found.lanes else ""
-        notes = "; ".join(filter(None, (values, each, lanes)))
-        rows.append((_numbers(found), found.label.format(member), found.role.value, notes))
+        number, label = _numbers(found), found.label.format(member)
+        if len(kin) > 1:
+            number = f"{number} to {last.number}"
+            first, outermost = (int(re.sub(r"\D", "", one.label)) for one in (found, last))
+            label = re.sub(r"\d+", f"{first} to {outermost}", label)
+        rows.append((number, label, found.role.value, "; ".join(filter(None, (values, each, lanes)))))
     return _table(("type", "label", "what it is", "values"), rows)
+
+
+def _kin(ordered: Iterable[events.EventType]) -> list[list[events.EventType]]:
+    """Types with neighbouring numbers that are alike but for one number in their labels."""
+    groups: list[list[events.EventType]] = []
+    for found in ordered:
+        former = groups[-1][-1] if groups else None
+        if (
+            former is not None
+            and (former.number + 1, former.role, former.values) == (found.number, found.role, found.values)
+            and re.sub(r"\d+", "", former.label) == re.sub(r"\d+", "", found.label) != found.label
+        ):
+            groups[-1].append(found)
+        else:
+            groups.append([found])
+    return groups
 
 
 def value_sets() -> str:
@@ -77,13 +105,18 @@ def value_sets() -> str:
         (
             (
                 name,
-                ", ".join(str(found.number) for found in events.EVENT_TYPES if found.values is values),
+                _of_types([found for found in events.EVENT_TYPES if found.values is values]),
                 _fixed(values.fixed.items()),
                 str(values.first),
             )
             for name, values in sets.items()
         ),
     )
+
+
+def _of_types(found: list[events.EventType]) -> str:
+    spans = [(kin[0].number, kin[-1].number) for kin in _kin(found)]
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)
 
 
 def states() -> str:
@@ -93,14 +126,18 @@ def states() -> str:
 
 def messages() -> str:
     """Every tag of messages."""
-    return _table(("tag", "from and to"), ((str(tag), text) for tag, text in _TAGS.items()))
+    tags = [(str(tag), text) for tag, text in _TAGS.items()]
+    return _table(
+        ("tag", "from and to"), [*tags, ("the tag of MPI", "send to receive between ranks; its size is that of the send")]
+    )
 
 
 def exit_codes() -> str:
     """Every exit code."""
     codes = [(0, "done"), *((error.exit_code, text) for error, text in _ERRORS.items())]
+    codes.append((errors.LEFT_OUT_EXIT_CODE, "done, but reports were left out (`--keep-going`)"))
     codes.append((errors.INTERRUPTED_EXIT_CODE, "Ctrl-C"))
-    return _table(("code", "when"), ((str(code), text) for code, text in codes))
+    return _table(("code", "when"), ((str(code), text) for code, text in sorted(codes)))
 
 
 def sources() -> str:
@@ -112,6 +149,8 @@ def sources() -> str:
         tables = dict.fromkeys(f"`{source.table}`" for source in of_name)
         titles = dict.fromkeys(_without_brackets(source.title) for source in of_name)
         rows.append((f"`{name}`", ", ".join(titles), ", ".join(tables)))
+    of_messages = ", ".join(f"`{table}`" for table in messages_between_ranks.TABLES)
+    rows.append((f"`{messages_between_ranks.NAME}`", "Messages between ranks, with `mpi`", of_messages))
     return _table(("source", "what it is", "tables of the export"), rows)
 
 

@@ -22,7 +22,14 @@ os.environ.setdefault("_RJEM_MALLOC_CONF", "narenas:1")
 import typer
 
 import nsys2prv
-from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE, Nsys2prvError, UsageError, counted
+from nsys2prv.errors import (
+    INTERRUPTED_EXIT_CODE,
+    LEFT_OUT_EXIT_CODE,
+    TERMINATED_EXIT_CODE,
+    Nsys2prvError,
+    UsageError,
+    counted,
+)
 
 app = typer.Typer(
     name="nsys2prv",
@@ -153,6 +160,28 @@ def translate(
             help="How clocks are tied together: auto, none, utc, monotonic (of each host), mpi or nccl (collectives).",
         ),
     ] = "auto",
+    rank_pattern: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX", help=r"Where the rank stands in the path of a report: 'rank(\d+)'; counts before all else."
+        ),
+    ] = None,
+    host_pattern: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX|NAMES", help=r"Where the host stands in the path of a report: '(node\\d+)'; or names: node01,node02."
+        ),
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Duplicate or missing ranks, and reports of different runs or versions, are an error."),
+    ] = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Leave out reports that can't be read; the exit code tells of it.")
+    ] = False,
+    fold_streams: Annotated[
+        bool, typer.Option("--fold-streams", help="One row for all streams of a device; more only where events overlap.")
+    ] = False,
     labels: Annotated[
         Path | None, typer.Option(metavar="EARLIER.pcf", help="Names keep the numbers of this trace, so that the two compare.")
     ] = None,
@@ -179,6 +208,11 @@ def translate(
         ranks=_rank_list(ranks) if ranks is not None else None,
         min_duration=_duration(min_duration, "--min-duration") if min_duration is not None else 0,
         align=_align_method(align),
+        rank_pattern=rank_pattern,
+        host_pattern=host_pattern,
+        strict=strict,
+        keep_going=keep_going,
+        fold_streams=fold_streams,
         labels=labels,
         gzip=gzip,
         force=force,
@@ -191,6 +225,8 @@ def translate(
     if not as_json:
         for warning in _grouped(summary.content):
             print(f"warning: {warning}", file=sys.stderr)
+    if summary.left_out:
+        raise typer.Exit(LEFT_OUT_EXIT_CODE)
 
 
 @app.command()
@@ -279,11 +315,34 @@ def _summary_text(prv: Path, content: Any) -> str:
     lines = [
         f"{prv}: {trace['bytes'] / 1e6:.1f} MB, {trace['length_ns'] / 1e9:.6f} s, {sizes}; made in {content['seconds']:.1f} s"
     ]
-    lines += [f"  {count:>12,}  {title}" for title, count in written.items()]
+    if content["run"]["ranks"]:
+        lines.append(_ranks_text(content))
+    lines += [f"  {count:>12,}  {title}" for title, count in written.items() if count]
+    lines += _messages_text(content["messages"])
     lines += [f"  {count:>12,}  rows left out: {reason}" for reason, count in left_out.items()]
     account = prv.with_name(prv.name.removesuffix(".gz").removesuffix(".prv") + ".json")
     lines.append(f"  {counted(len(content['reports']), 'report')} on one time axis by {methods}; the account is in {account}")
     return "\n".join(lines)
+
+
+def _messages_text(messages: Any) -> list[str]:
+    """What became of messages between ranks: nothing where there are none."""
+    lines = [(messages["written"], "messages between ranks")] if messages["matched"] else []
+    if messages["backward"]:
+        lines.append((messages["backward"], "of these arrive before they are sent: the clocks of their reports don't fit"))
+    lines += [(count, f"messages left out: {reason}") for reason, count in messages["left_out"].items()]
+    for what, reasons in messages["unmatched"].items():
+        lines += [(count, f"{what} without a message: {reason}") for reason, count in reasons.items()]
+    return [f"  {count:>12,}  {text}" for count, text in lines]
+
+
+def _ranks_text(content: Any) -> str:
+    from nsys2prv.reports.run import ranges
+
+    run = content["run"]
+    sources = sorted({report["rank_source"] for report in content["reports"] if report["rank_source"]})
+    what = "rank" if len(run["ranks"]) == 1 else "ranks"
+    return f"  {what} {ranges(run['ranks'])} of {run['size']:,}, known by {', '.join(sources)}"
 
 
 def _grouped(content: Any) -> list[str]:

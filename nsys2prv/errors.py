@@ -16,10 +16,11 @@
     ├── TooManyRows                   6   more rows than Paraver takes
     ├── NothingToTranslate            7   no event is left after the selection
     ├── TraceError                    8   a Paraver trace that can't be read
+    ├── InconsistentRun               9   with --strict: the reports are not those of one complete run
     └── WorkerDied                   11   workers died under the same work again and again
 
-Ctrl-C ends with 130 and SIGTERM with 143, as in shells. Each error is one sentence that names the file, what is wrong and
-what to do. Nothing else is raised at users on purpose.
+A translation that left reports out (--keep-going) ends with 10, Ctrl-C with 130 and SIGTERM with 143, as in shells. Each
+error is one sentence that names the file, what is wrong and what to do. Nothing else is raised at users on purpose.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+LEFT_OUT_EXIT_CODE = 10
+"""Done, but reports were left out."""
 INTERRUPTED_EXIT_CODE = 130
 TERMINATED_EXIT_CODE = 143
 
@@ -38,7 +41,7 @@ class Nsys2prvError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors come back from other processes, and most are made of other things than their sentence.
-        return _again, (type(self), str(self))
+        return _again, (type(self), str(self), dict(self.__dict__))
 
 
 class UsageError(Nsys2prvError):
@@ -46,44 +49,52 @@ class UsageError(Nsys2prvError):
 
 
 class ReportError(Nsys2prvError):
+    """`path` is that of the report, or of the file in it that is wrong."""
+
     exit_code = 3
+
+    def __init__(self, path: str | Path, sentence: str) -> None:
+        super().__init__(sentence)
+        self.path = Path(path)
 
 
 class ReportNotFound(ReportError):
     def __init__(self, path: str | Path, why: str = "there is no such file or folder") -> None:
-        super().__init__(f"{path}: {why}; give nsys reports, exports of them, or folders that hold some")
+        super().__init__(path, f"{path}: {why}; give nsys reports, exports of them, or folders that hold some")
 
 
 class NotAReport(ReportError):
     def __init__(self, path: str | Path, why: str) -> None:
         super().__init__(
+            path,
             f"{path}: {why}; give a .nsys-rep, or an export of one made by `nsys export --type sqlite` "
-            f"(or parquetdir, arrowdir)"
+            f"(or parquetdir, arrowdir)",
         )
 
 
 class DamagedReport(ReportError):
     def __init__(self, path: str | Path, why: str) -> None:
-        super().__init__(f"{path}: the export is damaged or incomplete ({_one_line(why)}); export the report again")
+        super().__init__(path, f"{path}: the export is damaged or incomplete ({_one_line(why)}); export the report again")
 
 
 class EmptyReport(ReportError):
     def __init__(self, path: str | Path, why: str = "it holds no table with events") -> None:
-        super().__init__(f"{path}: {why}; record the program again, or leave this report out")
+        super().__init__(path, f"{path}: {why}; record the program again, or leave this report out")
 
 
 class MissingColumn(ReportError):
     def __init__(self, path: str | Path, table: str, missing: Iterable[str], present: Iterable[str]) -> None:
         super().__init__(
+            path,
             f"{path}: table {table} has no column {', '.join(sorted(missing))} "
             f"(it has {', '.join(sorted(present)) or 'none'}); "
-            f"export the report again with a newer nsys, or leave the table's source out with --skip"
+            f"export the report again with a newer nsys, or leave the table's source out with --skip",
         )
 
 
 class SameReportTwice(ReportError):
     def __init__(self, first: str | Path, second: str | Path, why: str) -> None:
-        super().__init__(f"{second}: the same report as {first} ({why}); give each report once")
+        super().__init__(second, f"{second}: the same report as {first} ({why}); give each report once")
 
 
 class ExportError(Nsys2prvError):
@@ -128,10 +139,11 @@ class DiskFull(OutputError):
 class TooManyRows(Nsys2prvError):
     exit_code = 6
 
-    def __init__(self, rows: int, limit: int) -> None:
+    def __init__(self, rows: int, limit: int, streams: int = 0) -> None:
+        fold = f"fold the {counted(streams, 'stream')} into a few rows per device with --fold-streams, " if streams else ""
         super().__init__(
-            f"the trace would have {rows} rows and Paraver takes {limit} at most; choose some of the ranks with --ranks, "
-            f"or leave sources out with --skip"
+            f"the trace would have {counted(rows, 'row')} and Paraver takes {limit:,} at most; choose some of the ranks with "
+            f"--ranks, {fold}or leave sources out with --skip"
         )
 
 
@@ -149,6 +161,15 @@ class TraceError(Nsys2prvError):
         super().__init__(f"{path}: {why}; give the .prv (or .prv.gz) of a Paraver trace")
 
 
+class InconsistentRun(Nsys2prvError):
+    exit_code = 9
+
+    def __init__(self, findings: Iterable[str]) -> None:
+        super().__init__(
+            f"the reports are not those of one complete run: {'; '.join(findings)} (without --strict this is a warning)"
+        )
+
+
 class WorkerDied(Nsys2prvError):
     exit_code = 11
 
@@ -159,9 +180,10 @@ class WorkerDied(Nsys2prvError):
         )
 
 
-def _again(kind: type[Nsys2prvError], sentence: str) -> Nsys2prvError:
+def _again(kind: type[Nsys2prvError], sentence: str, attributes: dict[str, object]) -> Nsys2prvError:
     error = kind.__new__(kind)
     error.args = (sentence,)
+    error.__dict__.update(attributes)
     return error
 
 

@@ -7,10 +7,10 @@ is a line in EVENT_TYPES; the .pcf, the views, the documentation and the checks 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from nsys2prv import mpi_calls
+from nsys2prv import mpi_calls, nccl_names
 
 END_LABEL = "End"
 """Label of value 0 of every interval type."""
@@ -40,11 +40,14 @@ class ValueSet:
         Labels with a number that never changes.
     first
         Names found in reports are numbered from here up, without holes.
+    renamed
+        Labels of the texts found, all of them over all reports together; None: a text is its label.
     """
 
     name: str
     fixed: Mapping[str, int] = field(default_factory=dict)
     first: int = 1
+    renamed: Callable[[Iterable[str]], Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,52 @@ _MEMORY_OPERATIONS = {
     OTHER_COPY_LABEL: 17,
 }
 
+MEMORY_KINDS: dict[int, str] = {
+    0: "Pageable",
+    1: "Pinned",
+    2: "Device",
+    3: "Array",
+    4: "Managed",
+    5: "Device static",
+    6: "Managed static",
+    7: "Unknown",
+}
+"""Label of each kind of memory of nsys."""
+MIGRATION_CAUSES: dict[int, str] = {
+    0: "Unknown",
+    1: "Prefetch by the user",
+    2: "Page fault",
+    3: "Speculative prefetch",
+    4: "Eviction",
+    5: "Access counters",
+}
+"""Label of each `migrationCause` of nsys."""
+FAULT_ACCESSES: dict[int, str] = {
+    0: "Unknown access",
+    1: "Read",
+    2: "Write",
+    3: "Atomic",
+    4: "Prefetch",
+}
+"""Label of each `faultAccessType` of nsys."""
+MEMORY_OPERATIONS: dict[int, str] = {0: "Allocation", 1: "Deallocation"}
+"""Label of each `memoryOperationType` of nsys."""
+POOL_OPERATIONS: dict[int, str] = {0: "Unknown", 1: "Pool created", 2: "Pool destroyed", 3: "Pool trimmed"}
+"""Label of each `operationType` of memory pools."""
+POOL_TYPES: dict[int, str] = {0: "Unknown", 1: "Local", 2: "Imported"}
+"""Label of each `poolType` of nsys."""
+
+SYNC_DEVICE = "Device or context synchronize"
+SYNC_STREAM = "Stream synchronize"
+SYNC_EVENT = "Event synchronize"
+SYNC_WAIT_EVENT = "Stream waits for event"
+SYNC_EVENT_QUERY = "Event query"
+SYNC_STREAM_QUERY = "Stream query"
+SYNC_OTHER = "In another call"
+_SYNCHRONIZATIONS = (
+    SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, SYNC_WAIT_EVENT, SYNC_EVENT_QUERY, SYNC_STREAM_QUERY, SYNC_OTHER,
+)  # fmt: skip
+
 OPENACC_KINDS: dict[int, str] = {
     1: "Device init",
     2: "Device shutdown",
@@ -182,17 +231,126 @@ OPENACC_KINDS: dict[int, str] = {
 }
 """Label of each `eventKind` of nsys' OpenACC tables."""
 
+
+def _numbered(labels: Mapping[int, str]) -> dict[str, int]:
+    """Values for nsys' numbers: plus one, so that 0 stays the end."""
+    return {label: number + 1 for number, label in labels.items()}
+
+
+THREAD_STATES: dict[int, str] = {
+    0: "Unknown",
+    1: "Running",
+    2: "Interruptible",
+    3: "Uninterruptible",
+    4: "Stopped",
+    5: "Terminated",
+    6: "Unscheduled",
+    7: "Waiting",
+    8: "OS runtime",
+    9: "Initialized",
+    10: "Transition",
+}
+"""Label of each `threadState` of nsys; exports before ENUM tables have the same numbers."""
+
+_PTHREAD_CALLS = (
+    "exit create join detach rwlock_wrlock rwlock_rdlock rwlock_unlock mutex_lock mutex_unlock cond_signal cond_broadcast"
+    " cond_wait barrier_wait"
+)
+"""Calls that have a number in Extrae's traces, from 1 on."""
+
 # Everything that a timeline of CUDA shows at once: calls, memory operations, kernels, graphs.
 CUDA_VALUES = ValueSet("cuda", _MEMORY_OPERATIONS, first=max(_MEMORY_OPERATIONS.values()) + 1)
 MPI_VALUES = ValueSet("mpi", mpi_calls.NUMBERS, first=mpi_calls.FIRST_FREE_NUMBER)
 NVTX_VALUES = ValueSet("nvtx")
 NCCL_VALUES = ValueSet("nccl regions")
 OS_VALUES = ValueSet("os runtime")
+PTHREAD_VALUES = ValueSet(
+    "pthread", {f"pthread_{call}": number for number, call in enumerate(_PTHREAD_CALLS.split(), start=1)}, first=14
+)
+IO_VALUES = ValueSet("input and output", {"read": 1, "write": 2}, first=3)
+FILE_ACCESS_VALUES = ValueSet("file accesses")
+FILE_NAME_VALUES = ValueSet("file names")
+# nsys' threadState plus one, so that 0 stays the end.
+THREAD_STATE_VALUES = ValueSet(
+    "thread states", {label: state + 1 for state, label in THREAD_STATES.items()}, first=max(THREAD_STATES) + 2
+)
+THREAD_BLOCK_VALUES = ValueSet("reasons of blocking")
+FUNCTION_VALUES = ValueSet("functions of call chains")
+MODULE_VALUES = ValueSet("modules of call chains")
+OPENMP_VALUES = ValueSet("openmp")
+MATH_LIBRARY_VALUES = ValueSet("math libraries")
 # BSC's views expect nsys' eventKind plus one, so that 0 stays the end.
 OPENACC_VALUES = ValueSet("openacc", {label: kind + 1 for kind, label in OPENACC_KINDS.items()}, first=max(OPENACC_KINDS) + 2)
 OPENACC_NAME_VALUES = ValueSet("openacc names")
 OPENACC_FUNCTION_VALUES = ValueSet("openacc functions")
+MEMORY_KIND_VALUES = ValueSet("memory kinds", _numbered(MEMORY_KINDS), first=20)
+MIGRATION_CAUSE_VALUES = ValueSet("migration causes", _numbered(MIGRATION_CAUSES), first=20)
+FAULT_ACCESS_VALUES = ValueSet("page fault accesses", _numbered(FAULT_ACCESSES), first=20)
+FAULT_PLACE_VALUES = ValueSet("page fault instructions")
+FAULT_MODULE_VALUES = ValueSet("page fault modules")
+FAULT_FILE_VALUES = ValueSet("page fault source files")
+DEVICE_MEMORY_OPERATION_VALUES = ValueSet("device memory operations", _numbered(MEMORY_OPERATIONS), first=10)
+DEVICE_MEMORY_NAME_VALUES = ValueSet("device memory names")
+POOL_OPERATION_VALUES = ValueSet("memory pool operations", _numbered(POOL_OPERATIONS), first=20)
+POOL_TYPE_VALUES = ValueSet("memory pool types", _numbered(POOL_TYPES), first=20)
+SYNCHRONIZATION_VALUES = ValueSet(
+    "synchronization", {label: number for number, label in enumerate(_SYNCHRONIZATIONS, start=1)}, first=20
+)
+GRAPH_CONSTRUCTION_VALUES = ValueSet("graph construction")
+OVERHEAD_VALUES = ValueSet("overhead")
 COMMUNICATOR_VALUES = ValueSet("mpi communicators")
+NCCL_COMMUNICATOR_VALUES = ValueSet("nccl communicators", renamed=nccl_names.communicator_labels)
+NCCL_REDUCTION_VALUES = ValueSet(
+    "nccl reductions",
+    {label: number + 1 for number, label in enumerate(nccl_names.REDUCTIONS)},
+    first=len(nccl_names.REDUCTIONS) + 1,
+)
+NVTX_CATEGORY_VALUES = ValueSet("nvtx categories")
+NVTX_TEXT_VALUES = ValueSet("nvtx texts")
+
+# Samples and call chains: Extrae's numbers for functions and callers by depth; the others are free there.
+MOST_FRAMES = 20
+"""Frames of a call chain that a trace has, from the innermost on."""
+SAMPLED_FUNCTION = 30000000
+SAMPLED_MODULE = 30000200
+CPU_SAMPLE = 30000300
+SAMPLED_CYCLES = 30000301
+CALLER = 70000000
+
+# Extrae's numbers, but for the last three.
+IO_CALL = 40000004
+IO_SIZE = 40000011
+EXECUTING_CPU = 40000033
+FILE_NAME = 40000059
+FILE_ACCESS = 40000060
+OFF_CPU = 40000061
+BLOCK_REASON = 40000062
+
+# Extrae's numbers below 60000070.
+OPENMP_PARALLEL = 60000001
+OPENMP_WORKSHARE = 60000002
+OPENMP_SYNC_REGION = 60000005
+OPENMP_MUTEX_WAIT = 60000009
+OPENMP_TASK_CREATE = 60000021
+OPENMP_TASK = 60000023
+OPENMP_TASK_ID = 60000028
+OPENMP_CRITICAL_SECTION = 60000050
+OPENMP_MASTER = 60000056
+OPENMP_THREAD = 60000070
+OPENMP_SYNC_REGION_WAIT = 60000071
+OPENMP_REDUCTION = 60000072
+OPENMP_TASK_SCHEDULE = 60000073
+OPENMP_CANCEL = 60000074
+OPENMP_MUTEX_RELEASED = 60000075
+OPENMP_LOCK_INIT = 60000076
+OPENMP_LOCK_DESTROY = 60000077
+OPENMP_DISPATCH = 60000078
+OPENMP_FLUSH = 60000079
+OPENMP_PARALLEL_ID = 60000080
+PTHREAD_CALL = 61000000
+
+CUBLAS_CALL = 67000000
+CUDNN_CALL = 67000001
 AUTOGRAD_FORWARD, AUTOGRAD_BACKWARD = "forward", "backward"
 AUTOGRAD_DIRECTION_VALUES = ValueSet("autograd directions", {AUTOGRAD_FORWARD: 1, AUTOGRAD_BACKWARD: 2}, first=3)
 AUTOGRAD_SIZE_VALUES = ValueSet("autograd sizes")
@@ -224,9 +382,47 @@ MEMORY_SIZE = 63000002
 KERNEL = 63000006
 NCCL_KERNEL = 63000007
 GRAPH_EXECUTION = 63000008
+GRAPH_CONSTRUCTION = 63000009
 GRAPH_ID = 63000100
 GRAPH_EXEC_ID = 63000101
 GRAPH_NODE_ID = 63000102
+GRAPH_ORIGINAL_ID = 63000103
+GRAPH_ORIGINAL_NODE_ID = 63000104
+SYNCHRONIZATION = 63000700
+SYNC_STREAM_ID = 63000701
+SYNC_CONTEXT_ID = 63000702
+CUDA_EVENT_ID = 63000703
+CUDA_EVENT_RECORD = 63000710
+DEVICE_MEMORY = 63000300
+DEVICE_MEMORY_TOTAL = 63000320
+DEVICE_MEMORY_OPERATION = 63000321
+DEVICE_MEMORY_ALLOCATED = 63000322
+DEVICE_MEMORY_FREED = 63000323
+DEVICE_MEMORY_ADDRESS = 63000324
+DEVICE_MEMORY_NAME = 63000325
+POOL_OPERATION = 63000330
+POOL_TYPE = 63000331
+POOL_SIZE = 63000332
+POOL_USED = 63000333
+POOL_THRESHOLD = 63000334
+GPU_PAGE_FAULT = 63000400
+GPU_PAGE_FAULT_COUNT = 63000401
+CPU_PAGE_FAULT = 63000402
+FAULT_MODULE = 63000403
+FAULT_FILE = 63000404
+FAULT_LINE = 63000405
+VIRTUAL_ADDRESS = 63000406
+MIGRATION_CAUSE = 63000407
+SOURCE_MEMORY = 63000500
+DESTINATION_MEMORY = 63000501
+SOURCE_DEVICE = 63000502
+DESTINATION_DEVICE = 63000503
+THROUGHPUT = 63000504
+MEMSET_VALUE = 63000505
+COPY_COUNT = 63000506
+GREEN_CONTEXT = 63000510
+CUDA_OVERHEAD = 63000600
+PROFILER_OVERHEAD = 63000601
 
 OS_CALL = 65000000
 
@@ -247,6 +443,16 @@ REGISTERS = 9110
 CORRELATION_ID = 9200
 GPU_METRIC = 9400
 NCCL_REGION = 9500
+NCCL_SIZE, NCCL_REDUCTION, NCCL_ROOT, NCCL_COMMUNICATOR, NCCL_RANKS, NCCL_RANK, NCCL_PEER = range(9501, 9508)
+NCCL_CALL_OF_KERNEL = 9508
+NVTX_CATEGORY = 9510
+NVTX_INTEGER = 9511
+NVTX_REAL = 9512
+NVTX_INTEGER_FIELD = 9520
+NVTX_REAL_FIELD = 9540
+NVTX_TEXT_FIELD = 9560
+REAL_DIGITS = 6
+"""Paraver takes integers only: real numbers are written as millionths."""
 NVTX_PUSHPOP = 9600
 
 # Beside the ranges of the host: what they are called there plus "on the GPU".
@@ -308,10 +514,88 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(KERNEL, "CUDA kernel", _I, CUDA_VALUES),
     EventType(NCCL_KERNEL, "NCCL kernel", _I, CUDA_VALUES),
     EventType(GRAPH_EXECUTION, "CUDA Graphs Exec name", _I, CUDA_VALUES),
+    EventType(GRAPH_CONSTRUCTION, "CUDA graph construction", _I, GRAPH_CONSTRUCTION_VALUES),
     EventType(GRAPH_ID, "CUDA Graphs ID", _A, unit="id"),
     EventType(GRAPH_EXEC_ID, "CUDA Graphs Exec ID", _A, unit="id"),
     EventType(GRAPH_NODE_ID, "Graph Node ID", _A, unit="id"),
+    EventType(GRAPH_ORIGINAL_ID, "CUDA Graphs ID of the original", _A, unit="id"),
+    EventType(GRAPH_ORIGINAL_NODE_ID, "Graph Node ID of the original", _A, unit="id"),
+    # Waits of unknown threads, and page faults, lie on a row of the device and may overlap there: they take lanes.
+    EventType(SYNCHRONIZATION, "CUDA synchronization", _I, SYNCHRONIZATION_VALUES, lanes=637000001),
+    EventType(SYNC_STREAM_ID, "CUDA synchronization stream", _A, unit="stream id"),
+    EventType(SYNC_CONTEXT_ID, "CUDA synchronization context", _A, unit="context id"),
+    EventType(CUDA_EVENT_ID, "CUDA synchronization event", _A, unit="event id"),
+    EventType(CUDA_EVENT_RECORD, "CUDA event record", _M, unit="event id"),
+    EventType(DEVICE_MEMORY, "GPU memory in use: {}", _S, gradient=7, unit="bytes", step=1, members=20, overflow=633000001),
+    EventType(DEVICE_MEMORY_TOTAL, "GPU memory in use", _A, gradient=7, unit="bytes"),
+    EventType(DEVICE_MEMORY_OPERATION, "GPU memory operation", _A, DEVICE_MEMORY_OPERATION_VALUES),
+    EventType(DEVICE_MEMORY_ALLOCATED, "GPU memory allocated", _A, unit="bytes"),
+    EventType(DEVICE_MEMORY_FREED, "GPU memory freed", _A, unit="bytes"),
+    EventType(DEVICE_MEMORY_ADDRESS, "GPU memory address", _A, unit="address"),
+    EventType(DEVICE_MEMORY_NAME, "GPU memory name", _A, DEVICE_MEMORY_NAME_VALUES),
+    EventType(POOL_OPERATION, "GPU memory pool operation", _M, POOL_OPERATION_VALUES),
+    EventType(POOL_TYPE, "GPU memory pool type", _A, POOL_TYPE_VALUES),
+    EventType(POOL_SIZE, "GPU memory pool size", _A, unit="bytes"),
+    EventType(POOL_USED, "GPU memory pool in use", _A, unit="bytes"),
+    EventType(POOL_THRESHOLD, "GPU memory pool release threshold", _A, unit="bytes"),
+    EventType(GPU_PAGE_FAULT, "GPU page faults", _I, FAULT_ACCESS_VALUES, lanes=634000001),
+    EventType(GPU_PAGE_FAULT_COUNT, "GPU page faults number", _A, unit="faults"),
+    EventType(CPU_PAGE_FAULT, "CPU page fault of unified memory", _M, FAULT_PLACE_VALUES),
+    EventType(FAULT_MODULE, "CPU page fault module", _A, FAULT_MODULE_VALUES),
+    EventType(FAULT_FILE, "CPU page fault source file", _A, FAULT_FILE_VALUES),
+    EventType(FAULT_LINE, "CPU page fault source line", _A, unit="line"),
+    EventType(VIRTUAL_ADDRESS, "Unified memory address", _A, unit="address"),
+    EventType(MIGRATION_CAUSE, "Unified memory migration cause", _A, MIGRATION_CAUSE_VALUES),
+    EventType(SOURCE_MEMORY, "Memcopy source memory", _A, MEMORY_KIND_VALUES),
+    EventType(DESTINATION_MEMORY, "Memcopy destination memory", _A, MEMORY_KIND_VALUES),
+    EventType(SOURCE_DEVICE, "Memcopy source device", _A, unit="CUDA device of the process + 1"),
+    EventType(DESTINATION_DEVICE, "Memcopy destination device", _A, unit="CUDA device of the process + 1"),
+    EventType(THROUGHPUT, "Memcopy throughput", _A, unit="bytes/s"),
+    EventType(MEMSET_VALUE, "Memset value", _A, unit="value"),
+    EventType(COPY_COUNT, "Memcopy number of copies", _A, unit="copies"),
+    EventType(GREEN_CONTEXT, "CUDA green context", _A, unit="id"),
+    EventType(CUDA_OVERHEAD, "CUDA overhead", _I, OVERHEAD_VALUES),
+    EventType(PROFILER_OVERHEAD, "Profiler overhead", _I, OVERHEAD_VALUES),
     EventType(OS_CALL, "OS runtime call", _I, OS_VALUES),
+    EventType(PTHREAD_CALL, "pthread call", _I, PTHREAD_VALUES),
+    EventType(IO_CALL, "I/O call", _I, IO_VALUES),
+    EventType(FILE_ACCESS, "File access", _I, FILE_ACCESS_VALUES),
+    EventType(FILE_NAME, "File name", _A, FILE_NAME_VALUES),
+    EventType(IO_SIZE, "I/O size", _A, unit="bytes"),
+    EventType(EXECUTING_CPU, "Executing CPU", _I, unit="CPU of the node + 1"),
+    EventType(OFF_CPU, "Off CPU, thread state", _I, THREAD_STATE_VALUES),
+    EventType(BLOCK_REASON, "Off CPU, reason", _A, THREAD_BLOCK_VALUES),
+    EventType(CPU_SAMPLE, "CPU sample, thread state", _M, THREAD_STATE_VALUES),
+    EventType(SAMPLED_CYCLES, "CPU sample, cycles", _A, unit="cycles"),
+    *(
+        EventType(SAMPLED_FUNCTION + depth, f"Sampled functions (depth {depth})", _A, FUNCTION_VALUES)
+        for depth in range(MOST_FRAMES)
+    ),
+    *(EventType(SAMPLED_MODULE + depth, f"Sampled modules (depth {depth})", _A, MODULE_VALUES) for depth in range(MOST_FRAMES)),
+    EventType(CALLER, "Caller at level 0", _I, FUNCTION_VALUES),
+    *(EventType(CALLER + depth, f"Caller at level {depth}", _A, FUNCTION_VALUES) for depth in range(1, MOST_FRAMES)),
+    EventType(OPENMP_THREAD, "OpenMP thread", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_PARALLEL, "OpenMP parallel region", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_WORKSHARE, "OpenMP worksharing", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_SYNC_REGION, "OpenMP synchronization region", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_SYNC_REGION_WAIT, "OpenMP wait in synchronization region", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_TASK, "OpenMP task", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_TASK_CREATE, "OpenMP task creation", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_TASK_SCHEDULE, "OpenMP task scheduling", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_MASTER, "OpenMP master region", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_REDUCTION, "OpenMP reduction", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_CANCEL, "OpenMP cancellation", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_MUTEX_WAIT, "OpenMP wait for lock", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_MUTEX_RELEASED, "OpenMP lock released", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_CRITICAL_SECTION, "OpenMP critical section", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_LOCK_INIT, "OpenMP lock created", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_LOCK_DESTROY, "OpenMP lock destroyed", _I, OPENMP_VALUES, gradient=3),
+    EventType(OPENMP_DISPATCH, "OpenMP dispatch", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_FLUSH, "OpenMP flush", _I, OPENMP_VALUES, gradient=2),
+    EventType(OPENMP_PARALLEL_ID, "OpenMP parallel region id", _A, gradient=2, unit="id"),
+    EventType(OPENMP_TASK_ID, "OpenMP task id", _A, gradient=2, unit="id"),
+    EventType(CUBLAS_CALL, "cuBLAS call", _I, MATH_LIBRARY_VALUES),
+    EventType(CUDNN_CALL, "cuDNN call", _I, MATH_LIBRARY_VALUES),
     EventType(OPENACC_OTHER, "OpenACC other constructs", _I, OPENACC_VALUES),
     EventType(OPENACC_DATA, "OpenACC data constructs", _I, OPENACC_VALUES),
     EventType(OPENACC_LAUNCH, "OpenACC launch constructs", _I, OPENACC_VALUES),
@@ -338,6 +622,29 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(NVTX_MARK, "NVTX marks", _M, NVTX_VALUES),
     EventType(GPU_METRIC, "{}", _S, gradient=7, unit="percent, Hz or bytes/s", step=1, members=100, overflow=94000100),
     EventType(NCCL_REGION, "NCCL regions", _I, NCCL_VALUES),
+    EventType(NCCL_SIZE, "NCCL message size", _A, unit="bytes"),
+    EventType(NCCL_REDUCTION, "NCCL reduction operation", _A, NCCL_REDUCTION_VALUES),
+    EventType(NCCL_ROOT, "NCCL root", _A, unit="rank in the communicator + 1"),
+    EventType(NCCL_COMMUNICATOR, "NCCL communicator", _A, NCCL_COMMUNICATOR_VALUES),
+    EventType(NCCL_RANKS, "NCCL ranks of the communicator", _A, unit="ranks"),
+    EventType(NCCL_RANK, "NCCL rank in the communicator", _A, unit="rank in the communicator + 1"),
+    EventType(NCCL_PEER, "NCCL peer", _A, unit="rank in the communicator + 1"),
+    EventType(NCCL_CALL_OF_KERNEL, "NCCL call that launched the kernel", _I, NCCL_VALUES),
+    EventType(NVTX_CATEGORY, "NVTX category", _A, NVTX_CATEGORY_VALUES),
+    EventType(NVTX_INTEGER, "NVTX payload", _A, unit="the program's own"),
+    EventType(NVTX_REAL, "NVTX payload, real", _A, unit="millionths", precision=REAL_DIGITS),
+    EventType(NVTX_INTEGER_FIELD, "NVTX payload {}", _A, unit="the program's own", step=1, members=20, overflow=95200000),
+    EventType(
+        NVTX_REAL_FIELD,
+        "NVTX payload {}, real",
+        _A,
+        unit="millionths",
+        precision=REAL_DIGITS,
+        step=1,
+        members=20,
+        overflow=95400000,
+    ),
+    EventType(NVTX_TEXT_FIELD, "NVTX payload {}, text", _A, NVTX_TEXT_VALUES, step=1, members=20, overflow=95600000),
     EventType(NVTX_PUSHPOP, "NVTX pushpop ranges {} domain", _I, NVTX_VALUES, step=100, members=1_000, overflow=96100000),
     EventType(UCX_SUBMIT, "UCX submission", _I, UCX_VALUES, gradient=1),
     # Requests are in flight side by side.

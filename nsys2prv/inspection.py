@@ -14,6 +14,7 @@ from nsys2prv import ledger
 from nsys2prv.errors import counted
 from nsys2prv.reports import Report, describe, find_reports, open_report
 from nsys2prv.reports.nsys import NsysExport
+from nsys2prv.reports.run import ranges
 from nsys2prv.sources import SOURCES, present_sources
 from nsys2prv.timeline.survey import count, survey
 
@@ -92,7 +93,7 @@ def as_text(found: dict[str, Any]) -> str:
     lines = [found["path"], f"  nsys {found['nsys'] or 'version not told'}, schema {known}, {found['form']}"]
     lines.append(f"  host {found['host'] or 'not told'}" + (f", {found['cpus']} CPUs" if found["cpus"] else ""))
     if found["ranks"]:
-        lines.append(f"  {counted(len(found['ranks']), 'rank')}: {_ranges(found['ranks'])} (from {found['rank_source']})")
+        lines.append(f"  {counted(len(found['ranks']), 'rank')}: {ranges(found['ranks'])} (from {found['rank_source']})")
     if found["processes"]:
         named = [f"{name or 'process'} {pid}" for pid, name in list(found["processes"].items())[:4]]
         more = f" and {len(found['processes']) - 4} more" if len(found["processes"]) > 4 else ""
@@ -115,14 +116,3 @@ def as_text(found: dict[str, Any]) -> str:
         lines.append("  not translated:")
         lines += [f"  {rows:>12,}  {table}: {reason}" for table, reason, rows in left_out]
     return "\n".join(lines + [f"  warning: {warning}" for warning in found["warnings"]])
-
-
-def _ranges(ranks: list[int]) -> str:
-    ordered = sorted(set(ranks))
-    pieces: list[list[int]] = []
-    for rank in ordered:
-        if pieces and pieces[-1][-1] == rank - 1:
-            pieces[-1][1:] = [rank]
-        else:
-            pieces.append([rank])
-    return ",".join("-".join(map(str, piece)) for piece in pieces)

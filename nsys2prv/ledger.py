@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsys2prv.reports import Report
-from nsys2prv.sources import Source, generic
+from nsys2prv.sources import Source, generic, gpu_metrics
 from nsys2prv.sources.nvtx import MARK, PUSHPOP_RANGE, STARTEND_RANGE
 
 NO_TIME = "no begin is told"
 NO_VALUE = "no value is told, or it is a rate and no time passed"
 NO_ROW_NAMED = "the table names no thread, stream or device"
 ROW_NOT_CHOSEN = "its rank was not chosen, or another report samples the same GPU"
+NO_OTHER_EVENTS = "its thread has no other events"
 SAME_CALL = "another row of the same MPI call"
 TOO_SHORT = "shorter than --min-duration"
 OUTSIDE = "outside the chosen time"
@@ -79,7 +80,6 @@ LEFT_OUT: tuple[OtherTables, ...] = (
     ),
     OtherTables(r"NVVIDEO_.*|GPU_VIDEO_ENGINE_.*|TRACE_PROCESS_EVENT_NVMEDIA", "coding of video"),
     OtherTables(r"TEGRA_INTERNAL_API_CALLS", "calls inside the driver of an embedded chip"),
-    OtherTables(r"PROFILER_OVERHEAD", "the profiler's own cost"),
 )
 
 GPU_METRICS_ROWS = "metrics of GPUs, whose samples stand in GPU_METRICS"
@@ -118,6 +118,8 @@ class Entry:
         Those of them that were cut at an edge of the chosen time.
     left_out
         Rows by the reason why they are not in the trace.
+    repaired
+        Events with a value that was mended.
     derived
         The events were made of those of other sources: they are no rows of the table.
     """
@@ -130,6 +132,7 @@ class Entry:
     written: int = 0
     clipped: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
+    repaired: int = 0
 
     @classmethod
     def of(cls, source: Source) -> Entry:
@@ -147,17 +150,17 @@ class Entry:
         self.written += part.written
         self.clipped += part.clipped
         self.left_out += part.left_out
+        self.repaired += part.repaired
 
     def as_json(self) -> dict[str, Any]:
         return {
             "source": self.source,
             "title": self.title,
-            # What is made of the events of other sources is no row of the table.
-            "derived": self.derived,
             "rows": 0 if self.derived else self.read,
             "written": self.written,
             "clipped": self.clipped,
             "left_out": dict(self.left_out),
+            "repaired": self.repaired,
         }
 
 
@@ -178,11 +181,13 @@ def account(
     read: Counter[str] = Counter()
     for entry in entries:
         read[entry.table] += 0 if entry.derived else entry.read
+    # Each row is told of once: what is made of rows of other sources stands beside them.
     return [
         {
             "table": table,
             "rows": rows,
-            "sources": [entry.as_json() for entry in entries if entry.table == table],
+            "sources": [entry.as_json() for entry in entries if entry.table == table and not entry.derived],
+            "derived": [entry.as_json() for entry in entries if entry.table == table and entry.derived],
             "left_out": left_out,
         }
         for table, rows, left_out in walk(report, read, selected, known)
@@ -209,7 +214,7 @@ def walk(
         if not rest:
             left_out = {}
         elif table in _REST:
-            left_out = _REST[table](report, rest, read.get(table, 0), any(source.table == table for source in selected))
+            left_out = _REST[table](report, rest, read.get(table, 0), selected)
         else:
             left_out = {_reason(table, selected, known): rest}
         yield table, rows, {reason: count for reason, count in left_out.items() if count}
@@ -218,23 +223,28 @@ def walk(
 def _reason(table: str, selected: Sequence[Source], known: Sequence[Source]) -> str:
     if any(source.table == table for source in known) and not any(source.table == table for source in selected):
         return NOT_SELECTED
-    return reason_of(table) or NOT_TRANSLATED
+    told = next((source.rest for source in selected if source.table == table and source.rest), None)
+    return told or reason_of(table) or NOT_TRANSLATED
 
 
-def _nvtx_rest(report: Report, rest: int, read: int, _selected: bool) -> dict[str, int]:
+def _nvtx_rest(report: Report, rest: int, read: int, _selected: Sequence[Source]) -> dict[str, int]:
     ranges = report.scan("NVTX_EVENTS", ("eventType",), only={"eventType": _TRANSLATED_NVTX})
     not_taken = report.count(ranges) - read
     return {NAMES_OF_NVTX: rest - not_taken, NOT_SELECTED: not_taken}
 
 
-def _generic_rest(report: Report, rest: int, _read: int, selected: bool) -> dict[str, int]:
-    of_gpus = generic.rows_of_gpus(report) if report.has("GPU_METRICS") else 0
-    return {GPU_METRICS_ROWS: of_gpus, NO_FIELDS if selected else NOT_SELECTED: rest - of_gpus}
+def _generic_rest(report: Report, rest: int, _read: int, selected: Sequence[Source]) -> dict[str, int]:
+    is_twice, is_wanted = report.has("GPU_METRICS"), gpu_metrics.METRICS_IN_JSON in selected
+    of_gpus = generic.rows_of_gpus(report) if is_twice or not is_wanted else 0
+    plugins = any(source in selected for source in (generic.EVENTS, generic.EVENTS_WITH_VALUES))
+    left_out = Counter({GPU_METRICS_ROWS if is_twice else NOT_SELECTED: of_gpus})
+    left_out[NO_FIELDS if plugins else NOT_SELECTED] += rest - of_gpus
+    return left_out
 
 
-_REST: dict[str, Callable[[Report, int, int, bool], dict[str, int]]] = {
+_REST: dict[str, Callable[[Report, int, int, Sequence[Source]], dict[str, int]]] = {
     "NVTX_EVENTS": _nvtx_rest,
     generic.TABLE: _generic_rest,
 }
 """Tables whose rows are left out for several reasons: what gives the rows by reason, from the report, the rows that are left,
-those that sources read, and whether a source of the table was asked for."""
+those that sources read, and the sources that were asked for."""

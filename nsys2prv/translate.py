@@ -5,42 +5,48 @@ from __future__ import annotations
 import itertools
 import json
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 from tqdm import tqdm
 
 import nsys2prv
 from nsys2prv import ledger
-from nsys2prv.errors import NothingToTranslate, SameReportTwice
+from nsys2prv.errors import InconsistentRun, NothingToTranslate, ReportError
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.ledger import Entry
+from nsys2prv.opened import BrokenReports, OpenedReport, open_reports
 from nsys2prv.output import SUFFIXES, final_paths, publish, scratch_folder, staging_folder, without_suffix
 from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
 from nsys2prv.paraver.prv import TraceWriter, header
 from nsys2prv.paraver.row import write_row
-from nsys2prv.reports import Identity, Report, describe, find_reports, open_report
+from nsys2prv.reports import Report
+from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.nsys import NsysExport
+from nsys2prv.reports.run import Naming, who_is_who
 from nsys2prv.reports.tables import Stretch
-from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, present_sources, select_sources
-from nsys2prv.sources.source import count_rows
+from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, select_sources, with_messages
+from nsys2prv.sources.messages import has_messages, message_ends
+from nsys2prv.sources.source import LEFT_OUT, REPAIRED, count_rows
 from nsys2prv.timeline import states
 from nsys2prv.timeline.axis import align
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.merge import Activity, Shape
+from nsys2prv.timeline.messages import Messages
 from nsys2prv.timeline.overlaps import StreamLanes
 from nsys2prv.timeline.place import EventsOfSource
 from nsys2prv.timeline.rows import arrange
 from nsys2prv.timeline.selection import Windows
-from nsys2prv.timeline.survey import Extent, Survey, complete, extent, survey
+from nsys2prv.timeline.survey import Survey, complete
 
 PARAVER_LARGE_BYTES = 500_000_000
 """wxParaver asks to cut traces above this size."""
@@ -48,11 +54,14 @@ PARAVER_LARGE_BYTES = 500_000_000
 _PIECE_ROWS = 30_000
 """Events that are placed at once."""
 
+_LAUNCH_ROWS = 200_000
+"""Ends of launch lines that wait for the other ends of all reports; more are paired before the next report."""
+
 _ROWS_AT_ONCE = 75_000
 """Rows of a table from which on several threads read it."""
 _MOST_PARTS = 4
 
-_STATES, _MESSAGES = "states", "launch lines"
+_STATES, _LAUNCHES, _MESSAGES = "states", "launch lines", "messages between ranks"
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,14 @@ class Options:
         Intervals shorter than this are left out, ns.
     align
         How clocks are tied together: one of `timeline.axis.METHODS`.
+    rank_pattern, host_pattern
+        Where the rank, and the host, stand in paths of reports (`reports.run.Naming.of`).
+    strict
+        Reports that are not those of one complete run are an error.
+    keep_going
+        Reports that can't be read are left out.
+    fold_streams
+        All streams of a device and process become one row, or a few where events overlap.
     labels
         .pcf of an earlier trace: names keep the numbers that they have there.
     gzip
@@ -108,6 +125,11 @@ class Options:
     ranks: frozenset[int] | None = None
     min_duration: int = 0
     align: str = "auto"
+    rank_pattern: str | None = None
+    host_pattern: str | None = None
+    strict: bool = False
+    keep_going: bool = False
+    fold_streams: bool = False
     labels: Path | None = None
     gzip: bool = False
     force: bool = False
@@ -123,6 +145,11 @@ class Summary:
 
     prv: Path
     content: Mapping[str, Any]
+
+    @property
+    def left_out(self) -> int:
+        """Number of reports that could not be read."""
+        return len(self.content["left_out"])
 
 
 def translate(arguments: Sequence[str | Path], out: Path, options: Options | None = None) -> Summary:
@@ -157,22 +184,6 @@ def translate(arguments: Sequence[str | Path], out: Path, options: Options | Non
 
 
 @dataclass
-class _OpenedReport:
-    """A report on its way through the translation."""
-
-    report: Report
-    identity: Identity
-    surveys: list[Survey] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
-    other_spans: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def span(self) -> tuple[int, int] | None:
-        spans = [found.span for found in self.surveys if found.span is not None] + self.other_spans
-        return (min(span[0] for span in spans), max(span[1] for span in spans)) if spans else None
-
-
-@dataclass
 class _Made:
     """What the translation of one source gives."""
 
@@ -193,38 +204,72 @@ class _Translation:
         self._earlier = read_earlier_labels(options.labels) if options.labels else None
         self._hide_progress: bool | None = None if options.progress is None else not options.progress
         self._warnings: list[str] = []
-        self._opened = self._open(arguments)
-        self._survey()
+        self._broken = BrokenReports(options.keep_going)
+        self._attempts = itertools.count()
+        self._folders = itertools.count()
+        naming = Naming.of(options.rank_pattern, options.host_pattern)
+        with self._bar("surveying", 0, "table") as bar:
+            self._opened = open_reports(
+                arguments,
+                self._sources,
+                export=NsysExport(options.nsys, options.cache),
+                folder=scratch,
+                broken=self._broken,
+                bar=bar,
+                # A time that was read off a trace of all sources must mean the same one in a trace of some.
+                with_other_spans=options.time is not None,
+                fold_streams=options.fold_streams,
+            )
+        self._arrange_all = partial(self._broken.without, self._opened, partial(self._arrange, naming))
+        self._arrange_all()
+
+    def _arrange(self, naming: Naming) -> None:
+        """Settle who is who, the time axis, the rows and the labels; nothing is collected yet."""
+        self._run = who_is_who(
+            [opened.report.path for opened in self._opened],
+            [opened.told for opened in self._opened],
+            [opened.span for opened in self._opened],
+            naming,
+            self._options.ranks,
+        )
+        errors = [finding.text for finding in self._run.findings if finding.kind.is_error]
+        if self._options.strict and errors:
+            raise InconsistentRun(errors)
+        for opened, identity in zip(self._opened, self._run.identities, strict=True):
+            opened.identity = identity
+        identities = list(self._run.identities)
         self._axis = align(
             [opened.report for opened in self._opened],
-            [opened.identity for opened in self._opened],
+            identities,
             [opened.span for opened in self._opened],
-            options.align,
+            self._options.align,
+            self._scratch / f"clocks{next(self._folders)}",
         )
         self._placements = self._axis.placements
-        self._warnings += self._axis.warnings
         self._windows = self._choose_windows()
         surveys = [opened.surveys for opened in self._opened]
-        self._rows = arrange([opened.identity for opened in self._opened], surveys, options.ranks)
+        self._rows = arrange(identities, surveys, self._options.ranks)
         if self._rows.table.is_empty():
-            raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
+            raise NothingToTranslate(
+                "none of the ranks chosen has events" if self._options.ranks else "the reports hold no events"
+            )
         self._labels = Labels((found for of_report in surveys for found in of_report), self._earlier)
-        self._activity = Activity(scratch / "activity")
+        self._folder = self._scratch / f"attempt{next(self._attempts)}"
+        self._activity = Activity(self._folder / "activity")
         # Threads and streams are different rows: their states are found at once.
-        self._edges = {kind: SortedRuns(["time"], scratch / f"edges-{kind.name}") for kind in RowKind}
-        self._ordered = SortedRuns(["start"], scratch / "ordered")
+        self._edges = {kind: SortedRuns(["time"], self._folder / f"edges-{kind.name}") for kind in RowKind}
+        self._ordered = SortedRuns(["start"], self._folder / "ordered")
         self._launches: list[Launches] = []
-        self._folders = itertools.count()
+        self._messages = Messages(self._folder / "messages")
 
     def write(self, prv: Path, pcf: Path, row: Path, title: str) -> dict[str, Any]:
         """Write the files of the trace; the result is what stands in OUT.json."""
-        total = sum(found.rows for opened in self._opened for found in opened.surveys)
-        with self._bar("translating", total, "event") as bar:
-            for index, opened in enumerate(self._opened):
-                self._translate_report(index, opened, bar)
-        work: list[tuple[str, Callable[[Stop], SortedRuns]]] = []
-        for launches in self._launches:
-            work.append((_MESSAGES, partial(self._pair_launches, launches, self._activity.part(_MESSAGES, Shape.MESSAGES))))
+        while not self._translate_reports():
+            # What was collected has the rows of reports that are left out now.
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._arrange_all()
+        work = [(_LAUNCHES, pair) for pair in self._pairs()]
+        work.append((_MESSAGES, partial(self._pair_messages, self._activity.part(_MESSAGES, Shape.MESSAGES))))
         for kind in self._edges:
             work.append((_STATES, partial(self._sweep_states, kind, self._activity.part(_STATES, Shape.STATES))))
         for (name, _), made in zip(work, run_all([piece for _, piece in work]), strict=True):
@@ -248,56 +293,30 @@ class _Translation:
             )
         return self._content(size, writer.records)
 
-    def _open(self, arguments: Sequence[str | Path]) -> list[_OpenedReport]:
-        export = NsysExport(self._options.nsys, self._options.cache)
-        opened = []
-        paths = find_reports(arguments)
-        with self._bar("opening", len(paths), "report") as bar:
-            for path in paths:
-                report = open_report(path, export)
-                opened.append(_OpenedReport(report, describe(report)))
-                bar.update()
-        seen: dict[tuple[object, ...], Path] = {}
-        for one in opened:
-            identity = one.identity
-            if identity.utc_ns is None:
-                continue
-            who = (identity.host, identity.utc_ns, frozenset(identity.processes))
-            if who in seen:
-                raise SameReportTwice(seen[who], one.report.path, "same host, same processes, same begin of the session")
-            seen[who] = one.report.path
-        return opened
+    def _translate_reports(self) -> bool:
+        """Collect the events of all reports; False when one broke off on the way and they must be collected anew."""
+        total = sum(found.rows for opened in self._opened for found in opened.surveys)
+        broken = []
+        with self._bar("translating", total, "event") as bar:
+            for index, opened in enumerate(self._opened):
+                if sum(launches.rows for launches in self._launches) > _LAUNCH_ROWS:
+                    for made in run_all(self._pairs()):
+                        self._activity.absorb(_LAUNCHES, made)
+                try:
+                    self._translate_report(index, opened, bar)
+                    self._collect_messages(index, opened)
+                except ReportError as error:
+                    self._broken.leave_out(opened.report.path, error)
+                    broken.append(opened)
+        for opened in broken:
+            self._opened.remove(opened)
+        self._broken.check_rest(self._opened)
+        return not broken
 
-    def _survey(self) -> None:
-        found = [(opened, source) for opened in self._opened for source in present_sources(opened.report, self._sources)]
-        with self._bar("surveying", len(found), "table") as bar:
-
-            def look(opened: _OpenedReport, source: Source, number: int, stop: Stop) -> Survey:
-                stop.check()
-                surveyed = survey(opened.report, source, self._scratch / f"overlaps{number}", known=Extent(0, None, None))
-                bar.update()
-                return surveyed
-
-            def measure(opened: _OpenedReport, source: Source, stop: Stop) -> Extent:
-                stop.check()
-                return extent(opened.report, source)
-
-            # The longest work first: threads are busy to the end.
-            work: list[Callable[[Stop], Survey | Extent]] = [
-                partial(look, opened, source, number) for number, (opened, source) in enumerate(found)
-            ]
-            work += [partial(measure, opened, source) for opened, source in found]
-            results = run_all(work)
-        for (opened, _), looked, measured in zip(found, results[: len(found)], results[len(found) :], strict=True):
-            surveyed = cast(Survey, looked).within(cast(Extent, measured))
-            if not surveyed.is_empty:
-                opened.surveys.append(surveyed)
-        if self._options.time is not None:
-            # A time that was read off a trace of all sources must mean the same one in a trace of some.
-            others = [source for source in SOURCES if source not in self._sources]
-            for opened in self._opened:
-                spans = [survey(opened.report, source).span for source in present_sources(opened.report, tuple(others))]
-                opened.other_spans = [span for span in spans if span is not None]
+    def _pairs(self) -> list[Callable[[Stop], SortedRuns]]:
+        """The work of pairing what waits for it."""
+        waiting, self._launches = self._launches, []
+        return [partial(self._pair_launches, one, self._activity.part(_LAUNCHES, Shape.MESSAGES)) for one in waiting]
 
     def _choose_windows(self) -> Windows:
         ends = [
@@ -336,10 +355,11 @@ class _Translation:
                 )
         return Windows.union(pl.concat(stretches))
 
-    def _translate_report(self, index: int, opened: _OpenedReport, bar: tqdm[Any]) -> None:
-        launches = Launches.in_folder(self._scratch / f"launches{index}")
+    def _translate_report(self, index: int, opened: OpenedReport, bar: tqdm[Any]) -> None:
+        launches = Launches.in_folder(self._folder / f"launches{next(self._folders)}")
         work: list[Callable[[Stop], _Made]] = []
         of_survey: list[Survey] = []
+        of_sources: list[Entry] = []
         for found in opened.surveys:
             events = EventsOfSource(
                 found,
@@ -352,7 +372,7 @@ class _Translation:
                 report_end=opened.span[1] if opened.span else 0,
                 min_duration=self._options.min_duration,
             )
-            opened.entries.append(Entry.of(found.source))
+            of_sources.append(Entry.of(found.source))
             parts = 1 if _read_at_once(found) else min(found.rows // _ROWS_AT_ONCE, _MOST_PARTS)
             for stretch in opened.report.tables.stretches(found.source.table, parts):
                 made = _Made(
@@ -361,11 +381,15 @@ class _Translation:
                     launches.part(),
                     Entry.of(found.source),
                 )
-                work.append(partial(self._translate_source, opened.report, found, events, stretch, made, bar))
+                work.append(partial(self._translate_source, opened.view, found, events, stretch, made, bar))
                 of_survey.append(found)
-        entries = dict(zip(map(id, opened.surveys), opened.entries, strict=True))
-        for found, made in zip(of_survey, run_all(work), strict=True):
+        entries = dict(zip(map(id, opened.surveys), of_sources, strict=True))
+        results = run_all(work)
+        for found, made in zip(of_survey, results, strict=True):
             entries[id(found)].absorb(made.entry)
+        # The last that is read of the report: from here on it is whole, and what was made of it is taken over.
+        opened.tables = ledger.account(opened.report, of_sources, self._sources, SOURCES)
+        for found, made in zip(of_survey, results, strict=True):
             self._activity.absorb(_collection(found.source), made.events)
             self._edges[found.source.row].absorb(made.edges)
             launches.absorb(made.launches)
@@ -380,6 +404,26 @@ class _Translation:
 
     def _pair_launches(self, launches: Launches, made: SortedRuns, stop: Stop) -> SortedRuns:
         for messages in launches.messages():
+            stop.check()
+            made.add(messages)
+        return made
+
+    def _collect_messages(self, index: int, opened: OpenedReport) -> None:
+        """Ends of messages of a report, on rows and on the time axis."""
+        threads = self._rows.keys.get((index, RowKind.THREAD))
+        if threads is None or not has_messages(opened.report) or not with_messages(self._sources, self._options.skip):
+            return
+        ranks = {tid & PID_MASK: self._rows.rank(row) for tid, row in threads.select("globalTid", "row").iter_rows()}
+        known = {process: rank for process, rank in ranks.items() if rank is not None}
+        placement = self._placements[index]
+        made = self._messages.part()
+        for ends in message_ends(opened.report, known, self._folder / f"messages{index}"):
+            placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")
+            made.add(placed.with_columns(placement.of(pl.col("start")), placement.of(pl.col("end"))))
+        self._messages.absorb(made)
+
+    def _pair_messages(self, made: SortedRuns, stop: Stop) -> SortedRuns:
+        for messages in self._messages.messages(self._windows):
             stop.check()
             made.add(messages)
         return made
@@ -407,7 +451,7 @@ class _Translation:
         """Events of a source in pieces; in the order of their begin when something needs that."""
         source = found.source
         if source.gather is not None:
-            folder = self._scratch / f"gather{next(self._folders)}"
+            folder = self._folder / f"gather{next(self._folders)}"
             pieces: Iterator[pl.DataFrame] = (piece.lazy().pipe(complete).collect() for piece in source.gather(report, folder))
         else:
             pieces = report.pieces(lambda piecewise: complete(source.frame(piecewise)), _PIECE_ROWS, stretch)
@@ -418,14 +462,13 @@ class _Translation:
             step = StreamLanes(found.keys)
         if step is None:
             for piece in pieces:
-                entry.read += count_rows(piece)
-                yield piece
+                yield _accounted(piece, entry)
             return
         ordered = self._ordered.part()
         for piece in pieces:
-            entry.read += count_rows(piece)
-            told = piece.drop_nulls("start")
-            entry.leave_out(ledger.NO_TIME, count_rows(piece) - count_rows(told))
+            taken = _accounted(piece, entry)
+            told = taken.drop_nulls("start")
+            entry.leave_out(ledger.NO_TIME, count_rows(taken) - count_rows(told))
             ordered.add(told)
         for window in ordered.windows():
             kept = step(window)
@@ -455,6 +498,7 @@ class _Translation:
                     "host": identity.host,
                     "nsys": identity.tool,
                     "schema": list(identity.schema) if identity.schema else None,
+                    "host_source": identity.host_source or None,
                     "ranks": identity.known_ranks,
                     "rank_source": identity.known_ranks_source,
                     "gpus": [asdict(gpu) for gpu in identity.gpus],
@@ -464,7 +508,7 @@ class _Translation:
                         "offset_ns": placement.at(0),
                         "drift_ppm": round(placement.drift_ppm, 4),
                     },
-                    "tables": ledger.account(opened.report, opened.entries, self._sources, SOURCES),
+                    "tables": opened.tables,
                     "warnings": list(identity.warnings),
                 }
             )
@@ -487,6 +531,22 @@ class _Translation:
                 "tasks": len(self._rows.tasks),
                 "rows": self._rows.table.height,
             },
+            "messages": self._messages.as_json(),
+            "run": {
+                "ranks": list(self._run.ranks),
+                "size": self._run.size,
+                "missing": list(self._run.missing),
+                "findings": [
+                    {
+                        "about": finding.kind.value[0],
+                        "is_error_with_strict": finding.kind.is_error,
+                        "text": finding.text,
+                        "reports": list(map(str, finding.reports)),
+                    }
+                    for finding in self._run.findings
+                ],
+            },
+            "left_out": [{"path": str(one.path), "error": str(one.error)} for one in self._broken.left_out],
             "seconds": round(time.monotonic() - self._began, 3),
             "clocks": [clock.as_json() for clock in self._axis.clocks],
             "reports": reports,
@@ -499,12 +559,31 @@ class _Translation:
                     "pid": task.pid,
                     "report": str(self._opened[task.report].report.path) if task.report is not None else None,
                     "threads": [thread.name for thread in task.threads],
+                    # By the number of the thread in the trace.
+                    "nvtx_names": {number: thread.given for number, thread in enumerate(task.threads, 1) if thread.given},
                 }
                 for task in self._rows.tasks
             ],
             "event_types": [{"number": used.number, "label": used.label} for used in self._labels.used],
-            "warnings": self._warnings,
+            "warnings": [
+                *(f"left out: {one.error}" for one in self._broken.left_out),
+                *(finding.text for finding in self._run.findings),
+                *self._axis.warnings,
+                *self._warnings,
+            ],
         }
+
+
+def _accounted(piece: pl.DataFrame, entry: Entry) -> pl.DataFrame:
+    """Events of a piece that go on, without the columns that are for the ledger."""
+    entry.read += count_rows(piece)
+    if LEFT_OUT in piece.columns and piece[LEFT_OUT].null_count() < piece.height:
+        for (reason,), rows in piece.drop_nulls(LEFT_OUT).partition_by(LEFT_OUT, as_dict=True).items():
+            entry.leave_out(str(reason), count_rows(rows))
+        piece = piece.filter(pl.col(LEFT_OUT).is_null())
+    if REPAIRED in piece.columns:
+        entry.repaired += int(piece[REPAIRED].sum())
+    return piece.drop(LEFT_OUT, REPAIRED, strict=False)
 
 
 def _read_at_once(found: Survey) -> bool:

@@ -192,10 +192,11 @@ def test_inspect_says_what_is_in_a_report(tmp_path: Path) -> None:
     report = ReportBuilder(host="nid001", rank=3, with_mpi=True)
     report.gpu(0, name="NVIDIA H100")
     report.kernel("k", 1000, 2000, launch=(0, 500))
-    report.row("SCHED_EVENTS", start=5, cpu=1, isSchedIn=1, globalTid=report.global_tid())
+    report.row("EVENTS_NOT_KNOWN", start=5, globalTid=report.global_tid())
     text = as_text(inspect([report.write(tmp_path / "a.sqlite")])[0])
     for expected in (
         "schema 3.11, sqlite", "host nid001", "1 rank: 3 (from MPI_RANKS)", "1 x NVIDIA H100",
-        "0.000002 s from the first event to the last", "1  Kernels (kernels) on 1 row", "1  SCHED_EVENTS: no source translates",
+        "0.000002 s from the first event to the last", "1  Kernels (kernels) on 1 row",
+        "1  EVENTS_NOT_KNOWN: no source translates",
     ):  # fmt: skip
         assert expected in text, text

@@ -335,7 +335,7 @@ def test_the_account_is_beside_the_trace(tmp_path: Path) -> None:
     report = ReportBuilder(rank=3)
     report.gpu(0)
     report.kernel("k", 30, 40, launch=(0, 10))
-    report.row("SCHED_EVENTS", start=5, cpu=1, isSchedIn=1, globalTid=report.global_tid())
+    report.row("EVENTS_NOT_KNOWN", start=5, globalTid=report.global_tid())
     report.diagnostic("Not all CUDA events might have been collected.")
     summary = run(tmp_path, report)
     content = json.loads((tmp_path / "out.json").read_text())
@@ -343,7 +343,7 @@ def test_the_account_is_beside_the_trace(tmp_path: Path) -> None:
     assert content["tasks"][0]["rank"] == 3
     assert content["reports"][0]["warnings"] == ["nsys said: Not all CUDA events might have been collected."]
     tables = {table["table"]: table for table in content["reports"][0]["tables"]}
-    assert tables["SCHED_EVENTS"]["left_out"] == {"no source translates this table": 1}
+    assert tables["EVENTS_NOT_KNOWN"]["left_out"] == {"no source translates this table": 1}
     for table in tables.values():
         accounted = sum(table["left_out"].values())
         accounted += sum(source["written"] + sum(source["left_out"].values()) for source in table["sources"])

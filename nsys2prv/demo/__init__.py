@@ -3,7 +3,7 @@
 What leaves are exports as nsys writes them, one per rank, and `truth.json`, which tells what a translation must find.
 """
 
-from nsys2prv.demo.builder import ReportBuilder
+from nsys2prv.demo.builder import ReportBuilder, payload_blob
 from nsys2prv.demo.cluster import Cluster, generate, truth, write_reports
 from nsys2prv.demo.tables import write_arrow_report, write_parquet_report, write_report
 
@@ -11,6 +11,7 @@ __all__ = [
     "Cluster",
     "ReportBuilder",
     "generate",
+    "payload_blob",
     "truth",
     "write_arrow_report",
     "write_parquet_report",

@@ -13,7 +13,8 @@ A report with two kernels, one of them launched by an API call:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -28,11 +29,17 @@ VM = 1 << 48
 NVTX_CATEGORY, NVTX_MARK, NVTX_THREAD_NAME, NVTX_PUSHPOP, NVTX_STARTEND, NVTX_DOMAIN = 33, 34, 39, 59, 60, 75
 """`NVTX_EVENTS.eventType`."""
 
+NOT_APPLICABLE = 4294967295
+"""What nsys writes into ids that do not apply."""
+
 # Columns that only newer schemas have: there only when a row gives them.
 _NEWER = frozenset(
     {
         ("CUPTI_ACTIVITY_KIND_KERNEL", "graphId"),
         ("TARGET_INFO_SESSION_START_TIME", "systemClockNs"),
+        ("NVTX_EVENTS", "binaryData"),
+        ("SCHED_EVENTS", "threadState"),
+        ("SCHED_EVENTS", "threadBlock"),
         ("NET_NIC_METRIC", "portId"),
         ("NET_IB_SWITCH_METRIC", "portId"),
         ("TARGET_INFO_NIC_INFO", "globalId"),
@@ -44,7 +51,7 @@ _NEWER = frozenset(
     }
 )
 
-Value = int | float | str | None
+Value = int | float | str | bytes | None
 
 
 def global_pid(pid: int, *, hardware: int = 0) -> int:
@@ -323,12 +330,13 @@ class ReportBuilder:
         device: int = 0,
         context: int = 1,
         pid: int | None = None,
+        **columns: Value,
     ) -> int | None:
         """Add a memset of `size` bytes; gives its correlation id."""
         if launch is not None:
             correlation = self.api_call("cudaMemsetAsync_v3020", *launch, pid=pid, correlation=correlation)
         on_stream = self._on_stream(start, end, correlation, stream, device, context, pid)
-        self.row("CUPTI_ACTIVITY_KIND_MEMSET", **on_stream, value=0, bytes=size, memKind=2)
+        self.row("CUPTI_ACTIVITY_KIND_MEMSET", **{**on_stream, "value": 0, "bytes": size, "memKind": 2, **columns})
         return correlation
 
     def graph(
@@ -363,10 +371,56 @@ class ReportBuilder:
         device: int = 0,
         context: int = 1,
         pid: int | None = None,
+        event: int = NOT_APPLICABLE,
     ) -> ReportBuilder:
         """Add a wait; `kind` 1 event, 2 stream wait, 3 stream, 4 context."""
         on_stream = self._on_stream(start, end, correlation, stream, device, context, pid)
-        return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **on_stream, syncType=kind, eventId=4294967295)
+        return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **on_stream, syncType=kind, eventId=event)
+
+    def event_record(
+        self,
+        event: int,
+        *,
+        time: int | None = None,
+        correlation: int | None = None,
+        stream: int = 7,
+        device: int = 0,
+        context: int = 1,
+        pid: int | None = None,
+    ) -> ReportBuilder:
+        """Add the record of a CUDA event; `time` on the device is told by newer schemas only."""
+        on_stream = self._on_stream(0, 0, correlation, stream, device, context, pid)
+        del on_stream["start"], on_stream["end"]
+        return self.row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **on_stream, timestamp=time, eventId=event)
+
+    def memory_use(
+        self,
+        time: int,
+        size: int,
+        *,
+        freed: bool = False,
+        kind: int = 2,
+        address: int = 0x7F0000000000,
+        name: str | None = None,
+        device: int = 0,
+        pid: int | None = None,
+    ) -> ReportBuilder:
+        """Add an allocation, or a deallocation, of `size` bytes on a device; `kind` 2 device, 4 managed."""
+        return self.row(
+            "CUDA_GPU_MEMORY_USAGE_EVENTS",
+            start=time, globalPid=self.global_pid(pid), deviceId=device, contextId=1, address=address, pc=0, bytes=size,
+            memKind=kind, memoryOperationType=int(freed), name=name,
+        )  # fmt: skip
+
+    def gpu_page_fault(
+        self, start: int, end: int, faults: int, *, access: int = 2, device: int = 0, pid: int | None = None
+    ) -> ReportBuilder:
+        """Add page faults of unified memory on a device; `access` 1 read, 2 write."""
+        return self.row(
+            "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
+            start=start, end=end, globalPid=self.global_pid(pid), deviceId=device, address=0x7F0000000000,
+            numberOfPageFaults=faults, faultAccessType=access,
+        )  # fmt: skip
 
     # -- NVTX ---------------------------------------------------------------------------------------------------------
 
@@ -380,10 +434,14 @@ class ReportBuilder:
         tid: int | None = None,
         pid: int | None = None,
         registered: bool = False,
-        payload: Mapping[str, int | str] | None = None,
+        payload: Mapping[str, int | float | str] | None = None,
+        **columns: Value,
     ) -> ReportBuilder:
-        """Add a push/pop range; `end` None: never closed; `registered`: the text is in StringIds; `payload` becomes JSON."""
-        return self._nvtx(NVTX_PUSHPOP, text, start, end, domain, tid, pid, registered, payload)
+        """Add a push/pop range; `end` None: never closed; `registered`: the text is in StringIds; `payload` becomes JSON.
+
+        Further columns are those of the table, such as ``int64Value=3``, ``category=1`` or ``binaryData=blob``.
+        """
+        return self._nvtx(NVTX_PUSHPOP, text, start, end, domain, tid, pid, registered, payload, columns)
 
     def nvtx_start_end(
         self,
@@ -396,9 +454,11 @@ class ReportBuilder:
         pid: int | None = None,
         end_tid: int | None = None,
         registered: bool = False,
+        payload: Mapping[str, int | float | str] | None = None,
+        **columns: Value,
     ) -> ReportBuilder:
-        """Add a start/end range; `end_tid`: the thread that ended it, when another one."""
-        self._nvtx(NVTX_STARTEND, text, start, end, domain, tid, pid, registered, None)
+        """Add a start/end range; `end_tid`: the thread that ended it, when another one; the rest as in `nvtx_range`."""
+        self._nvtx(NVTX_STARTEND, text, start, end, domain, tid, pid, registered, payload, columns)
         last = self._rows["NVTX_EVENTS"][-1]
         last["rangeId"] = len(self._rows["NVTX_EVENTS"])
         last["endGlobalTid"] = self.global_tid(tid if end_tid is None else end_tid, pid)
@@ -413,13 +473,67 @@ class ReportBuilder:
         tid: int | None = None,
         pid: int | None = None,
         registered: bool = False,
+        payload: Mapping[str, int | float | str] | None = None,
+        **columns: Value,
     ) -> ReportBuilder:
-        """Add a mark."""
-        return self._nvtx(NVTX_MARK, text, time, None, domain, tid, pid, registered, None)
+        """Add a mark; the rest as in `nvtx_range`."""
+        return self._nvtx(NVTX_MARK, text, time, None, domain, tid, pid, registered, payload, columns)
+
+    def nvtx_category(
+        self, number: int, name: str, *, domain: str = "", pid: int | None = None, time: int = 0
+    ) -> ReportBuilder:
+        """Add the name of a category of a domain."""
+        return self._nvtx(NVTX_CATEGORY, name, time, None, domain, None, pid, False, None, {"category": number})
+
+    def nvtx_schema(
+        self,
+        schema: int,
+        fields: Sequence[tuple[str, int, int]],
+        size: int,
+        *,
+        domain: str = "",
+        pid: int | None = None,
+        kind: int = 1,
+        **columns: Sequence[int],
+    ) -> ReportBuilder:
+        """Add a schema of binary payloads of `size` bytes.
+
+        Parameters
+        ----------
+        schema
+            Its id.
+        fields
+            Name, type (a code of NVTX or the id of another schema), and place in bytes.
+        kind
+            1 for a plain one.
+        columns
+            Further columns of the fields, a value each: `flags`, `arrayOrUnionDetail`.
+        """
+        number = self.nvtx_domain(domain, pid=pid)
+        told = {"type": kind, "numEntries": len(fields), "payloadSize": size or None}
+        self.row("NVTX_PAYLOAD_SCHEMAS", domainId=number, schemaId=schema, **told)
+        for index, (name, code, offset) in enumerate(fields):
+            # nsys leaves out numbers that are 0.
+            more = {column: values[index] or None for column, values in columns.items()}
+            self.row(
+                "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+                domainId=number, schemaId=schema, idx=index, type=code, name=name, offset=offset or None, **more,
+            )  # fmt: skip
+        return self
+
+    def nvtx_enumeration(
+        self, schema: int, values: Mapping[int, str], *, size: int = 4, domain: str = "", pid: int | None = None
+    ) -> ReportBuilder:
+        """Add an enumeration that fields of payloads can have as their type."""
+        number = self.nvtx_domain(domain, pid=pid)
+        self.row("NVTX_PAYLOAD_ENUMS", domainId=number, schemaId=schema, numEntries=len(values), size=size)
+        for index, (value, name) in enumerate(values.items()):
+            self.row("NVTX_PAYLOAD_ENUM_ENTRIES", domainId=number, schemaId=schema, idx=index, name=name, value=value or None)
+        return self
 
     def nvtx_thread_name(self, text: str, *, tid: int | None = None, pid: int | None = None, time: int = 0) -> ReportBuilder:
         """Add the name that the program gave to a thread."""
-        return self._nvtx(NVTX_THREAD_NAME, text, time, None, "", tid, pid, False, None)
+        return self._nvtx(NVTX_THREAD_NAME, text, time, None, "", tid, pid, False, None, {})
 
     def nvtx_domain(self, name: str, *, pid: int | None = None, time: int = 0) -> int:
         """The id of a domain in a process; the first use adds its row. The name "" is the default domain, 0."""
@@ -440,11 +554,34 @@ class ReportBuilder:
         """Add the rank of a process."""
         return self.row("MPI_RANKS", globalTid=self.global_tid(tid, pid), rank=rank)
 
-    def communicator(self, handle: int = 94577367172512, *, rank: int = 0, size: int = 1, parent: int = 0) -> ReportBuilder:
-        """Add a communicator, by default MPI_COMM_WORLD."""
+    def communicator(
+        self,
+        handle: int = 94577367172512,
+        *,
+        rank: int = 0,
+        size: int | None = 1,
+        parent: int = 0,
+        local_rank: int | None = None,
+        group: tuple[int, int] | None = None,
+        time: int = 0,
+    ) -> ReportBuilder:
+        """Add a communicator, by default MPI_COMM_WORLD.
+
+        Parameters
+        ----------
+        size
+            Its ranks; None: as of a Cartesian communicator, neither its size nor the rank in it is told.
+        local_rank
+            Rank in it, by default `rank`.
+        group
+            Of one made by a split: the global rank of its root, and its number there.
+        """
+        local = None if size is None else rank if local_rank is None else local_rank
+        root, number = group or (None, None)
         return self.row(
-            "MPI_COMMUNICATORS", rank=rank, timestamp=0, commHandle=handle, parentHandle=parent, localRank=rank, size=size
-        )
+            "MPI_COMMUNICATORS", rank=rank, timestamp=time, commHandle=handle, parentHandle=parent, localRank=local, size=size,
+            groupRoot=root, groupRootUid=number,
+        )  # fmt: skip
 
     def mpi_p2p(
         self,
@@ -476,6 +613,7 @@ class ReportBuilder:
         size: int | None = None,
         received: int | None = None,
         root: int | None = None,
+        request: int | None = None,
         communicator: int = 94577367172512,
         tid: int | None = None,
         pid: int | None = None,
@@ -484,7 +622,7 @@ class ReportBuilder:
         return self.row(
             "MPI_COLLECTIVES_EVENTS",
             start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name), commHandle=communicator,
-            rootRank=root, size=size, recvSize=received,
+            rootRank=root, size=size, recvSize=received, requestHandle=request,
         )  # fmt: skip
 
     def mpi_wait(
@@ -512,19 +650,67 @@ class ReportBuilder:
         return self.row("MPI_OTHER_EVENTS", start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name))
 
     def os_call(
-        self, name: str, start: int, end: int, *, nesting: int = 0, tid: int | None = None, pid: int | None = None
+        self,
+        name: str,
+        start: int,
+        end: int,
+        *,
+        nesting: int = 0,
+        chain: int = 0,
+        tid: int | None = None,
+        pid: int | None = None,
     ) -> ReportBuilder:
-        """Add a call of the operating system's libraries."""
+        """Add a call of the operating system's libraries; `chain` is the number of its call chain."""
         return self.row(
             "OSRT_API",
             start=start, end=end, eventClass=27, globalTid=self.global_tid(tid, pid), nameId=self.string(name),
-            returnValue=0, nestingLevel=nesting, callchainId=0,
+            returnValue=0, nestingLevel=nesting, callchainId=chain,
         )  # fmt: skip
 
-    def metric(self, name: str, time: int, value: int, *, gpu: int = 0) -> ReportBuilder:
-        """Add a sample of a metric of the GPU with nsys' index `gpu`."""
+    def switch(
+        self, time: int, cpu: int, *, on: bool, tid: int | None = None, pid: int | None = None, **columns: Value
+    ) -> ReportBuilder:
+        """Put a thread on a CPU, or take it off one."""
+        return self.row("SCHED_EVENTS", start=time, cpu=cpu, isSchedIn=int(on), globalTid=self.global_tid(tid, pid), **columns)
+
+    def on_cpu(self, start: int, end: int, cpu: int = 0, *, tid: int | None = None, pid: int | None = None) -> ReportBuilder:
+        """Add a whole stay of a thread on a CPU."""
+        self.switch(start, cpu, on=True, tid=tid, pid=pid)
+        return self.switch(end, cpu, on=False, tid=tid, pid=pid)
+
+    def cpu_sample(
+        self,
+        time: int,
+        chain: Sequence[tuple[str, str]] = (),
+        *,
+        cpu: int = 0,
+        state: int = 1,
+        cycles: int = 1,
+        tid: int | None = None,
+        pid: int | None = None,
+    ) -> ReportBuilder:
+        """Add a sample of a CPU, with the functions and modules of its call chain from the innermost on."""
+        number = len(self._rows.get("COMPOSITE_EVENTS", ())) + 1
+        self.row(
+            "COMPOSITE_EVENTS",
+            id=number, start=time, cpu=cpu, threadState=state, globalTid=self.global_tid(tid, pid), cpuCycles=cycles,
+        )  # fmt: skip
+        return self.call_chain("SAMPLING_CALLCHAINS", number, chain)
+
+    def call_chain(self, table: str, number: int, chain: Sequence[tuple[str, str]]) -> ReportBuilder:
+        """Add a call chain with a number: functions and modules from the innermost on. An address has no name."""
+        for depth, (function, module) in enumerate(chain):
+            self.row(
+                table,
+                id=number, symbol=self.string(function), module=self.string(module), stackDepth=depth,
+                unresolved=1 if function.startswith("0x") else None,
+            )  # fmt: skip
+        return self
+
+    def metric(self, name: str, time: int, value: int, *, gpu: int = 0, instance: int = 0) -> ReportBuilder:
+        """Add a sample of a metric of the GPU with nsys' index `gpu`, or of an instance of it (MIG)."""
         names = self._rows.setdefault("TARGET_INFO_GPU_METRICS", [])
-        kind = VM | 1 << 32 | gpu
+        kind = VM | 1 << 32 | instance << 8 | gpu
         found = next((row["metricId"] for row in names if row["typeId"] == kind and row["metricName"] == name), None)
         if found is None:
             found = sum(row["typeId"] == kind for row in names)
@@ -653,14 +839,21 @@ class ReportBuilder:
         tid: int | None,
         pid: int | None,
         registered: bool,
-        payload: Mapping[str, int | str] | None,
+        payload: Mapping[str, int | float | str] | None,
+        columns: Mapping[str, Value],
     ) -> ReportBuilder:
         named: dict[str, Value] = {"textId": self.string(text)} if registered else {"text": text}
         return self.row(
             "NVTX_EVENTS",
             start=start, end=end, eventType=kind, globalTid=self.global_tid(tid, pid),
-            domainId=self.nvtx_domain(domain, pid=pid), jsonText=None if payload is None else json.dumps(payload), **named,
+            domainId=self.nvtx_domain(domain, pid=pid),
+            **{"jsonText": None if payload is None else json.dumps(payload), **named, **columns},
         )  # fmt: skip
+
+
+def payload_blob(domain: int, schema: int, payload: bytes) -> bytes:
+    """A binary payload as nsys writes it: a head of 32 bytes, then the bytes of the program."""
+    return struct.pack("<4Q", domain, schema, len(payload), 32 + len(payload)) + payload
 
 
 def kernel_short_name(name: str) -> str:

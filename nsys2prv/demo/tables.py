@@ -10,6 +10,7 @@ from pathlib import Path
 import adbc_driver_manager
 import adbc_driver_sqlite.dbapi
 import polars as pl
+import pyarrow as pa
 
 from nsys2prv.errors import OutputError
 from nsys2prv.reports.columns import COLUMNS
@@ -32,7 +33,7 @@ _NARROW = frozenset(
     }
 )
 
-_SQLITE_TYPES: dict[type[pl.DataType], str] = {pl.Int64: "INTEGER", pl.Float64: "REAL", pl.String: "TEXT"}
+_SQLITE_TYPES: dict[type[pl.DataType], str] = {pl.Int64: "INTEGER", pl.Float64: "REAL", pl.String: "TEXT", pl.Binary: "BLOB"}
 
 
 def write_report(path: str | Path, tables: Tables) -> None:
@@ -89,7 +90,7 @@ def write_parquet_report(directory: str | Path, tables: Tables) -> None:
     OutputError
         When the files can't be written.
     """
-    _write_folder(Path(directory), tables, ".parquet", lambda frame, file: frame.write_parquet(file))
+    _write_folder(Path(directory), tables, ".parquet", _write_parquet)
 
 
 def write_arrow_report(directory: str | Path, tables: Tables) -> None:
@@ -97,7 +98,37 @@ def write_arrow_report(directory: str | Path, tables: Tables) -> None:
 
     nsys' own names of such folders end in ``_arwdir``.
     """
-    _write_folder(Path(directory), tables, ".arrow", lambda frame, file: frame.write_ipc(file))
+    _write_folder(Path(directory), tables, ".arrow", _write_arrow)
+
+
+def _write_parquet(frame: pl.DataFrame, file: Path) -> None:
+    if pl.Binary in frame.dtypes:
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(_bytes_as_text(frame), file)
+    else:
+        frame.write_parquet(file)
+
+
+def _write_arrow(frame: pl.DataFrame, file: Path) -> None:
+    if pl.Binary in frame.dtypes:
+        table = _bytes_as_text(frame)
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        frame.write_ipc(file)
+
+
+def _bytes_as_text(frame: pl.DataFrame) -> pa.Table:
+    """A frame whose bytes are declared to be text, as nsys does it."""
+    columns = {}
+    for column in frame.rechunk().get_columns():
+        array = column.to_arrow(compat_level=pl.CompatLevel.oldest())
+        if column.dtype == pl.Binary:
+            valid, offsets, data = array.buffers()
+            array = pa.LargeStringArray.from_buffers(len(array), offsets, data, valid, array.null_count, array.offset)
+        columns[column.name] = array
+    return pa.table(columns)
 
 
 def _write_folder(directory: Path, tables: Tables, suffix: str, write: Callable[[pl.DataFrame, Path], None]) -> None:
@@ -117,7 +148,7 @@ def _write_folder(directory: Path, tables: Tables, suffix: str, write: Callable[
 
 
 def _signed(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame in the three types that SQLite has."""
+    """The frame in the types that SQLite has."""
     declared = COLUMNS.get(table, {})
     return frame.select(_signed_column(name, dtype, declared.get(name)) for name, dtype in frame.schema.items())
 
@@ -128,7 +159,7 @@ def _signed_column(name: str, dtype: pl.DataType, declared: type[pl.DataType] | 
         return column.reinterpret(signed=True)
     if declared is not None:
         return column.cast(declared)
-    if dtype == pl.String:
+    if dtype in (pl.String, pl.Binary):
         return column
     return column.cast(pl.Float64 if dtype.is_float() else pl.Int64)
 

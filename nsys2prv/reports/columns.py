@@ -11,6 +11,7 @@ import polars as pl
 _I: type[pl.DataType] = pl.Int64
 _T: type[pl.DataType] = pl.String
 _R: type[pl.DataType] = pl.Float64
+_B: type[pl.DataType] = pl.Binary
 
 # fmt: off
 _INTERVAL = {"start": _I, "end": _I}
@@ -41,6 +42,9 @@ _OPENACC = {
     "funcName": _I,
 }
 
+_OPENMP = {**_ON_THREAD, "correlationId": _I, "nameId": _I, "eventKind": _I}
+_FRAME = {"id": _I, "symbol": _I, "module": _I, "unresolved": _I, "originalIP": _I, "stackDepth": _I}
+
 COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
     # who it is
     "META_DATA_EXPORT": {"name": _T, "value": _T},
@@ -64,6 +68,13 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
     },
     "TARGET_INFO_CUDA_STREAM": {
         "streamId": _I, "hwId": _I, "vmId": _I, "processId": _I, "contextId": _I, "priority": _I, "flag": _I,
+    },
+    "TARGET_INFO_NVTX_CUDA_DEVICE": {"name": _T, "hwId": _I, "vmId": _I, "deviceId": _I},
+    "TARGET_INFO_NVTX_CUDA_CONTEXT": {
+        "name": _T, "hwId": _I, "vmId": _I, "processId": _I, "deviceId": _I, "contextId": _I,
+    },
+    "TARGET_INFO_NVTX_CUDA_STREAM": {
+        "name": _T, "hwId": _I, "vmId": _I, "processId": _I, "deviceId": _I, "contextId": _I, "streamId": _I,
     },
     "TARGET_INFO_GPU_METRICS": {"typeId": _I, "sourceId": _I, "typeName": _T, "metricId": _I, "metricName": _T},
     "TARGET_INFO_NIC_INFO": {
@@ -110,16 +121,66 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
     "CUPTI_ACTIVITY_KIND_MEMCPY": {
         **_ON_STREAM, "bytes": _I, "copyKind": _I, "deprecatedSrcId": _I, "srcKind": _I, "dstKind": _I, "srcDeviceId": _I,
         "srcContextId": _I, "dstDeviceId": _I, "dstContextId": _I, "migrationCause": _I, "graphNodeId": _I,
-        "virtualAddress": _I,
+        "virtualAddress": _I, "copyCount": _I,
     },
     "CUPTI_ACTIVITY_KIND_MEMSET": {**_ON_STREAM, "value": _I, "bytes": _I, "graphNodeId": _I, "memKind": _I},
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**_ON_STREAM, "graphId": _I, "graphExecId": _I},
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**_ON_STREAM, "syncType": _I, "eventId": _I},
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": {
+        "timestamp": _I, "deviceId": _I, "contextId": _I, "greenContextId": _I, "streamId": _I, "correlationId": _I,
+        "globalPid": _I, "eventId": _I,
+    },
+    "CUDA_GRAPH_EVENTS": {
+        **_ON_THREAD, "eventClass": _I, "nameId": _I, "graphId": _I, "originalGraphId": _I, "graphExecId": _I,
+        # up to 3.7: nodes are in this table too
+        "graphNodeId": _I, "originalGraphNodeId": _I,
+    },
+    "CUDA_GRAPH_NODE_EVENTS": {
+        **_ON_THREAD, "eventClass": _I, "nameId": _I, "graphNodeId": _I, "originalGraphNodeId": _I,
+    },
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": {
+        "start": _I, "globalPid": _I, "deviceId": _I, "contextId": _I, "address": _I, "pc": _I, "bytes": _I, "memKind": _I,
+        "memoryOperationType": _I, "name": _T, "correlationId": _I, "localMemoryPoolAddress": _I,
+        "localMemoryPoolReleaseThreshold": _I, "localMemoryPoolSize": _I, "localMemoryPoolUtilizedSize": _I,
+    },
+    "CUDA_GPU_MEMORY_POOL_EVENTS": {
+        "start": _I, "globalPid": _I, "deviceId": _I, "address": _I, "operationType": _I, "poolType": _I,
+        "correlationId": _I, "minBytesToKeep": _I, "localMemoryPoolReleaseThreshold": _I, "localMemoryPoolSize": _I,
+        "localMemoryPoolUtilizedSize": _I,
+    },
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS": {
+        **_INTERVAL, "globalPid": _I, "deviceId": _I, "address": _I, "numberOfPageFaults": _I, "faultAccessType": _I,
+    },
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS": {
+        "start": _I, "globalPid": _I, "address": _I, "CpuInstruction": _I, "module": _I, "SourceFile": _I, "SourceLine": _I,
+    },
+    "CUPTI_ACTIVITY_KIND_OVERHEAD": {**_ON_THREAD, "eventClass": _I, "correlationId": _I, "nameId": _I, "overheadType": _I},
+    "PROFILER_OVERHEAD": {**_ON_THREAD, "nameId": _I, "overheadType": _I},
+    "ENUM_CUDA_MEM_KIND": _LABELS,
+    "ENUM_CUDA_UNIF_MEM_MIGRATION": _LABELS,
+    "ENUM_CUDA_UNIF_MEM_ACCESS_TYPE": _LABELS,
+    "ENUM_CUDA_DEV_MEM_EVENT_OPER": _LABELS,
+    "ENUM_CUDA_MEMPOOL_OPER": _LABELS,
+    "ENUM_CUDA_MEMPOOL_TYPE": _LABELS,
+    "ENUM_CUPTI_OVERHEAD_TYPE": _LABELS,
     # host
     "NVTX_EVENTS": {
         **_INTERVAL, "eventType": _I, "rangeId": _I, "category": _I, "color": _I, "text": _T, "globalTid": _I,
         "endGlobalTid": _I, "textId": _I, "domainId": _I, "uint64Value": _I, "int64Value": _I, "doubleValue": _R,
         "uint32Value": _I, "int32Value": _I, "floatValue": _R, "jsonTextId": _I, "jsonText": _T,
+        "binaryData": _B,
+    },
+    "NVTX_PAYLOAD_SCHEMAS": {
+        "domainId": _I, "schemaId": _I, "name": _T, "type": _I, "flags": _I, "numEntries": _I, "payloadSize": _I,
+        "alignTo": _I,
+    },
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": {
+        "domainId": _I, "schemaId": _I, "idx": _I, "flags": _I, "type": _I, "name": _T, "description": _T,
+        "arrayOrUnionDetail": _I, "offset": _I,
+    },
+    "NVTX_PAYLOAD_ENUMS": {"domainId": _I, "schemaId": _I, "name": _T, "numEntries": _I, "size": _I},
+    "NVTX_PAYLOAD_ENUM_ENTRIES": {
+        "domainId": _I, "schemaId": _I, "idx": _I, "name": _T, "value": _I, "isFlag": _I,
     },
     "MPI_P2P_EVENTS": {
         **_ON_THREAD, "textId": _I, "commHandle": _I, "tag": _I, "remoteRank": _I, "size": _I, "requestHandle": _I,
@@ -137,6 +198,53 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
         **_OPENACC, "numGangs": _I, "numWorkers": _I, "vectorLength": _I, "kernelName": _I,
     },
     "CUPTI_ACTIVITY_KIND_OPENACC_OTHER": _OPENACC,
+    # CPU
+    "SCHED_EVENTS": {
+        "start": _I, "cpu": _I, "isSchedIn": _I, "globalTid": _I, "threadState": _I, "threadBlock": _I,
+    },
+    "COMPOSITE_EVENTS": {"id": _I, "start": _I, "cpu": _I, "threadState": _I, "globalTid": _I, "cpuCycles": _I},
+    "SAMPLING_CALLCHAINS": _FRAME,
+    "OSRT_CALLCHAINS": _FRAME,
+    "CUDA_CALLCHAINS": _FRAME,
+    "OSRT_FILE_ACCESS_EVENTS": {
+        "fileAccessId": _I, "threadId": _I, "startedAt": _I, "endedAt": _I, "eventType": _I, "apiCallId": _I,
+        "bytesProcessed": _I,
+    },
+    "OSRT_FILE_ACCESS_DESCRIPTORS": {
+        "fileAccessId": _I, "processId": _I, "openedAt": _I, "closedAt": _I, "filePath": _T,
+    },
+    "OPENMP_EVENT_KIND_THREAD": {**_OPENMP, "threadId": _I, "threadType": _I},
+    "OPENMP_EVENT_KIND_PARALLEL": {**_OPENMP, "parallelId": _I, "parentTaskId": _I},
+    "OPENMP_EVENT_KIND_SYNC_REGION": {**_OPENMP, "parallelId": _I, "taskId": _I, "kind": _I},
+    "OPENMP_EVENT_KIND_SYNC_REGION_WAIT": {**_OPENMP, "parallelId": _I, "taskId": _I, "kind": _I},
+    "OPENMP_EVENT_KIND_TASK": {**_OPENMP, "parallelId": _I, "taskId": _I, "kind": _I},
+    "OPENMP_EVENT_KIND_TASK_CREATE": {**_OPENMP, "parentTaskId": _I, "newTaskId": _I},
+    "OPENMP_EVENT_KIND_TASK_SCHEDULE": {
+        **_OPENMP, "parallelId": _I, "priorTaskId": _I, "priorTaskStatus": _I, "nextTaskId": _I,
+    },
+    "OPENMP_EVENT_KIND_MASTER": {**_OPENMP, "parallelId": _I, "taskId": _I},
+    "OPENMP_EVENT_KIND_REDUCTION": {**_OPENMP, "parallelId": _I, "taskId": _I},
+    "OPENMP_EVENT_KIND_CANCEL": {**_OPENMP, "taskId": _I},
+    "OPENMP_EVENT_KIND_MUTEX_WAIT": {**_OPENMP, "kind": _I, "waitId": _I, "taskId": _I},
+    "OPENMP_EVENT_KIND_MUTEX_RELEASED": {**_OPENMP, "kind": _I, "waitId": _I, "taskId": _I},
+    "OPENMP_EVENT_KIND_CRITICAL_SECTION": {**_OPENMP, "kind": _I, "waitId": _I},
+    "OPENMP_EVENT_KIND_LOCK_INIT": {**_OPENMP, "kind": _I, "waitId": _I},
+    "OPENMP_EVENT_KIND_LOCK_DESTROY": {**_OPENMP, "kind": _I, "waitId": _I},
+    "OPENMP_EVENT_KIND_WORKSHARE": {**_OPENMP, "kind": _I, "parallelId": _I, "taskId": _I, "count": _I},
+    "OPENMP_EVENT_KIND_DISPATCH": {**_OPENMP, "kind": _I, "parallelId": _I, "taskId": _I},
+    "OPENMP_EVENT_KIND_FLUSH": {**_OPENMP, "threadId": _I},
+    "CUBLAS_EVENTS": {**_ON_THREAD, "eventClass": _I, "nameId": _I},
+    "CUDNN_EVENTS": {**_ON_THREAD, "eventClass": _I, "nameId": _I},
+    "ENUM_SAMPLING_THREAD_STATE": _LABELS,
+    "ENUM_SCHEDULING_THREAD_BLOCK": _LABELS,
+    "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE": _LABELS,
+    "ENUM_OPENMP_THREAD": _LABELS,
+    "ENUM_OPENMP_SYNC_REGION": _LABELS,
+    "ENUM_OPENMP_TASK_FLAG": _LABELS,
+    "ENUM_OPENMP_TASK_STATUS": _LABELS,
+    "ENUM_OPENMP_MUTEX": _LABELS,
+    "ENUM_OPENMP_WORK": _LABELS,
+    "ENUM_OPENMP_DISPATCH": _LABELS,
     "UCP_SUBMIT_EVENTS": _UCX,
     "UCP_PROGRESS_EVENTS": _UCX,
     "UCP_EVENTS": {**_ON_THREAD, "textId": _I},

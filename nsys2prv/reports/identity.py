@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 import polars as pl
 
+from nsys2prv.reports.launchers import Launched, launched, node_name
 from nsys2prv.reports.report import Report
 
 NEWEST_KNOWN_SCHEMA = (3, 28)
@@ -15,9 +16,10 @@ NEWEST_KNOWN_SCHEMA = (3, 28)
 PID_MASK = ~0xFFFFFF
 """`globalTid & PID_MASK` is the `globalPid` of the thread's process."""
 NVTX_THREAD_NAME, NVTX_DOMAIN_CREATED = 39, 75
+_NAME_OF_RANK = r"^MPI Rank (\d+)$"
+"""Name that nsys gives to the main thread of a rank of MPI."""
 
 _ENVIRONMENT_NAME = re.compile(r"PROCESS_\d+:ENVIRONMENT_VARIABLE")
-_RANK_VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "RANK")
 # nsys warns of everything that it was asked to look for and that the program does not use.
 _NOTHING_LOST = r"^No .* events collected"
 _LOSSES = (2, 3)
@@ -34,12 +36,15 @@ class Gpu:
         nsys' index of it on this machine; GPU_METRICS uses it.
     key
         What tells it apart from others of the node: uuid, else bus location, else its index.
+    bus, uuid
+        Its place on the bus and its uuid, "" when not told.
     """
 
     id: int
     name: str
     key: str
     bus: str = ""
+    uuid: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,14 @@ class Identity:
         Where the ranks come from, for the user.
     launch_rank
         Rank that the launcher gave to the recorded program, None when it gave none.
+    launch_source
+        Where that comes from, for the user.
+    launches
+        What all launchers told that the program was started by, the innermost first.
+    ranks_of_run
+        Number of ranks of the run, None when not told.
+    host_source
+        Where the name of the host comes from when it is not nsys that tells it, for the user.
     threads
         Columns `globalTid`, `name`.
     gpus
@@ -99,6 +112,9 @@ class Identity:
         Columns `globalPid` (null: any), `deviceId`, `gpu` (key): which GPU a CUDA device number means.
     warnings
         What is lost or odd, one sentence each.
+    cuda_names
+        Names that programs gave with NVTX: to a device by (deviceId,), to a context by (pid, deviceId, contextId), to a stream
+        by (pid, deviceId, contextId, streamId).
     nics
         Network adapters of the host.
     """
@@ -119,6 +135,11 @@ class Identity:
     cuda_ordinals: Mapping[int, str] = field(default_factory=dict)
     process_devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    launch_source: str = ""
+    launches: tuple[Launched, ...] = ()
+    ranks_of_run: int | None = None
+    host_source: str = ""
+    cuda_names: Mapping[tuple[int, ...], str] = field(default_factory=dict)
     nics: tuple[Nic, ...] = ()
 
     @property
@@ -129,7 +150,15 @@ class Identity:
     @property
     def known_ranks_source(self) -> str:
         """Where `known_ranks` come from, for the user."""
-        return self.rank_source or ("launcher" if self.launch_rank is not None else "")
+        return self.rank_source or (self.launch_source if self.launch_rank is not None else "")
+
+    def of_events(self, global_pids: Collection[int], global_tids: Collection[int]) -> Identity:
+        """The same without the names of processes and threads other than these: a machine has thousands of both."""
+        return replace(
+            self,
+            processes={pid: name for pid, name in self.processes.items() if pid in global_pids},
+            threads=self.threads.filter(pl.col("globalTid").is_in(list(global_tids))),
+        )
 
     def gpu_key(self, global_pid: int, device: int) -> str:
         """What tells the GPU apart that a process calls `device`.
@@ -177,10 +206,13 @@ def describe(report: Report) -> Identity:
     schema = _schema_version(export)
     threads = _thread_names(report)
     ranks, rank_source = _ranks(report, threads)
+    launches = launched(environment)
     gpus = _gpus(report)
     cores = system.get("CpuCores")
+    host = (system.get("Hostname") or dict(capture.iter_rows()).get("DEVICE_DISPLAY_NAME") or "").strip()
+    host_by_launcher, host_source = ("", "") if host else node_name(environment)
     return Identity(
-        host=(system.get("Hostname") or dict(capture.iter_rows()).get("DEVICE_DISPLAY_NAME") or "").strip(),
+        host=host or host_by_launcher,
         tool=export.get("EXPORT_PRODUCT_VERSION") or "",
         schema=schema,
         utc_ns=utc,
@@ -192,12 +224,17 @@ def describe(report: Report) -> Identity:
         },
         ranks=ranks,
         rank_source=rank_source,
-        launch_rank=next((int(environment[name]) for name in _RANK_VARIABLES if environment.get(name, "").isdigit()), None),
+        launch_rank=launches[0].rank if launches else None,
         threads=threads,
         gpus=gpus,
         cuda_ordinals=_unique_ordinals(report, gpus),
         process_devices=_process_devices(report, gpus),
         warnings=_warnings(report, schema, utc),
+        launch_source=launches[0].source if launches else "",
+        launches=launches,
+        ranks_of_run=_ranks_of_run(report, ranks, launches),
+        host_source=host_source,
+        cuda_names=_cuda_names(report),
         nics=_nics(report),
     )
 
@@ -230,11 +267,36 @@ def _schema_version(export: Mapping[str, str]) -> tuple[int, int] | None:
 def _thread_names(report: Report) -> pl.DataFrame:
     names = _read(report, "ThreadNames", "globalTid", "nameId")
     named = names.join(report.strings, left_on="nameId", right_on="id", how="left")
+    # What the program calls a thread says more than what the system does, which often is the name of the program.
     return (
-        named.select("globalTid", name=pl.col("value").fill_null(""))
+        pl.concat([named.select("globalTid", name=pl.col("value").fill_null("")), _named_by_program(report)])
         .drop_nulls("globalTid")
         .unique("globalTid", keep="last", maintain_order=True)
     )
+
+
+def _named_by_program(report: Report) -> pl.DataFrame:
+    """Columns `globalTid`, `name` of threads that have a name of NVTX; that of a rank is in the name of its process."""
+    if not report.has("NVTX_EVENTS", "eventType", "globalTid"):
+        return pl.DataFrame(schema={"globalTid": pl.Int64, "name": pl.String})
+    named = report.scan(
+        "NVTX_EVENTS", ("eventType", "globalTid"), ("text", "textId"), only={"eventType": (NVTX_THREAD_NAME,)}
+    ).join(report.strings.lazy(), left_on="textId", right_on="id", how="left", maintain_order="left")
+    return report.collect(
+        named.select("globalTid", name=pl.coalesce("text", "value"))
+        .drop_nulls()
+        .filter(~pl.col("name").str.contains(_NAME_OF_RANK))
+    )
+
+
+def _cuda_names(report: Report) -> dict[tuple[int, ...], str]:
+    keys = {"DEVICE": ("deviceId",), "CONTEXT": ("processId", "deviceId", "contextId")}
+    keys["STREAM"] = (*keys["CONTEXT"], "streamId")
+    named: dict[tuple[int, ...], str] = {}
+    for kind, key in keys.items():
+        for *of_key, name in _read(report, f"TARGET_INFO_NVTX_CUDA_{kind}", *key, "name").drop_nulls().iter_rows():
+            named[tuple(of_key)] = name
+    return named
 
 
 def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
@@ -246,7 +308,7 @@ def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
             report.scan("NVTX_EVENTS", ("eventType", "globalTid"), ("text", "textId"))
             .filter(pl.col("eventType") == NVTX_THREAD_NAME)
             .join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
-            .select("globalTid", rank=pl.coalesce("text", "value").str.extract(r"^MPI Rank (\d+)$").cast(pl.Int64))
+            .select("globalTid", rank=pl.coalesce("text", "value").str.extract(_NAME_OF_RANK).cast(pl.Int64))
             .drop_nulls()
         )
         if named.height:
@@ -256,6 +318,16 @@ def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
     if len(members) == 1 and len(processes) == 1:
         return {processes[0]: members[0]}, "MPI_COMMUNICATORS"
     return {}, ""
+
+
+def _ranks_of_run(report: Report, ranks: Mapping[int, int], launches: tuple[Launched, ...]) -> int | None:
+    sizes = _read(report, "MPI_COMMUNICATORS", "size")["size"].drop_nulls()
+    if ranks and len(sizes):
+        # No communicator is larger than that of all.
+        return int(sizes.max())  # type: ignore[arg-type]
+    # A launcher that gave another rank started something else: the shell around it, a step before it.
+    told = [one for one in launches if one.ranks is not None and (not ranks or one.rank in ranks.values())]
+    return told[0].ranks if told else None
 
 
 def _by_process(ranks: pl.DataFrame) -> dict[int, int]:
@@ -269,18 +341,18 @@ def _key_of_index(index: int) -> str:
 def _gpus(report: Report) -> tuple[Gpu, ...]:
     modern = _read(report, "TARGET_INFO_GPU", "id", "name", "busLocation", "uuid")
     rows = [
-        Gpu(index, name or "", (uuid or "").removeprefix("GPU-") or (bus or "").lower() or _key_of_index(index), bus or "")
+        _gpu(index, name, bus, (uuid or "").removeprefix("GPU-"))
         for index, name, bus, uuid in modern.iter_rows()
         if index is not None
     ]
     if not rows:
         old = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", "name", "busLocation")
-        rows = [
-            Gpu(index, name or "", (bus or "").lower() or _key_of_index(index), bus or "")
-            for index, name, bus in old.iter_rows()
-            if index is not None
-        ]
+        rows = [_gpu(index, name, bus, "") for index, name, bus in old.iter_rows() if index is not None]
     return tuple(sorted(rows, key=lambda gpu: gpu.id))
+
+
+def _gpu(index: int, name: str | None, bus: str | None, uuid: str) -> Gpu:
+    return Gpu(index, name or "", uuid or (bus or "").lower() or _key_of_index(index), bus or "", uuid)
 
 
 def _nics(report: Report) -> tuple[Nic, ...]:

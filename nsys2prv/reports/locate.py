@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from nsys2prv.errors import ReportNotFound, SameReportTwice
+from nsys2prv.errors import ReportError, ReportNotFound, SameReportTwice
 from nsys2prv.reports.report import RAW_SUFFIXES
 from nsys2prv.reports.tables import ArrowTables, ParquetTables
 
 _FILE_SUFFIXES = (".sqlite", *RAW_SUFFIXES)
 
 
-def find_reports(arguments: Iterable[str | Path]) -> list[Path]:
+def find_reports(arguments: Iterable[str | Path], leave_out: Callable[[ReportError], None] | None = None) -> list[Path]:
     """Paths of reports that arguments stand for, in a fixed order.
 
     Parameters
@@ -21,6 +21,8 @@ def find_reports(arguments: Iterable[str | Path]) -> list[Path]:
     arguments
         Files, folders of tables, folders that hold reports (at any depth), and globs. An export beside the
         `.nsys-rep` it was made from stands for it.
+    leave_out
+        Called with what would be raised, to go on without it.
 
     Raises
     ------
@@ -31,11 +33,16 @@ def find_reports(arguments: Iterable[str | Path]) -> list[Path]:
     """
     found: dict[Path, Path] = {}
     for argument in arguments:
-        for path in _expand(argument):
-            real = path.resolve()
-            if real in found:
-                raise SameReportTwice(found[real], path, "it is the same file")
-            found[real] = path
+        try:
+            for path in _expand(argument):
+                real = path.resolve()
+                if real in found:
+                    raise SameReportTwice(found[real], path, "it is the same file")
+                found[real] = path
+        except ReportError as error:
+            if leave_out is None:
+                raise
+            leave_out(error)
     return sorted(found.values(), key=_natural_order)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +22,9 @@ RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 # An export has at least one of these; any other database does not.
 _SIGNS_OF_AN_EXPORT = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
 
+# A table with all of these holds what happened on streams; the last two tell streams of a device apart.
+_STREAM = ("globalPid", "deviceId", "contextId", "streamId")
+
 
 class Report:
     """An opened report.
@@ -32,10 +37,11 @@ class Report:
         Its tables, whatever the form of the export.
     """
 
-    def __init__(self, path: Path, tables: Tables, *, distinct: bool = False) -> None:
+    def __init__(self, path: Path, tables: Tables, *, distinct: bool = False, folded: bool = False) -> None:
         self.path = path
         self.tables = tables
         self._distinct = distinct
+        self._folded = folded
 
     def __repr__(self) -> str:
         return f"Report({str(self.path)!r})"
@@ -73,7 +79,8 @@ class Report:
             return pl.LazyFrame(schema=wanted)
         absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
         scanned = self.tables.scan(table, there, only or {}, distinct=self._distinct)
-        return scanned.with_columns(absent).select(list(wanted)) if absent else scanned
+        replaced = [*absent, *self._fold(table, there)]
+        return scanned.with_columns(replaced).select(list(wanted)) if replaced else scanned
 
     def scan_events(
         self, table: str, required: Sequence[str], optional: Sequence[str], only: Mapping[str, Sequence[int]] | None
@@ -116,6 +123,14 @@ class Report:
             raise MissingColumn(self.path, table, missing, present)
         return wanted, {name: dtype for name, dtype in wanted.items() if name in present}
 
+    def _fold(self, table: str, there: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
+        """Columns in which all streams of a device are one, where that is wanted."""
+        if not self._folded or not COLUMNS[table].keys() >= set(_STREAM):
+            return []
+        return [
+            pl.when(pl.col(name).is_not_null()).then(pl.lit(0, pl.Int64)).alias(name) for name in _STREAM[2:] if name in there
+        ]
+
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
         """Result of a pipeline over this report's tables, in bounded memory as far as the result is small.
 
@@ -150,22 +165,60 @@ class Report:
     def distinct(self) -> Report:
         """The same report, for pipelines that only ask which values there are: equal rows may be missing, which a database
         finds out much faster than it gives them all."""
-        report = Report(self.path, self.tables, distinct=True)
-        report.strings = self.strings
-        return report
+        return Report(self.path, self.tables, distinct=True, folded=self._folded)
 
     @cached_property
+    def folded(self) -> Report:
+        """The same report, where all streams of a process on a device are one, of context 0 and number 0."""
+        return Report(self.path, self.tables, distinct=self._distinct, folded=True)
+
+    @property
     def strings(self) -> pl.DataFrame:
         """Columns `id`, `value`: all texts that other tables refer to."""
-        return self.collect(self.scan("StringIds", ("id", "value"))).unique("id", keep="first", maintain_order=True)
+        return _TEXTS.of(self)
+
+    def is_at(self, path: Path) -> bool:
+        """Whether a path is that of this report, or of a file of it."""
+        return any(path == own or own in path.parents for own in (self.path, self.tables.path))
+
+
+class _Texts:
+    """Texts of the reports that were used last, as many as fit in `most` bytes: a thousand reports would hold too much."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # In the order of use.
+        self._held: weakref.WeakKeyDictionary[Tables, tuple[pl.DataFrame, int]] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def of(self, report: Report) -> pl.DataFrame:
+        with self._lock:
+            held = self._held.pop(report.tables, None)
+            if held is None:
+                read = report.collect(report.scan("StringIds", ("id", "value")))
+                strings = read.unique("id", keep="first", maintain_order=True)
+                held = strings, int(strings.estimated_size())
+                self._make_room(held[1])
+            self._held[report.tables] = held
+            return held[0]
+
+    def _make_room(self, size: int) -> None:
+        total = size + sum(of_one for _, of_one in self._held.values())
+        for tables, (_, of_one) in list(self._held.items()):
+            if total <= self._most:
+                break
+            del self._held[tables]
+            total -= of_one
+
+
+_TEXTS = _Texts(most=100_000_000)
 
 
 class _PiecewiseReport(Report):
     """A report whose events are, at any time, those of one piece."""
 
     def __init__(self, report: Report, stretch: Stretch | None) -> None:
-        super().__init__(report.path, report.tables)
-        self.strings = report.strings
+        super().__init__(report.path, report.tables, folded=report._folded)
         self._stretch = stretch
         self._piece = pl.DataFrame()
         self._batches: Iterator[pl.DataFrame] = iter(())
@@ -176,12 +229,13 @@ class _PiecewiseReport(Report):
         wanted, there = self._columns(table, required, optional)
         if table in self.tables.names():
             self._batches = self.tables.batches(table, there, only or {}, self._stretch)
-        absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
+        replaced = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
+        replaced += self._fold(table, there)
 
         def piece(
             columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
         ) -> Iterator[pl.DataFrame]:
-            whole = self._piece.with_columns(absent).select(list(wanted) if columns is None else columns)
+            whole = self._piece.with_columns(replaced).select(list(wanted) if columns is None else columns)
             selected = whole if predicate is None else whole.filter(predicate)
             yield selected if rows is None else selected.head(rows)
 
@@ -221,6 +275,13 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
     ExportError
         When nsys is needed and is not there, or fails.
     """
+    try:
+        return _open(path, nsys)
+    except OSError as error:
+        raise ReportNotFound(path, f"it can't be read ({error.strerror or error})") from error
+
+
+def _open(path: Path, nsys: NsysExport | None) -> Report:
     if not path.exists():
         raise ReportNotFound(path)
     if path.suffix in RAW_SUFFIXES:

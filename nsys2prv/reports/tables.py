@@ -219,6 +219,34 @@ class FolderTables(Tables):
     @abstractmethod
     def _scan_file(self, file: Path) -> pl.LazyFrame: ...
 
+    @abstractmethod
+    def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]: ...
+
+    def _scan_bytes(self, file: Path, as_bytes: frozenset[str]) -> pl.LazyFrame:
+        """A file some of whose columns of text are taken as bytes."""
+        schema = {
+            name: pl.Binary() if name in as_bytes else dtype for name, dtype in self._scan_file(file).collect_schema().items()
+        }
+
+        def batches(
+            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
+        ) -> Iterator[pl.DataFrame]:
+            for batch in self._record_batches(file, list(schema) if columns is None else columns):
+                arrays = [
+                    batch.column(name).cast(pa.large_binary()) if name in as_bytes else batch.column(name)
+                    for name in batch.schema.names
+                ]
+                frame = pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(arrays, names=batch.schema.names)))
+                selected = frame if predicate is None else frame.filter(predicate)
+                selected = selected if rows is None else selected.head(rows)
+                yield selected
+                if rows is not None:
+                    rows -= selected.height
+                    if rows == 0:
+                        return
+
+        return register_io_source(batches, schema=schema)
+
     def names(self) -> frozenset[str]:
         return frozenset(self._files)
 
@@ -251,7 +279,10 @@ class FolderTables(Tables):
     def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
         stored = self._schema(table)
         selected = [pl.col(column).is_in(values) for column, values in only.items()]
-        scanned = self._scan_file(self._files[table])
+        file = self._files[table]
+        # nsys declares bytes to be text: polars refuses to read what is not UTF-8.
+        as_bytes = frozenset(name for name, dtype in schema.items() if dtype == pl.Binary and stored[name] == pl.String)
+        scanned = self._scan_bytes(file, as_bytes) if as_bytes else self._scan_file(file)
         return (scanned.filter(*selected) if selected else scanned).select(
             _signed(pl.col(name), stored[name], dtype).alias(name) for name, dtype in schema.items()
         )
@@ -266,6 +297,13 @@ class ParquetTables(FolderTables):
     def _scan_file(self, file: Path) -> pl.LazyFrame:
         return pl.scan_parquet(file)
 
+    def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        # Only this form, and only few reports, need it.
+        import pyarrow.parquet
+
+        with pyarrow.parquet.ParquetFile(file) as parquet:
+            yield from parquet.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+
 
 class ArrowTables(FolderTables):
     """A folder of ``TABLE.arrow``, in Arrow's file or stream format."""
@@ -274,9 +312,21 @@ class ArrowTables(FolderTables):
     suffixes = (".arrow", ".feather", ".ipc", ".arrows")
 
     def _scan_file(self, file: Path) -> pl.LazyFrame:
-        with file.open("rb") as start:
-            is_file_format = start.read(6) == b"ARROW1"
-        return pl.scan_ipc(file) if is_file_format else _scan_arrow_stream(file)
+        return pl.scan_ipc(file) if _is_arrow_file(file) else _scan_arrow_stream(file)
+
+    def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        if not _is_arrow_file(file):
+            with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as stream:
+                yield from (batch.select(columns) for batch in stream)
+            return
+        with pa.OSFile(str(file)) as source, pa.ipc.open_file(source) as reader:
+            yield from (reader.get_batch(index).select(columns) for index in range(reader.num_record_batches))
+
+
+def _is_arrow_file(file: Path) -> bool:
+    """Whether it is in Arrow's file format, not in its stream format."""
+    with file.open("rb") as start:
+        return start.read(6) == b"ARROW1"
 
 
 def _scan_arrow_stream(file: Path) -> pl.LazyFrame:
@@ -315,7 +365,7 @@ def _where(only: Selection, stretch: Stretch | None = None) -> str:
 def _sql_expression(name: str, dtype: type[pl.DataType]) -> str:
     column = _quoted(name)
     # ADBC takes the type of a column from its first batch: a NULL there would make text or floats later on an error.
-    if dtype == pl.String:
+    if dtype in (pl.String, pl.Binary):
         # As bytes: texts of a program can be in any encoding, and Arrow takes UTF-8 on trust.
         return f"ifnull(cast({column} as blob), x'') as {column}"
     if dtype == pl.Float64:
@@ -327,6 +377,9 @@ def _from_sql(name: str, dtype: type[pl.DataType]) -> pl.Expr:
     column = pl.col(name)
     if dtype == pl.String:
         return column.map_batches(_decoded, return_dtype=pl.String)
+    if dtype == pl.Binary:
+        held = column.cast(pl.Binary)
+        return pl.when(held.bin.size() > 0).then(held).alias(name)
     if dtype == pl.Float64:
         number = column.cast(pl.Float64)
         return pl.when(number.is_finite()).then(number).alias(name)
@@ -350,4 +403,7 @@ def _signed(column: pl.Expr, stored: pl.DataType, wanted: type[pl.DataType]) -> 
     if wanted == pl.String:
         text = column.cast(pl.String)
         return pl.when(text != "").then(text)
+    if wanted == pl.Binary:
+        held = column.cast(pl.Binary)
+        return pl.when(held.bin.size() > 0).then(held)
     return column.cast(wanted)

@@ -21,12 +21,14 @@ _STATES = (
 )
 
 
-def _frame(report: Report) -> pl.LazyFrame:
+def call_names(report: Report) -> pl.DataFrame:
+    """Columns `id`, `label`: texts of the report as names of API calls."""
     # nsys appends the version of the entry point: cudaLaunchKernel_v7000, cudaMemcpyAsync_ptsz_v7000.
-    label = pl.col("value").str.replace(r"(_ptsz|_ptds)?_v\d{4,}$", "")
-    states = report.strings.select("id", label=label).with_columns(
-        state=first_match(pl.col("label"), _STATES, events.STATE_OTHERS)
-    )
+    return report.strings.select("id", label=pl.col("value").str.replace(r"(_ptsz|_ptds)?_v\d{4,}$", ""))
+
+
+def _frame(report: Report) -> pl.LazyFrame:
+    states = call_names(report).with_columns(state=first_match(pl.col("label"), _STATES, events.STATE_OTHERS))
     return named(CALLS.scan(report), "nameId", states).select(
         "globalTid",
         "start",

@@ -121,13 +121,23 @@ def _field_names(report: Report, types: pl.DataFrame) -> list[str]:
     names: dict[str, None] = {}
     known = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "data")))
     for number, data in known.iter_rows():
-        fields = _described(data).get("Fields")
-        if number in chosen and isinstance(fields, list):
-            names |= dict.fromkeys(_text(field.get("Name")) for field in fields if isinstance(field, dict))
+        if number in chosen:
+            names |= dict.fromkeys(field_names(data))
     described = _events(_whole(report), types, ("data",)).group_by("typeId").agg(pl.col("data").drop_nulls().first())
     for data in report.collect(described)["data"]:
         names |= dict.fromkeys(map(str, _described(data)))
     return [name for name in names if name]
+
+
+def field_names(data: str | None) -> list[str]:
+    """Names of the fields in the description of a type.
+
+    >>> field_names('{"Name": "", "Fields": [{"Name": "SM Active"}, {"Name": "GR Active"}]}')
+    ['SM Active', 'GR Active']
+    """
+    fields = _described(data).get("Fields")
+    named = [_text(field.get("Name")) for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+    return [name for name in named if name]
 
 
 def _whole(report: Report) -> Report:

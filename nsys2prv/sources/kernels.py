@@ -6,10 +6,11 @@ import polars as pl
 
 from nsys2prv import events
 from nsys2prv.reports import Report
-from nsys2prv.sources.source import Launch, RowKind, Source, named
+from nsys2prv.sources.source import Launch, RowKind, Source, applicable, named
 
 NCCL_KERNEL_NAME = r"(?i)\bnccl\w*kernel"
-"""What names of NCCL's kernels look like: ncclKernel_AllReduce_RING_LL_Sum_float(...), ncclDevKernel_..., ncclSymkDev..."""
+"""What names of NCCL's kernels look like: ncclAllReduceRingLLKernel_sum_f32(...), ncclKernel_AllReduce_RING_LL_Sum_float(...),
+ncclDevKernel_AllReduce_..., and for symmetric memory ncclSymDevKernel_... and ncclSymkDevKernel_..."""
 
 _ATTRIBUTES = {
     events.GRID_X: "gridX",
@@ -25,6 +26,8 @@ _ATTRIBUTES = {
     events.CORRELATION_ID: "correlationId",
     events.GRAPH_NODE_ID: "graphNodeId",
 }
+_IDS_OR_ZERO = {events.GRAPH_ID: "graphId", events.GREEN_CONTEXT: "greenContextId"}
+"""Ids that are 0 where there is none."""
 
 
 def _frame(report: Report) -> pl.LazyFrame:
@@ -44,6 +47,7 @@ def _frame(report: Report) -> pl.LazyFrame:
         pl.col("state").fill_null(events.RUNNING),
         "correlationId",
         *(pl.col(column).alias(str(number)) for number, column in _ATTRIBUTES.items()),
+        *(pl.when(pl.col(column) > 0).then(applicable(column)).alias(str(number)) for number, column in _IDS_OR_ZERO.items()),
         size=pl.lit(0, pl.Int64),
     )
 
@@ -53,9 +57,9 @@ KERNELS = Source(
     title="Kernels",
     table="CUPTI_ACTIVITY_KIND_KERNEL",
     required=("start", "end", "globalPid", "deviceId", "contextId", "streamId", "demangledName"),
-    optional=tuple(_ATTRIBUTES.values()),
+    optional=(*_ATTRIBUTES.values(), *_IDS_OR_ZERO.values()),
     row=RowKind.STREAM,
-    types=(events.KERNEL, events.NCCL_KERNEL, *_ATTRIBUTES),
+    types=(events.KERNEL, events.NCCL_KERNEL, *_ATTRIBUTES, *_IDS_OR_ZERO),
     frame=_frame,
     launch=Launch(events.TAG_KERNEL_LAUNCH),
 )

@@ -1,4 +1,4 @@
-"""Calls of the OS runtime: C library, pthreads, files."""
+"""Calls of the OS runtime: pthreads, files, the rest of the C library; and what they did to files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import polars as pl
 
 from nsys2prv import events
 from nsys2prv.reports import Report
+from nsys2prv.sources.enumerations import labelled, labels_of
 from nsys2prv.sources.source import RowKind, Source, first_match, named
 
 # (what a call's name looks like, Paraver state meanwhile); first match counts.
@@ -17,12 +18,32 @@ _STATES = (
     ),
 )
 
+# (what a call's name looks like, event type); first match counts. Sockets, pipes and waiting for either are neither files
+# nor pthreads, and ioctl talks to drivers.
+_FAMILIES = (
+    (r"^(pthread_|sem_)", events.PTHREAD_CALL),
+    (
+        r"^_*(IO_)?(f|p|fd)?(re)?open(at)?(64)?(_2)?$|^_*creat(64)?$|^_*f?close(_range)?$"
+        r"|^_*(f|p)?(read|write)v?2?(64)?(v64v?2?)?(_unlocked)?(_chk)?$|^_*(f|l)seek(o|64|o64)?$|^rewind$"
+        r"|^f?(get|put)(c|s|char|w?c|ws)(_unlocked)?$|^getw?c(har)?(_unlocked)?$|^putw?c(har)?(_unlocked)?$"
+        r"|^getdelim$|^getline$|^v?[fd]?w?printf$|^v?f?w?scanf$|^fflush(_unlocked)?$|^f(data)?sync$|^sync(fs|_file_range)?$"
+        r"|^msync$|^f?truncate(64)?$|^(posix_)?fallocate(64)?$|^posix_fadvise(64)?$|^readahead$|^sendfile(64)?$"
+        r"|^splice$|^tee$|^vmsplice$|^copy_file_range$|^f?l?stat(at|vfs|x|fs)?(64)?$|^__f?x?l?x?stat(at)?(64)?$|^newfstatat$"
+        r"|^aio_.*|^lio_listio$",
+        events.IO_CALL,
+    ),
+)
+
 
 def _frame(report: Report) -> pl.LazyFrame:
-    states = report.strings.select("id", label="value", state=first_match(pl.col("value"), _STATES, events.STATE_OTHERS))
-    return named(CALLS.scan(report), "nameId", states).select(
-        "globalTid", "start", "end", "label", "state", type=pl.lit(events.OS_CALL, pl.Int64)
+    calls = report.strings.select(
+        "id",
+        label="value",
+        state=first_match(pl.col("value"), _STATES, events.STATE_OTHERS),
+        type=first_match(pl.col("value"), _FAMILIES, events.OS_CALL),
     )
+    called = named(CALLS.scan(report), "nameId", calls)
+    return called.select("globalTid", "start", "end", "label", "state", pl.col("type").fill_null(events.OS_CALL))
 
 
 CALLS = Source(
@@ -32,6 +53,37 @@ CALLS = Source(
     required=("start", "end", "globalTid", "nameId"),
     optional=(),
     row=RowKind.THREAD,
-    types=(events.OS_CALL,),
+    types=(events.OS_CALL, events.PTHREAD_CALL, events.IO_CALL),
     frame=_frame,
+)
+
+
+def _accesses(report: Report) -> pl.LazyFrame:
+    kinds = labels_of(report, "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE")
+    files = report.collect(report.scan("OSRT_FILE_ACCESS_DESCRIPTORS", optional=("fileAccessId", "processId", "filePath")))
+    processes = report.collect(report.scan("PROCESSES", optional=("globalPid", "pid"))).drop_nulls().unique("pid", keep="first")
+    known = files.drop_nulls("fileAccessId").unique("fileAccessId", keep="first", maintain_order=True)
+    known = known.join(processes, left_on="processId", right_on="pid", how="left", maintain_order="left")
+    accessed = FILE_ACCESSES.scan(report).join(known.lazy(), on="fileAccessId", how="left", maintain_order="left")
+    return accessed.select(
+        pl.col("filePath").fill_null("unknown file").alias(str(events.FILE_NAME)),
+        pl.col("bytesProcessed").alias(str(events.IO_SIZE)),
+        globalTid=pl.col("globalPid") + (pl.col("threadId") & 0xFFFFFF),
+        start=pl.col("startedAt"),
+        end=pl.col("endedAt"),
+        type=pl.lit(events.FILE_ACCESS, pl.Int64),
+        label=labelled("eventType", kinds, "access").fill_null("access"),
+    )
+
+
+FILE_ACCESSES = Source(
+    name="file-access",
+    title="File accesses",
+    table="OSRT_FILE_ACCESS_EVENTS",
+    required=("fileAccessId", "threadId", "startedAt", "endedAt", "eventType"),
+    optional=("bytesProcessed",),
+    row=RowKind.THREAD,
+    types=(events.FILE_ACCESS, events.FILE_NAME, events.IO_SIZE),
+    frame=_accesses,
+    times=("startedAt", "endedAt"),
 )

@@ -75,6 +75,8 @@ class Source:
         - ``correlationId``, and ``size`` in bytes, when the source takes part in launches
         - ``cpu``: number of the CPU on its host (0, 1, ...), null where it is not told; may be left out
         - ``again``: true for a further event of a row that another event was made of already; may be left out
+        - ``left_out``: why the row becomes no event (for the ledger), null where it does; may be left out
+        - ``repaired``: whether the value was mended; may be left out
     times
         Columns of the table with the begin and the end of an event.
     launch
@@ -87,17 +89,21 @@ class Source:
     gather
         For events that are found in several tables at once: makes frames of the columns of `frame`, in bounded memory, with
         intermediate files in a folder. `frame` is for the survey then: all distinct keys, types, series, labels and text
-        attributes that `gather` gives stand in it; more do no harm.
+        attributes that `gather` gives stand in it; more do no harm. What stands there for nothing else has no `start`.
     others
         Further tables (with columns `start`, `end`) that `gather` takes times of events from.
     derived
         The events are made of those of other sources: the ledger has no rows for them.
+    rest
+        Why rows of the table that `frame` and `gather` pass over are left out, for the ledger; empty: other sources have them.
     assumption
         What is taken for granted about a table that no real report was there for; a sentence for the documentation.
     since
         Oldest schema that is known to have the table, such as "3.7"; "" for the first of all.
     moments
         From a report to `start` and `end` of the events, where no two columns of the table tell them.
+    guest
+        Its events lie on rows that others have: they make none of their own.
     """
 
     name: str
@@ -115,9 +121,11 @@ class Source:
     gather: Callable[[Report, Path], Iterator[pl.DataFrame]] | None = None
     others: tuple[str, ...] = ()
     derived: bool = False
+    rest: str = ""
     assumption: str = ""
     since: str = ""
     moments: Callable[[Report], pl.LazyFrame] | None = None
+    guest: bool = False
 
     def scan(self, report: Report) -> pl.LazyFrame:
         """The source's columns of its table, and only its rows."""
@@ -133,7 +141,17 @@ def count_rows(events: pl.DataFrame) -> int:
     return events.height - int(events[AGAIN].sum() or 0) if AGAIN in events.columns else events.height
 
 
+LEFT_OUT, REPAIRED = "left_out", "repaired"
+"""Further columns of a frame that are for the ledger."""
+
 UNNAMED = "(unnamed)"
+NOT_APPLICABLE = 4294967295
+"""What nsys writes into ids of streams, contexts and events that do not apply."""
+
+
+def applicable(column: str) -> pl.Expr:
+    """An id, null where it does not apply."""
+    return pl.when(pl.col(column) != NOT_APPLICABLE).then(pl.col(column))
 
 
 def named(frame: pl.LazyFrame, column: str, names: pl.DataFrame) -> pl.LazyFrame:
@@ -148,6 +166,22 @@ def named(frame: pl.LazyFrame, column: str, names: pl.DataFrame) -> pl.LazyFrame
     """
     joined = frame.join(names.lazy(), left_on=column, right_on="id", how="left", maintain_order="left")
     return joined.with_columns(pl.col("label").fill_null(UNNAMED))
+
+
+DEVICE_ROW = "device_row"
+
+
+def device_row() -> pl.Expr:
+    """One number for the process and the device of a row of RowKind.DEVICE: the lowest 24 bits of `globalPid` are 0."""
+    return (pl.col("globalPid") | pl.col("deviceId")).alias(DEVICE_ROW)
+
+
+def enumerated(report: Report, table: str, known: Mapping[int, str], column: str) -> pl.Expr:
+    """Labels of the numbers in a column: those that are known, else as the report's own ENUM table tells, else the number."""
+    told = report.collect(report.scan(table, optional=("id", "label"))).drop_nulls()
+    labels = {**dict(told.select("id", "label").iter_rows()), **known}
+    number = pl.col(column)
+    return pl.coalesce(number.replace_strict(labels, default=None, return_dtype=pl.String), pl.format("kind {}", number))
 
 
 def first_match(text: pl.Expr, rules: tuple[tuple[str, int], ...], default: int) -> pl.Expr:

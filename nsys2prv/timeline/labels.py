@@ -183,7 +183,9 @@ class Labels:
             used[number] = UsedType(number, label, event_type, self._used_values(event_type, rows["label"].drop_nulls()))
         for number, texts in by_attribute.items():
             event_type = events.TYPES[number]
-            used[number] = UsedType(number, event_type.label, event_type, self._used_values(event_type, texts))
+            of_events = found.filter(pl.col("type") == number)["label"].drop_nulls()
+            values = self._used_values(event_type, [*texts, *of_events])
+            used[number] = UsedType(number, event_type.label, event_type, values)
         return used
 
     def _used_values(self, event_type: EventType, labels: Iterable[str]) -> dict[int, str] | None:
@@ -201,17 +203,23 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
     by_attribute: dict[int, set[str]] = {}
     for survey in surveys:
         frames.append(survey.groups.select(list(TYPE_COLUMNS)).unique())
-        attributes = [number for number in survey.source.types if events.TYPES[number].role is Role.ATTRIBUTE]
-        for number in attributes if survey.groups.height else []:
-            by_attribute.setdefault(number, set())
-        for name in text_attributes(survey.groups.schema):
-            by_attribute[int(name)] |= set(survey.groups[name].drop_nulls().to_list())
+        texts = {int(name): set(survey.groups[name].drop_nulls()) for name in text_attributes(survey.groups.schema)}
+        of_source = [events.TYPES[number] for number in survey.source.types if survey.groups.height]
+        for number in [one.number for one in of_source if one.role is Role.ATTRIBUTE and not one.is_series]:
+            # A text that no event has, such as the outer frames of short call chains, needs no label.
+            if number not in texts or texts[number]:
+                by_attribute.setdefault(number, set()).update(texts.get(number, ()))
     return pl.concat(frames).unique().sort("type", "series", "label"), by_attribute
 
 
 def _readable_labels(found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:
     texts = set(found["label"].drop_nulls().to_list()).union(*by_attribute.values())
-    return {text: readable(text) for text in texts}
+    labels = {text: readable(text) for text in texts}
+    for number, of_attribute in by_attribute.items():
+        values = events.TYPES[number].values
+        if values is not None and values.renamed is not None:
+            labels |= {text: readable(label) for text, label in values.renamed(of_attribute).items()}
+    return labels
 
 
 def _default_first(name: str) -> tuple[bool, str]:

@@ -33,6 +33,11 @@ class Launches:
         """Take over what a part collected."""
         self._ends.absorb(part._ends)
 
+    @property
+    def rows(self) -> int:
+        """Number of ends that were collected."""
+        return self._ends.rows
+
     def add(self, source: Source, events: pl.DataFrame) -> None:
         """Take in events of a source (its columns, with `row` and `start` in ns of the trace)."""
         if source.launch is None:

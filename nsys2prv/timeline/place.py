@@ -36,7 +36,7 @@ class EventsOfSource:
     placement
         From times of the report to times of the axis.
     first_cpu
-        Number in the trace of the first CPU of the report's host.
+        Number in the trace of the first CPU of the report's host; None: the trace does not tell CPUs.
     report_end
         Where intervals end whose end is not told, in time of the report, ns.
     min_duration
@@ -51,7 +51,7 @@ class EventsOfSource:
         windows: Windows,
         *,
         placement: Placement,
-        first_cpu: int,
+        first_cpu: int | None,
         report_end: int,
         min_duration: int,
     ) -> None:
@@ -68,7 +68,8 @@ class EventsOfSource:
         self._numbers = labels.of_survey(found)
         self._attributes = {name: labels.of_attribute(found, name) for name in text_attributes(found.groups.schema)}
         roles = {TYPES[number].role for number in found.source.types} - {Role.ATTRIBUTE}
-        self.is_interval = roles == {Role.INTERVAL}
+        # Attributes that come without what they are attributes of are as long as that.
+        self.is_interval = roles <= {Role.INTERVAL}
 
     def place(self, events: pl.DataFrame, entry: Entry, launches: Launches) -> Iterator[pl.DataFrame]:
         """Events on rows and on the time axis of the trace, clipped; counts in `entry` what is left out."""
@@ -83,7 +84,8 @@ class EventsOfSource:
         # Only the columns that tell go through the join: events can be wide.
         rows = named.select(self._key).join(self._row_of_key, on=self._key, how="left", maintain_order="left")["row"]
         placed = _without_nulls(named.with_columns(rows), ["row"])
-        entry.leave_out(ledger.ROW_NOT_CHOSEN, count_rows(named) - count_rows(placed))
+        absent = ledger.NO_OTHER_EVENTS if self._source.guest else ledger.ROW_NOT_CHOSEN
+        entry.leave_out(absent, count_rows(named) - count_rows(placed))
         timed = placed.with_columns(
             start=self._placement.of(pl.col("start")),
             end=self._placement.of(pl.max_horizontal(pl.col("end").fill_null(self._report_end), "start")),
@@ -117,7 +119,7 @@ class EventsOfSource:
     def narrow(self, placed: pl.DataFrame) -> pl.DataFrame:
         """What the trace needs of events that `place` gave."""
         columns = ["row", "start", "end"] if self.is_interval else ["row", "start"]
-        cpu = [(pl.col(CPU) + self._first_cpu).fill_null(0)] if CPU in placed.columns else []
+        cpu = [CPU] if CPU in placed.columns else []
         return placed.select(*columns, *cpu, "number", "value", pl.col(r"^\d+$"))
 
     def _cut_any(self, events: pl.DataFrame) -> bool:
@@ -129,6 +131,8 @@ class EventsOfSource:
         numbered = events.with_columns(numbers["number"], numbers["number_value"])
         value = pl.col("number_value") if "value" not in events.columns else pl.coalesce("number_value", "value")
         numbered = numbered.with_columns(value=value)
+        if CPU in events.columns:
+            numbered = numbered.with_columns((pl.col(CPU) + pl.lit(self._first_cpu, pl.Int64)).fill_null(0))
         for name, values in self._attributes.items():
             renamed = values.rename({"value": "attribute_value"})
             numbered = (

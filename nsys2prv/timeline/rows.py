@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -30,10 +33,15 @@ class Node:
 
 @dataclass(frozen=True)
 class Thread:
-    """One row: name in the .row file, and what it is ("thread", "stream", "gpu", "unit")."""
+    """One row: name in the .row file, and what it is ("thread", "stream", "gpu", "unit").
+
+    `given` are the names that the program gave with NVTX to the stream, its context and its device: tools know streams by the
+    names of their rows, which leave no place for others.
+    """
 
     name: str
     kind: str
+    given: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,8 @@ class Rows:
         selected.
     devices
         For each report: (globalPid, deviceId) to the number of the device on its node.
+    tells_cpus
+        Whether nodes have their CPUs: Paraver does not take more than `MOST_ROWS` of them either.
     """
 
     nodes: tuple[Node, ...]
@@ -82,11 +92,22 @@ class Rows:
     table: pl.DataFrame
     keys: dict[tuple[int, RowKind], pl.DataFrame]
     devices: dict[int, dict[tuple[int, int], int]] = field(default_factory=dict)
+    tells_cpus: bool = True
 
-    def first_cpu(self, host: str) -> int:
-        """Number of a host's first CPU: they are counted over all nodes, from 1."""
-        node = next((index for index, node in enumerate(self.nodes) if node.name == (host or UNKNOWN_HOST)), 0)
-        return 1 + sum(before.cpus for before in self.nodes[:node])
+    def first_cpu(self, host: str) -> int | None:
+        """Number of a host's first CPU: they are counted over all nodes, from 1. None when the trace does not tell CPUs."""
+        return self._first_cpus.get(host or UNKNOWN_HOST)
+
+    @cached_property
+    def _first_cpus(self) -> dict[str, int]:
+        if not self.tells_cpus:
+            return {}
+        before = itertools.accumulate((node.cpus for node in self.nodes), initial=1)
+        return {node.name: first for node, first in zip(self.nodes, before, strict=False)}
+
+    def rank(self, row: int) -> int | None:
+        """Rank of the task that a row belongs to."""
+        return self.tasks[int(self.table["task"][row]) - 1].rank
 
 
 @dataclass(frozen=True, order=True)
@@ -124,7 +145,7 @@ def arrange(
     processes = [process for process in _processes(identities, keys) if ranks is None or _rank(process) in ranks]
     hosts = list(dict.fromkeys(process.host for process in processes))
     sampled = {
-        (_host(identities[report]), identities[report].metric_gpu_key(gpu), report, gpu)
+        (_host(identities[report]), identities[report].metric_gpu_key(gpu & _GPU), report, gpu)
         for report, kinds in enumerate(keys)
         for (gpu,) in kinds[RowKind.GPU].iter_rows()
     }
@@ -135,15 +156,20 @@ def arrange(
     }
     if ranks is None:
         hosts += sorted({*(entry[0] for entry in sampled), *(entry[0] for entry in units)}.difference(hosts))
+    there = set(hosts)
     numbers = _device_numbers(identities, keys, sampled)
     builder = _Builder(hosts, identities, numbers)
     for process in processes:
         builder.add_process(process, keys[process.report])
-    builder.add_sampled_gpus({entry for entry in sampled if entry[0] in hosts})
-    builder.add_units({entry for entry in units if entry[0] in hosts})
+    builder.add_sampled_gpus({entry for entry in sampled if entry[0] in there})
+    builder.add_units({entry for entry in units if entry[0] in there})
     cpus = [max((found.cpus for found in of_report), default=0) for of_report in surveys]
     return builder.finish(cpus)
 
+
+_GPU_BITS = 8
+_GPU = 2**_GPU_BITS - 1
+"""Bits of the key of a sampled GPU that are its index; those above are an instance of it."""
 
 _OF_DEVICES = (RowKind.STREAM, RowKind.DEVICE)
 """Rows that name a process and a device."""
@@ -160,7 +186,7 @@ def key_columns(kind: RowKind) -> dict[str, type[pl.DataType]]:
 def _keys_by_kind(surveys: Sequence[Survey]) -> dict[RowKind, pl.DataFrame]:
     found = {}
     for kind in RowKind:
-        frames = [survey.keys for survey in surveys if survey.source.row is kind]
+        frames = [survey.keys for survey in surveys if survey.source.row is kind and not survey.source.guest]
         key = list(kind.key)
         found[kind] = pl.concat(frames).unique().sort(key) if frames else pl.DataFrame(schema=kind.key_schema)
     lanes = [survey.lanes for survey in surveys if survey.lanes is not None]
@@ -181,8 +207,11 @@ def _processes(identities: Sequence[Identity], keys: Sequence[dict[RowKind, pl.D
             {tid & PID_MASK for (tid,) in kinds[RowKind.THREAD].iter_rows()}
             | {pid & PID_MASK for kind in _OF_DEVICES for pid in kinds[kind]["globalPid"].to_list()}
         )
-        # The launcher's rank is that of the recorded program, not of each process that it starts.
-        from_launcher = {} if identity.ranks or len(global_pids) != 1 else {global_pids[0]: identity.launch_rank}
+        # The launcher's rank is that of the recorded program, not of each process that it starts: of several it is that
+        # with work on GPUs, where the others read data for it.
+        on_devices = {pid & PID_MASK for kind in _OF_DEVICES for pid in kinds[kind]["globalPid"].to_list()}
+        ranked = global_pids if len(global_pids) == 1 else sorted(on_devices)
+        from_launcher = {ranked[0]: identity.launch_rank} if not identity.ranks and len(ranked) == 1 else {}
         for global_pid in global_pids:
             rank = identity.ranks.get(global_pid, from_launcher.get(global_pid))
             found.append(
@@ -209,11 +238,14 @@ def _device_numbers(
     nsys' own index where no two GPUs of the node have the same one; else they are numbered in the order of bus location.
     """
     wished: dict[str, dict[str, tuple[int, str]]] = {}
+    sampled_by: dict[int, dict[str, int]] = {}
+    for _, gpu_key, report, index in sorted(sampled):
+        sampled_by.setdefault(report, {})[gpu_key] = index & _GPU
     for report, identity in enumerate(identities):
         by_key = {gpu.key: gpu for gpu in identity.gpus}
         used = pl.concat(keys[report][kind].select("globalPid", "deviceId") for kind in _OF_DEVICES).unique()
         gpu_keys = {identity.gpu_key(pid, device): device for pid, device in used.iter_rows()}
-        gpu_keys |= {key: gpu for host, key, of_report, gpu in sampled if of_report == report and host == _host(identity)}
+        gpu_keys |= sampled_by.get(report, {})
         for key, index in gpu_keys.items():
             gpu = by_key.get(key)
             wished.setdefault(_host(identity), {}).setdefault(key, (gpu.id if gpu else index, gpu.bus if gpu else ""))
@@ -235,6 +267,7 @@ class _Builder:
 
     def __init__(self, hosts: list[str], identities: Sequence[Identity], numbers: dict[tuple[str, str], int]) -> None:
         self._hosts = hosts
+        self._node = {host: index for index, host in enumerate(hosts)}
         self._identities = identities
         self._numbers = numbers
         self._tasks: list[Task] = []
@@ -258,7 +291,8 @@ class _Builder:
             for lane in range(lanes):
                 # Rows of other contexts, and of events that overlap, have the same name: tools that sum up a device
                 # read it, and take a suffix for the name of a node.
-                threads.append(Thread(f"CUDA-D{devices[key[1]]}.S{key[3]}", "stream"))
+                given = _given_names(identity, process.pid, *key[1:])
+                threads.append(Thread(f"CUDA-D{devices[key[1]]}.S{key[3]}", "stream", given))
                 rows.append([(process.report, RowKind.STREAM, (*key, lane))])
         whole = [key for key in kinds[RowKind.DEVICE].iter_rows() if key[0] & PID_MASK == process.global_pid]
         devices |= {key[1]: self._device(identity, process.global_pid, key[1]) for key in whole}
@@ -275,24 +309,29 @@ class _Builder:
         title = f"Rank {rank} " if rank is not None else ""
         program = identity.processes.get(process.global_pid, "")
         name = f"{title}{process.host} pid {process.pid}{f' {program}' if program else ''}"
-        self._tasks.append(Task(name, self._hosts.index(process.host), rank, process.report, process.pid, tuple(threads)))
+        self._tasks.append(Task(name, self._node[process.host], rank, process.report, process.pid, tuple(threads)))
         self._rows.append(rows)
 
     def add_sampled_gpus(self, sampled: set[tuple[str, str, int, int]]) -> None:
-        by_device: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        # Several that share a GPU in one report are its instances; one alone is the GPU.
+        of_gpu = Counter((report, gpu & _GPU) for *_, report, gpu in sampled)
+        by_device: dict[tuple[str, int, int | None], list[tuple[int, int]]] = {}
         for host, key, report, gpu in sorted(sampled):
-            by_device.setdefault((host, self._numbers[host, key]), []).append((report, gpu))
-        for (host, number), samplers in sorted(
-            by_device.items(), key=lambda entry: (self._hosts.index(entry[0][0]), entry[0][1])
+            instance = gpu >> _GPU_BITS if of_gpu[report, gpu & _GPU] > 1 else None
+            by_device.setdefault((host, self._numbers[host, key], instance), []).append((report, gpu))
+        for (host, number, instance), samplers in sorted(
+            by_device.items(), key=lambda entry: (self._node[entry[0][0]], entry[0][1], entry[0][2] or 0)
         ):
             task = self._user_of_gpu.get((host, number))
             # A GPU that two reports sampled is one row with the samples of the first.
             report, gpu = samplers[0]
-            self._add(self._task_of_node(host) if task is None else task, _metrics_of(number), (report, RowKind.GPU, (gpu,)))
+            self._add(
+                self._task_of_node(host) if task is None else task, _metrics_of(number, instance), (report, RowKind.GPU, (gpu,))
+            )
 
     def add_units(self, units: set[tuple[str, str, int]]) -> None:
         added: set[tuple[str, str]] = set()
-        for host, unit, report in sorted(units, key=lambda entry: (self._hosts.index(entry[0]), *entry[1:])):
+        for host, unit, report in sorted(units, key=lambda entry: (self._node[entry[0]], *entry[1:])):
             # As for GPUs: what two reports sampled is told once.
             if (host, unit) not in added:
                 added.add((host, unit))
@@ -303,7 +342,7 @@ class _Builder:
         """The task of what belongs to a node and to no process, made when it is needed."""
         if host not in self._node_tasks:
             self._node_tasks[host] = len(self._tasks)
-            self._tasks.append(Task(f"Node {host}", self._hosts.index(host), None, None, None, ()))
+            self._tasks.append(Task(f"Node {host}", self._node[host], None, None, None, ()))
             self._rows.append([])
         return self._node_tasks[host]
 
@@ -319,7 +358,17 @@ class _Builder:
         """All rows; `cpus` is the number of CPUs that the events of each report speak of."""
         count = sum(len(task.threads) for task in self._tasks)
         if count > MOST_ROWS:
-            raise TooManyRows(count, MOST_ROWS)
+            streams = len(
+                {
+                    (report, key[:-1])
+                    for of_task in self._rows
+                    for of_row in of_task
+                    for report, kind, key in of_row
+                    if kind is RowKind.STREAM
+                }
+            )
+            devices = sum(map(len, self._devices.values()))
+            raise TooManyRows(count, MOST_ROWS, streams if streams > devices else 0)
         entries = [
             (task + 1, thread + 1, self._tasks[task].threads[thread].kind)
             for task in range(len(self._tasks))
@@ -331,8 +380,9 @@ class _Builder:
         for row, of_thread in enumerate(sources):
             for report, kind, key in of_thread:
                 keys.setdefault((report, kind), []).append((*key, row))
+        nodes, tells_cpus = self._nodes(cpus)
         return Rows(
-            tuple(Node(host, self._cpus(host, cpus)) for host in self._hosts),
+            nodes,
             tuple(self._tasks),
             table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64)),
             {
@@ -340,19 +390,36 @@ class _Builder:
                 for (report, kind), found in keys.items()
             },
             self._devices,
+            tells_cpus,
         )
 
-    def _cpus(self, host: str, of_events: Sequence[int]) -> int:
-        reports = zip(self._identities, of_events, strict=True)
-        return max([1, *(max(identity.cpus, cpus) for identity, cpus in reports if _host(identity) == host)])
+    def _nodes(self, cpus_of_events: Sequence[int]) -> tuple[tuple[Node, ...], bool]:
+        """The nodes, and whether they have their CPUs: all, else as many as events speak of, else none but one for each."""
+        cpus = dict.fromkeys(self._hosts, 1)
+        needed = dict(cpus)
+        for identity, of_events in zip(self._identities, cpus_of_events, strict=True):
+            host = _host(identity)
+            if host in cpus:
+                cpus[host] = max(cpus[host], identity.cpus, of_events)
+                needed[host] = max(needed[host], of_events)
+        fitting = next((found for found in (cpus, needed) if sum(found.values()) <= MOST_ROWS), None)
+        return tuple(Node(host, fitting[host] if fitting else 1) for host in self._hosts), fitting is not None
 
     def _device(self, identity: Identity, global_pid: int, device: int) -> int:
         return self._numbers[_host(identity), identity.gpu_key(global_pid, device)]
 
 
-def _metrics_of(device: int) -> Thread:
-    """The row of what belongs to a device as a whole; tools that read traces know it by the begin of its name."""
-    return Thread(f"Metrics GPU{device}", "gpu")
+def _metrics_of(device: int, instance: int | None = None) -> Thread:
+    """The row of what belongs to a device as a whole, or to an instance of it (MIG); tools that read traces know it by the
+    begin of its name."""
+    return Thread(f"Metrics GPU{device}" + (f"/{instance}" if instance is not None else ""), "gpu")
+
+
+def _given_names(identity: Identity, pid: int, device: int, context: int, stream: int) -> str:
+    """What the program calls a stream, its context and its device."""
+    keys = {"device": (device,), "context": (pid, device, context), "stream": (pid, device, context, stream)}
+    names = {what: " ".join(identity.cuda_names.get(key, "").split()) for what, key in keys.items()}
+    return ", ".join(f"{what} {name}" for what, name in names.items() if name)
 
 
 def _thread_name(name: str, tid: int) -> str:

@@ -11,8 +11,9 @@ from nsys2prv import events
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.timeline.selection import Windows
 
-EDGE_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "state": pl.Int8, "step": pl.Int8}
-"""`step` is 1 where an interval with a state begins and -1 where it ends."""
+EDGE_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "state": pl.Int8, "step": pl.Int8, "cpu": pl.Int32}
+"""`step` is 1 where an interval with a state begins and -1 where it ends; `cpu` is what the number of the row's CPU (as
+counted over all nodes, 0 for none that is known) changes by."""
 
 # Where intervals lie over each other the first of these counts: what an API call does says more than the wait of the OS
 # below it or the construct around it.
@@ -46,12 +47,24 @@ _NO_STATE = -1
 
 
 def edges(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Edges of intervals that have a state (columns `row`, `start`, `end`, `state`)."""
-    told = intervals.filter(pl.col("state").is_not_null() & (pl.col("end") > pl.col("start")))
+    """Edges of intervals that have a state, and of stays on a CPU.
+
+    Parameters
+    ----------
+    intervals
+        Columns `row`, `start`, `end`, `state`; of stays on CPUs also `number` (event type) and `cpu` (0 for none).
+    """
+    cpu = pl.lit(0)
+    if "cpu" in intervals.columns:
+        cpu = pl.when(pl.col("number") == events.EXECUTING_CPU).then("cpu").otherwise(0)
+    state = pl.col("state").fill_null(_NO_STATE)
+    told = intervals.select("row", "start", "end", state=state, cpu=cpu).filter(
+        (pl.col("end") > pl.col("start")) & ((pl.col("state") != _NO_STATE) | (pl.col("cpu") > 0))
+    )
     return pl.concat(
         [
-            told.select(time="start", row="row", state="state", step=pl.lit(1)),
-            told.select(time="end", row="row", state="state", step=pl.lit(-1)),
+            told.select(time="start", row="row", state="state", step=pl.lit(1), cpu="cpu"),
+            told.select(time="end", row="row", state="state", step=pl.lit(-1), cpu=-pl.col("cpu")),
         ]
     ).cast(pl.Schema(EDGE_SCHEMA))
 
@@ -70,7 +83,7 @@ def sweep(all_edges: SortedRuns, rows: pl.DataFrame, windows: Windows) -> Iterat
 
     Yields
     ------
-    Columns `row`, `start`, `end` (ns of the trace), `state`.
+    Columns `row`, `start`, `end` (ns of the trace), `state`, `cpu`.
     """
     kinds = rows["kind"]
     numbers = rows["row"].to_numpy()
@@ -88,13 +101,15 @@ def sweep(all_edges: SortedRuns, rows: pl.DataFrame, windows: Windows) -> Iterat
 
 
 class _Sweeper:
-    """Counts, per row and state, how many intervals are open; the state of a row changes where the first in priority does."""
+    """Counts, per row and state, how many intervals are open; the state of a row changes where the first in priority does,
+    and a record of it ends where the row's CPU changes."""
 
     def __init__(self, base: np.ndarray, is_stream: np.ndarray) -> None:
         self._base = base
         self._is_stream = is_stream
         self._open = {state: np.zeros(len(base), dtype=np.int64) for state in {*_BY_PRIORITY, *_ON_STREAMS}}
         self._state = base.copy()
+        self._cpu = np.zeros(len(base), dtype=np.int64)
         self._since = np.zeros(len(base), dtype=np.int64)
 
     def advance(self, window: pl.DataFrame) -> pl.DataFrame:
@@ -104,7 +119,7 @@ class _Sweeper:
         row, time = window["row"].to_numpy()[by_row], window["time"].to_numpy()[by_row]
         state, step = window["state"].to_numpy()[by_row], window["step"].to_numpy()[by_row]
         if not len(row):
-            return self._frame(row, time, time, state)
+            return self._frame(row, time, time, state, state)
         first_of_row = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
         last_of_row = np.concatenate([first_of_row[1:], [len(row)]]) - 1
         edges_of_row = last_of_row - first_of_row + 1
@@ -124,32 +139,38 @@ class _Sweeper:
                 top = np.where((count > 0) & where, one, top)
                 own = where[last_of_row]
                 self._open[one][row[last_of_row][own]] = count[last_of_row][own]
+        moves = window["cpu"].to_numpy()[by_row].astype(np.int64)
+        total = np.cumsum(moves)
+        cpu = total - np.repeat(total[first_of_row] - moves[first_of_row], edges_of_row) + self._cpu[row]
         # Only what holds after the last edge of a time counts.
         is_last = np.concatenate([(row[1:] != row[:-1]) | (time[1:] != time[:-1]), [True]])
-        row, time, top = row[is_last], time[is_last], top[is_last]
+        row, time, top, cpu = row[is_last], time[is_last], top[is_last], cpu[is_last]
         starts_row = np.concatenate([[True], row[1:] != row[:-1]])
-        former = np.concatenate([[0], top[:-1]])
+        former, former_cpu = np.concatenate([[0], top[:-1]]), np.concatenate([[0], cpu[:-1]])
         former[starts_row] = self._state[row[starts_row]]
-        changed = top != former
-        row, time, top, former = row[changed], time[changed], top[changed], former[changed]
+        former_cpu[starts_row] = self._cpu[row[starts_row]]
+        changed = (top != former) | (cpu != former_cpu)
+        row, time, top, cpu = row[changed], time[changed], top[changed], cpu[changed]
+        former, former_cpu = former[changed], former_cpu[changed]
         if not len(row):
-            return self._frame(row, time, time, former)
+            return self._frame(row, time, time, former, former_cpu)
         starts_row = np.concatenate([[True], row[1:] != row[:-1]])
         since = np.concatenate([[0], time[:-1]])
         since[starts_row] = self._since[row[starts_row]]
         ends_row = np.concatenate([starts_row[1:], [True]])
         self._state[row[ends_row]] = top[ends_row]
+        self._cpu[row[ends_row]] = cpu[ends_row]
         self._since[row[ends_row]] = time[ends_row]
-        return self._frame(row, since, time, former)
+        return self._frame(row, since, time, former, former_cpu)
 
     def finish(self, end: int) -> pl.DataFrame:
         """The last state of each row."""
         row = np.arange(len(self._base))
-        return self._frame(row, self._since, np.full(len(row), end), self._state)
+        return self._frame(row, self._since, np.full(len(row), end), self._state, self._cpu)
 
-    def _frame(self, row: np.ndarray, start: np.ndarray, end: np.ndarray, state: np.ndarray) -> pl.DataFrame:
+    def _frame(self, row: np.ndarray, start: np.ndarray, end: np.ndarray, state: np.ndarray, cpu: np.ndarray) -> pl.DataFrame:
         frame = pl.DataFrame(
-            {"row": row, "start": start, "end": end, "state": state},
-            schema=dict.fromkeys(("row", "start", "end", "state"), pl.Int64),
+            {"row": row, "start": start, "end": end, "state": state, "cpu": cpu},
+            schema=dict.fromkeys(("row", "start", "end", "state", "cpu"), pl.Int64),
         )
         return frame.filter((pl.col("end") > pl.col("start")) & (pl.col("state") != _NO_STATE))

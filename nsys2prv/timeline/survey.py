@@ -6,14 +6,17 @@ turned into records one piece at a time.
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
+from nsys2prv import events
+from nsys2prv.events import Role
 from nsys2prv.reports import Report
 from nsys2prv.sources import RowKind, Source
-from nsys2prv.sources.source import AGAIN
+from nsys2prv.sources.source import AGAIN, LEFT_OUT, count_rows
 from nsys2prv.timeline.overlaps import count_lanes
 
 TYPE_COLUMNS = {"type": pl.Int64, "series": pl.String, "label": pl.String}
@@ -124,9 +127,13 @@ def count(report: Report, found: Survey) -> int:
     ReportError
         When the table breaks off while it is read.
     """
-    if found.source.gather is not None:
-        return found.rows
+    if found.source.gather is not None and not found.source.rest:
+        # Sources that share a table tell only here which rows are theirs.
+        with tempfile.TemporaryDirectory(prefix="nsys2prv-") as folder:
+            return sum(map(count_rows, found.source.gather(report, Path(folder))))
+    # What stands in a frame for the survey only has no begin.
     frame = found.source.frame(report)
+    frame = frame.drop_nulls("start") if found.source.gather is not None else frame
     further = pl.col(AGAIN).fill_null(False).sum() if AGAIN in frame.collect_schema().names() else pl.lit(0)
     return int(report.collect(frame.select(rows=pl.len().cast(pl.Int64) - further.cast(pl.Int64))).item())
 
@@ -149,6 +156,8 @@ def survey(report: Report, source: Source, folder: Path | None = None, *, known:
         When the table can't be read or misses a column.
     """
     frame = complete(source.frame(report.distinct))
+    if LEFT_OUT in frame.collect_schema().names():
+        frame = frame.filter(pl.col(LEFT_OUT).is_null())
     attributes = text_attributes(frame.collect_schema())
     groups = report.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
     # In a fixed order: threads find distinct rows in any.
@@ -156,7 +165,9 @@ def survey(report: Report, source: Source, folder: Path | None = None, *, known:
     if CPU in frame.collect_schema().names():
         last_cpu = report.collect(frame.select(pl.col(CPU).max())).item()
         found = replace(found, cpus=0 if last_cpu is None else int(last_cpu) + 1)
-    # Events that are made of others lie on the rows of these.
-    if folder is None or source.row is not RowKind.STREAM or source.derived or found.is_empty:
+    # Events that are made of others lie on the rows of these,
+    # and marks have no length in which they could overlap.
+    marks = all(events.TYPES[number].role is not Role.INTERVAL for number in source.types)
+    if folder is None or source.row is not RowKind.STREAM or source.derived or marks or found.is_empty:
         return found
     return replace(found, lanes=count_lanes(report, source, found.keys, folder))

@@ -46,8 +46,11 @@ TYPES: dict[str, tuple[int | tuple[int, ...], ...]] = {
     "OpenACC other": (66000000,),
     "OpenACC data": (66000001,),
     "OpenACC launch": (66000002,),
-    "OS call": (65000000,),
+    "OS call": (65000000, 61000000, 40000004),
 }
+
+# Intervals that are made of those of other types; tests of their own look at them.
+MADE_OF_OTHERS = frozenset({9508})
 
 _STRING = "(select value from StringIds where id = {})"
 _NVTX = f"""
@@ -170,13 +173,14 @@ def in_reports(translated: Translated) -> list[Event]:
 
 @cache
 def in_trace(translated: Translated) -> list[Event]:
-    """Every interval of the trace."""
+    """Every interval of the trace that is of one of TYPES; other kinds of activity have tests of their own."""
     labels = translated.trace.labels.types
-    intervals = translated.trace.intervals()
+    intervals = translated.trace.intervals().filter(~pl.col("type").is_in(MADE_OF_OTHERS))
     kinds = {number: kind for number in intervals["type"].unique() for kind in TYPES if _is_of_kind(number, kind)}
     return [
-        Event(kinds.get(number, f"type {number}"), _without_mark((labels[number].values or {})[value]), begin, end)
+        Event(kinds[number], _without_mark((labels[number].values or {})[value]), begin, end)
         for number, value, begin, end in intervals.select("type", "value", "begin", "end").iter_rows()
+        if number in kinds
     ]
 
 
@@ -273,8 +277,9 @@ def test_each_metric_of_the_gpu_has_its_samples(translation: Callable[[str], Tra
     expected = {
         name: (count, total)
         for name, count, total in translated.query(
+            # The first sample of the clock is garbage: negative, and 2.15 GHz on a GPU of 1.41 GHz when 2^32 is added.
             """select metricName, count(*), sum(value) from GPU_METRICS join TARGET_INFO_GPU_METRICS using (typeId, metricId)
-               group by metricName"""
+               where value >= 0 group by metricName"""
         )
     }
     labels = translated.trace.labels.types

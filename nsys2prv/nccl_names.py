@@ -1,0 +1,85 @@
+"""What NCCL calls things, and what they are called in a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+REDUCTIONS = ("Sum", "Prod", "Max", "Min", "Avg")
+"""Names of the reduction operations, in the order of NCCL's numbers (0, 1, ...)."""
+
+SIZE, REDUCTION, ROOT, COMMUNICATOR, RANKS, RANK, PEER = FIELDS = (
+    "Message size [bytes]",
+    "Reduction operation",
+    "Root",
+    "NCCL communicator ID",
+    "No. of ranks",
+    "Rank",
+    "Peer rank",
+)
+"""What NCCL calls the fields of its payloads that regions have as attributes."""
+
+GROUP_START, GROUP_END = "ncclGroupStart", "ncclGroupEnd"
+
+_SHORTEST_MARK = 4
+_UNKNOWN = "?"
+
+
+def communicator_key(identifier: int, size: int | None, rank: int | None) -> str:
+    """What one process knows of a communicator, as a text: the labels come from those of all processes together.
+
+    Parameters
+    ----------
+    identifier
+        NCCL's 64-bit id of it, the same in all its processes.
+    size
+        Number of its ranks, None when the process does not tell.
+    rank
+        Rank of the process in the program, None when it is not known.
+    """
+    return f"{identifier & 0xFFFF_FFFF_FFFF_FFFF:016x} {_or_unknown(size)} {_or_unknown(rank)}"
+
+
+def communicator_labels(keys: Iterable[str]) -> Mapping[str, str]:
+    """Labels of communicators by what each process knows of them.
+
+    Ranks are told when all of them are known. Marks are the last digits of the ids, as many as tell them apart.
+
+    >>> keys = [communicator_key(0x1A2B, 2, 4), communicator_key(0x1A2B, None, 5), communicator_key(0x77, None, 4)]
+    >>> sorted(set(communicator_labels(keys).values()))
+    ['NCCL communicator (#0077)', 'NCCL communicator of 2 ranks: 4-5 (#1a2b)']
+    """
+    split = {key: key.split(" ") for key in keys}
+    identifiers = sorted({identifier for identifier, _, _ in split.values()})
+    sizes: dict[str, int] = {}
+    ranks: dict[str, set[int]] = {identifier: set() for identifier in identifiers}
+    for identifier, told_size, told_rank in split.values():
+        if told_size != _UNKNOWN:
+            sizes[identifier] = max(int(told_size), sizes.get(identifier, 0))
+        if told_rank != _UNKNOWN:
+            ranks[identifier].add(int(told_rank))
+    marks = (
+        length for length in range(_SHORTEST_MARK, 17) if len({name[-length:] for name in identifiers}) == len(identifiers)
+    )
+    length = next(marks, 16)
+    labels = {}
+    for identifier in identifiers:
+        size = sizes.get(identifier)
+        of_size = "" if size is None else f" of {size} rank{'s' if size != 1 else ''}"
+        members = f": {_stretches(ranks[identifier])}" if size is not None and len(ranks[identifier]) == size else ""
+        labels[identifier] = f"NCCL communicator{of_size}{members} (#{identifier[-length:]})"
+    return {key: labels[identifier] for key, (identifier, _, _) in split.items()}
+
+
+def _or_unknown(number: int | None) -> str:
+    return _UNKNOWN if number is None else str(number)
+
+
+def _stretches(ranks: set[int]) -> str:
+    """Ranks in short.
+
+    >>> _stretches({0, 1, 2, 5, 7, 8})
+    '0-2,5,7-8'
+    """
+    firsts = sorted(rank for rank in ranks if rank - 1 not in ranks)
+    lasts = sorted(rank for rank in ranks if rank + 1 not in ranks)
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in zip(firsts, lasts, strict=True))

@@ -1,0 +1,222 @@
+"""Scheduling, samples and calls of the OS on real reports: counted again with SQL that shares nothing with nsys2prv."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from .conftest import Translated
+from .test_paraver import STATES_VIEW
+
+EXECUTING_CPU, OFF_CPU, CPU_SAMPLE, CYCLES = 40000033, 40000061, 30000300, 30000301
+FUNCTION, MODULE, CALLER, DEPTHS = 30000000, 30000200, 70000000, 20
+FILE_ACCESS, FILE_NAME, IO_SIZE = 40000060, 40000059, 40000011
+
+SCHEDULED = (
+    "sched",
+    "cpu-only",
+    "one-process-4gpu",
+    "gpu-metrics-a100",
+    "cloverleaf-3.13",
+    "openacc-mpas",
+    "tensorrt-3.1",
+    "mpi-as-nvtx-2.9",
+    "v100x8",
+)
+ALONE = tuple(name for name in SCHEDULED if name != "v100x8")
+SAMPLED = tuple(name for name in SCHEDULED if name != "tensorrt-3.1")
+
+Translation = Callable[[str], Translated]
+
+
+def tids(translated: Translated) -> dict[tuple[int, int], int]:
+    """Thread id of the system of each row of a host thread, by task and thread."""
+    names = iter(translated.trace.names["THREAD"])
+    rows = [(task, thread) for task, row in enumerate(translated.trace.header.tasks, 1) for thread in range(1, row.threads + 1)]
+    found = zip(rows, names, strict=True)
+    return {row: int(name.rpartition("tid ")[2]) for row, name in found if "tid " in name}
+
+
+def per_thread(translated: Translated, counted: pl.DataFrame) -> Counter[int]:
+    """Sums (columns task, thread and a number) by thread id of the system."""
+    of_row = tids(translated)
+    sums: Counter[int] = Counter()
+    for task, thread, number in counted.iter_rows():
+        sums[of_row[task, thread]] += number
+    return sums
+
+
+@pytest.mark.parametrize("report", SCHEDULED)
+def test_time_on_cpu_of_each_thread_is_that_of_the_table(translation: Translation, report: str) -> None:
+    translated = translation(report)
+    # Every thread goes on as often as off: what it was taken off at, less what it was put on at.
+    in_table = translated.query(
+        """select globalTid & 0xFFFFFF, sum(case when isSchedIn then -start else start end), sum(isSchedIn), count(*)
+           from SCHED_EVENTS group by globalTid"""
+    )
+    assert all(ons * 2 == rows for _, _, ons, rows in in_table)
+    expected: Counter[int] = Counter()
+    for tid, time, *_ in in_table:
+        expected[tid] += time
+
+    stays = translated.trace.intervals([EXECUTING_CPU])
+    found = stays.group_by("task", "thread").agg((pl.col("end") - pl.col("begin")).sum())
+
+    assert per_thread(translated, found) == expected
+    assert stays.height == sum(ons for _, _, ons, _ in in_table)
+
+
+def time_on_cpus(translated: Translated) -> Counter[int]:
+    """Time that threads are on each CPU by the tables, ns."""
+    found: Counter[int] = Counter()
+    on_cpu = "select cpu, sum(case when isSchedIn then -start else start end) from SCHED_EVENTS group by cpu"
+    for cpu, time in translated.query(on_cpu):
+        found[cpu] += time
+    return +found
+
+
+@pytest.mark.parametrize("report", SCHEDULED)
+def test_time_on_each_cpu_is_that_of_the_table(translation: Translation, report: str) -> None:
+    translated = translation(report)
+    stays = translated.trace.intervals([EXECUTING_CPU])
+    found = stays.group_by(pl.col("value") - 1).agg((pl.col("end") - pl.col("begin")).sum())
+
+    assert +Counter(dict(found.iter_rows())) == time_on_cpus(translated)
+
+
+@pytest.mark.parametrize("report", SCHEDULED)
+def test_records_of_a_stay_and_states_meanwhile_are_on_its_cpu(translation: Translation, report: str) -> None:
+    trace = translation(report).trace
+    events = trace.events([EXECUTING_CPU]).filter(pl.col("value") > 0)
+    nodes = pl.DataFrame(
+        {
+            "task": range(1, len(trace.header.tasks) + 1),
+            "first": [sum(trace.header.cpus_per_node[: task.node - 1]) for task in trace.header.tasks],
+        },
+        schema={"task": pl.Int64, "first": pl.Int64},
+    )
+    assert events.join(nodes, on="task").filter(pl.col("cpu") != pl.col("first") + pl.col("value")).is_empty()
+    # States cover the stays, on the CPU of each.
+    states = trace.states().filter(pl.col("cpu") > 0).join(nodes, on="task")
+    time_of_states = states.group_by("task", cpu=pl.col("cpu") - pl.col("first")).agg(
+        time=(pl.col("end") - pl.col("begin")).sum()
+    )
+    stays = trace.intervals([EXECUTING_CPU])
+    time_of_stays = stays.group_by("task", cpu="value").agg(time=(pl.col("end") - pl.col("begin")).sum())
+    order = ["task", "cpu"]
+    assert time_of_states.sort(order).equals(time_of_stays.filter(pl.col("time") > 0).sort(order))
+
+
+@pytest.mark.parametrize("report", ALONE)
+def test_a_thread_off_cpu_does_not_run(translation: Translation, report: str) -> None:
+    trace = translation(report).trace
+    scheduled = trace.events([EXECUTING_CPU]).select("task", "thread").unique()
+    running = trace.states().filter(pl.col("state") == 1, pl.col("cpu") == 0).join(scheduled, on=["task", "thread"], how="semi")
+
+    # Before the recording of scheduling began nothing is known.
+    first = trace.events([EXECUTING_CPU, OFF_CPU])["time"].min()
+    assert running.filter(pl.col("end") > first).is_empty()
+
+
+@pytest.mark.parametrize("report", SCHEDULED)
+def test_every_row_of_the_tables_is_accounted_for(translation: Translation, report: str) -> None:
+    content = json.loads(translation(report).trace.path.with_suffix(".json").read_text())
+    for of_report in content["reports"]:
+        for table in of_report["tables"]:
+            of_sources = sum(source["written"] + sum(source["left_out"].values()) for source in table["sources"])
+            assert of_sources + sum(table["left_out"].values()) == table["rows"], table
+
+
+@pytest.mark.parametrize("report", SAMPLED)
+def test_each_thread_has_as_many_samples_as_the_table(translation: Translation, report: str) -> None:
+    translated = translation(report)
+    in_table = translated.query(
+        "select globalTid & 0xFFFFFF, count(*), sum(cpuCycles) from COMPOSITE_EVENTS group by globalTid"
+    )
+    expected, cycles = Counter[int](), 0
+    for tid, samples, of_thread in in_table:
+        expected[tid] += samples
+        cycles += of_thread
+
+    samples = translated.trace.events([CPU_SAMPLE])
+
+    assert per_thread(translated, samples.group_by("task", "thread").agg(pl.len())) == expected
+    assert translated.trace.events([CYCLES])["value"].sum() == cycles
+
+
+_FRAMES = """
+    select chain.stackDepth,
+      case when chain.unresolved then 'unresolved in ' || module.value else symbol.value end, module.value
+    from {table} chain join StringIds symbol on symbol.id = chain.symbol join StringIds module on module.id = chain.module
+    {where}
+"""
+
+
+def labels_by_depth(translated: Translated, first: int) -> Counter[tuple[int, str]]:
+    """How often each label of some types that follow each other is there, by depth."""
+    types = translated.trace.labels.types
+    found = translated.trace.events(range(first, first + DEPTHS)).filter(pl.col("value") != 0)
+    return Counter(
+        (number - first, (types[number].values or {})[value]) for number, value in found["type", "value"].iter_rows()
+    )
+
+
+def as_label(name: str) -> str:
+    return " ".join(name.translate(str.maketrans("[]", "()")).split())
+
+
+def test_each_sample_has_its_call_chain(translation: Translation) -> None:
+    translated = translation("sched")
+    frames = translated.query(_FRAMES.format(table="SAMPLING_CALLCHAINS", where=""))
+    assert len(frames) == 71
+    assert max(depth for depth, *_ in frames) < DEPTHS
+
+    assert labels_by_depth(translated, FUNCTION) == Counter((depth, as_label(function)) for depth, function, _ in frames)
+    assert labels_by_depth(translated, MODULE) == Counter((depth, as_label(module)) for depth, _, module in frames)
+
+
+@pytest.mark.parametrize("report", ["sched", "callchains"])
+def test_each_call_of_the_os_has_its_call_chain(translation: Translation, report: str) -> None:
+    translated = translation(report)
+    where = f"join OSRT_API call on call.callchainId = chain.id where chain.stackDepth < {DEPTHS}"
+    frames = translated.query(_FRAMES.format(table="OSRT_CALLCHAINS", where=where))
+
+    assert labels_by_depth(translated, CALLER) == Counter((depth, as_label(function)) for depth, function, _ in frames)
+    assert frames
+
+
+def test_each_file_access_is_there(translation: Translation) -> None:
+    translated = translation("cuda-graphs")
+    expected = translated.query(
+        """select count(*), sum(endedAt - startedAt), sum(bytesProcessed), count(distinct filePath)
+           from OSRT_FILE_ACCESS_EVENTS join OSRT_FILE_ACCESS_DESCRIPTORS using (fileAccessId)"""
+    )[0]
+    found = translated.trace.intervals([FILE_ACCESS])
+    names = translated.trace.events([FILE_NAME]).filter(pl.col("value") != 0)["value"].n_unique()
+    sizes = translated.trace.events([IO_SIZE])["value"].sum()
+
+    assert (found.height, (found["end"] - found["begin"]).sum(), sizes, names) == expected
+    # The same calls stand among those of the OS runtime, on the same row and at the same time.
+    calls = translated.trace.intervals([40000004]).select("task", "thread", "begin", "end")
+    assert found.join(calls, on=["task", "thread", "begin", "end"], how="anti").is_empty()
+
+
+@pytest.mark.parametrize("report", ["sched", "one-process-4gpu"])
+def test_paraver_shows_on_each_cpu_the_time_that_threads_are_there(
+    translation: Translation, paramedir: Callable[[Path, str], Path], report: str
+) -> None:
+    translated = translation(report)
+    of_cpus = STATES_VIEW.replace("window_level thread", "window_level cpu")
+    time: dict[str, int] = {}
+    for line in paramedir(translated.trace.path, of_cpus).read_text().splitlines():
+        cpu, _, length, state = line.split("\t")
+        time[cpu] = time.get(cpu, 0) + (round(float(length)) if float(state) else 0)
+
+    # The CPUs come in their order, whatever their names.
+    assert len(time) == sum(translated.trace.header.cpus_per_node)
+    assert +Counter(dict(enumerate(time.values()))) == time_on_cpus(translated)

@@ -1,0 +1,55 @@
+"""Who is who in real sets of reports."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from nsys2prv.paraver.check import check_trace
+from nsys2prv.translate import Options, translate
+
+
+def test_any_order_of_reports_gives_the_same_trace(real_reports: Path, tmp_path: Path) -> None:
+    reports = sorted((real_reports / "v100x8").glob("*.sqlite"))
+    texts = set()
+    for attempt in range(4):
+        shuffled = random.Random(attempt).sample(reports, len(reports)) if attempt else reports
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        summary = translate(shuffled, folder / "trace")
+        texts.add(tuple(summary.prv.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row")))
+    assert len(texts) == 1
+    assert [task["rank"] for task in summary.content["tasks"]] == list(range(8))
+    assert summary.content["run"] == {"ranks": list(range(8)), "size": 8, "missing": [], "findings": []}
+
+
+def test_half_of_a_run_misses_the_other_half(real_reports: Path, tmp_path: Path) -> None:
+    reports = sorted((real_reports / "v100x8").glob("*.sqlite"))[:4]
+    run = translate(reports, tmp_path / "trace").content["run"]
+    assert len(run["ranks"]) == len(run["missing"]) == 4
+    assert [finding["about"] for finding in run["findings"]] == ["missing ranks"]
+
+
+def test_two_runs_are_told_from_one(real_reports: Path, tmp_path: Path) -> None:
+    reports = [*(real_reports / "v100x8").glob("*.sqlite"), *(real_reports / "mpi4").glob("*.sqlite")]
+    run = translate(reports, tmp_path / "trace", Options(only=("cuda-api", "mpi"))).content["run"]
+    about = [finding["about"] for finding in run["findings"]]
+    assert about.count("different runs") == 2
+    assert set(about) == {"duplicate ranks", "different runs"}
+
+
+def test_streams_of_four_gpus_fold(real_reports: Path, tmp_path: Path) -> None:
+    report = real_reports / "one-process-4gpu.sqlite"
+    plain = translate([report], tmp_path / "plain")
+    folded = translate([report], tmp_path / "folded", Options(fold_streams=True))
+    assert check_trace(folded.prv).findings == ()
+    streams = [
+        [name for task in summary.content["tasks"] for name in task["threads"] if name.startswith("CUDA-")]
+        for summary in (plain, folded)
+    ]
+    assert len(streams[0]) == 68
+    assert set(streams[1]) == {f"CUDA-D{device}.S0" for device in range(4)}
+    assert len(streams[1]) <= 16
+    counts = [check_trace(summary.prv).counts for summary in (plain, folded)]
+    for what in ("event_lines", "events", "messages", "intervals"):
+        assert counts[0][what] == counts[1][what]
