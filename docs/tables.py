@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nsys2prv import errors, events, ledger
 from nsys2prv.sources import SOURCES, RowKind
+from nsys2prv.sources import messages as messages_between_ranks
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PAGES = (CHECKOUT / "README.md", CHECKOUT / "docs" / "trace.md", CHECKOUT / "docs" / "sources.md")
@@ -125,7 +126,10 @@ def states() -> str:
 
 def messages() -> str:
     """Every tag of messages."""
-    return _table(("tag", "from and to"), ((str(tag), text) for tag, text in _TAGS.items()))
+    tags = [(str(tag), text) for tag, text in _TAGS.items()]
+    return _table(
+        ("tag", "from and to"), [*tags, ("the tag of MPI", "send to receive between ranks; its size is that of the send")]
+    )
 
 
 def exit_codes() -> str:
@@ -145,6 +149,8 @@ def sources() -> str:
         tables = dict.fromkeys(f"`{source.table}`" for source in of_name)
         titles = dict.fromkeys(_without_brackets(source.title) for source in of_name)
         rows.append((f"`{name}`", ", ".join(titles), ", ".join(tables)))
+    of_messages = ", ".join(f"`{table}`" for table in messages_between_ranks.TABLES)
+    rows.append((f"`{messages_between_ranks.NAME}`", "Messages between ranks, with `mpi`", of_messages))
     return _table(("source", "what it is", "tables of the export"), rows)
 
 

@@ -318,10 +318,22 @@ def _summary_text(prv: Path, content: Any) -> str:
     if content["run"]["ranks"]:
         lines.append(_ranks_text(content))
     lines += [f"  {count:>12,}  {title}" for title, count in written.items() if count]
+    lines += _messages_text(content["messages"])
     lines += [f"  {count:>12,}  rows left out: {reason}" for reason, count in left_out.items()]
     account = prv.with_name(prv.name.removesuffix(".gz").removesuffix(".prv") + ".json")
     lines.append(f"  {counted(len(content['reports']), 'report')} on one time axis by {methods}; the account is in {account}")
     return "\n".join(lines)
+
+
+def _messages_text(messages: Any) -> list[str]:
+    """What became of messages between ranks: nothing where there are none."""
+    lines = [(messages["written"], "messages between ranks")] if messages["matched"] else []
+    if messages["backward"]:
+        lines.append((messages["backward"], "of these arrive before they are sent: the clocks of their reports don't fit"))
+    lines += [(count, f"messages left out: {reason}") for reason, count in messages["left_out"].items()]
+    for what, reasons in messages["unmatched"].items():
+        lines += [(count, f"{what} without a message: {reason}") for reason, count in reasons.items()]
+    return [f"  {count:>12,}  {text}" for count, text in lines]
 
 
 def _ranks_text(content: Any) -> str:

@@ -161,6 +161,8 @@ class Entry:
             "clipped": self.clipped,
             "left_out": dict(self.left_out),
             "repaired": self.repaired,
+            # Made of events of other sources: no rows of the table.
+            "derived": self.derived,
         }
 
 

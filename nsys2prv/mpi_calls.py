@@ -5,6 +5,7 @@ The numbers are those of Extrae's traces, so that views made for them work. A ca
 
 from __future__ import annotations
 
+import enum
 import re
 from typing import TypeVar
 
@@ -81,6 +82,32 @@ _STATES: tuple[tuple[int, str], ...] = (
 _OTHER_STATE = 15
 
 
+class Part(enum.IntFlag):
+    """What a call does for point-to-point messages."""
+
+    SENDS = enum.auto()
+    RECEIVES = enum.auto()
+    LATER = enum.auto()  # makes a request, which a later call completes
+    DEFINES = enum.auto()  # makes a persistent request, which later calls start and complete
+    STARTS = enum.auto()  # starts persistent requests
+    COMPLETES = enum.auto()  # completes requests
+
+
+# (what a call does, what its name looks like after "MPI_"), first match counts. Cancelled and freed requests are not told.
+_PARTS: tuple[tuple[int, str], ...] = (
+    (Part.SENDS, r"[BSR]?send"),
+    (Part.RECEIVES, r"M?recv"),
+    (Part.SENDS | Part.RECEIVES, r"Sendrecv(_replace)?"),
+    (Part.SENDS | Part.LATER, r"I[bsr]?send"),
+    (Part.RECEIVES | Part.LATER, r"Im?recv"),
+    (Part.SENDS | Part.RECEIVES | Part.LATER, r"Isendrecv(_replace)?"),
+    (Part.SENDS | Part.DEFINES, r"[BSRP]?send_init"),
+    (Part.RECEIVES | Part.DEFINES, r"P?recv_init"),
+    (Part.STARTS, r"Start(all)?"),
+    (Part.COMPLETES, r"(Wait|Test)(all|any|some)?"),
+)
+
+
 def kind(name: str) -> str:
     """Kind of an MPI call: point_to_point, collective, one_sided, io or other.
 
@@ -97,6 +124,15 @@ def state(name: str) -> int:
     (3, 8, 13, 15)
     """
     return _first_match(_STATES, name, _OTHER_STATE)
+
+
+def part(name: str) -> int:
+    """What an MPI call does for point-to-point messages (bits of `Part`), 0 for nothing.
+
+    >>> Part(part("MPI_Irecv")) == Part.RECEIVES | Part.LATER, part("MPI_Waitall") == Part.COMPLETES, part("MPI_Probe")
+    (True, True, 0)
+    """
+    return _first_match(_PARTS, name, 0)
 
 
 def _first_match(table: tuple[tuple[_Answer, str], ...], name: str, default: _Answer) -> _Answer:

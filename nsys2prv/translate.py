@@ -29,16 +29,19 @@ from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
 from nsys2prv.paraver.prv import TraceWriter, header
 from nsys2prv.paraver.row import write_row
 from nsys2prv.reports import Report
+from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.run import Naming, who_is_who
 from nsys2prv.reports.tables import Stretch
-from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, select_sources
+from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, select_sources, with_messages
+from nsys2prv.sources.messages import has_messages, message_ends
 from nsys2prv.sources.source import LEFT_OUT, REPAIRED, count_rows
 from nsys2prv.timeline import states
 from nsys2prv.timeline.axis import align
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.merge import Activity, Shape
+from nsys2prv.timeline.messages import Messages
 from nsys2prv.timeline.overlaps import StreamLanes
 from nsys2prv.timeline.place import EventsOfSource
 from nsys2prv.timeline.rows import arrange
@@ -58,7 +61,7 @@ _ROWS_AT_ONCE = 75_000
 """Rows of a table from which on several threads read it."""
 _MOST_PARTS = 4
 
-_STATES, _MESSAGES = "states", "launch lines"
+_STATES, _LAUNCHES, _MESSAGES = "states", "launch lines", "messages between ranks"
 
 
 @dataclass(frozen=True)
@@ -240,6 +243,7 @@ class _Translation:
             identities,
             [opened.span for opened in self._opened],
             self._options.align,
+            self._scratch / f"clocks{next(self._folders)}",
         )
         self._placements = self._axis.placements
         self._windows = self._choose_windows()
@@ -256,6 +260,7 @@ class _Translation:
         self._edges = {kind: SortedRuns(["time"], self._folder / f"edges-{kind.name}") for kind in RowKind}
         self._ordered = SortedRuns(["start"], self._folder / "ordered")
         self._launches: list[Launches] = []
+        self._messages = Messages(self._folder / "messages")
 
     def write(self, prv: Path, pcf: Path, row: Path, title: str) -> dict[str, Any]:
         """Write the files of the trace; the result is what stands in OUT.json."""
@@ -263,7 +268,8 @@ class _Translation:
             # What was collected has the rows of reports that are left out now.
             shutil.rmtree(self._folder, ignore_errors=True)
             self._arrange_all()
-        work = [(_MESSAGES, pair) for pair in self._pairs()]
+        work = [(_LAUNCHES, pair) for pair in self._pairs()]
+        work.append((_MESSAGES, partial(self._pair_messages, self._activity.part(_MESSAGES, Shape.MESSAGES))))
         for kind in self._edges:
             work.append((_STATES, partial(self._sweep_states, kind, self._activity.part(_STATES, Shape.STATES))))
         for (name, _), made in zip(work, run_all([piece for _, piece in work]), strict=True):
@@ -295,9 +301,10 @@ class _Translation:
             for index, opened in enumerate(self._opened):
                 if sum(launches.rows for launches in self._launches) > _LAUNCH_ROWS:
                     for made in run_all(self._pairs()):
-                        self._activity.absorb(_MESSAGES, made)
+                        self._activity.absorb(_LAUNCHES, made)
                 try:
                     self._translate_report(index, opened, bar)
+                    self._collect_messages(index, opened)
                 except ReportError as error:
                     self._broken.leave_out(opened.report.path, error)
                     broken.append(opened)
@@ -309,7 +316,7 @@ class _Translation:
     def _pairs(self) -> list[Callable[[Stop], SortedRuns]]:
         """The work of pairing what waits for it."""
         waiting, self._launches = self._launches, []
-        return [partial(self._pair_launches, one, self._activity.part(_MESSAGES, Shape.MESSAGES)) for one in waiting]
+        return [partial(self._pair_launches, one, self._activity.part(_LAUNCHES, Shape.MESSAGES)) for one in waiting]
 
     def _choose_windows(self) -> Windows:
         ends = [
@@ -397,6 +404,26 @@ class _Translation:
 
     def _pair_launches(self, launches: Launches, made: SortedRuns, stop: Stop) -> SortedRuns:
         for messages in launches.messages():
+            stop.check()
+            made.add(messages)
+        return made
+
+    def _collect_messages(self, index: int, opened: OpenedReport) -> None:
+        """Ends of messages of a report, on rows and on the time axis."""
+        threads = self._rows.keys.get((index, RowKind.THREAD))
+        if threads is None or not has_messages(opened.report) or not with_messages(self._sources, self._options.skip):
+            return
+        ranks = {tid & PID_MASK: self._rows.rank(row) for tid, row in threads.select("globalTid", "row").iter_rows()}
+        known = {process: rank for process, rank in ranks.items() if rank is not None}
+        placement = self._placements[index]
+        made = self._messages.part()
+        for ends in message_ends(opened.report, known, self._folder / f"messages{index}"):
+            placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")
+            made.add(placed.with_columns(placement.of(pl.col("start")), placement.of(pl.col("end"))))
+        self._messages.absorb(made)
+
+    def _pair_messages(self, made: SortedRuns, stop: Stop) -> SortedRuns:
+        for messages in self._messages.messages(self._windows):
             stop.check()
             made.add(messages)
         return made
@@ -504,6 +531,7 @@ class _Translation:
                 "tasks": len(self._rows.tasks),
                 "rows": self._rows.table.height,
             },
+            "messages": self._messages.as_json(),
             "run": {
                 "ranks": list(self._run.ranks),
                 "size": self._run.size,

@@ -554,11 +554,34 @@ class ReportBuilder:
         """Add the rank of a process."""
         return self.row("MPI_RANKS", globalTid=self.global_tid(tid, pid), rank=rank)
 
-    def communicator(self, handle: int = 94577367172512, *, rank: int = 0, size: int = 1, parent: int = 0) -> ReportBuilder:
-        """Add a communicator, by default MPI_COMM_WORLD."""
+    def communicator(
+        self,
+        handle: int = 94577367172512,
+        *,
+        rank: int = 0,
+        size: int | None = 1,
+        parent: int = 0,
+        local_rank: int | None = None,
+        group: tuple[int, int] | None = None,
+        time: int = 0,
+    ) -> ReportBuilder:
+        """Add a communicator, by default MPI_COMM_WORLD.
+
+        Parameters
+        ----------
+        size
+            Its ranks; None: as of a Cartesian communicator, neither its size nor the rank in it is told.
+        local_rank
+            Rank in it, by default `rank`.
+        group
+            Of one made by a split: the global rank of its root, and its number there.
+        """
+        local = None if size is None else rank if local_rank is None else local_rank
+        root, number = group or (None, None)
         return self.row(
-            "MPI_COMMUNICATORS", rank=rank, timestamp=0, commHandle=handle, parentHandle=parent, localRank=rank, size=size
-        )
+            "MPI_COMMUNICATORS", rank=rank, timestamp=time, commHandle=handle, parentHandle=parent, localRank=local, size=size,
+            groupRoot=root, groupRootUid=number,
+        )  # fmt: skip
 
     def mpi_p2p(
         self,
@@ -590,6 +613,7 @@ class ReportBuilder:
         size: int | None = None,
         received: int | None = None,
         root: int | None = None,
+        request: int | None = None,
         communicator: int = 94577367172512,
         tid: int | None = None,
         pid: int | None = None,
@@ -598,7 +622,7 @@ class ReportBuilder:
         return self.row(
             "MPI_COLLECTIVES_EVENTS",
             start=start, end=end, globalTid=self.global_tid(tid, pid), textId=self.string(name), commHandle=communicator,
-            rootRank=root, size=size, recvSize=received,
+            rootRank=root, size=size, recvSize=received, requestHandle=request,
         )  # fmt: skip
 
     def mpi_wait(

@@ -66,7 +66,7 @@ class CheckResult:
         How many there are of each promise that is not kept, the ones beyond the limit included.
     counts
         rows; records of each kind (states, event_lines, messages) and in all (records); type:value pairs (events);
-        closed intervals; messages whose receive lies before their send (backward_messages), which Paraver draws.
+        closed intervals; messages that arrive before they are sent (backward_messages), which Paraver draws.
     """
 
     findings: tuple[Finding, ...]
@@ -276,7 +276,9 @@ class _Places(_Check):
         counts["event_lines"] += block.records.height - block.states.height - messages.height
         counts["events"] += block.events.height
         counts["messages"] += messages.height
-        backward = (pl.col("logical_recv") < pl.col("logical_send")) | (pl.col("physical_recv") < pl.col("physical_send"))
+        # Paraver draws a line to the later of the receiver's two times: who waits before the send is only early.
+        arrival = pl.max_horizontal("logical_recv", "physical_recv")
+        backward = (arrival < pl.col("logical_send")) | (pl.col("physical_recv") < pl.col("physical_send"))
         counts["backward_messages"] += messages.filter(backward).height
         receivers = messages.select("line", cpu="recv_cpu", task="recv_task", thread="recv_thread")
         self._judge(block.records.select("line", "cpu", "task", "thread"), ledger)

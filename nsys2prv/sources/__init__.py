@@ -19,6 +19,7 @@ from nsys2prv.sources import (
     kernels,
     math_libraries,
     memory,
+    messages,
     mpi,
     nccl,
     network,
@@ -93,11 +94,12 @@ SOURCES: tuple[Source, ...] = (
 )
 """All sources. Host activities stand from the outermost to the innermost: ranges of equal extent nest in this order."""
 
-NAMES: tuple[str, ...] = tuple(dict.fromkeys(source.name for source in SOURCES))
+NAMES: tuple[str, ...] = (*dict.fromkeys(source.name for source in SOURCES), messages.NAME)
+"""Names for --only and --skip. Messages are no source: they join events of one, as launch lines do."""
 
 
 def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tuple[Source, ...]:
-    """Sources that a user asks for.
+    """Sources that a user asks for. Who asks for messages asks for the calls that they join.
 
     Parameters
     ----------
@@ -112,7 +114,13 @@ def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tu
     unknown = sorted({*only, *skip}.difference(NAMES))
     if unknown:
         raise UsageError(f"--only and --skip: there is no source {', '.join(unknown)}; the sources are {', '.join(NAMES)}")
-    return tuple(source for source in SOURCES if (not only or source.name in only) and source.name not in skip)
+    wanted = (*only, messages.CALLS) if messages.NAME in only else only
+    return tuple(source for source in SOURCES if (not wanted or source.name in wanted) and source.name not in skip)
+
+
+def with_messages(sources: tuple[Source, ...], skip: tuple[str, ...]) -> bool:
+    """Whether a user gets messages between ranks: with the calls that they join, unless they are left out."""
+    return messages.NAME not in skip and any(source.name == messages.CALLS for source in sources)
 
 
 def present_sources(report: Report, sources: tuple[Source, ...]) -> list[Source]:
@@ -120,4 +128,4 @@ def present_sources(report: Report, sources: tuple[Source, ...]) -> list[Source]
     return [source for source in sources if report.has(source.table)]
 
 
-__all__ = ["NAMES", "SOURCES", "Launch", "RowKind", "Source", "present_sources", "select_sources"]
+__all__ = ["NAMES", "SOURCES", "Launch", "RowKind", "Source", "present_sources", "select_sources", "with_messages"]

@@ -71,7 +71,9 @@ _COLUMNS = {
 def communicators(report: Report) -> pl.DataFrame:
     """Columns `commHandle`, `communicator`: handles are addresses of one process, names are equal over all reports."""
     known = report.collect(
-        report.scan("MPI_COMMUNICATORS", optional=("commHandle", "parentHandle", "size", "groupRootUid", "members"))
+        report.scan(
+            "MPI_COMMUNICATORS", optional=("commHandle", "parentHandle", "size", "groupRoot", "groupRootUid", "members")
+        )
     )
     return (
         known.drop_nulls("commHandle")
@@ -86,7 +88,8 @@ def communicators(report: Report) -> pl.DataFrame:
                     pl.col("size").cast(pl.String).fill_null("unknown"),
                     pl.coalesce(
                         pl.format(": {}", pl.col("members")),
-                        pl.format(" from rank {}", pl.col("groupRootUid")),
+                        # The number counts at the root of the group.
+                        pl.format(" from rank {}, number {}", "groupRoot", "groupRootUid"),
                         pl.lit(""),
                     ),
                 )

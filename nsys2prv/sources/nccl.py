@@ -55,9 +55,8 @@ def _with_fields(report: Report, source: Source) -> pl.LazyFrame:
         decoded: pl.Series = rows.select(pl.struct(pl.exclude("event"))).to_series().cast(_FIELDS).rename(column.name)
         return decoded
 
-    regions = nvtx.ranges_in_domains(report, source, nvtx.structured_columns(report)).filter(
-        pl.col("domain") == nvtx.NCCL_DOMAIN
-    )
+    of_domains = nvtx.ranges_in_domains(report, source, nvtx.structured_columns(report), with_default=False)
+    regions = of_domains.filter(pl.col("domain") == nvtx.NCCL_DOMAIN)
     if not nvtx.structured_columns(report):
         return regions.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in _FIELDS.to_schema().items())
     decoded = pl.col("payload").map_batches(decode, return_dtype=_FIELDS, is_elementwise=True)

@@ -35,10 +35,17 @@ _STRUCTURED = ("jsonText", "jsonTextId", "binaryData")
 """What an event says in several fields."""
 
 
-def ranges_in_domains(report: Report, source: Source, columns: Collection[str] = ()) -> pl.LazyFrame:
-    """Events of NVTX with `label`, `globalPid`, the name of their `domain`, and further columns (null in a table without)."""
+def ranges_in_domains(
+    report: Report, source: Source, columns: Collection[str] = (), *, with_default: bool = True
+) -> pl.LazyFrame:
+    """Events of NVTX with `label`, `globalPid`, the name of their `domain`, and further columns (null in a table without).
+
+    Without those of the default domain, which can be nearly all, when they are not wanted.
+    """
     names = report.strings.lazy().select("id", name="value")
     scanned = report.scan_events(source.table, source.required, (*source.optional, *columns), source.only)
+    if not with_default:
+        scanned = scanned.filter(pl.col("domainId").fill_null(0) != 0)
     table = scanned.with_columns(globalPid=pl.col("globalTid") & PID_MASK, domainId=pl.col("domainId").fill_null(0))
     return (
         table.join(names, left_on="textId", right_on="id", how="left", maintain_order="left")

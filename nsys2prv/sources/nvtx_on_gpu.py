@@ -18,7 +18,7 @@ import polars as pl
 from nsys2prv import events
 from nsys2prv.execution.runs import SortedRuns, plan_windows
 from nsys2prv.reports import Report
-from nsys2prv.sources import autograd, nvtx
+from nsys2prv.sources import autograd, nccl, nvtx
 from nsys2prv.sources.correlate import CALLS_TABLE, with_calls
 from nsys2prv.sources.graphs import EXECUTIONS
 from nsys2prv.sources.kernels import KERNELS
@@ -34,7 +34,7 @@ ON_GPU = {
 """Event type on the GPU of each event type of ranges on the host."""
 
 _WORK = (KERNELS, COPIES, MEMSETS, EXECUTIONS)
-_HOST = (nvtx.PUSHPOP, nvtx.STARTEND)
+_HOST = (nvtx.PUSHPOP, nccl.REGIONS, nvtx.STARTEND)
 _KEY = list(RowKind.STREAM.key)
 _Schema = dict[str, type[pl.DataType]]
 _NAMED: _Schema = {"type": pl.Int64, "series": pl.String, "label": pl.String}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,14 @@ from nsys2prv.reports import Identity, Report
 from nsys2prv.sources.collectives import KINDS, collectives
 from nsys2prv.timeline.clocks import Clock, Meetings, fit
 from nsys2prv.timeline.meetings import Collectives, meet
+from nsys2prv.timeline.precedence import keep_forward, shortest_ways
 
 METHODS = ("auto", "none", "utc", "monotonic", "mpi", "nccl")
 """What --align takes."""
+
+
+_LEAST_ERROR = 500.0
+"""ns; no clock is known better, however small its error seems."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Placement:
     ----------
     method
         "utc": by the start of the session; "monotonic": by the monotonic clock of the host; "collectives": by what ranks did
-        together; "none": not placed.
+        together; "messages": moved, so that none arrives before it was sent; "none": not placed.
     offset
         Added to times of the report, ns.
     clock
@@ -75,14 +81,17 @@ class HostClock:
         "collectives", or how it was placed without.
     clock
         Offset, drift, anchors and remaining error; None without anchors.
+    by_messages
+        Part of the offset that comes from messages, ns.
     """
 
     name: str
     method: str
     clock: Clock | None
+    by_messages: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"host": self.name, "method": self.method}
+        told: dict[str, Any] = {"host": self.name, "method": self.method, "by_messages_ns": round(self.by_messages)}
         if self.clock is not None:
             values = asdict(self.clock)
             told |= {
@@ -155,15 +164,21 @@ def align(
     identities: Sequence[Identity],
     spans: Sequence[tuple[int, int] | None],
     method: str = "auto",
+    scratch: Path | None = None,
 ) -> Axis:
     """Place reports on one axis as well as can be.
+
+    Collectives say where clocks are to within their noise, messages what can't be: clocks are moved by as little as can be,
+    the best known ones the least, until no message arrives before it was sent.
 
     Parameters
     ----------
     reports, identities, spans
         The reports, who they are, and their first and last time.
     method
-        One of METHODS: "mpi" and "nccl" use collectives of one kind, "auto" of both.
+        One of METHODS: "mpi" and "nccl" use collectives of one kind, "auto" of both; messages are of MPI.
+    scratch
+        For intermediate files; without it, messages are not looked at.
 
     Raises
     ------
@@ -187,6 +202,16 @@ def align(
         replace(placement, method="collectives", clock=clocks[number[name]]) if clocks[number[name]].anchors else placement
         for placement, name in zip(rough, names, strict=True)
     ]
+    moved = np.zeros(len(distinct))
+    if scratch is not None and method != "nccl":
+        of_report = [number[name] for name in names]
+        ways = shortest_ways(reports, identities, [placement.of for placement in placements], of_report, scratch)
+        moved = keep_forward(ways, np.array([_precision(clock) for clock in clocks]))
+        placements = [
+            _moved(placement, clocks[index], float(moved[index]))
+            for placement, index in zip(placements, of_report, strict=True)
+        ]
+        clocks = [replace(clock, offset=clock.offset + float(by)) for clock, by in zip(clocks, moved, strict=True)]
     begins = [placement.at(span[0]) for placement, span in zip(placements, spans, strict=True) if span]
     shift = -min(begins, default=0)
     placements = [replace(placement, shift=shift) for placement in placements]
@@ -195,10 +220,23 @@ def align(
             name,
             next(placement.method for placement, of_report in zip(placements, names, strict=True) if of_report == name),
             clocks[number[name]] if clocks[number[name]].anchors else None,
+            float(moved[number[name]]),
         )
         for name in distinct
     )
     return Axis(tuple(placements), told, _odd(told))
+
+
+def _precision(clock: Clock) -> float:
+    """How well a clock is known: the inverse of the square of its error, ns; 0 for not at all."""
+    return clock.anchors / max(clock.median, _LEAST_ERROR) ** 2 if clock.anchors else 0.0
+
+
+def _moved(placement: Placement, clock: Clock, by: float) -> Placement:
+    if not by:
+        return placement
+    method = placement.method if clock.anchors else "messages"
+    return replace(placement, method=method, clock=replace(clock, offset=clock.offset + by))
 
 
 def _clock_names(identities: Sequence[Identity], rough: Sequence[Placement]) -> list[str]:

@@ -171,19 +171,20 @@ def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     messages
-        Columns `row`, `time` of the sender, `to_row`, `to_time` of the receiver (ns of the trace), `size` (bytes), `tag`.
+        Columns `row`, `time` of the sender, `to_row`, `to_time` of the receiver (ns of the trace), `size` (bytes), `tag`;
+        perhaps `to_begin`, when the receiver began to wait: Paraver's logical receive, else the same as `to_time`.
     rows
         The rows of the trace (`Rows.table`).
     """
     to = rows.select(pl.format(":0:1:{}:{}:", "task", "thread")).to_series().gather(messages["to_row"])
-    moment = pl.col("to_time").cast(pl.String)
+    logical = pl.col("to_begin" if "to_begin" in messages.columns else "to_time")
     return messages.select(
         time="time",
         order=_order(_MESSAGES, pl.lit(0)),
         row="row",
         kind=pl.lit(MESSAGE, pl.Int64),
         cpu=_cpu(messages),
-        body=_joined(pl.col("time"), to, moment, ":", moment, ":", pl.col("size"), ":", pl.col("tag")),
+        body=_joined(pl.col("time"), to, logical, ":", pl.col("to_time"), ":", pl.col("size"), ":", pl.col("tag")),
     )
 
 

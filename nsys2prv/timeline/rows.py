@@ -105,6 +105,10 @@ class Rows:
         before = itertools.accumulate((node.cpus for node in self.nodes), initial=1)
         return {node.name: first for node, first in zip(self.nodes, before, strict=False)}
 
+    def rank(self, row: int) -> int | None:
+        """Rank of the task that a row belongs to."""
+        return self.tasks[int(self.table["task"][row]) - 1].rank
+
 
 @dataclass(frozen=True, order=True)
 class _Process:
