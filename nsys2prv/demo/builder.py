@@ -21,16 +21,13 @@ import polars as pl
 
 from nsys2prv.demo.enumerations import ENUMERATIONS
 from nsys2prv.demo.tables import write_arrow_report, write_parquet_report, write_report
-from nsys2prv.reports.columns import COLUMNS
+from nsys2prv.reports.columns import COLUMNS, NOT_APPLICABLE
 
 VM = 1 << 48
 """The `globalVid` of most reports: hardware 0, virtual machine 1."""
 
 NVTX_CATEGORY, NVTX_MARK, NVTX_THREAD_NAME, NVTX_PUSHPOP, NVTX_STARTEND, NVTX_DOMAIN = 33, 34, 39, 59, 60, 75
 """`NVTX_EVENTS.eventType`."""
-
-NOT_APPLICABLE = 4294967295
-"""What nsys writes into ids that do not apply."""
 
 # Columns that only newer schemas have: there only when a row gives them.
 _NEWER = frozenset(

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import polars as pl
 
+NOT_APPLICABLE = 4294967295
+"""What nsys writes into ids of streams, contexts and events that do not apply."""
+
 _I: type[pl.DataType] = pl.Int64
 _T: type[pl.DataType] = pl.String
 _R: type[pl.DataType] = pl.Float64

@@ -10,7 +10,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
-from nsys2prv.reports.columns import COLUMNS
+from nsys2prv.reports.columns import COLUMNS, NOT_APPLICABLE
 from nsys2prv.reports.lookups import once
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.tables import ArrowTables, ParquetTables, SqliteTables, Stretch, Tables
@@ -127,7 +127,9 @@ class Report:
         if not self._folded or not COLUMNS[table].keys() >= set(_STREAM):
             return []
         return [
-            pl.when(pl.col(name).is_not_null()).then(pl.lit(0, pl.Int64)).alias(name) for name in _STREAM[2:] if name in there
+            pl.when(pl.col(name) != NOT_APPLICABLE).then(pl.lit(0, pl.Int64)).otherwise(name).alias(name)
+            for name in _STREAM[2:]
+            if name in there
         ]
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.reports import Report
+from nsys2prv.reports.columns import NOT_APPLICABLE
 from nsys2prv.reports.lookups import once
 
 
@@ -146,8 +147,6 @@ LEFT_OUT, REPAIRED = "left_out", "repaired"
 """Further columns of a frame that are for the ledger."""
 
 UNNAMED = "(unnamed)"
-NOT_APPLICABLE = 4294967295
-"""What nsys writes into ids of streams, contexts and events that do not apply."""
 
 
 def applicable(column: str) -> pl.Expr:
