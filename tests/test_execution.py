@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
+from pathlib import Path
 
+import polars as pl
 import pytest
 
+from nsys2prv.execution import runs
+from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.execution.threads import Stop, map_ahead, run_all
 
 
@@ -46,3 +51,37 @@ def test_items_are_made_ahead_in_order_and_an_error_comes_in_its_place() -> None
     assert [next(made) for _ in range(5)] == [1 / 5, 1 / 4, 1 / 3, 1 / 2, 1.0]
     with pytest.raises(ZeroDivisionError):
         next(made)
+
+
+def test_many_runs_are_joined_and_give_the_same_rows_in_the_same_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("RUN_ROWS", 100), ("WINDOW_ROWS", 700), ("_BATCH_ROWS", 30), ("_MOST_RUNS", 8), ("_JOINED_RUNS", 3)):
+        monkeypatch.setattr(runs, name, value)
+    numbers = random.Random(3)
+    collected = SortedRuns(["time"], tmp_path)
+    frames = []
+    for index in range(70):
+        # Times repeat, within a frame and between frames; the values get wider from frame to frame.
+        times = [numbers.randrange(500) for _ in range(110)]
+        frames.append(
+            pl.DataFrame(
+                {"time": times, "value": [index**5 + place for place in range(110)], "name": [f"name {index}"] * 110},
+                schema_overrides={"value": pl.Int64},
+            )
+        )
+        collected.add(frames[-1])
+    found = list(collected.windows())
+    assert pl.concat(found).equals(pl.concat(frames).sort("time", maintain_order=True))
+    assert len(found) > 5
+    assert not list(tmp_path.rglob("*.arrow"))
+
+
+def test_runs_in_use_are_few_however_many_were_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "RUN_ROWS", 10)
+    collected = SortedRuns(["time"], tmp_path)
+    for index in range(400):
+        part = collected.part()
+        part.add(pl.DataFrame({"time": list(range(index, index + 10))}))
+        collected.absorb(part)
+    collected.seal()
+    assert len(list(tmp_path.rglob("*.arrow"))) <= runs._MOST_RUNS
+    assert collected.rows == 4000

@@ -134,7 +134,9 @@ def test_a_recorded_report_is_exported_once_and_again_when_it_is_newer(tmp_path:
     recorded.write_text("protobuf")
     export = NsysExport(fake_nsys, tmp_path / "cache")
     assert describe(open_report(recorded, export)).host == "exported"
-    assert (tmp_path / "cache" / "run.sqlite").exists()
+    exported = export.target(recorded)
+    assert exported.parent == tmp_path / "cache"
+    assert exported.exists()
     asked = (tmp_path / "asked").read_text().splitlines()
     # Only what this version knows is asked for.
     assert "--include-json=true" in asked[1]
@@ -145,7 +147,8 @@ def test_a_recorded_report_is_exported_once_and_again_when_it_is_newer(tmp_path:
     os.utime(recorded, ns=(later, later))
     open_report(recorded, export)
     assert len((tmp_path / "asked").read_text().splitlines()) == 4
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["run.sqlite"]
+    assert list((tmp_path / "cache").iterdir()) == [exported]
+    assert export.target(tmp_path / "other" / "run.nsys-rep") != exported
 
 
 def test_nsys_is_found_by_its_home_and_missed_with_a_sentence(

@@ -20,6 +20,9 @@ _KEPT_ROWS = 8_000
 """Rows that may stay in memory when nothing more comes: there are many collections, most of them small."""
 _BATCH_ROWS = 8_192
 """Rows of a run that are read at once: what a window may hold too much of each run."""
+_MOST_RUNS, _JOINED_RUNS = 96, 32
+"""Runs that windows are read from; of more, so many are joined into one first. A look into a run costs the same for few rows
+as for many: windows over the runs of a thousand reports would get few rows of each."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,11 @@ class _Run:
         narrow = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches), rechunk=False))
         # Column by column: a cast of the frame would wait for threads that are busy.
         return pl.DataFrame([narrow[name].cast(dtype) for name, dtype in self.schema.items()])
+
+    def stored(self) -> pl.Schema:
+        """Types of the columns in the file."""
+        with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
+            return pl.DataFrame(pl.from_arrow(reader.schema.empty_table())).schema
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,7 @@ class SortedRuns:
         self._pending_rows = 0
         self._runs: list[_Run] = []
         self._parts = itertools.count()
+        self._files = itertools.count()
         self._whole: pl.DataFrame | None = None
         self.rows = 0
 
@@ -127,6 +136,10 @@ class SortedRuns:
         if self._pending:
             self._whole = _sorted(self._pending, self._by[:1])
             self._pending = []
+        while len(self._runs) > _MOST_RUNS:
+            # Neighbours, so that equal rows keep their order.
+            groups = [self._runs[first : first + _JOINED_RUNS] for first in range(0, len(self._runs), _JOINED_RUNS)]
+            self._runs = [self._join(group) for group in groups]
 
     def stretches(self) -> Iterator[tuple[int, int]]:
         """First value of the first sort column, and rows, of each stretch of sorted rows; after `seal`."""
@@ -164,19 +177,52 @@ class SortedRuns:
         # Windows are sorted by all columns; a run need only be in the order of the first.
         frame = pl.concat(self._pending).sort(self._by[0], maintain_order=True)
         self._pending, self._pending_rows = [], 0
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"run{len(self._runs)}.arrow"
         # The narrowest integers take less time than a compression, and hardly more room.
         narrow = [column.shrink_dtype() if column.dtype.is_integer() else column for column in frame.get_columns()]
-        table = pl.DataFrame(narrow).to_arrow(compat_level=pl.CompatLevel.oldest())
-        options = pa.ipc.IpcWriteOptions(compression="lz4" if pl.String in frame.dtypes else None)
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
-            # In one piece, or batches would end where the pending frames did.
-            writer.write_table(table.combine_chunks(), max_chunksize=_BATCH_ROWS)
-        values = frame[self._by[0]]
-        stretches = [values.slice(start, _BATCH_ROWS) for start in range(0, len(values), _BATCH_ROWS)]
-        firsts, lasts = (tuple(int(stretch[place]) for stretch in stretches) for place in (0, -1))
-        self._runs.append(_Run(path, frame.schema, firsts, lasts, tuple(map(len, stretches))))
+        self._runs.append(self._write(iter([frame]), frame.schema, pl.DataFrame(narrow).schema))
+
+    def _join(self, runs: list[_Run]) -> _Run:
+        """One run of several; these are gone then."""
+        if len(runs) == 1:
+            return runs[0]
+        several = SortedRuns(self._by, self._folder)
+        several._runs = runs
+        frames = (_sorted(several.load(window), self._by[:1]) for window in plan_windows([(several, 1)]))
+        joined = self._write(frames, runs[0].schema, _widest([run.stored() for run in runs], runs[0].schema))
+        several.delete()
+        return joined
+
+    def _write(self, frames: Iterator[pl.DataFrame], schema: pl.Schema, stored: pl.Schema) -> _Run:
+        """A run of frames that follow each other, in these types on the disk."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"run{next(self._files)}.arrow"
+        empty = pl.DataFrame(schema=stored).to_arrow(compat_level=pl.CompatLevel.oldest())
+        options = pa.ipc.IpcWriteOptions(compression="lz4" if pl.String in stored.dtypes() else None)
+        firsts: list[int] = []
+        lasts: list[int] = []
+        rows: list[int] = []
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, empty.schema, options=options) as writer:
+            for frame in frames:
+                narrow = pl.DataFrame([frame[name].cast(dtype) for name, dtype in stored.items()])
+                table = narrow.to_arrow(compat_level=pl.CompatLevel.oldest())
+                # In one piece, or batches would end where the pending frames did.
+                writer.write_table(table.combine_chunks(), max_chunksize=_BATCH_ROWS)
+                values = frame[self._by[0]]
+                stretches = [values.slice(start, _BATCH_ROWS) for start in range(0, len(values), _BATCH_ROWS)]
+                firsts += [int(stretch[0]) for stretch in stretches]
+                lasts += [int(stretch[-1]) for stretch in stretches]
+                rows += map(len, stretches)
+        return _Run(path, schema, tuple(firsts), tuple(lasts), tuple(rows))
+
+
+def _widest(schemas: Sequence[pl.Schema], whole: pl.Schema) -> pl.Schema:
+    """Types that hold what columns of several runs hold; `whole` has those of the rows as they were added."""
+    order = (pl.Int8, pl.Int16, pl.Int32, pl.Int64)
+    found: dict[str, pl.DataType] = {}
+    for name, dtype in whole.items():
+        stored = {schema[name] for schema in schemas}
+        found[name] = max(stored, key=order.index) if stored.issubset(order) else dtype
+    return pl.Schema(found)
 
 
 def _sorted(frames: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:

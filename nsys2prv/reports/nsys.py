@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -60,8 +61,11 @@ class NsysExport:
 
     def target(self, report: Path) -> Path:
         """Where the export of a report is kept."""
-        name = f"{report.stem}.sqlite"
-        return report.with_name(name) if self.cache is None else self.cache / name
+        if self.cache is None:
+            return report.with_name(f"{report.stem}.sqlite")
+        # Reports of several folders are often called alike.
+        folder = hashlib.sha256(str(report.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:10]
+        return self.cache / f"{report.stem}-{folder}.sqlite"
 
     def program(self) -> Path | None:
         """The nsys to call; None when there is none."""
