@@ -9,7 +9,7 @@ help:
 	@echo "make demo    make a small multi-node report set and translate it, into demo/"
 	@echo "make test    run the tests (those on real reports when ../shared/reports is there)"
 	@echo "make lint    ruff and mypy"
-	@echo "make bench   speed against nsys2prv 0.5.8 of PyPI, and time and memory on long reports"
+	@echo "make bench   speed against nsys2prv 0.5.8 of PyPI, time and memory on long and on many reports, clocks"
 	@echo "make floors  the tests with the oldest versions that pyproject.toml allows"
 	@echo "make clean   remove everything that these made"
 

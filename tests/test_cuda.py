@@ -102,7 +102,7 @@ def test_waits_of_unknown_calls_lie_on_their_device_and_are_told_apart_by_their_
     report.synchronization(60, 65, correlation=80, stream=13, event=4)
     summary = run(tmp_path, report)
     trace = open_trace(summary.prv)
-    lanes = [events.TYPES[events.SYNCHRONIZATION].member(lane) for lane in range(3)]
+    lanes = [events.TYPES[events.SYNCHRONIZATION].beside(events.SYNCHRONIZATION, lane) for lane in range(3)]
     found = {interval[1:]: interval[0] for lane in lanes for interval in named(trace, lane)}
     assert found == {
         (10, 40, events.SYNC_DEVICE): "Metrics GPU0", (20, 50, events.SYNC_STREAM): "Metrics GPU0",
@@ -190,7 +190,7 @@ def test_page_faults_of_a_device_that_overlap_are_all_whole(tmp_path: Path) -> N
         report.gpu_page_fault(start, end, faults, access=access)
     summary = run(tmp_path, report)
     trace = open_trace(summary.prv)
-    lanes = [events.TYPES[events.GPU_PAGE_FAULT].member(lane) for lane in range(2)]
+    lanes = [events.TYPES[events.GPU_PAGE_FAULT].beside(events.GPU_PAGE_FAULT, lane) for lane in range(2)]
     assert sorted(interval[1:] for lane in lanes for interval in named(trace, lane)) == [
         (0, 50, "Write"), (40, 80, "Read"), (60, 70, "Write"),
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import re
@@ -18,8 +19,7 @@ from nsys2prv.demo.cluster import Cluster, write_reports
 from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UsageError
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.reader import open_trace
-from nsys2prv.reports import Report, open_report
-from nsys2prv.reports import report as report_module
+from nsys2prv.reports import Report, lookups, open_report
 from nsys2prv.reports.columns import COLUMNS
 from nsys2prv.reports.launchers import launched
 from nsys2prv.sources import SOURCES
@@ -725,11 +725,13 @@ def test_more_cpus_than_paraver_takes_are_not_told(tmp_path: Path, monkeypatch: 
 
 def test_texts_of_few_reports_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reports = [open_report(good(rank).write(tmp_path / f"{rank}.sqlite")) for rank in range(3)]
-    size = reports[0].strings.estimated_size()
-    texts = report_module._Texts(most=int(2.5 * size))
-    monkeypatch.setattr(report_module, "_TEXTS", texts)
+    held = lookups.Lookups(most=int(2.5 * reports[0].strings.estimated_size()))
+    monkeypatch.setattr(lookups, "LOOKUPS", held)
     read = [report.strings for report in reports]
-    assert len(texts._held) == 2
-    # Used again, though not held any longer; the one used last is held.
+    assert held.reports == 2
+    # Used again though not held any longer; the one used last is held.
     assert reports[0].strings.equals(read[0])
     assert reports[0].strings is reports[0].distinct.strings
+    del reports, read
+    gc.collect()
+    assert held.reports == 0

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 import polars as pl
 
 from nsys2prv.reports.launchers import Launched, launched, node_name
+from nsys2prv.reports.lookups import once
 from nsys2prv.reports.report import Report
 
 NEWEST_KNOWN_SCHEMA = (3, 28)
@@ -189,6 +190,7 @@ class Identity:
         return next((gpu.key for gpu in self.gpus if gpu.id == gpu_id), _key_of_index(gpu_id))
 
 
+@once
 def describe(report: Report) -> Identity:
     """Read who a report is.
 

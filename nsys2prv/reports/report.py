@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +11,7 @@ from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
 from nsys2prv.reports.columns import COLUMNS
+from nsys2prv.reports.lookups import once
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.tables import ArrowTables, ParquetTables, SqliteTables, Stretch, Tables
 
@@ -167,6 +166,11 @@ class Report:
         finds out much faster than it gives them all."""
         return Report(self.path, self.tables, distinct=True, folded=self._folded)
 
+    @property
+    def plain(self) -> Report:
+        """The same report with all rows of its tables as they stand there."""
+        return Report(self.path, self.tables)
+
     @cached_property
     def folded(self) -> Report:
         """The same report, where all streams of a process on a device are one, of context 0 and number 0."""
@@ -175,43 +179,16 @@ class Report:
     @property
     def strings(self) -> pl.DataFrame:
         """Columns `id`, `value`: all texts that other tables refer to."""
-        return _TEXTS.of(self)
+        return _strings(self)
 
     def is_at(self, path: Path) -> bool:
         """Whether a path is that of this report, or of a file of it."""
         return any(path == own or own in path.parents for own in (self.path, self.tables.path))
 
 
-class _Texts:
-    """Texts of the reports that were used last, as many as fit in `most` bytes: a thousand reports would hold too much."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        # In the order of use.
-        self._held: weakref.WeakKeyDictionary[Tables, tuple[pl.DataFrame, int]] = weakref.WeakKeyDictionary()
-        self._lock = threading.Lock()
-
-    def of(self, report: Report) -> pl.DataFrame:
-        with self._lock:
-            held = self._held.pop(report.tables, None)
-            if held is None:
-                read = report.collect(report.scan("StringIds", ("id", "value")))
-                strings = read.unique("id", keep="first", maintain_order=True)
-                held = strings, int(strings.estimated_size())
-                self._make_room(held[1])
-            self._held[report.tables] = held
-            return held[0]
-
-    def _make_room(self, size: int) -> None:
-        total = size + sum(of_one for _, of_one in self._held.values())
-        for tables, (_, of_one) in list(self._held.items()):
-            if total <= self._most:
-                break
-            del self._held[tables]
-            total -= of_one
-
-
-_TEXTS = _Texts(most=100_000_000)
+@once
+def _strings(report: Report) -> pl.DataFrame:
+    return report.collect(report.scan("StringIds", ("id", "value"))).unique("id", keep="first", maintain_order=True)
 
 
 class _PiecewiseReport(Report):

@@ -8,6 +8,7 @@ import polars as pl
 
 from nsys2prv import events, mpi_calls
 from nsys2prv.reports import Report
+from nsys2prv.reports.lookups import once
 from nsys2prv.sources.nvtx import PUSHPOP, is_mpi_call, ranges_in_domains
 from nsys2prv.sources.source import RowKind, Source, named
 
@@ -66,6 +67,7 @@ _COLUMNS = {
 }
 
 
+@once
 def communicators(report: Report) -> pl.DataFrame:
     """Columns `commHandle`, `communicator`: handles are addresses of one process, names are equal over all reports."""
     known = report.collect(

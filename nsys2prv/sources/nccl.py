@@ -10,6 +10,7 @@ import polars as pl
 from nsys2prv import events, nccl_names
 from nsys2prv.execution.runs import SortedRuns, plan_windows
 from nsys2prv.reports import Report, describe
+from nsys2prv.reports.lookups import once
 from nsys2prv.sources import nvtx, payloads
 from nsys2prv.sources.correlate import with_calls
 from nsys2prv.sources.kernels import KERNELS, NCCL_KERNEL_NAME
@@ -68,6 +69,7 @@ def _operation(number: pl.Expr) -> pl.Expr:
     return pl.coalesce(number.replace_strict(names, default=None, return_dtype=pl.String), pl.format("operation {}", number))
 
 
+@once
 def _communicators(report: Report) -> pl.DataFrame:
     """What each process tells of its communicators where it makes them, and the text that stands for them.
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from weakref import WeakKeyDictionary
 
 import polars as pl
 
 from nsys2prv import events, nccl_names
 from nsys2prv.reports import Report
 from nsys2prv.reports.identity import NVTX_DOMAIN_CREATED, PID_MASK
-from nsys2prv.reports.tables import Tables
+from nsys2prv.reports.lookups import once
 from nsys2prv.sources import autograd, payloads
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.source import UNNAMED, RowKind, Source
@@ -64,17 +63,12 @@ def ranges_in_domains(
     )
 
 
+@once
 def told_columns(report: Report) -> frozenset[str]:
     """Columns of categories and payloads in which any event of a report says something: the others need not be read."""
-    told = _told.get(report.tables)
-    if told is None:
-        columns = [name for name in (*_VALUES, *_STRUCTURED) if report.has("NVTX_EVENTS", name)]
-        counts = report.collect(report.scan("NVTX_EVENTS", optional=columns).select(pl.col(columns).count()))
-        told = _told[report.tables] = frozenset(name for name in columns if counts[name][0])
-    return told
-
-
-_told: WeakKeyDictionary[Tables, frozenset[str]] = WeakKeyDictionary()
+    columns = [name for name in (*_VALUES, *_STRUCTURED) if report.has("NVTX_EVENTS", name)]
+    counts = report.collect(report.scan("NVTX_EVENTS", optional=columns).select(pl.col(columns).count()))
+    return frozenset(name for name in columns if counts[name][0])
 
 
 def structured_columns(report: Report) -> tuple[str, ...]:
@@ -119,6 +113,7 @@ def is_nvshmem_call() -> pl.Expr:
     return (pl.col("domain") == NVSHMEM_DOMAIN) & pl.col("label").str.contains("^(?i)nvshmem")
 
 
+@once
 def _domains(report: Report) -> pl.DataFrame:
     """Columns `globalPid`, `domainId`, `domain`: ids of domains differ between processes."""
     created = report.scan("NVTX_EVENTS", _REQUIRED, _OPTIONAL, only={"eventType": (NVTX_DOMAIN_CREATED,)})
@@ -135,6 +130,7 @@ def _value_columns(report: Report) -> tuple[str, ...]:
     return tuple(name for name in _VALUES if name in told_columns(report))
 
 
+@once
 def _categories(report: Report) -> pl.DataFrame:
     """Columns `globalPid`, `domainId`, `category`, `category_name`; ids belong to a process and a domain."""
     named = report.scan("NVTX_EVENTS", _REQUIRED, (*_OPTIONAL, "category"), only={"eventType": (CATEGORY_NAMED,)})

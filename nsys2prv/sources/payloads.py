@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from nsys2prv import nccl_names
 from nsys2prv.reports import Report
-from nsys2prv.reports.tables import Tables
+from nsys2prv.reports.lookups import once
 
 FIELD_SCHEMA = {"event": pl.Int64, "field": pl.String, "integer": pl.Int64, "real": pl.Float64, "text": pl.String}
 """One row per field of an event: its place among the events, its name, and one of the values. Unsigned 64-bit integers stand
@@ -110,24 +109,15 @@ class _Entry:
     offset: int
 
 
+@once
 def read_schemas(report: Report) -> Schemas:
-    """The schemas of a report; read once.
+    """The schemas of a report.
 
     Raises
     ------
     ReportError
         When a table can't be read.
     """
-    known = _schemas.get(report.tables)
-    if known is None:
-        known = _schemas[report.tables] = _read_schemas(report)
-    return known
-
-
-_schemas: WeakKeyDictionary[Tables, Schemas] = WeakKeyDictionary()
-
-
-def _read_schemas(report: Report) -> Schemas:
     described = report.collect(
         report.scan("NVTX_PAYLOAD_SCHEMAS", optional=("domainId", "schemaId", "type", "payloadSize"))
     ).drop_nulls(["domainId", "schemaId"])

@@ -9,6 +9,7 @@ import polars as pl
 from nsys2prv.reports import Report
 from nsys2prv.reports.columns import COLUMNS
 from nsys2prv.reports.identity import PID_MASK
+from nsys2prv.reports.lookups import once
 
 FOREIGN = "threads of processes that the report does not profile"
 """Reason in the ledger for rows of other programs and of the kernel."""
@@ -43,6 +44,7 @@ def _pid(thread: pl.Expr) -> pl.Expr:
     return (thread // 2**24) % 2**24
 
 
+@once
 def _is_whole_system(report: Report, table: str) -> bool:
     settings = dict(report.collect(report.scan("META_DATA_CAPTURE", optional=("name", "value"))).iter_rows())
     if settings.get(_WHOLE_SYSTEM[table]) == "true" or "system" in (settings.get(_COLLECTION_MODE) or "").lower():
@@ -51,6 +53,7 @@ def _is_whole_system(report: Report, table: str) -> bool:
     return report.count(threads.filter(_pid(pl.col("globalTid")) == 0)) > 0
 
 
+@once
 def _with_other_events(report: Report) -> set[int]:
     found: set[int] = set()
     for table, declared in COLUMNS.items():
@@ -61,6 +64,7 @@ def _with_other_events(report: Report) -> set[int]:
     return found
 
 
+@once
 def _launched(report: Report) -> set[int]:
     settings = report.collect(report.scan("META_DATA_CAPTURE", optional=("name", "value")))
     commands = settings.filter(pl.col("name") == _COMMAND)["value"].drop_nulls()

@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.reports import Report
+from nsys2prv.reports.lookups import once
 
 
 class RowKind(enum.Enum):
@@ -178,10 +179,15 @@ def device_row() -> pl.Expr:
 
 def enumerated(report: Report, table: str, known: Mapping[int, str], column: str) -> pl.Expr:
     """Labels of the numbers in a column: those that are known, else as the report's own ENUM table tells, else the number."""
-    told = report.collect(report.scan(table, optional=("id", "label"))).drop_nulls()
-    labels = {**dict(told.select("id", "label").iter_rows()), **known}
+    labels = {**_enumeration(report, table), **known}
     number = pl.col(column)
     return pl.coalesce(number.replace_strict(labels, default=None, return_dtype=pl.String), pl.format("kind {}", number))
+
+
+@once
+def _enumeration(report: Report, table: str) -> dict[int, str]:
+    told = report.collect(report.scan(table, optional=("id", "label"))).drop_nulls()
+    return dict(told.select("id", "label").iter_rows())
 
 
 def first_match(text: pl.Expr, rules: tuple[tuple[str, int], ...], default: int) -> pl.Expr:

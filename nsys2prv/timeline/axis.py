@@ -273,7 +273,7 @@ def _numbered(sequences: Sequence[tuple[tuple[int, int], Collectives]]) -> list[
 
 
 def _odd(clocks: Sequence[HostClock]) -> tuple[str, ...]:
-    alone = [clock.name for clock in clocks if clock.clock is None]
+    alone = [clock.name for clock in clocks if clock.clock is None and not clock.by_messages]
     found = []
     if alone:
         found.append(

@@ -1,7 +1,7 @@
 """How fast, how much memory, how exact: nsys2prv against nsys2prv 0.5.8 of PyPI, against itself on a report ten times as
-long, and its clocks against the true ones of a simulated cluster.
+long, its clocks against the true ones of a simulated cluster, and itself on 32 times as many reports.
 
-    python tests/bench/run.py [--only speed|scaling|clocks] [--json]
+    python tests/bench/run.py [--only speed|scaling|clocks|many] [--json]
 
 The long reports are made from real ones in ../shared/reports by ../shared/tools/repeat_report.py, and kept with the other
 tool's environment in .bench/. Only the standard library is used: what this process holds would count for its children.
@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -55,11 +56,13 @@ class LongReport:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a program took: wall time and time on processors in s, highest resident memory in MB."""
+    """What one run of a program took: wall time and time on processors in s, highest resident memory in MB, and most files
+    that were open at a time (where that was watched)."""
 
     seconds: float
     cpu_seconds: float
     megabytes: float
+    open_files: int = 0
 
 
 SAMPLED = ("GPU_METRICS", "SCHED_EVENTS", "COMPOSITE_EVENTS", "OSRT_API")
@@ -99,6 +102,17 @@ with tempfile.TemporaryDirectory() as folder:
             "largest_us": error.percentile(100) / 1e3, "honest": error.honest,
         }
 print(json.dumps(found))
+"""
+
+
+FEW, MANY = 32, 1024
+MANY_TIME_GOAL = 1.25
+"""Times as long for each report of many as for each of a few: as long, and a little for the noise."""
+MANY_MEGABYTES_GOAL, OPEN_FILES_GOAL = 2000.0, 256
+_MAKE_MANY = """
+import sys
+from nsys2prv.demo import Cluster, write_reports
+write_reports(sys.argv[1], Cluster(nodes=int(sys.argv[2]) // 8, gpus_per_node=8, iterations=3, layers=3, gpu_metrics_hz=100))
 """
 
 
@@ -147,6 +161,30 @@ class Bench:
             raise Missing(f"the clocks could not be aligned: {(found.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
         return {"kind": kind, **json.loads(found.stdout)}
 
+    def many(self) -> dict[str, object]:
+        """nsys2prv on a few small reports of one run, and on many."""
+        runs = {count: self._translate(self._make_many(count), watch_files=True) for count in (FEW, MANY)}
+        each = {count: run.seconds / count for count, run in runs.items()}
+        ratio = each[MANY] / each[FEW]
+        fits = runs[MANY].megabytes <= MANY_MEGABYTES_GOAL and runs[MANY].open_files <= OPEN_FILES_GOAL
+        return {
+            "reports": [FEW, MANY],
+            "runs": [asdict(runs[count]) for count in (FEW, MANY)],
+            "milliseconds_per_report": [1000 * each[count] for count in (FEW, MANY)],
+            "time_ratio": ratio,
+            "reached": fits and ratio <= MANY_TIME_GOAL,
+        }
+
+    def _make_many(self, count: int) -> Path:
+        made = self._cache / "reports" / f"many-{count}"
+        if not made.exists():
+            made.parent.mkdir(parents=True, exist_ok=True)
+            _say(f"making {count} reports")
+            with tempfile.TemporaryDirectory(dir=self._cache) as folder:
+                _call([sys.executable, "-c", _MAKE_MANY, Path(folder, "made"), str(count)])
+                Path(folder, "made").replace(made)
+        return made
+
     def _scale(self, short: LongReport, long: LongReport) -> dict[str, object]:
         runs = {report: [self._translate(self._make(report)) for _ in range(self._runs)] for report in (short, long)}
         seconds = {report: statistics.median(run.seconds for run in runs[report]) for report in runs}
@@ -183,12 +221,13 @@ class Bench:
             long.replace(made)
         return made
 
-    def _translate(self, report: Path) -> Run:
+    def _translate(self, report: Path, *, watch_files: bool = False) -> Run:
         program = Path(sys.executable).with_name("nsys2prv")
         if not program.exists():
             raise Missing(f"{program} is not there; install this checkout first (`make bench` does it)")
         with tempfile.TemporaryDirectory(dir=self._cache) as folder:
-            run = measure([program, "translate", report, "-o", Path(folder, "OUT"), "--force"], Path(folder))
+            command: list[str | Path] = [program, "translate", report, "-o", Path(folder, "OUT"), "--force"]
+            run = measure(command, Path(folder), watch_files=watch_files)
             _say(f"  {run.seconds:7.2f} s ({run.cpu_seconds:.2f} s CPU) {run.megabytes:6.0f} MB  ours            {report.name}")
             return run
 
@@ -226,7 +265,9 @@ class Bench:
         return program
 
 
-def measure(command: Sequence[str | Path], folder: Path, environment: dict[str, str] | None = None) -> Run:
+def measure(
+    command: Sequence[str | Path], folder: Path, environment: dict[str, str] | None = None, *, watch_files: bool = False
+) -> Run:
     """Wall time and highest resident memory of a program (and of the largest of its children).
 
     Raises
@@ -244,8 +285,14 @@ def measure(command: Sequence[str | Path], folder: Path, environment: dict[str, 
             stdout=output,
             stderr=subprocess.STDOUT,
         )
+        open_files: list[int] = [0]
+        watch = threading.Thread(target=_count_open_files, args=(process.pid, open_files))
+        if watch_files:
+            watch.start()
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - began
+        if watch_files:
+            watch.join()
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             output.seek(0)
@@ -253,7 +300,17 @@ def measure(command: Sequence[str | Path], folder: Path, environment: dict[str, 
             raise Missing(f"{' '.join(map(str, command))} ended with {process.returncode}: {said[-1]}")
     # Linux counts in KiB, macOS in bytes.
     megabytes = usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e6 / 1024)
-    return Run(seconds, usage.ru_utime + usage.ru_stime, megabytes)
+    return Run(seconds, usage.ru_utime + usage.ru_stime, megabytes, max(open_files))
+
+
+def _count_open_files(process: int, found: list[int]) -> None:
+    """Look again and again how many files a process has open, until it has ended. Linux tells; elsewhere it stays at 0."""
+    while True:
+        try:
+            found[0] = max(found[0], len(os.listdir(f"/proc/{process}/fd")))
+        except OSError:
+            return
+        time.sleep(0.01)
 
 
 def _call(command: Sequence[str | Path]) -> None:
@@ -296,6 +353,21 @@ def scaling_table(found: list[dict[str, object]]) -> str:
     return "\n".join([*lines, goals])
 
 
+def many_table(found: dict[str, object]) -> str:
+    """Time, memory and files of many reports as text."""
+    runs, each = found["runs"], found["milliseconds_per_report"]
+    assert isinstance(runs, list)
+    assert isinstance(each, list)
+    lines = [f"{'small reports':32} {'time':>10} {'each':>10} {'CPU':>10} {'peak memory':>12} {'open files':>11}"]
+    for count, run, of_one in zip((FEW, MANY), runs, each, strict=True):
+        lines.append(
+            f"  {count:<30,} {run['seconds']:8.1f} s {of_one:7.0f} ms {run['cpu_seconds']:8.1f} s {run['megabytes']:9.0f} MB "
+            f"{run['open_files']:>11}"
+        )
+    goals = f"at most {MANY_TIME_GOAL} times the time for each, {MANY_MEGABYTES_GOAL:.0f} MB, {OPEN_FILES_GOAL} files"
+    return "\n".join([*lines, f"  {found['time_ratio']:.2f} times the time for each; goals: {goals}: {_verdict(found)}"])
+
+
 def clocks_table(found: list[dict[str, object]]) -> str:
     """Errors of clocks as text."""
     shape = f"{CLOCK_NODES} nodes x {CLOCK_GPUS} GPUs, 60 s, offsets to 5 s, drifts to 50 ppm"
@@ -320,7 +392,7 @@ def _verdict(found: dict[str, object]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("speed", "scaling", "clocks"), help="run one part")
+    parser.add_argument("--only", choices=("speed", "scaling", "clocks", "many"), help="run one part")
     parser.add_argument("--json", action="store_true", help="print numbers as JSON instead of tables")
     parser.add_argument("--runs", type=int, default=3, help="runs of each program on each report (default: 3)")
     parser.add_argument("--shared", type=Path, default=CHECKOUT.parent / "shared", help="folder of the real reports and tools")
@@ -332,6 +404,7 @@ def main() -> int:
         "speed": (bench.speed, speed_table),
         "scaling": (bench.scaling, scaling_table),
         "clocks": (bench.clocks, clocks_table),
+        "many": (bench.many, many_table),
     }
     load = os.getloadavg()[0]
     if load > BUSY:
