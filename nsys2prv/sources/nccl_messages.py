@@ -48,10 +48,10 @@ def message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     What a call asks for is done by the kernel that is launched in it, or in the group of calls that it is in: a receive ends
     with the last of these, or with the call or group where none is known.
     """
-    calls = SortedRuns(["callStart"], folder / "calls")
+    calls = SortedRuns(["callStart"], folder / "in-order")
     for piece in report.pieces(nccl.point_to_point, _PIECE_ROWS):
         calls.add(_of_schema(piece))
-    for piece in nccl.launched_kernels(report, folder):
+    for piece in nccl.launched_kernels(report, folder / "launched"):
         calls.add(_of_schema(piece))
     kept = pl.DataFrame(schema=_CALL_SCHEMA)
     seen = 0
