@@ -35,6 +35,7 @@ _TAGS = {
     events.TAG_KERNEL_LAUNCH: "API call to the kernel, or to the graph execution, that it launches",
     events.TAG_MEMORY_LAUNCH: "API call to the copy or memset that it starts; its size is the number of bytes",
     events.TAG_DEPENDENCY: "dependency (not written yet)",
+    events.TAG_NCCL_MESSAGE: "`ncclSend` to `ncclRecv`; its size is the number of bytes",
 }
 
 _SERIES = {
@@ -150,7 +151,7 @@ def sources() -> str:
         titles = dict.fromkeys(_without_brackets(source.title) for source in of_name)
         rows.append((f"`{name}`", ", ".join(titles), ", ".join(tables)))
     of_messages = ", ".join(f"`{table}`" for table in messages_between_ranks.TABLES)
-    rows.append((f"`{messages_between_ranks.NAME}`", "Messages between ranks, with `mpi`", of_messages))
+    rows.append((f"`{messages_between_ranks.NAME}`", "Messages between ranks, with `mpi` and `nccl`", of_messages))
     return _table(("source", "what it is", "tables of the export"), rows)
 
 

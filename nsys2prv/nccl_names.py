@@ -19,6 +19,7 @@ SIZE, REDUCTION, ROOT, COMMUNICATOR, RANKS, RANK, PEER = FIELDS = (
 """What NCCL calls the fields of its payloads that regions have as attributes."""
 
 GROUP_START, GROUP_END = "ncclGroupStart", "ncclGroupEnd"
+SEND, RECEIVE = "ncclSend", "ncclRecv"
 
 _SHORTEST_MARK = 4
 _UNKNOWN = "?"

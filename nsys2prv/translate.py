@@ -33,8 +33,8 @@ from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.run import Naming, who_is_who
 from nsys2prv.reports.tables import Stretch
-from nsys2prv.sources import SOURCES, RowKind, Source, nvtx, select_sources, with_messages
-from nsys2prv.sources.messages import has_messages, message_ends
+from nsys2prv.sources import SOURCES, RowKind, Source, kinds_with_messages, nvtx, select_sources
+from nsys2prv.sources.messages import kinds_of_messages, message_ends
 from nsys2prv.sources.source import LEFT_OUT, REPAIRED, count_rows
 from nsys2prv.timeline import states
 from nsys2prv.timeline.axis import align
@@ -411,13 +411,14 @@ class _Translation:
     def _collect_messages(self, index: int, opened: OpenedReport) -> None:
         """Ends of messages of a report, on rows and on the time axis."""
         threads = self._rows.keys.get((index, RowKind.THREAD))
-        if threads is None or not has_messages(opened.report) or not with_messages(self._sources, self._options.skip):
+        kinds = kinds_of_messages(opened.report, kinds_with_messages(self._sources, self._options.skip))
+        if threads is None or not kinds:
             return
         ranks = {tid & PID_MASK: self._rows.rank(row) for tid, row in threads.select("globalTid", "row").iter_rows()}
         known = {process: rank for process, rank in ranks.items() if rank is not None}
         placement = self._placements[index]
         made = self._messages.part()
-        for ends in message_ends(opened.report, known, self._folder / f"messages{index}"):
+        for ends in message_ends(opened.report, known, self._folder / f"messages{index}", kinds):
             placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")
             made.add(placed.with_columns(placement.of(pl.col("start")), placement.of(pl.col("end"))))
         self._messages.absorb(made)

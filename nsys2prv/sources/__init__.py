@@ -114,13 +114,13 @@ def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tu
     unknown = sorted({*only, *skip}.difference(NAMES))
     if unknown:
         raise UsageError(f"--only and --skip: there is no source {', '.join(unknown)}; the sources are {', '.join(NAMES)}")
-    wanted = (*only, messages.CALLS) if messages.NAME in only else only
+    wanted = (*only, *messages.KINDS) if messages.NAME in only else only
     return tuple(source for source in SOURCES if (not wanted or source.name in wanted) and source.name not in skip)
 
 
-def with_messages(sources: tuple[Source, ...], skip: tuple[str, ...]) -> bool:
-    """Whether a user gets messages between ranks: with the calls that they join, unless they are left out."""
-    return messages.NAME not in skip and any(source.name == messages.CALLS for source in sources)
+def kinds_with_messages(sources: tuple[Source, ...], skip: tuple[str, ...]) -> tuple[str, ...]:
+    """Kinds of messages between ranks that a user gets: with the calls that they join, unless messages are left out."""
+    return tuple(kind for kind in messages.KINDS if messages.NAME not in skip and kind in {source.name for source in sources})
 
 
 def present_sources(report: Report, sources: tuple[Source, ...]) -> list[Source]:
@@ -128,4 +128,4 @@ def present_sources(report: Report, sources: tuple[Source, ...]) -> list[Source]
     return [source for source in sources if report.has(source.table)]
 
 
-__all__ = ["NAMES", "SOURCES", "Launch", "RowKind", "Source", "present_sources", "select_sources", "with_messages"]
+__all__ = ["NAMES", "SOURCES", "Launch", "RowKind", "Source", "kinds_with_messages", "present_sources", "select_sources"]

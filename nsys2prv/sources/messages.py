@@ -1,8 +1,8 @@
-"""Ends of point-to-point messages of MPI: sends, and receives with the calls that complete them."""
+"""Ends of point-to-point messages of MPI: sends, and receives with the calls that complete them; and the table of all kinds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,12 +13,13 @@ from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.mpi_calls import Part
 from nsys2prv.reports import Report
 from nsys2prv.reports.identity import PID_MASK
+from nsys2prv.sources import nccl_messages
 from nsys2prv.sources.communicators import communicators
 
 NAME = "messages"
 """Name for --skip."""
-CALLS = "mpi"
-"""Name of the sources whose messages they are: without these there are none."""
+MPI, NCCL = KINDS = ("mpi", "nccl")
+"""Kinds of messages, by the name of the sources whose calls they join: without these there are none."""
 
 END_SCHEMA = {
     "globalTid": pl.Int64,
@@ -59,13 +60,16 @@ _REQUEST = ["process", "requestHandle"]
 _PIECE_ROWS = 60_000
 
 
-def has_messages(report: Report) -> bool:
-    """Whether a report tells of point-to-point messages."""
-    return report.has(_P2P)
+def kinds_of_messages(report: Report, kinds: Sequence[str]) -> tuple[str, ...]:
+    """Those of the kinds of messages that a report tells of."""
+    there = {MPI: lambda: report.has(_P2P), NCCL: lambda: nccl_messages.has_messages(report)}
+    return tuple(kind for kind in kinds if there[kind]())
 
 
-def message_ends(report: Report, ranks: Mapping[int, int], folder: Path) -> Iterator[pl.DataFrame]:
-    """All ends of messages in a report; those of one thread in the order of their calls.
+def message_ends(
+    report: Report, ranks: Mapping[int, int], folder: Path, kinds: Sequence[str] = (MPI,)
+) -> Iterator[pl.DataFrame]:
+    """All ends of messages in a report; those of one thread and kind in the order of their calls.
 
     Parameters
     ----------
@@ -75,6 +79,8 @@ def message_ends(report: Report, ranks: Mapping[int, int], folder: Path) -> Iter
         Rank of each process, by globalPid. In a process without one, no communicator is known.
     folder
         For intermediate files.
+    kinds
+        Which of KINDS.
 
     Yields
     ------
@@ -85,6 +91,13 @@ def message_ends(report: Report, ranks: Mapping[int, int], folder: Path) -> Iter
     ReportError
         When a table breaks off while it is read.
     """
+    if MPI in kinds:
+        yield from _of_mpi(report, ranks, folder / MPI)
+    if NCCL in kinds:
+        yield from nccl_messages.message_ends(report, folder / NCCL)
+
+
+def _of_mpi(report: Report, ranks: Mapping[int, int], folder: Path) -> Iterator[pl.DataFrame]:
     names = report.strings.filter(pl.col("value").str.starts_with("MPI_"))
     parts = names.select(textId="id", part=pl.Series([mpi_calls.part(name) for name in names["value"]], dtype=pl.Int64))
     calls = SortedRuns(["start"], folder)

@@ -138,6 +138,35 @@ REGIONS = Source(
     assumption=nvtx.FIELDS.assumption,
 )
 
+# -- sends and receives ---------------------------------------------------------------------------------------------------
+
+
+def point_to_point(report: Report) -> pl.LazyFrame:
+    """Sends, receives, begins and ends of groups: columns `callTid`, `callStart`, `callEnd`, `label`, and what their payloads
+    tell: the id of the communicator (`identifier`), `rank` and `peer` in it, `size` in bytes."""
+    labels = (nccl_names.SEND, nccl_names.RECEIVE, nccl_names.GROUP_START, nccl_names.GROUP_END)
+    of_process = _communicators(report).select("globalPid", nccl_names.COMMUNICATOR, known_rank="rank")
+    calls = _with_fields(report, REGIONS).filter(pl.col("label").is_in(labels))
+    joined = calls.join(of_process.lazy(), on=["globalPid", nccl_names.COMMUNICATOR], how="left", maintain_order="left")
+    return joined.select(
+        "label",
+        identifier=nccl_names.COMMUNICATOR,
+        peer=nccl_names.PEER,
+        size=nccl_names.SIZE,
+        rank=pl.coalesce(nccl_names.RANK, "known_rank"),
+        callTid="globalTid",
+        callStart="start",
+        callEnd="end",
+    ).drop_nulls(["callTid", "callStart"])
+
+
+def launched_kernels(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+    """NCCL's kernels with the calls that launched them: columns `callTid`, `callStart`, and the kernel's `end`."""
+    if _kernel_names(report):
+        for found in with_calls(report, _kernels, folder, ("globalTid", "start")):
+            yield found.select("callTid", "callStart", "end").drop_nulls()
+
+
 # -- kernels --------------------------------------------------------------------------------------------------------------
 
 _KEY = RowKind.STREAM.key
@@ -199,7 +228,7 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         known = [*([] if open_regions is None else [open_regions]), *new]
         kernels = launched.load(window)
         if known:
-            of_units = _units(pl.concat(known))
+            of_units = with_units(pl.concat(known))
             if kernels:
                 yield _attributed(pl.concat(kernels), of_units)
             is_last = pl.col("unit") == pl.col("unit").max().over("callTid")
@@ -211,7 +240,7 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 _PIECE_ROWS = 60_000
 
 
-def _units(regions: pl.DataFrame) -> pl.DataFrame:
+def with_units(regions: pl.DataFrame) -> pl.DataFrame:
     """Regions with the number of the `unit` of their thread that they belong to: a group of calls, from the outermost
     ncclGroupStart to its ncclGroupEnd, or else a region that lies in no other one, with what lies in it."""
     step = pl.when(pl.col("label") == nccl_names.GROUP_START).then(1).when(pl.col("label") == nccl_names.GROUP_END).then(-1)

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys2prv.reports import Identity, Report
-from nsys2prv.sources.messages import has_messages, message_ends
+from nsys2prv.sources.messages import MPI, kinds_of_messages, message_ends
 from nsys2prv.timeline.messages import Messages
 
 Floats = NDArray[np.float64]
@@ -56,7 +56,8 @@ def shortest_ways(
     """
     messages = Messages(scratch / "messages")
     for index, (report, identity) in enumerate(zip(reports, identities, strict=True)):
-        if not has_messages(report):
+        # Those of NCCL end with kernels, on the clock of the GPU: collectives of NCCL tell more.
+        if not kinds_of_messages(report, (MPI,)):
             continue
         part = messages.part()
         for ends in message_ends(report, identity.ranks, scratch / f"ends{index}"):
