@@ -27,6 +27,11 @@ _LOSSES = (2, 3)
 """`DIAGNOSTIC_EVENT.severity` of messages that tell of something lost: warnings and errors (4 is chatter)."""
 
 
+def process_of(thread: str) -> pl.Expr:
+    """globalPid of a column of globalTid (or of globalPid)."""
+    return pl.col(thread) & PID_MASK
+
+
 @dataclass(frozen=True)
 class Gpu:
     """One GPU as a report names it.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from nsys2prv.reports import Report
+from nsys2prv.reports.identity import process_of
 from nsys2prv.sources import kernels, mpi, nvtx
 
 KINDS = ("nccl", "mpi")
@@ -89,7 +90,7 @@ def _mpi(report: Report) -> Iterator[pl.DataFrame]:
                 communicators.lazy(), on="commHandle", how="left", maintain_order="left"
             )
             sequence = pl.col("communicator").fill_null("unknown")
-            return named.select("end", "name", process=nvtx.process_of("globalTid"), sequence=sequence)
+            return named.select("end", "name", process=process_of("globalTid"), sequence=sequence)
 
         return report.pieces(of_table, _PIECE_ROWS) if names.height else iter(())
 
@@ -100,7 +101,7 @@ def _mpi(report: Report) -> Iterator[pl.DataFrame]:
             .select(
                 "end",
                 name=pl.col("label").hash().reinterpret(signed=True),
-                process=nvtx.process_of("globalTid"),
+                process=process_of("globalTid"),
                 sequence=pl.lit("unknown"),
             )
         )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 
 from nsys2prv.execution.runs import SortedRuns, plan_windows
 from nsys2prv.reports import Report
-from nsys2prv.reports.identity import PID_MASK
+from nsys2prv.reports.identity import process_of
 
 CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 CALL_COLUMNS = {"globalTid": "callTid", "nameId": "callNameId", "start": "callStart", "end": "callEnd"}
@@ -49,16 +50,18 @@ def with_calls(
         When a table breaks off while it is read.
     """
     # Ids repeat between processes.
-    process = (pl.col("globalPid") & PID_MASK).alias(_PROCESS)
+    process = process_of("globalPid").alias(_PROCESS)
     events = SortedRuns([_ID], folder / "events")
     for frame_of in frames_of if isinstance(frames_of, Sequence) else [frames_of]:
         for piece in report.pieces(frame_of, _PIECE_ROWS):
             events.add(piece.with_columns(process, pl.col(_ID).fill_null(0)))
     calls = SortedRuns([_ID], folder / "calls")
-    for piece in report.pieces(_calls, _PIECE_ROWS):
+    # The begin tells the outer one of two calls, also where nobody asks for it.
+    read = {name: called for name, called in CALL_COLUMNS.items() if name in columns or name == "start"}
+    for piece in report.pieces(partial(_calls, read), _PIECE_ROWS):
         calls.add(piece.filter(pl.col(_ID) > 0))
     wanted = [CALL_COLUMNS[name] for name in columns]
-    empty = pl.DataFrame(schema=dict.fromkeys((_PROCESS, _ID, *CALL_COLUMNS.values()), pl.Int64))
+    empty = pl.DataFrame(schema=dict.fromkeys((_PROCESS, _ID, *read.values()), pl.Int64))
     for of_events, of_calls in side_by_side(events, calls):
         known = empty if of_calls.is_empty() else of_calls
         # A call of the driver inside one of the runtime may carry the same id: the outer one, the first, counts.
@@ -80,8 +83,6 @@ def side_by_side(left: SortedRuns, right: SortedRuns) -> Iterator[tuple[pl.DataF
         right.forget(window.end)
 
 
-def _calls(report: Report) -> pl.LazyFrame:
-    calls = report.scan_events(CALLS_TABLE, tuple(CALL_COLUMNS), (_ID,), None)
-    return calls.select(
-        (pl.col("globalTid") & PID_MASK).alias(_PROCESS), _ID, *(pl.col(a).alias(b) for a, b in CALL_COLUMNS.items())
-    )
+def _calls(columns: Mapping[str, str], report: Report) -> pl.LazyFrame:
+    calls = report.scan_events(CALLS_TABLE, tuple(dict.fromkeys(("globalTid", *columns))), (_ID,), None)
+    return calls.select(process_of("globalTid").alias(_PROCESS), _ID, *(pl.col(a).alias(b) for a, b in columns.items()))

@@ -12,7 +12,7 @@ from nsys2prv import mpi_calls
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.mpi_calls import Part
 from nsys2prv.reports import Report
-from nsys2prv.reports.identity import PID_MASK
+from nsys2prv.reports.identity import process_of
 from nsys2prv.sources import nccl_messages
 from nsys2prv.sources.communicators import communicators
 
@@ -130,7 +130,7 @@ def _calls(table: str, parts: pl.DataFrame, report: Report) -> pl.LazyFrame:
     else:
         found = rows.join(parts.lazy(), on="textId", how="left", maintain_order="left").filter(pl.col("part") > 0)
     absent = [pl.lit(None, pl.Int64).alias(name) for name in TABLES[_P2P] if name not in columns]
-    process, order = pl.col("globalTid") & PID_MASK, pl.lit(0, pl.Int64)
+    process, order = process_of("globalTid"), pl.lit(0, pl.Int64)
     return found.with_columns(*absent, process=process, order=order).select(list(_CALL_SCHEMA))
 
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from nsys2prv import events, nccl_names
 from nsys2prv.reports import Report
-from nsys2prv.reports.identity import NVTX_DOMAIN_CREATED, PID_MASK
+from nsys2prv.reports.identity import NVTX_DOMAIN_CREATED, process_of
 from nsys2prv.reports.lookups import once
 from nsys2prv.sources import autograd, payloads
 from nsys2prv.sources.lanes import Lanes
@@ -46,7 +46,7 @@ def ranges_in_domains(
     scanned = report.scan_events(source.table, source.required, (*source.optional, *columns), source.only)
     if not with_default:
         scanned = scanned.filter(pl.col("domainId").fill_null(0) != 0)
-    table = scanned.with_columns(globalPid=pl.col("globalTid") & PID_MASK, domainId=pl.col("domainId").fill_null(0))
+    table = scanned.with_columns(globalPid=process_of("globalTid"), domainId=pl.col("domainId").fill_null(0))
     return (
         table.join(names, left_on="textId", right_on="id", how="left", maintain_order="left")
         .join(_domains(report).lazy(), on=["globalPid", "domainId"], how="left", maintain_order="left")
@@ -98,11 +98,6 @@ def is_called(name: str) -> pl.Expr:
     return (pl.col("label") == name) | (autograd.name_of(pl.col("label")) == name)
 
 
-def process_of(thread: str) -> pl.Expr:
-    """globalPid of a column of globalTid."""
-    return pl.col(thread) & PID_MASK
-
-
 def is_mpi_call() -> pl.Expr:
     """Whether a range of `ranges_in_domains` is a call of MPI."""
     return (pl.col("domain") == MPI_DOMAIN) & pl.col("label").str.starts_with("MPI_")
@@ -119,9 +114,7 @@ def _domains(report: Report) -> pl.DataFrame:
     created = report.scan("NVTX_EVENTS", _REQUIRED, _OPTIONAL, only={"eventType": (NVTX_DOMAIN_CREATED,)})
     named = created.join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
     return report.collect(
-        named.select(
-            "domainId", globalPid=pl.col("globalTid") & PID_MASK, domain=pl.coalesce("text", "value").str.strip_chars()
-        )
+        named.select("domainId", globalPid=process_of("globalTid"), domain=pl.coalesce("text", "value").str.strip_chars())
     ).unique(["globalPid", "domainId"], keep="first", maintain_order=True)
 
 
@@ -139,7 +132,7 @@ def _categories(report: Report) -> pl.DataFrame:
         texts.select(
             pl.col("domainId").fill_null(0),
             "category",
-            globalPid=pl.col("globalTid") & PID_MASK,
+            globalPid=process_of("globalTid"),
             category_name=pl.coalesce("text", "value"),
         )
     ).unique(["globalPid", "domainId", "category"], keep="first", maintain_order=True)

@@ -8,7 +8,7 @@ import polars as pl
 
 from nsys2prv.reports import Report
 from nsys2prv.reports.columns import COLUMNS
-from nsys2prv.reports.identity import PID_MASK
+from nsys2prv.reports.identity import process_of
 from nsys2prv.reports.lookups import once
 
 FOREIGN = "threads of processes that the report does not profile"
@@ -31,7 +31,7 @@ def of_profiled(report: Report, table: str) -> pl.Expr:
     recorded. Then a process is profiled when another table has events of it, or when it has the name of the program that
     was launched; with no such process everything passes but idle threads.
     """
-    process = pl.col("globalTid") & PID_MASK
+    process = process_of("globalTid")
     is_idle = _pid(pl.col("globalTid")) == 0
     if not _is_whole_system(report, table):
         return pl.lit(True)
@@ -59,7 +59,7 @@ def _with_other_events(report: Report) -> set[int]:
     for table, declared in COLUMNS.items():
         for column in {"globalTid", "globalPid"}.intersection(declared):
             if table not in _NO_SIGN and report.has(table, column):
-                processes = report.distinct.scan(table, (column,)).select(pl.col(column) & PID_MASK).unique()
+                processes = report.distinct.scan(table, (column,)).select(process_of(column)).unique()
                 found |= set(report.collect(processes)[column].drop_nulls())
     return found
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from nsys2prv import events
 from nsys2prv.reports import Report
-from nsys2prv.reports.identity import PID_MASK
+from nsys2prv.reports.identity import PID_MASK, process_of
 from nsys2prv.sources.correlate import CALLS_TABLE, with_calls
 from nsys2prv.sources.cuda_calls import call_names
 from nsys2prv.sources.lanes import Lanes
@@ -108,7 +108,7 @@ class _KnownCalls:
         if not report.has(CALLS_TABLE, "globalTid", "correlationId"):
             return
         calls = report.scan(CALLS_TABLE, ("globalTid", "correlationId"))
-        ids = calls.select(process=pl.col("globalTid") & PID_MASK, id="correlationId").drop_nulls()
+        ids = calls.select(process=process_of("globalTid"), id="correlationId").drop_nulls()
         for piece in report.batches(ids.filter(pl.col("id") > 0), self._PIECE_ROWS):
             for (process,), of_process in piece.partition_by("process", as_dict=True).items():
                 self._add(int(process), of_process["id"].to_numpy())

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.runs import SortedRuns
-from nsys2prv.reports.identity import PID_MASK
+from nsys2prv.reports.identity import process_of
 from nsys2prv.sources import RowKind, Source
 
 _CALL_TAG = -1
@@ -49,7 +49,7 @@ class Launches:
                 "correlationId",
                 "row",
                 time="start",
-                process=pl.col(process) & PID_MASK,
+                process=process_of(process),
                 size=pl.lit(0, pl.Int64) if is_call else pl.col("size"),
                 tag=pl.lit(_CALL_TAG if is_call else source.launch.tag, pl.Int64),
             )

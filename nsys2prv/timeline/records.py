@@ -202,9 +202,5 @@ def state_records(states: pl.DataFrame) -> pl.DataFrame:
         row="row",
         kind=pl.lit(STATE, pl.Int64),
         cpu=_cpu(states),
-        body=_pair(pl.col("end"), pl.col("state")),
+        body=_joined(pl.col("end"), ":", pl.col("state")),
     )
-
-
-def _pair(first: pl.Expr, second: pl.Expr) -> pl.Expr:
-    return pl.concat_str(first.cast(pl.String), pl.lit(":"), second.cast(pl.String))
