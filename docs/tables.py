@@ -9,12 +9,16 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import polars as pl
+
 from nsys2prv import errors, events, ledger
+from nsys2prv.analysis import schema
 from nsys2prv.sources import SOURCES, RowKind
 from nsys2prv.sources import messages as messages_between_ranks
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-PAGES = (CHECKOUT / "README.md", CHECKOUT / "docs" / "trace.md", CHECKOUT / "docs" / "sources.md")
+_DOCS = CHECKOUT / "docs"
+PAGES = (CHECKOUT / "README.md", *(_DOCS / f"{name}.md" for name in ("trace", "sources", "efficiency-json")))
 
 _TABLE = re.compile(r"(<!-- table (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -202,6 +206,25 @@ def _names(pattern: str) -> str:
     return ", ".join(f"`{name.replace('.*', '*').replace('|', ' or ')}`" for name in alternatives)
 
 
+def efficiency_head() -> str:
+    """What stands beside the tables in the JSON of efficiency numbers."""
+    return _table(("key", "type", "what it is"), ((f"`{key}`", kind, meaning) for key, kind, meaning in schema.HEAD))
+
+
+def efficiency_tables() -> str:
+    """Every table of efficiency numbers with its columns."""
+    types = {pl.String: "text", pl.Int64: "whole number", pl.Float64: "number"}
+    pieces = []
+    for table in schema.TABLES:
+        when = f" Has rows with {table.when}." if table.when else ""
+        columns = _table(
+            ("column", "type", "unit", "what it is"),
+            ((f"`{column.name}`", types[column.dtype], column.unit, column.meaning) for column in table.columns),
+        )
+        pieces.append(f"### `{table.name}`\n\n{table.title}. A row is {table.rows}.{when}\n\n{columns}")
+    return "\n" + "\n".join(pieces) + "\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "event types": event_types,
     "value sets": value_sets,
@@ -213,6 +236,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "assumptions": assumptions,
     "left out": left_out,
     "no events": no_events,
+    "efficiency head": efficiency_head,
+    "efficiency tables": efficiency_tables,
 }
 
 
