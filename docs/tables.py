@@ -33,6 +33,7 @@ _ERRORS: dict[type[errors.Nsys2prvError], str] = {
     errors.TraceError: "a Paraver trace that can't be read",
     errors.InconsistentRun: "`--strict`: the reports are not those of one complete run",
     errors.WorkerDied: "workers died again and again under the same work",
+    errors.NoDevices: "`efficiency`: no process uses a GPU",
 }
 
 _TAGS = {

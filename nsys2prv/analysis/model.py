@@ -100,7 +100,7 @@ class HostTree:
     Attributes
     ----------
     elapsed
-        E, length of the window, ns.
+        E times the number of threads: the sum of the windows of all of them, ns. E is their mean.
     processes, threads
         How many count.
     useful, gpu_runtime, mpi
@@ -122,7 +122,7 @@ class HostTree:
 
     @classmethod
     def of(cls, elapsed: int, processes: Sequence[ProcessTimes], *, has_mpi: bool) -> HostTree:
-        """From the times of each process.
+        """From the times of each process, and the sum of the windows of all their threads.
 
         The mean of M over processes weighs each with its threads, so that the product is exact also where processes have
         different numbers of them; with one thread each it is the plain mean.
@@ -130,7 +130,7 @@ class HostTree:
         threads = sum(one.threads for one in processes)
         runtime, mpi = sum(one.gpu_runtime for one in processes), sum(one.mpi for one in processes)
         means = [one.mpi / one.threads for one in processes if one.threads]
-        useful = elapsed * threads - runtime - mpi
+        useful = elapsed - runtime - mpi
         return cls(elapsed, len(processes), threads, useful, runtime, mpi, min(means, default=0.0), has_mpi)
 
     @property
@@ -143,15 +143,15 @@ class HostTree:
 
     @property
     def mpi_parallel_efficiency(self) -> float | None:
-        return self._of_mpi(self.elapsed * self.threads - self.mpi, self.elapsed * self.threads)
+        return self._of_mpi(self.elapsed - self.mpi, self.elapsed)
 
     @property
     def mpi_load_balance(self) -> float | None:
-        return self._of_mpi(self.elapsed * self.threads - self.mpi, (self.elapsed - self.min_mpi) * self.threads)
+        return self._of_mpi(self.elapsed - self.mpi, self.elapsed - self.min_mpi * self.threads)
 
     @property
     def mpi_communication_efficiency(self) -> float | None:
-        return self._of_mpi(self.elapsed - self.min_mpi, self.elapsed)
+        return self._of_mpi(self.elapsed - self.min_mpi * self.threads, self.elapsed)
 
     def _of_mpi(self, part: float, whole: float) -> float | None:
         return _ratio(part, whole) if self.has_mpi else None

@@ -130,7 +130,6 @@ HOST_TREE = (
 )
 """The tree of the hosts, in one row."""
 
-_BY_NCCL = {"by_reading": True}
 _SPREAD = (
     _number("average", "mean over tasks"),
     _number("maximum", "largest"),
@@ -154,7 +153,7 @@ _CAUSES = (
 )
 
 TABLES: tuple[Table, ...] = (
-    Table("run", "The run", "the run (one row)", DEVICE_TREE + HOST_TREE, **_BY_NCCL),
+    Table("run", "The run", "the run (one row)", DEVICE_TREE + HOST_TREE, by_reading=True),
     Table(
         "tree",
         "The trees of the devices and of the hosts",
@@ -170,9 +169,9 @@ TABLES: tuple[Table, ...] = (
             _text("formula", "how it is computed"),
             _text("reads_as", "what is lost where it is low"),
         ),
-        **_BY_NCCL,
+        by_reading=True,
     ),
-    Table("nodes", "Nodes", "one node", (_text("node", "host name"), *DEVICE_TREE, *HOST_TREE), **_BY_NCCL),
+    Table("nodes", "Nodes", "one node", (_text("node", "host name"), *DEVICE_TREE, *HOST_TREE), by_reading=True),
     Table(
         "devices",
         "Devices",
@@ -201,7 +200,7 @@ TABLES: tuple[Table, ...] = (
             _ns("first_ns", "when its first activity began; null for none"),
             _ns("last_ns", "when its last activity ended; null for none"),
         ),
-        **_BY_NCCL,
+        by_reading=True,
     ),
     Table(
         "tasks",
@@ -223,7 +222,7 @@ TABLES: tuple[Table, ...] = (
             _ns("mpi_ns", "sum of M"),
             _ns("os_ns", "sum of the time in calls of the OS runtime, outside both; part of `host_useful_ns`"),
         ),
-        **_BY_NCCL,
+        by_reading=True,
     ),
     Table(
         "useful",
@@ -240,7 +239,7 @@ TABLES: tuple[Table, ...] = (
             _mean_ns("deviation_ns", "standard deviation of the population"),
             _share("avg_max", "average / maximum, which is the load balance"),
         ),
-        **_BY_NCCL,
+        by_reading=True,
     ),
     Table(
         "threads",
@@ -266,7 +265,7 @@ TABLES: tuple[Table, ...] = (
             *DEVICE_TREE,
             *HOST_TREE,
         ),
-        **_BY_NCCL,
+        by_reading=True,
     ),
     Table(
         "device_bins",
@@ -297,7 +296,7 @@ TABLES: tuple[Table, ...] = (
             *HOST_TREE,
         ),
         when="`--regions`; a device counts while a task that uses it is in the region, E is the longest such time of a device",
-        **_BY_NCCL,
+        by_reading=True,
     ),
     Table(
         "iterations",
@@ -315,7 +314,7 @@ TABLES: tuple[Table, ...] = (
             *HOST_TREE,
         ),
         when="`--per-iteration`; as for regions",
-        **_BY_NCCL,
+        by_reading=True,
     ),
     Table(
         "overlap",
@@ -618,6 +617,75 @@ TABLES: tuple[Table, ...] = (
 
 BY_NAME: Mapping[str, Table] = {table.name: table for table in TABLES}
 
+
+@dataclass(frozen=True)
+class Leaf:
+    """One efficiency of a tree: its column in `run`, its name for people, whose factor it is, and what it says."""
+
+    tree: str
+    metric: str
+    title: str
+    parent: str | None
+    level: int
+    formula: str
+    reads_as: str
+
+
+_DEVICE_ROOT, _HOST_ROOT, _MPI = "device_parallel_efficiency", "host_parallel_efficiency", "mpi_parallel_efficiency"
+
+TREE: tuple[Leaf, ...] = (
+    Leaf("device", _DEVICE_ROOT, "Device Parallel Efficiency", None, 0, "sum U / (E n)", "time in which devices compute"),
+    Leaf(
+        "device",
+        "load_balance",
+        "Load Balance",
+        _DEVICE_ROOT,
+        1,
+        "sum U / (n max U)",
+        "devices are idle because another one has more useful work",
+    ),
+    Leaf(
+        "device",
+        "communication_efficiency",
+        "Communication Efficiency",
+        _DEVICE_ROOT,
+        1,
+        "max U / max A",
+        "devices are busy with moving data",
+    ),
+    Leaf(
+        "device",
+        "orchestration_efficiency",
+        "Orchestration Efficiency",
+        _DEVICE_ROOT,
+        1,
+        "max A / E",
+        "devices are idle because no work is pending",
+    ),
+    Leaf("host", _HOST_ROOT, "Host Parallel Efficiency", None, 0, "sum U / sum (U + M + G)", "time in which hosts compute"),
+    Leaf("host", _MPI, "MPI Parallel Efficiency", _HOST_ROOT, 1, "(E - mean M) / E", "hosts are in MPI calls"),
+    Leaf("host", "mpi_load_balance", "MPI Load Balance", _MPI, 2, "(E - mean M) / (E - min M)", "hosts wait for another one"),
+    Leaf(
+        "host",
+        "mpi_communication_efficiency",
+        "MPI Communication Efficiency",
+        _MPI,
+        2,
+        "(E - min M) / E",
+        "all hosts move data, or wait in turn",
+    ),
+    Leaf(
+        "host",
+        "device_offload_efficiency",
+        "Device Offload Efficiency",
+        _HOST_ROOT,
+        1,
+        "sum U / sum (U + G)",
+        "hosts are in CUDA calls: they launch, copy and wait",
+    ),
+)
+"""The trees, in the order in which they are read. An efficiency is the product of its factors."""
+
 HEAD: tuple[tuple[str, str, str], ...] = (
     ("format", "text", f"`{FORMAT}`"),
     ("version", "number", f"of this schema: {VERSION}"),
@@ -626,8 +694,8 @@ HEAD: tuple[tuple[str, str, str], ...] = (
     ("input_kind", "text", "`reports` or `trace`"),
     ("title", "text", "name of the run, for headings"),
     ("nccl", "text", "`communication` or `useful`: what NCCL kernels count as"),
-    ("window", "object", "`begin_ns`, `end_ns` on the time axis of all reports, `length_ns`: what was analysed. Times in tables "
-     "count from its begin, as in the trace"),
+    ("window", "object", "`begin_ns`, `end_ns` on the time axis of all reports, `length_ns`: what was analysed. Times in "
+     "tables count from its begin, as in the trace"),
     ("options", "object", "what was asked for"),
     ("warnings", "list of texts", "what is odd, missing, or was assumed"),
     ("left_out", "list of objects", "`path`, `error`: reports that could not be read (`--keep-going`)"),
