@@ -202,7 +202,7 @@ class _Reading:
             collections={name: collection for name, collection in collections.items() if collection.rows},
             launches=launches if launches.rows else None,
             callers=self._callers.found,
-            alignment=[_alignment(clock.as_json()) for clock in self._axis.clocks],
+            alignment=[alignment_row(clock.as_json()) for clock in self._axis.clocks],
             warnings=[
                 *(f"left out: {one.error}" for one in self._broken.left_out),
                 *dict.fromkeys(warning for opened in self._opened for warning in opened.identity.warnings),
@@ -248,7 +248,7 @@ class _Reading:
             launches.add(messages.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items()))
 
     def _first_lanes(self, index: int, source: Source) -> pl.DataFrame | None:
-        """Rows of the source's keys; of streams with several rows the first: intervals that overlap need no rows of their own."""
+        """Rows of the source's keys; of streams with several rows the first: here intervals may overlap on a row."""
         rows = self._rows.keys.get((index, source.row))
         return rows.filter(pl.col(LANE) == 0) if rows is not None and LANE in rows.columns else rows
 
@@ -359,7 +359,8 @@ def _run_rows(rows: Rows) -> RunRows:
     )
 
 
-def _alignment(clock: dict[str, Any]) -> dict[str, Any]:
+def alignment_row(clock: dict[str, Any]) -> dict[str, Any]:
+    """A row of the table `alignment` from what OUT.json tells of a clock."""
     errors = clock.get("error_ns", {})
     return {
         "host": clock["host"],

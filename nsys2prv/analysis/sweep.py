@@ -50,7 +50,8 @@ _CATEGORY_OF_STATE = {
 def call_categories(names: pl.Series) -> Numbers:
     """Category of CUDA API calls by their names: LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION or OTHER_CUDA."""
     states = names.to_frame("name").select(first_match(pl.col("name"), STATES_BY_NAME, events.STATE_OTHERS)).to_series()
-    return states.replace_strict(_CATEGORY_OF_STATE, default=OTHER_CUDA, return_dtype=pl.Int64).to_numpy()
+    categories: Numbers = states.replace_strict(_CATEGORY_OF_STATE, default=OTHER_CUDA, return_dtype=pl.Int64).to_numpy()
+    return categories
 
 
 @dataclass(frozen=True)
