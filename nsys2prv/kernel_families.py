@@ -9,7 +9,7 @@ import csv
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -33,6 +33,8 @@ _FUNCTION = r"^([^<(\[{]+)"
 _LONGEST_FUNCTION = 120
 _UNREADABLE = r"[\s\x00-\x1f\x7f-\x9f]+"
 UNNAMED = "(unnamed)"
+_TEXT = "the name without what stands in the way"
+_NO_DETAILS = {"name", "kind"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Rule:
 def shipped_rules() -> tuple[Rule, ...]:
     """The rules that come with the program."""
     with resources.as_file(resources.files("nsys2prv") / _SHIPPED) as path:
-        return _read(path)
+        return _read(path, check=False)
 
 
 def read_rules(path: Path | None = None) -> tuple[Rule, ...]:
@@ -111,80 +113,74 @@ def families(names: pl.Series, rules: Iterable[Rule] | None = None) -> pl.DataFr
 ('void mine::step<(int)4>(float *)', 'mine::step', None, None, None, None, None)]
     """
     rules = shipped_rules() if rules is None else tuple(rules)
-    distinct = names.cast(pl.String).drop_nulls().unique(maintain_order=True).alias("name").to_frame()
-    texts = distinct.select(text=pl.col("name").str.replace_all(_ANONYMOUS, "").str.replace(_RETURNED, ""))["text"]
+    distinct = names.cast(pl.String).drop_nulls().unique(maintain_order=True).alias("name")
+    text = pl.col("name").str.replace_all(_ANONYMOUS, "").str.replace(_RETURNED, "").alias(_TEXT)
+    found = distinct.to_frame().with_columns(text)
     of_family = [rule for rule in rules if rule.what == FAMILY]
-    chosen = _first_matching(texts, of_family)
-    wanted = {index: {piece for piece in rule.pieces[1::2] if not piece.isdigit()} for index, rule in enumerate(of_family)}
-    found = distinct.with_columns(text=texts, rule=chosen)
+    chosen = _first_matching(found[_TEXT], of_family)
     for detail in dict.fromkeys(rule.what for rule in rules if rule.what != FAMILY):
-        asked = found["rule"].is_in([index for index, details in wanted.items() if detail in details])
-        of_asked = found.filter(asked)
-        values = _details(of_asked["text"], [rule for rule in rules if rule.what == detail])
-        known = of_asked.select("name", values.alias(detail))
-        found = found.join(known, on="name", how="left", maintain_order="left")
-    parts = [
-        part.with_columns(_filled(of_family[int(index)], part.columns).alias(FAMILY))
-        for (index,), part in found.drop_nulls("rule").group_by("rule", maintain_order=True)
-    ]
-    empty = distinct.head(0).with_columns(pl.lit(None, pl.String).alias(FAMILY))
-    filled = pl.concat([empty, *(part.select("name", FAMILY) for part in parts)])
-    kinds = [rule.kind or None for rule in of_family]
-    kind = pl.col("rule").replace_strict(list(range(len(kinds))), kinds, default=None, return_dtype=pl.String)
-    own = pl.col("text").str.extract(_FUNCTION).fill_null(pl.col("text").str.slice(0, _LONGEST_FUNCTION))
-    return (
-        found.join(filled, on="name", how="left", maintain_order="left")
-        .with_columns(_one_line(pl.col(FAMILY)))
-        .with_columns(kind=pl.when(pl.col(FAMILY) != "").then(kind))
-        .with_columns(pl.coalesce(pl.when(pl.col(FAMILY) != "").then(FAMILY), _one_line(own)).replace("", UNNAMED))
-        .select("name", FAMILY, "kind", *(name for name in found.columns if name not in {"name", "text", "rule"}))
+        of_detail = [rule for rule in rules if rule.what == detail]
+        asking = [index for index, rule in enumerate(of_family) if detail in rule.pieces[1::2]]
+        told = _told(found, _first_matching(found[_TEXT], of_detail), of_detail)
+        found = found.with_columns(pl.when(chosen.is_in(asking)).then(told.str.to_lowercase()).alias(detail))
+    kinds = dict(enumerate(rule.kind or None for rule in of_family))
+    family = found.select(_one_line(pl.lit(_told(found, chosen, of_family)))).to_series()
+    is_told = family.str.len_bytes() > 0
+    own = pl.col(_TEXT).str.extract(_FUNCTION).fill_null(pl.col(_TEXT))
+    return found.select(
+        "name",
+        pl.when(is_told).then(family).otherwise(_one_line(own)).replace("", UNNAMED).alias(FAMILY),
+        pl.when(is_told).then(chosen.replace_strict(kinds, default=None, return_dtype=pl.String)).alias("kind"),
+        pl.exclude("name", _TEXT),
     )
 
 
 def _first_matching(texts: pl.Series, rules: list[Rule]) -> pl.Series:
     """Index of the first rule that each text matches; null for none."""
-    chosen = pl.Series("rule", [None] * len(texts), dtype=pl.Int64)
-    places = pl.int_range(len(texts), eager=True)
-    for index, rule in enumerate(rules):
-        if not len(places):
-            break
-        matches = texts.str.contains(rule.pattern)
-        if matches.any():
-            chosen = chosen.scatter(places.filter(matches), index)
-            texts, places = texts.filter(~matches), places.filter(~matches)
-    return chosen
+    if texts.is_empty() or not rules:
+        return pl.Series("rule", [None] * len(texts), dtype=pl.Int64)
+    # All at once: to call polars for each of a hundred rules takes longer than to match them.
+    matches = (
+        texts.alias(_TEXT)
+        .to_frame()
+        .select(pl.col(_TEXT).str.contains(rule.pattern).alias(str(index)) for index, rule in enumerate(rules))
+    )
+    first = matches.to_numpy().argmax(axis=1)
+    return pl.select(rule=pl.when(matches.select(pl.any_horizontal(pl.all())).to_series()).then(pl.Series(first)))["rule"]
 
 
-def _details(texts: pl.Series, rules: list[Rule]) -> pl.Series:
-    """The value of the first rule that each text matches, in small letters; null for none."""
-    frame = texts.alias("text").to_frame().with_columns(rule=_first_matching(texts, rules))
+def _told(texts: pl.DataFrame, chosen: pl.Series, rules: list[Rule]) -> pl.Series:
+    """Values of the rules that were chosen for each text; null for none."""
     value = pl.lit(None, pl.String)
-    for index in frame["rule"].drop_nulls().unique():
-        value = pl.when(pl.col("rule") == index).then(_filled(rules[index], ["text"])).otherwise(value)
-    return frame.with_columns(value=value.str.to_lowercase())["value"]
+    for index in chosen.drop_nulls().unique().sort():
+        value = pl.when(chosen == index).then(_filled(rules[index], texts.columns)).otherwise(value)
+    return texts.with_columns(value.alias(_TEXT))[_TEXT]
 
 
 def _filled(rule: Rule, columns: list[str]) -> pl.Expr:
-    """The value of a rule for texts that match it (column `text`), with details that stand in other columns."""
+    """The value of a rule for texts that match it, with details that stand in other columns."""
     pieces: list[pl.Expr] = []
     for place, piece in enumerate(rule.pieces):
         if place % 2 == 0:
             pieces.append(pl.lit(piece))
         elif piece.isdigit():
-            pieces.append(pl.col("text").str.extract(rule.pattern, int(piece)))
+            pieces.append(pl.col(_TEXT).str.extract(rule.pattern, int(piece)))
         elif piece in columns:
             pieces.append(pl.col(piece))
     return pl.concat_str(pieces, ignore_nulls=True)
 
 
 def _one_line(text: pl.Expr) -> pl.Expr:
-    return text.str.slice(0, 4 * _LONGEST_FUNCTION).str.replace_all(_UNREADABLE, " ").str.strip_chars().str.slice(
-        0, _LONGEST_FUNCTION
+    return (
+        text.str.slice(0, 4 * _LONGEST_FUNCTION)
+        .str.replace_all(_UNREADABLE, " ")
+        .str.strip_chars()
+        .str.slice(0, _LONGEST_FUNCTION)
     )
 
 
-def _read(path: Path) -> tuple[Rule, ...]:
-    """Rules of a file, checked."""
+def _read(path: Path, *, check: bool = True) -> tuple[Rule, ...]:
+    """Rules of a file; to check the patterns takes as long as to use them."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -195,7 +191,10 @@ def _read(path: Path) -> tuple[Rule, ...]:
     if not numbered or _cells(path, *numbered[0]) != list(COLUMNS):
         line = numbered[0][0] if numbered else 1
         raise _no_rules(path, f"line {line}: not the names of the columns", f"begin with the line {','.join(COLUMNS)}")
-    return tuple(_rule(path, number, _cells(path, number, line)) for number, line in numbered[1:])
+    rules = [(number, _rule(path, number, _cells(path, number, line))) for number, line in numbered[1:]]
+    for number, rule in rules if check else []:
+        _check_pattern(path, number, rule)
+    return tuple(rule for _, rule in rules)
 
 
 def _cells(path: Path, number: int, line: str) -> list[str]:
@@ -211,11 +210,15 @@ def _rule(path: Path, number: int, cells: list[str]) -> Rule:
         why = f"line {number}: {len(cells)} cells and not the three {', '.join(COLUMNS)}"
         raise _no_rules(path, why, 'put " around a pattern with commas')
     rule = Rule(*cells)
-    if not _DETAIL.fullmatch(rule.what):
+    if not _DETAIL.fullmatch(rule.what) or rule.what in _NO_DETAILS:
         why = f"line {number}: {rule.what!r} is neither family nor the name of a detail"
         raise _no_rules(path, why, "use family, precision, layout, tile, direction, or a word in small letters")
     if not rule.value:
         raise _no_rules(path, f"line {number}: no value", "say what kernels that match the pattern are to be called")
+    return rule
+
+
+def _check_pattern(path: Path, number: int, rule: Rule) -> None:
     try:
         groups = len(pl.Series([""]).str.extract_groups(rule.pattern).struct.fields)
     except pl.exceptions.PolarsError as error:
@@ -225,7 +228,6 @@ def _rule(path: Path, number: int, cells: list[str]) -> Rule:
     if asked > groups:
         why = f"line {number}: {{{asked}}} is asked for and the pattern has {groups} groups"
         raise _no_rules(path, why, "put ( ) around what is wanted")
-    return rule
 
 
 def _no_rules(path: Path, why: str, what_to_do: str) -> UsageError:
