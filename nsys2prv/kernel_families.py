@@ -115,7 +115,7 @@ def families(names: pl.Series, rules: Iterable[Rule] | None = None) -> pl.DataFr
     rules = shipped_rules() if rules is None else tuple(rules)
     distinct = names.cast(pl.String).drop_nulls().unique(maintain_order=True).alias("name")
     text = pl.col("name").str.replace_all(_ANONYMOUS, "").str.replace(_RETURNED, "").alias(_TEXT)
-    found = distinct.to_frame().with_columns(text)
+    found: pl.DataFrame = distinct.to_frame().with_columns(text)
     of_family = [rule for rule in rules if rule.what == FAMILY]
     chosen = _first_matching(found[_TEXT], of_family)
     for detail in dict.fromkeys(rule.what for rule in rules if rule.what != FAMILY):

@@ -59,7 +59,7 @@ KERNELS = Source(
     required=("start", "end", "globalPid", "deviceId", "contextId", "streamId", "demangledName"),
     optional=(*_ATTRIBUTES.values(), *_IDS_OR_ZERO.values()),
     row=RowKind.STREAM,
-    types=(events.KERNEL, events.NCCL_KERNEL, *_ATTRIBUTES, *_IDS_OR_ZERO),
+    types=(events.KERNEL, events.NCCL_KERNEL, events.KERNEL_FAMILY, *_ATTRIBUTES, *_IDS_OR_ZERO),
     frame=_frame,
     launch=Launch(events.TAG_KERNEL_LAUNCH),
 )
