@@ -187,7 +187,7 @@ def translate(
     ] = None,
     kernel_families: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Own rules for families of kernels (CSV: what,value,pattern), before the shipped ones."),
+        typer.Option(metavar="FILE", help="Own rules for families of kernels (CSV: what,value,pattern), tried first."),
     ] = None,
     gzip: Annotated[bool, typer.Option("--gzip", "-z", help="Write OUT.prv.gz, which Paraver reads too.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a former output.")] = False,

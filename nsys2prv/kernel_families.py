@@ -27,7 +27,7 @@ _DETAIL = re.compile(r"[a-z_][a-z0-9_]*")
 
 # What stands in the way of patterns that look at the name of the function only.
 _ANONYMOUS = r"<unnamed>::|\(anonymous namespace\)::|\{anonymous\}::"
-_RETURNED = r"^(?:(?:void|static|auto|__global__) +)+"
+_RETURNED = r"^(?:(?:void|static|auto|__global__|std::enable_if<.*?>::type) +)+"
 _FUNCTION = r"^([^<(\[{]+)"
 """A kernel of no family is called by this part of its demangled name: its function, without arguments."""
 _LONGEST_FUNCTION = 120
