@@ -15,10 +15,16 @@ import polars as pl
 import nsys2prv
 from nsys2prv import events
 from nsys2prv.analysis import schema
+from nsys2prv.analysis.calls import Calls, MemoryOperations
 from nsys2prv.analysis.from_reports import ReadReports, record_reports
 from nsys2prv.analysis.from_trace import is_trace, record_trace
+from nsys2prv.analysis.gaps import Gaps
+from nsys2prv.analysis.kernels import Kernels
+from nsys2prv.analysis.nccl import Nccl
+from nsys2prv.analysis.overlap import Overlap
 from nsys2prv.analysis.recording import Recording
 from nsys2prv.analysis.regions import Iterations, Regions
+from nsys2prv.analysis.sampled import Sampled
 from nsys2prv.analysis.sweep import Ground, slices
 from nsys2prv.analysis.times import (
     COMMUNICATION,
@@ -125,7 +131,10 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
     totals, bins = Totals(ground), Bins(ground, options.bins)
     regions = Regions(ground, options.regions) if options.regions else None
     iterations = Iterations(ground, options.per_iteration) if options.per_iteration is not None else None
-    meters = [one for one in (totals, bins, regions, iterations) if one is not None]
+    overlap, kernels, gaps, nccl = Overlap(ground), Kernels(ground), Gaps(ground), Nccl(ground)
+    calls, memory, sampled = Calls(ground), MemoryOperations(ground), Sampled(ground, bins)
+    every = (totals, bins, regions, iterations, overlap, kernels, gaps, calls, memory, nccl, sampled)
+    meters = [meter for meter in every if meter is not None]
     for part in slices(ground):
         for meter in meters:
             meter.take(part)
@@ -146,7 +155,11 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
         "regions": regions.table(trees) if regions is not None else [],
         "iterations": iterations.table(trees) if iterations is not None else [],
         "alignment": recording.alignment,
+        **kernels.tables(),
     }
+    for measured in (overlap, gaps, calls, memory, nccl):
+        tables |= measured.tables()
+    tables |= sampled.tables(_frame("kernels", tables.get("kernels", [])))
     head = {
         "format": schema.FORMAT,
         "version": schema.VERSION,
@@ -154,10 +167,11 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
         "inputs": list(recording.inputs),
         "input_kind": "trace" if recording.is_trace else "reports",
         "title": recording.title,
+        "began": recording.began,
         "nccl": reading,
         "window": {"begin_ns": recording.begin, "end_ns": recording.begin + recording.length, "length_ns": recording.length},
         "options": _told(options),
-        "warnings": [*recording.warnings, *_warnings(recording)],
+        "warnings": [*recording.warnings, *_warnings(recording), *kernels.warnings],
         "left_out": [{"path": path, "error": error} for path, error in recording.left_out],
     }
     return Efficiency(head, schema.checked({name: _frame(name, rows_of) for name, rows_of in tables.items()}))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from nsys2prv.analysis.recording import (
 from nsys2prv.errors import InconsistentRun, NothingToTranslate, ReportError
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.execution.threads import Stop, run_all
+from nsys2prv.kernel_families import read_rules
 from nsys2prv.ledger import Entry
 from nsys2prv.opened import BrokenReports, OpenedReport, open_reports
 from nsys2prv.reports import Report
@@ -65,6 +67,7 @@ class ReadReports:
     host_pattern: str | None = None
     strict: bool = False
     keep_going: bool = False
+    kernel_families: Path | None = None
     nsys: Path | None = None
     cache: Path | None = None
     progress: bool | None = None
@@ -101,6 +104,7 @@ class _Reading:
         self._folder = folder
         self._wanted = tuple(one for one in COLLECTIONS if with_ranges or one is not RANGES)
         self._hide_progress: bool | None = None if how.progress is None else not how.progress
+        self._families = read_rules(how.kernel_families)
         self._folders = itertools.count()
         self._broken = BrokenReports(how.keep_going)
         # The rows, the axis and the numbers must be those of the trace: all sources are looked over.
@@ -157,7 +161,7 @@ class _Reading:
         self._rows: Rows = arrange(identities, surveys, self._how.ranks)
         if self._rows.table.is_empty():
             raise NothingToTranslate("none of the ranks chosen has events" if self._how.ranks else "the reports hold no events")
-        self._labels = Labels(found for of_report in surveys for found in of_report)
+        self._labels = Labels((found for of_report in surveys for found in of_report), None, self._families)
 
     def _choose_windows(self) -> Windows:
         ends = [
@@ -202,6 +206,7 @@ class _Reading:
             collections={name: collection for name, collection in collections.items() if collection.rows},
             launches=launches if launches.rows else None,
             callers=self._callers.found,
+            began=_began(opened.identity.utc_ns for opened in self._opened),
             alignment=[alignment_row(clock.as_json()) for clock in self._axis.clocks],
             warnings=[
                 *(f"left out: {one.error}" for one in self._broken.left_out),
@@ -372,6 +377,13 @@ def alignment_row(clock: dict[str, Any]) -> dict[str, Any]:
         "p95_error_ns": errors.get("percentile_95"),
         "largest_error_ns": errors.get("largest"),
     }
+
+
+def _began(starts: Iterable[int | None]) -> str | None:
+    told = [start for start in starts if start is not None]
+    if not told:
+        return None
+    return datetime.fromtimestamp(min(told) // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _title(opened: Sequence[OpenedReport]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,7 @@ class _Reading:
             collections={name: found for name, found in self._collections.items() if found.rows},
             launches=self._launches if self._launches.rows else None,
             callers=self._callers.found,
+            began=_began(self._trace.header.date),
             alignment=[alignment_row(clock) for clock in account.get("clocks", [])],
             warnings=warnings,
         )
@@ -300,6 +302,18 @@ def _tasks(trace: Trace) -> list[TaskRows]:
         )
         found.append(TaskRows(name, node, rows))
     return found
+
+
+def _began(date: str) -> str | None:
+    """The date of a header, `DD/MM/YYYY at HH:MM`; None when it is another one.
+
+    >>> _began("21/11/2026 at 14:05")
+    '2026-11-21T14:05:00'
+    """
+    try:
+        return datetime.strptime(date, "%d/%m/%Y at %H:%M").strftime("%Y-%m-%dT%H:%M:%S")
+    except ValueError:
+        return None
 
 
 def _account(path: Path) -> dict[str, Any]:

@@ -183,6 +183,7 @@ ON_DEVICES = Collection(
         "size": (events.MEMORY_SIZE,),
         "source": (events.SOURCE_MEMORY,),
         "destination": (events.DESTINATION_MEMORY,),
+        "family": (events.KERNEL_FAMILY,),
     },
 )
 NCCL_CALLS = Collection(
@@ -233,6 +234,8 @@ class Recording:
         LAUNCH_SCHEMA, sorted by `to_time`; None: not known.
     callers
         Rows of host threads, of tasks that use a GPU, that call CUDA or MPI.
+    began
+        When the first of it was recorded, in UTC (ISO 8601); None: not told.
     alignment
         Rows of the table `alignment`.
     warnings, left_out
@@ -249,6 +252,7 @@ class Recording:
     collections: dict[str, SortedRuns]
     launches: SortedRuns | None
     callers: frozenset[int] = frozenset()
+    began: str | None = None
     alignment: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
