@@ -33,7 +33,8 @@ _ERRORS: dict[type[errors.Nsys2prvError], str] = {
     errors.TraceError: "a Paraver trace that can't be read",
     errors.InconsistentRun: "`--strict`: the reports are not those of one complete run",
     errors.WorkerDied: "workers died again and again under the same work",
-    errors.NoDevices: "`efficiency`: no process uses a GPU",
+    errors.NoDevices: "`efficiency`, `compare`: no process uses a GPU",
+    errors.NotEfficiency: "`compare`: a `.json` that `efficiency --json` did not write",
 }
 
 _TAGS = {
@@ -209,14 +210,32 @@ def _names(pattern: str) -> str:
 
 def efficiency_head() -> str:
     """What stands beside the tables in the JSON of efficiency numbers."""
-    return _table(("key", "type", "what it is"), ((f"`{key}`", kind, meaning) for key, kind, meaning in schema.HEAD))
+    return _keys(schema.HEAD)
+
+
+def comparison_head() -> str:
+    """What stands beside the tables in the JSON of a comparison."""
+    return _keys(schema.COMPARISON_HEAD)
+
+
+def _keys(head: Iterable[tuple[str, str, str]]) -> str:
+    return _table(("key", "type", "what it is"), ((f"`{key}`", kind, meaning) for key, kind, meaning in head))
 
 
 def efficiency_tables() -> str:
     """Every table of efficiency numbers with its columns."""
+    return _with_columns(schema.TABLES)
+
+
+def comparison_tables() -> str:
+    """Every table of a comparison with its columns."""
+    return _with_columns(schema.COMPARISON_TABLES)
+
+
+def _with_columns(tables: Iterable[schema.Table]) -> str:
     types = {pl.String: "text", pl.Int64: "whole number", pl.Float64: "number"}
     pieces = []
-    for table in schema.TABLES:
+    for table in tables:
         when = f" Has rows with {table.when}." if table.when else ""
         columns = _table(
             ("column", "type", "unit", "what it is"),
@@ -239,6 +258,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "no events": no_events,
     "efficiency head": efficiency_head,
     "efficiency tables": efficiency_tables,
+    "comparison head": comparison_head,
+    "comparison tables": comparison_tables,
 }
 
 

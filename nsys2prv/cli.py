@@ -375,6 +375,53 @@ def efficiency(
 
 
 @app.command()
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B [C...]",
+            help="One argument per run: a report, a folder or a quoted glob of reports, a trace, or a JSON of `efficiency`.",
+            show_default=False,
+        ),
+    ],
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE|-", help="Write all tables as JSON; - prints it instead of the summary."),
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")] = None,
+    nccl: Annotated[
+        str, typer.Option(metavar="READING", help="What NCCL kernels count as: communication (BSC's views) or useful (TALP).")
+    ] = "communication",
+    align: Annotated[str, typer.Option(metavar="METHOD", help="How clocks are tied together, as for translate.")] = "auto",
+    kernel_families: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Own rules for families of kernels, as for translate.")
+    ] = None,
+    nsys: Nsys = None,
+    cache: Cache = None,
+    scratch: Annotated[Path | None, typer.Option(help="Folder for intermediate files (default: that of the system).")] = None,
+) -> None:
+    """Lay runs side by side, for scaling or before and after: trees, kernels by name and family, what changed most."""
+    from nsys2prv.analysis.compare import compare as run
+    from nsys2prv.analysis.efficiency import Options
+    from nsys2prv.analysis.from_reports import ReadReports
+    from nsys2prv.analysis.text import comparison_as_text
+    from nsys2prv.analysis.writing import write_csv, write_json
+
+    read = ReadReports(align=_align_method(align), kernel_families=kernel_families, nsys=nsys, cache=cache)
+    compared = run(runs, Options(nccl=_nccl_reading(nccl), read=read, scratch=scratch))
+    if json_file is not None and json_file != "-":
+        write_json(Path(json_file), compared.as_json())
+    if csv is not None:
+        write_csv(csv, compared.tables)
+    if json_file == "-":
+        print(json.dumps(compared.as_json(), ensure_ascii=False, allow_nan=False))
+        return
+    print(comparison_as_text(compared.head, compared.tables))
+    for warning in compared.head["warnings"]:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+@app.command()
 def demo(
     directory: Annotated[
         Path, typer.Argument(metavar="[DIR]", help="Folder for reports and trace; made when it is not there.")

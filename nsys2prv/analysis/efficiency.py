@@ -159,7 +159,7 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
     }
     for measured in (overlap, gaps, calls, memory, nccl):
         tables |= measured.tables()
-    tables |= sampled.tables(_frame("kernels", tables.get("kernels", [])))
+    tables |= sampled.tables(tables.get("kernels", schema.BY_NAME["kernels"].empty))
     head = {
         "format": schema.FORMAT,
         "version": schema.VERSION,
@@ -174,7 +174,7 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
         "warnings": [*recording.warnings, *_warnings(recording), *kernels.warnings],
         "left_out": [{"path": path, "error": error} for path, error in recording.left_out],
     }
-    return Efficiency(head, schema.checked({name: _frame(name, rows_of) for name, rows_of in tables.items()}))
+    return Efficiency(head, schema.checked(tables))
 
 
 def tree_table(run: Mapping[str, Any], reading: str) -> list[dict[str, Any]]:
@@ -204,13 +204,6 @@ def _nodes(ground: Ground, totals: Totals, trees: Trees) -> list[dict[str, Any]]
         {"node": node, **trees.of_some(totals, np.flatnonzero(of_devices == node), np.flatnonzero(of_callers == node))}
         for node in dict.fromkeys(of_devices.tolist())
     ]
-
-
-def _frame(name: str, rows: Any) -> pl.DataFrame:
-    if isinstance(rows, pl.DataFrame):
-        return rows
-    table = schema.BY_NAME[name]
-    return pl.DataFrame(rows, schema=table.schema, orient="row") if rows else table.empty
 
 
 def _record(arguments: Sequence[str | Path], options: Options, folder: Path) -> Recording:

@@ -113,7 +113,7 @@ class Kernels:
         by_name = by_name.join(counted, on="kernel", how="left", maintain_order="left")
         names = pl.Series([device.name for device in recording.rows.devices], dtype=pl.String)
         several = pl.col("devices") > 1
-        everything = by_name["total"].sum()
+        everything = int(by_name["total"].sum())
         kernels = by_name.select(
             "kernel",
             "family",

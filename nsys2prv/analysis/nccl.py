@@ -174,7 +174,8 @@ def _operation(names: pl.Series) -> pl.Series:
 
 def _communicators(values: pl.Series, types: Any) -> pl.Series:
     known = types[events.NCCL_COMMUNICATOR].values if events.NCCL_COMMUNICATOR in types else None
-    return values.replace_strict(dict(known or {}), default=None, return_dtype=pl.String)
+    names: pl.Series = values.replace_strict(dict(known or {}), default=None, return_dtype=pl.String)
+    return names
 
 
 def _by_size(whole: pl.DataFrame) -> pl.DataFrame:

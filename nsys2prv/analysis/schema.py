@@ -5,8 +5,9 @@ The version counts up when a column or a table goes away or means something else
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -615,6 +616,78 @@ TABLES: tuple[Table, ...] = (
 )
 """All tables, in the order in which people read them."""
 
+_RUN = _text("run", "`A`, `B`, ... in the order in which they were given")
+
+COMPARISON_TABLES: tuple[Table, ...] = (
+    Table(
+        "runs",
+        "The runs",
+        "one run",
+        (
+            _RUN,
+            _text("title", "its name"),
+            *DEVICE_TREE,
+            *HOST_TREE,
+            _number("speedup", "E of the first run / E"),
+            _number("useful_scalability", "sum U of the first run / sum U: 1 when the same work takes the same time (strong)"),
+            _number("useful_scalability_per_device", "mean U of the first run / mean U (weak scaling)"),
+            _number("global_efficiency", "device parallel efficiency x useful scalability"),
+            _number("global_efficiency_per_device", "device parallel efficiency x useful scalability per device"),
+        ),
+        by_reading=True,
+    ),
+    Table(
+        "metrics",
+        "The trees side by side",
+        "one efficiency of one run",
+        (
+            _RUN,
+            _READING,
+            _text("tree", "`device` or `host`"),
+            _text("metric", "name of the column of `run`"),
+            _text("title", "name for people"),
+            _text("parent", "the metric whose factor it is; null for the root"),
+            _count("level", "0 for the root"),
+            _share("value", "the efficiency"),
+            _number("change", "difference to the first run"),
+        ),
+        by_reading=True,
+    ),
+    Table(
+        "matched",
+        "Kernels and families side by side",
+        "one kernel or family of one run",
+        (
+            _text("level", "`kernel` or `family`"),
+            _text("name", "its name"),
+            _text("family", "family of a kernel"),
+            _RUN,
+            _count("runs", "runs that have it"),
+            _count("count", "executions"),
+            _ns("total_ns", "sum of durations"),
+            _mean_ns("mean_ns", "mean duration"),
+            _share("share", "of the sum of durations of all kernels of the run"),
+            _number("mean_ratio", "mean duration / that of the first run; null where one of them has none"),
+            _number("scalability", "sum of durations in the first run / sum here; null where one of them has none"),
+        ),
+    ),
+    Table(
+        "changes",
+        "What changed most",
+        "one thing that takes time, in one run against the first",
+        (
+            _RUN,
+            _text("what", "`devices`, `family`, `kernel`, `gaps`, `memory`, `CUDA call` or `MPI call`"),
+            _text("name", "which one; of gaps: what the launching thread did"),
+            _mean_ns("before_ns", "time in the first run, per device (of calls: per host thread)"),
+            _mean_ns("after_ns", "time in this run, likewise"),
+            _mean_ns("difference_ns", "after - before"),
+            _number("ratio", "after / before; null when it was not there before"),
+        ),
+    ),
+)
+"""Tables of `compare`."""
+
 BY_NAME: Mapping[str, Table] = {table.name: table for table in TABLES}
 
 
@@ -706,14 +779,36 @@ HEAD: tuple[tuple[str, str, str], ...] = (
 """What stands beside the tables in the JSON: key, type, meaning."""
 
 
-def checked(tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """All tables in the order of TABLES, each with its columns in order and in their types; one that is not given is empty."""
-    unknown = tables.keys() - BY_NAME.keys()
+COMPARISON_HEAD: tuple[tuple[str, str, str], ...] = (
+    ("format", "text", f"`{COMPARISON_FORMAT}`"),
+    ("version", "number", f"of this schema: {COMPARISON_VERSION}"),
+    ("nsys2prv", "text", "version of the program"),
+    ("runs", "list of objects", "`run` (`A`, `B`, ...), `input`, `title`"),
+    ("nccl", "text", "`communication` or `useful`: what NCCL kernels count as"),
+    ("warnings", "list of texts", "what is odd, of all runs"),
+    ("tables", "object", "as above"),
+)
+
+
+def checked(
+    given: Mapping[str, pl.DataFrame | Sequence[Mapping[str, Any]]], tables: Sequence[Table] = TABLES
+) -> dict[str, pl.DataFrame]:
+    """Tables in their order, each with its columns in order and in their types; one that is not given is empty.
+
+    Parameters
+    ----------
+    given
+        By name, as a frame or as rows.
+    tables
+        All that there are.
+    """
+    unknown = given.keys() - {table.name for table in tables}
     if unknown:
-        raise KeyError(f"no line of TABLES: {', '.join(sorted(unknown))}")
-    return {
-        table.name: tables[table.name].select(pl.col(name).cast(dtype) for name, dtype in table.schema.items())
-        if table.name in tables
-        else table.empty
-        for table in TABLES
-    }
+        raise KeyError(f"no line of the tables: {', '.join(sorted(unknown))}")
+    return {table.name: _in_order(table, given.get(table.name, ())) for table in tables}
+
+
+def _in_order(table: Table, given: pl.DataFrame | Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    if isinstance(given, pl.DataFrame):
+        return given.select(pl.col(name).cast(dtype) for name, dtype in table.schema.items())
+    return pl.DataFrame(list(given), schema=table.schema, orient="row") if given else table.empty

@@ -88,6 +88,68 @@ def tree_lines(tree: pl.DataFrame) -> list[str]:
     return lines
 
 
+def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
+    """Runs side by side.
+
+    Parameters
+    ----------
+    head, tables
+        As of `compare.Comparison`.
+    rows
+        Rows of each table that are shown, per run.
+    """
+    runs = tables["runs"]
+    names = runs["run"].to_list()
+    lines = [f"{one['run']}  {one['title']}: {one['input']}" for one in head["runs"]]
+    lines += [f"(NCCL kernels count as {head['nccl']})", ""]
+    shown = {"GPUs": ("devices", "{:,}".format), "time": ("elapsed_ns", time), "useful time": ("useful_ns", time)}
+    body = [[title, *(form(value) for value in runs[column])] for title, (column, form) in shown.items()]
+    told = tables["metrics"]
+    for title, level in told.select("title", "level").unique(maintain_order=True).iter_rows():
+        values = dict(told.filter((pl.col("title") == title) & (pl.col("level") == level)).select("run", "value").iter_rows())
+        body.append(["  " * level + title, *(percent(values.get(name)) for name in names)])
+    factors = {
+        "speedup": "speedup",
+        "useful_scalability": "scalability of useful time",
+        "useful_scalability_per_device": "  per device",
+        "global_efficiency": "global efficiency",
+        "global_efficiency_per_device": "  per device",
+    }
+    body += [[title, *(_factor(value) for value in runs[column])] for column, title in factors.items()]
+    lines += grid(["", *names], body, frozenset({0}))
+    matched = tables["matched"]
+    for level in ("family", "kernel"):
+        found = matched.filter(pl.col("level") == level)
+        shown_names = found.group_by("name").agg(pl.col("total_ns").max()).sort("total_ns", "name", descending=[True, False])
+        cells = []
+        for name in shown_names["name"].head(rows):
+            of_name = {row["run"]: row for row in found.filter(pl.col("name") == name).iter_rows(named=True)}
+            means = [time(of_name[run]["mean_ns"]) if run in of_name else "-" for run in names]
+            ratios = [_factor(of_name[run]["scalability"]) if run in of_name else "-" for run in names[1:]]
+            cells.append([short(name), *means, *ratios])
+        if cells:
+            head_of = ["mean duration", *names, *(f"scalability {run}" for run in names[1:])]
+            lines += [
+                "",
+                f"{'Families' if level == 'family' else 'Kernels'} side by side",
+                *grid(head_of, cells, frozenset({0})),
+            ]
+    for run in names[1:]:
+        found = tables["changes"].filter(pl.col("run") == run).head(rows)
+        cells = [
+            [row["what"], short(row["name"]), time(row["before_ns"]), time(row["after_ns"]), time(row["difference_ns"])]
+            for row in found.iter_rows(named=True)
+        ]
+        if cells:
+            lines += ["", f"What changed most in {run}, per device (calls: per host thread)"]
+            lines += grid(["what", "", "before", "after", "difference"], cells, frozenset({0, 1}))
+    return "\n".join(lines)
+
+
+def _factor(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
 def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int]) -> list[str]:
     """Cells in columns of equal width."""
     widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
@@ -119,7 +181,7 @@ def _section(name: str, table: pl.DataFrame, columns: Mapping[str, str], most: i
 
 
 def _idle(gaps: pl.DataFrame) -> list[str]:
-    total = gaps["total_ns"].sum() if gaps.height else 0
+    total = int(gaps["total_ns"].sum())
     if not total:
         return []
     causes = {
@@ -133,7 +195,7 @@ def _idle(gaps: pl.DataFrame) -> list[str]:
         "OS": "os_ns",
         "not known": "unknown_ns",
     }
-    shares = {what: gaps[name].sum() / total for what, name in causes.items()}
+    shares = {what: int(gaps[name].sum()) / total for what, name in causes.items()}
     told = ", ".join(f"{what} {percent(share)}" for what, share in shares.items() if share >= 0.005)
     return [f"  idle time, by what the host does meanwhile: {told}"]
 
