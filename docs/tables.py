@@ -18,7 +18,7 @@ from nsys2prv.sources import messages as messages_between_ranks
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 _DOCS = CHECKOUT / "docs"
-PAGES = (CHECKOUT / "README.md", *(_DOCS / f"{name}.md" for name in ("trace", "sources", "efficiency-json")))
+PAGES = (CHECKOUT / "README.md", *(_DOCS / f"{name}.md" for name in ("trace", "sources", "efficiency", "efficiency-json")))
 
 _TABLE = re.compile(r"(<!-- table (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -52,6 +52,9 @@ Reports = Annotated[
 ]
 Nsys = Annotated[Path | None, typer.Option(help="The nsys that exports .nsys-rep files (default: $NSYS_HOME, then PATH).")]
 Cache = Annotated[Path | None, typer.Option(help="Folder for exports of .nsys-rep files (default: beside each report).")]
+JsonFile = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write all tables as JSON; - prints it, and no summary.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -282,10 +285,7 @@ def efficiency(
         list[str],
         typer.Argument(metavar="REPORT...|OUT.prv", help="Reports, as for translate; or one trace.", show_default=False),
     ],
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE|-", help="Write all tables as JSON; - prints it instead of the summary."),
-    ] = None,
+    json_file: JsonFile = None,
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")] = None,
     talp: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a file as DLB's TALP does, which talp-pages draws.")
@@ -384,10 +384,7 @@ def compare(
             show_default=False,
         ),
     ],
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE|-", help="Write all tables as JSON; - prints it instead of the summary."),
-    ] = None,
+    json_file: JsonFile = None,
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")] = None,
     nccl: Annotated[
         str, typer.Option(metavar="READING", help="What NCCL kernels count as: communication (BSC's views) or useful (TALP).")

@@ -1,4 +1,4 @@
-"""Runs side by side: their trees, how their useful time scales, their kernels matched by name and by family, and what changed."""
+"""Runs side by side: trees, how useful time scales, kernels matched by name and by family, and what changed most."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _matched(names: Sequence[str], measured: Sequence[Efficiency]) -> pl.DataFra
     frames = []
     for name, one in zip(names, measured, strict=True):
         kernels, families = one.tables["kernels"], one.tables["families"]
-        of_run = [pl.lit(name).alias("run"), "count", "total_ns", "mean_ns", "share"]
+        of_run: list[pl.Expr | str] = [pl.lit(name).alias("run"), "count", "total_ns", "mean_ns", "share"]
         frames.append(kernels.select(pl.lit("kernel").alias("level"), pl.col("kernel").alias("name"), "family", *of_run))
         frames.append(families.select(pl.lit("family").alias("level"), pl.col("family").alias("name"), "family", *of_run))
     found = pl.concat(frames)
