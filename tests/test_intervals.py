@@ -1,4 +1,4 @@
-"""The algebra of intervals: hand-made cases, and what must hold for any intervals, against counting nanosecond by nanosecond."""
+"""The algebra of intervals: hand-made cases, and what must hold for any, against counting nanosecond by nanosecond."""
 
 from __future__ import annotations
 
