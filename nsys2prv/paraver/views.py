@@ -17,8 +17,9 @@ import jinja2
 from nsys2prv import events
 from nsys2prv.errors import UsageError
 from nsys2prv.paraver.cfg import parse_cfg
-from nsys2prv.paraver.trace_content import Devices, Selection, TraceContent, TypeInTrace, Value
-from nsys2prv.paraver.view_table import View, ViewTable, cfgs_folder, event_type, read_view_table
+from nsys2prv.paraver.trace_content import Devices, TraceContent, TypeInTrace, Value
+from nsys2prv.paraver.view_table import GROUPS, View, ViewTable, cfgs_folder, event_type, read_view_table
+from nsys2prv.paraver.workspace import Hint, Workspace, workspace_ws, workspaces_xml
 
 INDEX, WORKSPACE = "index.html", "workspace.xml"
 """Files beside the folders of views: a page that lists them, and a workspace for the Hints menu of wxParaver."""
@@ -26,6 +27,8 @@ INDEX, WORKSPACE = "index.html", "workspace.xml"
 _MOST_VALUES = 60_000
 """Values in one filter: Paraver counts them in 16 bits."""
 _LONGEST_NAME = 60
+_MOST_TYPES_IN_MENU = 1_000
+"""Event types that switch a menu on; any one of them is enough."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Rendered:
     view: View
     path: str
     title: str
+
+    @property
+    def menu_text(self) -> str:
+        """What stands in a menu."""
+        return f"{self.title}: {self.view.question}"
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,50 @@ class _Types(Mapping[str, list[TypeInTrace]]):
 
     def __len__(self) -> int:
         return 0
+
+
+def write_views(
+    folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()
+) -> list[Rendered]:
+    """Render views of a trace into a folder, with a page that lists them and workspaces for wxParaver.
+
+    Parameters
+    ----------
+    folder
+        Where to write; made when it is not there.
+    content
+        What is in the trace.
+    prv
+        The trace, as it will be called.
+    final
+        The folder, as it will be called: the workspace names views by absolute paths.
+    only
+        Views or groups to render; empty: all whose events are in the trace.
+
+    Raises
+    ------
+    UsageError
+        `only` names no view.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rendered = ViewRenderer(content).render(folder, only)
+    groups = [(group, [one for one in rendered if one.view.group == group]) for group in GROUPS]
+    present = [(group, of_group) for group, of_group in groups if of_group]
+    page = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(cfgs_folder()), undefined=jinja2.StrictUndefined, autoescape=True, trim_blocks=True
+    ).get_template("macros/index.html.j2")
+    (folder / INDEX).write_text(page.render(trace=prv.name, groups=present), encoding="utf-8", newline="\n")
+    types, name = list(content.types)[:_MOST_TYPES_IN_MENU], prv.name.removesuffix(".gz").removesuffix(".prv")
+    menus = []
+    for group, of_group in present:
+        hints = [Hint(str(final.absolute() / one.path), one.menu_text) for one in of_group]
+        menus.append(Workspace(f"{name} {group}", types, hints))
+        inside = [Hint(Path(one.path).name, one.menu_text) for one in of_group]
+        texts = ((Path(one.path).name, (folder / one.path).read_text(encoding="utf-8")) for one in of_group)
+        ws = workspace_ws(Workspace(f"{slug(name)}_{group}", types, inside), texts)
+        (folder / f"{group}.ws").write_text(ws, encoding="utf-8", newline="\n")
+    (folder / WORKSPACE).write_text(workspaces_xml(menus), encoding="utf-8", newline="\n")
+    return rendered
 
 
 class ViewRenderer:
@@ -272,6 +324,3 @@ def _selected(shown: Sequence[bool], own_level: bool) -> str:
     """Rows as Paraver reads them: numbers at the level of the window, words above it."""
     yes, no = ("1", "0") if own_level else ("All", "None")
     return ", ".join(yes if one else no for one in shown)
-
-
-__all__ = ["INDEX", "WORKSPACE", "Rendered", "Selection", "ViewRenderer", "choose", "slug"]
