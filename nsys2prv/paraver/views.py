@@ -74,9 +74,7 @@ class _Types(Mapping[str, list[TypeInTrace]]):
         return 0
 
 
-def write_views(
-    folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()
-) -> list[Rendered]:
+def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()) -> list[Rendered]:
     """Render views of a trace into a folder, with a page that lists them and workspaces for wxParaver.
 
     Parameters
@@ -208,7 +206,8 @@ class ViewRenderer:
     def _find_values(self) -> dict[str, _Chosen]:
         chosen = {}
         for name, (constant, pattern) in self._table.values.items():
-            types, values = [], {}
+            types: list[TypeInTrace] = []
+            values: dict[int, str] = {}
             for member in self._content.members(event_type(constant)):
                 matching = {value: label for value, label in (member.values or {}).items() if value and pattern.search(label)}
                 if matching and len(matching) <= _MOST_VALUES:
