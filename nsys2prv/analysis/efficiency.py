@@ -16,6 +16,7 @@ import nsys2prv
 from nsys2prv import events
 from nsys2prv.analysis import schema
 from nsys2prv.analysis.calls import Calls, MemoryOperations
+from nsys2prv.analysis.clocks import clock_tables
 from nsys2prv.analysis.from_reports import ReadReports, record_reports
 from nsys2prv.analysis.from_trace import is_trace, record_trace
 from nsys2prv.analysis.gaps import Gaps
@@ -154,7 +155,7 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
         "device_bins": by_device,
         "regions": regions.table(trees) if regions is not None else [],
         "iterations": iterations.table(trees) if iterations is not None else [],
-        "alignment": recording.alignment,
+        **clock_tables(recording.clocks),
         **kernels.tables(),
     }
     for measured in (overlap, gaps, calls, memory, nccl):

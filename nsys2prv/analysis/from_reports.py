@@ -207,7 +207,7 @@ class _Reading:
             launches=launches if launches.rows else None,
             callers=self._callers.found,
             began=_began(opened.identity.utc_ns for opened in self._opened),
-            alignment=[alignment_row(clock.as_json()) for clock in self._axis.clocks],
+            clocks=[clock.as_json() for clock in self._axis.clocks],
             warnings=[
                 *(f"left out: {one.error}" for one in self._broken.left_out),
                 *dict.fromkeys(warning for opened in self._opened for warning in opened.identity.warnings),
@@ -362,21 +362,6 @@ def _run_rows(rows: Rows) -> RunRows:
     return RunRows(
         [TaskRows(task.name, rows.nodes[task.node].name, tuple(thread.name for thread in task.threads)) for task in rows.tasks]
     )
-
-
-def alignment_row(clock: dict[str, Any]) -> dict[str, Any]:
-    """A row of the table `alignment` from what OUT.json tells of a clock."""
-    errors = clock.get("error_ns", {})
-    return {
-        "host": clock["host"],
-        "method": clock["method"],
-        "anchors": clock.get("anchors"),
-        "offset_ns": clock.get("offset_ns"),
-        "drift_ppm": clock.get("drift_ppm"),
-        "median_error_ns": errors.get("median"),
-        "p95_error_ns": errors.get("percentile_95"),
-        "largest_error_ns": errors.get("largest"),
-    }
 
 
 def _began(starts: Iterable[int | None]) -> str | None:

@@ -18,7 +18,7 @@ import polars as pl
 from tqdm import tqdm
 
 from nsys2prv import events
-from nsys2prv.analysis.from_reports import ReadReports, alignment_row, narrow
+from nsys2prv.analysis.from_reports import ReadReports, narrow
 from nsys2prv.analysis.recording import (
     COLLECTIONS,
     HOST,
@@ -151,7 +151,7 @@ class _Reading:
             launches=self._launches if self._launches.rows else None,
             callers=self._callers.found,
             began=_began(self._trace.header.date),
-            alignment=[alignment_row(clock) for clock in account.get("clocks", [])],
+            clocks=account.get("clocks", []),
             warnings=warnings,
         )
 

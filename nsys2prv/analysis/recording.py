@@ -236,8 +236,8 @@ class Recording:
         Rows of host threads, of tasks that use a GPU, that call CUDA or MPI.
     began
         When the first of it was recorded, in UTC (ISO 8601); None: not told.
-    alignment
-        Rows of the table `alignment`.
+    clocks
+        How clocks of hosts were placed, as OUT.json tells it.
     warnings, left_out
         What is odd; reports that could not be read.
     """
@@ -253,7 +253,7 @@ class Recording:
     launches: SortedRuns | None
     callers: frozenset[int] = frozenset()
     began: str | None = None
-    alignment: list[dict[str, Any]] = field(default_factory=list)
+    clocks: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
 

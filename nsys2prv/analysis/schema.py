@@ -613,6 +613,18 @@ TABLES: tuple[Table, ...] = (
         ),
         when="reports (of a trace: when its .json is there)",
     ),
+    Table(
+        "alignment_bins",
+        "Remaining error of clocks over time",
+        "one clock in one of the stretches of equal length between the first collective and the last",
+        (
+            _text("host", "as in `alignment`"),
+            _count("bin", "0, 1, ..."),
+            _ns("error_ns", "median of what remains between the host's collectives and those of the others, with its sign; "
+                "null where there are none"),
+        ),
+        when="clocks that were tied by collectives",
+    ),
 )
 """All tables, in the order in which people read them."""
 
