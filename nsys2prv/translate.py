@@ -280,9 +280,9 @@ class _Translation:
             self._bar("writing", self._activity.lines, "record") as bar,
             TraceWriter(prv, first_line, self._rows.table) as writer,
         ):
-            for sorted_records in self._activity.merge(self._rows.table):
-                writer.write(sorted_records)
-                bar.update(sorted_records.height)
+            for text in self._activity.merge(self._rows.table, writer.text):
+                writer.write(text)
+                bar.update(text.height)
         write_pcf(pcf, self._labels.used)
         write_row(row, self._rows, title)
         size = prv.stat().st_size

@@ -77,14 +77,17 @@ class TraceWriter:
             if raw is not None:
                 raw.close()
 
-    def write(self, records: pl.DataFrame) -> None:
-        """Append records (columns of `timeline.records.RECORD_SCHEMA`)."""
-        assert self._file is not None, "the writer is a context manager"
+    def text(self, records: pl.DataFrame) -> pl.DataFrame:
+        """What is written of records (columns of `timeline.records.RECORD_SCHEMA`). May be called on several threads."""
         prefix = self._prefixes.gather((records["kind"] - 1) * self._row_count + records["row"])
         if (records["cpu"] > 0).any():
             named = pl.format("{}:{}{}", "kind", "cpu", self._places.gather(records["row"]))
             prefix = records.select(prefix=pl.when(pl.col("cpu") > 0).then(named).otherwise(prefix))["prefix"]
-        columns = records.select(prefix=prefix, time="time", body="body")
+        return records.select(prefix=prefix, time="time", body="body")
+
+    def write(self, text: pl.DataFrame) -> None:
+        """Append records."""
+        assert self._file is not None, "the writer is a context manager"
         # Into a plain file polars writes by itself, without a copy of the text here.
-        columns.write_csv(self._file, include_header=False, separator=":", quote_style="never")
-        self.records += records.height
+        text.write_csv(self._file, include_header=False, separator=":", quote_style="never")
+        self.records += text.height

@@ -6,15 +6,18 @@ Numbers take a fraction of the room of the lines that are made of them: only a f
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
 from nsys2prv.execution.runs import SortedRuns, Window, plan_windows
 from nsys2prv.execution.threads import map_ahead
 from nsys2prv.timeline import records
+
+T = TypeVar("T")
 
 
 class Shape(enum.Enum):
@@ -67,7 +70,7 @@ class Activity:
         """About how many lines the trace gets."""
         return sum(collection.rows * shape.lines for shape, collection in self._collections.values())
 
-    def merge(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    def merge(self, rows: pl.DataFrame, finish: Callable[[pl.DataFrame], T]) -> Iterator[T]:
         """All lines in the order of the file, window by window; what was collected is gone afterwards.
 
         Parameters
@@ -82,38 +85,42 @@ class Activity:
         collections = list(self._collections.values())
         windows = plan_windows([(collection, shape.lines) for shape, collection in collections])
 
-        def load(window: Window) -> list[list[pl.DataFrame]]:
-            return [collection.load(window) for _, collection in collections]
+        carry = _Carry(collections)
 
-        def lines(pieces: list[_Piece]) -> pl.DataFrame:
+        def lines(pieces: list[_Piece]) -> T:
             found = [of_piece for piece in pieces for of_piece in _lines(piece, rows)]
-            return pl.concat(found).sort(records.SORT_COLUMNS, maintain_order=True)
+            return finish(pl.concat(found).sort(records.SORT_COLUMNS, maintain_order=True))
 
-        yield from map_ahead(lines, self._with_ends(windows, map_ahead(load, windows, workers=1)))
+        # One thread reads, window after window: what is open goes from one to the next.
+        yield from map_ahead(lines, map_ahead(carry.load, windows, workers=1))
 
-    def _with_ends(self, windows: list[Window], loaded: Iterable[list[list[pl.DataFrame]]]) -> Iterator[list[_Piece]]:
-        """Intervals that are open at the end of a window are carried on to the one where they end."""
-        collections = list(self._collections.values())
-        still_open: list[pl.DataFrame | None] = [None] * len(collections)
-        for window, of_collections in zip(windows, loaded, strict=True):
-            pieces = []
-            for index, ((shape, collection), frames) in enumerate(zip(collections, of_collections, strict=True)):
-                before = still_open[index]
-                if not frames and before is None:
-                    continue
-                begun = pl.concat(frames) if frames else before.clear()  # type: ignore[union-attr]
-                collection.forget(window.end)
-                if shape is not Shape.INTERVALS:
-                    pieces.append(_Piece(shape, begun))
-                    continue
-                there = begun if before is None else pl.concat([before, begun])
-                is_open = there["end"] >= window.end if window.end is not None else None
-                if is_open is None or not is_open.any():
-                    still_open[index] = None
-                else:
-                    still_open[index], there = there.filter(is_open), there.filter(~is_open)
-                pieces.append(_Piece(shape, begun, there))
-            yield pieces
+
+class _Carry:
+    """Reads windows in their order; intervals that are open at the end of one are carried on to the one where they end."""
+
+    def __init__(self, collections: list[tuple[Shape, SortedRuns]]) -> None:
+        self._collections = collections
+        self._still_open: list[pl.DataFrame | None] = [None] * len(collections)
+
+    def load(self, window: Window) -> list[_Piece]:
+        pieces = []
+        for index, (shape, collection) in enumerate(self._collections):
+            frames, before = collection.load(window), self._still_open[index]
+            if not frames and before is None:
+                continue
+            begun = pl.concat(frames) if frames else before.clear()  # type: ignore[union-attr]
+            collection.forget(window.end)
+            if shape is not Shape.INTERVALS:
+                pieces.append(_Piece(shape, begun))
+                continue
+            there = begun if before is None else pl.concat([before, begun])
+            is_open = there["end"] >= window.end if window.end is not None else None
+            if is_open is None or not is_open.any():
+                self._still_open[index] = None
+            else:
+                self._still_open[index], there = there.filter(is_open), there.filter(~is_open)
+            pieces.append(_Piece(shape, begun, there))
+        return pieces
 
 
 def _lines(piece: _Piece, rows: pl.DataFrame) -> list[pl.DataFrame]:

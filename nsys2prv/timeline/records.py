@@ -51,11 +51,12 @@ def begin_records(intervals: pl.DataFrame) -> pl.DataFrame:
     repeated = [name for name in attributes if _repeats(intervals[name])]
     if len(repeated) < _WORTH_FINDING_COPIES:
         repeated = []
-    copied = _joined(pl.col("number"), ":", pl.col("value"), *map(_attribute, repeated))
+    first = [_number(intervals, "number"), ":", pl.col("value"), *_behind(intervals, repeated)]
     if repeated:
-        intervals = intervals.with_columns(copied=_once_each(intervals, ["number", "value", *repeated], copied))
-        copied = pl.col("copied")
-    body = _joined(copied, *(_attribute(name) for name in attributes if name not in repeated))
+        once = _once_each(intervals, ["number", "value", *repeated], _joined(*first))
+        intervals = intervals.with_columns(copied=once)
+        first = [pl.col("copied")]
+    body = _joined(*first, *_behind(intervals, [name for name in attributes if name not in repeated]))
     length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
     order = _order(_BEGINS, _LONGEST - length)
     is_point = intervals["start"] == intervals["end"]
@@ -90,14 +91,27 @@ def _attributes(intervals: pl.DataFrame) -> list[str]:
     return [name for name in intervals.columns if name.isdigit() and intervals[name].null_count() < intervals.height]
 
 
-def _attribute(name: str) -> pl.Expr:
-    """An attribute behind others; nothing where it is null."""
-    return pl.concat_str(pl.lit(f":{name}:"), pl.col(name).cast(pl.String))
+def _number(frame: pl.DataFrame, name: str) -> pl.Expr | str:
+    """Numbers of a column; a text where all are the same, as event types are in most windows of a collection."""
+    least, most = frame[name].min(), frame[name].max()
+    return str(least) if frame.height and least == most else pl.col(name)
+
+
+def _behind(frame: pl.DataFrame, attributes: list[str]) -> list[pl.Expr | str]:
+    """Attributes behind others; nothing where they are null."""
+    pieces: list[pl.Expr | str] = []
+    for name in attributes:
+        if frame[name].null_count() == 0:
+            # In pieces: each text that is made on the way costs as much as the line.
+            pieces += [f":{name}:", pl.col(name)]
+        else:
+            pieces.append(pl.concat_str(pl.lit(f":{name}:"), pl.col(name).cast(pl.String)))
+    return pieces
 
 
 def _closing(intervals: pl.DataFrame, attributes: list[str]) -> pl.Expr:
     """What stands where intervals end: 0 for the type and for each attribute that the interval has."""
-    pieces: list[pl.Expr | str] = [pl.col("number")]
+    pieces = [_number(intervals, "number")]
     text = ":0"
     for name in attributes:
         if intervals[name].null_count() == 0:
@@ -112,9 +126,13 @@ def _closing(intervals: pl.DataFrame, attributes: list[str]) -> pl.Expr:
 
 def _joined(*pieces: pl.Expr | pl.Series | str) -> pl.Expr:
     """Texts and numbers in one text, without those that are null."""
-    return pl.concat_str(
-        [pl.lit(piece) if isinstance(piece, str) else piece.cast(pl.String) for piece in pieces], ignore_nulls=True
-    )
+    texts: list[str | pl.Expr | pl.Series] = []
+    for piece in pieces:
+        if isinstance(piece, str) and texts and isinstance(texts[-1], str):
+            texts[-1] += piece
+        else:
+            texts.append(piece if isinstance(piece, str) else piece.cast(pl.String))
+    return pl.concat_str([pl.lit(text) if isinstance(text, str) else text for text in texts], ignore_nulls=True)
 
 
 _SAMPLE_ROWS = 1_000
@@ -152,8 +170,7 @@ def point_records(points: pl.DataFrame) -> pl.DataFrame:
         of one time stand in one frame.
     """
     of_line = ["start", "row", *(["cpu"] if "cpu" in points.columns else [])]
-    attributes = [_attribute(name) for name in _attributes(points)]
-    body = _joined(pl.col("number"), ":", pl.col("value"), *attributes)
+    body = _joined(_number(points, "number"), ":", pl.col("value"), *_behind(points, _attributes(points)))
     lines = points.group_by(of_line, maintain_order=True).agg(body=body.str.join(":"))
     return lines.select(
         time="start",
@@ -177,14 +194,17 @@ def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         The rows of the trace (`Rows.table`).
     """
     to = rows.select(pl.format(":0:1:{}:{}:", "task", "thread")).to_series().gather(messages["to_row"])
-    logical = pl.col("to_begin" if "to_begin" in messages.columns else "to_time")
+    # Most often both are the same text, which is made once.
+    arrival = messages["to_time"].cast(pl.String)
+    logical = messages["to_begin"].cast(pl.String) if "to_begin" in messages.columns else arrival
+    size, tag = _number(messages, "size"), _number(messages, "tag")
     return messages.select(
         time="time",
         order=_order(_MESSAGES, pl.lit(0)),
         row="row",
         kind=pl.lit(MESSAGE, pl.Int64),
         cpu=_cpu(messages),
-        body=_joined(pl.col("time"), to, logical, ":", pl.col("to_time"), ":", pl.col("size"), ":", pl.col("tag")),
+        body=_joined(pl.col("time"), to, logical, ":", arrival, ":", size, ":", tag),
     )
 
 
@@ -196,11 +216,14 @@ def state_records(states: pl.DataFrame) -> pl.DataFrame:
     states
         Columns `row`, `start`, `end` (ns of the trace), `state`; perhaps `cpu` (as counted over all nodes, 0 for any).
     """
+    # There are few states: their texts are looked up.
+    most = states.select(pl.col("state").max()).item() or 0
+    texts = pl.Series([f":{state}" for state in range(most + 1)])
     return states.select(
         time="start",
         order=_order(_ENDS, pl.lit(0)),
         row="row",
         kind=pl.lit(STATE, pl.Int64),
         cpu=_cpu(states),
-        body=_joined(pl.col("end"), ":", pl.col("state")),
+        body=_joined(pl.col("end"), texts.gather(states["state"])),
     )
