@@ -242,7 +242,7 @@ def test_the_merge_of_windows_gives_the_lines_of_all_events_sorted_at_once(
             for start in range(0, frame.height, 4):
                 part.add(frame.slice(start, 4))
             activity.absorb(name, part)
-        merged = [window for window in activity.merge(rows) if window.height]
+        merged = [window for window in activity.merge(rows, lambda lines: lines) if window.height]
     lines = [end_records(intervals), begin_records(intervals), point_records(points.sort("start", maintain_order=True))]
     whole = pl.concat(lines).sort(SORT_COLUMNS, maintain_order=True)
     columns = ["time", "order", "row", "kind"]
