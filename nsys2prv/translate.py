@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import platform
 import shutil
 import sys
 import time
@@ -17,8 +16,8 @@ from typing import Any
 import polars as pl
 from tqdm import tqdm
 
-import nsys2prv
 from nsys2prv import ledger
+from nsys2prv.account import Account
 from nsys2prv.errors import InconsistentRun, NothingToTranslate, ReportError
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.execution.threads import Stop, run_all
@@ -291,7 +290,21 @@ class _Translation:
                 f"the trace has {size / 1e6:.0f} MB and Paraver asks to cut traces above {PARAVER_LARGE_BYTES / 1e6:.0f} MB: "
                 f"--time, --nvtx, --ranks, --skip and --min-duration make it smaller"
             )
-        return self._content(size, writer.records)
+        return Account(
+            asdict(self._options),
+            self._opened,
+            self._broken.left_out,
+            self._run,
+            self._axis,
+            self._windows,
+            self._rows,
+            self._labels.used,
+            self._messages.as_json(),
+            size,
+            writer.records,
+            time.monotonic() - self._began,
+            self._warnings,
+        ).as_json()
 
     def _translate_reports(self) -> bool:
         """Collect the events of all reports; False when one broke off on the way and they must be collected anew."""
@@ -487,92 +500,6 @@ class _Translation:
             leave=False,
             delay=0.5,
         )
-
-    def _content(self, size: int, written: int) -> dict[str, Any]:
-        reports = []
-        for opened, placement in zip(self._opened, self._placements, strict=True):
-            identity = opened.identity
-            reports.append(
-                {
-                    "path": str(opened.report.path),
-                    "form": opened.report.tables.form,
-                    "host": identity.host,
-                    "nsys": identity.tool,
-                    "schema": list(identity.schema) if identity.schema else None,
-                    "host_source": identity.host_source or None,
-                    "ranks": identity.known_ranks,
-                    "rank_source": identity.known_ranks_source,
-                    "gpus": [asdict(gpu) for gpu in identity.gpus],
-                    "nics": [nic.as_json() for nic in identity.nics],
-                    "alignment": {
-                        "method": placement.method,
-                        "offset_ns": placement.at(0),
-                        "drift_ppm": round(placement.drift_ppm, 4),
-                    },
-                    "tables": opened.tables,
-                    "warnings": list(identity.warnings),
-                }
-            )
-        chosen = {key: value for key, value in asdict(self._options).items() if value not in (None, (), False, 0)}
-        return {
-            "format": 1,
-            "nsys2prv": nsys2prv.__version__,
-            "python": platform.python_version(),
-            "polars": pl.__version__,
-            "options": json.loads(
-                json.dumps(chosen, default=lambda value: sorted(value) if isinstance(value, frozenset) else str(value))
-            ),
-            "trace": {
-                "bytes": size,
-                "records": written,
-                "length_ns": self._windows.length,
-                "origin_ns": self._windows.origin,
-                "windows_ns": [list(window) for window in zip(self._windows.begins, self._windows.ends, strict=True)][:1000],
-                "nodes": len(self._rows.nodes),
-                "tasks": len(self._rows.tasks),
-                "rows": self._rows.table.height,
-            },
-            "messages": self._messages.as_json(),
-            "run": {
-                "ranks": list(self._run.ranks),
-                "size": self._run.size,
-                "missing": list(self._run.missing),
-                "findings": [
-                    {
-                        "about": finding.kind.value[0],
-                        "is_error_with_strict": finding.kind.is_error,
-                        "text": finding.text,
-                        "reports": list(map(str, finding.reports)),
-                    }
-                    for finding in self._run.findings
-                ],
-            },
-            "left_out": [{"path": str(one.path), "error": str(one.error)} for one in self._broken.left_out],
-            "seconds": round(time.monotonic() - self._began, 3),
-            "clocks": [clock.as_json() for clock in self._axis.clocks],
-            "reports": reports,
-            "nodes": [{"name": node.name, "cpus": node.cpus} for node in self._rows.nodes],
-            "tasks": [
-                {
-                    "name": task.name,
-                    "node": self._rows.nodes[task.node].name,
-                    "rank": task.rank,
-                    "pid": task.pid,
-                    "report": str(self._opened[task.report].report.path) if task.report is not None else None,
-                    "threads": [thread.name for thread in task.threads],
-                    # By the number of the thread in the trace.
-                    "nvtx_names": {number: thread.given for number, thread in enumerate(task.threads, 1) if thread.given},
-                }
-                for task in self._rows.tasks
-            ],
-            "event_types": [{"number": used.number, "label": used.label} for used in self._labels.used],
-            "warnings": [
-                *(f"left out: {one.error}" for one in self._broken.left_out),
-                *(finding.text for finding in self._run.findings),
-                *self._axis.warnings,
-                *self._warnings,
-            ],
-        }
 
 
 def _accounted(piece: pl.DataFrame, entry: Entry) -> pl.DataFrame:
