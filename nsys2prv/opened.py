@@ -17,7 +17,7 @@ from nsys2prv.reports import Identity, Report, describe, find_reports, open_repo
 from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.sources import SOURCES, Source, present_sources
-from nsys2prv.timeline.survey import Extent, Survey, extent, survey
+from nsys2prv.timeline.survey import Extent, Survey, extent, survey, what_extends
 
 REPORTS_AT_ONCE = 32
 """Reports that are looked over together: of these all names of processes and threads are in memory."""
@@ -219,12 +219,15 @@ def _survey(
         except ReportError as error:
             return _unless(keep_going, error)
 
+    # Sources of one table have one extent.
+    measures = {(opened, what_extends(source)): partial(measure, opened, source) for opened, source in found}
     # The longest work first: threads are busy to the end.
     work = [partial(look, opened, source, number) for number, (opened, source) in enumerate(found)]
-    results = run_all([*work, *(partial(measure, opened, source) for opened, source in found)])
+    results = run_all([*work, *measures.values()])
+    extents = dict(zip(measures, results[len(found) :], strict=True))
     of_report: dict[OpenedReport, list[Survey] | ReportError] = {opened: [] for opened in sources}
-    for (opened, _), looked, measured in zip(found, results[: len(found)], results[len(found) :], strict=True):
-        former = of_report[opened]
+    for (opened, source), looked in zip(found, results, strict=False):
+        former, measured = of_report[opened], extents[opened, what_extends(source)]
         if isinstance(former, ReportError):
             continue
         if isinstance(looked, Survey) and isinstance(measured, Extent):

@@ -7,6 +7,7 @@ turned into records one piece at a time.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -117,6 +118,12 @@ def extent(report: Report, source: Source) -> Extent:
         span += report.tables.extent(table, "start", "end", {})[1:]
     times = [time for time in span if time is not None]
     return Extent(rows, min(times, default=None), max(times, default=None))
+
+
+def what_extends(source: Source) -> Hashable:
+    """What the extent of a source depends on: sources of which it is equal have one extent in a report."""
+    only = tuple((column, tuple(values)) for column, values in (source.only or {}).items())
+    return source.moments, source.table, source.times, only, source.others
 
 
 def count(report: Report, found: Survey) -> int:
