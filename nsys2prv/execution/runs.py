@@ -18,6 +18,8 @@ WINDOW_ROWS = 70_000
 """About how many rows are given back at once."""
 _KEPT_ROWS = 8_000
 """Rows that may stay in memory when nothing more comes: there are many collections, most of them small."""
+_MOST_PENDING = 32
+"""Frames that wait to be written; of more, one is made."""
 _BATCH_ROWS = 8_192
 """Rows of a run that are read at once: what a window may hold too much of each run."""
 _MOST_RUNS, _JOINED_RUNS = 96, 32
@@ -162,6 +164,9 @@ class SortedRuns:
         self.rows += frame.height
         if self._pending_rows >= RUN_ROWS:
             self._write_run()
+        elif len(self._pending) >= _MOST_PENDING:
+            # A frame of few rows holds more for itself than for them: there are as many as reports, of each collection.
+            self._pending = [pl.concat(self._pending, rechunk=True)]
 
     def windows(self, *, keep: bool = False) -> Iterator[pl.DataFrame]:
         """All rows in order, in frames of about `WINDOW_ROWS` rows; with `keep`, they stay for another time."""
