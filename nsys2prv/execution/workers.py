@@ -193,7 +193,7 @@ class LocalWorkers(Workers):
     def close(self) -> None:
         """End the processes, which have nothing to do any more."""
         _local.discard(self)
-        self._pool.shutdown()
+        self._pool.shutdown(cancel_futures=True)
 
     def kill(self) -> None:
         """End the processes at once, whatever they do: what they write may be taken away then."""
@@ -312,6 +312,7 @@ def workers(count: int = 0, scheduler: str = "") -> Iterator[Workers]:
         yield made
     except BaseException:
         made.kill()
+        made.close()
         raise
     made.close()
 
