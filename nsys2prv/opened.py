@@ -6,6 +6,7 @@ Reports that can't be read end the translation, or are left out when the user wa
 from __future__ import annotations
 
 import hashlib
+import itertools
 import secrets
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.sources import SOURCES, Source, present_sources
 from nsys2prv.timeline.anchors import Anchors
-from nsys2prv.timeline.survey import Extent, Survey, extent, survey, what_extends
+from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, survey
 
 E = TypeVar("E", bound=Nsys2prvError)
 
@@ -301,29 +302,33 @@ def _survey(
         finally:
             tell(1)
 
-    def measure(opened: OpenedReport, source: Source, stop: Stop) -> Survey | Extent | ReportError:
+    def measure(opened: OpenedReport, what: Measure, stop: Stop) -> Survey | Extent | ReportError:
         stop.check()
         try:
-            return extent(opened.report, source)
+            return what.of(opened.report)
         except ReportError as error:
             return _unless(keep_going, error)
 
-    # Sources of one table have one extent.
-    measures = {(opened, what_extends(source)): partial(measure, opened, source) for opened, source in found}
+    # Each once, also where several sources want it.
+    wanted = [[(opened, what) for what in measures(source, opened.report)] for opened, source in found]
+    distinct = list(dict.fromkeys(itertools.chain.from_iterable(wanted)))
     # The longest work first: threads are busy to the end.
     work = [partial(look, opened, source, number) for number, (opened, source) in enumerate(found)]
-    results = run_all([*work, *measures.values()])
-    extents = dict(zip(measures, results[len(found) :], strict=True))
+    results = run_all([*work, *(partial(measure, opened, what) for opened, what in distinct)])
+    measured = dict(zip(distinct, results[len(found) :], strict=True))
     of_report: dict[OpenedReport, list[Survey] | ReportError] = {opened: [] for opened in sources}
-    for (opened, source), looked in zip(found, results, strict=False):
-        former, measured = of_report[opened], extents[opened, what_extends(source)]
+    for (opened, _), looked, asked in zip(found, results[: len(found)], wanted, strict=True):
+        former = of_report[opened]
         if isinstance(former, ReportError):
             continue
-        if isinstance(looked, Survey) and isinstance(measured, Extent):
-            surveyed = looked.within(measured)
-            former += [] if surveyed.is_empty else [surveyed]
-        else:
-            of_report[opened] = next(one for one in (looked, measured) if isinstance(one, ReportError))
+        extents = [measured[one] for one in asked]
+        failed = next((one for one in (looked, *extents) if isinstance(one, ReportError)), None)
+        if failed is not None:
+            of_report[opened] = failed
+            continue
+        assert isinstance(looked, Survey)
+        surveyed = looked.within(joined([one for one in extents if isinstance(one, Extent)]))
+        former += [] if surveyed.is_empty else [surveyed]
     return list(of_report.values())
 
 

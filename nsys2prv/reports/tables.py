@@ -135,12 +135,15 @@ class SqliteTables(Tables):
             raise DamagedReport(self.path, f"table {table}: {error}") from error
 
     def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
-        first, last = _quoted(begin), f"max({_quoted(begin)}, ifnull({_quoted(end)}, {_quoted(begin)}))"
+        # The greater of two maxima: one of two columns in each row would take five times as long.
+        # With the name of the table, or SQLite would take the name of a column that is not there for a text.
+        first, *last = (f"{_quoted(table)}.{_quoted(column)}" for column in dict.fromkeys((begin, end)))
+        times = ", ".join(f"max({column})" for column in (first, *last))
         try:
             with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
-                query = f"select count(*), min({first}), max({last}) from {_quoted(table)}{_where(only)}"
-                rows, begins, ends = database.execute(query).fetchone()
-                return int(rows), begins, ends
+                query = f"select count(*), min({first}), {times} from {_quoted(table)}{_where(only)}"
+                rows, earliest, *lasts = database.execute(query).fetchone()
+                return int(rows), earliest, max((last for last in lasts if last is not None), default=None)
         except sqlite3.Error as error:
             raise DamagedReport(self.path, f"table {table}: {error}") from error
 
