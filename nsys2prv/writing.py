@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -126,6 +126,3 @@ def _pair(messages: Messages, windows: Windows, folder: Path, on_disk: bool) -> 
     if on_disk:
         found.leave_on_disk()
     return paired, found
-
-
-__all__: Sequence[str] = ("pair_messages", "write_part", "write_trace")

@@ -6,6 +6,7 @@ arguments and results travel between processes, so they must be picklable; what 
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
 import errno
@@ -322,7 +323,7 @@ def _cluster(scheduler: str) -> DaskCluster:
     try:
         try:
             client.wait_for_workers(1, timeout=_SECONDS_TO_COME)
-        except TimeoutError as error:
+        except (TimeoutError, asyncio.TimeoutError) as error:
             raise UsageError(
                 f"--scheduler {scheduler}: no worker came within {_SECONDS_TO_COME} s; start some, or wait for their job"
             ) from error
@@ -363,7 +364,7 @@ def _client(scheduler: str) -> Any:
     where = {"address": scheduler} if is_address else {"scheduler_file": scheduler}
     try:
         return connect(**where, timeout=f"{_SECONDS_TO_ANSWER}s")
-    except (OSError, ValueError, TimeoutError) as error:
+    except (OSError, ValueError, asyncio.TimeoutError) as error:
         raise UsageError(f"--scheduler {scheduler}: no Dask scheduler answers there ({error})") from error
 
 
