@@ -165,10 +165,10 @@ class LocalWorkers(Workers):
     def _submit(self, function: Callable[[S], T], item: S) -> Future[T]:
         try:
             return self._pool.submit(function, item)
-        except BrokenProcessPool as error:
-            # Told as a result, where it is dealt with.
+        except (BrokenProcessPool, OSError) as error:
+            # Told as a result, where it is dealt with. While it breaks, the pool's own pipe may be closed already.
             failed: Future[T] = Future()
-            failed.set_exception(error)
+            failed.set_exception(BrokenProcessPool(str(error)))
             return failed
 
     def _result(self, function: Callable[[S], T], waiting: collections.deque[_Waiting[S, T]]) -> T:
