@@ -6,8 +6,10 @@ All of them scan lazily and in bounded batches, read only the columns asked for,
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import sqlite3
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -111,7 +113,9 @@ class SqliteTables(Tables):
             with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
                 names = [name for (name,) in database.execute("select name from sqlite_master where type in ('table', 'view')")]
                 return {
-                    name: frozenset(column for (column,) in database.execute("select name from pragma_table_info(?)", (name,)))
+                    sys.intern(name): _one_of_equal(
+                        frozenset(column for (column,) in database.execute("select name from pragma_table_info(?)", (name,)))
+                    )
                     for name in names
                 }
         except sqlite3.Error as error:
@@ -352,6 +356,12 @@ def _scan_arrow_stream(file: Path) -> pl.LazyFrame:
                     return
 
     return register_io_source(batches, schema=schema)
+
+
+@functools.lru_cache(maxsize=1024)
+def _one_of_equal(columns: frozenset[str]) -> frozenset[str]:
+    """The same object for equal sets: tables of a thousand reports have the same columns."""
+    return columns
 
 
 def _quoted(name: str) -> str:

@@ -6,7 +6,7 @@ Numbers take a fraction of the room of the lines that are made of them: only a f
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -32,6 +32,10 @@ class Shape(enum.Enum):
         self.lines = lines
         self.time = time
 
+    def collector(self, folder: Path) -> SortedRuns:
+        """What rows of this shape are collected in."""
+        return SortedRuns([self.time], folder, "end" if self is Shape.INTERVALS else None)
+
 
 @dataclass(frozen=True)
 class _Piece:
@@ -55,37 +59,64 @@ class Activity:
         self._folder = folder
         self._collections: dict[str, tuple[Shape, SortedRuns]] = {}
 
-    def part(self, name: str, shape: Shape) -> SortedRuns:
-        """A collector for a piece of work on another thread, to be absorbed under the same name when it is done."""
+    def add_collection(self, name: str, shape: Shape) -> None:
+        """Make room for what is collected under a name. Lines that are equal in time, row and kind come in this order."""
         if name not in self._collections:
-            self._collections[name] = shape, SortedRuns([shape.time], self._folder / f"{len(self._collections)}")
+            self._collections[name] = shape, shape.collector(self._folder / f"{len(self._collections)}")
+
+    def part(self, name: str) -> SortedRuns:
+        """A collector for a piece of work on another thread, to be absorbed under the same name when it is done."""
         return self._collections[name][1].part()
 
     def absorb(self, name: str, part: SortedRuns) -> None:
         """Take over what a part collected."""
         self._collections[name][1].absorb(part)
 
+    def absorb_all(self, other: Activity) -> None:
+        """Take over all that other work collected, under the same names."""
+        for name, (_, collection) in other._collections.items():
+            self.absorb(name, collection)
+
+    def leave_on_disk(self) -> None:
+        """Write what is still in memory: the rest can be pickled then."""
+        for _, collection in self._collections.values():
+            collection.leave_on_disk()
+
+    def windows(self, *, on_disk: bool = False) -> list[Window]:
+        """Windows of the time axis for `merge`; nothing can be added after it. With `on_disk`, nothing stays in memory."""
+        for _, collection in self._collections.values():
+            collection.seal(on_disk=on_disk)
+        return plan_windows([(collection, shape.lines) for shape, collection in self._collections.values()])
+
     @property
     def lines(self) -> int:
         """About how many lines the trace gets."""
         return sum(collection.rows * shape.lines for shape, collection in self._collections.values())
 
-    def merge(self, rows: pl.DataFrame, finish: Callable[[pl.DataFrame], T]) -> Iterator[T]:
-        """All lines in the order of the file, window by window; what was collected is gone afterwards.
+    def delete(self) -> None:
+        """Take all off the disk."""
+        for _, collection in self._collections.values():
+            collection.delete()
+
+    def merge(self, rows: pl.DataFrame, windows: Sequence[Window], finish: Callable[[pl.DataFrame], T]) -> Iterator[T]:
+        """Lines in the order of the file, window by window; what was collected in these is taken off the disk meanwhile.
 
         Parameters
         ----------
         rows
             The rows of the trace (`Rows.table`).
+        windows
+            Some of `windows()`, one after the other.
+        finish
+            Called, on several threads, with the lines of each window: columns of `records.RECORD_SCHEMA`.
 
         Yields
         ------
-        Columns of `records.RECORD_SCHEMA`.
+        What `finish` makes of each window.
         """
-        collections = list(self._collections.values())
-        windows = plan_windows([(collection, shape.lines) for shape, collection in collections])
-
-        carry = _Carry(collections)
+        if not windows:
+            return
+        carry = _Carry(list(self._collections.values()), windows[0])
 
         def lines(pieces: list[_Piece]) -> T:
             found = [of_piece for piece in pieces for of_piece in _lines(piece, rows)]
@@ -98,9 +129,9 @@ class Activity:
 class _Carry:
     """Reads windows in their order; intervals that are open at the end of one are carried on to the one where they end."""
 
-    def __init__(self, collections: list[tuple[Shape, SortedRuns]]) -> None:
+    def __init__(self, collections: list[tuple[Shape, SortedRuns]], first: Window) -> None:
         self._collections = collections
-        self._still_open: list[pl.DataFrame | None] = [None] * len(collections)
+        self._still_open = [self._open_before(first, *collection) for collection in collections]
 
     def load(self, window: Window) -> list[_Piece]:
         pieces = []
@@ -121,6 +152,14 @@ class _Carry:
                 self._still_open[index], there = there.filter(is_open), there.filter(~is_open)
             pieces.append(_Piece(shape, begun, there))
         return pieces
+
+    @staticmethod
+    def _open_before(first: Window, shape: Shape, collection: SortedRuns) -> pl.DataFrame | None:
+        """Intervals that began before a window and end in it, or later."""
+        if shape is not Shape.INTERVALS or first.begin is None:
+            return None
+        frames = collection.load_open(first.begin)
+        return pl.concat(frames) if frames else None
 
 
 def _lines(piece: _Piece, rows: pl.DataFrame) -> list[pl.DataFrame]:

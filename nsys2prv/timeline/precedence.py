@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys2prv.reports import Identity, Report
-from nsys2prv.sources.messages import MPI, kinds_of_messages, message_ends
+from nsys2prv.timeline.anchors import Anchors
 from nsys2prv.timeline.messages import Messages
 
 Floats = NDArray[np.float64]
@@ -26,8 +25,7 @@ _SETTLED = 0.1
 
 
 def shortest_ways(
-    reports: Sequence[Report],
-    identities: Sequence[Identity],
+    anchors: Sequence[Anchors],
     on_axis: Sequence[Callable[[pl.Expr], pl.Expr]],
     clocks: Sequence[int],
     scratch: Path,
@@ -36,8 +34,8 @@ def shortest_ways(
 
     Parameters
     ----------
-    reports, identities
-        The reports, and who they are.
+    anchors
+        Of each report, with the ends of its messages.
     on_axis
         Of each report, what makes times of the axis of its own.
     clocks
@@ -48,22 +46,11 @@ def shortest_ways(
     Returns
     -------
     Columns of WAY_SCHEMA.
-
-    Raises
-    ------
-    ReportError
-        When a table breaks off while it is read.
     """
     messages = Messages(scratch / "messages")
-    for index, (report, identity) in enumerate(zip(reports, identities, strict=True)):
-        # Those of NCCL end with kernels, on the clock of the GPU: collectives of NCCL tell more.
-        if not kinds_of_messages(report, (MPI,)):
-            continue
-        part = messages.part()
-        for ends in message_ends(report, identity.ranks, scratch / f"ends{index}"):
-            times = (on_axis[index](pl.col(name)) for name in ("start", "end"))
-            part.add(ends.with_columns(*times, row=pl.lit(clocks[index], pl.Int64)))
-        messages.absorb(part)
+    for of_report, placed, clock in zip(anchors, on_axis, clocks, strict=True):
+        for ends in of_report.message_ends():
+            messages.add(ends.with_columns(placed(pl.col("start")), placed(pl.col("end")), row=pl.lit(clock, pl.Int64)))
     ways = pl.DataFrame(schema=WAY_SCHEMA)
     for met in messages.matched_ends():
         found = met.filter(pl.col("row") != pl.col("to_row")).select(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import polars as pl
 
 RECORD_SCHEMA = {
@@ -47,16 +49,21 @@ def begin_records(intervals: pl.DataFrame) -> pl.DataFrame:
         Columns `row`, `start`, `end` (ns of the trace), `number` (event type), `value`, and attributes: numbers in columns
         named by their event type; perhaps `cpu` (as counted over all nodes, 0 for any).
     """
+    intervals = _longest_ordered(intervals, "end")
     attributes = _attributes(intervals)
-    repeated = [name for name in attributes if _repeats(intervals[name])]
-    if len(repeated) < _WORTH_FINDING_COPIES:
-        repeated = []
-    first = [_number(intervals, "number"), ":", pl.col("value"), *_behind(intervals, repeated)]
-    if repeated:
-        once = _once_each(intervals, ["number", "value", *repeated], _joined(*first))
-        intervals = intervals.with_columns(copied=once)
-        first = [pl.col("copied")]
-    body = _joined(*first, *_behind(intervals, [name for name in attributes if name not in repeated]))
+    pieces: list[pl.Expr | pl.Series | str] = []
+    segment: list[pl.Expr | str] = [_number(intervals, "number"), ":", pl.col("value")]
+    columns = ["number", "value"]
+    # Attributes stand in one order, whichever of them repeat in these rows: the same events make the same lines wherever a
+    # window begins.
+    for repeats, of_segment in itertools.groupby(attributes, lambda name: _repeats(intervals[name])):
+        names = list(of_segment)
+        segment += _behind(intervals, names)
+        columns += names
+        is_worth_it = repeats and len(names) >= _WORTH_FINDING_COPIES
+        pieces += [_once_each(intervals, columns, _joined(*segment))] if is_worth_it else segment
+        segment, columns = [], []
+    body = _joined(*pieces, *segment)
     length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
     order = _order(_BEGINS, _LONGEST - length)
     is_point = intervals["start"] == intervals["end"]
@@ -74,7 +81,7 @@ def end_records(intervals: pl.DataFrame) -> pl.DataFrame:
     intervals
         As for `begin_records`.
     """
-    extended = intervals.filter(pl.col("end") > pl.col("start"))
+    extended = _longest_ordered(intervals.filter(pl.col("end") > pl.col("start")), "start")
     length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
     return extended.select(
         time="end",
@@ -84,6 +91,14 @@ def end_records(intervals: pl.DataFrame) -> pl.DataFrame:
         cpu=_cpu(extended),
         body=_closing(extended, _attributes(extended)),
     )
+
+
+def _longest_ordered(intervals: pl.DataFrame, other: str) -> pl.DataFrame:
+    """Intervals whose order does not come from their length, because that is above _LONGEST, in the order of their other end,
+    which is the same: the last first."""
+    if intervals.is_empty() or (intervals["end"] - intervals["start"]).max() <= _LONGEST:
+        return intervals
+    return intervals.sort(other, descending=True, maintain_order=True)
 
 
 def _attributes(intervals: pl.DataFrame) -> list[str]:
