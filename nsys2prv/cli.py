@@ -162,7 +162,7 @@ def translate(
         str,
         typer.Option(
             metavar="METHOD",
-            help="How clocks are tied together: auto, none, utc, monotonic (of each host), mpi or nccl (collectives).",
+            help="How clocks are tied together: auto, none, utc, monotonic (of each host), messages, mpi, nccl (collectives).",
         ),
     ] = "auto",
     rank_pattern: Annotated[

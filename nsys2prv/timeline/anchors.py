@@ -94,11 +94,10 @@ def _read(
 ) -> Anchors:
     stop.check()
     found = [collectives(report, kind).with_columns(kind=pl.lit(kind)) for kind in kinds]
-    told = pl.concat(found)
     path = None
-    if told.height:
+    if any(of_kind.height for of_kind in found):
         path = folder / f"{index}.arrow"
-        told.write_ipc(path)
+        pl.concat(found).write_ipc(path)
     ends = None
     # Those of NCCL end with kernels, on the clock of the GPU: collectives of NCCL tell more.
     if with_messages and kinds_of_messages(report, (MPI,)):

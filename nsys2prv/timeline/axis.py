@@ -2,7 +2,7 @@
 
 Reports are placed roughly first: by the start of their sessions in UTC, those of one host tied to each other by its monotonic
 clock. Clocks of hosts differ by milliseconds to seconds and drift apart; where ranks met in collectives, offset and drift of
-each clock follow from these (`meetings`, `clocks`).
+each clock follow from these (`meetings`, `clocks`), else from messages (`exchanges`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from nsys2prv.reports import Identity, Report
 from nsys2prv.sources.collectives import KINDS
 from nsys2prv.timeline.anchors import Anchoring, Anchors, read_anchors
 from nsys2prv.timeline.clocks import Clock, Meetings, fit
+from nsys2prv.timeline.exchanges import Exchanges, exchanges, fit_messages
 from nsys2prv.timeline.meetings import Collectives, meet
 from nsys2prv.timeline.precedence import keep_forward, shortest_ways
 
-METHODS = ("auto", "none", "utc", "monotonic", "mpi", "nccl")
+METHODS = ("auto", "none", "utc", "monotonic", "messages", "mpi", "nccl")
 """What --align takes."""
 
 
@@ -41,7 +42,7 @@ class Placement:
     ----------
     method
         "utc": by the start of the session; "monotonic": by the monotonic clock of the host; "collectives": by what ranks did
-        together; "messages": moved, so that none arrives before it was sent; "none": not placed.
+        together; "messages": by messages both ways, or moved so that none arrives before it was sent; "none": not placed.
     offset
         Added to times of the report, ns.
     clock
@@ -196,7 +197,8 @@ def align(
     reports, identities, spans
         The reports, who they are, and their first and last time.
     method
-        One of METHODS: "mpi" and "nccl" use collectives of one kind, "auto" of both; messages are of MPI.
+        One of METHODS: "mpi" and "nccl" use collectives of one kind, "auto" of both, "messages" none. Messages, which are of
+        MPI, place hosts that collectives leave apart, and keep all forward.
     scratch
         For intermediate files; without it, messages are not looked at.
     workers
@@ -215,7 +217,7 @@ def align(
     if method in ("none", "utc", "monotonic") or len(distinct) < 2:
         return Axis(tuple(rough))
     number = {name: index for index, name in enumerate(distinct)}
-    kinds = KINDS if method == "auto" else (method,)
+    kinds = {"auto": KINDS, "messages": ()}.get(method, (method,))
     with_messages = scratch is not None and method != "nccl"
     read = partial(_anchors, reports, identities, kinds, with_messages, workers or InThisProcess(), known)
     if scratch is None:
@@ -225,14 +227,20 @@ def align(
     else:
         anchors = read(scratch)
         sequences = _sequences(anchors, rough, names, number)
-    clocks = fit(Meetings(*meet(sequences)), len(distinct))
+    of_report = [number[name] for name in names]
+    meetings = Meetings(*meet(sequences))
+    met = clocks = fit(meetings, len(distinct))
+    if scratch is not None and with_messages:
+        look = partial(_exchanges, anchors, rough, of_report, scratch)
+        clocks = fit_messages(meetings, met, look)
     placements = [
-        replace(placement, method="collectives", clock=clocks[number[name]]) if clocks[number[name]].anchors else placement
-        for placement, name in zip(rough, names, strict=True)
+        replace(placement, method="collectives" if met[index].anchors else "messages", clock=clocks[index])
+        if clocks[index].anchors
+        else placement
+        for placement, index in zip(rough, of_report, strict=True)
     ]
     moved = np.zeros(len(distinct))
     if scratch is not None and with_messages:
-        of_report = [number[name] for name in names]
         ways = shortest_ways(anchors, [placement.of for placement in placements], of_report, scratch)
         moved = keep_forward(ways, np.array([_precision(clock) for clock in clocks]))
         placements = [
@@ -282,6 +290,22 @@ def _anchors(
         for index, anchors in zip(group, read, strict=True):
             found[index] = anchors
     return [anchors for anchors in found if anchors is not None]
+
+
+def _exchanges(
+    anchors: Sequence[Anchors],
+    rough: Sequence[Placement],
+    of_report: Sequence[int],
+    scratch: Path,
+    clocks: Sequence[Clock],
+    length: int,
+) -> Exchanges:
+    """What messages tell when clocks are corrected."""
+    on_axis = [
+        (replace(placement, clock=clocks[index]) if clocks[index].anchors else placement).of
+        for placement, index in zip(rough, of_report, strict=True)
+    ]
+    return exchanges(anchors, on_axis, of_report, scratch, length)
 
 
 def _precision(clock: Clock) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,27 @@ _LEAST_WAY = 100.0
 _ROUNDS = 300
 _SETTLED = 0.1
 """ns that nothing moves any more."""
+
+
+def messages_between(
+    anchors: Sequence[Anchors],
+    on_axis: Sequence[Callable[[pl.Expr], pl.Expr]],
+    clocks: Sequence[int],
+    folder: Path,
+) -> Iterator[pl.DataFrame]:
+    """Messages from ranks of one clock to ranks of another, with parameters as of `shortest_ways`.
+
+    Yields
+    ------
+    Columns `row`, `to_row` (numbers of the clocks), `time` and `to_time` (when it was sent, and when the call ended that
+    received it; ns of the axis), among others.
+    """
+    messages = Messages(folder)
+    for of_report, placed, clock in zip(anchors, on_axis, clocks, strict=True):
+        for ends in of_report.message_ends():
+            messages.add(ends.with_columns(placed(pl.col("start")), placed(pl.col("end")), row=pl.lit(clock, pl.Int64)))
+    for met in messages.matched_ends():
+        yield met.filter(pl.col("row") != pl.col("to_row")).drop_nulls(["time", "to_time"])
 
 
 def shortest_ways(
@@ -47,16 +68,10 @@ def shortest_ways(
     -------
     Columns of WAY_SCHEMA.
     """
-    messages = Messages(scratch / "messages")
-    for of_report, placed, clock in zip(anchors, on_axis, clocks, strict=True):
-        for ends in of_report.message_ends():
-            messages.add(ends.with_columns(placed(pl.col("start")), placed(pl.col("end")), row=pl.lit(clock, pl.Int64)))
     ways = pl.DataFrame(schema=WAY_SCHEMA)
-    for met in messages.matched_ends():
-        found = met.filter(pl.col("row") != pl.col("to_row")).select(
-            clock="row", to_clock="to_row", shortest=pl.col("to_time") - pl.col("time")
-        )
-        ways = pl.concat([ways, found.drop_nulls()]).group_by("clock", "to_clock").agg(pl.col("shortest").min())
+    for met in messages_between(anchors, on_axis, clocks, scratch / "messages"):
+        found = met.select(clock="row", to_clock="to_row", shortest=pl.col("to_time") - pl.col("time"))
+        ways = pl.concat([ways, found]).group_by("clock", "to_clock").agg(pl.col("shortest").min())
     return ways.sort("clock", "to_clock")
 
 
