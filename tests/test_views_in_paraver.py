@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paraver import Table, paraver_or_skip, read_table, read_tables
 
 from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.translate import Options, translate
-
-from .paraver import Table, paraver_or_skip, read_table, read_tables
 
 SMALL = Cluster(nodes=2, gpus_per_node=2, iterations=6, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
 ROUNDING = 0.0051

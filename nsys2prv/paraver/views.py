@@ -157,7 +157,7 @@ class ViewRenderer:
             for member in self._content.members(event_type(view.each)) if view.each else [None]:
                 for devices in self._content.devices if view.devices else [None]:
                     path = _file_name(view, member, devices, taken)
-                    title = view.title.replace("{}", member.label if member else "")
+                    title = " ".join(view.title.replace("{}", member.label if member else "").split())
                     if devices is not None and devices.title:
                         title = f"{title} ({devices.title})"
                     text = self.text(view, title, member, devices)
