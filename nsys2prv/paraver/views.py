@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jinja2
 
@@ -53,25 +52,14 @@ class _Chosen:
     values: list[Value]
 
 
-class _Types(Mapping[str, list[TypeInTrace]]):
-    """What the trace has of each event type, by the constant of `events`."""
+class _Types:
+    """What the trace has of each event type, by the constant of `events`: `types.KERNEL` in a template."""
 
     def __init__(self, content: TraceContent) -> None:
         self._content = content
 
-    def __getitem__(self, constant: str) -> list[TypeInTrace]:
-        return self._content.members(event_type(constant))
-
     def __getattr__(self, constant: str) -> list[TypeInTrace]:
-        if constant.startswith("_"):
-            raise AttributeError(constant)
-        return self[constant]
-
-    def __iter__(self) -> Any:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
+        return self._content.members(event_type(constant))
 
 
 def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()) -> list[Rendered]:
