@@ -22,6 +22,7 @@ from nsys2prv import ledger
 from nsys2prv.errors import InconsistentRun, NothingToTranslate, ReportError
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.execution.threads import Stop, run_all
+from nsys2prv.kernel_families import read_rules
 from nsys2prv.ledger import Entry
 from nsys2prv.opened import BrokenReports, OpenedReport, open_reports
 from nsys2prv.output import SUFFIXES, VIEWS, final_paths, publish, scratch_folder, staging_folder, without_suffix
@@ -111,6 +112,8 @@ class Options:
         .pcf of an earlier trace: names keep the numbers that they have there.
     views
         Render views of the trace, into OUT.cfgs.
+    kernel_families
+        Own rules for families of kernels, before those that come with the program (`kernel_families.read_rules`).
     gzip
         Write .prv.gz.
     force
@@ -137,6 +140,7 @@ class Options:
     fold_streams: bool = False
     labels: Path | None = None
     views: bool = True
+    kernel_families: Path | None = None
     gzip: bool = False
     force: bool = False
     nsys: Path | None = None
@@ -219,6 +223,7 @@ class _Translation:
         self._scratch = scratch
         self._sources = select_sources(options.only, options.skip)
         self._earlier = read_earlier_labels(options.labels) if options.labels else None
+        self._families = read_rules(options.kernel_families)
         self._hide_progress: bool | None = None if options.progress is None else not options.progress
         self._warnings: list[str] = []
         self._broken = BrokenReports(options.keep_going)
@@ -270,7 +275,7 @@ class _Translation:
             raise NothingToTranslate(
                 "none of the ranks chosen has events" if self._options.ranks else "the reports hold no events"
             )
-        self._labels = Labels((found for of_report in surveys for found in of_report), self._earlier)
+        self._labels = Labels((found for of_report in surveys for found in of_report), self._earlier, self._families)
         self._folder = self._scratch / f"attempt{next(self._attempts)}"
         self._activity = Activity(self._folder / "activity")
         # Threads and streams are different rows: their states are found at once.

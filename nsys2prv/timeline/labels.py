@@ -11,6 +11,7 @@ import polars as pl
 
 from nsys2prv import events
 from nsys2prv.events import EventType, Role
+from nsys2prv.kernel_families import Rule, families
 from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, text_attributes
 
 LONGEST_LABEL = 240
@@ -87,24 +88,40 @@ class Labels:
         What the sources found, over all reports.
     earlier
         Numbers to keep.
+    rules
+        Families of kernels; None for those that come with the program.
     """
 
-    def __init__(self, surveys: Iterable[Survey], earlier: EarlierLabels | None = None) -> None:
+    def __init__(
+        self, surveys: Iterable[Survey], earlier: EarlierLabels | None = None, rules: Iterable[Rule] | None = None
+    ) -> None:
         self._earlier = earlier or EarlierLabels()
         found, by_attribute = _found(surveys)
+        self._families = _families(found, rules)
+        for (number, _), family in self._families.items():
+            by_attribute.setdefault(number, set()).add(family)
         self._readable = _readable_labels(found, by_attribute)
         self._members = self._number_series(found)
         self._values = self._number_values(found, by_attribute)
         self._used = self._collect_used(found, by_attribute)
 
     def of_survey(self, survey: Survey) -> pl.DataFrame:
-        """Columns `type`, `series`, `label` as in the source's frame, `number` (event type) and `number_value`."""
+        """Columns `type`, `series`, `label` as in the source's frame, `number` (event type) and `number_value`; for names
+        that have families, also the value of the family, in a column named by the event type of families."""
         distinct = survey.groups.select(list(TYPE_COLUMNS)).unique(maintain_order=True)
         rows = [
             (kind, series, label, self._members[kind, series], self._value(kind, label))
             for kind, series, label in distinct.iter_rows()
         ]
-        return pl.DataFrame(rows, schema={**TYPE_COLUMNS, "number": pl.Int64, "number_value": pl.Int64}, orient="row")
+        numbers = pl.DataFrame(rows, schema={**TYPE_COLUMNS, "number": pl.Int64, "number_value": pl.Int64}, orient="row")
+        of_types = [events.TYPES[kind].families for kind, *_ in rows]
+        for number in sorted(set(of_types) - {0}):
+            values = [
+                self._value(number, self._families.get((number, label))) if of_type == number else None
+                for of_type, (_, _, label, _, _) in zip(of_types, rows, strict=True)
+            ]
+            numbers = numbers.with_columns(pl.Series(str(number), values, dtype=pl.Int64))
+        return numbers
 
     def of_attribute(self, survey: Survey, attribute: str) -> pl.DataFrame:
         """Columns named `attribute` (the text) and `value` of a text attribute."""
@@ -217,6 +234,15 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
             if number not in texts or texts[number]:
                 by_attribute.setdefault(number, set()).update(texts.get(number, ()))
     return pl.concat(frames).unique().sort("type", "series", "label"), by_attribute
+
+
+def _families(found: pl.DataFrame, rules: Iterable[Rule] | None) -> dict[tuple[int, str], str]:
+    """The family of each name whose type has families, by the type of the family and the name."""
+    having = {event_type.number: event_type.families for event_type in events.EVENT_TYPES if event_type.families}
+    names = found.filter(pl.col("type").is_in(list(having))).drop_nulls("label")
+    # One look for all names of all reports.
+    told = dict(families(names["label"], rules).select("name", "family").iter_rows()) if names.height else {}
+    return {(having[kind], name): told[name] for kind, name in names.select("type", "label").iter_rows()}
 
 
 def _readable_labels(found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:

@@ -128,7 +128,7 @@ class EventsOfSource:
     def _numbered(self, events: pl.DataFrame) -> pl.DataFrame:
         what = list(TYPE_COLUMNS)
         numbers = events.select(what).join(self._numbers, on=what, how="left", nulls_equal=True, maintain_order="left")
-        numbered = events.with_columns(numbers["number"], numbers["number_value"])
+        numbered = events.with_columns(numbers.drop(what))
         value = pl.col("number_value") if "value" not in events.columns else pl.coalesce("number_value", "value")
         numbered = numbered.with_columns(value=value)
         if CPU in events.columns:
