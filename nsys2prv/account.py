@@ -31,7 +31,7 @@ class Account:
     Attributes
     ----------
     options
-        What was asked for, by name; what is empty is not told.
+        What was asked for, by name, where it is not the default.
     opened
         The reports that were translated.
     left_out
@@ -105,9 +105,8 @@ class Account:
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    chosen = {name: value for name, value in options.items() if value not in (None, "", (), False, 0)}
     plain: dict[str, Any] = json.loads(
-        json.dumps(chosen, default=lambda value: sorted(value) if isinstance(value, frozenset) else str(value))
+        json.dumps(options, default=lambda value: sorted(value) if isinstance(value, frozenset) else str(value))
     )
     return plain
 

@@ -36,7 +36,7 @@ from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.merge import Activity, Shape
 from nsys2prv.timeline.messages import Messages
 from nsys2prv.timeline.overlaps import StreamLanes
-from nsys2prv.timeline.place import EventsOfSource, shape_of
+from nsys2prv.timeline.place import EventsOfSource, shape_of, types_of
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.timeline.selection import Windows
 from nsys2prv.timeline.survey import Survey, complete
@@ -124,6 +124,8 @@ class Collected:
         The account of the tables of each report, by its number.
     lanes
         Lanes that ranges took, for `Labels.use_lane`.
+    types
+        Numbers of the event types that the trace gets from it.
     broken
         Reports that broke off, by number: nothing of the group may be used then.
     """
@@ -132,6 +134,7 @@ class Collected:
     messages: Messages
     tables: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     lanes: set[tuple[int, int, int]] = field(default_factory=set)
+    types: set[int] = field(default_factory=set)
     broken: dict[int, ReportError] = field(default_factory=dict)
 
 
@@ -164,6 +167,7 @@ class _Made:
     edges: SortedRuns
     launches: Launches
     entry: Entry
+    types: set[int] = field(default_factory=set)
 
 
 class _Collector:
@@ -240,6 +244,7 @@ class _Collector:
         for (found, events), made in zip(of_work, results, strict=True):
             entries[id(found)].absorb(made.entry)
             self._made.lanes |= events.lanes
+            self._made.types |= made.types
         # The last that is read of the report: from here on it is whole, and what was made of it is taken over.
         self._made.tables[index] = ledger.account(opened.report, of_sources, plan.sources, SOURCES)
         for (found, _), made in zip(of_work, results, strict=True):
@@ -297,7 +302,9 @@ class _Collector:
             for placed in events.place(piece, made.entry, made.launches):
                 if "state" in placed.columns:
                     made.edges.add(states.edges(placed))
-                made.events.add(events.narrow(placed))
+                narrowed = events.narrow(placed)
+                made.types |= types_of(narrowed)
+                made.events.add(narrowed)
             self._tell(piece.height)
         return made
 

@@ -77,6 +77,8 @@ class EventType:
     lanes
         Of ranges that may overlap on one row: number of the first type beside it, for those that would cut others off. Of a
         series: beside its first member, with `LANES_OF_A_MEMBER` numbers for each.
+    families
+        Number of the type whose values group the values of this one, on the same lines; 0 for none.
     """
 
     number: int
@@ -90,6 +92,7 @@ class EventType:
     overflow: int = 0
     precision: int = 0
     lanes: int = 0
+    families: int = 0
 
     @property
     def is_series(self) -> bool:
@@ -258,7 +261,7 @@ _PTHREAD_CALLS = (
 )
 """Calls that have a number in Extrae's traces, from 1 on."""
 
-# Everything that a timeline of CUDA shows at once: calls, memory operations, kernels, graphs.
+# Everything that a timeline of CUDA shows at once: calls, memory operations, kernels and their families, graphs.
 CUDA_VALUES = ValueSet("cuda", _MEMORY_OPERATIONS, first=max(_MEMORY_OPERATIONS.values()) + 1)
 MPI_VALUES = ValueSet("mpi", mpi_calls.NUMBERS, first=mpi_calls.FIRST_FREE_NUMBER)
 NVTX_VALUES = ValueSet("nvtx")
@@ -383,6 +386,7 @@ KERNEL = 63000006
 NCCL_KERNEL = 63000007
 GRAPH_EXECUTION = 63000008
 GRAPH_CONSTRUCTION = 63000009
+KERNEL_FAMILY = 63000010
 GRAPH_ID = 63000100
 GRAPH_EXEC_ID = 63000101
 GRAPH_NODE_ID = 63000102
@@ -512,9 +516,10 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType(CUDA_CALL, "CUDA library call", _I, CUDA_VALUES),
     EventType(MEMORY_OPERATION, "CUDA memcpy kernel", _I, CUDA_VALUES),
     EventType(MEMORY_SIZE, "Memcopy size", _A, unit="bytes"),
-    EventType(KERNEL, "CUDA kernel", _I, CUDA_VALUES),
-    EventType(NCCL_KERNEL, "NCCL kernel", _I, CUDA_VALUES),
+    EventType(KERNEL, "CUDA kernel", _I, CUDA_VALUES, families=KERNEL_FAMILY),
+    EventType(NCCL_KERNEL, "NCCL kernel", _I, CUDA_VALUES, families=KERNEL_FAMILY),
     EventType(GRAPH_EXECUTION, "CUDA Graphs Exec name", _I, CUDA_VALUES),
+    EventType(KERNEL_FAMILY, "CUDA kernel family", _A, CUDA_VALUES),
     EventType(GRAPH_CONSTRUCTION, "CUDA graph construction", _I, GRAPH_CONSTRUCTION_VALUES),
     EventType(GRAPH_ID, "CUDA Graphs ID", _A, unit="id"),
     EventType(GRAPH_EXEC_ID, "CUDA Graphs Exec ID", _A, unit="id"),

@@ -21,11 +21,15 @@ from nsys2prv.collecting import MESSAGES, REPORTS_AT_ONCE, ROWS_AT_ONCE, Collect
 from nsys2prv.errors import InconsistentRun, NothingToTranslate
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.workers import Workers, workers
+from nsys2prv.kernel_families import read_rules
 from nsys2prv.opened import BrokenReports, OpenedReport, open_reports
-from nsys2prv.output import SUFFIXES, final_paths, publish, scratch_folder, staging_folder, without_suffix
+from nsys2prv.output import SUFFIXES, VIEWS, final_paths, publish, scratch_folder, staging_folder, without_suffix
 from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
 from nsys2prv.paraver.prv import header
+from nsys2prv.paraver.reader import open_trace
 from nsys2prv.paraver.row import write_row
+from nsys2prv.paraver.trace_content import TraceContent
+from nsys2prv.paraver.views import write_views
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.run import Naming, who_is_who
 from nsys2prv.sources import nvtx, select_sources
@@ -83,6 +87,10 @@ class Options:
         All streams of a device and process become one row, or a few where events overlap.
     labels
         .pcf of an earlier trace: names keep the numbers that they have there.
+    views
+        Render views of the trace, into OUT.cfgs.
+    kernel_families
+        Own rules for families of kernels, before those that come with the program (`kernel_families.read_rules`).
     gzip
         Write .prv.gz.
     force
@@ -112,6 +120,8 @@ class Options:
     keep_going: bool = False
     fold_streams: bool = False
     labels: Path | None = None
+    views: bool = True
+    kernel_families: Path | None = None
     gzip: bool = False
     force: bool = False
     nsys: Path | None = None
@@ -136,9 +146,9 @@ class Summary:
 
 
 def translate(arguments: Sequence[str | Path], out: Path, options: Options | None = None) -> Summary:
-    """Translate reports into one Paraver trace: OUT.prv (or .prv.gz), OUT.pcf, OUT.row, OUT.json.
+    """Translate reports into one Paraver trace: OUT.prv (or .prv.gz), OUT.pcf, OUT.row, OUT.json, and its views, OUT.cfgs.
 
-    Files appear under their names when all of them are complete, the trace last.
+    All of them appear under their names when all are complete, the trace last.
 
     Parameters
     ----------
@@ -171,9 +181,19 @@ def translate(arguments: Sequence[str | Path], out: Path, options: Options | Non
         some.share(staging, scratch)
         staged = {suffix: staging / f"trace{suffix}" for suffix in SUFFIXES}
         prv = ".prv.gz" if options.gzip else ".prv"
-        content = _Translation(arguments, options, scratch, some).write(staged[prv], staged[".pcf"], staged[".row"], base.name)
+        translation = _Translation(arguments, options, scratch, some)
+        content = translation.write(staged[prv], staged[".pcf"], staged[".row"], base.name)
+        order = [".pcf", ".row", ".json", prv]
+        if options.views:
+            found = TraceContent.of(open_trace(staged[prv]), translation.types)
+            views = write_views(staged[VIEWS], found, final[prv], final[VIEWS])
+            content["views"] = [{"path": one.path, "title": one.title} for one in views]
+            order.insert(0, VIEWS)
         staged[".json"].write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        publish(staged, final, (".pcf", ".row", ".json", prv))
+        publish(staged, final, order)
+        if not options.views:
+            # A former output's views are of another trace.
+            shutil.rmtree(final[VIEWS], ignore_errors=True)
         # The other form of a former output would be read with these labels.
         final[".prv" if options.gzip else ".prv.gz"].unlink(missing_ok=True)
     return Summary(final[prv], content)
@@ -189,6 +209,7 @@ class _Translation:
         self._workers = workers
         self._sources = select_sources(options.only, options.skip)
         self._earlier = read_earlier_labels(options.labels) if options.labels else None
+        self._families = read_rules(options.kernel_families)
         self._hide_progress: bool | None = None if options.progress is None else not options.progress
         self._warnings: list[str] = []
         self._broken = BrokenReports(options.keep_going)
@@ -245,7 +266,7 @@ class _Translation:
             raise NothingToTranslate(
                 "none of the ranks chosen has events" if self._options.ranks else "the reports hold no events"
             )
-        self._labels = Labels((found for of_report in surveys for found in of_report), self._earlier)
+        self._labels = Labels((found for of_report in surveys for found in of_report), self._earlier, self._families)
         self._folder = self._scratch / f"attempt{next(self._attempts)}"
         self._folder.mkdir()
         self._plan = Shared(
@@ -264,6 +285,7 @@ class _Translation:
         for name, shape in collections(self._opened).items():
             self._activity.add_collection(name, shape)
         self._messages = Messages(self._folder / "messages")
+        self.types: set[int] = set()
 
     def write(self, prv: Path, pcf: Path, row: Path, title: str) -> dict[str, Any]:
         """Write the files of the trace; the result is what stands in OUT.json."""
@@ -285,8 +307,9 @@ class _Translation:
                 f"the trace has {size / 1e6:.0f} MB and Paraver asks to cut traces above {PARAVER_LARGE_BYTES / 1e6:.0f} MB: "
                 f"--time, --nvtx, --ranks, --skip and --min-duration make it smaller"
             )
+        usual = asdict(Options())
         return Account(
-            options=asdict(self._options),
+            options={name: value for name, value in asdict(self._options).items() if value != usual[name]},
             opened=self._opened,
             left_out=self._broken.left_out,
             run=self._run,
@@ -332,6 +355,7 @@ class _Translation:
 
     def _take_over(self, collected: Collected) -> None:
         self._activity.absorb_all(collected.activity)
+        self.types |= collected.types
         self._messages.absorb(collected.messages)
         for index, tables in collected.tables.items():
             self._opened[index].tables = tables

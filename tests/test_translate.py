@@ -47,8 +47,8 @@ def test_a_launch_and_its_kernel_give_this_trace_and_no_other(tmp_path: Path) ->
         "1:0:1:1:1:500:4000:1",
         "2:0:1:1:1:500:63000000:0:9200:0",
         "1:0:1:1:2:2000:4000:1",
-        "2:0:1:1:2:2000:63000006:19:9101:1:9102:1:9103:1:9104:128:9105:1:9106:1:9107:0:9108:0:9109:0:9110:32:9200:1",
-        "2:0:1:1:2:4000:63000006:0:9101:0:9102:0:9103:0:9104:0:9105:0:9106:0:9107:0:9108:0:9109:0:9110:0:9200:0",
+        "2:0:1:1:2:2000:63000006:19:9101:1:9102:1:9103:1:9104:128:9105:1:9106:1:9107:0:9108:0:9109:0:9110:32:9200:1:63000010:20",
+        "2:0:1:1:2:4000:63000006:0:9101:0:9102:0:9103:0:9104:0:9105:0:9106:0:9107:0:9108:0:9109:0:9110:0:9200:0:63000010:0",
     ]
     trace = open_trace(summary.prv)
     assert trace.names["NODE"] == ("nid001",)
@@ -56,6 +56,7 @@ def test_a_launch_and_its_kernel_give_this_trace_and_no_other(tmp_path: Path) ->
     assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7")
     assert labels(trace, events.CUDA_CALL) == {0: "End", 18: "cudaLaunchKernel"}
     assert labels(trace, events.KERNEL) == {0: "End", 19: "gemm"}
+    assert labels(trace, events.KERNEL_FAMILY) == {0: "End", 20: "GEMM"}
 
 
 def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
@@ -288,7 +289,9 @@ def test_a_former_output_is_replaced_only_when_told_so(tmp_path: Path) -> None:
         translate([tmp_path / "out0.sqlite"], tmp_path / "out.prv")
     translate([tmp_path / "out0.sqlite"], tmp_path / "out", Options(gzip=True, force=True))
     # The plain trace would be read with the labels of the compressed one.
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.json", "out.pcf", "out.prv.gz", "out.row", "out0.sqlite"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("out.cfgs", "out.json", "out.pcf", "out.prv.gz", "out.row", "out0.sqlite")
+    ]
 
 
 def test_a_copy_of_a_report_is_the_same_report(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import colorsys
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +35,18 @@ _HUES = {
     events.NCCL_KERNEL: (0.04, 0.12),
     events.GRAPH_EXECUTION: (0.46, 0.52),
 }
+# Hues of families of kernels by what they do; the first that matches.
+_FAMILY_HUES = (
+    (r"^(NCCL|NVSHMEM|Custom All|Custom Reduce|Expert parallel|Userbuffers)", (0.04, 0.12)),
+    (r"GEM[MV]|Split-K", (0.57, 0.66)),
+    (r"[Aa]ttention|Rotary", (0.72, 0.82)),
+    (r"^Convolution", (0.49, 0.54)),
+    (r"norm|^Softmax|^Loss", (0.86, 0.95)),
+    (r"^(Copy|Fill|Cast|Concatenation|Gather|Transpose|Select|Embedding|MoE)", (0.13, 0.17)),
+    (r"^(Element-wise|Reduction|Scan|Dropout|Random|Fused)", (0.27, 0.40)),
+    (r"^Optimizer", (0.0, 0.01)),
+)
+_OTHER_FAMILIES = (0.42, 0.50)
 _MOST_COLOURS = 10_000
 """Paraver draws names for at most as many values."""
 _GOLDEN_RATIO = 0.618033988749895
@@ -68,16 +81,21 @@ def _colours(used: Sequence[UsedType]) -> dict[int, tuple[int, int, int]]:
     """Colour of each number: Paraver has one palette for states and for values of events."""
     colours = {state.number: state.colour for state in events.STATES}
     for used_type in used:
-        if used_type.number not in _HUES or used_type.values is None:
+        if (used_type.number not in _HUES and used_type.number != events.KERNEL_FAMILY) or used_type.values is None:
             continue
-        first, last = _HUES[used_type.number]
-        for place, value in enumerate(value for value in used_type.values if value < _MOST_COLOURS):
+        named = [(value, label) for value, label in used_type.values.items() if value < _MOST_COLOURS]
+        for place, (value, label) in enumerate(named):
+            first, last = _HUES.get(used_type.number) or _family_hues(label)
             # Neighbours in the list get hues and shades far apart.
             hue = first + (last - first) * (place * _GOLDEN_RATIO % 1)
             shade = 0.95 - 0.4 * (place * _GOLDEN_RATIO * _GOLDEN_RATIO % 1)
             red, green, blue = colorsys.hsv_to_rgb(hue, 0.85, shade)
             colours.setdefault(value, (round(red * 255), round(green * 255), round(blue * 255)))
     return colours
+
+
+def _family_hues(label: str) -> tuple[float, float]:
+    return next((hues for pattern, hues in _FAMILY_HUES if re.search(pattern, label)), _OTHER_FAMILIES)
 
 
 def read_earlier_labels(path: Path) -> EarlierLabels:

@@ -8,9 +8,10 @@ from nsys2prv import events
 from nsys2prv.reports import Report
 from nsys2prv.sources.source import Launch, RowKind, Source, applicable, named
 
-NCCL_KERNEL_NAME = r"(?i)\bnccl\w*kernel"
+NCCL_KERNEL_NAME = r"(?i)(?:\b|\b_Z[0-9]+)nccl\w*kernel"
 """What names of NCCL's kernels look like: ncclAllReduceRingLLKernel_sum_f32(...), ncclKernel_AllReduce_RING_LL_Sum_float(...),
-ncclDevKernel_AllReduce_..., and for symmetric memory ncclSymDevKernel_... and ncclSymkDevKernel_..."""
+ncclDevKernel_AllReduce_..., and for symmetric memory ncclSymDevKernel_... and ncclSymkDevKernel_...;
+_Z22nccl... where nothing demangled them."""
 
 _ATTRIBUTES = {
     events.GRID_X: "gridX",
@@ -59,7 +60,7 @@ KERNELS = Source(
     required=("start", "end", "globalPid", "deviceId", "contextId", "streamId", "demangledName"),
     optional=(*_ATTRIBUTES.values(), *_IDS_OR_ZERO.values()),
     row=RowKind.STREAM,
-    types=(events.KERNEL, events.NCCL_KERNEL, *_ATTRIBUTES, *_IDS_OR_ZERO),
+    types=(events.KERNEL, events.NCCL_KERNEL, events.KERNEL_FAMILY, *_ATTRIBUTES, *_IDS_OR_ZERO),
     frame=_frame,
     launch=Launch(events.TAG_KERNEL_LAUNCH),
 )

@@ -11,6 +11,7 @@ import polars as pl
 
 from nsys2prv import events
 from nsys2prv.events import EventType, Role
+from nsys2prv.kernel_families import Rule, families
 from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, text_attributes
 
 LONGEST_LABEL = 240
@@ -19,6 +20,7 @@ _SHORTENED_HEAD, _SHORTENED_TAIL = 150, 70
 
 _UNREADABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _BRACKETS = str.maketrans("[]", "()")
+_QUOTES_AND_STARS = str.maketrans('"*', "'x")
 
 
 def readable(text: str) -> str:
@@ -29,20 +31,26 @@ def readable(text: str) -> str:
     >>> readable("void f<float [4]>(\\n  int)")
     'void f<float (4)>( int)'
     """
-    line = " ".join(_UNREADABLE.sub(" ", text).translate(_BRACKETS).split()) or "(blank)"
-    if len(line) <= LONGEST_LABEL:
-        return line
-    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{line[:_SHORTENED_HEAD]} ... {line[-_SHORTENED_TAIL:]} #{mark}"
+    return _of_one_line(text, _BRACKETS)
 
 
 def readable_type(text: str) -> str:
     """A text as the label of an event type: a view can't name one with a double quote, and reads * as "anything".
 
-    >>> readable_type('SM "Active" [*]')
-    "SM 'Active' (x)"
+    Brackets stay: Paraver cuts them out of values only, and views of other tools know metrics by names that have some.
+
+    >>> readable_type('SM "Active" * [Throughput %]')
+    "SM 'Active' x [Throughput %]"
     """
-    return readable(text).replace('"', "'").replace("*", "x")
+    return _of_one_line(text, _QUOTES_AND_STARS)
+
+
+def _of_one_line(text: str, replaced: Mapping[int, int]) -> str:
+    line = " ".join(_UNREADABLE.sub(" ", text).translate(replaced).split()) or "(blank)"
+    if len(line) <= LONGEST_LABEL:
+        return line
+    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{line[:_SHORTENED_HEAD]} ... {line[-_SHORTENED_TAIL:]} #{mark}"
 
 
 @dataclass(frozen=True)
@@ -80,24 +88,40 @@ class Labels:
         What the sources found, over all reports.
     earlier
         Numbers to keep.
+    rules
+        Families of kernels; None for those that come with the program.
     """
 
-    def __init__(self, surveys: Iterable[Survey], earlier: EarlierLabels | None = None) -> None:
+    def __init__(
+        self, surveys: Iterable[Survey], earlier: EarlierLabels | None = None, rules: Iterable[Rule] | None = None
+    ) -> None:
         self._earlier = earlier or EarlierLabels()
         found, by_attribute = _found(surveys)
+        self._families = _families(found, rules)
+        for (number, _), family in self._families.items():
+            by_attribute.setdefault(number, set()).add(family)
         self._readable = _readable_labels(found, by_attribute)
         self._members = self._number_series(found)
         self._values = self._number_values(found, by_attribute)
         self._used = self._collect_used(found, by_attribute)
 
     def of_survey(self, survey: Survey) -> pl.DataFrame:
-        """Columns `type`, `series`, `label` as in the source's frame, `number` (event type) and `number_value`."""
+        """Columns `type`, `series`, `label` as in the source's frame, `number` (event type) and `number_value`; for names
+        that have families, also the value of the family, in a column named by the event type of families."""
         distinct = survey.groups.select(list(TYPE_COLUMNS)).unique(maintain_order=True)
         rows = [
             (kind, series, label, self._members[kind, series], self._value(kind, label))
             for kind, series, label in distinct.iter_rows()
         ]
-        return pl.DataFrame(rows, schema={**TYPE_COLUMNS, "number": pl.Int64, "number_value": pl.Int64}, orient="row")
+        numbers = pl.DataFrame(rows, schema={**TYPE_COLUMNS, "number": pl.Int64, "number_value": pl.Int64}, orient="row")
+        of_types = [events.TYPES[kind].families for kind, *_ in rows]
+        for number in sorted(set(of_types) - {0}):
+            values = [
+                self._value(number, self._families.get((number, label))) if of_type == number else None
+                for of_type, (_, _, label, _, _) in zip(of_types, rows, strict=True)
+            ]
+            numbers = numbers.with_columns(pl.Series(str(number), values, dtype=pl.Int64))
+        return numbers
 
     def of_attribute(self, survey: Survey, attribute: str) -> pl.DataFrame:
         """Columns named `attribute` (the text) and `value` of a text attribute."""
@@ -210,6 +234,15 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
             if number not in texts or texts[number]:
                 by_attribute.setdefault(number, set()).update(texts.get(number, ()))
     return pl.concat(frames).unique().sort("type", "series", "label"), by_attribute
+
+
+def _families(found: pl.DataFrame, rules: Iterable[Rule] | None) -> dict[tuple[int, str], str]:
+    """The family of each name whose type has families, by the type of the family and the name."""
+    having = {event_type.number: event_type.families for event_type in events.EVENT_TYPES if event_type.families}
+    names = found.filter(pl.col("type").is_in(list(having))).drop_nulls("label")
+    # One look for all names of all reports.
+    told = dict(families(names["label"], rules).select("name", "family").iter_rows()) if names.height else {}
+    return {(having[kind], name): told[name] for kind, name in names.select("type", "label").iter_rows()}
 
 
 def _readable_labels(found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:

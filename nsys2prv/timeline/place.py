@@ -130,7 +130,7 @@ class EventsOfSource:
     def _numbered(self, events: pl.DataFrame) -> pl.DataFrame:
         what = list(TYPE_COLUMNS)
         numbers = events.select(what).join(self._numbers, on=what, how="left", nulls_equal=True, maintain_order="left")
-        numbered = events.with_columns(numbers["number"], numbers["number_value"])
+        numbered = events.with_columns(numbers.drop(what))
         value = pl.col("number_value") if "value" not in events.columns else pl.coalesce("number_value", "value")
         numbered = numbered.with_columns(value=value)
         if CPU in events.columns:
@@ -156,6 +156,12 @@ class EventsOfSource:
         return numbered.with_columns(
             number=numbered.select(what).join(places, on=what, how="left", maintain_order="left")["beside"]
         )
+
+
+def types_of(narrowed: pl.DataFrame) -> set[int]:
+    """Numbers of the event types that events, as `EventsOfSource.narrow` gives them, have in the trace."""
+    told = [name for name in narrowed.columns if name.isdigit() and narrowed[name].null_count() < narrowed.height]
+    return {*narrowed["number"].unique().to_list(), *map(int, told)}
 
 
 def _without_nulls(events: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
