@@ -234,7 +234,7 @@ def translate(
         keep_going=keep_going,
         fold_streams=fold_streams,
         labels=labels,
-        views=not no_views,
+        no_views=no_views,
         kernel_families=kernel_families,
         gzip=gzip,
         force=force,

@@ -248,6 +248,7 @@ class _Collector:
         # The last that is read of the report: from here on it is whole, and what was made of it is taken over.
         self._made.tables[index] = ledger.account(opened.report, of_sources, plan.sources, SOURCES)
         for (found, _), made in zip(of_work, results, strict=True):
+            self._made.types |= made.types
             self._activity.absorb(_collection(found.source), made.events)
             self._edges[found.source.row].absorb(made.edges)
             launches.absorb(made.launches)

@@ -87,10 +87,10 @@ class Options:
         All streams of a device and process become one row, or a few where events overlap.
     labels
         .pcf of an earlier trace: names keep the numbers that they have there.
-    views
-        Render views of the trace, into OUT.cfgs.
     kernel_families
         Own rules for families of kernels, before those that come with the program (`kernel_families.read_rules`).
+    no_views
+        Leave out the views of the trace, OUT.cfgs.
     gzip
         Write .prv.gz.
     force
@@ -120,8 +120,8 @@ class Options:
     keep_going: bool = False
     fold_streams: bool = False
     labels: Path | None = None
-    views: bool = True
     kernel_families: Path | None = None
+    no_views: bool = False
     gzip: bool = False
     force: bool = False
     nsys: Path | None = None
@@ -184,14 +184,14 @@ def translate(arguments: Sequence[str | Path], out: Path, options: Options | Non
         translation = _Translation(arguments, options, scratch, some)
         content = translation.write(staged[prv], staged[".pcf"], staged[".row"], base.name)
         order = [".pcf", ".row", ".json", prv]
-        if options.views:
+        if not options.no_views:
             found = TraceContent.of(open_trace(staged[prv]), translation.types)
             views = write_views(staged[VIEWS], found, final[prv], final[VIEWS])
             content["views"] = [{"path": one.path, "title": one.title} for one in views]
             order.insert(0, VIEWS)
         staged[".json"].write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         publish(staged, final, order)
-        if not options.views:
+        if options.no_views:
             # A former output's views are of another trace.
             shutil.rmtree(final[VIEWS], ignore_errors=True)
         # The other form of a former output would be read with these labels.
@@ -357,6 +357,7 @@ class _Translation:
         self._activity.absorb_all(collected.activity)
         self.types |= collected.types
         self._messages.absorb(collected.messages)
+        self.types |= collected.types
         for index, tables in collected.tables.items():
             self._opened[index].tables = tables
         for number, lane, beside in sorted(collected.lanes):

@@ -466,7 +466,7 @@ def test_views_of_a_trace_are_those_that_its_translation_made(report: Path, tmp_
 
 def test_without_views_a_former_folder_goes_with_its_trace(report: Path, tmp_path: Path) -> None:
     translate([report], tmp_path / "out")
-    summary = translate([report], tmp_path / "out", Options(force=True, views=False))
+    summary = translate([report], tmp_path / "out", Options(force=True, no_views=True))
 
     assert not (tmp_path / "out.cfgs").exists()
     assert "views" not in summary.content
@@ -506,7 +506,7 @@ def test_views_of_a_failed_translation_leave_a_former_folder_as_it_was(
 
 
 def test_only_renders_what_is_named_and_refuses_what_is_not_there(report: Path, tmp_path: Path) -> None:
-    prv = translate([report], tmp_path / "out", Options(views=False)).prv
+    prv = translate([report], tmp_path / "out", Options(no_views=True)).prv
     _, by_group = render_views(prv, only=["hwcounters"])
     _, by_name = render_views(prv, only=["useful_time", "basics/kernels"])
 
@@ -517,7 +517,7 @@ def test_only_renders_what_is_named_and_refuses_what_is_not_there(report: Path, 
 
 
 def test_a_folder_that_is_not_one_of_views_is_kept(report: Path, tmp_path: Path) -> None:
-    prv = translate([report], tmp_path / "out", Options(views=False)).prv
+    prv = translate([report], tmp_path / "out", Options(no_views=True)).prv
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "notes.txt").write_text("keep")

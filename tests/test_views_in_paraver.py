@@ -160,6 +160,14 @@ def test_kernel_profiles_are_total_number_and_average_of_each_name_on_each_strea
     assert place == len(total.rows)
 
 
+def test_families_take_all_of_the_time_of_kernels(shown: Shown) -> None:
+    families, kernels, nccl = (shown.table(f"analysis/{view}") for view in ("family_time", "kernel_time", "nccl_time"))
+
+    assert len(families.columns) < len(kernels.columns) + len(nccl.columns)
+    for (_, by_family), (_, by_name), (_, by_nccl) in zip(families.rows, kernels.rows, nccl.rows, strict=True):
+        assert sum(by_family) == pytest.approx(sum(by_name) + sum(by_nccl), abs=0.1)
+
+
 def test_tensor_use_per_gemm_is_the_mean_over_the_time_of_its_kernels(shown: Shown) -> None:
     table = shown.table("hwcounters/tensor_per_gemm")
     for rank in range(4):
