@@ -1,0 +1,466 @@
+"""A strict reader of Paraver's view files (.cfg): what its loader accepts, and what it drops in silence is an error here.
+
+Paraver ignores lines that it does not know, and makes a timeline of a table with a wrong line in it. Every view that is
+written goes through `parse_cfg`: a template that is wrong is found when it is rendered, also where there is no Paraver.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+LEVELS = ("workload", "appl", "task", "thread", "system", "node", "cpu")
+"""Object levels, of processes and then of machines, the coarser ones first."""
+
+_THREAD_FUNCTIONS = (
+    "State As Is, Useful, State Sign, Given State, In State, Not In State, State Record Dur., Last Evt Type, Last Evt Val, "
+    "Last Evt Val w/o Bursts, Next Evt Type, Next Evt Val, Avg Next Evt Val, Avg Last Evt Val, Given Evt Val, In Evt Val, "
+    "Int. Between Evt, Not In Evt Val, In Evt Range, Event Bytes, Event Sent Bytes, Last Tag, Comm Size, "
+    "Comm Recv. Partner, Comm Partner, Last Send Dur., Next Recv Dur., Last Send Size, Send Bytes in Transit, "
+    "Send Messages in Transit, Send BandWidth, Recv Bytes in Transit, Recv Messages in Transit, Recv BandWidth, "
+    "Recv Negative Messages, Recv Negative Bytes, Number Of Sends, Number Of Send Bytes, Number Of Receives, "
+    "Number Of Receive Bytes, Application ID, TaskID, Thread ID, Node ID, Cpu ID, In Appl ID, In Task ID, In Thread ID, "
+    "In Node ID, In Cpu ID"
+).split(", ")
+_CPU_FUNCTIONS = ("Active Thd", "Active Thd Sign", "Active Thd Val", "Active Thd Val Sign")
+_OBJECT_FUNCTIONS = (
+    *("Adding", "AddingSign", "Average", "Maximum", "Minimum", "Activity", "In Activity", "Mode", "Thread i", "Add Tasks"),
+    "Changed value",
+)
+_COMPOSE_PARAMETERS = {
+    **dict.fromkeys(
+        "As Is, Sign, 1-Sign, Floor, Ceil, Round, Abs, Stacked Val, Nesting level, LRU Depth, Enumerate, Accumulate, Delta, "
+        "Burst Time, Divide by Burst Time, Join Bursts, Timer, Begin Time, End Time, sin, cos, sqrt (abs), arc tan, exp".split(
+            ", "
+        ),
+        0,
+    ),
+    **dict.fromkeys(
+        "Mod, Mod+1, Div, Prod, Add, Subs, Complement, Inverse Div, Is Equal, Is Equal (Sign), In Stacked Val, log N".split(", "), 1
+    ),
+    **dict.fromkeys("Select Range, Select Range [), Is In Range, Is In Range [), Translate".split(", "), 2),
+}
+"""Compose functions, and how many parameters each has."""
+_OPERATIONS = (
+    "add, product, substract, divide, maximum, minimum, different, controlled: clear by, controlled: maximum, controlled: add, "
+    "controlled: enumerate, controlled: average"
+).split(", ")
+_FILTER_FUNCTIONS = ("All", "!=", ">", "<", "=", "None", "[x,y]")
+_FILTERS = ("from_obj", "to_obj", "tag_msg", "size_msg", "bw_msg", "evt_type", "evt_value")
+_COMPOSE_LEVELS = (*(f"compose_{level}" for level in LEVELS), "topcompose1", "topcompose2")
+_STATISTICS = (
+    "#Sends, #Receives, Bytes sent, Bytes received, Average bytes sent, Average bytes received, Minimum bytes sent, "
+    "Minimum bytes received, Maximum bytes sent, Maximum bytes received, Time, % Time, % Time Not Zero, % Window Time, "
+    "# Bursts, % # Bursts, Integral, Average value, Maximum, Minimum, Average Burst Time, Stdev Burst Time, "
+    "Average per Burst, Average per Burst != 0, Average value != 0, # Bursts != 0, Sum bursts"
+).split(", ")
+_DRAW_MODES = (
+    *("draw_last", "draw_maximum", "draw_minnotzero", "draw_random", "draw_randnotzero", "draw_average"),
+    *("draw_averagenotzero", "draw_mode", "draw_absolute_maximum", "draw_absolute_minimum"),
+)
+_COLOUR_MODES = tuple(
+    f"window_in_{mode}_mode"
+    for mode in ("code", "gradient", "null_gradient", "alternative_gradient", "punctual", "fused_lines")
+)
+_UNITS = ("Nanoseconds", "Microseconds", "Milliseconds", "Seconds", "Minutes", "Hours", "Days")
+_MOST_IN_A_FILTER = 65_535
+
+_NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
+
+
+class MalformedCfg(ValueError):
+    """A view that Paraver would not load as it is meant; names the view, the line, and what is wrong with it."""
+
+
+@dataclass
+class Window:
+    """A window of a view.
+
+    Attributes
+    ----------
+    name, is_derived, level
+        Its title; whether it combines two others; its object level.
+    functions
+        The function of each level, of each compose level, and of each filter.
+    operation, parents
+        Of a derived window: its operation, and the two windows (1, 2, ...) that it combines.
+    filters
+        What each filter lets through: numbers or labels.
+    rows
+        For each level, and the task of a list of threads: whether each object is shown. Objects that are not named are.
+    values
+        Everything else, by key.
+    """
+
+    name: str
+    is_derived: bool = False
+    level: str = "thread"
+    functions: dict[str, str] = field(default_factory=dict)
+    operation: str = ""
+    parents: tuple[int, ...] = ()
+    filters: dict[str, list[str]] = field(default_factory=dict)
+    rows: dict[tuple[str, int], list[bool]] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cfg:
+    """A view: its description, its windows, and the keys of its table (empty for a timeline)."""
+
+    description: str
+    windows: tuple[Window, ...]
+    histogram: Mapping[str, str]
+
+    @property
+    def kind(self) -> str:
+        """`timeline`, `table`, or `tables` (one for each value of a third window)."""
+        if not self.histogram:
+            return "timeline"
+        return "tables" if "Analyzer2D.3D_ControlWindow:" in self.histogram else "table"
+
+
+def parse_cfg(text: str, name: str) -> Cfg:
+    """Read a view strictly.
+
+    Parameters
+    ----------
+    text
+        The file.
+    name
+        What to call it in errors.
+
+    Raises
+    ------
+    MalformedCfg
+        Something in it is not as Paraver's loader has it, or would be dropped.
+    """
+    return _Parser(text, name).parse()
+
+
+def _one_of(*allowed: str) -> Callable[[str], bool]:
+    return lambda value: value in allowed
+
+
+def _matches(pattern: str) -> Callable[[str], bool]:
+    return lambda value: re.fullmatch(pattern, value) is not None
+
+
+_BOOL, _BOOL2 = _one_of("true", "false"), _one_of("True", "False")
+_WHOLE, _ANY_NUMBER, _ANYTHING = _matches(r"\d+"), _matches(_NUMBER), _matches(r".+")
+_FRACTION = _matches(r"[01]\.\d+")
+
+_WINDOW_KEYS: dict[str, Callable[[str], bool]] = {
+    "window_id": _WHOLE,
+    "window_position_x": _WHOLE,
+    "window_position_y": _WHOLE,
+    "window_width": _WHOLE,
+    "window_height": _WHOLE,
+    "window_comm_lines_enabled": _BOOL,
+    "window_flags_enabled": _BOOL,
+    "window_noncolor_mode": _BOOL,
+    "window_color_mode": _one_of(*_COLOUR_MODES),
+    "window_custom_color_enabled": _BOOL,
+    "window_semantic_scale_min_at_zero": _BOOL,
+    "window_logical_filtered": _BOOL,
+    "window_physical_filtered": _BOOL,
+    "window_comm_fromto": _BOOL,
+    "window_comm_tagsize": _BOOL,
+    "window_comm_typeval": _BOOL,
+    "window_units": _one_of(*_UNITS),
+    "window_maximum_y": _ANY_NUMBER,
+    "window_minimum_y": _ANY_NUMBER,
+    "window_compute_y_max": _BOOL,
+    "window_scale_relative": _FRACTION,
+    "window_end_time_relative": _FRACTION,
+    "window_begin_time_relative": _FRACTION,
+    "window_open": _BOOL,
+    "window_drawmode": _one_of(*_DRAW_MODES),
+    "window_drawmode_rows": _one_of(*_DRAW_MODES),
+    "window_pixel_size": _WHOLE,
+    "window_labels_to_draw": _WHOLE,
+    "window_synchronize": _WHOLE,
+}
+_HISTOGRAM_KEYS: dict[str, Callable[[str], bool]] = {
+    "Analyzer2D.Name:": _ANYTHING,
+    "Analyzer2D.X:": _WHOLE,
+    "Analyzer2D.Y:": _WHOLE,
+    "Analyzer2D.Width:": _WHOLE,
+    "Analyzer2D.Height:": _WHOLE,
+    "Analyzer2D.ControlWindow:": _WHOLE,
+    "Analyzer2D.DataWindow:": _WHOLE,
+    "Analyzer2D.Accumulator:": _one_of("Semantic"),
+    "Analyzer2D.Statistic:": _one_of(*_STATISTICS),
+    "Analyzer2D.CalculateAll:": _BOOL2,
+    "Analyzer2D.HideCols:": _BOOL2,
+    "Analyzer2D.HorizVert:": _one_of("Horizontal", "Vertical"),
+    "Analyzer2D.Color:": _BOOL2,
+    "Analyzer2D.SemanticColor:": _BOOL2,
+    "Analyzer2D.Zoom:": _one_of("Enabled", "Disabled"),
+    "Analyzer2D.SortCols:": _BOOL2,
+    "Analyzer2D.SortCriteria:": _one_of("Average", "Total", "Maximum", "Minimum", "Stdev", "Avg/Max", "Custom"),
+    "Analyzer2D.SortReverse:": _BOOL2,
+    "Analyzer2D.AnalysisLimits:": _one_of("Alltrace", "Allwindow", "Region"),
+    "Analyzer2D.ComputeYScale:": _BOOL2,
+    "Analyzer2D.ComputeYScaleZero:": _BOOL2,
+    "Analyzer2D.Minimum:": _ANY_NUMBER,
+    "Analyzer2D.Maximum:": _ANY_NUMBER,
+    "Analyzer2D.Delta:": _ANY_NUMBER,
+    "Analyzer2D.UseFixedDelta:": _BOOL2,
+    "Analyzer2D.NumColumns:": _WHOLE,
+    "Analyzer2D.ComputeGradient:": _BOOL2,
+    "Analyzer2D.MinimumGradient:": _ANY_NUMBER,
+    "Analyzer2D.MaximumGradient:": _ANY_NUMBER,
+    "Analyzer2D.DrawModeObjects:": _one_of(*_DRAW_MODES),
+    "Analyzer2D.DrawModeColumns:": _one_of(*_DRAW_MODES),
+    "Analyzer2D.PixelSize:": _WHOLE,
+    "Analyzer2D.ColorMode:": _one_of(*_COLOUR_MODES[:4]),
+    "Analyzer2D.ShowOnlyTotals:": _BOOL2,
+    "Analyzer2D.ShortHeaderLabels:": _BOOL2,
+    "Analyzer2D.3D_ControlWindow:": _WHOLE,
+    "Analyzer3D.ComputeYScale:": _BOOL2,
+    "Analyzer2D.3D_Minimum:": _ANY_NUMBER,
+    "Analyzer2D.3D_Maximum:": _ANY_NUMBER,
+    "Analyzer2D.3D_Delta:": _ANY_NUMBER,
+    "Analyzer2D.3D_FixedValue:": _ANY_NUMBER,
+}
+_NEW_HISTOGRAM = "< NEW ANALYZER2D >"
+
+
+class _Parser:
+    def __init__(self, text: str, name: str) -> None:
+        self._lines = text.split("\n")
+        self._name = name
+        self._line = 0
+        self._windows: list[Window] = []
+        self._histogram: dict[str, str] = {}
+        self._in_histogram = False
+
+    def parse(self) -> Cfg:
+        description, announced = self._head()
+        for self._line, text in enumerate(self._lines[self._line :], start=self._line + 1):
+            if not text or text.startswith("#"):
+                continue
+            self._require(text == text.strip() and "\r" not in text and "\t" not in text, "blanks at an edge, or a tab")
+            if text.startswith("<"):
+                self._title(text)
+            elif self._in_histogram:
+                key, _, value = text.partition(" ")
+                self._require(key in _HISTOGRAM_KEYS, f"{key} is no key of a table")
+                self._require(key not in self._histogram, f"{key} stands there twice")
+                self._require(_HISTOGRAM_KEYS[key](value), f"{key} can't be {value!r}")
+                self._histogram[key] = value
+            else:
+                self._window_line(*text.partition(" ")[::2])
+        for window in self._windows:
+            self._check_window(window)
+        self._line = len(self._lines)
+        self._require(bool(self._windows), "it has no window")
+        self._require(announced == len(self._windows), f"the head announces {announced} windows of {len(self._windows)}")
+        if self._in_histogram:
+            self._check_histogram()
+        return Cfg(description, tuple(self._windows), self._histogram)
+
+    def _require(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise MalformedCfg(f"{self._name}, line {self._line}: {what}")
+
+    def _head(self) -> tuple[str, int]:
+        end = "ConfigFile.EndDescription"
+        self._require(end in self._lines, "the description has no end")
+        self._line = self._lines.index(end) + 1
+        head = self._lines[: self._line]
+        self._require(head[:2] == ["#ParaverCFG", "ConfigFile.Version: 3.4"], "the head is not that of a view of version 3.4")
+        windows = re.fullmatch(r"ConfigFile\.NumWindows: (\d+)", head[2])
+        self._require(windows is not None and head[3] == "ConfigFile.BeginDescription", "the head announces no windows")
+        assert windows is not None
+        return "\n".join(head[4:-1]).strip(), int(windows[1])
+
+    def _title(self, text: str) -> None:
+        self._require(not self._in_histogram, "something follows the table")
+        self._in_histogram = text == _NEW_HISTOGRAM
+        self._require(self._in_histogram or re.fullmatch("< NEW DISPLAYING WINDOW .* >", text) is not None, f"{text!r}")
+
+    def _window_line(self, key: str, value: str) -> None:
+        if key == "window_name":
+            self._require(bool(value), "a window without a name")
+            self._windows.append(Window(value))
+            return
+        self._require(bool(self._windows), f"{key} stands before the first window")
+        window = self._windows[-1]
+        if key == "window_type":
+            self._require(value in ("single", "composed") and not window.values, f"a window can't be {value!r} here")
+            window.is_derived = value == "composed"
+            window.values[key] = value
+            return
+        self._require("window_type" in window.values, f"{key} stands before window_type")
+        special: dict[str, Callable[[Window, str], None]] = {
+            "window_level": self._level,
+            "window_object": self._object,
+            "window_factors": self._factors,
+            "window_operation": self._operation,
+            "window_identifiers": self._identifiers,
+            "window_selected_functions": self._selected_functions,
+            "window_compose_functions": self._compose_functions,
+            "window_semantic_module": self._parameters,
+            "window_filter_module": self._filter,
+        }
+        if key in special:
+            special[key](window, value)
+            return
+        self._require(key in _WINDOW_KEYS, f"{key} is no key of a window")
+        self._require(key not in window.values, f"{key} stands there twice")
+        self._require(_WINDOW_KEYS[key](value), f"{key} can't be {value!r}")
+        window.values[key] = value
+        if key == "window_id":
+            self._require(int(value) == len(self._windows), f"this is window {len(self._windows)}, not {value}")
+
+    def _level(self, window: Window, value: str) -> None:
+        self._require(value in LEVELS, f"{value!r} is no level")
+        window.level = value
+
+    def _object(self, window: Window, value: str) -> None:
+        form = re.fullmatch(r"(appl|node) \{ (\d+), \{ (.*) \} \}|(task|cpu) \{ 0, (\d+), \{ (.*) \} \}", value)
+        threads = re.fullmatch(r"thread \{ 0, (\d+), (\d+), \{ (.*) \} \}", value)
+        self._require(form is not None or threads is not None, f"window_object can't be {value[:80]!r}")
+        if threads is not None:
+            level, place, count, text = "thread", int(threads[1]), threads[2], threads[3]
+        else:
+            assert form is not None
+            level, count, text = (one for one in form.groups() if one is not None)
+            place = 0
+        names = text.split(", ")
+        words = {"1": True, "0": False} if level == window.level else {"All": True, "None": False}
+        self._require(len(names) == int(count), f"{count} objects of level {level} are announced, and {len(names)} follow")
+        self._require(set(names) <= set(words), f"at level {window.level} objects of level {level} are {' or '.join(words)}")
+        window.rows[level, place] = [words[one] for one in names]
+
+    def _factors(self, window: Window, value: str) -> None:
+        self._require(window.is_derived, "factors belong to derived windows")
+        self._require(re.fullmatch(rf"{_NUMBER} {_NUMBER}", value) is not None, f"factors can't be {value!r}")
+        window.values["window_factors"] = value
+
+    def _operation(self, window: Window, value: str) -> None:
+        self._require(window.is_derived and value in _OPERATIONS, f"{value!r} is no operation of a derived window")
+        window.operation = value
+
+    def _identifiers(self, window: Window, value: str) -> None:
+        form = re.fullmatch(r"(\d+) (\d+)", value)
+        self._require(window.is_derived and form is not None, f"a derived window is made of two others, not of {value!r}")
+        assert form is not None
+        window.parents = (int(form[1]), int(form[2]))
+        known = range(1, len(self._windows))
+        self._require(all(one in known for one in window.parents), f"windows {value} are not both above this one")
+        self._require(window.parents[0] != window.parents[1], "a window can't be combined with itself")
+
+    def _selected_functions(self, window: Window, value: str) -> None:
+        functions = self._function_list(value)
+        expected = {"appl", "task", "node", "system", "workload"}
+        if not window.is_derived:
+            expected |= {"cpu", "thread", *_FILTERS}
+        self._require(set(functions) == expected, f"functions are told of {', '.join(functions)}")
+        for level, function in functions.items():
+            allowed = {"thread": _THREAD_FUNCTIONS, "cpu": _CPU_FUNCTIONS} | dict.fromkeys(_FILTERS, _FILTER_FUNCTIONS)
+            self._require(function in allowed.get(level, _OBJECT_FUNCTIONS), f"{function!r} is no function of level {level}")
+        window.functions.update(functions)
+
+    def _compose_functions(self, window: Window, value: str) -> None:
+        functions = self._function_list(value)
+        self._require(tuple(functions) == (*sorted(_COMPOSE_LEVELS, key=_compose_order),), f"levels {', '.join(functions)}")
+        for function in functions.values():
+            self._require(function in _COMPOSE_PARAMETERS, f"{function!r} is no compose function")
+        window.functions.update(functions)
+
+    def _function_list(self, value: str) -> dict[str, str]:
+        form = re.fullmatch(r"\{ (\d+), \{ (\{[^{}]*\}(?:, \{[^{}]*\})*)(?:, )? ?\} \}", value)
+        self._require(form is not None, f"{value[:80]!r} is no list of functions")
+        assert form is not None
+        pairs = re.findall(r"\{(\w+), ([^{}]*)\}", form[2])
+        self._require(len(pairs) == int(form[1]) == len(dict(pairs)), f"{form[1]} functions are announced, {len(pairs)} follow")
+        return dict(pairs)
+
+    def _parameters(self, window: Window, value: str) -> None:
+        form = re.fullmatch(rf"(\w+) ([^{{]+) \{{ (\d+), \{{ ((?:\d+(?: {_NUMBER})+(?:, )?)+) \}} \}}", value)
+        self._require(form is not None, f"{value[:80]!r} are no parameters of a function")
+        assert form is not None
+        self._require(window.functions.get(form[1]) == form[2], f"{form[2]!r} is not the function of {form[1]}")
+        lists = form[4].split(", ")
+        self._require(len(lists) == int(form[3]), f"{form[3]} lists of numbers are announced, and {len(lists)} follow")
+        if form[2] in _COMPOSE_PARAMETERS:
+            self._require(len(lists) == _COMPOSE_PARAMETERS[form[2]], f"{form[2]!r} does not take {len(lists)} parameters")
+        for one in lists:
+            count, *numbers = one.split(" ")
+            self._require(len(numbers) == int(count), f"{count} numbers are announced, and {len(numbers)} follow")
+        window.values[f"parameters of {form[1]}"] = form[4]
+
+    def _filter(self, window: Window, value: str) -> None:
+        form = re.fullmatch(r"(\w+) (\d+) (.+)", value)
+        self._require(form is not None and not window.is_derived, f"{value[:80]!r} is no filter, or not of a single window")
+        assert form is not None
+        what, count, text = form[1], int(form[2]), form[3]
+        if what in ("evt_type_label", "evt_value_label"):
+            self._require(re.fullmatch(r'"[^"]*"(?: "[^"]*")*', text) is not None, f"labels of {what} are not in quotes")
+            found = re.findall(r'"([^"]*)"', text)
+        else:
+            self._require(what in _FILTERS, f"{what!r} is no filter")
+            found = text.split(" ")
+            number = _WHOLE if what != "evt_value" else _ANY_NUMBER
+            self._require(all(number(one) for one in found), f"{what} lets through what is no number")
+        self._require(len(found) == count <= _MOST_IN_A_FILTER, f"{what} announces {count}, and {len(found)} follow")
+        self._require(what not in window.filters, f"filter {what} stands there twice")
+        window.filters[what] = found
+
+    def _check_window(self, window: Window) -> None:
+        def require(holds: bool, what: str) -> None:
+            if not holds:
+                raise MalformedCfg(f"{self._name}, window {window.name!r}: {what}")
+
+        for key in ("window_units", "window_end_time_relative", "window_begin_time_relative"):
+            require(key in window.values, f"it has no {key}")
+        require("topcompose1" in window.functions and "task" in window.functions, "it has no functions")
+        for level, function in window.functions.items():
+            needs = level in _COMPOSE_LEVELS and _COMPOSE_PARAMETERS[function] > 0
+            require(not needs or f"parameters of {level}" in window.values, f"{function!r} has no parameters")
+        if window.is_derived:
+            require(bool(window.operation and window.parents), "it is derived from nothing")
+            levels = {self._windows[parent - 1].level for parent in window.parents}
+            require(all(LEVELS.index(level) >= LEVELS.index(window.level) for level in levels), "it is finer than its parents")
+            return
+        for what in ("evt_type", "evt_value"):
+            labels, numbers = window.filters.get(f"{what}_label"), window.filters.get(what, [])
+            require(labels is None or len(labels) == len(numbers), f"{what} has not as many labels as numbers")
+        for what in _FILTERS:
+            lists = window.functions[what] not in ("All", "None")
+            require(lists == bool(window.filters.get(what)), f"{what} is {window.functions[what]!r} of {'nothing' if lists else ''}")
+
+    def _check_histogram(self) -> None:
+        for key in ("Analyzer2D.Name:", "Analyzer2D.ControlWindow:", "Analyzer2D.DataWindow:", "Analyzer2D.Statistic:"):
+            self._require(key in self._histogram, f"the table has no {key}")
+        control = self._table_window("Analyzer2D.ControlWindow:")
+        for key in ("Analyzer2D.DataWindow:", "Analyzer2D.3D_ControlWindow:"):
+            if key not in self._histogram:
+                continue
+            other = self._table_window(key)
+            finer, coarser = (control, other) if key == "Analyzer2D.DataWindow:" else (other, control)
+            self._require(
+                LEVELS.index(self._windows[coarser - 1].level) <= LEVELS.index(self._windows[finer - 1].level),
+                f"window {coarser} is finer than window {finer}",
+            )
+            for first, second in ((control, other), (other, control)):
+                self._require(
+                    first == second or first not in self._ancestors(second), f"window {second} is made of window {first}"
+                )
+
+    def _table_window(self, key: str) -> int:
+        number = int(self._histogram[key])
+        self._require(1 <= number <= len(self._windows), f"{key} there is no window {number}")
+        return number
+
+    def _ancestors(self, number: int) -> set[int]:
+        parents = self._windows[number - 1].parents
+        return set(parents).union(*(self._ancestors(parent) for parent in parents))
+
+
+def _compose_order(level: str) -> int:
+    order = ("compose_cpu", "compose_appl", "compose_task", "compose_thread", "compose_node", "compose_system")
+    return [*order, "compose_workload", "topcompose1", "topcompose2"].index(level)

@@ -1,0 +1,326 @@
+"""Views of a trace: templates and table of `cfgs/` and what is in the trace come in; OUT.cfgs/ leaves.
+
+Paraver's views have no variables: numbers of metrics and kernels, rows and levels are written into each file, for one trace.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from nsys2prv import events
+from nsys2prv.errors import UsageError
+from nsys2prv.paraver.cfg import parse_cfg
+from nsys2prv.paraver.trace_content import Devices, TraceContent, TypeInTrace, Value
+from nsys2prv.paraver.view_table import GROUPS, View, ViewTable, cfgs_folder, event_type, read_view_table
+from nsys2prv.paraver.workspace import Hint, Workspace, workspace_ws, workspaces_xml
+
+INDEX, WORKSPACE = "index.html", "workspace.xml"
+"""Files beside the folders of views: a page that lists them, and a workspace for the Hints menu of wxParaver."""
+
+_MOST_VALUES = 60_000
+"""Values in one filter: Paraver counts them in 16 bits."""
+_LONGEST_NAME = 60
+_MOST_TYPES_IN_MENU = 1_000
+"""Event types that switch a menu on; any one of them is enough."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """One file: the line of the table, its path inside the folder of views, and its title."""
+
+    view: View
+    path: str
+    title: str
+
+    @property
+    def menu_text(self) -> str:
+        """What stands in a menu."""
+        return f"{self.title}: {self.view.question}"
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Values of event types that a small name in [values] stands for."""
+
+    types: list[TypeInTrace]
+    values: list[Value]
+
+
+class _Types(Mapping[str, list[TypeInTrace]]):
+    """What the trace has of each event type, by the constant of `events`."""
+
+    def __init__(self, content: TraceContent) -> None:
+        self._content = content
+
+    def __getitem__(self, constant: str) -> list[TypeInTrace]:
+        return self._content.members(event_type(constant))
+
+    def __getattr__(self, constant: str) -> list[TypeInTrace]:
+        if constant.startswith("_"):
+            raise AttributeError(constant)
+        return self[constant]
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def write_views(
+    folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()
+) -> list[Rendered]:
+    """Render views of a trace into a folder, with a page that lists them and workspaces for wxParaver.
+
+    Parameters
+    ----------
+    folder
+        Where to write; made when it is not there.
+    content
+        What is in the trace.
+    prv
+        The trace, as it will be called.
+    final
+        The folder, as it will be called: the workspace names views by absolute paths.
+    only
+        Views or groups to render; empty: all whose events are in the trace.
+
+    Raises
+    ------
+    UsageError
+        `only` names no view.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rendered = ViewRenderer(content).render(folder, only)
+    groups = [(group, [one for one in rendered if one.view.group == group]) for group in GROUPS]
+    present = [(group, of_group) for group, of_group in groups if of_group]
+    page = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(cfgs_folder()), undefined=jinja2.StrictUndefined, autoescape=True, trim_blocks=True
+    ).get_template("macros/index.html.j2")
+    (folder / INDEX).write_text(page.render(trace=prv.name, groups=present), encoding="utf-8", newline="\n")
+    types, name = list(content.types)[:_MOST_TYPES_IN_MENU], prv.name.removesuffix(".gz").removesuffix(".prv")
+    menus = []
+    for group, of_group in present:
+        hints = [Hint(str(final.absolute() / one.path), one.menu_text) for one in of_group]
+        menus.append(Workspace(f"{name} {group}", types, hints))
+        inside = [Hint(Path(one.path).name, one.menu_text) for one in of_group]
+        texts = ((Path(one.path).name, (folder / one.path).read_text(encoding="utf-8")) for one in of_group)
+        ws = workspace_ws(Workspace(f"{slug(name)}_{group}", types, inside), texts)
+        (folder / f"{group}.ws").write_text(ws, encoding="utf-8", newline="\n")
+    (folder / WORKSPACE).write_text(workspaces_xml(menus), encoding="utf-8", newline="\n")
+    return rendered
+
+
+class ViewRenderer:
+    """Renders views for one trace.
+
+    Parameters
+    ----------
+    content
+        What is in the trace.
+    table
+        The table of views.
+    templates
+        Folder of the templates.
+    """
+
+    def __init__(self, content: TraceContent, table: ViewTable | None = None, templates: Path | None = None) -> None:
+        self._content = content
+        self._table = table or read_view_table()
+        self._metrics = self._find_metrics()
+        self._values = self._find_values()
+        self._environment = _environment(templates or cfgs_folder(), content)
+
+    def fitting(self, only: Iterable[str] = ()) -> list[View]:
+        """Views whose needs the trace fulfils, of those that are chosen (names, or groups; empty: all)."""
+        chosen = choose(self._table, only)
+        return [view for view in chosen if all(any(self._has(name) for name in need) for need in view.needs)]
+
+    def render(self, folder: Path, only: Iterable[str] = ()) -> list[Rendered]:
+        """Write all fitting views into a folder, one folder for each group.
+
+        Raises
+        ------
+        MalformedCfg, jinja2.TemplateError
+            A template is wrong: nothing that a user can cause.
+        UsageError
+            `only` names no view.
+        """
+        written: list[Rendered] = []
+        taken: set[str] = set()
+        for view in self.fitting(only):
+            for member in self._content.members(event_type(view.each)) if view.each else [None]:
+                for devices in self._content.devices if view.devices else [None]:
+                    path = _file_name(view, member, devices, taken)
+                    title = view.title.replace("{}", member.label if member else "")
+                    if devices is not None and devices.title:
+                        title = f"{title} ({devices.title})"
+                    text = self.text(view, title, member, devices)
+                    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / path).write_text(text, encoding="utf-8", newline="\n")
+                    written.append(Rendered(view, path, title))
+        return written
+
+    def text(self, view: View, title: str, member: TypeInTrace | None = None, devices: Devices | None = None) -> str:
+        """Text of one file, read back strictly."""
+        subject = [member] if member else [one for need in view.needs for name in need for one in self._types_of(name)]
+        body = self._environment.get_template(view.template).render(
+            title=title,
+            subject=subject,
+            types=_Types(self._content),
+            metrics=self._metrics,
+            values=self._values,
+            rows={"streams": self._content.streams, "hosts": self._content.hosts},
+            device=devices,
+            states=events,
+            tags=_TAGS,
+        )
+        head = self._environment.get_template("macros/head.cfg.j2").render(
+            windows=len(re.findall(r"^window_name ", body, re.MULTILINE)), title=title, view=view
+        )
+        text = re.sub(r"\n{3,}", "\n\n", f"{head}\n{body}".strip("\n")) + "\n"
+        parse_cfg(text, f"{view.template} for {title!r}")
+        return text
+
+    def _has(self, name: str) -> bool:
+        return bool(self._types_of(name))
+
+    def _types_of(self, name: str) -> list[TypeInTrace]:
+        if name in self._metrics:
+            return self._metrics[name]
+        if name in self._values:
+            return self._values[name].types
+        return self._content.members(event_type(name))
+
+    def _find_metrics(self) -> dict[str, list[TypeInTrace]]:
+        metrics = self._content.members(events.TYPES[events.GPU_METRIC])
+        return {
+            name: [metric for metric in metrics if pattern.match(metric.label)] for name, pattern in self._table.metrics.items()
+        }
+
+    def _find_values(self) -> dict[str, _Chosen]:
+        chosen = {}
+        for name, (constant, pattern) in self._table.values.items():
+            types, values = [], {}
+            for member in self._content.members(event_type(constant)):
+                matching = {value: label for value, label in (member.values or {}).items() if value and pattern.search(label)}
+                if matching and len(matching) <= _MOST_VALUES:
+                    types.append(member)
+                    values |= matching
+            # One type only: a value may be another name in another type.
+            types = types[:1]
+            kept = {value: label for value, label in values.items() if types and value in (types[0].values or {})}
+            chosen[name] = _Chosen(types, [Value(value, label) for value, label in sorted(kept.items())])
+        return chosen
+
+
+_TAGS = {
+    "kernel_launches": [events.TAG_KERNEL_LAUNCH],
+    "launches": [events.TAG_KERNEL_LAUNCH, events.TAG_MEMORY_LAUNCH],
+}
+
+
+def choose(table: ViewTable, only: Iterable[str]) -> list[View]:
+    """Views by name: `group`, `group/name` or `name`; all where none is named.
+
+    Raises
+    ------
+    UsageError
+        There is no such view.
+    """
+    wanted = list(only)
+    for name in wanted:
+        if not any(name in (view.group, view.path, view.name) for view in table.views):
+            raise UsageError(f"--only {name}: there is no such view or group of views; `nsys2prv views --list` lists them")
+    return [view for view in table.views if not wanted or {view.group, view.path, view.name} & set(wanted)]
+
+
+def _file_name(view: View, member: TypeInTrace | None, devices: Devices | None, taken: set[str]) -> str:
+    parts = [view.name]
+    if member is not None:
+        named = slug(_member_name(event_type(view.each or ""), member))
+        parts += [f"-{named}"] if named else []
+    if devices is not None and devices.name:
+        parts.append(f"_{slug(devices.name)}")
+    path = f"{view.group}/{''.join(parts)}.cfg"
+    if path in taken and member is not None:
+        path = f"{view.group}/{''.join(parts)}-{member.number}.cfg"
+    taken.add(path)
+    return path
+
+
+def _member_name(kind: events.EventType, member: TypeInTrace) -> str:
+    """What tells a member from the others of its series, or a lane from its type.
+
+    >>> _member_name(events.TYPES[events.NVTX_PUSHPOP], TypeInTrace(9600, "NVTX pushpop ranges default domain", {}))
+    'default'
+    >>> _member_name(events.TYPES[events.NVTX_RANGE], TypeInTrace(90040001, "NVTX startend ranges (overlap 1)", {}))
+    'overlap 1'
+    """
+    before, _, after = kind.label.partition("{}")
+    if not member.label.startswith(before):
+        return member.label
+    found = re.fullmatch(rf"(.*?){re.escape(after)}(?: \((overlap \d+)\))?", member.label[len(before) :], re.DOTALL)
+    return " ".join(filter(None, found.groups())) if found else member.label
+
+
+def slug(text: str) -> str:
+    """A text as part of the name of a file.
+
+    >>> slug("SM Active (Throughput %)"), slug("Schrödinger/../x"), slug("日本")
+    ('sm_active_throughput', 'schrodinger_x', '')
+    """
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")[:_LONGEST_NAME].rstrip("_")
+
+
+def _environment(folder: Path, content: TraceContent) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+    def type_label(one: TypeInTrace) -> str:
+        """The label of a type in quotes; "Unknown", for which Paraver takes the number, where the label does not tell."""
+        return _quoted(one.label, content.type_numbers.get(one.label, set()) == {one.number})
+
+    def value_label(one: Value) -> str:
+        return _quoted(one.label, content.value_numbers.get(one.label, set()) == {one.number})
+
+    environment.filters.update(
+        one_line=lambda text: " ".join(str(text).split()),
+        number=lambda number: f"{number:.12g}",
+        type_label=type_label,
+        value_label=value_label,
+        span=_span,
+        selected=_selected,
+        per_nanosecond=lambda clock: 1e-3 if "MHz" in clock.label else 1e-9,
+    )
+    return environment
+
+
+def _quoted(label: str, tells: bool) -> str:
+    return f'"{label}"' if tells and not set(label) & set('"*\n\r') else '"Unknown"'
+
+
+def _span(types: Sequence[TypeInTrace]) -> tuple[int, int]:
+    """Lowest and highest value that has a label, without 0; (0, 1) of plain numbers."""
+    values = [value for one in types for value in one.values or () if value]
+    return (min(values), max(values)) if values else (0, 1)
+
+
+def _selected(shown: Sequence[bool], own_level: bool) -> str:
+    """Rows as Paraver reads them: numbers at the level of the window, words above it."""
+    yes, no = ("1", "0") if own_level else ("All", "None")
+    return ", ".join(yes if one else no for one in shown)
