@@ -129,6 +129,8 @@ class Semantics:
             raise NotDrawn(f"the statistic {statistic}")
         found = shown.group_by("row", column=pl.col("value").floor().cast(pl.Int64)).agg(cell=statistics[statistic])
         rows = self.rows(control)
+        # Paraver hides columns with nothing in them.
+        found = found.filter((pl.col("cell") != 0).any().over("column"))
         columns = tuple(found["column"].unique().sort())
         cells = np.full((len(rows), len(columns)), np.nan)
         places = found.select(
@@ -262,7 +264,10 @@ class Semantics:
         }
         if window.operation not in operations:
             raise NotDrawn(f"the operation {window.operation}")
-        return _overlaid(first, second).select("row", "begin", "end", value=operations[window.operation])
+        combined = _overlaid(first, second).select("row", "begin", "end", value=operations[window.operation])
+        shown = self._threads(window)
+        rows = {_THREADS: shown["row"], _TASKS: shown["task"].unique()}.get(window.level)
+        return combined if rows is None else combined.filter(pl.col("row").is_in(rows.to_list()))
 
 
 def _nested(pairs: pl.DataFrame, *, stacked: bool) -> pl.Series:
