@@ -139,7 +139,9 @@ def translate(
     reports: Reports,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", help="Where to write: OUT.prv, OUT.pcf, OUT.row and OUT.json.", show_default=False),
+        typer.Option(
+            "--out", "-o", help="Where to write: OUT.prv, OUT.pcf, OUT.row, OUT.json and OUT.cfgs.", show_default=False
+        ),
     ],
     only: Annotated[
         list[str] | None, typer.Option(help="Sources to translate, by name, separated by commas (default: all).")
@@ -185,6 +187,7 @@ def translate(
     labels: Annotated[
         Path | None, typer.Option(metavar="EARLIER.pcf", help="Names keep the numbers of this trace, so that the two compare.")
     ] = None,
+    no_views: Annotated[bool, typer.Option("--no-views", help="Leave out the views, OUT.cfgs.")] = False,
     kernel_families: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Own rules for families of kernels (CSV: what,value,pattern), tried first."),
@@ -218,6 +221,7 @@ def translate(
         keep_going=keep_going,
         fold_streams=fold_streams,
         labels=labels,
+        views=not no_views,
         kernel_families=kernel_families,
         gzip=gzip,
         force=force,
@@ -277,6 +281,43 @@ def check(
 
 
 @app.command()
+def views(
+    trace: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[OUT.prv]", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where to write (default: OUT.cfgs).")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Views or groups to render, by name, separated by commas (default: all that fit).")
+    ] = None,
+    list_views: Annotated[
+        bool, typer.Option("--list", help="Print the table of views, or what of it fits the trace; write nothing.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a folder that is not one of views.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Render Paraver views for a trace, also one of another tool; replaces those that are there."""
+    from nsys2prv.views import as_text, listed, render_views
+
+    if list_views:
+        found = listed(trace, _names(only))
+        print(json.dumps(found, indent=1, ensure_ascii=False) if as_json else as_text(found))
+        return
+    if trace is None:
+        raise UsageError("views: no trace is named; give the .prv of a trace, or --list for the table of all views")
+    folder, rendered = render_views(trace, out, _names(only), force=force)
+    written = [{"path": one.path, "title": one.title} for one in rendered]
+    if as_json:
+        print(json.dumps({"folder": str(folder), "views": written}, indent=1, ensure_ascii=False))
+    else:
+        print(f"{folder}: {counted(len(written), 'view')}; the list is in {folder / 'index.html'}")
+
+
+@app.command()
 def demo(
     directory: Annotated[
         Path, typer.Argument(metavar="[DIR]", help="Folder for reports and trace; made when it is not there.")
@@ -326,6 +367,8 @@ def _summary_text(prv: Path, content: Any) -> str:
     lines += _messages_text(content["messages"])
     lines += [f"  {count:>12,}  rows left out: {reason}" for reason, count in left_out.items()]
     account = prv.with_name(prv.name.removesuffix(".gz").removesuffix(".prv") + ".json")
+    if "views" in content:
+        lines.append(f"  {len(content['views']):>12,}  views, listed in {account.with_suffix('.cfgs') / 'index.html'}")
     lines.append(f"  {counted(len(content['reports']), 'report')} on one time axis by {methods}; the account is in {account}")
     return "\n".join(lines)
 

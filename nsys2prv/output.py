@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +18,10 @@ import pyarrow as pa
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
 from nsys2prv.temporary import temporary_folder
 
-SUFFIXES = (".prv", ".prv.gz", ".pcf", ".row", ".json")
-"""Files of a trace."""
+VIEWS = ".cfgs"
+"""Suffix of the folder of views."""
+SUFFIXES = (".prv", ".prv.gz", ".pcf", ".row", ".json", VIEWS)
+"""Files of a trace, and its folder of views."""
 
 
 def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
@@ -29,29 +32,51 @@ def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
     OutputExists
         When one of them is there already, unless `force`.
     OutputError
-        When one of them is a folder.
+        When one of them is a folder, or the folder of views is a file.
     """
     final = {suffix: base.with_name(base.name + suffix) for suffix in SUFFIXES}
     present = [path for path in final.values() if path.exists()]
-    folders = [path for path in present if path.is_dir()]
+    folders = [path for suffix, path in final.items() if path.is_dir() and suffix != VIEWS]
     if folders:
         raise OutputError.not_writable(folders[0], "there is a folder of this name")
+    if final[VIEWS].exists() and not final[VIEWS].is_dir():
+        raise OutputError.not_writable(final[VIEWS], "there is a file of this name")
     if present and not force:
         raise OutputExists(present[0])
     return final
 
 
 def publish(staged: Mapping[str, Path], final: Mapping[str, Path], order: Sequence[str]) -> None:
-    """Give files their final names, in this order. Ctrl-C comes too late meanwhile: files of two traces must not be mixed."""
+    """Give files and folders their final names, in this order.
+
+    Ctrl-C comes too late meanwhile: files of two traces must not be mixed.
+    """
     handlers = {}
     if threading.current_thread() is threading.main_thread():
         handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         for suffix in order:
-            staged[suffix].replace(final[suffix])
+            if staged[suffix].is_dir():
+                publish_folder(staged[suffix], final[suffix])
+            else:
+                staged[suffix].replace(final[suffix])
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def publish_folder(staged: Path, final: Path) -> None:
+    """Give a folder its final name, in the place of a former one, which stays when that fails."""
+    former = staged.with_name(f"{staged.name}.former")
+    if final.exists():
+        final.replace(former)
+    try:
+        staged.replace(final)
+    except OSError:
+        if former.exists():
+            former.replace(final)
+        raise
+    shutil.rmtree(former, ignore_errors=True)
 
 
 def without_suffix(out: Path) -> Path:

@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,13 @@ from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.kernel_families import read_rules
 from nsys2prv.ledger import Entry
 from nsys2prv.opened import BrokenReports, OpenedReport, open_reports
-from nsys2prv.output import SUFFIXES, final_paths, publish, scratch_folder, staging_folder, without_suffix
+from nsys2prv.output import SUFFIXES, VIEWS, final_paths, publish, scratch_folder, staging_folder, without_suffix
 from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
 from nsys2prv.paraver.prv import TraceWriter, header
+from nsys2prv.paraver.reader import open_trace
 from nsys2prv.paraver.row import write_row
+from nsys2prv.paraver.trace_content import TraceContent
+from nsys2prv.paraver.views import write_views
 from nsys2prv.reports import Report
 from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.nsys import NsysExport
@@ -44,7 +47,7 @@ from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.merge import Activity, Shape
 from nsys2prv.timeline.messages import Messages
 from nsys2prv.timeline.overlaps import StreamLanes
-from nsys2prv.timeline.place import EventsOfSource
+from nsys2prv.timeline.place import EventsOfSource, types_of
 from nsys2prv.timeline.rows import arrange
 from nsys2prv.timeline.selection import Windows
 from nsys2prv.timeline.survey import Survey, complete
@@ -107,6 +110,8 @@ class Options:
         All streams of a device and process become one row, or a few where events overlap.
     labels
         .pcf of an earlier trace: names keep the numbers that they have there.
+    views
+        Render views of the trace, into OUT.cfgs.
     kernel_families
         Own rules for families of kernels, before those that come with the program (`kernel_families.read_rules`).
     gzip
@@ -134,6 +139,7 @@ class Options:
     keep_going: bool = False
     fold_streams: bool = False
     labels: Path | None = None
+    views: bool = True
     kernel_families: Path | None = None
     gzip: bool = False
     force: bool = False
@@ -157,9 +163,9 @@ class Summary:
 
 
 def translate(arguments: Sequence[str | Path], out: Path, options: Options | None = None) -> Summary:
-    """Translate reports into one Paraver trace: OUT.prv (or .prv.gz), OUT.pcf, OUT.row, OUT.json.
+    """Translate reports into one Paraver trace: OUT.prv (or .prv.gz), OUT.pcf, OUT.row, OUT.json, and its views, OUT.cfgs.
 
-    Files appear under their names when all of them are complete, the trace last.
+    All of them appear under their names when all are complete, the trace last.
 
     Parameters
     ----------
@@ -179,9 +185,19 @@ def translate(arguments: Sequence[str | Path], out: Path, options: Options | Non
     with staging_folder(base) as staging, scratch_folder(options.scratch, staging) as scratch:
         staged = {suffix: staging / f"trace{suffix}" for suffix in SUFFIXES}
         prv = ".prv.gz" if options.gzip else ".prv"
-        content = _Translation(arguments, options, scratch).write(staged[prv], staged[".pcf"], staged[".row"], base.name)
+        translation = _Translation(arguments, options, scratch)
+        content = translation.write(staged[prv], staged[".pcf"], staged[".row"], base.name)
+        order = [".pcf", ".row", ".json", prv]
+        if options.views:
+            found = TraceContent.of(open_trace(staged[prv]), translation.types)
+            views = write_views(staged[VIEWS], found, final[prv], final[VIEWS])
+            content["views"] = [{"path": one.path, "title": one.title} for one in views]
+            order.insert(0, VIEWS)
         staged[".json"].write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        publish(staged, final, (".pcf", ".row", ".json", prv))
+        publish(staged, final, order)
+        if not options.views:
+            # A former output's views are of another trace.
+            shutil.rmtree(final[VIEWS], ignore_errors=True)
         # The other form of a former output would be read with these labels.
         final[".prv" if options.gzip else ".prv.gz"].unlink(missing_ok=True)
     return Summary(final[prv], content)
@@ -195,6 +211,7 @@ class _Made:
     edges: SortedRuns
     launches: Launches
     entry: Entry
+    types: set[int] = field(default_factory=set)
 
 
 class _Translation:
@@ -266,6 +283,7 @@ class _Translation:
         self._ordered = SortedRuns(["start"], self._folder / "ordered")
         self._launches: list[Launches] = []
         self._messages = Messages(self._folder / "messages")
+        self.types: set[int] = set()
 
     def write(self, prv: Path, pcf: Path, row: Path, title: str) -> dict[str, Any]:
         """Write the files of the trace; the result is what stands in OUT.json."""
@@ -395,6 +413,7 @@ class _Translation:
         # The last that is read of the report: from here on it is whole, and what was made of it is taken over.
         opened.tables = ledger.account(opened.report, of_sources, self._sources, SOURCES)
         for found, made in zip(of_survey, results, strict=True):
+            self.types |= made.types
             self._activity.absorb(_collection(found.source), made.events)
             self._edges[found.source.row].absorb(made.edges)
             launches.absorb(made.launches)
@@ -449,7 +468,9 @@ class _Translation:
             for placed in events.place(piece, made.entry, made.launches):
                 if "state" in placed.columns:
                     made.edges.add(states.edges(placed))
-                made.events.add(events.narrow(placed))
+                narrowed = events.narrow(placed)
+                made.types |= types_of(narrowed)
+                made.events.add(narrowed)
             bar.update(piece.height)
         return made
 
@@ -518,7 +539,8 @@ class _Translation:
                     "warnings": list(identity.warnings),
                 }
             )
-        chosen = {key: value for key, value in asdict(self._options).items() if value not in (None, (), False, 0)}
+        defaults = asdict(Options())
+        chosen = {key: value for key, value in asdict(self._options).items() if value != defaults[key]}
         return {
             "format": 1,
             "nsys2prv": nsys2prv.__version__,

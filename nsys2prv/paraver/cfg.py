@@ -13,52 +13,54 @@ from dataclasses import dataclass, field
 LEVELS = ("workload", "appl", "task", "thread", "system", "node", "cpu")
 """Object levels, of processes and then of machines, the coarser ones first."""
 
-_THREAD_FUNCTIONS = (
-    "State As Is, Useful, State Sign, Given State, In State, Not In State, State Record Dur., Last Evt Type, Last Evt Val, "
-    "Last Evt Val w/o Bursts, Next Evt Type, Next Evt Val, Avg Next Evt Val, Avg Last Evt Val, Given Evt Val, In Evt Val, "
-    "Int. Between Evt, Not In Evt Val, In Evt Range, Event Bytes, Event Sent Bytes, Last Tag, Comm Size, "
-    "Comm Recv. Partner, Comm Partner, Last Send Dur., Next Recv Dur., Last Send Size, Send Bytes in Transit, "
-    "Send Messages in Transit, Send BandWidth, Recv Bytes in Transit, Recv Messages in Transit, Recv BandWidth, "
-    "Recv Negative Messages, Recv Negative Bytes, Number Of Sends, Number Of Send Bytes, Number Of Receives, "
-    "Number Of Receive Bytes, Application ID, TaskID, Thread ID, Node ID, Cpu ID, In Appl ID, In Task ID, In Thread ID, "
-    "In Node ID, In Cpu ID"
-).split(", ")
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(re.split(r",\s+", text.strip()))
+
+
+_THREAD_FUNCTIONS = _listed("""
+    State As Is, Useful, State Sign, Given State, In State, Not In State, State Record Dur., Last Evt Type, Last Evt Val,
+    Last Evt Val w/o Bursts, Next Evt Type, Next Evt Val, Avg Next Evt Val, Avg Last Evt Val, Given Evt Val, In Evt Val,
+    Int. Between Evt, Not In Evt Val, In Evt Range, Event Bytes, Event Sent Bytes, Last Tag, Comm Size, Comm Recv. Partner,
+    Comm Partner, Last Send Dur., Next Recv Dur., Last Send Size, Send Bytes in Transit, Send Messages in Transit,
+    Send BandWidth, Recv Bytes in Transit, Recv Messages in Transit, Recv BandWidth, Recv Negative Messages,
+    Recv Negative Bytes, Number Of Sends, Number Of Send Bytes, Number Of Receives, Number Of Receive Bytes, Application ID,
+    TaskID, Thread ID, Node ID, Cpu ID, In Appl ID, In Task ID, In Thread ID, In Node ID, In Cpu ID
+""")
 _CPU_FUNCTIONS = ("Active Thd", "Active Thd Sign", "Active Thd Val", "Active Thd Val Sign")
-_OBJECT_FUNCTIONS = (
-    *("Adding", "AddingSign", "Average", "Maximum", "Minimum", "Activity", "In Activity", "Mode", "Thread i", "Add Tasks"),
-    "Changed value",
-)
-_COMPOSE_PARAMETERS = {
-    **dict.fromkeys(
-        "As Is, Sign, 1-Sign, Floor, Ceil, Round, Abs, Stacked Val, Nesting level, LRU Depth, Enumerate, Accumulate, Delta, "
-        "Burst Time, Divide by Burst Time, Join Bursts, Timer, Begin Time, End Time, sin, cos, sqrt (abs), arc tan, exp".split(
-            ", "
-        ),
-        0,
-    ),
-    **dict.fromkeys(
-        "Mod, Mod+1, Div, Prod, Add, Subs, Complement, Inverse Div, Is Equal, Is Equal (Sign), In Stacked Val, log N".split(", "), 1
-    ),
-    **dict.fromkeys("Select Range, Select Range [), Is In Range, Is In Range [), Translate".split(", "), 2),
+_OBJECT_FUNCTIONS = _listed("""
+    Adding, AddingSign, Average, Maximum, Minimum, Activity, In Activity, Mode, Thread i, Add Tasks, Changed value
+""")
+_COMPOSE_FUNCTIONS = {
+    0: _listed("""
+        As Is, Sign, 1-Sign, Floor, Ceil, Round, Abs, Stacked Val, Nesting level, LRU Depth, Enumerate, Accumulate, Delta,
+        Burst Time, Divide by Burst Time, Join Bursts, Timer, Begin Time, End Time, sin, cos, sqrt (abs), arc tan, exp
+    """),
+    1: _listed("Mod, Mod+1, Div, Prod, Add, Subs, Complement, Inverse Div, Is Equal, Is Equal (Sign), In Stacked Val, log N"),
+    2: _listed("Select Range, Select Range [), Is In Range, Is In Range [), Translate"),
 }
+_COMPOSE_PARAMETERS = {function: count for count, functions in _COMPOSE_FUNCTIONS.items() for function in functions}
 """Compose functions, and how many parameters each has."""
-_OPERATIONS = (
-    "add, product, substract, divide, maximum, minimum, different, controlled: clear by, controlled: maximum, controlled: add, "
-    "controlled: enumerate, controlled: average"
-).split(", ")
+_OPERATIONS = _listed("""
+    add, product, substract, divide, maximum, minimum, different, controlled: clear by, controlled: maximum, controlled: add,
+    controlled: enumerate, controlled: average
+""")
 _FILTER_FUNCTIONS = ("All", "!=", ">", "<", "=", "None", "[x,y]")
 _FILTERS = ("from_obj", "to_obj", "tag_msg", "size_msg", "bw_msg", "evt_type", "evt_value")
-_COMPOSE_LEVELS = (*(f"compose_{level}" for level in LEVELS), "topcompose1", "topcompose2")
-_STATISTICS = (
-    "#Sends, #Receives, Bytes sent, Bytes received, Average bytes sent, Average bytes received, Minimum bytes sent, "
-    "Minimum bytes received, Maximum bytes sent, Maximum bytes received, Time, % Time, % Time Not Zero, % Window Time, "
-    "# Bursts, % # Bursts, Integral, Average value, Maximum, Minimum, Average Burst Time, Stdev Burst Time, "
-    "Average per Burst, Average per Burst != 0, Average value != 0, # Bursts != 0, Sum bursts"
-).split(", ")
-_DRAW_MODES = (
-    *("draw_last", "draw_maximum", "draw_minnotzero", "draw_random", "draw_randnotzero", "draw_average"),
-    *("draw_averagenotzero", "draw_mode", "draw_absolute_maximum", "draw_absolute_minimum"),
-)
+_COMPOSE_LEVELS = _listed("""
+    compose_cpu, compose_appl, compose_task, compose_thread, compose_node, compose_system, compose_workload, topcompose1,
+    topcompose2
+""")
+_STATISTICS = _listed("""
+    #Sends, #Receives, Bytes sent, Bytes received, Average bytes sent, Average bytes received, Minimum bytes sent,
+    Minimum bytes received, Maximum bytes sent, Maximum bytes received, Time, % Time, % Time Not Zero, % Window Time,
+    # Bursts, % # Bursts, Integral, Average value, Maximum, Minimum, Average Burst Time, Stdev Burst Time,
+    Average per Burst, Average per Burst != 0, Average value != 0, # Bursts != 0, Sum bursts
+""")
+_DRAW_MODES = _listed("""
+    draw_last, draw_maximum, draw_minnotzero, draw_random, draw_randnotzero, draw_average, draw_averagenotzero, draw_mode,
+    draw_absolute_maximum, draw_absolute_minimum
+""")
 _COLOUR_MODES = tuple(
     f"window_in_{mode}_mode"
     for mode in ("code", "gradient", "null_gradient", "alternative_gradient", "punctual", "fused_lines")
@@ -238,7 +240,8 @@ class _Parser:
 
     def parse(self) -> Cfg:
         description, announced = self._head()
-        for self._line, text in enumerate(self._lines[self._line :], start=self._line + 1):
+        for line, text in enumerate(self._lines[self._line :], start=self._line + 1):
+            self._line = line
             if not text or text.startswith("#"):
                 continue
             self._require(text == text.strip() and "\r" not in text and "\t" not in text, "blanks at an edge, or a tab")
@@ -366,7 +369,7 @@ class _Parser:
 
     def _compose_functions(self, window: Window, value: str) -> None:
         functions = self._function_list(value)
-        self._require(tuple(functions) == (*sorted(_COMPOSE_LEVELS, key=_compose_order),), f"levels {', '.join(functions)}")
+        self._require(tuple(functions) == _COMPOSE_LEVELS, f"levels {', '.join(functions)}")
         for function in functions.values():
             self._require(function in _COMPOSE_PARAMETERS, f"{function!r} is no compose function")
         window.functions.update(functions)
@@ -431,7 +434,10 @@ class _Parser:
             require(labels is None or len(labels) == len(numbers), f"{what} has not as many labels as numbers")
         for what in _FILTERS:
             lists = window.functions[what] not in ("All", "None")
-            require(lists == bool(window.filters.get(what)), f"{what} is {window.functions[what]!r} of {'nothing' if lists else ''}")
+            function = window.functions[what]
+            require(
+                lists == bool(window.filters.get(what)), f"{what} is {function!r}, and {'no' if lists else 'a'} list follows"
+            )
 
     def _check_histogram(self) -> None:
         for key in ("Analyzer2D.Name:", "Analyzer2D.ControlWindow:", "Analyzer2D.DataWindow:", "Analyzer2D.Statistic:"):
@@ -459,8 +465,3 @@ class _Parser:
     def _ancestors(self, number: int) -> set[int]:
         parents = self._windows[number - 1].parents
         return set(parents).union(*(self._ancestors(parent) for parent in parents))
-
-
-def _compose_order(level: str) -> int:
-    order = ("compose_cpu", "compose_appl", "compose_task", "compose_thread", "compose_node", "compose_system")
-    return [*order, "compose_workload", "topcompose1", "topcompose2"].index(level)

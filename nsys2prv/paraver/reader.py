@@ -236,18 +236,20 @@ class Trace:
         return pairs.filter(is_begin).sort("order").select(*row, pl.col("time").alias("begin"), "end", "value", "depth")
 
 
-def open_trace(path: str | Path) -> Trace:
+def open_trace(path: str | Path, damage: Damage | None = None) -> Trace:
     """Open a trace: read the header, and the .pcf and .row beside it.
 
     Parameters
     ----------
     path
         A .prv or .prv.gz.
+    damage
+        Told of each malformed line of the .pcf and .row, which is then left out; without it the first one raises.
 
     Raises
     ------
     TraceError
-        The file is not there, or the header, the .pcf or the .row is malformed.
+        The file is not there, or the header, or the .pcf or the .row (and `damage` is None), is malformed.
     """
     path = Path(path)
     header = read_header(path)
@@ -256,8 +258,8 @@ def open_trace(path: str | Path) -> Trace:
     return Trace(
         path,
         header,
-        read_pcf(labels_path) if has_labels else Labels(),
-        read_row(names_path) if has_names else {},
+        read_pcf(labels_path, damage) if has_labels else Labels(),
+        read_row(names_path, damage) if has_names else {},
         has_labels,
         has_names,
     )

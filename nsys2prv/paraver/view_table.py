@@ -82,7 +82,7 @@ class ViewTable:
 def cfgs_folder() -> Path:
     """Where templates and table are: beside the code in a checkout, inside the package in a wheel."""
     package = Path(nsys2prv.__file__).resolve().parent
-    return next((folder for folder in (package / "cfgs", package.parent / "cfgs") if (folder / "views.ini").is_file()))
+    return next(folder for folder in (package / "cfgs", package.parent / "cfgs") if (folder / "views.ini").is_file())
 
 
 def event_type(constant: str) -> events.EventType:

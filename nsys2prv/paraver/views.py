@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jinja2
 
@@ -53,30 +52,17 @@ class _Chosen:
     values: list[Value]
 
 
-class _Types(Mapping[str, list[TypeInTrace]]):
-    """What the trace has of each event type, by the constant of `events`."""
+class _Types:
+    """What the trace has of each event type, by the constant of `events`: `types.KERNEL` in a template."""
 
     def __init__(self, content: TraceContent) -> None:
         self._content = content
 
-    def __getitem__(self, constant: str) -> list[TypeInTrace]:
+    def __getattr__(self, constant: str) -> list[TypeInTrace]:
         return self._content.members(event_type(constant))
 
-    def __getattr__(self, constant: str) -> list[TypeInTrace]:
-        if constant.startswith("_"):
-            raise AttributeError(constant)
-        return self[constant]
 
-    def __iter__(self) -> Any:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
-def write_views(
-    folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()
-) -> list[Rendered]:
+def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()) -> list[Rendered]:
     """Render views of a trace into a folder, with a page that lists them and workspaces for wxParaver.
 
     Parameters
@@ -159,7 +145,7 @@ class ViewRenderer:
             for member in self._content.members(event_type(view.each)) if view.each else [None]:
                 for devices in self._content.devices if view.devices else [None]:
                     path = _file_name(view, member, devices, taken)
-                    title = view.title.replace("{}", member.label if member else "")
+                    title = " ".join(view.title.replace("{}", member.label if member else "").split())
                     if devices is not None and devices.title:
                         title = f"{title} ({devices.title})"
                     text = self.text(view, title, member, devices)
@@ -208,7 +194,8 @@ class ViewRenderer:
     def _find_values(self) -> dict[str, _Chosen]:
         chosen = {}
         for name, (constant, pattern) in self._table.values.items():
-            types, values = [], {}
+            types: list[TypeInTrace] = []
+            values: dict[int, str] = {}
             for member in self._content.members(event_type(constant)):
                 matching = {value: label for value, label in (member.values or {}).items() if value and pattern.search(label)}
                 if matching and len(matching) <= _MOST_VALUES:

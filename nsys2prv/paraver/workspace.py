@@ -98,7 +98,14 @@ def _content(workspace: Workspace, once: _Once) -> list[str]:
     for number in workspace.types:
         # The memory of a struct of two 32-bit numbers: kind and event type.
         memory = base64.b64encode(struct.pack("<iI", _EVENT, number)).decode()
-        lines += [f"<item{once('type', 1)}>", f"<type>{_EVENT}</type>", "<WorkspaceValue>", memory, "</WorkspaceValue>", "</item>"]
+        lines += [
+            f"<item{once('type', 1)}>",
+            f"<type>{_EVENT}</type>",
+            "<WorkspaceValue>",
+            memory,
+            "</WorkspaceValue>",
+            "</item>",
+        ]
     lines += ["</autoTypes>", f"<hintCFGs{once('hints', 0)}>", f"<count>{len(workspace.hints)}</count>"]
     lines.append("<item_version>0</item_version>")
     for hint in workspace.hints:

@@ -156,6 +156,12 @@ class EventsOfSource:
         )
 
 
+def types_of(narrowed: pl.DataFrame) -> set[int]:
+    """Numbers of the event types that events, as `EventsOfSource.narrow` gives them, have in the trace."""
+    told = [name for name in narrowed.columns if name.isdigit() and narrowed[name].null_count() < narrowed.height]
+    return {*narrowed["number"].unique().to_list(), *map(int, told)}
+
+
 def _without_nulls(events: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
     """Events that have all of the columns; the same frame, not a copy, when that is all of them."""
     return events.drop_nulls(columns) if any(events[name].null_count() for name in columns) else events
