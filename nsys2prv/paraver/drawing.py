@@ -26,7 +26,7 @@ _PIXEL = 2
 _TEXT, _CHARACTER = 11, 6.7
 """Height of the text, and width of a wide character of it."""
 _LINE = 16
-_LONGEST_ROW_NAME, _LONGEST_LABEL = 34, 120
+_LONGEST_ROW_NAME = 34
 _ROW, _SMALLEST_ROW, _ROWS_HEIGHT = 15, 4, 720
 _CURVE = 34
 """Height of a row of a window that is drawn as a line."""
@@ -45,7 +45,7 @@ _STYLE = (
 )
 
 
-def draw(trace: Trace, cfg: Cfg, title: str, time: tuple[int, int] | None = None) -> str:
+def draw(trace: Trace, cfg: Cfg, time: tuple[int, int] | None = None) -> str:
     """A picture of a view.
 
     Parameters
@@ -54,8 +54,6 @@ def draw(trace: Trace, cfg: Cfg, title: str, time: tuple[int, int] | None = None
         An open trace.
     cfg
         The view, as rendered for it.
-    title
-        What stands above it.
     time
         Of a time line: begin and end of what is shown, ns; None: all of it.
 
@@ -71,16 +69,16 @@ def draw(trace: Trace, cfg: Cfg, title: str, time: tuple[int, int] | None = None
     """
     semantics = Semantics(trace, cfg)
     if cfg.kind == "timeline":
-        return _TimeLine(trace, cfg, semantics, title, time or (0, trace.header.end)).svg()
-    return _table(trace, cfg, semantics.table(), title)
+        return _TimeLine(trace, cfg, semantics, time or (0, trace.header.end)).svg()
+    return _table(trace, cfg, semantics.table())
 
 
 class _TimeLine:
-    def __init__(self, trace: Trace, cfg: Cfg, semantics: Semantics, title: str, time: tuple[int, int]) -> None:
+    def __init__(self, trace: Trace, cfg: Cfg, semantics: Semantics, time: tuple[int, int]) -> None:
         self._trace = trace
-        self._title = title
         self._begin, self._end = time
         self._window = cfg.windows[-1]
+        self._title = self._window.name
         number = len(cfg.windows)
         self._rows = semantics.rows(number)
         self._names = _row_names(trace, semantics.level(number), self._rows)
@@ -94,7 +92,7 @@ class _TimeLine:
     def svg(self) -> str:
         is_line = self._window.values.get("window_noncolor_mode") == "false"
         height = _CURVE if is_line else max(min(_ROW, _ROWS_HEIGHT // max(len(self._rows), 1)), _SMALLEST_ROW)
-        top = _MARGIN + 2 * _LINE
+        top = _MARGIN + 2 * _LINE + 6
         bottom = top + height * len(self._rows)
         parts = [
             _text(_MARGIN, _MARGIN + _TEXT, self._title, "h"),
@@ -163,7 +161,7 @@ class _TimeLine:
         pixels = pixels.filter(pl.col("value") != 0) if "null" in mode else pixels
         if pixels.is_empty():
             return [], [[_text(self._left, "{y}", "nothing in this time", "q")]]
-        low, high = float(pixels["value"].min() or 0.0), float(pixels["value"].max() or 0.0)  # type: ignore[arg-type]
+        low, high = _limits(pixels["value"])
         shades = 32
         share = ((pl.col("value") - low) / ((high - low) or 1)).clip(0, 1)
         pixels = pixels.with_columns(shade=(share * (shades - 1)).round().cast(pl.Int64))
@@ -183,13 +181,18 @@ class _TimeLine:
         shown = [value for value in found if value != 0 or self._is_state][:_MOST_IN_LEGEND]
         legend = []
         for value in shown:
-            swatch = f'<path fill="{_hex(palette[value])}" class="k" d="M{self._left} {{y}}m0 -10h11v11h-11z"/>'
             label = self._labels.get(value)
-            legend.append([swatch, _text(self._left + 18, "{y}", _cut(f"{value}  {label}" if label else str(value)))])
+            legend.append(self._entry(palette[value], f"{value}  {label}" if label else str(value)))
         left_out = len([value for value in found if value != 0 or self._is_state]) - len(shown)
         if left_out > 0:
-            legend.append([_text(self._left + 18, "{y}", f"and {left_out} more values", "q")])
+            legend.append([_text(_MARGIN + 18, "{y}", f"and {left_out} more values", "q")])
+        if 0 in palette and not self._is_state:
+            legend.append(self._entry(palette[0], "0  nothing"))
         return self._runs(coloured, palette, top, height), legend
+
+    def _entry(self, colour: Colour, text: str) -> list[str]:
+        swatch = f'<path fill="{_hex(colour)}" class="k" d="M{_MARGIN} {{y}}m0 -10h11v11h-11z"/>'
+        return [swatch, _text(_MARGIN + 18, "{y}", _cut(text, _fitting(_WIDTH - 2 * _MARGIN - 18)))]
 
     @property
     def _is_state(self) -> bool:
@@ -216,10 +219,10 @@ class _TimeLine:
 
     def _curves(self, top: float, height: float) -> tuple[list[str], list[list[str]]]:
         pixels = self._pixel_values()
-        high = float(pixels["value"].max() or 0.0)  # type: ignore[arg-type]
+        _, high = _limits(pixels["value"])
         parts = []
         for (place,), of_row in pixels.group_by("place", maintain_order=True):
-            base = top + (int(place) + 1) * height - 2  # type: ignore[call-overload]
+            base = top + (int(str(place)) + 1) * height - 2
             changed = of_row.filter((pl.col("value") != pl.col("value").shift(1)).fill_null(True))
             path = ""
             for pixel, value in changed.select("pixel", "value").iter_rows():
@@ -229,22 +232,25 @@ class _TimeLine:
         return parts, [[_text(self._left, "{y}", f"each row from 0 to {_short(high)}", "q")]]
 
 
-def _table(trace: Trace, cfg: Cfg, table: Table, title: str) -> str:
+def _table(trace: Trace, cfg: Cfg, table: Table) -> str:
     window = cfg.windows[int(cfg.histogram["Analyzer2D.ControlWindow:"]) - 1]
     labels = _value_labels(trace, window)
-    names = [*_row_names(trace, table.level, table.rows), "Average", "Avg/Max"]
+    names = _row_names(trace, table.level, table.rows)
     left = _MARGIN + math.ceil(_CHARACTER * max(map(len, names))) + 6
     cell = (_WIDTH - left - _MARGIN) / max(len(table.columns), 1)
     cell = max(min(math.floor(cell), _LARGEST_CELL), _SMALLEST_CELL)
     width = max(_WIDTH, left + cell * len(table.columns) + _MARGIN)
     top = _MARGIN + 3 * _LINE + 4
+    with_numbers = cell >= _CELL_WITH_NUMBER
+    names += ["Average", "Avg/Max"] if with_numbers else []
+    title = cfg.histogram["Analyzer2D.Name:"]
     parts = [_text(_MARGIN, _MARGIN + _TEXT, title, "h"), _text(_MARGIN, _MARGIN + _TEXT + _LINE, _what(table), "q")]
     for place, column in enumerate(table.columns):
         parts.append(_text(left + (place + 0.5) * cell, top - 5, str(column), "q", anchor="middle"))
     told = np.nan_to_num(table.cells)
     low, high = (float(told.min()), float(told.max())) if told.size else (0.0, 0.0)
     rows = [*told, told.mean(axis=0), told.mean(axis=0) / np.where(told.max(axis=0) == 0, 1, told.max(axis=0))]
-    for place, (name, values) in enumerate(zip(names, rows, strict=True)):
+    for place, (name, values) in enumerate(zip(names, rows, strict=False)):
         is_total = place >= len(table.rows)
         y = top + place * _LINE + (6 if is_total else 0)
         parts.append(_text(left - 6, y + _TEXT, name, "q" if is_total else "", anchor="end"))
@@ -256,18 +262,24 @@ def _table(trace: Trace, cfg: Cfg, table: Table, title: str) -> str:
                 shade = _between(*_GRADIENT, (float(value) - low) / ((high - low) or 1))
                 parts.append(f'<path fill="{_hex(shade)}" d="M{_number(x)} {_number(y)}h{cell - 1}v{_LINE - 1}h-{cell - 1}z"/>')
                 colour = "d" if _is_light(shade) else "b"
-            if cell >= _CELL_WITH_NUMBER and (value != 0 or is_total):
+            if with_numbers and (value != 0 or is_total):
                 parts.append(_text(x + cell / 2, y + _TEXT + 0.5, text, colour, anchor="middle"))
     end = top + len(names) * _LINE + 6 + _LINE
+    longest = _fitting(width - 2 * _MARGIN)
+    if not with_numbers:
+        limits = [_cell_text(limit, table.statistic) for limit in (low, high)]
+        parts.append(_text(_MARGIN, end, "from {} (green) to {} (blue)".format(*limits), "q"))
+        end += _LINE
     named = [column for column in table.columns if column in labels]
     for place, column in enumerate(named):
-        parts.append(_text(_MARGIN, end + place * _LINE, _cut(f"{column}  {labels[column]}"), "q"))
+        parts.append(_text(_MARGIN, end + place * _LINE, _cut(f"{column}  {labels[column]}", longest), "q"))
     return _document(parts, end + len(named) * _LINE + _MARGIN, width)
 
 
 def _what(table: Table) -> str:
+    told = "application" if table.level == "appl" else table.level
     units = {"Time": "time", "Average Burst Time": "average duration", "Integral": "integral over time"}
-    return f"{units.get(table.statistic, table.statistic)}; a row for each {'application' if table.level == 'appl' else table.level}"
+    return f"{units.get(table.statistic, table.statistic)}; a row for each {told}"
 
 
 def _cell_text(value: float, statistic: str) -> str:
@@ -307,6 +319,11 @@ def _value_labels(trace: Trace, window: Window) -> dict[int, str]:
     return labels
 
 
+def _limits(values: pl.Series) -> tuple[float, float]:
+    found = values.to_numpy()
+    return (float(found.min()), float(found.max())) if len(found) else (0.0, 0.0)
+
+
 def _between(low: Colour, high: Colour, share: float) -> Colour:
     first, second, third = (round(one + (other - one) * share) for one, other in zip(low, high, strict=True))
     return first, second, third
@@ -321,7 +338,12 @@ def _hex(colour: Colour) -> str:
     return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
-def _cut(text: str, longest: int = _LONGEST_LABEL) -> str:
+def _fitting(width: float) -> int:
+    """Characters that fit in a width."""
+    return int(width / _CHARACTER)
+
+
+def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
