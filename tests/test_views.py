@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import os
 import re
 import struct
 from collections.abc import Callable
@@ -346,15 +347,16 @@ def test_a_template_that_is_wrong_fails_instead_of_giving_a_wrong_view(tmp_path:
     renderer = ViewRenderer(content(TYPES, ONE_GPU), replace(TABLE, views=(view,)), folder)
     start = '{% from "macros/windows.cfg.j2" import single %}\n'
 
-    for template, error in [
+    wrong = [
         ("{{ single(1, titel, types.KERNEL) }}", jinja2.UndefinedError),
         ("{{ single(1, title, types.KERNELS) }}", ValueError),
         ('{{ single(1, title, types.KERNEL, thread="Last Value") }}', MalformedCfg),
         ("{{ single(2, title, types.KERNEL) }}", MalformedCfg),
         ("nothing", MalformedCfg),
-    ]:
+    ]
+    for at, (template, error) in enumerate(wrong):
         (folder / "basics/mine.cfg.j2").write_text(start + template)
-        renderer._environment.cache.clear()  # type: ignore[union-attr]
+        os.utime(folder / "basics/mine.cfg.j2", (at, at))  # a template is read again when its time differs
         with pytest.raises(error):
             renderer.render(tmp_path / "out")
 
