@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import re
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 from types import ModuleType
 
 import polars as pl
@@ -30,7 +29,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     reports = []
     for rank in (0, 1):
         report = ReportBuilder(rank=rank, pid=1000 + rank, host="node01", with_mpi=True)
-        report.gpu(rank, uuid=bytes([rank] * 16))
+        report.gpu(rank, uuid=f"GPU-{rank}")
         report.kernel(GEMM, 100, 400 + 100 * rank, launch=(10, 30), stream=7, device=rank)
         report.kernel(MINE, 600, 700, stream=7, device=rank)
         report.kernel(NCCL, 300, 650, stream=15, device=rank)
