@@ -190,11 +190,11 @@ def translate(
     labels: Annotated[
         Path | None, typer.Option(metavar="EARLIER.pcf", help="Names keep the numbers of this trace, so that the two compare.")
     ] = None,
+    no_views: Annotated[bool, typer.Option("--no-views", help="Leave out the views, OUT.cfgs.")] = False,
     kernel_families: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Own rules for families of kernels (CSV: what,value,pattern), tried first."),
     ] = None,
-    no_views: Annotated[bool, typer.Option("--no-views", help="Leave out the views, OUT.cfgs.")] = False,
     gzip: Annotated[bool, typer.Option("--gzip", "-z", help="Write OUT.prv.gz, which Paraver reads too.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a former output.")] = False,
     as_json: AsJson = False,
@@ -224,8 +224,8 @@ def translate(
         keep_going=keep_going,
         fold_streams=fold_streams,
         labels=labels,
-        kernel_families=kernel_families,
         views=not no_views,
+        kernel_families=kernel_families,
         gzip=gzip,
         force=force,
         nsys=nsys,

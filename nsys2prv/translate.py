@@ -110,10 +110,10 @@ class Options:
         All streams of a device and process become one row, or a few where events overlap.
     labels
         .pcf of an earlier trace: names keep the numbers that they have there.
-    kernel_families
-        Own rules for families of kernels, before those that come with the program (`kernel_families.read_rules`).
     views
         Render views of the trace, into OUT.cfgs.
+    kernel_families
+        Own rules for families of kernels, before those that come with the program (`kernel_families.read_rules`).
     gzip
         Write .prv.gz.
     force
@@ -139,8 +139,8 @@ class Options:
     keep_going: bool = False
     fold_streams: bool = False
     labels: Path | None = None
-    kernel_families: Path | None = None
     views: bool = True
+    kernel_families: Path | None = None
     gzip: bool = False
     force: bool = False
     nsys: Path | None = None
