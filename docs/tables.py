@@ -10,13 +10,20 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+import polars as pl
+
 from nsys2prv import errors, events, ledger
+from nsys2prv.analysis import schema
 from nsys2prv.paraver.view_table import GROUPS, View, event_type, read_view_table
 from nsys2prv.sources import SOURCES, RowKind
 from nsys2prv.sources import messages as messages_between_ranks
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-PAGES = tuple(CHECKOUT / page for page in ("README.md", "docs/trace.md", "docs/sources.md", "docs/views.md"))
+_DOCS = CHECKOUT / "docs"
+PAGES = (
+    CHECKOUT / "README.md",
+    *(_DOCS / f"{name}.md" for name in ("trace", "sources", "views", "efficiency", "efficiency-json")),
+)
 
 _TABLE = re.compile(r"(<!-- table (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -31,6 +38,8 @@ _ERRORS: dict[type[errors.Nsys2prvError], str] = {
     errors.TraceError: "a Paraver trace that can't be read",
     errors.InconsistentRun: "`--strict`: the reports are not those of one complete run",
     errors.WorkerDied: "workers died again and again under the same work",
+    errors.NoDevices: "`efficiency`, `compare`: no process uses a GPU",
+    errors.NotEfficiency: "`compare`: a `.json` that `efficiency --json` did not write",
 }
 
 _TAGS = {
@@ -204,6 +213,43 @@ def _names(pattern: str) -> str:
     return ", ".join(f"`{name.replace('.*', '*').replace('|', ' or ')}`" for name in alternatives)
 
 
+def efficiency_head() -> str:
+    """What stands beside the tables in the JSON of efficiency numbers."""
+    return _keys(schema.HEAD)
+
+
+def comparison_head() -> str:
+    """What stands beside the tables in the JSON of a comparison."""
+    return _keys(schema.COMPARISON_HEAD)
+
+
+def _keys(head: Iterable[tuple[str, str, str]]) -> str:
+    return _table(("key", "type", "what it is"), ((f"`{key}`", kind, meaning) for key, kind, meaning in head))
+
+
+def efficiency_tables() -> str:
+    """Every table of efficiency numbers with its columns."""
+    return _with_columns(schema.TABLES)
+
+
+def comparison_tables() -> str:
+    """Every table of a comparison with its columns."""
+    return _with_columns(schema.COMPARISON_TABLES)
+
+
+def _with_columns(tables: Iterable[schema.Table]) -> str:
+    types = {pl.String: "text", pl.Int64: "whole number", pl.Float64: "number"}
+    pieces = []
+    for table in tables:
+        when = f" Has rows with {table.when}." if table.when else ""
+        columns = _table(
+            ("column", "type", "unit", "what it is"),
+            ((f"`{column.name}`", types[column.dtype], column.unit, column.meaning) for column in table.columns),
+        )
+        pieces.append(f"### `{table.name}`\n\n{table.title}. A row is {table.rows}.{when}\n\n{columns}")
+    return "\n" + "\n".join(pieces) + "\n"
+
+
 def views(group: str) -> str:
     """Every view of a group."""
     table = read_view_table()
@@ -244,6 +290,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "assumptions": assumptions,
     "left out": left_out,
     "no events": no_events,
+    "efficiency head": efficiency_head,
+    "efficiency tables": efficiency_tables,
+    "comparison head": comparison_head,
+    "comparison tables": comparison_tables,
 }
 
 

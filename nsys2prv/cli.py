@@ -52,6 +52,9 @@ Reports = Annotated[
 ]
 Nsys = Annotated[Path | None, typer.Option(help="The nsys that exports .nsys-rep files (default: $NSYS_HOME, then PATH).")]
 Cache = Annotated[Path | None, typer.Option(help="Folder for exports of .nsys-rep files (default: beside each report).")]
+JsonFile = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write all tables as JSON; - prints it, and no summary.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -296,6 +299,145 @@ def check(
 
 
 @app.command()
+def efficiency(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="REPORT...|OUT.prv", help="Reports, as for translate; or one trace.", show_default=False),
+    ],
+    json_file: JsonFile = None,
+    csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")] = None,
+    talp: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a file as DLB's TALP does, which talp-pages draws.")
+    ] = None,
+    regions: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NVTX",
+            help="Efficiencies of NVTX ranges: NAME or NAME@DOMAIN, with * and ? for anything; '*' takes all. May be repeated.",
+        ),
+    ] = None,
+    per_iteration: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[@DOMAIN]", help="Efficiencies of each iteration: of the n-th NVTX range of this name."),
+    ] = None,
+    nccl: Annotated[
+        str, typer.Option(metavar="READING", help="What NCCL kernels count as: communication (BSC's views) or useful (TALP).")
+    ] = "communication",
+    time: Annotated[
+        str | None, typer.Option(metavar="BEGIN:END", help="Time to measure, from the first event on: 1.5s:2s, 200ms:, :30s.")
+    ] = None,
+    ranks: Annotated[str | None, typer.Option(metavar="LIST", help="Ranks to measure: 0-7,12.")] = None,
+    bins: Annotated[int, typer.Option(min=1, max=10_000, help="Bins of the tables over time.")] = 100,
+    align: Annotated[str, typer.Option(metavar="METHOD", help="How clocks are tied together, as for translate.")] = "auto",
+    rank_pattern: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Where the rank stands in the path of a report, as for translate.")
+    ] = None,
+    host_pattern: Annotated[
+        str | None, typer.Option(metavar="REGEX|NAMES", help="Where the host stands in it, as for translate.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Reports that are not one complete run are an error.")] = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Leave out reports that can't be read; the exit code tells of it.")
+    ] = False,
+    kernel_families: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Own rules for families of kernels, as for translate.")
+    ] = None,
+    nsys: Nsys = None,
+    cache: Cache = None,
+    scratch: Annotated[Path | None, typer.Option(help="Folder for intermediate files (default: that of the system).")] = None,
+) -> None:
+    """Tell how efficiently a run used its GPUs and hosts, from reports or from a trace.
+
+    The trees of efficiencies, per device, node, NVTX region, iteration and over time; overlap, kernels, gaps, copies, NCCL and
+    MPI. docs/efficiency-json.md tells every table.
+    """
+    from nsys2prv.analysis.efficiency import Options, measure
+    from nsys2prv.analysis.from_reports import ReadReports
+    from nsys2prv.analysis.talp import as_talp
+    from nsys2prv.analysis.text import as_text
+    from nsys2prv.analysis.writing import write_csv, write_json
+
+    options = Options(
+        nccl=_nccl_reading(nccl),
+        regions=tuple(regions or ()),
+        per_iteration=per_iteration,
+        bins=bins,
+        read=ReadReports(
+            time=_time_range(time) if time is not None else None,
+            ranks=_rank_list(ranks) if ranks is not None else None,
+            align=_align_method(align),
+            rank_pattern=rank_pattern,
+            host_pattern=host_pattern,
+            strict=strict,
+            keep_going=keep_going,
+            kernel_families=kernel_families,
+            nsys=nsys,
+            cache=cache,
+        ),
+        scratch=scratch,
+    )
+    measured = measure(inputs, options)
+    if json_file is not None and json_file != "-":
+        write_json(Path(json_file), measured.as_json())
+    if csv is not None:
+        write_csv(csv, measured.tables)
+    if talp is not None:
+        write_json(talp, as_talp(measured.head, measured.tables))
+    if json_file == "-":
+        print(json.dumps(measured.as_json(), ensure_ascii=False, allow_nan=False))
+    else:
+        print(as_text(measured.head, measured.tables))
+        for warning in measured.head["warnings"]:
+            print(f"warning: {warning}", file=sys.stderr)
+    if measured.left_out:
+        raise typer.Exit(LEFT_OUT_EXIT_CODE)
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B [C...]",
+            help="One argument per run: a report, a folder or a quoted glob of reports, a trace, or a JSON of `efficiency`.",
+            show_default=False,
+        ),
+    ],
+    json_file: JsonFile = None,
+    csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")] = None,
+    nccl: Annotated[
+        str, typer.Option(metavar="READING", help="What NCCL kernels count as: communication (BSC's views) or useful (TALP).")
+    ] = "communication",
+    align: Annotated[str, typer.Option(metavar="METHOD", help="How clocks are tied together, as for translate.")] = "auto",
+    kernel_families: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Own rules for families of kernels, as for translate.")
+    ] = None,
+    nsys: Nsys = None,
+    cache: Cache = None,
+    scratch: Annotated[Path | None, typer.Option(help="Folder for intermediate files (default: that of the system).")] = None,
+) -> None:
+    """Lay runs side by side, for scaling or before and after: trees, kernels by name and family, what changed most."""
+    from nsys2prv.analysis.compare import compare as run
+    from nsys2prv.analysis.efficiency import Options
+    from nsys2prv.analysis.from_reports import ReadReports
+    from nsys2prv.analysis.text import comparison_as_text
+    from nsys2prv.analysis.writing import write_csv, write_json
+
+    read = ReadReports(align=_align_method(align), kernel_families=kernel_families, nsys=nsys, cache=cache)
+    compared = run(runs, Options(nccl=_nccl_reading(nccl), read=read, scratch=scratch))
+    if json_file is not None and json_file != "-":
+        write_json(Path(json_file), compared.as_json())
+    if csv is not None:
+        write_csv(csv, compared.tables)
+    if json_file == "-":
+        print(json.dumps(compared.as_json(), ensure_ascii=False, allow_nan=False))
+        return
+    print(comparison_as_text(compared.head, compared.tables))
+    for warning in compared.head["warnings"]:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+@app.command()
 def views(
     trace: Annotated[
         Path | None,
@@ -470,6 +612,14 @@ def _align_method(text: str) -> str:
 
     if text not in METHODS:
         raise UsageError(f"--align {text}: the methods are {', '.join(METHODS)}")
+    return text
+
+
+def _nccl_reading(text: str) -> str:
+    from nsys2prv.analysis.times import READINGS
+
+    if text not in READINGS:
+        raise UsageError(f"--nccl {text}: NCCL kernels count as {' or '.join(READINGS)}")
     return text
 
 

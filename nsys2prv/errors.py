@@ -17,7 +17,9 @@
     ├── NothingToTranslate            7   no event is left after the selection
     ├── TraceError                    8   a Paraver trace that can't be read
     ├── InconsistentRun               9   with --strict: the reports are not those of one complete run
-    └── WorkerDied                   11   workers died under the same work again and again
+    ├── WorkerDied                   11   workers died under the same work again and again
+    ├── NoDevices                    12   efficiency numbers of a run in which no process uses a GPU
+    └── NotEfficiency                13   a file that is not what `efficiency --json` wrote
 
 A translation that left reports out (--keep-going) ends with 10, Ctrl-C with 130 and SIGTERM with 143, as in shells. Each
 error is one sentence that names the file, what is wrong and what to do. Nothing else is raised at users on purpose.
@@ -177,6 +179,27 @@ class WorkerDied(Nsys2prvError):
         super().__init__(
             f"workers died {tries} times under the same piece of work, most likely for want of memory; "
             f"use fewer workers on each machine, or give the job more memory"
+        )
+
+
+class NoDevices(Nsys2prvError):
+    exit_code = 12
+
+    def __init__(self, inputs: Iterable[str | Path]) -> None:
+        paths = list(map(str, inputs))
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        super().__init__(
+            f"{paths[0]}{more}: no process in it uses a GPU, so there are no device efficiencies; give reports that recorded "
+            f"CUDA (nsys profile --trace=cuda), or a trace with rows of CUDA streams"
+        )
+
+
+class NotEfficiency(Nsys2prvError):
+    exit_code = 13
+
+    def __init__(self, path: str | Path, why: str) -> None:
+        super().__init__(
+            f"{path}: {why}; give what `nsys2prv efficiency --json FILE` of this version wrote, reports, or a trace"
         )
 
 

@@ -8,8 +8,7 @@ from nsys2prv import events
 from nsys2prv.reports import Report
 from nsys2prv.sources.source import Launch, RowKind, Source, first_match, named
 
-# (what a call's name looks like, Paraver state meanwhile); first match counts.
-_STATES = (
+STATES_BY_NAME = (
     (r"(?i)synchronize|^cu(da)?(Event|Stream)Query|^cu(da)?StreamWait|^cuStreamBatchMemOp", events.STATE_SYNCHRONIZATION),
     (r"(?i)memcpy|memset|prefetch|^cuMem(Advise|PoolTrim)", events.STATE_MEMORY_TRANSFER),
     (
@@ -19,6 +18,7 @@ _STATES = (
     (r"(?i)^cu(da)?(Mem|Host|Address)*(Free|Unmap|Release|Unregister)", events.STATE_FREEING),
     (r"(?i)launch", events.STATE_CONFIGURING),
 )
+"""What a call's name looks like, and the Paraver state meanwhile; the first match counts, else `STATE_OTHERS`."""
 
 
 def call_names(report: Report) -> pl.DataFrame:
@@ -28,7 +28,7 @@ def call_names(report: Report) -> pl.DataFrame:
 
 
 def _frame(report: Report) -> pl.LazyFrame:
-    states = call_names(report).with_columns(state=first_match(pl.col("label"), _STATES, events.STATE_OTHERS))
+    states = call_names(report).with_columns(state=first_match(pl.col("label"), STATES_BY_NAME, events.STATE_OTHERS))
     return named(CALLS.scan(report), "nameId", states).select(
         "globalTid",
         "start",

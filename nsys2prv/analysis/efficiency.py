@@ -1,0 +1,274 @@
+"""All efficiency numbers of a run: reports or a trace come in, the tables of `schema` leave."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+
+import nsys2prv
+from nsys2prv import events
+from nsys2prv.analysis import schema
+from nsys2prv.analysis.calls import Calls, MemoryOperations
+from nsys2prv.analysis.from_reports import ReadReports, record_reports
+from nsys2prv.analysis.from_trace import is_trace, record_trace
+from nsys2prv.analysis.gaps import Gaps
+from nsys2prv.analysis.kernels import Kernels
+from nsys2prv.analysis.nccl import Nccl
+from nsys2prv.analysis.overlap import Overlap
+from nsys2prv.analysis.recording import Recording
+from nsys2prv.analysis.regions import Iterations, Regions
+from nsys2prv.analysis.sampled import Sampled
+from nsys2prv.analysis.sweep import Ground, Slice, slices
+from nsys2prv.analysis.times import (
+    COMMUNICATION,
+    Bins,
+    Totals,
+    Trees,
+    bin_tables,
+    device_table,
+    task_table,
+    thread_table,
+    useful_table,
+)
+from nsys2prv.errors import NoDevices, UsageError
+from nsys2prv.execution.threads import WORKERS
+from nsys2prv.output import scratch_folder
+
+BINS = 100
+"""Bins of the tables over time."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure.
+
+    Attributes
+    ----------
+    nccl
+        What NCCL kernels count as: "communication" or "useful".
+    regions
+        Names of NVTX ranges that become rows of the table `regions` (`analysis.regions.ByName`).
+    per_iteration
+        Name of the NVTX range that is one iteration.
+    bins
+        Number of bins over time.
+    read
+        How reports are read; of a trace, `time` and `ranks` count.
+    scratch
+        Folder for intermediate files; None: that of the system.
+    """
+
+    nccl: str = COMMUNICATION
+    regions: tuple[str, ...] = ()
+    per_iteration: str | None = None
+    bins: int = BINS
+    read: ReadReports = field(default_factory=ReadReports)
+    scratch: Path | None = None
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """The efficiency numbers of a run.
+
+    Attributes
+    ----------
+    head
+        What stands beside the tables: the keys of `schema.HEAD` but `tables`.
+    tables
+        All tables of `schema.TABLES`, by name.
+    """
+
+    head: Mapping[str, Any]
+    tables: Mapping[str, pl.DataFrame]
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `--json` writes."""
+        return {**self.head, "tables": {name: table.to_dict(as_series=False) for name, table in self.tables.items()}}
+
+    @property
+    def left_out(self) -> int:
+        """Number of reports that could not be read."""
+        return len(self.head["left_out"])
+
+
+def measure(arguments: Sequence[str | Path], options: Options | None = None) -> Efficiency:
+    """Efficiency numbers of reports, or of a trace.
+
+    Parameters
+    ----------
+    arguments
+        Reports (files, folders, globs), or one .prv or .prv.gz.
+
+    Raises
+    ------
+    Nsys2prvError
+        With one sentence for the user.
+    """
+    options = options or Options()
+    with _scratch(options.scratch) as folder:
+        recording = _record(arguments, options, folder)
+        return measure_recording(recording, options)
+
+
+def measure_recording(recording: Recording, options: Options) -> Efficiency:
+    """Efficiency numbers of a recording; its collections are used up.
+
+    Raises
+    ------
+    NoDevices
+        When no process in it uses a GPU.
+    """
+    rows = recording.rows
+    if not rows.devices:
+        raise NoDevices(recording.inputs)
+    ground = Ground(recording)
+    totals, bins = Totals(ground), Bins(ground, options.bins)
+    regions = Regions(ground, options.regions) if options.regions else None
+    iterations = Iterations(ground, options.per_iteration) if options.per_iteration is not None else None
+    overlap, kernels, gaps, nccl = Overlap(ground), Kernels(ground), Gaps(ground), Nccl(ground)
+    calls, memory, sampled = Calls(ground), MemoryOperations(ground), Sampled(ground, bins)
+    _sweep(
+        ground,
+        [meter for meter in (totals, bins, regions, iterations, overlap, gaps) if meter is not None],
+        [kernels, calls, memory, nccl, sampled],
+    )
+    reading = options.nccl
+    trees = Trees(ground, reading, has_mpi=any(number in recording.types for number in events.MPI_TYPES.values()))
+    run = trees.of_run(totals)
+    over_time, by_device = bin_tables(ground, bins, trees)
+    tables: dict[str, Any] = {
+        "run": [run],
+        "tree": tree_table(run, reading),
+        "nodes": _nodes(ground, totals, trees),
+        "devices": device_table(recording, totals, reading),
+        "tasks": task_table(ground, totals, reading),
+        "useful": useful_table(totals, sorted(rows.gpu_tasks), reading),
+        "threads": thread_table(ground, totals),
+        "bins": over_time,
+        "device_bins": by_device,
+        "regions": regions.table(trees) if regions is not None else [],
+        "iterations": iterations.table(trees) if iterations is not None else [],
+        "alignment": recording.alignment,
+        **kernels.tables(),
+    }
+    for measured in (overlap, gaps, calls, memory, nccl):
+        tables |= measured.tables()
+    tables |= sampled.tables(tables.get("kernels", schema.BY_NAME["kernels"].empty))
+    head = {
+        "format": schema.FORMAT,
+        "version": schema.VERSION,
+        "nsys2prv": nsys2prv.__version__,
+        "inputs": list(recording.inputs),
+        "input_kind": "trace" if recording.is_trace else "reports",
+        "title": recording.title,
+        "began": recording.began,
+        "nccl": reading,
+        "window": {"begin_ns": recording.begin, "end_ns": recording.begin + recording.length, "length_ns": recording.length},
+        "options": _told(options),
+        "warnings": [*recording.warnings, *_warnings(recording), *kernels.warnings],
+        "left_out": [{"path": path, "error": error} for path, error in recording.left_out],
+    }
+    return Efficiency(head, schema.checked(tables))
+
+
+class Meter(Protocol):
+    """Measures something of a run, stretch by stretch."""
+
+    def take(self, part: Slice) -> None:
+        """Take in a stretch."""
+
+
+def _sweep(ground: Ground, *groups: Sequence[Meter]) -> None:
+    """Go through a recording once; meters of different groups work at the same time."""
+
+    def measure_all(part: Slice, meters: Sequence[Meter]) -> None:
+        for meter in meters:
+            meter.take(part)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for part in slices(ground):
+            # What several of them need is made first.
+            list(pool.map(partial(getattr, part), ("device_times", "thread_times")))
+            list(pool.map(partial(measure_all, part), groups))
+
+
+def tree_table(run: Mapping[str, Any], reading: str) -> list[dict[str, Any]]:
+    """Rows of the table `tree`, from the row of the table `run`; MPI's are absent where there is none."""
+    return [
+        {
+            "nccl": reading,
+            "tree": leaf.tree,
+            "metric": leaf.metric,
+            "title": leaf.title,
+            "parent": leaf.parent,
+            "level": leaf.level,
+            "value": run[leaf.metric],
+            "formula": leaf.formula,
+            "reads_as": leaf.reads_as,
+        }
+        for leaf in schema.TREE
+        if not (leaf.metric.startswith("mpi_") and run[leaf.metric] is None)
+    ]
+
+
+def _nodes(ground: Ground, totals: Totals, trees: Trees) -> list[dict[str, Any]]:
+    rows = ground.recording.rows
+    of_callers = np.array([rows.tasks[int(rows.task[row])].node for row in ground.callers], dtype=object)
+    of_devices = np.array([device.node for device in rows.devices], dtype=object)
+    return [
+        {"node": node, **trees.of_some(totals, np.flatnonzero(of_devices == node), np.flatnonzero(of_callers == node))}
+        for node in dict.fromkeys(of_devices.tolist())
+    ]
+
+
+def _record(arguments: Sequence[str | Path], options: Options, folder: Path) -> Recording:
+    with_ranges = bool(options.regions) or options.per_iteration is not None
+    traces = [argument for argument in arguments if is_trace(argument)]
+    if not traces:
+        return record_reports(arguments, options.read, folder, with_ranges=with_ranges)
+    if len(arguments) > 1:
+        raise UsageError(
+            f"{traces[0]}: a trace is measured alone; give one trace, or reports, or lay runs side by side with `compare`"
+        )
+    return record_trace(Path(traces[0]), options.read, folder, with_ranges=with_ranges)
+
+
+@contextlib.contextmanager
+def _scratch(wanted: Path | None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="nsys2prv-") as folder, scratch_folder(wanted, Path(folder)) as scratch:
+        yield scratch
+
+
+def _told(options: Options) -> dict[str, Any]:
+    """Options that differ from their defaults, as JSON takes them."""
+    given = asdict(options)
+    given |= given.pop("read")
+    defaults = asdict(Options())
+    defaults |= defaults.pop("read")
+    told = {key: value for key, value in given.items() if value != defaults[key] and key != "progress"}
+    return {key: _plain(value) for key, value in told.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset | tuple):
+        return sorted(value)
+    return value if isinstance(value, str | int | float | bool | dict) else str(value)
+
+
+def _warnings(recording: Recording) -> list[str]:
+    found = []
+    if recording.rows.sampled_only:
+        names = ", ".join(device.name for device in recording.rows.sampled_only)
+        found.append(f"GPUs that were sampled and that no process of the run uses are not counted: {names}")
+    if events.GRAPH_EXECUTION in recording.types:
+        found.append("CUDA graphs were recorded as a whole: each execution counts as one useful kernel, whatever runs inside")
+    return found

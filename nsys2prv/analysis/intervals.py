@@ -1,0 +1,250 @@
+"""Algebra of intervals, on columns: each interval has a group (a device, a task, a thread), a begin and an end in ns.
+
+Intervals are half open, [begin, end): those that touch do not overlap, and one without length covers nothing. Nothing here
+goes over intervals one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
+
+_TIME_BITS = 46
+"""Bits of a sort key that are a time: stretches up to 19 hours are sorted by one number per edge."""
+_MOST_GROUPS = 1 << (63 - _TIME_BITS)
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Intervals of groups: three columns of equal length, Int64. `group` counts from 0; times in ns."""
+
+    group: Numbers
+    begin: Numbers
+    end: Numbers
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    @classmethod
+    def of(cls, group: npt.ArrayLike, begin: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
+        """The same from anything that numpy takes for a column."""
+        return cls(*(np.asarray(column, dtype=np.int64) for column in (group, begin, end)))
+
+    @classmethod
+    def joined(cls, *parts: Intervals) -> Intervals:
+        """Intervals of several, one after the other."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("group", "begin", "end")))
+
+    def only(self, chosen: npt.NDArray[np.bool_] | Numbers) -> Intervals:
+        """Those that a mask, or a list of positions, chooses."""
+        return Intervals(self.group[chosen], self.begin[chosen], self.end[chosen])
+
+    def clip(self, begin: int, end: int) -> Intervals:
+        """Their parts inside a window, ns."""
+        clipped = Intervals(self.group, np.maximum(self.begin, begin), np.minimum(self.end, end))
+        return clipped.only(clipped.end > clipped.begin)
+
+    def total(self, groups: int) -> Numbers:
+        """Sum of their lengths in each of so many groups, ns; what overlaps counts several times."""
+        return summed(self.group, self.end - self.begin, groups)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Stretches in which what is open in a group does not change, in the order of group and time.
+
+    Attributes
+    ----------
+    group, begin, end
+        As of intervals; between two edges of a group every stretch stands here, also one in which nothing is open.
+    counts
+        One column per kind: how many intervals of it are open.
+    """
+
+    group: Numbers
+    begin: Numbers
+    end: Numbers
+    counts: tuple[Numbers, ...]
+
+    @property
+    def length(self) -> Numbers:
+        """ns of each stretch."""
+        return self.end - self.begin
+
+    @property
+    def depth(self) -> Numbers:
+        """How many intervals are open, of all kinds together."""
+        total: Numbers = np.zeros(len(self.group), dtype=np.int64)
+        for count in self.counts:
+            total = total + count
+        return total
+
+    @property
+    def mask(self) -> Numbers:
+        """Which kinds are open, as bits: kind 0 is the lowest."""
+        found: Numbers = np.zeros(len(self.group), dtype=np.int64)
+        for kind, count in enumerate(self.counts):
+            found |= (count > 0).astype(np.int64) << kind
+        return found
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> Intervals:
+        """The stretches chosen, as intervals; neighbours become one."""
+        group, begin, end = self.group[chosen], self.begin[chosen], self.end[chosen]
+        if not len(group):
+            return Intervals(group, begin, end)
+        is_new = np.concatenate([[True], (group[1:] != group[:-1]) | (begin[1:] != end[:-1])])
+        is_last = np.concatenate([is_new[1:], [True]])
+        return Intervals(group[is_new], begin[is_new], end[is_last])
+
+
+def segments(intervals: Intervals, kind: Numbers | None = None, kinds: int = 1) -> Segments:
+    """Cut time where anything begins or ends.
+
+    Parameters
+    ----------
+    intervals
+        In any order, overlapping as they like.
+    kind
+        Kind of each (0, 1, ... below `kinds`); None: all are of kind 0.
+    """
+    extended = intervals.end > intervals.begin
+    if not extended.all():
+        intervals, kind = intervals.only(extended), None if kind is None else kind[extended]
+    edges = len(intervals)
+    group = np.concatenate([intervals.group, intervals.group])
+    time = np.concatenate([intervals.begin, intervals.end])
+    order = _order(group, time)
+    group, time = group[order], time[order]
+    step = np.where(order < edges, 1, -1)
+    if kind is None:
+        counts = [np.cumsum(step)]
+    else:
+        of_edge = np.concatenate([kind, kind])[order]
+        counts = [np.cumsum(np.where(of_edge == one, step, 0)) for one in range(kinds)]
+    # Every interval of a group ends in it, so a count over all groups is 0 between two of them.
+    real = (group[1:] == group[:-1]) & (time[1:] > time[:-1]) if edges else np.zeros(0, dtype=bool)
+    return Segments(group[:-1][real], time[:-1][real], time[1:][real], tuple(count[:-1][real] for count in counts))
+
+
+def union(intervals: Intervals) -> Intervals:
+    """Time that at least one interval of a group covers, in the order of group and time, without overlap.
+
+    >>> union(Intervals.of([0, 0, 0, 1], [0, 5, 20, 7], [10, 15, 30, 9])).end.tolist()
+    [15, 30, 9]
+    """
+    found = segments(intervals)
+    return found.where(found.counts[0] > 0)
+
+
+def subtract(minuend: Intervals, subtrahend: Intervals) -> Intervals:
+    """Time that the first covers and the second does not.
+
+    >>> left = subtract(Intervals.of([0], [0], [10]), Intervals.of([0, 1], [3, 0], [5, 9]))
+    >>> left.begin.tolist(), left.end.tolist()
+    ([0, 5], [3, 10])
+    """
+    found = _both(minuend, subtrahend)
+    return found.where((found.counts[0] > 0) & (found.counts[1] == 0))
+
+
+def intersect(one: Intervals, other: Intervals) -> Intervals:
+    """Time that both cover.
+
+    >>> intersect(Intervals.of([0], [0], [10]), Intervals.of([0, 0], [3, 8], [5, 19])).end.tolist()
+    [5, 10]
+    """
+    found = _both(one, other)
+    return found.where((found.counts[0] > 0) & (found.counts[1] > 0))
+
+
+def time_by(key: Numbers, length: Numbers, keys: int, group: Numbers, groups: int) -> Numbers:
+    """Sum of lengths by group and key, ns.
+
+    Parameters
+    ----------
+    key, length, group
+        Columns of equal length; keys count from 0 to below `keys`, groups to below `groups`.
+
+    Returns
+    -------
+    `groups` rows of `keys` columns.
+    """
+    return summed(group * keys + key, length, groups * keys).reshape(groups, keys)
+
+
+def summed(group: Numbers, values: Numbers, groups: int) -> Numbers:
+    """Sum of values in each of so many groups."""
+    if not len(group):
+        return np.zeros(groups, dtype=np.int64)
+    # Sums in doubles are exact up to 2^53 ns, which are 104 days.
+    return np.bincount(group, weights=values, minlength=groups).astype(np.int64)
+
+
+class Elapsed:
+    """Time by key in a group up to any moment: F(group, t), so that the time in a window is F(end) - F(begin).
+
+    Parameters
+    ----------
+    found
+        Stretches of groups.
+    key
+        Key of each stretch (0, 1, ... below `keys`).
+    """
+
+    def __init__(self, found: Segments, key: Numbers, keys: int) -> None:
+        self._found = found
+        self._key = key
+        self._keys = keys
+        length = found.length
+        rows = np.arange(len(length))
+        each = np.zeros((len(length) + 1, keys), dtype=np.int64)
+        each[rows + 1, key] = length
+        self._before = np.cumsum(each, axis=0)
+
+    def until(self, group: Numbers, time: Numbers) -> Numbers:
+        """ns by key that lie before each time in its group: a row per question, a column per key."""
+        found = self._found
+        if not len(found.group):
+            return np.zeros((len(group), self._keys), dtype=np.int64)
+        place = _search(found.group, found.begin, group, time)
+        first = np.searchsorted(found.group, group, side="left")
+        inside = place >= first
+        last = np.maximum(place, 0)
+        whole: Numbers = self._before[last] - self._before[np.minimum(first, len(self._before) - 1)]
+        part = np.minimum(time, found.end[last]) - found.begin[last]
+        whole[np.arange(len(group)), self._key[last]] += part
+        return np.where(inside[:, None], whole, 0)
+
+
+def _both(one: Intervals, other: Intervals) -> Segments:
+    kind = np.concatenate([np.zeros(len(one), dtype=np.int64), np.ones(len(other), dtype=np.int64)])
+    return segments(Intervals.joined(one, other), kind, 2)
+
+
+def _order(group: Numbers, time: Numbers) -> Numbers:
+    """Order by group and time. Edges of equal time may stand in any order: only what holds after all of them counts."""
+    if not len(group):
+        return np.zeros(0, dtype=np.int64)
+    first = int(time.min())
+    if int(time.max()) - first < 1 << _TIME_BITS and int(group.max()) < _MOST_GROUPS:
+        return np.argsort(group << _TIME_BITS | time - first)
+    return np.lexsort((time, group))
+
+
+def _search(groups: Numbers, begins: Numbers, group: Numbers, time: Numbers) -> Numbers:
+    """Position of the last (group, begin) that is not behind (group, time); columns `groups`, `begins` are sorted."""
+    first = min(int(begins.min()), int(time.min(initial=begins[0])))
+    span = max(int(begins.max()), int(time.max(initial=begins[0]))) - first
+    if span < 1 << _TIME_BITS and max(int(groups[-1]), int(group.max(initial=0))) < _MOST_GROUPS:
+        keys = groups << _TIME_BITS | begins - first
+        return np.searchsorted(keys, group << _TIME_BITS | time - first, side="right") - 1
+    order = np.lexsort((np.concatenate([np.zeros(len(groups)), np.ones(len(group))]), np.concatenate([begins, time]),
+                        np.concatenate([groups, group])))  # fmt: skip
+    is_known = order < len(groups)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.cumsum(is_known) - 1
+    return place[len(groups):]  # fmt: skip

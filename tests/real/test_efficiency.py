@@ -1,0 +1,264 @@
+"""Efficiency numbers of the real reports: against SQL and numpy of their own, against their traces, against Paraver's views."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from nsys2prv.analysis.efficiency import Efficiency, Options, measure
+from nsys2prv.errors import NoDevices
+from nsys2prv.paraver.reader import Trace
+from nsys2prv.views import render_views
+
+from .conftest import REPORTS, Translated
+
+Translation = Callable[[str], Translated]
+Measured = Callable[[str, str], Efficiency]
+Stretches = np.ndarray
+
+_NCCL = re.compile(r"\bnccl\w*kernel", re.IGNORECASE)
+_NO_GPU = ("cpu-only", "mpi2_one_report", "mpi4", "nvtx-", "sched")
+
+
+@pytest.fixture(scope="session")
+def efficiency() -> Callable[[str, str], Efficiency]:
+    """Gives the numbers of some of REPORTS for a reading of NCCL; each is measured once."""
+    done: dict[tuple[str, str], Efficiency] = {}
+
+    def of(name: str, reading: str = "communication") -> Efficiency:
+        if (name, reading) not in done:
+            options = Options(nccl=reading, regions=("*",), bins=20)
+            try:
+                done[name, reading] = measure(list(REPORTS[name]), options)
+            except NoDevices:
+                assert name.startswith(_NO_GPU)
+                pytest.skip("no process in it uses a GPU")
+        return done[name, reading]
+
+    return of
+
+
+def length(stretches: Iterable[tuple[int, int]]) -> int:
+    """Length of the union of stretches of time, found stretch by stretch."""
+    total, reached = 0, None
+    for begin, end in sorted(stretches):
+        if reached is None or begin > reached:
+            total, reached = total + end - begin, end
+        elif end > reached:
+            total, reached = total + end - reached, end
+    return total
+
+
+def tables_of(translated: Translated) -> set[str]:
+    return {name for (name,) in translated.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def stretches_by_device(translated: Translated, database: Path) -> dict[tuple[str, int], dict[str, list[tuple[int, int]]]]:
+    """Begins and ends of kernels, NCCL kernels and memory operations of one report, by process and device."""
+    one = Translated((database,), (database,), translated.trace)
+    there = tables_of(one)
+    found: dict[tuple[str, int], dict[str, list[tuple[int, int]]]] = {}
+
+    def add(kind: str, rows: list[tuple]) -> None:  # type: ignore[type-arg]
+        for process, device, begin, end in rows:
+            of_device = found.setdefault((f"{database}:{process}", device), {"kernel": [], "nccl": [], "memory": []})
+            of_device[kind].append((begin, end))
+
+    key = "globalPid, deviceId, start, end"
+    if "CUPTI_ACTIVITY_KIND_KERNEL" in there:
+        names = "CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName"
+        for *rest, name in one.query(f"SELECT {key}, value FROM {names}"):
+            add("nccl" if _NCCL.search(name) else "kernel", [tuple(rest)])
+    if "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in there:
+        add("kernel", one.query(f"SELECT {key} FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE"))
+    for table in ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"):
+        if table in there:
+            add("memory", one.query(f"SELECT {key} FROM {table}"))
+    return found
+
+
+@pytest.mark.parametrize("reading", ["communication", "useful"])
+def test_times_of_devices_are_those_of_the_tables(
+    name: str, reading: str, translation: Translation, efficiency: Measured
+) -> None:
+    """Useful, communication and active time of each device, to the nanosecond, from SQL and a loop.
+
+    In these reports each process has devices of its own, or there is one process: (process, device) is a physical GPU.
+    """
+    devices = efficiency(name, reading).tables["devices"]
+    translated = translation(name)
+    wanted = []
+    for database in translated.databases:
+        for kinds in stretches_by_device(translated, database).values():
+            useful = kinds["kernel"] + (kinds["nccl"] if reading == "useful" else [])
+            active = length([*kinds["kernel"], *kinds["nccl"], *kinds["memory"]])
+            wanted.append((length(useful), active - length(useful), active))
+
+    columns = ("useful_ns", "communication_ns", "active_ns")
+    assert sorted(devices.select(columns).rows()) == sorted(wanted)
+    run = efficiency(name, reading).tables["run"].row(0, named=True)
+    begin, end = 0, translated.trace.header.end
+    assert run["elapsed_ns"] == end - begin
+    used, most_active = [row[0] for row in wanted], max(row[2] for row in wanted)
+    assert run["device_parallel_efficiency"] == pytest.approx(sum(used) / (end * len(wanted)), rel=1e-12)
+    assert run["orchestration_efficiency"] == pytest.approx(most_active / end, rel=1e-12)
+
+
+def test_both_readings_of_nccl_differ_by_its_kernels(efficiency: Measured) -> None:
+    if "pytorch-nccl-2gpu" not in REPORTS:
+        pytest.skip("no report pytorch-nccl-2gpu")
+    for_bsc, for_talp = (efficiency("pytorch-nccl-2gpu", reading).tables["devices"] for reading in ("communication", "useful"))
+
+    assert (for_talp["useful_ns"] - for_bsc["useful_ns"]).to_list() == for_bsc["nccl_alone_ns"].to_list()
+    assert for_talp["active_ns"].to_list() == for_bsc["active_ns"].to_list()
+    assert all(value > 0 for value in for_bsc["nccl_alone_ns"])
+
+
+def test_a_trace_gives_the_same_tables_as_its_reports(name: str, translation: Translation, efficiency: Measured) -> None:
+    of_reports = efficiency(name, "communication")
+    of_trace = measure([translation(name).trace.path], Options(regions=("*",), bins=20))
+
+    for table, wanted in of_reports.tables.items():
+        if table == "alignment":
+            continue
+        try:
+            assert_frame_equal(of_trace.tables[table], wanted)
+        except AssertionError as error:
+            raise AssertionError(f"table {table}: {error}") from error
+
+
+def test_products_and_sums_hold(name: str, efficiency: Measured) -> None:
+    tables = efficiency(name, "communication").tables
+    run = tables["run"].row(0, named=True)
+
+    factors = [run[factor] for factor in ("load_balance", "communication_efficiency", "orchestration_efficiency")]
+    if None not in factors:
+        assert run["device_parallel_efficiency"] == pytest.approx(float(np.prod(factors)), rel=1e-12)
+    assert tables["gaps"]["total_ns"].sum() == tables["devices"]["idle_ns"].sum()
+    assert tables["bins"]["useful_ns"].sum() == run["useful_ns"]
+    assert tables["threads"]["cuda_ns"].sum() == run["cuda_ns"]
+
+
+# -- Paraver --------------------------------------------------------------------------------
+
+
+def rows_of_table(csv: Path) -> list[list[float]]:
+    """Rows of a histogram before its totals, without their names."""
+    lines = csv.read_text().splitlines()[1:]
+    told = lines[: lines.index("")]
+    return [[float(cell) for cell in line.split("\t")[1:] if cell.strip()] for line in told]
+
+
+_SHOWN = ("pytorch-nccl-2gpu", "cloverleaf-3.13", "one-process-4gpu", "mpi-as-nvtx-2.9")
+
+
+@pytest.mark.parametrize("report", _SHOWN)
+@pytest.mark.parametrize(("view", "column"), [("useful_time", "useful_ns"), ("active_time", "active_ns")])
+def test_paraver_computes_the_same_times(
+    report: str,
+    view: str,
+    column: str,
+    translation: Translation,
+    efficiency: Measured,
+    paramedir: Callable[[Path, str], Path],
+    tmp_path: Path,
+) -> None:
+    trace = translation(report).trace
+    devices = efficiency(report, "communication").tables["devices"]
+    rendered, _ = render_views(trace.path, tmp_path / "views", (), force=True)
+    found: list[float] = []
+    # A device each where one process uses several.
+    for path in sorted(rendered.rglob(f"{view}*.cfg")):
+        found += [value for row in rows_of_table(paramedir(trace.path, path.read_text())) for value in row]
+
+    assert sorted(found) == sorted(float(value) for value in devices[column] if value)
+
+
+# -- BSC's definitions --------------------------------------------------------------------------------
+
+_ROW_OF_STREAM = re.compile(r"^(?:CUDA|HIP)-(D\d+)\.S(\d+)(?:-(\S+))?\s*$")
+
+
+def bsc_metrics(
+    streams: dict[tuple[int, int], str], kernels: pl.DataFrame, memory: pl.DataFrame, nccl: pl.DataFrame
+) -> dict[str, tuple[int, int]]:
+    """What BSC's basicanalysis computes from time lines of kernels, memory operations and NCCL kernels per row.
+
+    Useful is the union of kernels over the streams of a device; of memory operations and NCCL kernels counts what lies
+    outside of it. Written anew from this definition, instant by instant of change.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for device in sorted(set(streams.values())):
+        rows = {row for row, of_device in streams.items() if of_device == device}
+
+        def inside(frame: pl.DataFrame, rows: set[tuple[int, int]] = rows) -> list[tuple[int, int]]:
+            return [
+                (begin, end)
+                for task, thread, begin, end in frame.select("task", "thread", "begin", "end").iter_rows()
+                if (task, thread) in rows
+            ]
+
+        useful, moving = inside(kernels), inside(memory) + inside(nccl)
+        found[device] = length(useful), length(useful + moving) - length(useful)
+    return found
+
+
+def streams_of(trace: Trace) -> dict[tuple[int, int], str]:
+    """Device, as BSC's tools name it, of each row (task, thread) of a stream."""
+    streams: dict[tuple[int, int], str] = {}
+    names = iter(trace.names["THREAD"])
+    for task, of_task in enumerate(trace.header.tasks, start=1):
+        node = trace.names["NODE"][of_task.node - 1]
+        for thread in range(1, of_task.threads + 1):
+            if found := _ROW_OF_STREAM.match(next(names)):
+                streams[task, thread] = f"{found[3] or node}:{found[1]}"
+    return streams
+
+
+def times_of_devices(devices: pl.DataFrame) -> dict[str, tuple[int, int]]:
+    columns = devices.select("device", "useful_ns", "communication_ns")
+    return {device: (useful, moving) for device, useful, moving in columns.iter_rows()}
+
+
+def test_bscs_definitions_give_the_same(name: str, translation: Translation, efficiency: Measured) -> None:
+    """From rows and events of the trace as BSC's tools take them: stream rows by their names, types by their numbers."""
+    devices = efficiency(name, "communication").tables["devices"]
+    trace = translation(name).trace
+    kernels, memory, nccl = (trace.intervals(numbers) for numbers in ([63000006, 63000008], [63000001], [63000007]))
+
+    assert times_of_devices(devices) == bsc_metrics(streams_of(trace), kernels, memory, nccl)
+
+
+@pytest.mark.parametrize("report", _SHOWN)
+def test_bscs_definitions_give_the_same_on_what_paraver_shows(
+    report: str,
+    translation: Translation,
+    efficiency: Measured,
+    paramedir: Callable[[Path, str], Path],
+    tmp_path: Path,
+) -> None:
+    """The same from the time lines that paramedir writes of the rendered views."""
+    devices = efficiency(report, "communication").tables["devices"]
+    trace = translation(report).trace
+    rendered, _ = render_views(trace.path, tmp_path / "views", (), force=True)
+
+    def shown(view: str) -> pl.DataFrame:
+        schema = dict.fromkeys(("task", "thread", "begin", "end"), pl.Int64)
+        found = list(rendered.rglob(f"basics/{view}.cfg"))
+        lines = paramedir(trace.path, found[0].read_text()).read_text().splitlines() if found else []
+        cells = [line.split("\t") for line in lines if line[:1].isdigit()]
+        rows = [
+            (*map(int, row.split(".")[1:]), round(float(begin)), round(float(begin)) + round(float(duration)))
+            for row, begin, duration, value in cells
+            if float(value) and row.count(".") == 2
+        ]
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    wanted = bsc_metrics(streams_of(trace), shown("kernels"), shown("copies"), shown("nccl_kernels"))
+    assert times_of_devices(devices) == wanted
