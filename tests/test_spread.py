@@ -82,7 +82,7 @@ def test_the_trace_is_the_same_from_one_process_and_from_several(
     one, several = ({**files, "json": without_size(files["json"])} for files in (alone, files_of(spread)))
     assert several == one
     assert check_trace(spread.prv).findings == ()
-    assert {path.suffix for path in (tmp_path / "several").iterdir()} == {".pcf", ".row", ".json", spread.prv.suffix}
+    assert {path.suffix for path in (tmp_path / "several").iterdir()} == {".pcf", ".row", ".json", ".cfgs", spread.prv.suffix}
 
 
 def without_size(account: bytes) -> bytes:
