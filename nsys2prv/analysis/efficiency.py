@@ -172,6 +172,8 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
         "input_kind": "trace" if recording.is_trace else "reports",
         "title": recording.title,
         "began": recording.began,
+        "recorders": list(recording.recorders),
+        "gpus": list(recording.gpus),
         "nccl": reading,
         "window": {"begin_ns": recording.begin, "end_ns": recording.begin + recording.length, "length_ns": recording.length},
         "options": _told(options),

@@ -210,6 +210,8 @@ class _Reading:
             callers=self._callers.found,
             began=_began(opened.identity.utc_ns for opened in self._opened),
             clocks=[clock.as_json() for clock in self._axis.clocks],
+            recorders=distinct(opened.identity.tool for opened in self._opened),
+            gpus=distinct(gpu.name for opened in self._opened for gpu in opened.identity.gpus),
             warnings=[
                 *(f"left out: {one.error}" for one in self._broken.left_out),
                 *dict.fromkeys(warning for opened in self._opened for warning in opened.identity.warnings),
@@ -364,6 +366,11 @@ def _run_rows(rows: Rows) -> RunRows:
     return RunRows(
         [TaskRows(task.name, rows.nodes[task.node].name, tuple(thread.name for thread in task.threads)) for task in rows.tasks]
     )
+
+
+def distinct(names: Iterable[str | None]) -> tuple[str, ...]:
+    """Different names, in order; those that are not told are left out."""
+    return tuple(sorted({name for name in names if name}))
 
 
 def _began(starts: Iterable[int | None]) -> str | None:

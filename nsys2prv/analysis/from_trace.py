@@ -18,7 +18,7 @@ import polars as pl
 from tqdm import tqdm
 
 from nsys2prv import events
-from nsys2prv.analysis.from_reports import ReadReports, narrow
+from nsys2prv.analysis.from_reports import ReadReports, distinct, narrow
 from nsys2prv.analysis.recording import (
     COLLECTIONS,
     HOST,
@@ -139,6 +139,7 @@ class _Reading:
                 f"kernels have no names"
             )
         account = _account(self._trace.path)
+        reports = account.get("reports", ())
         return Recording(
             inputs=(str(self._trace.path),),
             is_trace=True,
@@ -152,6 +153,8 @@ class _Reading:
             callers=self._callers.found,
             began=_began(self._trace.header.date),
             clocks=account.get("clocks", []),
+            recorders=distinct(report.get("nsys") for report in reports),
+            gpus=distinct(gpu.get("name") for report in reports for gpu in report.get("gpus", ())),
             warnings=warnings,
         )
 

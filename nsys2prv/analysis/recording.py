@@ -238,6 +238,8 @@ class Recording:
         When the first of it was recorded, in UTC (ISO 8601); None: not told.
     clocks
         How clocks of hosts were placed, as OUT.json tells it.
+    recorders, gpus
+        Versions of nsys that recorded it, and models of its GPUs; empty when they are not told.
     warnings, left_out
         What is odd; reports that could not be read.
     """
@@ -254,6 +256,8 @@ class Recording:
     callers: frozenset[int] = frozenset()
     began: str | None = None
     clocks: list[dict[str, Any]] = field(default_factory=list)
+    recorders: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
     warnings: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
 

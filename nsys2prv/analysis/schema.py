@@ -779,6 +779,8 @@ HEAD: tuple[tuple[str, str, str], ...] = (
     ("input_kind", "text", "`reports` or `trace`"),
     ("title", "text", "name of the run, for headings"),
     ("began", "text", "when the recording began, UTC, `2026-11-21T14:00:00`; null when it is not told"),
+    ("recorders", "list of texts", "versions of nsys that recorded it; of a trace: as its .json tells"),
+    ("gpus", "list of texts", "models of the GPUs; likewise"),
     ("nccl", "text", "`communication` or `useful`: what NCCL kernels count as"),
     ("window", "object", "`begin_ns`, `end_ns` on the time axis of all reports, `length_ns`: what was analysed. Times in "
      "tables count from its begin, as in the trace"),

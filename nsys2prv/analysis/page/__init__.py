@@ -1,4 +1,4 @@
-"""The page: one HTML file for people, made from the JSON document of `efficiency` or `compare` and nothing else.
+"""The page: one HTML file for people, made from the head and the tables of `efficiency` and nothing else.
 
 `content` says what stands where, `charts` draws, `tables` packs tables for `page.js`, which sorts them; `page.html.j2` and
 `page.css` are the form.

@@ -1,31 +1,29 @@
-"""Charts of the page, as Bokeh models. `page.js` gives them the colours of the scheme, light or dark, and the paper's."""
+"""Charts of the page, as Bokeh figures. `page.js` gives them the colours of the scheme, light or dark, and fills heat maps."""
 
-# Bokeh: BSD licence, released for more than ten years; its wheel carries a script (1.3 MB) that works without a network, draws
-# heat maps of arrays packed as bytes, and can be zoomed. plotly's script (4.6 MB) alone nearly fills the page, and Vega's
-# takes each cell of a heat map as an object.
+# Bokeh: BSD licence, released for more than ten years. Its wheel carries its script (1.3 MB), which works without a network and
+# without `eval`, draws arrays of pixels, zooms, and can give each figure as SVG to print. plotly's script (4.6 MB) alone nearly
+# fills a page of 5 MB, and Vega takes each cell of a heat map as an object.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from bokeh.embed import json_item
-from bokeh.layouts import column
+from bokeh.document import Document
 from bokeh.models import (
     BasicTicker,
     ColumnDataSource,
     FixedTicker,
     HoverTool,
-    LayoutDOM,
-    LinearColorMapper,
     NumeralTickFormatter,
     PanTool,
     Range1d,
     ResetTool,
-    Tool,
     WheelZoomTool,
 )
 from bokeh.models.tools import BoxZoomTool
@@ -34,34 +32,122 @@ from bokeh.util.paths import bokehjs_path
 from numpy.typing import NDArray
 
 ACTIVITIES: tuple[tuple[str, str, str], ...] = (
-    ("kernels_ns", "kernels", "#3b7dd8"),
-    ("nccl_ns", "NCCL", "#e8930c"),
-    ("memory_ns", "copies and memsets", "#1a9e77"),
+    ("kernels_ns", "kernels", "#2f74d0"),
+    ("nccl_ns", "NCCL", "#e8830c"),
+    ("memory_ns", "copies and memsets", "#12a37f"),
 )
-"""What runs on a device: column of `device_bins`, name, colour. All can be told apart with any kind of sight."""
+"""What runs on a device: column of `device_bins`, name, colour. All can be told apart with any kind of sight, on dark and light."""
 
-_EFFICIENCIES: tuple[tuple[str, str, str, int], ...] = (
-    ("device_parallel_efficiency", "Device Parallel Efficiency", "#3b7dd8", 3),
-    ("load_balance", "Load Balance", "#e8930c", 1),
-    ("communication_efficiency", "Communication Efficiency", "#1a9e77", 1),
+EFFICIENCIES: tuple[tuple[str, str, str, int], ...] = (
+    ("device_parallel_efficiency", "Device Parallel Efficiency", "#2f74d0", 3),
+    ("load_balance", "Load Balance", "#e8830c", 1),
+    ("communication_efficiency", "Communication Efficiency", "#12a37f", 1),
     ("orchestration_efficiency", "Orchestration Efficiency", "#b05cc6", 1),
 )
-_BAR, _SECOND_BAR = "#3b7dd8", "#e8930c"
-_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+"""Lines over time: column of `bins`, name, colour, width."""
 
-_FINE_STEPS, _COARSE_STEPS = 16, 8
-_CELLS_IN_FINE_STEPS = 100_000
-"""A cell of the heat map tells shares in sixteenths, of larger maps in eighths, which fit a byte."""
-_LEAST_VISIBLE = 0.25
-"""Opacity of the smallest share."""
+CAUSES: tuple[tuple[str, str, str], ...] = (
+    ("host_ns", "computes, or is off the CPU", "#2f74d0"),
+    ("launch_ns", "launches", "#e8830c"),
+    ("synchronization_ns", "waits for the device", "#12a37f"),
+    ("memory_ns", "copies", "#b05cc6"),
+    ("allocation_ns", "allocates", "#d1495b"),
+    ("other_cuda_ns", "other CUDA calls", "#8d6e63"),
+    ("mpi_ns", "MPI", "#7f8c2b"),
+    ("os_ns", "OS", "#0f8ea8"),
+    ("unknown_ns", "not known", "#8c8c8c"),
+)
+"""What the launching thread does while a device idles: column of `gaps`, name, colour."""
+
+LINES = ("#2f74d0", "#e8830c", "#12a37f", "#b05cc6", "#d1495b", "#7f8c2b", "#0f8ea8", "#8d6e63")
+"""Colours of hosts; where there are more hosts than colours, all have the first one."""
+
+MOST_CELLS = 240_000
+"""Cells of a heat map; of longer tables neighbouring bins are drawn as one."""
+_FEWEST_BINS = 24
+
+_BAR, _SECOND_BAR = LINES[:2]
+_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 _ROWS_WITH_LABELS = 40
 _ROW_HEIGHT, _LEAST_ROW_HEIGHT, _HEIGHT_OF_MANY_ROWS = 18, 1.2, 720
 _LEFT = 150
 """Width of the labels at the left, pixels: the same for all charts over time, so that they stand below each other."""
-_HOSTS_WITH_COLOURS = 8
-_LINES = ("#3b7dd8", "#e8930c", "#1a9e77", "#b05cc6", "#d1495b", "#7f8c2b", "#0f8ea8", "#8d6e63")
 _LOGARITHMIC_FROM = 20
 """Ratio of the longest to the shortest duration from which a histogram has a logarithmic axis."""
+_LONGEST_LABEL = 22
+
+
+@dataclass
+class Figures:
+    """Figures of a page: one document, so that they share axes; each has the id of the element that it is drawn into."""
+
+    _document: Document = field(default_factory=Document)
+    _places: dict[str, str] = field(default_factory=dict)
+
+    def add(self, chart: figure) -> str:
+        """Keep a figure; the id of its element."""
+        place = f"figure-{len(self._places) + 1}"
+        self._document.add_root(chart)
+        self._places[str(chart.id)] = place
+        return place
+
+    def as_json(self) -> dict[str, Any]:
+        """What `page.js` gives to `Bokeh.embed.embed_items`."""
+        return {"document": dict(self._document.to_json(deferred=False)), "places": self._places}
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What devices, or nodes, do over time.
+
+    Attributes
+    ----------
+    rows
+        Names of the devices or nodes.
+    groups
+        First row of each node, and its name, where rows are devices of several nodes.
+    edges
+        Where bins begin, ns, and where the last one ends.
+    shares
+        Rows x bins x ACTIVITIES, each the share of the bin.
+    """
+
+    rows: list[str]
+    groups: list[tuple[int, str]]
+    edges: NDArray[np.int64]
+    shares: NDArray[np.float64]
+
+    def by_node(self, nodes: Sequence[str]) -> Activity:
+        """Means over the devices of each node; `nodes`: that of each device."""
+        names = list(dict.fromkeys(nodes))
+        place = {name: number for number, name in enumerate(names)}
+        of_node = np.array([place[node] for node in nodes])
+        sums = np.zeros((len(names), *self.shares.shape[1:]))
+        np.add.at(sums, of_node, self.shares)
+        return Activity(names, [], self.edges, sums / np.bincount(of_node)[:, None, None])
+
+    def narrowed(self) -> Activity:
+        """With as few bins as MOST_CELLS asks for."""
+        rows, bins, kinds = self.shares.shape
+        merged = max(1, min(-(-rows * bins // MOST_CELLS), bins // _FEWEST_BINS))
+        if merged == 1:
+            return self
+        starts = np.arange(0, bins, merged)
+        weights = np.diff(self.edges)
+        sums = np.add.reduceat(self.shares * weights[None, :, None], starts, axis=1)
+        edges = np.append(self.edges[starts], self.edges[-1])
+        return Activity(self.rows, self.groups, edges, sums / np.diff(edges)[None, :, None])
+
+    def as_json(self) -> dict[str, Any]:
+        """What `page.js` draws: shares in whole percent, one byte each, rows before bins before activities."""
+        # What little there is shall be seen.
+        percent = np.where(self.shares > 0, np.maximum(np.rint(self.shares * 100), 1), 0)
+        return {
+            "rows": self.rows,
+            "groups": self.groups,
+            "edges_ns": self.edges.tolist(),
+            "percent": base64.b64encode(percent.astype(np.uint8).tobytes()).decode(),
+        }
 
 
 def script() -> str:
@@ -69,160 +155,247 @@ def script() -> str:
     return (Path(bokehjs_path()) / "js" / "bokeh.min.js").read_text(encoding="utf-8").replace("\r\n", "\n")
 
 
-def item(chart: LayoutDOM, target: str) -> dict[str, Any]:
-    """What `Bokeh.embed.embed_item` takes; the same chart gives the same text."""
-    packed: dict[str, Any] = dict(json_item(chart, target))
-    packed["root_id"] = str(packed["root_id"])
-    return packed
+def activity(bins: pl.DataFrame, device_bins: pl.DataFrame, devices: pl.DataFrame) -> Activity:
+    """Activity of each device, from the tables of these names."""
+    names = devices["device"].to_list()
+    place = {name: number for number, name in enumerate(names)}
+    lengths = (bins["end_ns"] - bins["begin_ns"]).to_numpy()
+    where = (device_bins["device"].replace_strict(place, return_dtype=pl.Int64).to_numpy(), device_bins["bin"].to_numpy())
+    shares = np.zeros((len(names), bins.height, len(ACTIVITIES)))
+    for number, (column, *_) in enumerate(ACTIVITIES):
+        shares[(*where, number)] = device_bins[column].to_numpy() / np.maximum(lengths[where[1]], 1)
+    nodes = devices["node"].to_list()
+    groups = [(number, node) for number, node in enumerate(nodes) if number == 0 or node != nodes[number - 1]]
+    edges = np.append(bins["begin_ns"].to_numpy(), bins["end_ns"][-1])
+    return Activity(names, groups if len(groups) > 1 else [], edges, shares)
 
 
-def over_time(bins: pl.DataFrame, device_bins: pl.DataFrame, devices: pl.DataFrame, *, by_node: bool) -> LayoutDOM:
-    """What devices do, the efficiencies, and the heat map, below each other on one axis of time.
+class TimeCharts:
+    """Charts over the time of the run, on one axis that they share: zooming one zooms all.
 
     Parameters
     ----------
-    bins, device_bins, devices
-        Tables of these names.
-    by_node
-        Whether a row of the heat map is a node (mean over its devices) and not a device.
+    bins
+        The table of this name, with at least one row.
     """
-    unit, name = _unit(int(bins["end_ns"].max() or 1))  # type: ignore[arg-type]
-    begin, end = (bins[which].to_numpy() / unit for which in ("begin_ns", "end_ns"))
-    times = Range1d(float(begin[0]), float(end[-1]), bounds="auto")
-    shares, rows = _shares(device_bins, devices, by_node=by_node)
-    activity = _activity(begin, end, shares.mean(axis=0), times)
-    lines = _efficiencies(bins, begin, end, times)
-    heat = _heat_map(shares, rows, begin, end, times, name)
-    for chart in (activity, lines):
-        chart.xaxis.major_label_text_font_size = "0px"
-        chart.xaxis.major_tick_line_color = None
-        chart.xaxis.minor_tick_line_color = None
-    return column(activity, lines, heat, sizing_mode="stretch_width")
+
+    def __init__(self, bins: pl.DataFrame) -> None:
+        self._bins = bins
+        self._scale, self._unit = unit(int(bins["end_ns"][-1]))
+        edges = np.append(bins["begin_ns"].to_numpy(), bins["end_ns"][-1]) / self._scale
+        self._begin, self._end = edges[:-1], edges[1:]
+        self._times = Range1d(float(edges[0]), float(edges[-1]), bounds="auto")
+
+    def efficiencies(self) -> figure:
+        """The tree of the devices, a line per efficiency."""
+        chart = self._figure(240, y_range=Range1d(0, 1.02), y_axis_label="efficiency")
+        values = {name: self._bins[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name, *_ in EFFICIENCIES}
+        source = ColumnDataSource({"begin": self._begin, "end": self._end, "at": (self._begin + self._end) / 2, **values})
+        drawn = [
+            chart.line("at", name, source=source, line_color=colour, line_width=width) for name, _, colour, width in EFFICIENCIES
+        ]
+        tips = [(title, f"@{name}{{0.0%}}") for name, title, *_ in EFFICIENCIES]
+        chart.add_tools(HoverTool(tooltips=[self._tip(), *tips], renderers=drawn[:1], mode="vline", line_policy="nearest"))
+        chart.yaxis.formatter = NumeralTickFormatter(format="0%")
+        return chart
+
+    def activity(self, shares: NDArray[np.float64]) -> figure:
+        """What devices do on average; `shares`: bins x ACTIVITIES."""
+        chart = self._figure(190, y_range=Range1d(0, 1.02), y_axis_label="share of devices")
+        tops = np.cumsum(shares, axis=1)
+        source = ColumnDataSource({
+            "begin": self._begin, "end": self._end, "none": np.zeros(len(shares)),
+            **{f"share{number}": shares[:, number] for number in range(shares.shape[1])},
+            **{f"top{number}": tops[:, number] for number in range(shares.shape[1])},
+        })  # fmt: skip
+        for number, (*_, colour) in enumerate(ACTIVITIES):
+            bottom = f"top{number - 1}" if number else "none"
+            # A hair's breadth of line in the same colour closes the seams between bars.
+            chart.quad("begin", "end", f"top{number}", bottom, source=source, fill_color=colour, line_color=colour,
+                       line_width=0.5)  # fmt: skip
+        reach = chart.quad("begin", "end", 1, 0, source=source, fill_alpha=0, line_alpha=0)
+        tips = [(title, f"@share{number}{{0.0%}}") for number, (_, title, _) in enumerate(ACTIVITIES)]
+        chart.add_tools(HoverTool(tooltips=[self._tip(), *tips], renderers=[reach]))
+        chart.yaxis.formatter = NumeralTickFormatter(format="0%")
+        return chart
+
+    def heat_map(self, drawn: Activity) -> figure:
+        """A heat map without its pixels, which `page.js` makes from `Activity.as_json`."""
+        count = len(drawn.rows)
+        height = max(60, min(_ROW_HEIGHT * count, max(_HEIGHT_OF_MANY_ROWS, _LEAST_ROW_HEIGHT * count)))
+        # The first row stands on top.
+        rows = Range1d(count - 0.5, -0.5, bounds=(-0.5, count - 0.5))
+        chart = self._figure(round(height) + 60, y_range=rows, tags=[{"scale": self._scale}])
+        chart.toolbar.tools = [PanTool(), BoxZoomTool(), WheelZoomTool(), ResetTool()]
+        places = {"x": [self._begin[0]], "y": [-0.5], "dw": [self._end[-1] - self._begin[0]], "dh": [count]}
+        # A blank pixel until the script runs.
+        source = ColumnDataSource({"image": [np.zeros((1, 1), dtype=np.uint32)], **places}, name="pixels")
+        chart.image_rgba("image", "x", "y", "dw", "dh", source=source)
+        cursor = ColumnDataSource({"left": [], "right": [], "top": [], "bottom": []}, name="cursor")
+        chart.quad("left", "right", "top", "bottom", source=cursor, fill_alpha=0, line_width=2)
+        chart.yaxis.major_label_overrides = {number: label(name) for number, name in enumerate(drawn.rows)}
+        chart.yaxis.ticker = (
+            FixedTicker(ticks=list(range(count)), minor_ticks=[])
+            if count <= _ROWS_WITH_LABELS
+            else BasicTicker(min_interval=1, desired_num_ticks=round(height / 18), num_minor_ticks=0)
+        )
+        chart.grid.grid_line_color = None
+        return chart
+
+    def sampled(self, rows: pl.DataFrame) -> figure:
+        """A sampled metric: rows of `sampled_bins` of it; the mean over devices, and from the lowest to the highest."""
+        middles = pl.DataFrame({"bin": self._bins["bin"], "at": (self._begin + self._end) / 2})
+        mean = (pl.col("mean") * pl.col("samples")).sum() / pl.col("samples").sum()
+        told = (
+            rows.filter(pl.col("samples") > 0)
+            .group_by("bin")
+            .agg(mean=mean, lowest=pl.col("mean").min(), highest=pl.col("mean").max())
+            .join(middles, on="bin")
+            .sort("at")
+        )
+        chart = _figure(150, x_axis_label=f"time [{self._unit}]", min_border_left=58, x_range=self._times)
+        source = ColumnDataSource({column: told[column].to_numpy() for column in ("at", "mean", "lowest", "highest")})
+        chart.varea("at", "lowest", "highest", source=source, fill_color=_BAR, fill_alpha=0.3)
+        line = chart.line("at", "mean", source=source, line_color=_BAR, line_width=1.5)
+        tips = [
+            ("time", f"@at{{0,0.[000]}} {self._unit}"),
+            ("mean", "@mean{0,0.[00]}"),
+            ("devices", "@lowest{0,0.[00]} to @highest{0,0.[00]}"),
+        ]
+        chart.add_tools(HoverTool(tooltips=tips, renderers=[line], mode="vline", line_policy="nearest"))
+        chart.yaxis.formatter = NumeralTickFormatter(format="0.[0]a")
+        chart.yaxis.ticker = BasicTicker(desired_num_ticks=4)
+        return chart
+
+    def _figure(self, height: int, **options: Any) -> figure:
+        return _figure(
+            height, x_range=self._times, x_axis_label=f"time [{self._unit}]", min_border_left=_LEFT, min_border_right=18, **options
+        )
+
+    def _tip(self) -> tuple[str, str]:
+        return "time", f"@begin{{0,0.[000]}} to @end{{0,0.[000]}} {self._unit}"
 
 
-def device_map(bins: pl.DataFrame, device_bins: pl.DataFrame, devices: pl.DataFrame) -> LayoutDOM:
-    """The heat map by device alone; parameters as of `over_time`."""
-    unit, name = _unit(int(bins["end_ns"].max() or 1))  # type: ignore[arg-type]
-    begin, end = (bins[which].to_numpy() / unit for which in ("begin_ns", "end_ns"))
-    times = Range1d(float(begin[0]), float(end[-1]), bounds="auto")
-    shares, rows = _shares(device_bins, devices, by_node=False)
-    return _heat_map(shares, rows, begin, end, times, name)
-
-
-def histogram(bars: pl.DataFrame, modes: pl.DataFrame) -> LayoutDOM:
-    """Durations of one kernel: rows of `kernel_histograms` and `kernel_modes` of it; bars of other than the first mode have
-    another colour."""
-    unit, name = _unit(int(bars["to_ns"].max() or 1))  # type: ignore[arg-type]
-    left, right = (bars[which].to_numpy() / unit for which in ("from_ns", "to_ns"))
-    is_log = bool(right.max() > _LOGARITHMIC_FROM * max(left.min(), 1e-9)) and left.min() > 0
+def histogram(bars: pl.DataFrame, modes: pl.DataFrame) -> figure:
+    """Durations of one kernel: its rows of `kernel_histograms` and `kernel_modes`; bars from the second mode on have another
+    colour."""
+    scale, name = unit(int(bars["to_ns"].max() or 1))  # type: ignore[arg-type]
+    left, right = (bars[which].to_numpy() / scale for which in ("from_ns", "to_ns"))
+    is_log = bool(left.min() > 0 and right.max() > _LOGARITHMIC_FROM * left.min())
     chart = _figure(
-        height=190,
+        170,
         x_axis_type="log" if is_log else "linear",
         x_axis_label=f"duration [{name}]" + (", logarithmic" if is_log else ""),
         y_axis_label="executions",
-        min_border_left=58,
+        min_border_left=64,
     )
     colours = [_BAR] * bars.height
     if modes.height > 1:
         starts = np.sort(modes["from_ns"].to_numpy())
         which = np.searchsorted(starts, bars["from_ns"].to_numpy(), side="right")
         colours = [_SECOND_BAR if place > 1 else _BAR for place in which]
-    source = ColumnDataSource(
-        {
-            "left": left,
-            "right": right,
-            "count": bars["count"].to_numpy(),
-            "total": bars["total_ns"].to_numpy() / 1e6,
-            "colour": colours,
-        }
-    )
+    source = ColumnDataSource({
+        "left": left, "right": right, "count": bars["count"].to_numpy(), "total": bars["total_ns"].to_numpy() / 1e6,
+        "colour": colours,
+    })  # fmt: skip
     drawn = chart.quad("left", "right", "count", 0, source=source, fill_color="colour", line_color=None)
-    told = [
-        ("durations", f"@left{{0.[000]}} to @right{{0.[000]}} {name}"),
+    tips = [
+        ("durations", f"@left{{0,0.[000]}} to @right{{0,0.[000]}} {name}"),
         ("executions", "@count{0,0}"),
         ("sum", "@total{0,0.[000]} ms"),
     ]
-    chart.add_tools(HoverTool(tooltips=told, renderers=[drawn]))
+    chart.add_tools(HoverTool(tooltips=tips, renderers=[drawn]))
     chart.yaxis.formatter = NumeralTickFormatter(format="0.[0]a")
+    chart.yaxis.ticker = BasicTicker(desired_num_ticks=4, min_interval=1)
     chart.xaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
     chart.y_range.start = 0  # type: ignore[attr-defined]
     return chart
 
 
-def sampled(rows: pl.DataFrame, bins: pl.DataFrame) -> LayoutDOM:
-    """A sampled metric over time: rows of `sampled_bins` of it; the mean over devices, and from the lowest to the highest."""
-    unit, name = _unit(int(bins["end_ns"].max() or 1))  # type: ignore[arg-type]
-    middles = bins.select("bin", at=(pl.col("begin_ns") + pl.col("end_ns")) / 2 / unit)
-    mean = (pl.col("mean") * pl.col("samples")).sum() / pl.col("samples").sum()
-    told = (
-        rows.filter(pl.col("samples") > 0)
-        .group_by("bin")
-        .agg(mean=mean, lowest=pl.col("mean").min(), highest=pl.col("mean").max())
-        .join(middles, on="bin")
-        .sort("at")
+def idle(classes: pl.DataFrame) -> figure:
+    """Idle time by length of gap: columns `from`, `to` (texts), `count`, and those of CAUSES, ns, over all devices."""
+    longest = int(classes.select(pl.sum_horizontal(column for column, *_ in CAUSES).max()).item() or 1)
+    scale, name = unit(longest)
+    names = classes["class"].to_list()
+    chart = _figure(230, x_range=names, x_axis_label="length of the gap", y_axis_label=f"idle time [{name}]", min_border_left=70)
+    columns = [column for column, *_ in CAUSES]
+    source = ColumnDataSource(
+        {"class": names, "count": classes["count"].to_numpy(), **{name: classes[name].to_numpy() / scale for name in columns}}
     )
-    chart = _figure(height=170, x_axis_label=f"time [{name}]", min_border_left=58)
-    source = ColumnDataSource({column: told[column].to_numpy() for column in ("at", "mean", "lowest", "highest")})
-    chart.varea("at", "lowest", "highest", source=source, fill_color=_BAR, fill_alpha=0.25)
-    line = chart.line("at", "mean", source=source, line_color=_BAR, line_width=1.5)
-    tips = [
-        ("time", f"@at{{0,0.[000]}} {name}"),
-        ("mean", "@mean{0,0.[00]}"),
-        ("devices", "@lowest{0,0.[00]} to @highest{0,0.[00]}"),
-    ]
-    chart.add_tools(HoverTool(tooltips=tips, renderers=[line], mode="vline"))
-    chart.yaxis.formatter = NumeralTickFormatter(format="0.[0]a")
+    bars = chart.vbar_stack(columns, x="class", width=0.75, source=source, fill_color=[one[2] for one in CAUSES], line_color=None)
+    tips = [("gaps", "@count{0,0}"), *((title, f"@{column}{{0,0.[000]}} {name}") for column, title, _ in CAUSES)]
+    chart.add_tools(HoverTool(tooltips=tips, renderers=bars))
+    chart.yaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
+    chart.y_range.start = 0  # type: ignore[attr-defined]
+    chart.xgrid.grid_line_color = None
     return chart
 
 
-def clocks(rows: pl.DataFrame) -> LayoutDOM:
-    """Remaining error of clocks over time: rows of `alignment_bins`."""
+def clocks(rows: pl.DataFrame) -> tuple[figure, list[tuple[str, str]]]:
+    """Remaining error of clocks over time: rows of `alignment_bins`; and the colour of each host, where all have their own."""
     count = int(rows["bin"].max() or 0) + 1  # type: ignore[arg-type]
-    hosts = rows["host"].unique(maintain_order=True).to_list()
-    largest = rows["error_ns"].abs().max()
-    unit, name = _unit(int(largest or 1) * 2)  # type: ignore[arg-type]
+    scale, name = unit(int(rows["error_ns"].abs().max() or 1))  # type: ignore[arg-type]
+    parts = rows.partition_by("host", maintain_order=True, as_dict=True)
+    few = len(parts) <= len(LINES)
     chart = _figure(
-        height=240,
-        x_axis_label="time between the first collective and the last",
+        220,
+        x_axis_label="time, from the first collective to the last",
         y_axis_label=f"remaining error [{name}]",
         x_range=Range1d(0, 1),
         min_border_left=70,
     )
     chart.xaxis.formatter = NumeralTickFormatter(format="0%")
-    few = len(hosts) <= _HOSTS_WITH_COLOURS
-    parts = rows.partition_by("host", maintain_order=True)
-    source = ColumnDataSource(
-        {
-            "at": [((part["bin"].to_numpy() + 0.5) / count).tolist() for part in parts],
-            "error": [(part["error_ns"].cast(pl.Float64) / unit).fill_null(float("nan")).to_numpy() for part in parts],
-            "host": hosts,
-            "colour": [_LINES[place % len(_LINES)] if few else _BAR for place in range(len(parts))],
-        }
-    )
-    lines = chart.multi_line(
-        "at",
-        "error",
-        source=source,
-        line_color="colour",
-        line_alpha=1.0 if few else 0.35,
-        line_width=2 if few else 1,
-        **({"legend_field": "host"} if few else {}),
-    )
-    chart.add_tools(HoverTool(tooltips=[("host", "@host")], renderers=[lines], line_policy="interp"))
-    if few:
-        _legend_above(chart)
-    return chart
+    colours = [LINES[place] if few else _BAR for place in range(len(parts))]
+    source = ColumnDataSource({
+        "at": [((part["bin"].to_numpy() + 0.5) / count).tolist() for part in parts.values()],
+        "error": [(part["error_ns"].cast(pl.Float64) / scale).fill_null(float("nan")).to_numpy() for part in parts.values()],
+        "host": [label(str(host), longest=60) for (host,) in parts],
+        "colour": colours,
+    })  # fmt: skip
+    lines = chart.multi_line("at", "error", source=source, line_color="colour",
+                             line_alpha=1.0 if few else 0.35, line_width=2 if few else 1)  # fmt: skip
+    chart.add_tools(HoverTool(tooltips=[("host", "@host")], renderers=[lines]))
+    return chart, [(str(host), colour) for (host,), colour in zip(parts, colours, strict=True)] if few else []
 
 
-def _figure(height: int, tools: Sequence[Tool] = (), **options: Any) -> figure:
+def unit(longest: int) -> tuple[int, str]:
+    """What times up to here are written in: ns, and the name.
+
+    >>> unit(2_500_000)
+    (1000000, 'ms')
+    """
+    return next((one for one in _TIMES if longest >= one[0]), _TIMES[-1])
+
+
+def label(name: str, longest: int = _LONGEST_LABEL) -> str:
+    r"""A name as Bokeh draws it: on one line, not too long, and not taken for TeX, which would ask for more scripts.
+
+    >>> label("node\n01$$x$$")
+    'node 01$\u200b$x$\u200b$'
+    """
+    plain = " ".join("".join(each if each.isprintable() else " " for each in name).split())
+    if len(plain) > longest:
+        plain = f"{plain[: longest // 2 - 1]}…{plain[-(longest // 2) :]}"
+    for begin in ("$$", "\\(", "\\["):
+        plain = plain.replace(begin, f"{begin[0]}\u200b{begin[1]}")
+    return plain
+
+
+def legend(entries: Sequence[Sequence[Any]]) -> list[Mapping[str, str]]:
+    """Names and colours of ACTIVITIES, EFFICIENCIES or CAUSES."""
+    return [{"name": str(entry[1]), "colour": str(entry[2])} for entry in entries]
+
+
+def _figure(height: int, **options: Any) -> figure:
     chart = figure(
         height=height,
         sizing_mode="stretch_width",
-        tools=list(tools) or [PanTool(), BoxZoomTool(), WheelZoomTool(), ResetTool()],
+        tools=[PanTool(), BoxZoomTool(), WheelZoomTool(dimensions="width"), ResetTool()],
         toolbar_location="above",
         background_fill_color=None,
         border_fill_color=None,
         outline_line_color=None,
+        min_border_top=6,
         **options,
     )
     chart.toolbar.logo = None
@@ -230,147 +403,3 @@ def _figure(height: int, tools: Sequence[Tool] = (), **options: Any) -> figure:
     # Whoever scrolls through the page does not want to zoom.
     chart.toolbar.active_scroll = None
     return chart
-
-
-def _time_figure(times: Range1d, height: int, **options: Any) -> figure:
-    tools = [PanTool(), BoxZoomTool(), WheelZoomTool(dimensions="width"), ResetTool()]
-    chart = _figure(height, tools, x_range=times, min_border_left=_LEFT, min_border_right=18, **options)
-    chart.min_border_top = 6
-    return chart
-
-
-def _legend_above(chart: figure) -> None:
-    legend = chart.legend[0]
-    legend.orientation = "horizontal"
-    legend.background_fill_alpha = 0
-    legend.border_line_color = None
-    legend.padding = 0
-    legend.margin = 4
-    chart.add_layout(legend, "above")
-
-
-def _efficiencies(bins: pl.DataFrame, begin: NDArray[Any], end: NDArray[Any], times: Range1d) -> figure:
-    chart = _time_figure(times, 230, y_range=Range1d(0, 1.02), y_axis_label="efficiency")
-    values = {name: bins[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name, *_ in _EFFICIENCIES}
-    source = ColumnDataSource({"at": (begin + end) / 2, **values})
-    drawn = [
-        chart.line("at", name, source=source, legend_label=title, line_color=colour, line_width=width)
-        for name, title, colour, width in _EFFICIENCIES
-    ]
-    tips = [(title, f"@{name}{{0.0%}}") for name, title, *_ in _EFFICIENCIES]
-    chart.add_tools(HoverTool(tooltips=[("time", "@at{0,0.[000]}"), *tips], renderers=drawn[:1], mode="vline"))
-    chart.yaxis.formatter = NumeralTickFormatter(format="0%")
-    _legend_above(chart)
-    chart.legend.click_policy = "hide"
-    return chart
-
-
-def _activity(begin: NDArray[Any], end: NDArray[Any], mean: NDArray[np.float64], times: Range1d) -> figure:
-    """What devices do on average; `mean` is bins x activities."""
-    chart = _time_figure(times, 170, y_range=Range1d(0, 1.02), y_axis_label="share of devices")
-    tops = np.cumsum(mean, axis=1)
-    source = ColumnDataSource({"left": begin, "right": end, **{f"share{n}": mean[:, n] for n in range(mean.shape[1])},
-                               **{f"top{n}": tops[:, n] for n in range(mean.shape[1])}, "none": np.zeros(len(mean))})  # fmt: skip
-    for number, (_, title, colour) in enumerate(ACTIVITIES):
-        bottom = f"top{number - 1}" if number else "none"
-        # A hair's breadth of line in the same colour closes the seams between bars.
-        chart.quad("left", "right", f"top{number}", bottom, source=source, fill_color=colour, line_color=colour,
-                   line_width=0.5, legend_label=title)  # fmt: skip
-    tips = [(title, f"@share{number}{{0.0%}}") for number, (_, title, _) in enumerate(ACTIVITIES)]
-    chart.add_tools(HoverTool(tooltips=tips, renderers=chart.renderers[:1], mode="vline"))
-    chart.yaxis.formatter = NumeralTickFormatter(format="0%")
-    _legend_above(chart)
-    return chart
-
-
-def _shares(device_bins: pl.DataFrame, devices: pl.DataFrame, *, by_node: bool) -> tuple[NDArray[np.float64], list[str]]:
-    """Rows x bins x activities, each the share of the bin; and names of rows."""
-    names = devices["device"].to_list()
-    place = {name: number for number, name in enumerate(names)}
-    count = int(device_bins["bin"].max() or 0) + 1  # type: ignore[arg-type]
-    where = (device_bins["device"].replace_strict(place, return_dtype=pl.Int64).to_numpy(), device_bins["bin"].to_numpy())
-    lengths = device_bins.select(pl.sum_horizontal(*(name for name, *_ in ACTIVITIES), "idle_ns")).to_series().to_numpy()
-    shares = np.zeros((len(names), count, len(ACTIVITIES)))
-    for number, (column_name, *_) in enumerate(ACTIVITIES):
-        shares[(*where, number)] = device_bins[column_name].to_numpy() / np.maximum(lengths, 1)
-    if not by_node:
-        return shares, names
-    nodes = devices["node"].unique(maintain_order=True).to_list()
-    of_node = devices["node"].replace_strict({node: number for number, node in enumerate(nodes)}, return_dtype=pl.Int64).to_numpy()
-    sums = np.zeros((len(nodes), count, len(ACTIVITIES)))
-    np.add.at(sums, of_node, shares)
-    return sums / np.bincount(of_node, minlength=len(nodes))[:, None, None], nodes
-
-
-def _heat_map(
-    shares: NDArray[np.float64], rows: list[str], begin: NDArray[Any], end: NDArray[Any], times: Range1d, unit: str
-) -> figure:
-    steps = _FINE_STEPS if shares[..., 0].size <= _CELLS_IN_FINE_STEPS else _COARSE_STEPS
-    mixtures, codes = _mixtures(steps), _codes(shares, steps)
-    count = len(rows)
-    height = max(_ROW_HEIGHT * count, 40) if count <= _ROWS_WITH_LABELS else max(_HEIGHT_OF_MANY_ROWS, _LEAST_ROW_HEIGHT * count)
-    chart = _time_figure(
-        times,
-        round(height) + 60,
-        # The first row stands on top.
-        y_range=Range1d(count - 0.5, -0.5, bounds=(-0.5, count - 0.5)),
-        x_axis_label=f"time [{unit}]",
-        name="heat map",
-        tags=[{"mixtures": mixtures.tolist(), "steps": steps, "rows": rows, "unit": unit, "names": [one[1] for one in ACTIVITIES]}],
-    )
-    chart.toolbar.tools = [PanTool(), BoxZoomTool(), WheelZoomTool(), ResetTool()]
-    # Of an image, row 0 is the lowest; its own coordinates grow downwards here, like the axis.
-    source = ColumnDataSource(
-        {"image": [codes], "x": [begin[0]], "y": [-0.5], "dw": [end[-1] - begin[0]], "dh": [count]}
-    )
-    mapper = LinearColorMapper(palette=_palette(mixtures, steps), low=-0.5, high=len(mixtures) - 0.5)
-    chart.image("image", "x", "y", "dw", "dh", source=source, color_mapper=mapper)
-    chart.yaxis.major_label_overrides = {number: _short(name) for number, name in enumerate(rows)}
-    chart.yaxis.ticker = (
-        FixedTicker(ticks=list(range(count)), minor_ticks=[])
-        if count <= _ROWS_WITH_LABELS
-        else BasicTicker(min_interval=1, desired_num_ticks=round(height / 18), num_minor_ticks=0)
-    )
-    chart.grid.grid_line_color = None
-    return chart
-
-
-def _mixtures(steps: int) -> NDArray[np.int64]:
-    """All ways to share `steps` parts between activities; the rest is idle."""
-    first, second, third = np.meshgrid(*(np.arange(steps + 1) for _ in ACTIVITIES), indexing="ij")
-    ways = np.stack([first.ravel(), second.ravel(), third.ravel()], axis=1)
-    return ways[ways.sum(axis=1) <= steps]
-
-
-def _codes(shares: NDArray[np.float64], steps: int) -> NDArray[np.uint8] | NDArray[np.uint16]:
-    """The mixture nearest to each cell, as its number."""
-    mixtures = _mixtures(steps)
-    parts = np.rint(shares * steps).astype(np.int64)
-    # What little there is in a cell that is otherwise idle shall be seen.
-    faint = (parts.sum(axis=-1) == 0) & (shares.sum(axis=-1) > 0)
-    parts[faint, shares[faint].argmax(axis=-1)] = 1
-    free = np.full(parts.shape[:-1], steps)
-    for number in range(parts.shape[-1]):
-        parts[..., number] = np.minimum(parts[..., number], free)
-        free = free - parts[..., number]
-    weights = (steps + 1) ** np.arange(parts.shape[-1])[::-1]
-    numbers = np.zeros((steps + 1) ** parts.shape[-1], dtype=np.uint8 if len(mixtures) <= 256 else np.uint16)
-    numbers[mixtures @ weights] = np.arange(len(mixtures))
-    return numbers[parts @ weights]
-
-
-def _palette(mixtures: NDArray[np.int64], steps: int) -> list[str]:
-    """A colour per mixture: those of the activities in their parts, the fainter the more of it is idle."""
-    colours = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for *_, colour in ACTIVITIES])
-    busy = mixtures.sum(axis=1)
-    mixed = np.rint(mixtures @ colours / np.maximum(busy, 1)[:, None]).astype(int)
-    alpha = np.where(busy > 0, _LEAST_VISIBLE + (1 - _LEAST_VISIBLE) * busy / steps, 0)
-    return [f"#{r:02x}{g:02x}{b:02x}{a:02x}" for (r, g, b), a in zip(mixed, np.rint(alpha * 255).astype(int), strict=True)]
-
-
-def _unit(longest: int) -> tuple[int, str]:
-    return next((unit for unit in _TIMES if longest >= unit[0]), _TIMES[-1])
-
-
-def _short(name: str, longest: int = 22) -> str:
-    return name if len(name) <= longest else f"{name[: longest // 2 - 1]}…{name[-(longest // 2):]}"

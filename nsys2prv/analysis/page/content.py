@@ -6,150 +6,177 @@ import base64
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import polars as pl
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from nsys2prv.analysis import schema, text
-from nsys2prv.analysis.page import charts, tables
-from nsys2prv.analysis.page.tables import PageTable
-from nsys2prv.errors import NotEfficiency
+from nsys2prv.analysis.page import charts
+from nsys2prv.analysis.page.tables import PageTable, pack
+from nsys2prv.reports.run import ranges
 
-LARGEST = 5_000_000
-"""Bytes that a page has at most, as far as tables fill it."""
+LARGEST = 4_800_000
+"""Bytes that a page has at most, as far as leaving out rows of tables can do it."""
 MOST_HISTOGRAMS = 16
-_MOST_SAMPLED = 24
+MOST_SAMPLED = 24
+"""Kernels with a histogram, and sampled metrics with a chart."""
 _DEVICES_IN_ONE_MAP = 64
 """Of more devices there is a map by node first."""
-_CELLS = (120_000, 60_000, 30_000, 10_000, 3_000, 1_000, 100)
-"""Cells of one table, tried until the page is small enough."""
+_CELLS = (150_000, 80_000, 40_000, 20_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100)
+"""Cells of one table: as many as fit."""
+_MOST_NAMES = 12
+"""Hosts, inputs and the like that are told by name."""
 
 _FOLDER = Path(__file__).parent
-_DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", "kernel_histograms", "sampled_bins",
-                    "alignment_bins", "metrics", "runs"})  # fmt: skip
-"""Tables that the page shows in another form."""
 _NOT_SHOWN = ("nccl",)
 """The reading of NCCL stands above all tables."""
+_DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", "kernel_histograms", "sampled_bins",
+                    "alignment_bins"})  # fmt: skip
+"""Tables that the page shows in another form."""
 
-_SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Devices and hosts", ("nodes", "devices", "useful", "tasks", "threads")),
-    ("Regions, iterations, time", ("regions", "iterations", "bins")),
-    ("Kernels", ("families", "kernels", "kernel_modes", "kernel_devices")),
-    ("Communication", ("overlap_summary", "overlap", "nccl", "nccl_stragglers", "nccl_collectives", "memory_operations",
-                       "mpi_calls")),
-    ("Gaps and calls", ("gaps", "longest_gaps", "cuda_calls")),
-    ("GPU metrics", ("sampled_summary", "sampled_kernels")),
-    ("Clocks", ("alignment",)),
+_GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("devices-and-hosts", "Devices and hosts", "devices", ("nodes", "devices", "useful", "tasks", "threads")),
+    ("regions", "Regions, iterations, time", "regions-and-iterations", ("regions", "iterations", "bins")),
+    ("kernels", "Kernels", "kernels", ("families", "kernels", "kernel_modes", "kernel_devices")),
+    ("communication", "Communication", "nccl", ("overlap_summary", "overlap", "nccl", "nccl_stragglers", "nccl_collectives",
+                                                "memory_operations", "mpi_calls")),
+    ("gaps", "Gaps and calls", "gaps", ("gaps", "longest_gaps", "cuda_calls")),
+    ("metrics", "Sampled metrics", "kernels", ("sampled_summary", "sampled_kernels")),
 )  # fmt: skip
-_OTHERS = "More"
+"""Groups of tables: id, title, where their definitions are, names."""
+_AT_CLOCKS = ("alignment",)
+_OTHERS = ("more", "More", "devices")
+
 _READINGS = {
-    "communication": "NCCL kernels count as communication",
-    "useful": "NCCL kernels count as useful",
+    "communication": "NCCL kernels count as communication, as in BSC's views",
+    "useful": "NCCL kernels count as useful, as in TALP",
 }
+_KINDS = {"trace": "trace", "reports": "reports"}
 
 
-@dataclass
-class _Charts:
-    """Charts of the page, each under the id of its place."""
-
-    items: list[Any] = field(default_factory=list)
-
-    def add(self, chart: Any) -> str:
-        """Keep a chart; the id of the element that it is drawn into."""
-        target = f"chart-{len(self.items) + 1}"
-        self.items.append(charts.item(chart, target))
-        return target
-
-
-def page(document: Mapping[str, Any]) -> str:
-    """One HTML file, with everything in it, that shows the JSON document of `efficiency` or of `compare`.
+def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
+    """One HTML file with everything in it: figures, tables, scripts, definitions. It asks for nothing else.
 
     Parameters
     ----------
-    document
-        What `--json` wrote: the keys of `schema.HEAD` or of `schema.COMPARISON_HEAD`.
+    head, tables
+        As of `efficiency.Efficiency`.
 
-    Raises
-    ------
-    NotEfficiency
-        When it is no such document, or one of another version.
+    Returns
+    -------
+    Text of the file; less than LARGEST bytes, except where the figures alone take more. Of tables that are too long for that the
+    last rows are left out, and the page says so.
     """
-    kinds = {
-        schema.FORMAT: (schema.VERSION, schema.TABLES, "efficiency.html.j2", _efficiency),
-        schema.COMPARISON_FORMAT: (schema.COMPARISON_VERSION, schema.COMPARISON_TABLES, "comparison.html.j2", _comparison),
-    }
-    name = document.get("format")
-    if name not in kinds or document.get("version") != kinds[name][0]:
-        raise NotEfficiency("the page", "not a document of `efficiency --json` or `compare --json` of this version")
-    _, known, template, shown = kinds[name]
-    frames = _frames(document["tables"], known)
-    drawn = _Charts()
-    content = shown(document, frames, drawn)
-    charts_json = _json_in_html(drawn.items)
-    made = ""
-    for cells in _CELLS:
-        sections = _sections(frames, known, cells)
-        packed = _json_in_html({one.table.name: one.packed for _, some in sections for one in some})
-        made = _render(template, {**content, "head": document, "sections": sections}, packed, charts_json)
-        if len(made.encode()) < LARGEST:
-            break
-    return made
+    frames = {table.name: tables.get(table.name, table.empty) for table in schema.TABLES}
+    drawn = charts.Figures()
+    content = _content(head, frames, drawn)
+    maps, island = content.pop("island"), {"figures": drawn.as_json()}
+    rendered = functools.partial(_render, **content, head=head)
+    frame = len(rendered(groups=[], at_clocks=[], island=_json_in_html({**island, "maps": maps, "tables": {}})).encode())
+    groups, at_clocks = _fitting(frames, LARGEST - frame)
+    packed = {one.table.name: one.packed for *_, some in (*groups, ("", "", "", at_clocks)) for one in some}
+    return rendered(groups=groups, at_clocks=at_clocks, island=_json_in_html({**island, "maps": maps, "tables": packed}))
 
 
-def _frames(given: Mapping[str, Any], known: Sequence[schema.Table]) -> dict[str, pl.DataFrame]:
-    found = {table.name: pl.DataFrame(given[table.name], schema=table.schema) for table in known if table.name in given}
-    return {**{table.name: table.empty for table in known}, **found}
+def definitions() -> tuple[Markup, list[str]]:
+    """docs/efficiency.md as HTML, and the ids of its headings; links out of it become plain text."""
+    package = Path(__file__).resolve().parents[2]
+    found = next(path for path in (_FOLDER / "efficiency.md", package.parent / "docs" / "efficiency.md") if path.is_file())
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    ids: list[str] = []
+    kept = []
+    tokens = markdown.parse(re.sub(r"<!--.*?-->\n?", "", found.read_text(encoding="utf-8"), flags=re.DOTALL))
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.type == "heading_open" and following is not None:
+            ids.append(f"definition-{re.sub(r'[^a-z0-9]+', '-', following.content.lower()).strip('-')}")
+            token.attrSet("id", ids[-1])
+        if token.type in ("heading_open", "heading_close"):
+            # Below the heading of the section.
+            token.tag = f"h{min(int(token.tag[1:]) + 1, 6)}"
+        if token.children:
+            token.children = [child for child in token.children if child.type not in ("link_open", "link_close")]
+        kept.append(token)
+    return Markup(markdown.renderer.render(kept, markdown.options, {})), ids  # noqa: S704
 
 
-def _sections(frames: Mapping[str, pl.DataFrame], known: Sequence[schema.Table], cells: int) -> list[tuple[str, list[PageTable]]]:
-    placed = {name for _, names in _SECTIONS for name in names} | _DRAWN
-    others = tuple(table.name for table in known if table.name not in placed)
-    by_name = {table.name: table for table in known}
-    sections = []
-    for title, names in (*_SECTIONS, (_OTHERS, others)):
-        shown = [by_name[name] for name in names if name in by_name and frames[name].height]
-        packed = [tables.pack(table, frames[table.name], cells, _NOT_SHOWN if table.by_reading else ()) for table in shown]
-        if packed:
-            sections.append((title, packed))
-    return sections
-
-
-def _efficiency(document: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn: _Charts) -> dict[str, Any]:
-    run = frames["run"].row(0, named=True)
+def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> dict[str, Any]:
+    """What the template shows but tables; `island`: the maps."""
+    over_time = charts.TimeCharts(frames["bins"]) if frames["bins"].height else None
+    timeline, maps, sampled = [], [], []
+    if over_time is not None:
+        of_devices = charts.activity(frames["bins"], frames["device_bins"], frames["devices"])
+        timeline = [
+            {"id": drawn.add(over_time.activity(of_devices.shares.mean(axis=0))), "legend": charts.legend(charts.ACTIVITIES),
+             "title": "What devices do",
+             "reading": "The height of a colour is the mean over all devices of the share of that time; what is left white is idle."},
+            {"id": drawn.add(over_time.efficiencies()), "legend": charts.legend(charts.EFFICIENCIES), "title": "Efficiencies",
+             "reading": "Each line is an efficiency of the device tree, computed for each bin alone; where it dips, its factor that "
+                        "dips too says why."},
+        ]  # fmt: skip
+        maps = _maps(over_time, of_devices, frames["devices"], drawn)
+        sampled = [
+            {"title": str(metric), "id": drawn.add(over_time.sampled(rows))}
+            for (metric,), rows in _parts(frames["sampled_bins"], "metric")[:MOST_SAMPLED]
+        ]
+    text_of_definitions, ids = definitions()
     return {
-        "title": document["title"],
-        "reading": _READINGS[document["nccl"]],
-        "facts": _facts(document, run, frames),
+        "title": head["title"],
+        "reading": _READINGS[head["nccl"]],
+        "facts": _facts(head, frames),
         "trees": _trees(frames["tree"]),
         "findings": _findings(frames),
-        "maps": _maps(frames, drawn),
-        "activities": charts.ACTIVITIES,
+        "timeline": timeline,
+        "maps": maps,
+        "activities": charts.legend(charts.ACTIVITIES),
+        "idle": _idle(frames["gaps"], drawn),
+        "sampled": sampled,
         "histograms": _histograms(frames, drawn),
-        "sampled": _sampled(frames, drawn),
+        "all_kernels": frames["kernels"].height,
         "clocks": _clocks(frames, drawn),
+        "definitions": text_of_definitions,
+        "defined": ids,
+        "island": [one.pop("packed") for one in maps],
     }
 
 
-def _facts(
-    document: Mapping[str, Any], run: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]
-) -> list[tuple[str, str]]:
-    capacity = run["elapsed_ns"] * run["devices"]
+def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[tuple[str, list[str]]]:
+    run = frames["run"].row(0, named=True)
+    hosts = frames["nodes"]["node"].to_list()
+    numbers = [rank for rank in frames["tasks"]["rank"].unique().sort() if rank is not None]
+    window = head["window"]
+    time = text.time(window["length_ns"])
+    if window["begin_ns"]:
+        time += f", from {text.time(window['begin_ns'])} to {text.time(window['end_ns'])} of the run"
+    versions = [f"nsys {version}" for version in head.get("recorders", ())] + [f"nsys2prv {head['nsys2prv']}"]
+    models = head.get("gpus", ())
     facts = [
-        ("GPUs", f"{run['devices']:,}"),
-        ("nodes", f"{frames['nodes'].height:,}"),
-        ("time", text.time(run["elapsed_ns"])),
-        ("useful per GPU", text.time(run["useful_ns"] / max(run["devices"], 1))),
-        ("communication", text.percent(run["communication_ns"] / capacity if capacity else None)),
-        ("idle", text.percent(1 - run["active_ns"] / capacity if capacity else None)),
+        ("hosts", [f"{len(hosts):,}", *_some(hosts)]),
+        ("ranks", [f"{len(numbers):,}", ranges(numbers)] if numbers else ["none told"]),
+        ("devices", [f"{run['devices']:,}", *_some(models)]),
+        ("processes", [f"{run['processes']:,} that use a GPU, {run['threads']:,} threads that call CUDA or MPI"]),
+        ("time", [time]),
+        ("began", [f"{str(head['began']).replace('T', ' ')} UTC"] if head.get("began") else []),
+        ("versions", versions),
+        (_KINDS[head["input_kind"]], _some(head["inputs"])),
+        ("options", [f"{name}: {_plain(value)}" for name, value in head["options"].items()]),
+        ("NCCL", [_READINGS[head["nccl"]]]),
     ]
-    if document.get("began"):
-        facts.append(("began (UTC)", str(document["began"]).replace("T", " ")))
-    return facts
+    return [(name, values) for name, values in facts if values]
+
+
+def _some(names: Sequence[str]) -> list[str]:
+    more = len(names) - _MOST_NAMES
+    return [str(name) for name in names] if more <= 0 else [*map(str, names[:_MOST_NAMES]), f"and {more:,} more"]
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _trees(tree: pl.DataFrame) -> list[dict[str, Any]]:
@@ -157,36 +184,40 @@ def _trees(tree: pl.DataFrame) -> list[dict[str, Any]]:
     trees = []
     for title, which in (("Devices", "device"), ("Hosts", "host")):
         leaves = []
+        seen: set[str | None] = set()
         for row in (row for row in rows if row["tree"] == which):
             factors = [other for other in rows if other["parent"] == row["metric"] and other["tree"] == which]
+            sign = "" if row["parent"] is None else "×" if row["parent"] in seen else "="
+            seen.add(row["parent"])
             product = " × ".join(text.percent(other["value"]) for other in factors)
-            leaves.append({**row, "percent": text.percent(row["value"]), "product": product})
+            leaves.append({**row, "sign": sign, "percent": text.percent(row["value"]), "product": product})
         if leaves:
-            trees.append({"title": title, "leaves": leaves})
+            trees.append({"id": which, "title": title, "leaves": leaves})
     return trees
 
 
 def _findings(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
-    """Findings, most costly first, with their numbers."""
+    """Findings, most costly first, with their numbers; nothing when no rule spoke."""
     if "findings" not in frames:
         return []
     numbers: dict[int, list[tuple[str, str]]] = {}
-    for row in frames["finding_numbers"].to_dicts() if "finding_numbers" in frames else []:
+    for row in frames["finding_numbers"].to_dicts():
         numbers.setdefault(row["place"], []).append((row["number"], _number(row["value"], row["unit"] or "")))
-    found = frames["findings"].sort("cost_ns", descending=True, nulls_last=True, maintain_order=True).to_dicts()
-    for row in found:
-        row["cost"] = text.time(row["cost_ns"]) if row["cost_ns"] is not None else None
-        row["percent"] = text.percent(row["share"])
-        row["seen_from_to"] = _stretch(row, "begin_ns", "end_ns")
-        row["worst_from_to"] = _stretch(row, "worst_begin_ns", "worst_end_ns")
-        row["numbers"] = numbers.get(row["place"], [])
-    return found
+    return [
+        {
+            **row,
+            "cost": None if row["cost_ns"] is None else text.time(row["cost_ns"]),
+            "percent": None if row["share"] is None else text.percent(row["share"]),
+            "when": _stretch(row["begin_ns"], row["end_ns"]),
+            "worst": _stretch(row["worst_begin_ns"], row["worst_end_ns"]),
+            "numbers": numbers.get(row["place"], []),
+        }
+        for row in frames["findings"].sort("place").to_dicts()
+    ]
 
 
-def _stretch(row: Mapping[str, Any], begin: str, end: str) -> str | None:
-    if row.get(begin) is None or row.get(end) is None:
-        return None
-    return f"{text.time(row[begin])} to {text.time(row[end])}"
+def _stretch(begin: int | None, end: int | None) -> str | None:
+    return None if begin is None or end is None else f"{text.time(begin)} to {text.time(end)}"
 
 
 def _number(value: float | None, unit: str) -> str:
@@ -196,111 +227,125 @@ def _number(value: float | None, unit: str) -> str:
     return forms[unit](value) if unit in forms else f"{value:,.6g} {unit}".rstrip()
 
 
-def _maps(frames: Mapping[str, pl.DataFrame], drawn: _Charts) -> list[dict[str, str]]:
-    bins, device_bins, devices = frames["bins"], frames["device_bins"], frames["devices"]
-    if not (bins.height and device_bins.height):
-        return []
+def _maps(
+    over_time: charts.TimeCharts, of_devices: charts.Activity, devices: pl.DataFrame, drawn: charts.Figures
+) -> list[dict[str, Any]]:
     several_nodes = 1 < devices["node"].n_unique() < devices.height
-    maps = []
+    wanted = [("by device", of_devices)]
     if devices.height > _DEVICES_IN_ONE_MAP and several_nodes:
-        maps.append({"title": "by node", "id": drawn.add(charts.over_time(bins, device_bins, devices, by_node=True))})
-        maps.append({"title": "by device", "id": drawn.add(charts.device_map(bins, device_bins, devices))})
-    else:
-        maps.append({"title": "by device", "id": drawn.add(charts.over_time(bins, device_bins, devices, by_node=False))})
+        wanted.insert(0, ("by node", of_devices.by_node(devices["node"].to_list())))
+    maps = []
+    for title, shown in wanted:
+        place = drawn.add(over_time.heat_map(shown))
+        packed = {"figure": place, **shown.narrowed().as_json()}
+        maps.append({"title": title, "id": place, "rows": len(shown.rows), "groups": shown.groups, "packed": packed})
     return maps
 
 
-def _histograms(frames: Mapping[str, pl.DataFrame], drawn: _Charts) -> dict[str, Any]:
-    bars = frames["kernel_histograms"].partition_by("kernel", maintain_order=True, as_dict=True)
+def _idle(gaps: pl.DataFrame, drawn: charts.Figures) -> dict[str, Any] | None:
+    """Gaps of all devices together, by length."""
+    columns = [column for column, *_ in charts.CAUSES]
+    classes = gaps.group_by("from_ns", "to_ns").agg(pl.col("count", "total_ns", *columns).sum()).sort("from_ns")
+    if not classes["total_ns"].sum():
+        return None
+    names = [_class(begin, end) for begin, end in classes.select("from_ns", "to_ns").iter_rows()]
+    shown = charts.idle(classes.with_columns(pl.Series("class", names)))
+    present = [cause for cause in charts.CAUSES if classes[cause[0]].sum()]
+    return {"id": drawn.add(shown), "legend": charts.legend(present)}
+
+
+def _class(begin: int, end: int | None) -> str:
+    """A class of lengths, which begin and end at round times.
+
+    >>> _class(0, 1000), _class(100_000, 1_000_000), _class(10**9, None)
+    ('< 1 µs', '100 µs to 1 ms', '≥ 1 s')
+    """
+    low, high = (None if one is None else f"{one // charts.unit(one)[0]:,} {charts.unit(one)[1]}" for one in (begin, end))
+    return f"≥ {low}" if high is None else f"< {high}" if not begin else f"{low} to {high}"
+
+
+def _histograms(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> list[dict[str, Any]]:
     told = {row["kernel"]: row for row in frames["kernels"].to_dicts()}
     shown = []
-    for (kernel,), rows in list(bars.items())[:MOST_HISTOGRAMS]:
+    for (kernel,), bars in _parts(frames["kernel_histograms"], "kernel")[:MOST_HISTOGRAMS]:
         modes = frames["kernel_modes"].filter(pl.col("kernel") == kernel)
-        row = told.get(kernel, {})
-        facts = [f"{row['count']:,} executions", text.time(row["total_ns"]), f"{text.percent(row['share'])} of kernel time",
-                 f"median {text.time(row['median_ns'])}", f"p95 {text.time(row['p95_ns'])}"] if row else []  # fmt: skip
+        row = told[kernel]
+        facts = [f"{row['count']:,} executions", f"{text.time(row['total_ns'])} ({text.percent(row['share'])} of kernel time)",
+                 f"median {text.time(row['median_ns'])}", f"p95 {text.time(row['p95_ns'])}"]  # fmt: skip
         if modes.height > 1:
             facts.append(f"{modes.height} modes")
-        shown.append({"kernel": kernel, "facts": facts, "id": drawn.add(charts.histogram(rows, modes))})
-    return {"shown": shown, "kernels": frames["kernels"].height}
+        shown.append({"kernel": kernel, "facts": ", ".join(facts), "id": drawn.add(charts.histogram(bars, modes))})
+    return shown
 
 
-def _sampled(frames: Mapping[str, pl.DataFrame], drawn: _Charts) -> list[dict[str, str]]:
-    parts = frames["sampled_bins"].partition_by("metric", maintain_order=True, as_dict=True)
-    return [
-        {"metric": metric, "id": drawn.add(charts.sampled(rows, frames["bins"]))}
-        for (metric,), rows in list(parts.items())[:_MOST_SAMPLED]
-    ]
-
-
-def _clocks(frames: Mapping[str, pl.DataFrame], drawn: _Charts) -> dict[str, Any]:
-    rows = frames["alignment"].to_dicts()
-    bins = frames["alignment_bins"]
-    drawable = bins.height > 0 and bins["error_ns"].null_count() < bins.height
-    errors = [row["largest_error_ns"] for row in rows if row["largest_error_ns"] is not None]
+def _clocks(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> dict[str, Any]:
+    rows, bins = frames["alignment"], frames["alignment_bins"]
+    chart, colours = None, []
+    if bins["error_ns"].count():
+        shown, colours = charts.clocks(bins)
+        chart = drawn.add(shown)
+    largest = rows["largest_error_ns"].max()
     return {
-        "methods": [(method, sum(row["method"] == method for row in rows)) for method in dict.fromkeys(r["method"] for r in rows)],
-        "largest": text.time(max(errors)) if errors else None,
-        "id": drawn.add(charts.clocks(bins)) if drawable else None,
+        "methods": rows["method"].value_counts(sort=True).rows(),
+        "largest": text.time(largest) if isinstance(largest, int) else None,
+        "id": chart,
+        "legend": [{"name": host, "colour": colour} for host, colour in colours],
     }
 
 
-def _comparison(document: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], _drawn: _Charts) -> dict[str, Any]:
-    runs = frames["runs"].to_dicts()
-    rows = [("GPUs", 0, [f"{run['devices']:,}" for run in runs]), ("time", 0, [text.time(run["elapsed_ns"]) for run in runs]),
-            ("useful time, sum", 0, [text.time(run["useful_ns"]) for run in runs])]  # fmt: skip
-    rows += [
-        (title, 0, ["-" if run[column] is None else f"{run[column]:.3f}" for run in runs])
-        for column, title in (
-            ("speedup", "speedup"),
-            ("useful_scalability", "scalability of useful time"),
-            ("useful_scalability_per_device", "scalability of useful time per device"),
-            ("global_efficiency", "global efficiency"),
-            ("global_efficiency_per_device", "global efficiency per device"),
-        )
+def _parts(frame: pl.DataFrame, column: str) -> list[tuple[tuple[Any, ...], pl.DataFrame]]:
+    return list(frame.partition_by(column, maintain_order=True, as_dict=True).items()) if frame.height else []
+
+
+def _fitting(
+    frames: Mapping[str, pl.DataFrame], room: int
+) -> tuple[list[tuple[str, str, str, list[PageTable]]], list[PageTable]]:
+    """Groups of tables, and those of the clocks, with as many rows as there is room for, in bytes."""
+    placed = {name for *_, names in _GROUPS for name in names} | _DRAWN | {*_AT_CLOCKS}
+    others = tuple(table.name for table in schema.TABLES if table.name not in placed)
+    packed: dict[str, PageTable] = {}
+    for cells in _CELLS:
+        for table in schema.TABLES:
+            frame = frames[table.name]
+            former = packed.get(table.name)
+            if table.name not in _DRAWN and frame.height and (former is None or former.rows * len(table.columns) > cells):
+                packed[table.name] = pack(table, frame, cells, _NOT_SHOWN if table.by_reading else ())
+        # Each table also has its heading, and names are longer where they are escaped.
+        if sum(one.size + 2_000 for one in packed.values()) * 1.02 < room:
+            break
+    groups = [
+        (key, title, defined, [packed[name] for name in names if name in packed])
+        for key, title, defined, names in (*_GROUPS, (*_OTHERS, others))
     ]
-    metrics = frames["metrics"]
-    leaves = []
-    for title, level, metric in metrics.select("title", "level", "metric").unique(maintain_order=True).iter_rows():
-        of_runs = {row["run"]: row for row in metrics.filter(pl.col("metric") == metric).to_dicts()}
-        leaves.append({"title": title, "level": level, "values": [_leaf(of_runs.get(run["run"])) for run in runs]})
-    return {
-        "title": " / ".join(str(one["title"]) for one in document["runs"]),
-        "reading": _READINGS[document["nccl"]],
-        "numbers": rows,
-        "leaves": leaves,
-    }
+    return [group for group in groups if group[-1]], [packed[name] for name in _AT_CLOCKS if name in packed]
 
 
-def _leaf(row: Mapping[str, Any] | None) -> dict[str, Any]:
-    if row is None:
-        return {"value": None, "percent": "-", "change": None}
-    change = f"{row['change'] * 100:+.1f}" if row["change"] else None
-    return {"value": row["value"], "percent": text.percent(row["value"]), "change": change}
-
-
-def _render(template: str, content: Mapping[str, Any], packed: Markup, drawn: Markup) -> str:
-    scripts = {"bokeh": _in_script(charts.script()), "page": _in_script((_FOLDER / "page.js").read_text(encoding="utf-8"))}
-    environment = _environment()
-    return environment.get_template(template).render(
+def _render(**content: Any) -> str:
+    scripts = [_in_script(charts.script()), _in_script(_part("page.js"))]
+    template = _environment().get_template("page.html.j2")
+    return template.render(
         **content,
-        packed=packed,
-        charts=drawn,
         scripts=scripts,
-        style=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),  # noqa: S704
-        hashes=" ".join(f"'{_hash(script)}'" for script in scripts.values()),
+        style=Markup(_part("page.css")),  # noqa: S704
+        allowed_scripts=" ".join(f"'{_hash(script)}'" for script in scripts),
     )
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["short"] = text.short
+    return environment
+
+
+def _part(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def _hash(script: str) -> str:

@@ -1,7 +1,8 @@
-"""Tables of the page: packed into the page as JSON, from which `page.js` makes rows."""
+"""Tables of the page: packed into it as JSON, from which `page.js` makes rows."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +11,40 @@ import polars as pl
 
 from nsys2prv.analysis.schema import Column, Table
 
-_DIGITS = 7
-_SHARES = frozenset({"average", "maximum", "minimum", "deviation", "change"})
-"""Columns of shares that stand beside values of other tables' units."""
+_DIGITS = 9
+"""Digits of numbers that are not whole."""
+_SHARES = frozenset({("overlap_summary", name) for name in ("average", "maximum", "minimum", "deviation")})
+"""Columns without a unit that hold shares: table and column."""
+
+_TREE = ("device_parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency")
+_SHORT = {
+    "device_parallel_efficiency": "device parallel eff.",
+    "communication_efficiency": "communication eff.",
+    "orchestration_efficiency": "orchestration eff.",
+    "host_parallel_efficiency": "host parallel eff.",
+    "mpi_parallel_efficiency": "MPI parallel eff.",
+    "mpi_load_balance": "MPI load balance",
+    "mpi_communication_efficiency": "MPI communication eff.",
+    "device_offload_efficiency": "device offload eff.",
+}
+"""Headings of columns with long names."""
+
+_MAIN: Mapping[str, Sequence[str]] = {
+    "nodes": ("node", "devices", *_TREE, "host_parallel_efficiency"),
+    "devices": ("device", "tasks", "useful_ns", "communication_ns", "idle_ns", "useful_share", "active_share", "nccl_alone_ns",
+                "memory_alone_ns"),
+    "tasks": ("task", "devices", "useful_ns", "communication_ns", "host_useful_ns", "cuda_ns", "mpi_ns"),
+    "bins": ("bin", "begin_ns", "end_ns", *_TREE, "host_parallel_efficiency"),
+    "regions": ("region", "domain", "count", "tasks", "total_ns", "mean_ns", *_TREE, "host_parallel_efficiency"),
+    "iterations": ("iteration", "begin_ns", "shortest_ns", "longest_ns", *_TREE, "host_parallel_efficiency"),
+    "kernels": ("kernel", "family", "count", "total_ns", "share", "mean_ns", "median_ns", "p95_ns", "max_ns", "modes", "avg_max"),
+    "longest_gaps": ("device", "begin_ns", "length_ns", "before", "after", "host_ns", "synchronization_ns", "mpi_ns", "os_ns"),
+    "gaps": ("device", "from_ns", "to_ns", "count", "total_ns", "host_ns", "launch_ns", "synchronization_ns", "mpi_ns", "os_ns",
+             "unknown_ns"),
+    "mpi_calls": ("call", "count", "total_ns", "share", "mean_ns", "max_ns", "bytes", "maximum_task_ns", "maximum_task"),
+    "sampled_summary": ("metric", "level", "name", "samples", "weighted", "maximum", "minimum", "avg_max"),
+}  # fmt: skip
+"""Columns of wide tables that are shown at first; all can be."""
 
 
 @dataclass(frozen=True)
@@ -23,20 +55,22 @@ class PageTable:
     ----------
     table
         What the schema says of it.
-    columns
-        Columns that are shown: heading, meaning, and how `page.js` writes a value: "text", "count", "ns", "bytes", "bytes/s",
-        "0 to 1" or "number".
     rows, all_rows
         Rows in the page, and rows that there are.
     packed
-        What `page.js` reads: per column a list of values; of texts {"texts": distinct ones, "places": which of them}.
+        What `page.js` reads: `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, its `form` ("text", "count",
+        "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are places in `texts`.
     """
 
     table: Table
-    columns: tuple[Mapping[str, str], ...]
     rows: int
     all_rows: int
     packed: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in the page, roughly."""
+        return len(json.dumps(self.packed, separators=(",", ":")))
 
 
 def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] = ()) -> PageTable:
@@ -52,13 +86,20 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
         Columns that are not shown.
     """
     columns = [column for column in table.columns if column.name not in without]
-    rows = min(frame.height, max(cells // len(columns), 1))
-    shown = frame.head(rows)
-    told = tuple(
-        {"name": column.name, "heading": heading(column), "meaning": column.meaning, "form": _form(column)} for column in columns
-    )
-    values = [_values(shown[column.name]) for column in columns]
-    return PageTable(table, told, rows, frame.height, {"forms": [one["form"] for one in told], "columns": values})
+    shown = frame.head(max(cells // len(columns), 1))
+    main = _MAIN.get(table.name)
+    packed = [
+        {
+            "name": column.name,
+            "heading": heading(column),
+            "meaning": column.meaning.replace("`", ""),
+            "main": main is None or column.name in main,
+            "form": form(table.name, column),
+            **_values(shown[column.name]),
+        }
+        for column in columns
+    ]
+    return PageTable(table, shown.height, frame.height, {"columns": packed})
 
 
 def heading(column: Column) -> str:
@@ -67,29 +108,27 @@ def heading(column: Column) -> str:
     >>> heading(Column("mean_wait_ns", pl.Float64, "ns", ""))
     'mean wait'
     """
-    return column.name.removesuffix(f"_{column.unit}").replace("_", " ")
+    return _SHORT.get(column.name, column.name.removesuffix(f"_{column.unit}").replace("_", " "))
 
 
-def _form(column: Column) -> str:
+def form(table: str, column: Column) -> str:
+    """How values of a column are written."""
     if column.unit:
         return column.unit
     if column.dtype is pl.String:
         return "text"
-    if column.name in _SHARES:
-        return "0 to 1" if column.name != "change" else "number"
+    if (table, column.name) in _SHARES:
+        return "0 to 1"
     return "count" if column.dtype is pl.Int64 else "number"
 
 
-def _values(column: pl.Series) -> Any:
+def _values(column: pl.Series) -> dict[str, Any]:
     if column.dtype == pl.String:
         texts = column.drop_nulls().unique(maintain_order=True)
-        places = pl.DataFrame({"text": column}).join(
-            pl.DataFrame({"text": texts, "place": range(len(texts))}, schema={"text": pl.String, "place": pl.Int64}),
-            on="text", how="left", maintain_order="left",
-        )["place"]  # fmt: skip
-        return {"texts": texts.to_list(), "places": places.to_list()}
+        places = {text: place for place, text in enumerate(texts)}
+        return {"texts": texts.to_list(), "values": [None if text is None else places[text] for text in column]}
     if column.dtype.is_float():
-        # NaN and infinite numbers are not JSON.
+        # NaN and infinite numbers are not JSON; and 1.0 is longer than 1.
         column = pl.select(pl.when(column.is_finite()).then(column.round_sig_figs(_DIGITS))).to_series()
-        return [int(value) if value is not None and value.is_integer() else value for value in column.to_list()]
-    return column.to_list()
+        return {"values": [int(value) if value is not None and value.is_integer() else value for value in column]}
+    return {"values": column.to_list()}
