@@ -304,6 +304,12 @@ def efficiency(
         list[str],
         typer.Argument(metavar="REPORT...|OUT.prv", help="Reports, as for translate; or one trace.", show_default=False),
     ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="PAGE.html", help="Write a page with figures and tables, for any browser, offline."
+        ),
+    ] = None,
     json_file: JsonFile = None,
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")] = None,
     talp: Annotated[
@@ -342,6 +348,7 @@ def efficiency(
     kernel_families: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Own rules for families of kernels, as for translate.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file PAGE.html that is not such a page.")] = False,
     nsys: Nsys = None,
     cache: Cache = None,
     scratch: Annotated[Path | None, typer.Option(help="Folder for intermediate files (default: that of the system).")] = None,
@@ -355,8 +362,10 @@ def efficiency(
     from nsys2prv.analysis.from_reports import ReadReports
     from nsys2prv.analysis.talp import as_talp
     from nsys2prv.analysis.text import as_text
-    from nsys2prv.analysis.writing import write_csv, write_json
+    from nsys2prv.analysis.writing import check_page_path, write_csv, write_json, write_page
 
+    if out is not None:
+        check_page_path(out, force=force)
     options = Options(
         nccl=_nccl_reading(nccl),
         regions=tuple(regions or ()),
@@ -383,6 +392,10 @@ def efficiency(
         write_csv(csv, measured.tables)
     if talp is not None:
         write_json(talp, as_talp(measured.head, measured.tables))
+    if out is not None:
+        from nsys2prv.analysis.page import page
+
+        write_page(out, page(measured.head, measured.tables))
     if json_file == "-":
         print(json.dumps(measured.as_json(), ensure_ascii=False, allow_nan=False))
     else:
@@ -492,12 +505,13 @@ def demo(
         return
     print(f"{len(result.reports)} reports of {nodes} nodes with {gpus} GPUs each: {result.reports[0].parent}")
     print(_summary_text(result.summary.prv, result.summary.content))
+    print(f"efficiency: {result.page}, the same as JSON in {result.json}")
     print(f"check: {'every promise is kept' if result.check.ok else 'promises are broken'}")
     for finding in result.check.findings:
         print(finding.text)
     if not result.check.ok:
         raise typer.Exit(1)
-    print(f"open it: wxparaver {result.summary.prv}")
+    print(f"open it: wxparaver {result.summary.prv}, and {result.page} in a browser")
 
 
 def _summary_text(prv: Path, content: Any) -> str:

@@ -1,4 +1,4 @@
-"""The demo: a report set of a training run that never was, translated and checked."""
+"""The demo: a report set of a training run that never was, translated, checked and measured."""
 
 from __future__ import annotations
 
@@ -9,24 +9,33 @@ from nsys2prv.errors import OutputError
 from nsys2prv.paraver.check import CheckResult, check_trace
 from nsys2prv.translate import Options, Summary, translate
 
+_ITERATION = "iteration"
+"""NVTX range around each iteration of the demo."""
+
 
 @dataclass(frozen=True)
 class DemoResult:
-    """The reports made, what the translation said, and whether the trace keeps its promises."""
+    """The reports made, what the translation said, whether the trace keeps its promises, and the files of its efficiency."""
 
     reports: tuple[Path, ...]
     summary: Summary
     check: CheckResult
+    page: Path
+    json: Path
 
 
 def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoResult:
-    """Make reports in DIR/reports, translate them to DIR/demo.prv and check that.
+    """Make reports in DIR/reports, translate them to DIR/demo.prv, check that, and measure it: demo.html, demo.efficiency.json.
 
     Raises
     ------
     OutputError
         When the folder can't be written.
     """
+    from nsys2prv.analysis.efficiency import Options as Efficiency
+    from nsys2prv.analysis.efficiency import measure
+    from nsys2prv.analysis.page import page
+    from nsys2prv.analysis.writing import write_json, write_page
     from nsys2prv.demo.cluster import Cluster, write_reports
 
     folder = directory / "reports"
@@ -38,4 +47,8 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
     except OSError as error:
         raise OutputError.not_writable(directory, str(error)) from error
     summary = translate(reports, directory / "demo", Options(force=True))
-    return DemoResult(tuple(reports), summary, check_trace(summary.prv))
+    measured = measure(reports, Efficiency(per_iteration=_ITERATION))
+    page_path, json_path = directory / "demo.html", directory / "demo.efficiency.json"
+    write_page(page_path, page(measured.head, measured.tables))
+    write_json(json_path, measured.as_json())
+    return DemoResult(tuple(reports), summary, check_trace(summary.prv), page_path, json_path)

@@ -8,7 +8,10 @@ from typing import Any
 
 def clock_tables(clocks: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Both tables from what OUT.json tells of each clock (`timeline.axis.HostClock.as_json`)."""
-    return {"alignment": [_placed(clock) for clock in clocks], "alignment_bins": [row for clock in clocks for row in _over_time(clock)]}
+    return {
+        "alignment": [_placed(clock) for clock in clocks],
+        "alignment_bins": [row for clock in clocks for row in _over_time(clock)],
+    }
 
 
 def _placed(clock: Mapping[str, Any]) -> dict[str, Any]:

@@ -620,8 +620,11 @@ TABLES: tuple[Table, ...] = (
         (
             _text("host", "as in `alignment`"),
             _count("bin", "0, 1, ..."),
-            _ns("error_ns", "median of what remains between the host's collectives and those of the others, with its sign; "
-                "null where there are none"),
+            _ns(
+                "error_ns",
+                "median of what remains between the host's collectives and those of the others, with its sign; "
+                "null where there are none",
+            ),
         ),
         when="clocks that were tied by collectives",
     ),

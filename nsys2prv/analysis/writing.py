@@ -1,4 +1,4 @@
-"""Efficiency numbers as files: JSON, CSV, TALP. A file appears under its name when it is complete."""
+"""Efficiency numbers as files: page, JSON, CSV, TALP. A file appears under its name when it is complete."""
 
 from __future__ import annotations
 
@@ -10,8 +10,47 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.errors import OutputError
+from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.temporary import temporary_path
+
+GENERATOR = b'<meta name="generator" content="nsys2prv '
+"""What tells a page of ours, in its first lines."""
+_FIRST_LINES = 4096
+
+
+def check_page_path(path: Path, *, force: bool) -> None:
+    """See that a page can stand there, before hours of work: nothing does, or a former page.
+
+    Raises
+    ------
+    OutputExists
+        When another file stands there, unless `force`.
+    OutputError
+        When it is a folder, or there is no folder for it.
+    """
+    if path.is_dir():
+        raise OutputError.not_writable(path, "there is a folder of this name")
+    if not path.parent.is_dir():
+        raise OutputError.not_writable(path, f"there is no folder {path.parent}")
+    if not force and path.exists():
+        try:
+            with path.open("rb") as file:
+                is_ours = GENERATOR in file.read(_FIRST_LINES)
+        except OSError as error:
+            raise _not_writable(path, error) from error
+        if not is_ours:
+            raise OutputExists(path)
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write a page.
+
+    Raises
+    ------
+    OutputError
+        When the file can't be written.
+    """
+    _write(path, page)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

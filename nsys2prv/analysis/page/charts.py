@@ -26,6 +26,7 @@ from bokeh.models import (
     ResetTool,
     WheelZoomTool,
 )
+from bokeh.models.renderers import DataRenderer
 from bokeh.models.tools import BoxZoomTool
 from bokeh.plotting import figure
 from bokeh.util.paths import bokehjs_path
@@ -36,7 +37,7 @@ ACTIVITIES: tuple[tuple[str, str, str], ...] = (
     ("nccl_ns", "NCCL", "#e8830c"),
     ("memory_ns", "copies and memsets", "#12a37f"),
 )
-"""What runs on a device: column of `device_bins`, name, colour. All can be told apart with any kind of sight, on dark and light."""
+"""What runs on a device: column of `device_bins`, name, colour. Any kind of sight tells them apart, on dark and on light."""
 
 EFFICIENCIES: tuple[tuple[str, str, str, int], ...] = (
     ("device_parallel_efficiency", "Device Parallel Efficiency", "#2f74d0", 3),
@@ -81,19 +82,22 @@ _LONGEST_LABEL = 22
 class Figures:
     """Figures of a page: one document, so that they share axes; each has the id of the element that it is drawn into."""
 
-    _document: Document = field(default_factory=Document)
-    _places: dict[str, str] = field(default_factory=dict)
+    _figures: dict[str, figure] = field(default_factory=dict)
 
     def add(self, chart: figure) -> str:
         """Keep a figure; the id of its element."""
-        place = f"figure-{len(self._places) + 1}"
-        self._document.add_root(chart)
-        self._places[str(chart.id)] = place
+        place = f"figure-{len(self._figures) + 1}"
+        self._figures[place] = chart
         return place
 
     def as_json(self) -> dict[str, Any]:
         """What `page.js` gives to `Bokeh.embed.embed_items`."""
-        return {"document": dict(self._document.to_json(deferred=False)), "places": self._places}
+        document = Document()
+        with document.models.freeze():
+            for chart in self._figures.values():
+                document.add_root(chart)
+        places = {str(chart.id): place for place, chart in self._figures.items()}
+        return {"document": dict(document.to_json(deferred=False)), "places": places}
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class Activity:
 
     def narrowed(self) -> Activity:
         """With as few bins as MOST_CELLS asks for."""
-        rows, bins, kinds = self.shares.shape
+        rows, bins, _ = self.shares.shape
         merged = max(1, min(-(-rows * bins // MOST_CELLS), bins // _FEWEST_BINS))
         if merged == 1:
             return self
@@ -160,10 +164,11 @@ def activity(bins: pl.DataFrame, device_bins: pl.DataFrame, devices: pl.DataFram
     names = devices["device"].to_list()
     place = {name: number for number, name in enumerate(names)}
     lengths = (bins["end_ns"] - bins["begin_ns"]).to_numpy()
-    where = (device_bins["device"].replace_strict(place, return_dtype=pl.Int64).to_numpy(), device_bins["bin"].to_numpy())
+    device = device_bins["device"].replace_strict(place, return_dtype=pl.Int64).to_numpy()
+    bin_number = device_bins["bin"].to_numpy()
     shares = np.zeros((len(names), bins.height, len(ACTIVITIES)))
     for number, (column, *_) in enumerate(ACTIVITIES):
-        shares[(*where, number)] = device_bins[column].to_numpy() / np.maximum(lengths[where[1]], 1)
+        shares[device, bin_number, number] = device_bins[column].to_numpy() / np.maximum(lengths[bin_number], 1)
     nodes = devices["node"].to_list()
     groups = [(number, node) for number, node in enumerate(nodes) if number == 0 or node != nodes[number - 1]]
     edges = np.append(bins["begin_ns"].to_numpy(), bins["end_ns"][-1])
@@ -184,15 +189,16 @@ class TimeCharts:
         self._scale, self._unit = unit(int(bins["end_ns"][-1]))
         edges = np.append(bins["begin_ns"].to_numpy(), bins["end_ns"][-1]) / self._scale
         self._begin, self._end = edges[:-1], edges[1:]
-        self._times = Range1d(float(edges[0]), float(edges[-1]), bounds="auto")
+        self._times = Range1d(start=float(edges[0]), end=float(edges[-1]), bounds="auto")
 
     def efficiencies(self) -> figure:
         """The tree of the devices, a line per efficiency."""
-        chart = self._figure(240, y_range=Range1d(0, 1.02), y_axis_label="efficiency")
+        chart = self._figure(240, y_range=Range1d(start=0, end=1.02), y_axis_label="efficiency")
         values = {name: self._bins[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name, *_ in EFFICIENCIES}
         source = ColumnDataSource({"begin": self._begin, "end": self._end, "at": (self._begin + self._end) / 2, **values})
-        drawn = [
-            chart.line("at", name, source=source, line_color=colour, line_width=width) for name, _, colour, width in EFFICIENCIES
+        drawn: list[DataRenderer] = [
+            chart.line("at", name, source=source, line_color=colour, line_width=width)
+            for name, _, colour, width in EFFICIENCIES
         ]
         tips = [(title, f"@{name}{{0.0%}}") for name, title, *_ in EFFICIENCIES]
         chart.add_tools(HoverTool(tooltips=[self._tip(), *tips], renderers=drawn[:1], mode="vline", line_policy="nearest"))
@@ -201,7 +207,7 @@ class TimeCharts:
 
     def activity(self, shares: NDArray[np.float64]) -> figure:
         """What devices do on average; `shares`: bins x ACTIVITIES."""
-        chart = self._figure(190, y_range=Range1d(0, 1.02), y_axis_label="share of devices")
+        chart = self._figure(190, y_range=Range1d(start=0, end=1.02), y_axis_label="share of devices")
         tops = np.cumsum(shares, axis=1)
         source = ColumnDataSource({
             "begin": self._begin, "end": self._end, "none": np.zeros(len(shares)),
@@ -224,7 +230,7 @@ class TimeCharts:
         count = len(drawn.rows)
         height = max(60, min(_ROW_HEIGHT * count, max(_HEIGHT_OF_MANY_ROWS, _LEAST_ROW_HEIGHT * count)))
         # The first row stands on top.
-        rows = Range1d(count - 0.5, -0.5, bounds=(-0.5, count - 0.5))
+        rows = Range1d(start=count - 0.5, end=-0.5, bounds=(-0.5, count - 0.5))
         chart = self._figure(round(height) + 60, y_range=rows, tags=[{"scale": self._scale}])
         chart.toolbar.tools = [PanTool(), BoxZoomTool(), WheelZoomTool(), ResetTool()]
         places = {"x": [self._begin[0]], "y": [-0.5], "dw": [self._end[-1] - self._begin[0]], "dh": [count]}
@@ -269,7 +275,12 @@ class TimeCharts:
 
     def _figure(self, height: int, **options: Any) -> figure:
         return _figure(
-            height, x_range=self._times, x_axis_label=f"time [{self._unit}]", min_border_left=_LEFT, min_border_right=18, **options
+            height,
+            x_range=self._times,
+            x_axis_label=f"time [{self._unit}]",
+            min_border_left=_LEFT,
+            min_border_right=18,
+            **options,
         )
 
     def _tip(self) -> tuple[str, str]:
@@ -317,12 +328,17 @@ def idle(classes: pl.DataFrame) -> figure:
     longest = int(classes.select(pl.sum_horizontal(column for column, *_ in CAUSES).max()).item() or 1)
     scale, name = unit(longest)
     names = classes["class"].to_list()
-    chart = _figure(230, x_range=names, x_axis_label="length of the gap", y_axis_label=f"idle time [{name}]", min_border_left=70)
+    chart = _figure(
+        230, x_range=names, x_axis_label="length of the gap", y_axis_label=f"idle time [{name}]", min_border_left=70
+    )
     columns = [column for column, *_ in CAUSES]
     source = ColumnDataSource(
         {"class": names, "count": classes["count"].to_numpy(), **{name: classes[name].to_numpy() / scale for name in columns}}
     )
-    bars = chart.vbar_stack(columns, x="class", width=0.75, source=source, fill_color=[one[2] for one in CAUSES], line_color=None)
+    bars: list[DataRenderer] = []
+    bars += chart.vbar_stack(
+        columns, x="class", width=0.75, source=source, fill_color=[one[2] for one in CAUSES], line_color=None
+    )
     tips = [("gaps", "@count{0,0}"), *((title, f"@{column}{{0,0.[000]}} {name}") for column, title, _ in CAUSES)]
     chart.add_tools(HoverTool(tooltips=tips, renderers=bars))
     chart.yaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
@@ -341,7 +357,7 @@ def clocks(rows: pl.DataFrame) -> tuple[figure, list[tuple[str, str]]]:
         220,
         x_axis_label="time, from the first collective to the last",
         y_axis_label=f"remaining error [{name}]",
-        x_range=Range1d(0, 1),
+        x_range=Range1d(start=0, end=1),
         min_border_left=70,
     )
     chart.xaxis.formatter = NumeralTickFormatter(format="0%")

@@ -70,8 +70,8 @@ def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
 
     Returns
     -------
-    Text of the file; less than LARGEST bytes, except where the figures alone take more. Of tables that are too long for that the
-    last rows are left out, and the page says so.
+    Text of the file; less than LARGEST bytes, except where the figures alone take more. Of tables that are too long for that
+    the last rows are left out, and the page says so.
     """
     frames = {table.name: tables.get(table.name, table.empty) for table in schema.TABLES}
     drawn = charts.Figures()
@@ -102,7 +102,7 @@ def definitions() -> tuple[Markup, list[str]]:
         if token.children:
             token.children = [child for child in token.children if child.type not in ("link_open", "link_close")]
         kept.append(token)
-    return Markup(markdown.renderer.render(kept, markdown.options, {})), ids  # noqa: S704
+    return Markup(markdown.renderer.render(kept, markdown.options, {})), ids
 
 
 def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> dict[str, Any]:
@@ -112,13 +112,21 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn:
     if over_time is not None:
         of_devices = charts.activity(frames["bins"], frames["device_bins"], frames["devices"])
         timeline = [
-            {"id": drawn.add(over_time.activity(of_devices.shares.mean(axis=0))), "legend": charts.legend(charts.ACTIVITIES),
-             "title": "What devices do",
-             "reading": "The height of a colour is the mean over all devices of the share of that time; what is left white is idle."},
-            {"id": drawn.add(over_time.efficiencies()), "legend": charts.legend(charts.EFFICIENCIES), "title": "Efficiencies",
-             "reading": "Each line is an efficiency of the device tree, computed for each bin alone; where it dips, its factor that "
-                        "dips too says why."},
-        ]  # fmt: skip
+            {
+                "title": "What devices do",
+                "reading": "The height of a colour is its share of that time, as a mean over all devices; what is left empty is "
+                "idle.",
+                "legend": charts.legend(charts.ACTIVITIES),
+                "id": drawn.add(over_time.activity(of_devices.shares.mean(axis=0))),
+            },
+            {
+                "title": "Efficiencies",
+                "reading": "Each line is an efficiency of the device tree, of each bin alone; where the first one dips, the factor "
+                "that dips too says why.",
+                "legend": charts.legend(charts.EFFICIENCIES),
+                "id": drawn.add(over_time.efficiencies()),
+            },
+        ]
         maps = _maps(over_time, of_devices, frames["devices"], drawn)
         sampled = [
             {"title": str(metric), "id": drawn.add(over_time.sampled(rows))}
@@ -280,13 +288,14 @@ def _histograms(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> li
 
 def _clocks(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> dict[str, Any]:
     rows, bins = frames["alignment"], frames["alignment_bins"]
-    chart, colours = None, []
+    chart: str | None = None
+    colours: list[tuple[str, str]] = []
     if bins["error_ns"].count():
         shown, colours = charts.clocks(bins)
         chart = drawn.add(shown)
     largest = rows["largest_error_ns"].max()
     return {
-        "methods": rows["method"].value_counts(sort=True).rows(),
+        "methods": rows.group_by("method", maintain_order=True).len().rows(),
         "largest": text.time(largest) if isinstance(largest, int) else None,
         "id": chart,
         "legend": [{"name": host, "colour": colour} for host, colour in colours],
@@ -326,7 +335,7 @@ def _render(**content: Any) -> str:
     return template.render(
         **content,
         scripts=scripts,
-        style=Markup(_part("page.css")),  # noqa: S704
+        style=Markup(_part("page.css")),
         allowed_scripts=" ".join(f"'{_hash(script)}'" for script in scripts),
     )
 
@@ -357,7 +366,7 @@ def _in_script(code: str) -> Markup:
     """Code of ours and of Bokeh, as it is: its hash stands in the policy. What would end the element must not be in it."""
     if "</script" in code.lower() or "<!--" in code:
         raise ValueError("a script of the page has </script or <!-- in it")
-    return Markup(code)  # noqa: S704
+    return Markup(code)
 
 
 def _json_in_html(content: Any) -> Markup:
@@ -369,4 +378,4 @@ def _json_in_html(content: Any) -> Markup:
     told = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         told = told.replace(character, f"\\u{ord(character):04x}")
-    return Markup(told)  # noqa: S704
+    return Markup(told)

@@ -37,7 +37,8 @@ _MAIN: Mapping[str, Sequence[str]] = {
     "bins": ("bin", "begin_ns", "end_ns", *_TREE, "host_parallel_efficiency"),
     "regions": ("region", "domain", "count", "tasks", "total_ns", "mean_ns", *_TREE, "host_parallel_efficiency"),
     "iterations": ("iteration", "begin_ns", "shortest_ns", "longest_ns", *_TREE, "host_parallel_efficiency"),
-    "kernels": ("kernel", "family", "count", "total_ns", "share", "mean_ns", "median_ns", "p95_ns", "max_ns", "modes", "avg_max"),
+    "kernels": ("kernel", "family", "count", "total_ns", "share", "mean_ns", "median_ns", "p95_ns", "max_ns", "modes",
+                "avg_max"),
     "longest_gaps": ("device", "begin_ns", "length_ns", "before", "after", "host_ns", "synchronization_ns", "mpi_ns", "os_ns"),
     "gaps": ("device", "from_ns", "to_ns", "count", "total_ns", "host_ns", "launch_ns", "synchronization_ns", "mpi_ns", "os_ns",
              "unknown_ns"),
@@ -58,8 +59,8 @@ class PageTable:
     rows, all_rows
         Rows in the page, and rows that there are.
     packed
-        What `page.js` reads: `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, its `form` ("text", "count",
-        "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are places in `texts`.
+        What `page.js` reads: `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, its `form` ("text",
+        "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are places in `texts`.
     """
 
     table: Table
