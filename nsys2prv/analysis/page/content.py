@@ -114,15 +114,15 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn:
         timeline = [
             {
                 "title": "What devices do",
-                "reading": "The height of a colour is its share of that time, as a mean over all devices; what is left empty is "
-                "idle.",
+                "reading": "The height of a colour is its share of that time, as a mean over all devices; what is left empty "
+                "is idle.",
                 "legend": charts.legend(charts.ACTIVITIES),
                 "id": drawn.add(over_time.activity(of_devices.shares.mean(axis=0))),
             },
             {
                 "title": "Efficiencies",
-                "reading": "Each line is an efficiency of the device tree, of each bin alone; where the first one dips, the factor "
-                "that dips too says why.",
+                "reading": "Each line is an efficiency of the device tree, of each bin alone; where the first one dips, the "
+                "factor that dips too says why.",
                 "legend": charts.legend(charts.EFFICIENCIES),
                 "id": drawn.add(over_time.efficiencies()),
             },

@@ -161,6 +161,7 @@
         return column.form === "text" ? textCell(value) : made("td", {}, forms[column.form](value));
       })));
       this.table.tBodies[0].replaceChildren(...rows);
+      this.grid.classList.toggle("tall", rows.length > ROWS);
       const left = found.length - rows.length;
       this.more.hidden = left === 0;
       this.more.textContent = `${grouped(Math.min(left, MORE))} more rows`;
