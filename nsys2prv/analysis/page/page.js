@@ -323,7 +323,8 @@
     const views = (await Bokeh.embed.embed_items(
       {page: content}, [{docid: "page", roots: places, root_ids: Object.keys(places)}]
     ))[0];
-    const roots = [...views.roots];
+    // Bokeh has roots of its own too.
+    const roots = [...views.roots].filter((view) => view.model.id in places);
     const figures = roots.map((view) => view.model);
     const byPlace = Object.fromEntries(figures.map((figure) => [places[figure.id], figure]));
     for (const map of island.maps) new HeatMap(map, byPlace[map.figure]);
@@ -332,8 +333,9 @@
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
     document.addEventListener("scheme", repaint);
 
-    // A canvas can't follow the width of the paper: each figure is printed as a vector picture of itself.
+    // A canvas can't follow the width of the paper: each figure is printed as a vector picture of itself, of about that width.
     const asPicture = (view) => {
+      view.after_resize();
       const place = document.getElementById(places[view.model.id]);
       const {canvas} = view.export("svg", false);
       const {width, height} = view.bbox;
@@ -347,9 +349,9 @@
     let pictures = [];
     const prepare = () => {
       if (pictures.length) return;
+      document.documentElement.classList.add("printing");
       paint(figures, ON_PAPER);
       pictures = roots.map(asPicture);
-      document.documentElement.classList.add("printing");
     };
     const restore = () => {
       for (const picture of pictures) picture.remove();
