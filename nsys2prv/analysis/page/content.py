@@ -169,7 +169,8 @@ def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[
         ("devices", [f"{run['devices']:,}", *_some(models)]),
         ("processes", [f"{run['processes']:,} that use a GPU, {run['threads']:,} threads that call CUDA or MPI"]),
         ("time", [time]),
-        ("began", [f"{str(head['began']).replace('T', ' ')} UTC"] if head.get("began") else []),
+        # A trace tells it to the minute.
+        ("began", [f"{str(head['began'])[:16].replace('T', ' ')} UTC"] if head.get("began") else []),
         ("versions", versions),
         (_KINDS[head["input_kind"]], _some(head["inputs"])),
         ("options", [f"{name}: {_plain(value)}" for name, value in head["options"].items()]),
