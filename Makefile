@@ -3,7 +3,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
 
-.PHONY: help demo test lint bench floors clean
+.PHONY: help demo test lint bench floors pictures clean
 
 help:
 	@echo "make demo    make a small multi-node report set and translate it, into demo/"
@@ -11,6 +11,7 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   speed against nsys2prv 0.5.8 of PyPI, time and memory on long and on many reports, clocks"
 	@echo "make floors  the tests with the oldest versions that pyproject.toml allows"
+	@echo "make pictures  draw the pictures of docs/views.md again, from the demo"
 	@echo "make clean   remove everything that these made"
 
 demo: .venv/.with-nothing
@@ -29,6 +30,9 @@ bench: .venv/.with-test
 
 floors: .bench/floors/.installed
 	.bench/floors/bin/python -m pytest -n $(WORKERS) $(PYTEST_OPTIONS)
+
+pictures: .venv/.with-nothing
+	$(BIN)/python docs/pictures.py
 
 clean:
 	rm -rf .venv .bench demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

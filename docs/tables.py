@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 
 from nsys2prv import errors, events, ledger
 from nsys2prv.analysis import schema
+from nsys2prv.paraver.view_table import GROUPS, View, event_type, read_view_table
 from nsys2prv.sources import SOURCES, RowKind
 from nsys2prv.sources import messages as messages_between_ranks
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 _DOCS = CHECKOUT / "docs"
-PAGES = (CHECKOUT / "README.md", *(_DOCS / f"{name}.md" for name in ("trace", "sources", "efficiency", "efficiency-json")))
+PAGES = (
+    CHECKOUT / "README.md",
+    *(_DOCS / f"{name}.md" for name in ("trace", "sources", "views", "efficiency", "efficiency-json")),
+)
 
 _TABLE = re.compile(r"(<!-- table (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -245,7 +250,36 @@ def _with_columns(tables: Iterable[schema.Table]) -> str:
     return "\n" + "\n".join(pieces) + "\n"
 
 
+def views(group: str) -> str:
+    """Every view of a group."""
+    table = read_view_table()
+    rows = [
+        (
+            f"`{view.name}`",
+            _shows(view),
+            _needs(view, [*table.metrics, *table.values]),
+            f"{view.question} {view.reading}".strip(),
+        )
+        for view in table.views
+        if view.group == group
+    ]
+    return _table(("view", "shows", "needs", "question, and how to read it"), rows)
+
+
+def _shows(view: View) -> str:
+    files = f"; a file for each *{event_type(view.each).label.format('...')}*" if view.each else ""
+    return f"{view.kind}{' of GPUs' if view.devices else ''}{files}"
+
+
+def _needs(view: View, small_names: list[str]) -> str:
+    def text(name: str) -> str:
+        return name.replace("_", " ") if name in small_names else str(event_type(name).number)
+
+    return ", ".join(" or ".join(map(text, need)) for need in view.needs)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    **{f"views {group}": partial(views, group) for group in GROUPS},
     "event types": event_types,
     "value sets": value_sets,
     "states": states,

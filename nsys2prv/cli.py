@@ -90,6 +90,11 @@ def _leave(number: int, _frame: FrameType | None) -> NoReturn:
     """
     from nsys2prv.temporary import remove_temporary
 
+    if "nsys2prv.execution.workers" in sys.modules:
+        from nsys2prv.execution.workers import kill_local_workers
+
+        # Before what they write is removed.
+        kill_local_workers()
     remove_temporary()
     is_interrupt = number == signal.SIGINT
     _end(
@@ -162,7 +167,7 @@ def translate(
         str,
         typer.Option(
             metavar="METHOD",
-            help="How clocks are tied together: auto, none, utc, monotonic (of each host), mpi or nccl (collectives).",
+            help="How clocks are tied together: auto, none, utc, monotonic (of each host), messages, mpi, nccl (collectives).",
         ),
     ] = "auto",
     rank_pattern: Annotated[
@@ -190,17 +195,25 @@ def translate(
     labels: Annotated[
         Path | None, typer.Option(metavar="EARLIER.pcf", help="Names keep the numbers of this trace, so that the two compare.")
     ] = None,
+    no_views: Annotated[bool, typer.Option("--no-views", help="Leave out the views, OUT.cfgs.")] = False,
     kernel_families: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Own rules for families of kernels (CSV: what,value,pattern), tried first."),
     ] = None,
-    no_views: Annotated[bool, typer.Option("--no-views", help="Leave out the views, OUT.cfgs.")] = False,
     gzip: Annotated[bool, typer.Option("--gzip", "-z", help="Write OUT.prv.gz, which Paraver reads too.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a former output.")] = False,
     as_json: AsJson = False,
     nsys: Nsys = None,
     cache: Cache = None,
     scratch: Annotated[Path | None, typer.Option(help="Folder for intermediate files (default: beside the output).")] = None,
+    workers: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="Processes on this machine that share the work (default: only this one)."),
+    ] = 0,
+    scheduler: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS|FILE", help="Dask cluster that does the work: its scheduler's address or file."),
+    ] = "",
 ) -> None:
     """Translate reports into one Paraver trace.
 
@@ -224,13 +237,15 @@ def translate(
         keep_going=keep_going,
         fold_streams=fold_streams,
         labels=labels,
+        no_views=no_views,
         kernel_families=kernel_families,
-        views=not no_views,
         gzip=gzip,
         force=force,
         nsys=nsys,
         cache=cache,
         scratch=scratch,
+        workers=workers,
+        scheduler=scheduler,
     )
     summary = run(reports, out, options)
     print(json.dumps(summary.content, indent=1, ensure_ascii=False) if as_json else _summary_text(summary.prv, summary.content))

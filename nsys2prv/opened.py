@@ -5,22 +5,30 @@ Reports that can't be read end the translation, or are left out when the user wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+import itertools
+import secrets
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from nsys2prv.errors import ExportError, Nsys2prvError, ReportError, SameReportTwice
+from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.threads import Stop, run_all
+from nsys2prv.execution.workers import Workers
 from nsys2prv.reports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.sources import SOURCES, Source, present_sources
-from nsys2prv.timeline.survey import Extent, Survey, extent, survey
+from nsys2prv.timeline.anchors import Anchors
+from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, survey
+
+E = TypeVar("E", bound=Nsys2prvError)
 
 REPORTS_AT_ONCE = 32
-"""Reports that are looked over together: of these all names of processes and threads are in memory."""
+"""Reports that are worked on together at most: of these all names of processes and threads are in memory."""
 
 
 class Bar(Protocol):
@@ -51,6 +59,8 @@ class OpenedReport:
         The account of its tables.
     other_spans
         First and last times of events that are not translated.
+    anchors
+        What ties its clock to others, when that was looked for.
     """
 
     report: Report
@@ -60,6 +70,12 @@ class OpenedReport:
     surveys: list[Survey] = field(default_factory=list)
     tables: list[dict[str, Any]] = field(default_factory=list)
     other_spans: list[tuple[int, int]] = field(default_factory=list)
+    anchors: Anchors | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of its tables that the sources look through, for progress."""
+        return sum(found.rows for found in self.surveys)
 
     @property
     def span(self) -> tuple[int, int] | None:
@@ -115,10 +131,51 @@ class BrokenReports:
                 self.check_rest(reports)
 
 
+@dataclass(frozen=True)
+class _Look:
+    """How reports are looked over; the attributes are those of `open_reports`."""
+
+    sources: tuple[Source, ...]
+    export: NsysExport
+    folder: Path
+    keep_going: bool
+    with_other_spans: bool
+    fold_streams: bool
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A report that was looked over, and what it has in common with a copy of it; None where that is not told."""
+
+    opened: OpenedReport
+    signature: Hashable
+    tables: int
+
+
+class _Progress:
+    """Shows how many tables are done, of about as many as there are."""
+
+    def __init__(self, bar: Bar, reports: int) -> None:
+        self._bar = bar
+        self._reports = reports
+        self._opened = self._tables = 0
+
+    def expect(self, reports: int, tables: int) -> None:
+        """Reports were opened and found to have tables."""
+        self._opened += reports
+        self._tables += tables
+        self._bar.total = round(self._tables * self._reports / self._opened)
+
+    def update(self, tables: int) -> None:
+        """Tables are done."""
+        self._bar.update(tables)
+
+
 def open_reports(
     arguments: Sequence[str | Path],
     sources: tuple[Source, ...],
     *,
+    workers: Workers,
     export: NsysExport,
     folder: Path,
     broken: BrokenReports,
@@ -134,6 +191,8 @@ def open_reports(
         Reports: files, folders, globs.
     sources
         What is to be translated.
+    workers
+        Who does it.
     export
         How .nsys-rep files are exported.
     folder
@@ -148,57 +207,88 @@ def open_reports(
         Take all streams of a device and process for one.
     """
     paths = find_reports(arguments, (lambda error: broken.leave_out(error.path, error)) if broken.keep_going else None)
+    look = Shared(
+        _Look(sources, export, folder, broken.keep_going, with_other_spans, fold_streams),
+        None if workers.is_here else folder / "look.pickle",
+    )
+    pieces = [(look, tuple(paths[index] for index in group)) for group in workers.groups([1] * len(paths), REPORTS_AT_ONCE)]
+    progress = _Progress(bar, len(paths))
+    step = partial(_look_over, progress=progress) if workers.is_here else _look_over
     reports: list[OpenedReport] = []
-    seen: dict[tuple[object, ...], Path] = {}
-    tables = 0
-    for first in range(0, len(paths), REPORTS_AT_ONCE):
-        opened = list(_open(paths[first : first + REPORTS_AT_ONCE], export, broken, seen, fold_streams))
-        found = {one: present_sources(one.report, sources) for one in opened}
-        tables += sum(map(len, found.values()))
-        bar.total = round(tables * len(paths) / min(first + REPORTS_AT_ONCE, len(paths)))
-        # With keep_going an error is a result: it must not end the work on other reports.
-        for one, result in zip(opened, _survey(found, folder / f"overlaps{first}", broken.keep_going, bar), strict=True):
+    signatures: dict[Hashable, Path] = {}
+    for (_, of_piece), results in zip(pieces, workers.map(step, pieces), strict=True):
+        for path, result in zip(of_piece, results, strict=True):
             try:
-                if isinstance(result, ReportError):
+                if isinstance(result, Nsys2prvError):
                     raise result
-                one.surveys = result
-                if with_other_spans:
-                    others = tuple(source for source in SOURCES if source not in sources)
-                    spans = [survey(one.report, source).span for source in present_sources(one.report, others)]
-                    one.other_spans = [span for span in spans if span is not None]
-            except ReportError as error:
-                broken.leave_out(one.report.path, error)
+                if result.signature is not None:
+                    if result.signature in signatures:
+                        why = "same host, same processes, same begin of the session"
+                        raise SameReportTwice(signatures[result.signature], path, why)
+                    signatures[result.signature] = path
+            except (ReportError, ExportError) as error:
+                broken.leave_out(path, error)
                 continue
-            _forget_what_has_no_events(one)
-            reports.append(one)
+            reports.append(result.opened)
+        if not workers.is_here:
+            tables = sum(result.tables for result in results if isinstance(result, _Seen))
+            progress.expect(len(of_piece), tables)
+            progress.update(tables)
     broken.check_rest(reports)
     return reports
 
 
-def _open(
-    paths: Sequence[Path],
-    export: NsysExport,
-    broken: BrokenReports,
-    seen: dict[tuple[object, ...], Path],
-    fold_streams: bool,
-) -> Iterator[OpenedReport]:
-    for path in paths:
+def _look_over(piece: tuple[Shared[_Look], tuple[Path, ...]], progress: _Progress | None = None) -> list[_Seen | Nsys2prvError]:
+    """Look reports over that lie next to each other; of one that can't be read, the error (with `keep_going`)."""
+    look, paths = piece[0].value, piece[1]
+    results: list[_Seen | Nsys2prvError | None] = [None] * len(paths)
+    there: dict[int, OpenedReport] = {}
+    for index, path in enumerate(paths):
         try:
-            report = open_report(path, export)
+            report = open_report(path, look.export)
             identity = describe(report)
-            if identity.utc_ns is not None:
-                who = (identity.host, identity.utc_ns, hash(frozenset(identity.processes)))
-                if who in seen:
-                    raise SameReportTwice(seen[who], path, "same host, same processes, same begin of the session")
-                seen[who] = path
         except (ReportError, ExportError) as error:
-            broken.leave_out(path, error)
+            results[index] = _unless(look.keep_going, error)
         else:
-            yield OpenedReport(report, report.folded if fold_streams else report, identity, identity)
+            there[index] = OpenedReport(report, report.folded if look.fold_streams else report, identity, identity)
+    found = {opened: present_sources(opened.report, look.sources) for opened in there.values()}
+    if progress is not None:
+        progress.expect(len(paths), sum(map(len, found.values())))
+    tell = progress.update if progress is not None else _tell_nobody
+    # Of this attempt alone: another worker may have died over the same piece.
+    folder = look.folder / f"overlaps-{secrets.token_hex(4)}"
+    # With keep_going an error is a result: it must not end the work on other reports.
+    for (index, opened), result in zip(there.items(), _survey(found, folder, look.keep_going, tell), strict=True):
+        try:
+            if isinstance(result, ReportError):
+                raise result
+            opened.surveys = result
+            if look.with_other_spans:
+                others = tuple(source for source in SOURCES if source not in look.sources)
+                spans = [survey(opened.report, source).span for source in present_sources(opened.report, others)]
+                opened.other_spans = [span for span in spans if span is not None]
+        except ReportError as error:
+            results[index] = _unless(look.keep_going, error)
+            continue
+        signature = _signature(opened.told)
+        _forget_what_has_no_events(opened)
+        results[index] = _Seen(opened, signature, len(found[opened]))
+    return [result for result in results if result is not None]
+
+
+def _tell_nobody(_tables: int) -> None:
+    pass
+
+
+def _signature(identity: Identity) -> Hashable:
+    if identity.utc_ns is None:
+        return None
+    processes = hashlib.blake2b(repr(sorted(identity.processes)).encode(), digest_size=8).hexdigest()
+    return identity.host, identity.utc_ns, processes
 
 
 def _survey(
-    sources: dict[OpenedReport, list[Source]], folder: Path, keep_going: bool, bar: Bar
+    sources: dict[OpenedReport, list[Source]], folder: Path, keep_going: bool, tell: Callable[[int], object]
 ) -> list[list[Survey] | ReportError]:
     """What the sources find in each report, or the error at which one breaks off."""
     found = [(opened, source) for opened, of_report in sources.items() for source in of_report]
@@ -210,32 +300,39 @@ def _survey(
         except ReportError as error:
             return _unless(keep_going, error)
         finally:
-            bar.update()
+            tell(1)
 
-    def measure(opened: OpenedReport, source: Source, stop: Stop) -> Survey | Extent | ReportError:
+    def measure(opened: OpenedReport, what: Measure, stop: Stop) -> Survey | Extent | ReportError:
         stop.check()
         try:
-            return extent(opened.report, source)
+            return what.of(opened.report)
         except ReportError as error:
             return _unless(keep_going, error)
 
+    # Each once, also where several sources want it.
+    wanted = [[(opened, what) for what in measures(source, opened.report)] for opened, source in found]
+    distinct = list(dict.fromkeys(itertools.chain.from_iterable(wanted)))
     # The longest work first: threads are busy to the end.
     work = [partial(look, opened, source, number) for number, (opened, source) in enumerate(found)]
-    results = run_all([*work, *(partial(measure, opened, source) for opened, source in found)])
+    results = run_all([*work, *(partial(measure, opened, what) for opened, what in distinct)])
+    measured = dict(zip(distinct, results[len(found) :], strict=True))
     of_report: dict[OpenedReport, list[Survey] | ReportError] = {opened: [] for opened in sources}
-    for (opened, _), looked, measured in zip(found, results[: len(found)], results[len(found) :], strict=True):
+    for (opened, _), looked, asked in zip(found, results[: len(found)], wanted, strict=True):
         former = of_report[opened]
         if isinstance(former, ReportError):
             continue
-        if isinstance(looked, Survey) and isinstance(measured, Extent):
-            surveyed = looked.within(measured)
-            former += [] if surveyed.is_empty else [surveyed]
-        else:
-            of_report[opened] = next(one for one in (looked, measured) if isinstance(one, ReportError))
+        extents = [measured[one] for one in asked]
+        failed = next((one for one in (looked, *extents) if isinstance(one, ReportError)), None)
+        if failed is not None:
+            of_report[opened] = failed
+            continue
+        assert isinstance(looked, Survey)
+        surveyed = looked.within(joined([one for one in extents if isinstance(one, Extent)]))
+        former += [] if surveyed.is_empty else [surveyed]
     return list(of_report.values())
 
 
-def _unless(keep_going: bool, error: ReportError) -> ReportError:
+def _unless(keep_going: bool, error: E) -> E:
     if not keep_going:
         raise error
     return error

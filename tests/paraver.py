@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 import shutil
 import subprocess
@@ -44,16 +43,16 @@ class Paraver:
     program: str
     home: Path
 
-    def show(self, prv: Path, views: Path) -> dict[str, Path]:
-        """What paramedir writes for every view of a folder, by path without suffix; any message is a failure.
+    def load(self, prv: Path, views: Path) -> tuple[dict[str, Path], dict[str, str]]:
+        """What paramedir writes for every view of a folder, and what it says about some; by path without suffix.
 
-        A timeline gives a .csv, and a table a .txt: another kind means that something of the view was dropped.
+        A timeline gives a .csv, and a table a file without suffix: another kind means that something of the view was dropped.
         """
         files = sorted(views.rglob("*.cfg"))
-        outputs = {str(path.relative_to(views).with_suffix("")): self.home / f"view{at}" for at, path in enumerate(files)}
-        arguments = [str(one) for pair in zip(files, outputs.values(), strict=True) for one in pair]
+        names = {str(path): str(path.relative_to(views).with_suffix("")) for path in files}
+        outputs = {names[str(path)]: self.home / f"view{at}" for at, path in enumerate(files)}
         done = subprocess.run(
-            [self.program, str(prv), *arguments],
+            [self.program, str(prv), *(str(one) for pair in zip(files, outputs.values(), strict=True) for one in pair)],
             cwd=self.home,
             env={**os.environ, "HOME": str(self.home)},
             capture_output=True,
@@ -63,13 +62,22 @@ class Paraver:
         )
         # Its exit code says nothing; its messages do.
         assert done.stderr == ""
-        assert [line for line in done.stdout.splitlines() if not line.endswith("file written.")] == []
-        shown = {}
+        said = [line.split(".cfg: ", 1) for line in done.stdout.splitlines() if not line.endswith("file written.")]
+        messages = {names[f"{line[0]}.cfg"]: line[1] for line in said}
+        written = {}
         for file, (name, output) in zip(files, outputs.items(), strict=True):
             is_table = "< NEW ANALYZER2D >" in file.read_text(encoding="utf-8")
-            shown[name] = output if is_table else output.with_name(f"{output.name}.csv")
-            assert shown[name].is_file(), f"{name} gave no {'table' if is_table else 'timeline'}"
-        return shown
+            path = output if is_table else output.with_name(f"{output.name}.csv")
+            if path.is_file():
+                written[name] = path
+        return written, messages
+
+    def show(self, prv: Path, views: Path) -> dict[str, Path]:
+        """What paramedir writes for every view of a folder; any message, and any view without output, is a failure."""
+        written, messages = self.load(prv, views)
+        assert messages == {}
+        assert set(written) == {str(path.relative_to(views).with_suffix("")) for path in views.rglob("*.cfg")}
+        return written
 
 
 def paraver_or_skip(home: Path) -> Paraver:
@@ -113,7 +121,3 @@ def read_timeline(path: Path) -> dict[str, list[tuple[float, float, float]]]:
         row, begin, duration, value = line.split("\t")
         rows.setdefault(row, []).append((float(begin), float(duration), float(value)))
     return rows
-
-
-def natural(name: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", name)))

@@ -59,6 +59,26 @@ def test_clocks_that_are_seconds_apart_and_drift_are_aligned_to_microseconds(
     assert drifts - drifts.mean() == pytest.approx(np.array(DRIFTS) - np.mean(DRIFTS), abs=0.5)
 
 
+def test_messages_alone_align_clocks_to_what_their_latency_leaves_open(tmp_path: Path) -> None:
+    # What goes to a rank that is always late tells only that it was late.
+    cluster = _cluster(with_nccl=False, slow_gpu=None)
+    found = alignment_error(write_reports(tmp_path, cluster), cluster, "messages")
+
+    assert found.percentile(99) < 100_000
+    assert found.honest == 1
+    assert {placement.method for placement in found.axis.placements} == {"messages"}
+    drifts = np.array([clock.clock.drift * 1e6 for clock in found.axis.clocks if clock.clock is not None])
+    assert drifts - drifts.mean() == pytest.approx(np.array(DRIFTS) - np.mean(DRIFTS), abs=15)
+
+
+def test_where_messages_wait_for_a_slow_rank_the_error_that_is_told_holds(tmp_path: Path) -> None:
+    cluster = _cluster(with_nccl=False)
+    found = alignment_error(write_reports(tmp_path, cluster), cluster, "messages")
+
+    assert found.percentile(99) < 2_000_000
+    assert found.honest == 1
+
+
 def test_without_collectives_times_are_as_wrong_as_the_clocks(tmp_path: Path) -> None:
     cluster = _cluster()
     reports = write_reports(tmp_path, cluster)
@@ -68,13 +88,26 @@ def test_without_collectives_times_are_as_wrong_as_the_clocks(tmp_path: Path) ->
 
 
 def test_a_host_that_never_meets_the_others_is_named_and_stays_at_its_own_clock(tmp_path: Path) -> None:
-    cluster = _cluster(lonely_host=2)
+    cluster = _cluster(lonely_host=2, with_mpi=False)
     found = alignment_error(write_reports(tmp_path, cluster), cluster, "auto", hosts=(0, 1, 3))
 
     assert found.percentile(99) < 20_000
     assert [placement.method for placement in found.axis.placements[4:6]] == ["utc", "monotonic"]
     assert [clock.name for clock in found.axis.clocks if clock.clock is None] == [cluster.host(4)]
     assert cluster.host(4) in " ".join(found.axis.warnings)
+
+
+def test_a_host_without_collectives_is_placed_by_its_messages(tmp_path: Path) -> None:
+    cluster = _cluster(lonely_host=2, slow_gpu=None)
+    found = alignment_error(write_reports(tmp_path, cluster), cluster, "auto")
+
+    assert found.percentile(99) < 100_000
+    assert [placement.method for placement in found.axis.placements] == [
+        *["collectives"] * 4,
+        *["messages"] * 2,
+        *["collectives"] * 2,
+    ]
+    assert not found.axis.warnings
 
 
 def test_the_first_event_of_all_stays_at_zero(tmp_path: Path) -> None:

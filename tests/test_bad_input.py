@@ -345,12 +345,12 @@ def test_intermediate_files_beyond_what_may_be_written_leave_nothing(
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for 200 kB."""
+    """A file system with room for 1.5 MB."""
     folder = tmp_path / "small-disk"
     folder.mkdir()
     mounted = (
         subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", folder], capture_output=True, text=True, check=False
+            ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", folder], capture_output=True, text=True, check=False
         )
         if shutil.which("mount")
         else None
@@ -370,7 +370,7 @@ def test_a_full_disk_leaves_a_former_output_whole(
     out = full_disk / "OUT"
     assert command_line.run("translate", report, "-o", out).returncode == 0
     former = contents(full_disk)
-    large = small_report(20_000).write(tmp_path / "large.sqlite")
+    large = small_report(150_000).write(tmp_path / "large.sqlite")
 
     done = command_line.run("translate", large, "-o", out, "--force", *gzip)
 

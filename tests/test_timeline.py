@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import pairwise
 from pathlib import Path
 
@@ -208,11 +209,16 @@ def test_records_of_nested_ranges_close_the_inner_one_first(sizes: list[int]) ->
     assert all(spans_of[name] == (begin, end) for begin, end, name in closed)
 
 
+def _as_they_are(lines: pl.DataFrame) -> pl.DataFrame:
+    return lines
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(
     ranges=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.sampled_from([0, 1, 5, 40, 200])), max_size=40),
     marks=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=20),
     limits=st.sampled_from([(1000, 1000, 1000), (10, 12, 4), (3, 6, 1)]),
+    cut=st.integers(0, 8),
 )
 def test_the_merge_of_windows_gives_the_lines_of_all_events_sorted_at_once(
     tmp_path: Path,
@@ -220,6 +226,7 @@ def test_the_merge_of_windows_gives_the_lines_of_all_events_sorted_at_once(
     ranges: list[tuple[int, int, int]],
     marks: list[tuple[int, int]],
     limits: tuple[int, int, int],
+    cut: int,
 ) -> None:
     rows = pl.DataFrame({"row": [0, 1, 2], "task": [1, 1, 2], "thread": [1, 2, 1]})
     intervals = pl.DataFrame(
@@ -238,15 +245,21 @@ def test_the_merge_of_windows_gives_the_lines_of_all_events_sorted_at_once(
         patch.setattr(runs, "_KEPT_ROWS", limits[0] // 2)
         activity = Activity(tmp_path / "activity")
         for name, shape, frame in (("ranges", Shape.INTERVALS, intervals), ("marks", Shape.POINTS, points)):
-            part = activity.part(name, shape)
+            activity.add_collection(name, shape)
+            part = activity.part(name)
             for start in range(0, frame.height, 4):
                 part.add(frame.slice(start, 4))
             activity.absorb(name, part)
-        merged = [window for window in activity.merge(rows) if window.height]
+        windows = activity.windows(on_disk=True)
+        # As other processes get it: each makes some of the windows by itself.
+        elsewhere = pickle.loads(pickle.dumps(activity))
+        apart = [list(elsewhere.merge(rows, some, _as_they_are)) for some in (windows[cut:], windows[:cut])]
+        merged = list(activity.merge(rows, windows, _as_they_are))
     lines = [end_records(intervals), begin_records(intervals), point_records(points.sort("start", maintain_order=True))]
     whole = pl.concat(lines).sort(SORT_COLUMNS, maintain_order=True)
     columns = ["time", "order", "row", "kind"]
     together = pl.concat(merged) if merged else whole.clear()
+    assert together.equals(pl.concat([*apart[1], *apart[0]]) if merged else whole.clear())
     assert together.select(columns).equals(whole.select(columns))
     # Which of equal lines comes first is up to the order in which their runs are read.
     assert together.sort(*columns, "body").equals(whole.sort(*columns, "body"))

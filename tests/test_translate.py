@@ -289,7 +289,9 @@ def test_a_former_output_is_replaced_only_when_told_so(tmp_path: Path) -> None:
         translate([tmp_path / "out0.sqlite"], tmp_path / "out.prv")
     translate([tmp_path / "out0.sqlite"], tmp_path / "out", Options(gzip=True, force=True))
     # The plain trace would be read with the labels of the compressed one.
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.json", "out.pcf", "out.prv.gz", "out.row", "out0.sqlite"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("out.cfgs", "out.json", "out.pcf", "out.prv.gz", "out.row", "out0.sqlite")
+    ]
 
 
 def test_a_copy_of_a_report_is_the_same_report(tmp_path: Path) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paraver import Table, paraver_or_skip, read_table, read_tables, read_timeline
 
 from nsys2prv.demo import Cluster, write_reports
+from nsys2prv.paraver.reader import open_trace
+from nsys2prv.timeline.labels import readable
 from nsys2prv.translate import Options, translate
-
-from .paraver import Table, paraver_or_skip, read_table, read_tables
+from nsys2prv.views import render_views
 
 SMALL = Cluster(nodes=2, gpus_per_node=2, iterations=6, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
 ROUNDING = 0.0051
@@ -143,7 +145,7 @@ def test_kernel_profiles_are_total_number_and_average_of_each_name_on_each_strea
     for rank in range(4):
         durations: dict[int, dict[str, list[int]]] = {}
         for start, end, stream, name in shown.kernels(rank, COMPUTE):
-            durations.setdefault(stream, {}).setdefault(label(name), []).append(end - start)
+            durations.setdefault(stream, {}).setdefault(readable(name), []).append(end - start)
         (streams,) = {tuple(sorted({row[2] for row in shown.kernels(rank)} | set(durations)))}
         for stream in streams:
             expected = durations.get(stream, {})
@@ -158,10 +160,12 @@ def test_kernel_profiles_are_total_number_and_average_of_each_name_on_each_strea
     assert place == len(total.rows)
 
 
-def label(name: str) -> str:
-    """The label of a kernel in the trace, for names that need no more than this."""
-    line = " ".join(name.translate(str.maketrans("[]", "()")).split())
-    return line if len(line) <= 240 else next(iter(()), line)
+def test_families_take_all_of_the_time_of_kernels(shown: Shown) -> None:
+    families, kernels, nccl = (shown.table(f"analysis/{view}") for view in ("family_time", "kernel_time", "nccl_time"))
+
+    assert len(families.columns) < len(kernels.columns) + len(nccl.columns)
+    for (_, by_family), (_, by_name), (_, by_nccl) in zip(families.rows, kernels.rows, nccl.rows, strict=True):
+        assert sum(by_family) == pytest.approx(sum(by_name) + sum(by_nccl), abs=0.1)
 
 
 def test_tensor_use_per_gemm_is_the_mean_over_the_time_of_its_kernels(shown: Shown) -> None:
@@ -233,3 +237,24 @@ def test_spread_of_kernel_durations_counts_every_kernel(shown: Shown) -> None:
     assert set(tables) == set(counts.columns)
     for name, table in tables.items():
         assert [sum(numbers) for _, numbers in table.rows] == counts.column(name)
+
+
+@pytest.mark.parametrize(("nodes", "gpus"), [(1, 1), (1, 4), (16, 1)], ids=["1 GPU", "4 GPUs", "16 nodes"])
+def test_the_same_views_show_all_rows_whatever_the_size_of_the_run(nodes: int, gpus: int, tmp_path: Path) -> None:
+    paraver = paraver_or_skip(tmp_path)
+    cluster = Cluster(nodes=nodes, gpus_per_node=gpus, iterations=1, layers=1, gpu_metrics_hz=500)
+    prv = translate(write_reports(tmp_path / "reports", cluster), tmp_path / "run").prv
+    header = open_trace(prv).header
+    names = ["basics/states", "analysis/useful", "analysis/useful_time", "analysis/kernel_time", "hwcounters/tensor_per_gemm"]
+    folder, _ = render_views(prv, tmp_path / "chosen", only=names)
+    shown = paraver.show(prv, folder)
+
+    assert set(shown) == set(names)
+    assert len(read_timeline(shown["basics/states"])) == header.rows
+    assert len(read_timeline(shown["analysis/useful"])) == nodes * gpus
+    streams = sum(name.startswith("CUDA-") for name in open_trace(prv).names["THREAD"])
+    for view, rows in [("useful_time", nodes * gpus), ("kernel_time", streams)]:
+        table = read_table(shown[f"analysis/{view}"])
+        assert len(table.rows) == rows
+        assert all(sum(numbers) > 0 for _, numbers in table.rows) or view == "kernel_time"
+    assert len(read_table(shown["hwcounters/tensor_per_gemm"]).rows) == nodes * gpus

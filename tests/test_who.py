@@ -617,7 +617,7 @@ def test_a_broken_report_is_named_and_left_out_and_the_exit_code_tells(
     for suffix in (".prv", ".pcf", ".row"):
         assert (tmp_path / "two" / f"trace{suffix}").read_bytes() == (tmp_path / "three" / f"trace{suffix}").read_bytes()
     assert sorted(path.name for path in (tmp_path / "two").iterdir()) == [
-        f"trace{end}" for end in (".json", ".pcf", ".prv", ".row")
+        f"trace{end}" for end in (".cfgs", ".json", ".pcf", ".prv", ".row")
     ]
 
 

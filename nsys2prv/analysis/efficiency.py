@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -25,7 +27,7 @@ from nsys2prv.analysis.overlap import Overlap
 from nsys2prv.analysis.recording import Recording
 from nsys2prv.analysis.regions import Iterations, Regions
 from nsys2prv.analysis.sampled import Sampled
-from nsys2prv.analysis.sweep import Ground, slices
+from nsys2prv.analysis.sweep import Ground, Slice, slices
 from nsys2prv.analysis.times import (
     COMMUNICATION,
     Bins,
@@ -38,6 +40,7 @@ from nsys2prv.analysis.times import (
     useful_table,
 )
 from nsys2prv.errors import NoDevices, UsageError
+from nsys2prv.execution.threads import WORKERS
 from nsys2prv.output import scratch_folder
 
 BINS = 100
@@ -133,11 +136,11 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
     iterations = Iterations(ground, options.per_iteration) if options.per_iteration is not None else None
     overlap, kernels, gaps, nccl = Overlap(ground), Kernels(ground), Gaps(ground), Nccl(ground)
     calls, memory, sampled = Calls(ground), MemoryOperations(ground), Sampled(ground, bins)
-    every = (totals, bins, regions, iterations, overlap, kernels, gaps, calls, memory, nccl, sampled)
-    meters = [meter for meter in every if meter is not None]
-    for part in slices(ground):
-        for meter in meters:
-            meter.take(part)
+    _sweep(
+        ground,
+        [meter for meter in (totals, bins, regions, iterations, overlap, gaps) if meter is not None],
+        [kernels, calls, memory, nccl, sampled],
+    )
     reading = options.nccl
     trees = Trees(ground, reading, has_mpi=any(number in recording.types for number in events.MPI_TYPES.values()))
     run = trees.of_run(totals)
@@ -175,6 +178,27 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
         "left_out": [{"path": path, "error": error} for path, error in recording.left_out],
     }
     return Efficiency(head, schema.checked(tables))
+
+
+class Meter(Protocol):
+    """Measures something of a run, stretch by stretch."""
+
+    def take(self, part: Slice) -> None:
+        """Take in a stretch."""
+
+
+def _sweep(ground: Ground, *groups: Sequence[Meter]) -> None:
+    """Go through a recording once; meters of different groups work at the same time."""
+
+    def measure_all(part: Slice, meters: Sequence[Meter]) -> None:
+        for meter in meters:
+            meter.take(part)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for part in slices(ground):
+            # What several of them need is made first.
+            list(pool.map(partial(getattr, part), ("device_times", "thread_times")))
+            list(pool.map(partial(measure_all, part), groups))
 
 
 def tree_table(run: Mapping[str, Any], reading: str) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ from nsys2prv.analysis.recording import (
 from nsys2prv.errors import InconsistentRun, NothingToTranslate, ReportError
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.execution.threads import Stop, run_all
+from nsys2prv.execution.workers import InThisProcess
 from nsys2prv.kernel_families import read_rules
 from nsys2prv.ledger import Entry
 from nsys2prv.opened import BrokenReports, OpenedReport, open_reports
@@ -112,6 +113,7 @@ class _Reading:
             self._opened = open_reports(
                 arguments,
                 SOURCES,
+                workers=InThisProcess(),
                 export=NsysExport(how.nsys, how.cache),
                 folder=folder,
                 broken=self._broken,

@@ -131,11 +131,11 @@ class Kernels:
             modes=pl.col("modes").fill_null(1),
             slowest_device=pl.when(several).then(pl.lit(names).gather("slowest")),
         ).with_columns(avg_max=pl.when(pl.col("slowest_device").is_not_null()).then("avg_max"))
-        of_shown = means.join(_quantiles(durations.sort(*_NAME, "device", "duration"), [*_NAME, "device"], (0.5,)),
-                              on=[*_NAME, "device"], how="left")  # fmt: skip
-        of_devices = (
-            shown.select(*_NAME, "kernel").with_row_index("place").join(of_shown, on=_NAME, how="inner").sort("place", "device")
-        )
+        on_each = [*_NAME, "device"]
+        of_shown = durations.join(shown.select(_NAME), on=_NAME, how="semi").sort(*on_each, "duration")
+        medians = _quantiles(of_shown, on_each, (0.5,))
+        of_devices = shown.select(*_NAME, "kernel").with_row_index("place").join(means, on=_NAME, how="inner")
+        of_devices = of_devices.join(medians, on=on_each, how="left").sort("place", "device")
         return {
             "kernels": kernels,
             "families": _families(by_name, everything),

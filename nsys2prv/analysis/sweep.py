@@ -85,7 +85,11 @@ class Slice:
     @cached_property
     def on_tasks(self) -> Segments:
         """The same of each task."""
-        return self._activity(self.ground.recording.rows.task)
+        only_task = self.ground.only_task
+        if only_task is None:
+            return self._activity(self.ground.recording.rows.task)
+        found = self.on_devices
+        return Segments(only_task[found.group], found.begin, found.end, found.counts)
 
     @cached_property
     def on_threads(self) -> Segments:
@@ -136,6 +140,8 @@ class Ground:
         Rows of calling host threads, in order.
     place_of_caller
         For each row its place in `callers`; -1: none.
+    only_task
+        For each device its task, where each device has one task and each task one device, in the same order; else None.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -143,6 +149,13 @@ class Ground:
         self.callers: Numbers = np.array(sorted(recording.callers), dtype=np.int64)
         self.place_of_caller: Numbers = np.full(len(recording.rows.names) + 1, -1, dtype=np.int64)
         self.place_of_caller[self.callers] = np.arange(len(self.callers))
+        rows = recording.rows
+        tasks = [rows.tasks_of_device.get(device, ()) for device in range(len(rows.devices))]
+        pairs = all(len(of_device) == 1 for of_device in tasks) and all(
+            len(devices) == 1 for devices in rows.devices_of_task.values()
+        )
+        in_order = pairs and tasks == sorted(tasks)
+        self.only_task: Numbers | None = np.array(tasks, dtype=np.int64).reshape(-1) if in_order else None
         names = recording.types.get(events.CUDA_CALL)
         values = dict(names.values or {}) if names else {}
         self._categories: Numbers = np.full(max(values, default=0) + 1, OTHER_CUDA, dtype=np.int64)
@@ -195,8 +208,8 @@ def slices(ground: Ground, *, with_launches: bool = True) -> Iterator[Slice]:
             if beyond.height:
                 carried[one.name] = beyond
             inside[one.name] = here.with_columns(pl.col("start").clip(lower_bound=begin), pl.col("end").clip(upper_bound=end))
-        ended = pl.concat(launches.load(window)) if launches is not None and (launches.load(window)) else no_launches
-        yield Slice(begin, end, begun, inside, ended, ground)
+        ended = launches.load(window) if launches is not None else []
+        yield Slice(begin, end, begun, inside, pl.concat(ended) if ended else no_launches, ground)
         for collection in there:
             collection.forget(window.end)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
@@ -69,7 +70,8 @@ def alignment_error(
         assert first is not None
         assert last is not None
         spans.append((first, last))
-    axis = align(opened, identities, spans, method)
+    with TemporaryDirectory() as scratch:
+        axis = align(opened, identities, spans, method, Path(scratch))
     chosen = range(cluster.nodes) if hosts is None else hosts
     ranks = [node * cluster.gpus_per_node for node in chosen]
     length = max(last - first for first, last in spans)

@@ -18,6 +18,8 @@ WINDOW_ROWS = 70_000
 """About how many rows are given back at once."""
 _KEPT_ROWS = 8_000
 """Rows that may stay in memory when nothing more comes: there are many collections, most of them small."""
+_MOST_PENDING = 32
+"""Frames that wait to be written; of more, one is made."""
 _BATCH_ROWS = 8_192
 """Rows of a run that are read at once: what a window may hold too much of each run."""
 _MOST_RUNS, _JOINED_RUNS = 96, 32
@@ -27,12 +29,14 @@ as for many: windows over the runs of a thousand reports would get few rows of e
 
 @dataclass(frozen=True)
 class _Run:
-    """Rows in a file, sorted by the first sort column; for each batch of it the first and last value there, and its rows."""
+    """Rows in a file, sorted by the first sort column; for each batch of it the first and last value there, the last value of
+    the column until which rows last, and its rows."""
 
     path: Path
     schema: pl.Schema
     firsts: tuple[int, ...]
     lasts: tuple[int, ...]
+    untils: tuple[int, ...]
     rows: tuple[int, ...]
 
     def read(self, window: Window, column: str) -> pl.DataFrame | None:
@@ -46,6 +50,23 @@ class _Run:
                 window.cut_batch(reader.get_batch(index), column) if index in (start, stop - 1) else reader.get_batch(index)
                 for index in range(start, stop)
             ]
+        return self._widened(batches)
+
+    def read_open(self, cut: int, column: str, until: str) -> pl.DataFrame | None:
+        """Rows before a value of the sort column that last until it, or longer; None when there are none."""
+        behind = bisect.bisect_left(self.firsts, cut)
+        wanted = [index for index in range(behind) if self.untils[index] >= cut]
+        if not wanted:
+            return None
+        with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
+            frames = [
+                self._widened([Window(None, cut).cut_batch(reader.get_batch(index), column)]).filter(pl.col(until) >= cut)
+                for index in wanted
+            ]
+        return pl.concat(frames)
+
+    def _widened(self, batches: list[pa.RecordBatch]) -> pl.DataFrame:
+        """Batches in the types of the rows as they were added."""
         narrow = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches), rechunk=False))
         # Column by column: a cast of the frame would wait for threads that are busy.
         return pl.DataFrame([narrow[name].cast(dtype) for name, dtype in self.schema.items()])
@@ -88,22 +109,43 @@ class SortedRuns:
         Sort columns (Int64, no nulls). All rows that are equal in the first of them are given back in one window.
     folder
         Where runs are written; made when it is needed. Nothing is written for fewer than `RUN_ROWS` rows.
+    until
+        Column (Int64, no nulls) with the value of the first sort column until which a row lasts: only for `load_open`.
+
+    What was left on the disk (`leave_on_disk`) can be pickled: the rows stay where they are. Who unpickles it reads them, and
+    takes none of them away.
     """
 
-    def __init__(self, by: Sequence[str], folder: Path) -> None:
+    def __init__(self, by: Sequence[str], folder: Path, until: str | None = None) -> None:
         self._by = list(by)
         self._folder = folder
+        self._until = until
         self._pending: list[pl.DataFrame] = []
         self._pending_rows = 0
         self._runs: list[_Run] = []
         self._parts = itertools.count()
         self._files = itertools.count()
         self._whole: pl.DataFrame | None = None
+        self._is_borrowed = False
         self.rows = 0
+
+    def __getstate__(self) -> dict[str, object]:
+        assert self._whole is None and not self._pending, "rows in memory don't travel: leave them on the disk first"  # noqa: PT018
+        state = {**self.__dict__, "_is_borrowed": True}
+        del state["_parts"], state["_files"]
+        return state
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__ |= {**state, "_parts": itertools.count(), "_files": itertools.count()}
 
     def part(self) -> SortedRuns:
         """A collector for a piece of work on another thread, to be absorbed when it is done."""
-        return SortedRuns(self._by, self._folder / f"part{next(self._parts)}")
+        return SortedRuns(self._by, self._folder / f"part{next(self._parts)}", self._until)
+
+    def leave_on_disk(self) -> None:
+        """Write what is still in memory."""
+        if self._pending:
+            self._write_run()
 
     def absorb(self, part: SortedRuns) -> None:
         """Take over the rows of a part. The order of rows follows the order of these calls, not that of the work."""
@@ -122,15 +164,21 @@ class SortedRuns:
         self.rows += frame.height
         if self._pending_rows >= RUN_ROWS:
             self._write_run()
+        elif len(self._pending) >= _MOST_PENDING:
+            # A frame of few rows holds more for itself than for them: there are as many as reports, of each collection.
+            self._pending = [pl.concat(self._pending, rechunk=True)]
 
-    def windows(self) -> Iterator[pl.DataFrame]:
-        """All rows in order, in frames of about `WINDOW_ROWS` rows."""
+    def windows(self, *, keep: bool = False) -> Iterator[pl.DataFrame]:
+        """All rows in order, in frames of about `WINDOW_ROWS` rows; with `keep`, they stay for another time."""
         for window in plan_windows([(self, 1)]):
             yield _sorted(self.load(window), self._by)
-        self.delete()
+        if not keep:
+            self.delete()
 
-    def seal(self) -> None:
-        """Nothing will be added."""
+    def seal(self, *, on_disk: bool = False) -> None:
+        """Nothing will be added. With `on_disk`, few rows are not kept in memory either."""
+        if on_disk:
+            self.leave_on_disk()
         if self._pending and (self._runs or self._pending_rows > _KEPT_ROWS):
             self._write_run()
         if self._pending:
@@ -158,8 +206,19 @@ class SortedRuns:
             return [inside] if inside.height else []
         return [rows for run in self._runs if (rows := run.read(window, column)) is not None]
 
+    def load_open(self, cut: int) -> list[pl.DataFrame]:
+        """Rows that come before a value of the first sort column and last until it, or longer, in the order of `load`."""
+        assert self._until is not None, "only of rows that last"
+        if self._whole is not None:
+            before = Window(None, cut).cut(self._whole, self._by[0]).filter(pl.col(self._until) >= cut)
+            return [before] if before.height else []
+        found = (run.read_open(cut, self._by[0], self._until) for run in self._runs)
+        return [rows for rows in found if rows is not None and rows.height]
+
     def forget(self, value: int | None) -> None:
         """Take runs off the disk that hold nothing from a value of the first sort column on; None: all of them."""
+        if self._is_borrowed:
+            return
         kept = []
         for run in self._runs:
             if value is not None and run.lasts[-1] >= value:
@@ -187,6 +246,7 @@ class SortedRuns:
             return runs[0]
         several = SortedRuns(self._by, self._folder)
         several._runs = runs
+        several._is_borrowed = self._is_borrowed
         frames = (_sorted(several.load(window), self._by[:1]) for window in plan_windows([(several, 1)]))
         joined = self._write(frames, runs[0].schema, _widest([run.stored() for run in runs], runs[0].schema))
         several.delete()
@@ -200,6 +260,7 @@ class SortedRuns:
         options = pa.ipc.IpcWriteOptions(compression="lz4" if pl.String in stored.dtypes() else None)
         firsts: list[int] = []
         lasts: list[int] = []
+        untils: list[int] = []
         rows: list[int] = []
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, empty.schema, options=options) as writer:
             for frame in frames:
@@ -212,7 +273,10 @@ class SortedRuns:
                 firsts += [int(stretch[0]) for stretch in stretches]
                 lasts += [int(stretch[-1]) for stretch in stretches]
                 rows += map(len, stretches)
-        return _Run(path, schema, tuple(firsts), tuple(lasts), tuple(rows))
+                if self._until is not None:
+                    ends = frame[self._until]
+                    untils += [int(ends.slice(at, _BATCH_ROWS).max()) for at in range(0, len(ends), _BATCH_ROWS)]  # type: ignore[arg-type]
+        return _Run(path, schema, tuple(firsts), tuple(lasts), tuple(untils or lasts), tuple(rows))
 
 
 def _widest(schemas: Sequence[pl.Schema], whole: pl.Schema) -> pl.Schema:

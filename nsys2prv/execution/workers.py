@@ -6,28 +6,92 @@ arguments and results travel between processes, so they must be picklable; what 
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
+import errno
+import math
 import multiprocessing
+import multiprocessing.connection
+import multiprocessing.util
+import os
+import shutil
 import signal
+import socket
+import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
+import nsys2prv
 from nsys2prv.errors import UsageError, WorkerDied
+from nsys2prv.temporary import remove_temporary
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 _TRIES = 3
 """How often a piece of work is begun when workers die under it."""
+_PIECES_PER_WORKER = 4
+"""Groups of work for each worker, about: one that has the longer ones gets fewer."""
+_SECONDS_TO_LEAVE = 2.0
+"""How long a worker may take to clean up when it is told to end."""
+_SECONDS_TO_ANSWER = 30
+_SECONDS_TO_COME = 120
+"""How long a scheduler may take to answer, and its first worker to come."""
 
 
 class Workers(ABC):
-    """Something that does pieces of work."""
+    """Something that does pieces of work.
+
+    Attributes
+    ----------
+    count
+        How many pieces are worked on at once.
+    is_here
+        Whether the work runs in this process: what it gives may stay in memory then.
+    """
+
+    count: int = 1
+    is_here: bool = False
+
+    def groups(self, sizes: Sequence[int], most: int, largest: float = math.inf) -> list[range]:
+        """Groups of neighbours for pieces of work: of about as much work each, and enough of them for all workers.
+
+        Parameters
+        ----------
+        sizes
+            How much work each one is.
+        most
+            How many may be in a group.
+        largest
+            Size from which on nothing is added to a group.
+
+        >>> InThisProcess().groups([1, 1, 1, 1, 1], 3)
+        [range(0, 3), range(3, 5)]
+        """
+        enough = min(sum(sizes) / (1 if self.is_here else _PIECES_PER_WORKER * self.count), largest)
+        found: list[range] = []
+        first = total = 0
+        for index, size in enumerate(sizes):
+            total += size
+            if total >= enough or index - first + 1 >= most or index + 1 == len(sizes):
+                found.append(range(first, index + 1))
+                first, total = index + 1, 0
+        return found
+
+    def share(self, *folders: Path) -> None:  # noqa: B027  # most need nothing
+        """Name the folders where pieces of work write: they go when the work does.
+
+        Raises
+        ------
+        UsageError
+            When not all workers see them.
+        """
 
     @abstractmethod
     def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
@@ -44,6 +108,8 @@ class Workers(ABC):
 
 class InThisProcess(Workers):
     """One piece after the other, when its result is asked for."""
+
+    is_here = True
 
     def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
         return map(function, items)
@@ -68,12 +134,16 @@ class LocalWorkers(Workers):
     """
 
     def __init__(self, count: int) -> None:
-        self._count = count
+        self.count = count
         self._pool = self._new_pool()
+        _local.add(self)
 
     def _new_pool(self) -> ProcessPoolExecutor:
         # Threads of polars do not survive a fork.
-        return ProcessPoolExecutor(self._count, multiprocessing.get_context("spawn"), initializer=_begin_worker)
+        spawn = multiprocessing.get_context("spawn")
+        # Most threads are those of polars: all workers together get one for each core.
+        threads = max((os.cpu_count() or 1) // self.count, 1)
+        return ProcessPoolExecutor(self.count, spawn, initializer=_begin_worker, initargs=(threads,))
 
     def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
         waiting: collections.deque[_Waiting[S, T]] = collections.deque()
@@ -82,8 +152,8 @@ class LocalWorkers(Workers):
             while True:
                 for item in left:
                     waiting.append(_Waiting(item, self._submit(function, item)))
-                    # One more than are worked on: no worker waits for what is in use, and not all results are held.
-                    if len(waiting) > self._count:
+                    # More than are worked on: no worker waits for a longer piece before its own.
+                    if len(waiting) >= 2 * self.count:
                         break
                 if not waiting:
                     return
@@ -95,10 +165,10 @@ class LocalWorkers(Workers):
     def _submit(self, function: Callable[[S], T], item: S) -> Future[T]:
         try:
             return self._pool.submit(function, item)
-        except BrokenProcessPool as error:
-            # Told as a result, where it is dealt with.
+        except (BrokenProcessPool, OSError) as error:
+            # Told as a result, where it is dealt with. While it breaks, the pool's own pipe may be closed already.
             failed: Future[T] = Future()
-            failed.set_exception(error)
+            failed.set_exception(BrokenProcessPool(str(error)))
             return failed
 
     def _result(self, function: Callable[[S], T], waiting: collections.deque[_Waiting[S, T]]) -> T:
@@ -122,8 +192,38 @@ class LocalWorkers(Workers):
             return result
 
     def close(self) -> None:
-        """End the processes."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """End the processes, which have nothing to do any more."""
+        _local.discard(self)
+        self._pool.shutdown(cancel_futures=True)
+
+    def kill(self) -> None:
+        """End the processes at once, whatever they do: what they write may be taken away then."""
+        _local.discard(self)
+        # Of the executor there is no other way to get at them.
+        processes = list((self._pool._processes or {}).values())
+        for process in processes:
+            process.terminate()
+        until = time.monotonic() + _SECONDS_TO_LEAVE
+        for process in processes:
+            process.join(max(until - time.monotonic(), 0))
+            if process.is_alive():
+                process.kill()
+
+
+_local: set[LocalWorkers] = set()
+"""Workers on this machine that are there."""
+
+
+def kill_local_workers() -> None:
+    """End all workers on this machine; for a process that ends at once."""
+    if not _local:
+        return
+    # Threads of the executor that find their workers gone need not say so.
+    threading.excepthook = lambda _: None
+    for some in tuple(_local):
+        some.kill()
+    # A process that ends without its exit functions would be told of semaphores that it leaves behind.
+    multiprocessing.util._run_finalizers(0)  # type: ignore[attr-defined]
 
 
 class DaskCluster(Workers):
@@ -137,19 +237,34 @@ class DaskCluster(Workers):
 
     def __init__(self, client: Any) -> None:
         self._client = client
+        self._folders: tuple[Path, ...] = ()
+        self.count = max(sum(client.nthreads().values()), 1)
+
+    def share(self, *folders: Path) -> None:
+        for folder in folders:
+            for worker, (there, host) in self._client.run(_look_for, folder).items():
+                if not there:
+                    raise UsageError(
+                        f"the worker {worker} of the Dask cluster, on {host}, does not see {folder}: reports, the output, and "
+                        f"the folder of --scratch must lie on a file system that all workers share"
+                    )
+        for folder in folders:
+            (folder / _IN_USE).touch()
+        self._folders = folders
 
     def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
         from distributed import KilledWorker
 
         waiting: collections.deque[Any] = collections.deque()
-        most = 2 * max(len(self._client.scheduler_info()["workers"]), 1)
+        most = 2 * self.count
         left = iter(items)
         try:
             while True:
                 for item in left:
                     # Not pure: the result depends on files, and is not to be kept under the name of its arguments.
-                    waiting.append(self._client.submit(function, item, pure=False, retries=_TRIES - 1))
-                    if len(waiting) > most:
+                    # Tried again where a worker died (the scheduler's allowed-failures); an error is a result.
+                    waiting.append(self._client.submit(_inside, self._folders, function, item, pure=False))
+                    if len(waiting) >= most:
                         break
                 if not waiting:
                     return
@@ -166,6 +281,10 @@ class DaskCluster(Workers):
     def close(self) -> None:
         """Leave the cluster, which goes on."""
         self._client.close()
+
+    def kill(self) -> None:
+        """Leave the cluster at once: what it does for us ends in its time, and leaves nothing."""
+        self._client.close(timeout=_SECONDS_TO_LEAVE)
 
 
 @contextlib.contextmanager
@@ -189,11 +308,44 @@ def workers(count: int = 0, scheduler: str = "") -> Iterator[Workers]:
     if not count and not scheduler:
         yield InThisProcess()
         return
-    made: LocalWorkers | DaskCluster = DaskCluster(_client(scheduler)) if scheduler else LocalWorkers(count)
+    made: LocalWorkers | DaskCluster = _cluster(scheduler) if scheduler else LocalWorkers(count)
     try:
         yield made
-    finally:
+    except BaseException:
+        made.kill()
         made.close()
+        raise
+    made.close()
+
+
+def _cluster(scheduler: str) -> DaskCluster:
+    client = _client(scheduler)
+    try:
+        try:
+            client.wait_for_workers(1, timeout=_SECONDS_TO_COME)
+        except (TimeoutError, asyncio.TimeoutError) as error:
+            raise UsageError(
+                f"--scheduler {scheduler}: no worker came within {_SECONDS_TO_COME} s; start some, or wait for their job"
+            ) from error
+        try:
+            versions = client.run(_tell_version)
+        except Exception as error:
+            # Whatever the worker raised: it can't run nsys2prv.
+            raise UsageError(
+                f"--scheduler {scheduler}: its workers can't run nsys2prv ({error}); start them in the environment in which it "
+                f"is installed"
+            ) from error
+        others = {worker: version for worker, version in versions.items() if version != nsys2prv.__version__}
+        if others:
+            worker, version = next(iter(others.items()))
+            raise UsageError(
+                f"--scheduler {scheduler}: the worker {worker} has nsys2prv {version} and this is {nsys2prv.__version__}; "
+                f"install the same on all machines"
+            )
+        return DaskCluster(client)
+    except BaseException:
+        client.close()
+        raise
 
 
 def _client(scheduler: str) -> Any:
@@ -201,14 +353,63 @@ def _client(scheduler: str) -> Any:
         from distributed import Client
     except ImportError as error:
         raise UsageError("--scheduler needs Dask, which is not installed: pip install 'nsys2prv[dask]'") from error
+    is_address = "://" in scheduler or scheduler.rpartition(":")[2].isdigit()
+    if not is_address and not Path(scheduler).is_file():
+        raise UsageError(
+            f"--scheduler {scheduler}: there is no such file; give the address of a Dask scheduler (tcp://HOST:PORT), or the "
+            f"file that it writes (dask scheduler --scheduler-file)"
+        )
     # Its types are partial.
     connect: Any = Client
+    where = {"address": scheduler} if is_address else {"scheduler_file": scheduler}
     try:
-        return connect(scheduler_file=scheduler) if Path(scheduler).is_file() else connect(scheduler, timeout="30s")
-    except (OSError, ValueError, TimeoutError) as error:
+        return connect(**where, timeout=f"{_SECONDS_TO_ANSWER}s")
+    except (OSError, ValueError, asyncio.TimeoutError) as error:
         raise UsageError(f"--scheduler {scheduler}: no Dask scheduler answers there ({error})") from error
 
 
-def _begin_worker() -> None:
+_IN_USE = ".in-use"
+"""File in a shared folder as long as somebody waits for what is written there."""
+
+
+def _inside(folders: tuple[Path, ...], function: Callable[[S], T], item: S) -> T:
+    """Do a piece of work for somebody who may be gone: a worker of a cluster goes on, and makes again what was removed."""
+    left = [folder for folder in folders if not (folder / _IN_USE).exists()]
+    if left:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(left[0]))
+    try:
+        return function(item)
+    finally:
+        for folder in folders:
+            if not (folder / _IN_USE).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _look_for(folder: Path) -> tuple[bool, str]:
+    return folder.is_dir(), socket.gethostname()
+
+
+def _tell_version() -> str:
+    return nsys2prv.__version__
+
+
+def _begin_worker(threads: int) -> None:
+    # Before polars is there: it counts cores when it is loaded.
+    os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
     # Ctrl-C reaches all processes of a terminal: the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: _leave())
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """A worker that nobody waits for ends: the first process may have been killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    _leave()
+
+
+def _leave() -> NoReturn:
+    remove_temporary()
+    os._exit(1)

@@ -1,1 +1,4 @@
-"""Paraver: sorted records, rows and labels come in; .prv, .pcf and .row leave. Also a strict reader of the same files."""
+"""Paraver: sorted records, rows and labels come in; .prv, .pcf, .row and the views of a trace leave.
+
+Also strict readers of the same files.
+"""

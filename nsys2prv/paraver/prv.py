@@ -1,8 +1,10 @@
-"""Writer of the trace itself, .prv or .prv.gz."""
+"""Writer of the trace itself, .prv or .prv.gz, as a whole or in parts that are joined."""
 
 from __future__ import annotations
 
 import gzip
+import shutil
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +17,8 @@ from nsys2prv.timeline.rows import Rows
 
 _GZIP_LEVEL = 4
 """Half the time of the default for a few percent more bytes."""
+
+_COPIED_BYTES = 1 << 20
 
 
 def header(rows: Rows, end: int, began: int | None) -> str:
@@ -37,19 +41,19 @@ def header(rows: Rows, end: int, began: int | None) -> str:
 
 
 class TraceWriter:
-    """Writes records, sorted by time, to a file.
+    """Writes records, sorted by time, to a file: a trace, or a part of one (`join_parts`).
 
     Parameters
     ----------
     path
         File to write; compressed when its name ends in .gz.
     first_line
-        The header.
+        The header; None in a part that is not the first.
     rows
         The rows of the trace (`Rows.table`).
     """
 
-    def __init__(self, path: Path, first_line: str, rows: pl.DataFrame) -> None:
+    def __init__(self, path: Path, first_line: str | None, rows: pl.DataFrame) -> None:
         self._path = path
         self._first_line = first_line
         self._row_count = rows.height
@@ -67,7 +71,8 @@ class TraceWriter:
             else self._path.open("wb", buffering=0)
         )
         assert self._file is not None
-        self._file.write(f"{self._first_line}\n".encode())
+        if self._first_line is not None:
+            self._file.write(f"{self._first_line}\n".encode())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -77,14 +82,29 @@ class TraceWriter:
             if raw is not None:
                 raw.close()
 
-    def write(self, records: pl.DataFrame) -> None:
-        """Append records (columns of `timeline.records.RECORD_SCHEMA`)."""
-        assert self._file is not None, "the writer is a context manager"
+    def text(self, records: pl.DataFrame) -> pl.DataFrame:
+        """What is written of records (columns of `timeline.records.RECORD_SCHEMA`). May be called on several threads."""
         prefix = self._prefixes.gather((records["kind"] - 1) * self._row_count + records["row"])
         if (records["cpu"] > 0).any():
             named = pl.format("{}:{}{}", "kind", "cpu", self._places.gather(records["row"]))
             prefix = records.select(prefix=pl.when(pl.col("cpu") > 0).then(named).otherwise(prefix))["prefix"]
-        columns = records.select(prefix=prefix, time="time", body="body")
+        return records.select(prefix=prefix, time="time", body="body")
+
+    def write(self, text: pl.DataFrame) -> None:
+        """Append records."""
+        assert self._file is not None, "the writer is a context manager"
         # Into a plain file polars writes by itself, without a copy of the text here.
-        columns.write_csv(self._file, include_header=False, separator=":", quote_style="never")
-        self.records += records.height
+        text.write_csv(self._file, include_header=False, separator=":", quote_style="never")
+        self.records += text.height
+
+
+def join_parts(path: Path, parts: Iterable[Path]) -> None:
+    """Append parts to what a `TraceWriter` wrote, in their order; each is removed when it is there.
+
+    Parts that are compressed are members of one gzip file: readers take it for one stream.
+    """
+    with path.open("ab") as whole:
+        for part in parts:
+            with part.open("rb") as piece:
+                shutil.copyfileobj(piece, whole, _COPIED_BYTES)
+            part.unlink()

@@ -105,10 +105,12 @@ class TypeLabel:
 
 @dataclass(frozen=True)
 class Labels:
-    """What the .pcf says: label of each state, and each event type; empty where there is none."""
+    """What the .pcf says: label of each state, each event type, and the colour (red, green, blue) of each value; empty where
+    there is none."""
 
     states: Mapping[int, str] = field(default_factory=dict)
     types: Mapping[int, TypeLabel] = field(default_factory=dict)
+    colours: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -323,7 +325,7 @@ _PCF_FORMS = {
     "DEFAULT_OPTIONS": re.compile(r"[A-Z_]+\s+\S.*"),
     "DEFAULT_SEMANTIC": re.compile(r"[A-Z_]+\s+\S.*"),
     "STATES": re.compile(r"(?P<number>[0-9]+)(?:\s+(?P<label>.*))?"),
-    "STATES_COLOR": re.compile(r"[0-9]+\s+\{\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9]+\s*\}"),
+    "STATES_COLOR": re.compile(r"(?P<value>[0-9]+)\s+\{\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*\}"),
     "EVENT_TYPE": re.compile(r"(?P<gradient>[0-9]+)\s+(?P<number>[0-9]+)(?:\s+(?P<label>.*))?"),
     _VALUES: re.compile(r"(?P<number>-?[0-9]+)(?:\s+(?P<label>.*))?"),
     "GRADIENT_COLOR": re.compile(r"[0-9]+\s+\{\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9]+\s*\}"),
@@ -349,6 +351,7 @@ def read_pcf(path: Path, damage: Damage | None = None) -> Labels:
     tell = damage or _raise(path)
     states: dict[int, str] = {}
     types: dict[int, TypeLabel] = {}
+    colours: dict[int, tuple[int, int, int]] = {}
     section: str | None = None
     group: list[int] = []  # types of this EVENT_TYPE section: they share the values below them
     values: dict[int, str] = {}
@@ -369,6 +372,9 @@ def read_pcf(path: Path, damage: Damage | None = None) -> Labels:
             continue
         elif (form := _PCF_FORMS[section].fullmatch(text)) is None:
             tell(line, f"{text!r} is no line of section {section}")
+        elif "value" in form.re.groupindex:
+            red, green, blue = (min(int(part), 255) for part in form.groups()[1:])
+            colours[int(form["value"])] = (red, green, blue)
         elif "label" in form.re.groupindex:
             number, label = int(form["number"]), form["label"] or ""
             what = {"STATES": "state", "EVENT_TYPE": "event type", _VALUES: "value"}[section]
@@ -386,7 +392,7 @@ def read_pcf(path: Path, damage: Damage | None = None) -> Labels:
                 group.append(number)
             else:
                 values[number] = label
-    return Labels(states, types)
+    return Labels(states, types, colours)
 
 
 def read_row(path: Path, damage: Damage | None = None) -> dict[str, tuple[str, ...]]:

@@ -17,19 +17,31 @@ _NOT_HOST = re.compile(r"Metrics GPU|NIC |CPU \d|IB switch ")
 
 @dataclass(frozen=True)
 class TypeInTrace:
-    """An event type as this trace has it; `values` are labels by value, None for plain numbers."""
+    """An event type as this trace has it.
+
+    Attributes
+    ----------
+    number, label
+        As in the .pcf; no label where it has none.
+    values
+        Labels by value; None for plain numbers.
+    quoted
+        What a view calls it beside its number.
+    """
 
     number: int
     label: str
     values: Mapping[int, str] | None
+    quoted: str
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value of an event type with its label."""
+    """A value of an event type with its label, and what a view calls it beside its number."""
 
     number: int
     label: str
+    quoted: str
 
 
 @dataclass(frozen=True)
@@ -117,10 +129,14 @@ class TraceContent:
             Numbers of the event types that occur in it; None: all that the .pcf names.
         """
         labels = trace.labels.types
+        numbers: dict[str, set[int]] = {}
+        for number, found in labels.items():
+            numbers.setdefault(found.label, set()).add(number)
         types = {}
         for number in sorted(labels if used is None else used):
-            found = labels.get(number)
-            types[number] = TypeInTrace(number, found.label if found else "", found.values if found else None)
+            label = labels[number].label if number in labels else ""
+            values = labels[number].values if number in labels else None
+            types[number] = TypeInTrace(number, label, values, _quoted(label, numbers.get(label) == {number}))
         return cls(trace.header, types, trace.labels, trace.names.get("THREAD", ()), trace.names.get("NODE", ()))
 
     def members(self, event_type: events.EventType) -> list[TypeInTrace]:
@@ -142,16 +158,12 @@ class TraceContent:
                 by_type.setdefault(event_type.number, []).append(found)
         return by_type
 
-    @cached_property
-    def type_numbers(self) -> dict[str, set[int]]:
-        """Numbers of event types by label: views can name a type by a label that only one has."""
-        numbers: dict[str, set[int]] = {}
-        for number, found in self.labelled.types.items():
-            numbers.setdefault(found.label, set()).add(number)
-        return numbers
+    def value(self, number: int, label: str) -> Value:
+        """A value that a view filters by."""
+        return Value(number, label, _quoted(label, self._value_numbers.get(label) == {number}))
 
     @cached_property
-    def value_numbers(self) -> dict[str, set[int]]:
+    def _value_numbers(self) -> dict[str, set[int]]:
         """Values by label, over all event types."""
         numbers: dict[str, set[int]] = {}
         for found in self.labelled.types.values():
@@ -239,3 +251,8 @@ class TraceContent:
             tuple(task in threads for task in range(len(self.header.tasks))),
             {task: tuple(shown) for task, shown in sorted(threads.items()) if not all(shown)},
         )
+
+
+def _quoted(label: str, tells: bool) -> str:
+    """A label in quotes; "Unknown", for which Paraver takes the number, where it can't be written or others have it too."""
+    return f'"{label}"' if label and tells and not set(label) & set('"*\n\r\t') else '"Unknown"'

@@ -6,6 +6,7 @@ import configparser
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import nsys2prv
@@ -93,6 +94,7 @@ def event_type(constant: str) -> events.EventType:
     return events.TYPES[number]
 
 
+@lru_cache
 def read_view_table(path: Path | None = None) -> ViewTable:
     """Read `views.ini`.
 

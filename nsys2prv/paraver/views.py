@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import jinja2
 
@@ -53,25 +53,14 @@ class _Chosen:
     values: list[Value]
 
 
-class _Types(Mapping[str, list[TypeInTrace]]):
-    """What the trace has of each event type, by the constant of `events`."""
+class _Types:
+    """What the trace has of each event type, by the constant of `events`: `types.KERNEL` in a template."""
 
     def __init__(self, content: TraceContent) -> None:
         self._content = content
 
-    def __getitem__(self, constant: str) -> list[TypeInTrace]:
-        return self._content.members(event_type(constant))
-
     def __getattr__(self, constant: str) -> list[TypeInTrace]:
-        if constant.startswith("_"):
-            raise AttributeError(constant)
-        return self[constant]
-
-    def __iter__(self) -> Any:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
+        return self._content.members(event_type(constant))
 
 
 def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()) -> list[Rendered]:
@@ -99,9 +88,7 @@ def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, onl
     rendered = ViewRenderer(content).render(folder, only)
     groups = [(group, [one for one in rendered if one.view.group == group]) for group in GROUPS]
     present = [(group, of_group) for group, of_group in groups if of_group]
-    page = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(cfgs_folder()), undefined=jinja2.StrictUndefined, autoescape=True, trim_blocks=True
-    ).get_template("macros/index.html.j2")
+    page = _environment(cfgs_folder()).get_template("macros/index.html.j2")
     (folder / INDEX).write_text(page.render(trace=prv.name, groups=present), encoding="utf-8", newline="\n")
     types, name = list(content.types)[:_MOST_TYPES_IN_MENU], prv.name.removesuffix(".gz").removesuffix(".prv")
     menus = []
@@ -134,7 +121,7 @@ class ViewRenderer:
         self._table = table or read_view_table()
         self._metrics = self._find_metrics()
         self._values = self._find_values()
-        self._environment = _environment(templates or cfgs_folder(), content)
+        self._environment = _environment(templates or cfgs_folder())
 
     def fitting(self, only: Iterable[str] = ()) -> list[View]:
         """Views whose needs the trace fulfils, of those that are chosen (names, or groups; empty: all)."""
@@ -157,7 +144,7 @@ class ViewRenderer:
             for member in self._content.members(event_type(view.each)) if view.each else [None]:
                 for devices in self._content.devices if view.devices else [None]:
                     path = _file_name(view, member, devices, taken)
-                    title = view.title.replace("{}", member.label if member else "")
+                    title = " ".join(view.title.replace("{}", member.label if member else "").split())
                     if devices is not None and devices.title:
                         title = f"{title} ({devices.title})"
                     text = self.text(view, title, member, devices)
@@ -216,7 +203,7 @@ class ViewRenderer:
             # One type only: a value may be another name in another type.
             types = types[:1]
             kept = {value: label for value, label in values.items() if types and value in (types[0].values or {})}
-            chosen[name] = _Chosen(types, [Value(value, label) for value, label in sorted(kept.items())])
+            chosen[name] = _Chosen(types, [self._content.value(*one) for one in sorted(kept.items())])
         return chosen
 
 
@@ -258,9 +245,9 @@ def _file_name(view: View, member: TypeInTrace | None, devices: Devices | None, 
 def _member_name(kind: events.EventType, member: TypeInTrace) -> str:
     """What tells a member from the others of its series, or a lane from its type.
 
-    >>> _member_name(events.TYPES[events.NVTX_PUSHPOP], TypeInTrace(9600, "NVTX pushpop ranges default domain", {}))
+    >>> _member_name(events.TYPES[events.NVTX_PUSHPOP], TypeInTrace(9600, "NVTX pushpop ranges default domain", {}, ""))
     'default'
-    >>> _member_name(events.TYPES[events.NVTX_RANGE], TypeInTrace(90040001, "NVTX startend ranges (overlap 1)", {}))
+    >>> _member_name(events.TYPES[events.NVTX_RANGE], TypeInTrace(90040001, "NVTX startend ranges (overlap 1)", {}, ""))
     'overlap 1'
     """
     before, _, after = kind.label.partition("{}")
@@ -280,37 +267,26 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")[:_LONGEST_NAME].rstrip("_")
 
 
-def _environment(folder: Path, content: TraceContent) -> jinja2.Environment:
+@lru_cache
+def _environment(folder: Path) -> jinja2.Environment:
+    """Templates of a folder: compiled once in a process."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,
+        autoescape=jinja2.select_autoescape(("html.j2",)),
+        cache_size=-1,
     )
-
-    def type_label(one: TypeInTrace) -> str:
-        """The label of a type in quotes; "Unknown", for which Paraver takes the number, where the label does not tell."""
-        return _quoted(one.label, content.type_numbers.get(one.label, set()) == {one.number})
-
-    def value_label(one: Value) -> str:
-        return _quoted(one.label, content.value_numbers.get(one.label, set()) == {one.number})
-
     environment.filters.update(
         one_line=lambda text: " ".join(str(text).split()),
         number=lambda number: f"{number:.12g}",
-        type_label=type_label,
-        value_label=value_label,
         span=_span,
         selected=_selected,
         per_nanosecond=lambda clock: 1e-3 if "MHz" in clock.label else 1e-9,
     )
     return environment
-
-
-def _quoted(label: str, tells: bool) -> str:
-    return f'"{label}"' if tells and not set(label) & set('"*\n\r') else '"Unknown"'
 
 
 def _span(types: Sequence[TypeInTrace]) -> tuple[int, int]:

@@ -17,6 +17,8 @@ CALL_COLUMNS = {"globalTid": "callTid", "nameId": "callNameId", "start": "callSt
 """Columns of the table of calls, and what they are called beside an event."""
 
 _PIECE_ROWS = 60_000
+_FEW_ROWS = 30_000
+"""Events up to which only the calls that caused them are looked at."""
 _PROCESS, _ID = "process", "correlationId"
 
 
@@ -52,21 +54,31 @@ def with_calls(
     # Ids repeat between processes.
     process = process_of("globalPid").alias(_PROCESS)
     events = SortedRuns([_ID], folder / "events")
+    few: list[pl.DataFrame] = []
     for frame_of in frames_of if isinstance(frames_of, Sequence) else [frames_of]:
         for piece in report.pieces(frame_of, _PIECE_ROWS):
-            events.add(piece.with_columns(process, pl.col(_ID).fill_null(0)))
+            known = piece.with_columns(process, pl.col(_ID).fill_null(0))
+            events.add(known)
+            if events.rows <= _FEW_ROWS:
+                few.append(known.select(_PROCESS, _ID))
+    if not events.rows:
+        return
     calls = SortedRuns([_ID], folder / "calls")
     # The begin tells the outer one of two calls, also where nobody asks for it.
     read = {name: called for name, called in CALL_COLUMNS.items() if name in columns or name == "start"}
+    wanted_ids = pl.concat(few) if events.rows <= _FEW_ROWS else None
     for piece in report.pieces(partial(_calls, read), _PIECE_ROWS):
-        calls.add(piece.filter(pl.col(_ID) > 0))
+        told = piece.filter(pl.col(_ID) > 0)
+        # All calls of a long report would be sorted on the disk for a few events.
+        calls.add(told if wanted_ids is None else told.join(wanted_ids, on=[_PROCESS, _ID], how="semi"))
     wanted = [CALL_COLUMNS[name] for name in columns]
     empty = pl.DataFrame(schema=dict.fromkeys((_PROCESS, _ID, *read.values()), pl.Int64))
     for of_events, of_calls in side_by_side(events, calls):
         known = empty if of_calls.is_empty() else of_calls
-        # A call of the driver inside one of the runtime may carry the same id: the outer one, the first, counts.
-        first = known.sort("callStart").unique([_PROCESS, _ID], keep="first", maintain_order=True)
-        joined = of_events.join(first.select(_PROCESS, _ID, *wanted), on=[_PROCESS, _ID], how="left", maintain_order="left")
+        if known[_ID].n_unique() < known.height:
+            # A call of the driver inside one of the runtime may carry the same id: the outer one, the first, counts.
+            known = known.sort("callStart").unique([_PROCESS, _ID], keep="first", maintain_order=True)
+        joined = of_events.join(known.select(_PROCESS, _ID, *wanted), on=[_PROCESS, _ID], how="left", maintain_order="left")
         yield joined.drop(_PROCESS)
 
 

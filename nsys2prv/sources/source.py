@@ -129,9 +129,19 @@ class Source:
     moments: Callable[[Report], pl.LazyFrame] | None = None
     guest: bool = False
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Its functions don't travel between processes: it is looked up there.
+        return _known_source, (self.title, self.table)
+
     def scan(self, report: Report) -> pl.LazyFrame:
         """The source's columns of its table, and only its rows."""
         return report.scan_events(self.table, self.required, self.optional, self.only)
+
+
+def _known_source(title: str, table: str) -> Source:
+    from nsys2prv.sources import SOURCES
+
+    return next(source for source in SOURCES if (source.title, source.table) == (title, table))
 
 
 AGAIN = "again"

@@ -115,9 +115,12 @@ class _KnownCalls:
 
     def _add(self, process: int, ids: np.ndarray) -> None:
         bits = self._bits.get(process, np.zeros(1, dtype=np.uint8))
-        if (wanted := int(ids.max()) // 8 + 1) > len(bits):
-            bits = np.concatenate([bits, np.zeros(max(wanted, 2 * len(bits)) - len(bits), dtype=np.uint8)])
-        np.bitwise_or.at(bits, ids >> 3, np.left_shift(1, ids & 7).astype(np.uint8))
+        first, behind = int(ids.min()) >> 3, (int(ids.max()) >> 3) + 1
+        if behind > len(bits):
+            bits = np.concatenate([bits, np.zeros(max(behind, 2 * len(bits)) - len(bits), dtype=np.uint8)])
+        here = np.zeros((behind - first) * 8, dtype=bool)
+        here[ids - first * 8] = True
+        bits[first:behind] |= np.packbits(here, bitorder="little")
         self._bits[process] = bits
 
     def have(self, rows: pl.DataFrame) -> pl.Series:

@@ -2,26 +2,31 @@
 
 Reports are placed roughly first: by the start of their sessions in UTC, those of one host tied to each other by its monotonic
 clock. Clocks of hosts differ by milliseconds to seconds and drift apart; where ranks met in collectives, offset and drift of
-each clock follow from these (`meetings`, `clocks`).
+each clock follow from these (`meetings`, `clocks`), else from messages (`exchanges`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from nsys2prv.execution.workers import InThisProcess, Workers
 from nsys2prv.reports import Identity, Report
-from nsys2prv.sources.collectives import KINDS, collectives
+from nsys2prv.sources.collectives import KINDS
+from nsys2prv.timeline.anchors import Anchoring, Anchors, read_anchors
 from nsys2prv.timeline.clocks import Clock, Meetings, fit
+from nsys2prv.timeline.exchanges import Exchanges, exchanges, fit_messages
 from nsys2prv.timeline.meetings import Collectives, meet
 from nsys2prv.timeline.precedence import keep_forward, shortest_ways
 
-METHODS = ("auto", "none", "utc", "monotonic", "mpi", "nccl")
+METHODS = ("auto", "none", "utc", "monotonic", "messages", "mpi", "nccl")
 """What --align takes."""
 
 
@@ -37,7 +42,7 @@ class Placement:
     ----------
     method
         "utc": by the start of the session; "monotonic": by the monotonic clock of the host; "collectives": by what ranks did
-        together; "messages": moved, so that none arrives before it was sent; "none": not placed.
+        together; "messages": by messages both ways, or moved so that none arrives before it was sent; "none": not placed.
     offset
         Added to times of the report, ns.
     clock
@@ -110,11 +115,24 @@ class HostClock:
 
 @dataclass(frozen=True)
 class Axis:
-    """The common axis: a placement per report, the clocks that they come from, and what was odd."""
+    """The common axis.
+
+    Attributes
+    ----------
+    placements
+        One per report.
+    clocks
+        The clocks that they come from.
+    warnings
+        What was odd.
+    anchors
+        Of each report, what was read of it; empty when there was nothing to align.
+    """
 
     placements: tuple[Placement, ...]
     clocks: tuple[HostClock, ...] = ()
     warnings: tuple[str, ...] = ()
+    anchors: tuple[Anchors, ...] = ()
 
 
 def place(
@@ -165,6 +183,9 @@ def align(
     spans: Sequence[tuple[int, int] | None],
     method: str = "auto",
     scratch: Path | None = None,
+    *,
+    workers: Workers | None = None,
+    known: Sequence[Anchors | None] = (),
 ) -> Axis:
     """Place reports on one axis as well as can be.
 
@@ -176,9 +197,14 @@ def align(
     reports, identities, spans
         The reports, who they are, and their first and last time.
     method
-        One of METHODS: "mpi" and "nccl" use collectives of one kind, "auto" of both; messages are of MPI.
+        One of METHODS: "mpi" and "nccl" use collectives of one kind, "auto" of both, "messages" none. Messages, which are of
+        MPI, place hosts that collectives leave apart, and keep all forward.
     scratch
         For intermediate files; without it, messages are not looked at.
+    workers
+        Who reads the reports; None: this process.
+    known
+        Anchors of each report from an earlier call, as far as there are some.
 
     Raises
     ------
@@ -191,21 +217,31 @@ def align(
     if method in ("none", "utc", "monotonic") or len(distinct) < 2:
         return Axis(tuple(rough))
     number = {name: index for index, name in enumerate(distinct)}
-    kinds = KINDS if method == "auto" else (method,)
-    sequences = [
-        sequence
-        for report, placement, name in zip(reports, rough, names, strict=True)
-        for sequence in _sequences(report, placement, number[name], kinds)
-    ]
-    clocks = fit(Meetings(*meet(_numbered(sequences))), len(distinct))
+    kinds = {"auto": KINDS, "messages": ()}.get(method, (method,))
+    with_messages = scratch is not None and method != "nccl"
+    read = partial(_anchors, reports, identities, kinds, with_messages, workers or InThisProcess(), known)
+    if scratch is None:
+        with TemporaryDirectory(prefix="nsys2prv-") as folder:
+            anchors = read(Path(folder))
+            sequences = _sequences(anchors, rough, names, number)
+    else:
+        anchors = read(scratch)
+        sequences = _sequences(anchors, rough, names, number)
+    of_report = [number[name] for name in names]
+    meetings = Meetings(*meet(sequences))
+    met = clocks = fit(meetings, len(distinct))
+    if scratch is not None and with_messages:
+        look = partial(_exchanges, anchors, rough, of_report, scratch)
+        clocks = fit_messages(meetings, met, look)
     placements = [
-        replace(placement, method="collectives", clock=clocks[number[name]]) if clocks[number[name]].anchors else placement
-        for placement, name in zip(rough, names, strict=True)
+        replace(placement, method="collectives" if met[index].anchors else "messages", clock=clocks[index])
+        if clocks[index].anchors
+        else placement
+        for placement, index in zip(rough, of_report, strict=True)
     ]
     moved = np.zeros(len(distinct))
-    if scratch is not None and method != "nccl":
-        of_report = [number[name] for name in names]
-        ways = shortest_ways(reports, identities, [placement.of for placement in placements], of_report, scratch)
+    if scratch is not None and with_messages:
+        ways = shortest_ways(anchors, [placement.of for placement in placements], of_report, scratch)
         moved = keep_forward(ways, np.array([_precision(clock) for clock in clocks]))
         placements = [
             _moved(placement, clocks[index], float(moved[index]))
@@ -224,7 +260,52 @@ def align(
         )
         for name in distinct
     )
-    return Axis(tuple(placements), told, _odd(told))
+    return Axis(tuple(placements), told, _odd(told), tuple(anchors))
+
+
+_REPORTS_AT_ONCE = 32
+
+
+def _anchors(
+    reports: Sequence[Report],
+    identities: Sequence[Identity],
+    kinds: tuple[str, ...],
+    with_messages: bool,
+    workers: Workers,
+    known: Sequence[Anchors | None],
+    folder: Path,
+) -> list[Anchors]:
+    """Anchors of all reports: those that are known already, and the others as they are read now."""
+    found = [
+        anchors if anchors is not None and anchors.kinds == kinds and anchors.ranks == identity.ranks else None
+        for anchors, identity in zip(known or [None] * len(reports), identities, strict=True)
+    ]
+    left = [index for index, anchors in enumerate(found) if anchors is None]
+    groups = [[left[place] for place in group] for group in workers.groups([1] * len(left), _REPORTS_AT_ONCE)]
+    pieces = [
+        Anchoring(tuple((reports[index], dict(identities[index].ranks)) for index in group), kinds, with_messages, folder)
+        for group in groups
+    ]
+    for group, read in zip(groups, workers.map(read_anchors, pieces), strict=True):
+        for index, anchors in zip(group, read, strict=True):
+            found[index] = anchors
+    return [anchors for anchors in found if anchors is not None]
+
+
+def _exchanges(
+    anchors: Sequence[Anchors],
+    rough: Sequence[Placement],
+    of_report: Sequence[int],
+    scratch: Path,
+    clocks: Sequence[Clock],
+    length: int,
+) -> Exchanges:
+    """What messages tell when clocks are corrected."""
+    on_axis = [
+        (replace(placement, clock=clocks[index]) if clocks[index].anchors else placement).of
+        for placement, index in zip(rough, of_report, strict=True)
+    ]
+    return exchanges(anchors, on_axis, of_report, scratch, length)
 
 
 def _precision(clock: Clock) -> float:
@@ -253,23 +334,23 @@ def _clock_names(identities: Sequence[Identity], rough: Sequence[Placement]) -> 
 
 
 def _sequences(
-    report: Report, placement: Placement, host: int, kinds: Sequence[str]
-) -> list[tuple[tuple[int, int], Collectives]]:
-    """Sequences of a report, each with its process: pids repeat between reports."""
+    anchors: Sequence[Anchors], rough: Sequence[Placement], names: Sequence[str], number: dict[str, int]
+) -> list[Collectives]:
+    """Sequences of collectives of all reports; pids repeat between reports, so each has its own number."""
     found = []
-    for kind in kinds:
-        ends = collectives(report, kind).with_columns(end=placement.of(pl.col("end")))
-        for (process, name), rows in ends.group_by("process", "sequence", maintain_order=True):
-            ordered = rows.sort("end")
-            group = kind if kind == "nccl" else f"{kind} {name}"
-            times = Collectives(0, host, group, ordered["end"].to_numpy(), ordered["name"].to_numpy())
-            found.append(((id(report), int(process)), times))
-    return found
-
-
-def _numbered(sequences: Sequence[tuple[tuple[int, int], Collectives]]) -> list[Collectives]:
     owners: dict[tuple[int, int], int] = {}
-    return [replace(times, owner=owners.setdefault(process, len(owners))) for process, times in sequences]
+    for index, (of_report, placement, name) in enumerate(zip(anchors, rough, names, strict=True)):
+        for kind in of_report.kinds:
+            told = of_report.of_kind(kind)
+            if told is None:
+                continue
+            ends = told.with_columns(end=placement.of(pl.col("end")))
+            for (process, sequence), rows in ends.group_by("process", "sequence", maintain_order=True):
+                owner = owners.setdefault((index, int(process)), len(owners))
+                ordered = rows.sort("end")
+                group = kind if kind == "nccl" else f"{kind} {sequence}"
+                found.append(Collectives(owner, number[name], group, ordered["end"].to_numpy(), ordered["name"].to_numpy()))
+    return found
 
 
 def _odd(clocks: Sequence[HostClock]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ _SHORTENED_HEAD, _SHORTENED_TAIL = 150, 70
 
 _UNREADABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _BRACKETS = str.maketrans("[]", "()")
+_QUOTES_AND_STARS = str.maketrans('"*', "'x")
 
 
 def readable(text: str) -> str:
@@ -30,20 +31,26 @@ def readable(text: str) -> str:
     >>> readable("void f<float [4]>(\\n  int)")
     'void f<float (4)>( int)'
     """
-    line = " ".join(_UNREADABLE.sub(" ", text).translate(_BRACKETS).split()) or "(blank)"
-    if len(line) <= LONGEST_LABEL:
-        return line
-    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{line[:_SHORTENED_HEAD]} ... {line[-_SHORTENED_TAIL:]} #{mark}"
+    return _of_one_line(text, _BRACKETS)
 
 
 def readable_type(text: str) -> str:
     """A text as the label of an event type: a view can't name one with a double quote, and reads * as "anything".
 
-    >>> readable_type('SM "Active" [*]')
-    "SM 'Active' (x)"
+    Brackets stay: Paraver cuts them out of values only, and views of other tools know metrics by names that have some.
+
+    >>> readable_type('SM "Active" * [Throughput %]')
+    "SM 'Active' x [Throughput %]"
     """
-    return readable(text).replace('"', "'").replace("*", "x")
+    return _of_one_line(text, _QUOTES_AND_STARS)
+
+
+def _of_one_line(text: str, replaced: Mapping[int, int]) -> str:
+    line = " ".join(_UNREADABLE.sub(" ", text).translate(replaced).split()) or "(blank)"
+    if len(line) <= LONGEST_LABEL:
+        return line
+    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{line[:_SHORTENED_HEAD]} ... {line[-_SHORTENED_TAIL:]} #{mark}"
 
 
 @dataclass(frozen=True)

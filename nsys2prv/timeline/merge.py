@@ -6,15 +6,18 @@ Numbers take a fraction of the room of the lines that are made of them: only a f
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
 from nsys2prv.execution.runs import SortedRuns, Window, plan_windows
 from nsys2prv.execution.threads import map_ahead
 from nsys2prv.timeline import records
+
+T = TypeVar("T")
 
 
 class Shape(enum.Enum):
@@ -28,6 +31,10 @@ class Shape(enum.Enum):
     def __init__(self, _: str, lines: int, time: str) -> None:
         self.lines = lines
         self.time = time
+
+    def collector(self, folder: Path) -> SortedRuns:
+        """What rows of this shape are collected in."""
+        return SortedRuns([self.time], folder, "end" if self is Shape.INTERVALS else None)
 
 
 @dataclass(frozen=True)
@@ -52,68 +59,107 @@ class Activity:
         self._folder = folder
         self._collections: dict[str, tuple[Shape, SortedRuns]] = {}
 
-    def part(self, name: str, shape: Shape) -> SortedRuns:
-        """A collector for a piece of work on another thread, to be absorbed under the same name when it is done."""
+    def add_collection(self, name: str, shape: Shape) -> None:
+        """Make room for what is collected under a name. Lines that are equal in time, row and kind come in this order."""
         if name not in self._collections:
-            self._collections[name] = shape, SortedRuns([shape.time], self._folder / f"{len(self._collections)}")
+            self._collections[name] = shape, shape.collector(self._folder / f"{len(self._collections)}")
+
+    def part(self, name: str) -> SortedRuns:
+        """A collector for a piece of work on another thread, to be absorbed under the same name when it is done."""
         return self._collections[name][1].part()
 
     def absorb(self, name: str, part: SortedRuns) -> None:
         """Take over what a part collected."""
         self._collections[name][1].absorb(part)
 
+    def absorb_all(self, other: Activity) -> None:
+        """Take over all that other work collected, under the same names."""
+        for name, (_, collection) in other._collections.items():
+            self.absorb(name, collection)
+
+    def leave_on_disk(self) -> None:
+        """Write what is still in memory: the rest can be pickled then."""
+        for _, collection in self._collections.values():
+            collection.leave_on_disk()
+
+    def windows(self, *, on_disk: bool = False) -> list[Window]:
+        """Windows of the time axis for `merge`; nothing can be added after it. With `on_disk`, nothing stays in memory."""
+        for _, collection in self._collections.values():
+            collection.seal(on_disk=on_disk)
+        return plan_windows([(collection, shape.lines) for shape, collection in self._collections.values()])
+
     @property
     def lines(self) -> int:
         """About how many lines the trace gets."""
         return sum(collection.rows * shape.lines for shape, collection in self._collections.values())
 
-    def merge(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        """All lines in the order of the file, window by window; what was collected is gone afterwards.
+    def delete(self) -> None:
+        """Take all off the disk."""
+        for _, collection in self._collections.values():
+            collection.delete()
+
+    def merge(self, rows: pl.DataFrame, windows: Sequence[Window], finish: Callable[[pl.DataFrame], T]) -> Iterator[T]:
+        """Lines in the order of the file, window by window; what was collected in these is taken off the disk meanwhile.
 
         Parameters
         ----------
         rows
             The rows of the trace (`Rows.table`).
+        windows
+            Some of `windows()`, one after the other.
+        finish
+            Called, on several threads, with the lines of each window: columns of `records.RECORD_SCHEMA`.
 
         Yields
         ------
-        Columns of `records.RECORD_SCHEMA`.
+        What `finish` makes of each window.
         """
-        collections = list(self._collections.values())
-        windows = plan_windows([(collection, shape.lines) for shape, collection in collections])
+        if not windows:
+            return
+        carry = _Carry(list(self._collections.values()), windows[0])
 
-        def load(window: Window) -> list[list[pl.DataFrame]]:
-            return [collection.load(window) for _, collection in collections]
-
-        def lines(pieces: list[_Piece]) -> pl.DataFrame:
+        def lines(pieces: list[_Piece]) -> T:
             found = [of_piece for piece in pieces for of_piece in _lines(piece, rows)]
-            return pl.concat(found).sort(records.SORT_COLUMNS, maintain_order=True)
+            return finish(pl.concat(found).sort(records.SORT_COLUMNS, maintain_order=True))
 
-        yield from map_ahead(lines, self._with_ends(windows, map_ahead(load, windows, workers=1)))
+        # One thread reads, window after window: what is open goes from one to the next.
+        yield from map_ahead(lines, map_ahead(carry.load, windows, workers=1))
 
-    def _with_ends(self, windows: list[Window], loaded: Iterable[list[list[pl.DataFrame]]]) -> Iterator[list[_Piece]]:
-        """Intervals that are open at the end of a window are carried on to the one where they end."""
-        collections = list(self._collections.values())
-        still_open: list[pl.DataFrame | None] = [None] * len(collections)
-        for window, of_collections in zip(windows, loaded, strict=True):
-            pieces = []
-            for index, ((shape, collection), frames) in enumerate(zip(collections, of_collections, strict=True)):
-                before = still_open[index]
-                if not frames and before is None:
-                    continue
-                begun = pl.concat(frames) if frames else before.clear()  # type: ignore[union-attr]
-                collection.forget(window.end)
-                if shape is not Shape.INTERVALS:
-                    pieces.append(_Piece(shape, begun))
-                    continue
-                there = begun if before is None else pl.concat([before, begun])
-                is_open = there["end"] >= window.end if window.end is not None else None
-                if is_open is None or not is_open.any():
-                    still_open[index] = None
-                else:
-                    still_open[index], there = there.filter(is_open), there.filter(~is_open)
-                pieces.append(_Piece(shape, begun, there))
-            yield pieces
+
+class _Carry:
+    """Reads windows in their order; intervals that are open at the end of one are carried on to the one where they end."""
+
+    def __init__(self, collections: list[tuple[Shape, SortedRuns]], first: Window) -> None:
+        self._collections = collections
+        self._still_open = [self._open_before(first, *collection) for collection in collections]
+
+    def load(self, window: Window) -> list[_Piece]:
+        pieces = []
+        for index, (shape, collection) in enumerate(self._collections):
+            frames, before = collection.load(window), self._still_open[index]
+            if not frames and before is None:
+                continue
+            begun = pl.concat(frames) if frames else before.clear()  # type: ignore[union-attr]
+            collection.forget(window.end)
+            if shape is not Shape.INTERVALS:
+                pieces.append(_Piece(shape, begun))
+                continue
+            there = begun if before is None else pl.concat([before, begun])
+            is_open = there["end"] >= window.end if window.end is not None else None
+            if is_open is None or not is_open.any():
+                self._still_open[index] = None
+            else:
+                self._still_open[index], there = there.filter(is_open), there.filter(~is_open)
+            pieces.append(_Piece(shape, begun, there))
+        return pieces
+
+    @staticmethod
+    def _open_before(first: Window, shape: Shape, collection: SortedRuns) -> pl.DataFrame | None:
+        """Intervals that began before a window and end in it, or later."""
+        if shape is not Shape.INTERVALS or first.begin is None:
+            return None
+        frames = collection.load_open(first.begin)
+        return pl.concat(frames) if frames else None
 
 
 def _lines(piece: _Piece, rows: pl.DataFrame) -> list[pl.DataFrame]:

@@ -26,6 +26,7 @@ SENDS, RECEIVES = "sends", "receives"
 _PAIR = ["communicator", "source", "destination"]
 _KEY = [*_PAIR, "tag"]
 _SEQUENCE_BITS = 32
+_PENDING_ROWS = 10_000
 _KEPT_SCHEMA = {
     **{name: END_SCHEMA[name] for name in ("start", "order", "end", "is_send", *_KEY, "size")},
     "row": pl.Int64,
@@ -57,8 +58,8 @@ class Messages:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ends = SortedRuns(["start", "order"], folder / "ends")
-        self._any_tag = pl.DataFrame(schema={name: END_SCHEMA[name] for name in _PAIR})
-        self._members = pl.DataFrame(schema=dict.fromkeys(("communicator", "rank"), pl.Int64))
+        self._any_tag = _Distinct(pl.DataFrame(schema={name: END_SCHEMA[name] for name in _PAIR}))
+        self._members = _Distinct(pl.DataFrame(schema=dict.fromkeys(("communicator", "rank"), pl.Int64)))
         self.matched = self.backward = 0
         self.left_out: Counter[str] = Counter()
         self.unmatched: dict[str, Counter[str]] = {SENDS: Counter(), RECEIVES: Counter()}
@@ -69,20 +70,29 @@ class Messages:
         part._ends = self._ends.part()
         return part
 
+    def leave_on_disk(self) -> None:
+        """Write the ends that are still in memory: the rest can be pickled then."""
+        self._ends.seal(on_disk=True)
+
+    def in_folder(self, folder: Path) -> Messages:
+        """The same ends, for an attempt to pair them with intermediate files of its own."""
+        again = Messages(folder)
+        again._ends, again._any_tag, again._members = self._ends, self._any_tag, self._members
+        again.unmatched = {what: Counter(counts) for what, counts in self.unmatched.items()}
+        return again
+
     def absorb(self, part: Messages) -> None:
         """Take over what a part collected."""
         self._ends.absorb(part._ends)
-        self._any_tag = pl.concat([self._any_tag, part._any_tag]).unique(maintain_order=True)
-        self._members = pl.concat([self._members, part._members]).unique(maintain_order=True)
+        self._any_tag.add(part._any_tag.rows)
+        self._members.add(part._members.rows)
         for what, counts in part.unmatched.items():
             self.unmatched[what] += counts
 
     def add(self, ends: pl.DataFrame) -> None:
         """Take in ends of messages: columns of `END_SCHEMA` with times of the common axis, and `row`."""
         own = pl.when("is_send").then("source").otherwise("destination")
-        self._members = pl.concat([self._members, ends.select("communicator", rank=own).drop_nulls()], how="vertical").unique(
-            maintain_order=True
-        )
+        self._members.add(ends.select("communicator", rank=own).drop_nulls())
         reason = (
             pl.when(pl.col("communicator").is_null() | own.is_null())
             .then(pl.lit(NO_COMMUNICATOR))
@@ -94,8 +104,7 @@ class Messages:
         judged = ends.with_columns(reason=reason)
         self._count(judged.drop_nulls("reason"))
         told = judged.filter(pl.col("reason").is_null())
-        any_tag = told.filter(~pl.col("is_send") & (pl.col("tag") < 0)).select(_PAIR)
-        self._any_tag = pl.concat([self._any_tag, any_tag]).unique(maintain_order=True)
+        self._any_tag.add(told.filter(~pl.col("is_send") & (pl.col("tag") < 0)).select(_PAIR))
         self._ends.add(told.select(list(_KEPT_SCHEMA)))
 
     def messages(self, windows: Windows) -> Iterator[pl.DataFrame]:
@@ -132,7 +141,7 @@ class Messages:
         """Sends and receives with a column `key`, the same for both ends of a message; those of one key come together."""
         numbered = SortedRuns(["key"], self._folder / "numbered")
         with_any_tag = SortedRuns(["pair"], self._folder / "any-tag")
-        any_tag = self._any_tag.with_columns(pair=pl.int_range(self._any_tag.height, dtype=pl.Int64))
+        any_tag = self._any_tag.rows.with_columns(pair=pl.int_range(pl.len(), dtype=pl.Int64))
         sequences = _Sequences()
         for window in self._ends.windows():
             told = window.join(any_tag, on=_PAIR, how="left", maintain_order="left")
@@ -145,7 +154,7 @@ class Messages:
 
     def _why_alone(self, ends: pl.DataFrame) -> pl.Series:
         partner = pl.when("is_send").then("destination").otherwise("source")
-        known = self._members.with_columns(reason=pl.lit(NO_MATCH))
+        known = self._members.rows.with_columns(reason=pl.lit(NO_MATCH))
         asked = ends.select("communicator", rank=partner)
         return asked.join(known, on=["communicator", "rank"], how="left", maintain_order="left")["reason"].fill_null(NO_PARTNER)
 
@@ -171,6 +180,29 @@ class Messages:
             "size",
             "tag",
         )
+
+
+class _Distinct:
+    """Distinct rows of frames, in the order in which they first came."""
+
+    def __init__(self, empty: pl.DataFrame) -> None:
+        self._frames = [empty]
+        self._settled = 0
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Take rows in."""
+        self._frames.append(frame)
+        # Now and then, not each time: there may be as many frames as reports, and as many rows as ranks.
+        if sum(map(len, self._frames)) > 2 * self._settled + _PENDING_ROWS:
+            _ = self.rows
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """The distinct rows."""
+        if len(self._frames) > 1:
+            self._frames = [pl.concat(self._frames).unique(maintain_order=True)]
+            self._settled = self._frames[0].height
+        return self._frames[0]
 
 
 class _Sequences:

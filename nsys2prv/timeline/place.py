@@ -9,6 +9,7 @@ import polars as pl
 from nsys2prv import ledger
 from nsys2prv.events import TYPES, Role
 from nsys2prv.ledger import Entry
+from nsys2prv.sources import Source
 from nsys2prv.sources.lanes import LANE_OF_TYPE
 from nsys2prv.sources.source import count_rows
 from nsys2prv.timeline.axis import Placement
@@ -18,6 +19,13 @@ from nsys2prv.timeline.merge import Shape
 from nsys2prv.timeline.rows import LANE, key_columns
 from nsys2prv.timeline.selection import Windows
 from nsys2prv.timeline.survey import CPU, TYPE_COLUMNS, Survey, text_attributes
+
+
+def shape_of(source: Source) -> Shape:
+    """What events of a source are in the trace."""
+    roles = {TYPES[number].role for number in source.types} - {Role.ATTRIBUTE}
+    # Attributes that come without what they are attributes of are as long as that.
+    return Shape.INTERVALS if roles <= {Role.INTERVAL} else Shape.POINTS
 
 
 class EventsOfSource:
@@ -58,7 +66,8 @@ class EventsOfSource:
         self._source = found.source
         self._placement = placement
         self._windows = windows
-        self._labels = labels
+        self.lanes: set[tuple[int, int, int]] = set()
+        """Lanes that ranges took, for `Labels.use_lane`."""
         self._min_duration = min_duration
         self._report_end = report_end
         self._key = list(key_columns(found.source.row))
@@ -67,9 +76,7 @@ class EventsOfSource:
         self._row_of_key = empty if row_of_key is None else row_of_key
         self._numbers = labels.of_survey(found)
         self._attributes = {name: labels.of_attribute(found, name) for name in text_attributes(found.groups.schema)}
-        roles = {TYPES[number].role for number in found.source.types} - {Role.ATTRIBUTE}
-        # Attributes that come without what they are attributes of are as long as that.
-        self.is_interval = roles <= {Role.INTERVAL}
+        self.is_interval = shape_of(found.source) is Shape.INTERVALS
 
     def place(self, events: pl.DataFrame, entry: Entry, launches: Launches) -> Iterator[pl.DataFrame]:
         """Events on rows and on the time axis of the trace, clipped; counts in `entry` what is left out."""
@@ -111,11 +118,6 @@ class EventsOfSource:
         if clipped.height:
             yield self._numbered(clipped.drop("event"))
 
-    @property
-    def shape(self) -> Shape:
-        """What the events are in the trace."""
-        return Shape.INTERVALS if self.is_interval else Shape.POINTS
-
     def narrow(self, placed: pl.DataFrame) -> pl.DataFrame:
         """What the trace needs of events that `place` gave."""
         columns = ["row", "start", "end"] if self.is_interval else ["row", "start"]
@@ -149,7 +151,7 @@ class EventsOfSource:
         taken = numbered.select(what).unique().sort(what)
         beside = [TYPES[kind].beside(number, of_lane) for kind, number, of_lane in taken.iter_rows()]
         for (_, number, of_lane), number_beside in zip(taken.iter_rows(), beside, strict=True):
-            self._labels.use_lane(number, of_lane, number_beside)
+            self.lanes.add((number, of_lane, number_beside))
         places = taken.with_columns(beside=pl.Series(beside, dtype=pl.Int64))
         return numbered.with_columns(
             number=numbered.select(what).join(places, on=what, how="left", maintain_order="left")["beside"]

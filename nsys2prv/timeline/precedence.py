@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys2prv.reports import Identity, Report
-from nsys2prv.sources.messages import MPI, kinds_of_messages, message_ends
+from nsys2prv.timeline.anchors import Anchors
 from nsys2prv.timeline.messages import Messages
 
 Floats = NDArray[np.float64]
@@ -25,9 +24,29 @@ _SETTLED = 0.1
 """ns that nothing moves any more."""
 
 
+def messages_between(
+    anchors: Sequence[Anchors],
+    on_axis: Sequence[Callable[[pl.Expr], pl.Expr]],
+    clocks: Sequence[int],
+    folder: Path,
+) -> Iterator[pl.DataFrame]:
+    """Messages from ranks of one clock to ranks of another, with parameters as of `shortest_ways`.
+
+    Yields
+    ------
+    Columns `row`, `to_row` (numbers of the clocks), `time` and `to_time` (when it was sent, and when the call ended that
+    received it; ns of the axis), among others.
+    """
+    messages = Messages(folder)
+    for of_report, placed, clock in zip(anchors, on_axis, clocks, strict=True):
+        for ends in of_report.message_ends():
+            messages.add(ends.with_columns(placed(pl.col("start")), placed(pl.col("end")), row=pl.lit(clock, pl.Int64)))
+    for met in messages.matched_ends():
+        yield met.filter(pl.col("row") != pl.col("to_row")).drop_nulls(["time", "to_time"])
+
+
 def shortest_ways(
-    reports: Sequence[Report],
-    identities: Sequence[Identity],
+    anchors: Sequence[Anchors],
     on_axis: Sequence[Callable[[pl.Expr], pl.Expr]],
     clocks: Sequence[int],
     scratch: Path,
@@ -36,8 +55,8 @@ def shortest_ways(
 
     Parameters
     ----------
-    reports, identities
-        The reports, and who they are.
+    anchors
+        Of each report, with the ends of its messages.
     on_axis
         Of each report, what makes times of the axis of its own.
     clocks
@@ -48,28 +67,11 @@ def shortest_ways(
     Returns
     -------
     Columns of WAY_SCHEMA.
-
-    Raises
-    ------
-    ReportError
-        When a table breaks off while it is read.
     """
-    messages = Messages(scratch / "messages")
-    for index, (report, identity) in enumerate(zip(reports, identities, strict=True)):
-        # Those of NCCL end with kernels, on the clock of the GPU: collectives of NCCL tell more.
-        if not kinds_of_messages(report, (MPI,)):
-            continue
-        part = messages.part()
-        for ends in message_ends(report, identity.ranks, scratch / f"ends{index}"):
-            times = (on_axis[index](pl.col(name)) for name in ("start", "end"))
-            part.add(ends.with_columns(*times, row=pl.lit(clocks[index], pl.Int64)))
-        messages.absorb(part)
     ways = pl.DataFrame(schema=WAY_SCHEMA)
-    for met in messages.matched_ends():
-        found = met.filter(pl.col("row") != pl.col("to_row")).select(
-            clock="row", to_clock="to_row", shortest=pl.col("to_time") - pl.col("time")
-        )
-        ways = pl.concat([ways, found.drop_nulls()]).group_by("clock", "to_clock").agg(pl.col("shortest").min())
+    for met in messages_between(anchors, on_axis, clocks, scratch / "messages"):
+        found = met.select(clock="row", to_clock="to_row", shortest=pl.col("to_time") - pl.col("time"))
+        ways = pl.concat([ways, found]).group_by("clock", "to_clock").agg(pl.col("shortest").min())
     return ways.sort("clock", "to_clock")
 
 

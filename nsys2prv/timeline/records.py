@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import polars as pl
 
 RECORD_SCHEMA = {
@@ -47,15 +49,21 @@ def begin_records(intervals: pl.DataFrame) -> pl.DataFrame:
         Columns `row`, `start`, `end` (ns of the trace), `number` (event type), `value`, and attributes: numbers in columns
         named by their event type; perhaps `cpu` (as counted over all nodes, 0 for any).
     """
+    intervals = _longest_ordered(intervals, "end")
     attributes = _attributes(intervals)
-    repeated = [name for name in attributes if _repeats(intervals[name])]
-    if len(repeated) < _WORTH_FINDING_COPIES:
-        repeated = []
-    copied = _joined(pl.col("number"), ":", pl.col("value"), *map(_attribute, repeated))
-    if repeated:
-        intervals = intervals.with_columns(copied=_once_each(intervals, ["number", "value", *repeated], copied))
-        copied = pl.col("copied")
-    body = _joined(copied, *(_attribute(name) for name in attributes if name not in repeated))
+    pieces: list[pl.Expr | pl.Series | str] = []
+    segment: list[pl.Expr | str] = [_number(intervals, "number"), ":", pl.col("value")]
+    columns = ["number", "value"]
+    # Attributes stand in one order, whichever of them repeat in these rows: the same events make the same lines wherever a
+    # window begins.
+    for repeats, of_segment in itertools.groupby(attributes, lambda name: _repeats(intervals[name])):
+        names = list(of_segment)
+        segment += _behind(intervals, names)
+        columns += names
+        is_worth_it = repeats and len(names) >= _WORTH_FINDING_COPIES
+        pieces += [_once_each(intervals, columns, _joined(*segment))] if is_worth_it else segment
+        segment, columns = [], []
+    body = _joined(*pieces, *segment)
     length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
     order = _order(_BEGINS, _LONGEST - length)
     is_point = intervals["start"] == intervals["end"]
@@ -73,7 +81,7 @@ def end_records(intervals: pl.DataFrame) -> pl.DataFrame:
     intervals
         As for `begin_records`.
     """
-    extended = intervals.filter(pl.col("end") > pl.col("start"))
+    extended = _longest_ordered(intervals.filter(pl.col("end") > pl.col("start")), "start")
     length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
     return extended.select(
         time="end",
@@ -85,19 +93,40 @@ def end_records(intervals: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _longest_ordered(intervals: pl.DataFrame, other: str) -> pl.DataFrame:
+    """Intervals whose order does not come from their length, because that is above _LONGEST, in the order of their other end,
+    which is the same: the last first."""
+    if intervals.is_empty() or (intervals["end"] - intervals["start"]).max() <= _LONGEST:
+        return intervals
+    return intervals.sort(other, descending=True, maintain_order=True)
+
+
 def _attributes(intervals: pl.DataFrame) -> list[str]:
     """Attributes that some of the intervals have."""
     return [name for name in intervals.columns if name.isdigit() and intervals[name].null_count() < intervals.height]
 
 
-def _attribute(name: str) -> pl.Expr:
-    """An attribute behind others; nothing where it is null."""
-    return pl.concat_str(pl.lit(f":{name}:"), pl.col(name).cast(pl.String))
+def _number(frame: pl.DataFrame, name: str) -> pl.Expr | str:
+    """Numbers of a column; a text where all are the same, as event types are in most windows of a collection."""
+    least, most = frame[name].min(), frame[name].max()
+    return str(least) if frame.height and least == most else pl.col(name)
+
+
+def _behind(frame: pl.DataFrame, attributes: list[str]) -> list[pl.Expr | str]:
+    """Attributes behind others; nothing where they are null."""
+    pieces: list[pl.Expr | str] = []
+    for name in attributes:
+        if frame[name].null_count() == 0:
+            # In pieces: each text that is made on the way costs as much as the line.
+            pieces += [f":{name}:", pl.col(name)]
+        else:
+            pieces.append(pl.concat_str(pl.lit(f":{name}:"), pl.col(name).cast(pl.String)))
+    return pieces
 
 
 def _closing(intervals: pl.DataFrame, attributes: list[str]) -> pl.Expr:
     """What stands where intervals end: 0 for the type and for each attribute that the interval has."""
-    pieces: list[pl.Expr | str] = [pl.col("number")]
+    pieces = [_number(intervals, "number")]
     text = ":0"
     for name in attributes:
         if intervals[name].null_count() == 0:
@@ -112,9 +141,13 @@ def _closing(intervals: pl.DataFrame, attributes: list[str]) -> pl.Expr:
 
 def _joined(*pieces: pl.Expr | pl.Series | str) -> pl.Expr:
     """Texts and numbers in one text, without those that are null."""
-    return pl.concat_str(
-        [pl.lit(piece) if isinstance(piece, str) else piece.cast(pl.String) for piece in pieces], ignore_nulls=True
-    )
+    texts: list[str | pl.Expr | pl.Series] = []
+    for piece in pieces:
+        if isinstance(piece, str) and texts and isinstance(texts[-1], str):
+            texts[-1] += piece
+        else:
+            texts.append(piece if isinstance(piece, str) else piece.cast(pl.String))
+    return pl.concat_str([pl.lit(text) if isinstance(text, str) else text for text in texts], ignore_nulls=True)
 
 
 _SAMPLE_ROWS = 1_000
@@ -152,8 +185,7 @@ def point_records(points: pl.DataFrame) -> pl.DataFrame:
         of one time stand in one frame.
     """
     of_line = ["start", "row", *(["cpu"] if "cpu" in points.columns else [])]
-    attributes = [_attribute(name) for name in _attributes(points)]
-    body = _joined(pl.col("number"), ":", pl.col("value"), *attributes)
+    body = _joined(_number(points, "number"), ":", pl.col("value"), *_behind(points, _attributes(points)))
     lines = points.group_by(of_line, maintain_order=True).agg(body=body.str.join(":"))
     return lines.select(
         time="start",
@@ -177,14 +209,17 @@ def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         The rows of the trace (`Rows.table`).
     """
     to = rows.select(pl.format(":0:1:{}:{}:", "task", "thread")).to_series().gather(messages["to_row"])
-    logical = pl.col("to_begin" if "to_begin" in messages.columns else "to_time")
+    # Most often both are the same text, which is made once.
+    arrival = messages["to_time"].cast(pl.String)
+    logical = messages["to_begin"].cast(pl.String) if "to_begin" in messages.columns else arrival
+    size, tag = _number(messages, "size"), _number(messages, "tag")
     return messages.select(
         time="time",
         order=_order(_MESSAGES, pl.lit(0)),
         row="row",
         kind=pl.lit(MESSAGE, pl.Int64),
         cpu=_cpu(messages),
-        body=_joined(pl.col("time"), to, logical, ":", pl.col("to_time"), ":", pl.col("size"), ":", pl.col("tag")),
+        body=_joined(pl.col("time"), to, logical, ":", arrival, ":", size, ":", tag),
     )
 
 
@@ -196,11 +231,14 @@ def state_records(states: pl.DataFrame) -> pl.DataFrame:
     states
         Columns `row`, `start`, `end` (ns of the trace), `state`; perhaps `cpu` (as counted over all nodes, 0 for any).
     """
+    # There are few states: their texts are looked up.
+    most = states.select(pl.col("state").max()).item() or 0
+    texts = pl.Series([f":{state}" for state in range(most + 1)])
     return states.select(
         time="start",
         order=_order(_ENDS, pl.lit(0)),
         row="row",
         kind=pl.lit(STATE, pl.Int64),
         cpu=_cpu(states),
-        body=_joined(pl.col("end"), ":", pl.col("state")),
+        body=_joined(pl.col("end"), texts.gather(states["state"])),
     )

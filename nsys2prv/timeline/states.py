@@ -86,12 +86,14 @@ def sweep(all_edges: SortedRuns, rows: pl.DataFrame, windows: Windows) -> Iterat
     Columns `row`, `start`, `end` (ns of the trace), `state`, `cpu`.
     """
     kinds = rows["kind"]
-    numbers = rows["row"].to_numpy()
+    # Only of these rows something is kept: they are some of many, mostly next to each other.
+    first = int(rows["row"].min() or 0)  # type: ignore[arg-type]
+    numbers = rows["row"].to_numpy() - first
     base = np.full(int(numbers.max(initial=-1)) + 1, _NO_STATE)
     base[numbers] = kinds.replace_strict(_BASE, default=_NO_STATE, return_dtype=pl.Int64).to_numpy()
     is_stream = np.zeros(len(base), dtype=bool)
     is_stream[numbers] = (kinds == "stream").to_numpy()
-    sweeper = _Sweeper(base, is_stream)
+    sweeper = _Sweeper(base, is_stream, first)
     kept = Windows(
         tuple(begin - windows.origin for begin in windows.begins), tuple(end - windows.origin for end in windows.ends)
     )
@@ -104,8 +106,9 @@ class _Sweeper:
     """Counts, per row and state, how many intervals are open; the state of a row changes where the first in priority does,
     and a record of it ends where the row's CPU changes."""
 
-    def __init__(self, base: np.ndarray, is_stream: np.ndarray) -> None:
+    def __init__(self, base: np.ndarray, is_stream: np.ndarray, first: int) -> None:
         self._base = base
+        self._first = first
         self._is_stream = is_stream
         self._open = {state: np.zeros(len(base), dtype=np.int64) for state in {*_BY_PRIORITY, *_ON_STREAMS}}
         self._state = base.copy()
@@ -115,8 +118,9 @@ class _Sweeper:
     def advance(self, window: pl.DataFrame) -> pl.DataFrame:
         """States that end inside a window of edges sorted by time."""
         # 16 bits are enough for Paraver's rows, and make the sort one of counting.
-        by_row = np.argsort(window["row"].to_numpy().astype(np.uint16), kind="stable")
-        row, time = window["row"].to_numpy()[by_row], window["time"].to_numpy()[by_row]
+        rows = window["row"].to_numpy() - self._first
+        by_row = np.argsort(rows.astype(np.uint16), kind="stable")
+        row, time = rows[by_row], window["time"].to_numpy()[by_row]
         state, step = window["state"].to_numpy()[by_row], window["step"].to_numpy()[by_row]
         if not len(row):
             return self._frame(row, time, time, state, state)
@@ -170,7 +174,7 @@ class _Sweeper:
 
     def _frame(self, row: np.ndarray, start: np.ndarray, end: np.ndarray, state: np.ndarray, cpu: np.ndarray) -> pl.DataFrame:
         frame = pl.DataFrame(
-            {"row": row, "start": start, "end": end, "state": state, "cpu": cpu},
+            {"row": row + self._first, "start": start, "end": end, "state": state, "cpu": cpu},
             schema=dict.fromkeys(("row", "start", "end", "state", "cpu"), pl.Int64),
         )
         return frame.filter((pl.col("end") > pl.col("start")) & (pl.col("state") != _NO_STATE))

@@ -7,6 +7,7 @@ turned into records one piece at a time.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -97,6 +98,45 @@ class Extent:
     last: int | None
 
 
+@dataclass(frozen=True)
+class Measure:
+    """What is looked at for the extent of events: sources that share a table share measures."""
+
+    table: str
+    times: tuple[str, str]
+    only: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    moments: Callable[[Report], pl.LazyFrame] | None = None
+
+    def of(self, report: Report) -> Extent:
+        """What it finds in a report.
+
+        Raises
+        ------
+        ReportError
+            When the table can't be read.
+        """
+        if self.moments is None:
+            return Extent(*report.tables.extent(self.table, *self.times, dict(self.only)))
+        told = self.moments(report).select(pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max())
+        return Extent(*report.collect(told).row(0))
+
+
+def measures(source: Source, report: Report) -> list[Measure]:
+    """What the extent of a source is made of: that of its own table, then those of what else its events are made of."""
+    only = tuple((column, tuple(values)) for column, values in (source.only or {}).items())
+    own = Measure(source.table, source.times, only, source.moments)
+    # Moments tell all by themselves.
+    others = source.others if source.moments is None else ()
+    return [own, *(Measure(table, ("start", "end")) for table in filter(report.has, others))]
+
+
+def joined(extents: Sequence[Extent]) -> Extent:
+    """The extent of a source from what its measures found: rows of the first, times of all."""
+    firsts = [one.first for one in extents if one.first is not None]
+    lasts = [one.last for one in extents if one.last is not None]
+    return Extent(extents[0].rows, min(firsts, default=None), max(lasts, default=None))
+
+
 def extent(report: Report, source: Source) -> Extent:
     """How long the table of a source is, in rows and in time; in time also what else its events are made of.
 
@@ -107,16 +147,7 @@ def extent(report: Report, source: Source) -> Extent:
     """
     # What is missing is said by the scan, with its own error.
     source.scan(report)
-    if source.moments is not None:
-        told = source.moments(report).select(
-            pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max()
-        )
-        return Extent(*report.collect(told).row(0))
-    rows, *span = report.tables.extent(source.table, *source.times, source.only or {})
-    for table in filter(report.has, source.others):
-        span += report.tables.extent(table, "start", "end", {})[1:]
-    times = [time for time in span if time is not None]
-    return Extent(rows, min(times, default=None), max(times, default=None))
+    return joined([measure.of(report) for measure in measures(source, report)])
 
 
 def count(report: Report, found: Survey) -> int:

@@ -1,7 +1,8 @@
 """How fast, how much memory, how exact: nsys2prv against nsys2prv 0.5.8 of PyPI, against itself on a report ten times as
-long, its clocks against the true ones of a simulated cluster, and itself on 32 times as many reports.
+long, its clocks against the true ones of a simulated cluster, itself on 32 times as many reports, and its efficiency
+numbers of ten million intervals.
 
-    python tests/bench/run.py [--only speed|scaling|clocks|many] [--json]
+    python tests/bench/run.py [--only speed|scaling|clocks|many|efficiency] [--json]
 
 The long reports are made from real ones in ../shared/reports by ../shared/tools/repeat_report.py, and kept with the other
 tool's environment in .bench/. Only the standard library is used: what this process holds would count for its children.
@@ -116,6 +117,76 @@ write_reports(sys.argv[1], Cluster(nodes=int(sys.argv[2]) // 8, gpus_per_node=8,
 """
 
 
+INTERVALS = 10_000_000
+EFFICIENCY_SECONDS_GOAL, EFFICIENCY_MEGABYTES_GOAL = 30.0, 2000.0
+# 8 processes with a GPU each: kernels on two streams that overlap, NCCL kernels, copies, and the calls that launch them.
+_MEASURE = """
+import sys, tempfile, time
+from pathlib import Path
+import numpy as np
+import polars as pl
+from nsys2prv import events
+from nsys2prv.analysis.efficiency import Options, measure_recording
+from nsys2prv.analysis.recording import (
+    LAUNCH_SCHEMA, ON_DEVICES, ON_HOSTS, Recording, RunRows, TaskRows, TypeNames, new_collections,
+)
+from nsys2prv.execution.runs import SortedRuns
+
+intervals, gpus, piece = int(sys.argv[1]), 8, 50_000
+random = np.random.default_rng(5)
+rows = RunRows([
+    TaskRows(f"Rank {rank} node01 pid {rank}", "node01", (f"python3 tid {rank}", f"CUDA-D{rank}.S7", f"CUDA-D{rank}.S13"))
+    for rank in range(gpus)
+])
+names = {value: f"kernel_{value}" for value in range(1, 200)}
+types = {
+    events.KERNEL: TypeNames("CUDA kernel", names),
+    events.NCCL_KERNEL: TypeNames("NCCL kernel", {300: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"}),
+    events.MEMORY_OPERATION: TypeNames("CUDA memcpy kernel", {5: "CUDA memcpy Host-to-Device"}),
+    events.CUDA_CALL: TypeNames("CUDA library call", {400: "cudaLaunchKernel", 401: "cudaStreamSynchronize"}),
+}
+with tempfile.TemporaryDirectory() as folder:
+    began, made = time.monotonic(), 0.0
+    collections = new_collections(Path(folder), (ON_DEVICES, ON_HOSTS))
+    launches = SortedRuns(["to_time"], Path(folder) / "launches")
+    # Half of the intervals are calls, each of which starts one of the others.
+    for first in range(0, intervals // 2, piece):
+        making = time.monotonic()
+        number = np.arange(first, min(first + piece, intervals // 2))
+        rank = number % gpus
+        start = (number // gpus) * 9_000 + random.integers(0, 3_000, len(number))
+        kind = random.random(len(number))
+        what = np.select([kind < 0.05, kind < 0.15], [events.NCCL_KERNEL, events.MEMORY_OPERATION], events.KERNEL)
+        value = np.select([kind < 0.05, kind < 0.15], [300, 5], random.integers(1, 200, len(number)))
+        row = rank * 3 + np.where(what == events.KERNEL, 1, 2)
+        end = start + random.lognormal(8.5, 0.6, len(number)).astype(np.int64)
+        call = np.maximum(start - 6_000, 0)
+        empty = pl.lit(None, pl.Int64)
+        on_device = pl.DataFrame({"start": start, "end": end, "row": row, "number": what, "value": value}).with_columns(
+            *(empty.alias(name) for name in ON_DEVICES.attributes)
+        )
+        calls = np.where(kind > 0.98, 401, 400)
+        on_host = pl.DataFrame({"start": call, "end": call + 4_000, "row": rank * 3, "value": calls}).with_columns(
+            number=events.CUDA_CALL, size=empty
+        )
+        lines = pl.DataFrame({"time": call, "row": rank * 3, "to_time": start, "to_row": row})
+        made += time.monotonic() - making
+        for collection, frame, schema in (
+            (collections["device"], on_device, ON_DEVICES.schema),
+            (collections["host"], on_host, ON_HOSTS.schema),
+            (launches, lines, LAUNCH_SCHEMA),
+        ):
+            collection.add(frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items()))
+    length = int(intervals // 2 // gpus * 9_000 + 10_000_000)
+    recording = Recording(
+        inputs=("made",), is_trace=False, title="made", rows=rows, begin=0, length=length, types=types,
+        collections=collections, launches=launches, callers=frozenset(range(0, gpus * 3, 3)),
+    )
+    found = measure_recording(recording, Options())
+    print(time.monotonic() - began - made, found.tables["kernels"]["count"].sum())
+"""
+
+
 SAME_SOURCES = "cuda-api,kernels,copies,memsets,graphs,nvtx"
 """What the other tool is asked for too: calls, kernels, memory operations, push/pop ranges."""
 
@@ -182,6 +253,19 @@ class Bench:
             "time_ratio": ratio,
             "reached": fits and ratio <= MANY_TIME_GOAL,
         }
+
+    def efficiency(self) -> dict[str, object]:
+        """All tables of a run of ten million intervals: collected, sorted and measured; to make them does not count."""
+        runs = []
+        for _ in range(self._runs):
+            with tempfile.TemporaryDirectory() as folder:
+                environment = {"PYTHONPATH": str(CHECKOUT), "_RJEM_MALLOC_CONF": "narenas:1"}
+                taken = measure([sys.executable, "-c", _MEASURE, str(INTERVALS)], Path(folder), environment)
+                seconds, _ = Path(folder, "output.txt").read_text().split()[-2:]
+                runs.append((float(seconds), taken.megabytes))
+        seconds, megabytes = statistics.median(one[0] for one in runs), max(one[1] for one in runs)
+        reached = seconds < EFFICIENCY_SECONDS_GOAL and megabytes < EFFICIENCY_MEGABYTES_GOAL
+        return {"intervals": INTERVALS, "seconds": seconds, "megabytes": megabytes, "reached": reached}
 
     def _make_many(self, count: int) -> Path:
         made = self._cache / "reports" / f"many-{count}"
@@ -380,6 +464,12 @@ def many_table(found: dict[str, object]) -> str:
     return "\n".join([*lines, f"  {found['time_ratio']:.2f} times the time for each; goals: {goals}: {_verdict(found)}"])
 
 
+def efficiency_table(found: dict[str, object]) -> str:
+    """Efficiency numbers as text."""
+    name = f"efficiency of {found['intervals']:,} intervals"
+    return f"{name:64} {found['seconds']:10.1f} s  {found['megabytes']:10.0f} MB  {_verdict(found)}"
+
+
 def clocks_table(found: list[dict[str, object]]) -> str:
     """Errors of clocks as text."""
     shape = f"{CLOCK_NODES} nodes x {CLOCK_GPUS} GPUs, 60 s, offsets to 5 s, drifts to 50 ppm"
@@ -404,7 +494,7 @@ def _verdict(found: dict[str, object]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("speed", "scaling", "clocks", "many"), help="run one part")
+    parser.add_argument("--only", choices=("speed", "scaling", "clocks", "many", "efficiency"), help="run one part")
     parser.add_argument("--json", action="store_true", help="print numbers as JSON instead of tables")
     parser.add_argument("--runs", type=int, default=3, help="runs of each program on each report (default: 3)")
     parser.add_argument("--shared", type=Path, default=CHECKOUT.parent / "shared", help="folder of the real reports and tools")
@@ -417,6 +507,7 @@ def main() -> int:
         "scaling": (bench.scaling, scaling_table),
         "clocks": (bench.clocks, clocks_table),
         "many": (bench.many, many_table),
+        "efficiency": (bench.efficiency, efficiency_table),
     }
     load = os.getloadavg()[0]
     if load > BUSY:

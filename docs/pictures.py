@@ -1,0 +1,128 @@
+"""Draws the pictures of docs/views.md from the demo, and writes what stands beside them: `python docs/pictures.py`.
+
+They are drawn by the project itself, from the trace and the views that it rendered: the same demo gives the same files. Texts
+come from the table of views and stand between `<!-- pictures GROUP -->` and `<!-- end of pictures -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsys2prv.demonstration import run_demo
+from nsys2prv.paraver.cfg import parse_cfg
+from nsys2prv.paraver.drawing import draw
+from nsys2prv.paraver.reader import open_trace
+from nsys2prv.paraver.view_table import View, read_view_table
+
+PAGE = Path(__file__).resolve().parent / "views.md"
+FOLDER = PAGE.with_suffix("")
+_SECTIONS = re.compile(r"(<!-- pictures (?P<group>[a-z]+) -->\n).*?(<!-- end of pictures -->)", re.DOTALL)
+NODES, GPUS = 2, 4
+
+_TWO_ITERATIONS = (310_000_000, 369_000_000)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is drawn of a view.
+
+    Attributes
+    ----------
+    time
+        Begin and end, ns; None: all of the trace.
+    member
+        Which of its files, where it has one for each member.
+    """
+
+    time: tuple[int, int] | None = None
+    member: str = ""
+
+
+_IN_DETAIL = Picture(_TWO_ITERATIONS)
+PICTURES: Mapping[str, Picture] = {
+    "basics/states": Picture(),
+    "basics/kernel_families": _IN_DETAIL,
+    "basics/nvtx_ranges": Picture(_TWO_ITERATIONS, "default"),
+    "views/cuda_activities": _IN_DETAIL,
+    "views/kernel_name": _IN_DETAIL,
+    "views/nccl_on_gpu": _IN_DETAIL,
+    "views/kernel_duration": _IN_DETAIL,
+    "views/nvtx_on_gpu": Picture(_TWO_ITERATIONS, "default"),
+    "views/mpi_calls": Picture(),
+    "analysis/device_activity": _IN_DETAIL,
+    "analysis/device_activity_time": Picture(),
+    "analysis/useful_time": Picture(),
+    "analysis/kernels_in_flight": _IN_DETAIL,
+    "analysis/overlap": _IN_DETAIL,
+    "analysis/overlap_of_communication": Picture(),
+    "analysis/kernel_time": Picture(),
+    "analysis/nccl_time": Picture(),
+    "analysis/host_activity": _IN_DETAIL,
+    "analysis/useful_per_iteration": Picture(),
+    "hwcounters/metric": Picture(_TWO_ITERATIONS, "tensor_active"),
+    "hwcounters/tensor_per_gemm": Picture(),
+    "hwcounters/dram_added": _IN_DETAIL,
+}
+"""The important views, by their names in the table."""
+
+
+def rewritten(page: str) -> str:
+    """Text of a page with what stands beside pictures made anew."""
+    views = read_view_table().views
+
+    def sections(group: str) -> str:
+        return "".join(_section(view) for view in views if view.group == group and view.path in PICTURES)
+
+    return _SECTIONS.sub(lambda found: f"{found[1]}\n{sections(found['group'])}{found[3]}", page)
+
+
+def _section(view: View) -> str:
+    title = view.title
+    if "{}" in title:
+        named = view.name.replace("_", " ").replace("nvtx", "NVTX").replace("gpu", "GPU")
+        title = f"{named[:1].upper()}{named[1:]}: {PICTURES[view.path].member.replace('_', ' ')}"
+    told = " ".join(filter(None, (view.question, view.reading)))
+    return f"### {title}\n\n`{view.path}`: {told}\n\n![{title}](views/{_file(view.path)})\n\n"
+
+
+def _file(path: str) -> str:
+    return f"{path.replace('/', '-')}.svg"
+
+
+def drawn(prv: Path) -> dict[str, str]:
+    """All pictures by the names of their files.
+
+    Parameters
+    ----------
+    prv
+        The trace of the demo, with its views beside it.
+    """
+    trace = open_trace(prv)
+    svg = {}
+    for path, picture in PICTURES.items():
+        name = f"{path}-{picture.member}.cfg" if picture.member else f"{path}.cfg"
+        cfg = parse_cfg((prv.with_suffix(".cfgs") / name).read_text(encoding="utf-8"), name)
+        svg[_file(path)] = draw(trace, cfg, picture.time)
+    return svg
+
+
+def main() -> None:
+    """Make the demo and draw its views."""
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+    with tempfile.TemporaryDirectory() as folder:
+        svg = drawn(run_demo(Path(folder) / "demo", NODES, GPUS).summary.prv)
+    FOLDER.mkdir(exist_ok=True)
+    for former in FOLDER.glob("*.svg"):
+        former.unlink()
+    for name, text in svg.items():
+        (FOLDER / name).write_text(text, encoding="utf-8", newline="\n")
+    print(f"{FOLDER}: {len(svg)} pictures, {sum(map(len, svg.values())) / 1e3:.0f} kB", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Real reports on several processes: the same trace as from one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nsys2prv.translate import Options, translate
+
+from .conftest import Translated
+
+
+@pytest.mark.parametrize("report", ["v100x8", "mpi4"])
+@pytest.mark.parametrize("way", ["2 workers", "dask"])
+def test_several_processes_give_the_trace_of_one(
+    report: str, way: str, translation: Callable[[str], Translated], tmp_path: Path
+) -> None:
+    alone = translation(report)
+    # The name of the trace stands in .row.
+    out = tmp_path / alone.trace.path.stem
+    if way == "dask":
+        distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+        with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+            spread = translate(alone.reports, out, Options(scheduler=cluster.scheduler_address))
+    else:
+        spread = translate(alone.reports, out, Options(workers=2))
+
+    for suffix in (".prv", ".pcf", ".row"):
+        assert spread.prv.with_suffix(suffix).read_bytes() == alone.trace.path.with_suffix(suffix).read_bytes()

@@ -1,0 +1,124 @@
+"""Every view of every real report loads in Paraver; and views of other tools work on these traces."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from paraver import Paraver, paraver_or_skip, read_tables, read_timeline
+
+from nsys2prv.paraver.cfg import parse_cfg
+from nsys2prv.paraver.reader import Trace
+from nsys2prv.views import content_of
+
+from .conftest import Translated
+
+FOREIGN_VIEWS = "NSYS2PRV_FOREIGN_VIEWS"
+"""Environment variable: a folder with views of other tools, `nsys2prv-0.5.8/` and `basicanalysis/` (see docs/views.md)."""
+
+ROWS: dict[str, Callable[[Trace], int]] = {
+    "thread": lambda trace: trace.header.rows,
+    "task": lambda trace: len(trace.header.tasks),
+    "appl": lambda trace: 1,
+}
+
+
+@pytest.fixture
+def paraver(tmp_path: Path) -> Paraver:
+    return paraver_or_skip(tmp_path)
+
+
+def views_of(trace: Trace) -> Path:
+    return trace.path.with_suffix(".cfgs")
+
+
+def test_every_view_is_well_made_and_binds_only_to_what_the_trace_has(translated: Translated) -> None:
+    trace = translated.trace
+    occurring = content_of(trace.path).types
+    files = sorted(views_of(trace).rglob("*.cfg"))
+
+    assert files
+    for path in files:
+        for window in parse_cfg(path.read_text(encoding="utf-8"), path.name).windows:
+            assert {int(number) for number in window.filters.get("evt_type", ())} <= set(occurring)
+
+
+def test_every_view_loads_in_paraver_is_of_its_kind_and_shows_all_rows(translated: Translated, paraver: Paraver) -> None:
+    trace = translated.trace
+    for name, output in paraver.show(trace.path, views_of(trace)).items():
+        cfg = parse_cfg((views_of(trace) / f"{name}.cfg").read_text(encoding="utf-8"), name)
+        window = cfg.windows[-1] if cfg.kind == "timeline" else cfg.windows[int(cfg.histogram["Analyzer2D.ControlWindow:"]) - 1]
+        rows = ROWS[window.level](trace)
+        chosen = [len(shown) for (level, _), shown in window.rows.items() if level != "appl"]
+        if cfg.kind == "timeline":
+            shown = len(read_timeline(output))
+            assert (shown == rows) if not chosen else (1 <= shown <= rows), name
+        else:
+            tables = read_tables(output)
+            assert cfg.kind == "tables" or len(tables) <= 1, name
+            for table in tables.values():
+                assert (len(table.rows) == rows) if not chosen else (1 <= len(table.rows) <= rows), name
+
+
+def foreign(folder: str) -> Path:
+    root = os.environ.get(FOREIGN_VIEWS)
+    if root is None or not (Path(root) / folder).is_dir():
+        pytest.skip(f"{FOREIGN_VIEWS} names no folder with {folder}/")
+    return Path(root) / folder
+
+
+def types_of(path: Path, trace: Trace) -> set[int]:
+    """Event types that a view asks for, as Paraver resolves them: by label, else by number."""
+    by_label = {found.label: number for number, found in trace.labels.types.items()}
+    types: set[int] = set()
+    for window in path.read_text(encoding="utf-8").split("\nwindow_name ")[1:]:
+        numbers = re.search(r"^window_filter_module evt_type \d+ ([\d ]+)$", window, re.MULTILINE)
+        labels = re.search(r"^window_filter_module evt_type_label \d+ (.*)$", window, re.MULTILINE)
+        if numbers is None:
+            continue
+        names = re.findall(r'"([^"]*)"', labels[1]) if labels else []
+        for place, number in enumerate(numbers[1].split()):
+            types.add(by_label.get(names[place], int(number)) if names else int(number))
+    return types
+
+
+@pytest.mark.parametrize("report", ["gpu-metrics-a100", "pytorch-nccl-2gpu", "cuda-graphs", "openacc-mpas"])
+def test_views_of_nsys2prv_058_load_where_their_events_are(
+    report: str, translation: Callable[[str], Translated], paraver: Paraver
+) -> None:
+    folder, trace = foreign("nsys2prv-0.5.8"), translation(report).trace
+    occurring = set(content_of(trace.path).types)
+    wanted = {str(path.relative_to(folder).with_suffix("")): types_of(path, trace) for path in folder.rglob("*.cfg")}
+    written, messages = paraver.load(trace.path, folder)
+
+    assert len(wanted) == 57
+    # Paraver tells of types that are missing, and shows what is there.
+    assert set(written) == {name for name, types in wanted.items() if types & occurring}
+    assert set(messages) == {name for name, types in wanted.items() if not types <= occurring}
+    assert len(written) >= 15
+
+
+def test_views_of_basicanalysis_work_unchanged(translation: Callable[[str], Translated], paraver: Paraver) -> None:
+    folder, translated = foreign("basicanalysis"), translation("pytorch-nccl-2gpu")
+    shown = paraver.show(translated.trace.path, folder)
+    busy = {
+        name: sum(duration for steps in read_timeline(path).values() for _, duration, value in steps if value)
+        for name, path in shown.items()
+        if path.suffix == ".csv"
+    }
+    kernels = "select sum(end - start) from CUPTI_ACTIVITY_KIND_KERNEL kernel join StringIds name on name.id = kernel.shortName"
+    ((of_kernels,),) = translated.query(f"{kernels} where name.value not like '%nccl%'")
+    ((of_nccl,),) = translated.query(f"{kernels} where name.value like '%nccl%'")
+    ((of_memory,),) = translated.query(
+        """select sum(end - start) from (select start, end from CUPTI_ACTIVITY_KIND_MEMCPY
+        union all select start, end from CUPTI_ACTIVITY_KIND_MEMSET)"""
+    )
+
+    assert set(shown) == {"cuda_calls_host", "kernels_streams", "memcpy_streams", "nccl_streams"}
+    assert busy == pytest.approx({"kernels_streams": of_kernels, "nccl_streams": of_nccl, "memcpy_streams": of_memory})
+    (calls,) = read_tables(shown["cuda_calls_host"]).values()
+    assert len(calls.rows) == translated.trace.header.rows
+    assert sum(calls.column("1")) > 0
