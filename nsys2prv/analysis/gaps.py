@@ -22,7 +22,7 @@ _UNKNOWN = -1
 _CAUSE_COLUMNS = [f"{cause}_ns" for cause in CAUSES]
 _ALL_CAUSES = [*_CAUSE_COLUMNS, "host_ns", "unknown_ns"]
 _FORMER = ("number", "value", "size", "length")
-_NEXT = ("next_row", "next_length")
+_NEXT = ("next_row", "next_length", "next_size")
 
 
 class Gaps:
@@ -33,9 +33,10 @@ class Gaps:
     ground
         What slices share.
     listener
-        Is given each gap once, when it has ended: `device`, `begin`, `start` of what follows; of what follows `number`, `value`,
-        `next_row`, `next_length`, and `thread`, the place of the caller that launched it (-1: not known); of what ended before
-        `former_number` (0: nothing), `former_value`, `former_size` (-1: not told), `former_length`; the time by cause.
+        Is given each gap once, when it has ended: `device`, `begin`, `start` of what follows; of what follows `number`,
+        `value`, `next_row`, `next_length`, `next_size` (-1: not told), and `thread`, the place of the caller that launched it
+        (-1: not known); of what ended before `former_number` (0: nothing), `former_value`, `former_size` (-1: not told),
+        `former_length`; the time by cause.
     """
 
     def __init__(self, ground: Ground, listener: Callable[[pl.DataFrame], None] | None = None) -> None:
@@ -84,9 +85,9 @@ class Gaps:
         launches = part.launches.select(row="to_row", start="to_time", thread=pl.Series(place, dtype=pl.Int64))
         launches = launches.unique(["row", "start"], keep="first", maintain_order=True)
         length = pl.col("end") - pl.col("start")
-        joined = begun.select("row", "start", "number", "value", next_row="row", next_length=length).join(
-            launches, on=["row", "start"], how="left", maintain_order="left"
-        )
+        joined = begun.select(
+            "row", "start", "number", "value", next_row="row", next_length=length, next_size=pl.col("size").fill_null(_UNKNOWN)
+        ).join(launches, on=["row", "start"], how="left", maintain_order="left")
         return (
             joined.with_columns(pl.Series("device", device, dtype=pl.Int64), pl.col("thread").fill_null(_UNKNOWN))
             .sort("device", "start", "thread", "row", "number", "value", descending=[False, False, True, False, False, False])
