@@ -35,8 +35,8 @@ class Gaps:
     listener
         Is given each gap once, when it has ended: `device`, `begin`, `start` of what follows; of what follows `number`,
         `value`, `next_row`, `next_length`, `next_size` (-1: not told), and `thread`, the place of the caller that launched it
-        (-1: not known); of what ended before `former_number` (0: nothing), `former_value`, `former_size` (-1: not told),
-        `former_length`; the time by cause.
+        (-1: not known), `launched`, when that was; of what ended before `former_number` (0: nothing), `former_value`,
+        `former_size` (-1: not told), `former_length`; the time by cause.
     """
 
     def __init__(self, ground: Ground, listener: Callable[[pl.DataFrame], None] | None = None) -> None:
@@ -82,7 +82,7 @@ class Gaps:
         begun = part.begun[ON_DEVICES.name]
         device = self._ground.recording.rows.device[begun["row"].to_numpy()]
         place = self._ground.place_of_caller[part.launches["row"].to_numpy()]
-        launches = part.launches.select(row="to_row", start="to_time", thread=pl.Series(place, dtype=pl.Int64))
+        launches = part.launches.select(row="to_row", start="to_time", launched="time", thread=pl.Series(place, dtype=pl.Int64))
         launches = launches.unique(["row", "start"], keep="first", maintain_order=True)
         length = pl.col("end") - pl.col("start")
         joined = begun.select(
@@ -92,7 +92,7 @@ class Gaps:
             joined.with_columns(pl.Series("device", device, dtype=pl.Int64), pl.col("thread").fill_null(_UNKNOWN))
             .sort("device", "start", "thread", "row", "number", "value", descending=[False, False, True, False, False, False])
             .unique(["device", "start"], keep="first", maintain_order=True)
-            .select("device", "start", "number", "value", *_NEXT, "thread")
+            .select("device", "start", "number", "value", *_NEXT, "thread", "launched")
         )
 
     def _add(self, part: Slice, device: Numbers, begin: Numbers, end: Numbers, launchers: pl.DataFrame) -> None:

@@ -77,11 +77,15 @@ class Nccl:
 
     @property
     def arrivals(self) -> pl.DataFrame:
-        """Of each kernel of a collective that is matched: `row`, `start`, and `last`, when the last rank began."""
+        """Of each kernel that is matched with those of its other ranks: `row`, `start`, and `last`, when the last one began.
+
+        So are those of collectives, and sends and receives between the only two devices of a communicator.
+        """
         if not self._found:
             return pl.DataFrame(schema={"row": pl.Int32, "start": pl.Int64, "last": pl.Int64})
-        collectives = self._matched(self._whole())
-        return collectives.select("row", "start", last=pl.col("start").max().over(_COLLECTIVE))
+        whole = self._whole()
+        last = pl.col("start").max().over(_COLLECTIVE)
+        return pl.concat([matched.select("row", "start", last=last) for matched in (self._matched(whole), _pairs(whole))])
 
     def _whole(self) -> pl.DataFrame:
         """All kernels with their operations and communicators."""
@@ -174,6 +178,24 @@ class Nccl:
             device=pl.lit(devices).gather("device"),
         )
         return {"nccl_stragglers": by_task, "nccl_collectives": told}
+
+
+def _pairs(whole: pl.DataFrame) -> pl.DataFrame:
+    """Sends and receives of communicators of which exactly two devices have some, the n-th of one with the n-th of the other:
+    where both have as many, and all pairs run at the same time."""
+    found = (
+        whole.filter(pl.col("operation") == _POINT_TO_POINT)
+        .sort("start", "end", "device")
+        .with_columns(turn=pl.int_range(pl.len()).over("communicator", "device", "task"))
+        .with_columns(
+            count=pl.len().over("communicator", "device", "task"),
+            members=pl.struct("device", "task").n_unique().over("communicator"),
+        )
+        .with_columns(equal=pl.col("count").n_unique().over("communicator") == 1)
+        .filter((pl.col("members") == 2) & pl.col("equal"))
+    )
+    meets = (pl.col("start").max() < pl.col("end").min()).over(_COLLECTIVE)
+    return found.with_columns(meets=meets).filter(pl.col("meets").all().over("communicator"))
 
 
 def _operation(names: pl.Series) -> pl.Series:

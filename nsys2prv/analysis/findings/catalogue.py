@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         limits.DATA,
-        "Data loading: devices wait for the next batch",
+        "Data loading: devices wait for new data",
         "long gaps between work and the copy of new data to the device, the launching thread being in neither CUDA nor "
         "MPI calls",
         f"{_LAUNCHES}, copies with sizes",

@@ -84,7 +84,7 @@ class Communication:
             if (
                 rows.height < limits.COMMUNICATION_COUNT.value
                 or cost < limits.COMMUNICATION_PART.value * length
-                or cost < limits.COMMUNICATION_SHARE.value * measured.length
+                or cost < limits.COMMUNICATION_SHARE.value * measured.active(index)
             ):
                 continue
             costly = rows.filter(pl.col("cost") > 0)

@@ -93,7 +93,7 @@ class Company:
             .sort("device", "part")
         )
         seen = by_device(self._ground, by_place, ("count",), place="part")
-        seen = [one for one in seen if one.on.cost >= limits.MODES_SHARE.value * measured.length]
+        seen = [one for one in seen if one.on.cost >= limits.MODES_SHARE.value * measured.active(one.on.device)]
         if not seen:
             return []
         first = modes.row(0, named=True)
@@ -103,8 +103,8 @@ class Company:
         kernels = modes.select("number", "value").n_unique()
         seen_text = (
             f"{counted(kernels, 'kernel')} {on_devices(seen)}: {short(name)} takes {time(first['beside_mean'])} when an "
-            f"NCCL kernel runs as it begins and {time(first['alone_mean'])} else ({percent(first['beside'] / first['executions'])} of "
-            f"{first['executions']:,} executions are beside NCCL kernels)"
+            f"NCCL kernel runs as it begins and {time(first['alone_mean'])} else ("
+            f"{percent(first['beside'] / first['executions'])} of {first['executions']:,} executions are beside NCCL kernels)"
         )
         numbers = (
             Number("kernels with two modes", kernels),

@@ -107,7 +107,7 @@ def _costing(one: Seen, cost_of: int, sums: dict[str, int]) -> Seen:
 def _is_pageable(one: Seen, measured: Measured) -> bool:
     return (
         one.on.count >= limits.PAGEABLE_COUNT.value
-        and one.on.cost >= limits.PAGEABLE_SHARE.value * measured.length
+        and one.on.cost >= limits.PAGEABLE_SHARE.value * measured.active(one.on.device)
         and recurs(measured, one.on.device, one.parts, limits.RECURRING.value, limits.ACTIVE_PARTS.value)
     )
 
@@ -131,7 +131,7 @@ def _pageable(where: str, found: list[Seen]) -> Finding:
 def _is_small(one: Seen, measured: Measured) -> bool:
     return (
         one.on.count >= limits.SMALL_COUNT.value
-        and one.on.cost >= limits.SMALL_SHARE.value * measured.length
+        and one.on.cost >= limits.SMALL_SHARE.value * measured.active(one.on.device)
         and recurs(measured, one.on.device, one.parts, limits.RECURRING.value, limits.ACTIVE_PARTS.value)
     )
 

@@ -27,7 +27,7 @@ def slow_devices(measured: Measured) -> list[Finding]:
         (pl.col("total") >= limits.SLOW_RATIO.value * pl.col("usual"))
         & (pl.col("slower") >= limits.SLOW_AGREEING.value * pl.col("total"))
         & (pl.col("total") >= limits.SLOW_COMPARED.value * pl.col("everything"))
-        & (pl.col("total") - pl.col("usual") >= limits.SLOW_SHARE.value * measured.length)
+        & (pl.col("total") - pl.col("usual") >= limits.SLOW_SHARE.value * measured.active_time)
     ).sort("excess", "device", descending=[True, False])
     if slow.is_empty():
         return []
@@ -36,8 +36,8 @@ def slow_devices(measured: Measured) -> list[Finding]:
     ratio = worst["total"] / worst["usual"]
     clock = _clock_ratio(measured, worst["device"])
     seen = (
-        f"kernels on {measured.name(worst['device'])} take {time(worst['total'])}, {ratio:.2f} times as long as at the median of "
-        f"the other GPUs ({time(worst['usual'])})"
+        f"kernels on {measured.name(worst['device'])} take {time(worst['total'])}, {ratio:.2f} times as long as at the median "
+        f"of the other GPUs ({time(worst['usual'])})"
         + (f"; so it is on {counted(slow.height - 1, 'other GPU')}" if slow.height > 1 else "")
         + (f"; its clock is {clock:.2f} times theirs" if clock is not None else "")
     )
@@ -115,7 +115,7 @@ def imbalance(measured: Measured, slow: Sequence[Finding]) -> list[Finding]:
     most = int(useful.max())  # type: ignore[arg-type]
     explained = sum(one.cost for one in slow)
     lost = most * devices.height - int(useful.sum()) - explained
-    if lost < limits.IMBALANCE_SHARE.value * measured.length * measured.devices:
+    if lost < limits.IMBALANCE_SHARE.value * measured.active_time * measured.devices:
         return []
     mean, least = float(useful.mean()), int(useful.min())  # type: ignore[arg-type]
     largest = int(useful.arg_max() or 0)
@@ -145,7 +145,9 @@ def clock_drops(measured: Measured) -> list[Finding]:
     on, kept = [], []
     for (name,), rows in low.partition_by("device", as_dict=True, maintain_order=True).items():
         cost = int(rows["cost"].sum())
-        if rows.height < limits.CLOCK_BINS.value or cost < limits.CLOCK_SHARE.value * measured.length:
+        if rows.height < limits.CLOCK_BINS.value or cost < limits.CLOCK_SHARE.value * measured.active(
+            measured.index(str(name))
+        ):
             continue
         worst = rows.sort("cost", "bin", descending=[True, False]).row(0, named=True)
         begin, end = int(rows["begin_ns"].min()), int(rows["end_ns"].max())  # type: ignore[arg-type]

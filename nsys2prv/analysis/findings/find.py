@@ -56,4 +56,6 @@ class Findings:
             *self._streams.findings(measured),
             *clock_drops(measured),
         ]
-        return as_rows([one for one in found if one.cost >= limits.LEAST_COST.value], measured, BY_KIND)
+        whole = measured.length * measured.devices
+        least = max(limits.LEAST_COST.value, limits.LEAST_SHARE.value * whole)
+        return as_rows([one for one in found if one.cost >= least], measured, BY_KIND)

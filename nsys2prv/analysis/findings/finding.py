@@ -133,6 +133,16 @@ class Measured:
         """Name of a kernel."""
         return str(self.ground.recording.named(pl.Series([number]), pl.Series([value]))[0])
 
+    def active(self, device: int) -> int:
+        """Time from the first to the last activity of a device, ns."""
+        return self.last[device] - self.first[device]
+
+    @property
+    def active_time(self) -> int:
+        """Time from the first to the last activity of any device, ns."""
+        begins = [first for first in self.first if first >= 0]
+        return max(self.last) - min(begins) if begins else 0
+
     def active_parts(self, device: int) -> tuple[int, int]:
         """First and last part of the run in which a device is active."""
         length = max(self.length, 1)

@@ -52,10 +52,13 @@ class Idle:
         was_to_device = was_copy & (pl.col("former_value") == self._to_device)
         was_to_host = was_copy & (pl.col("former_value") == self._to_host)
         result = was_to_host & pl.col("former_size").is_between(0, limits.TURN_BYTES.value)
+        # What was launched before the gap began would have begun sooner, were it for the host.
+        is_late = pl.col("launched") >= pl.col("begin")
         waited = (pl.col("synchronization_ns") > 0) | (result & (pl.col("memory_ns") > 0))
-        is_turn = waited & (before_kernel | to_device) & (length <= limits.TURN_GAP.value)
+        is_turn = is_late & waited & (before_kernel | to_device) & (length <= limits.TURN_GAP.value)
         is_data = (
-            to_device
+            is_late
+            & to_device
             & ~was_to_device
             & (pl.col("next_size") >= limits.DATA_BYTES.value)
             & (length >= limits.DATA_GAP.value)
@@ -69,17 +72,22 @@ class Idle:
             & (length <= limits.SMALL_GAP.value)
         )
         is_launch = (
-            before_kernel
+            (pl.col("launched") >= pl.col("begin") - limits.LAUNCH_AHEAD.value)
+            & before_kernel
             & (pl.col("launch_ns") > 0)
             & (length <= limits.LAUNCH_GAP.value)
             & (pl.col("launch_ns") + pl.col("other_cuda_ns") + host >= limits.LAUNCH_PART.value * length)
         )
-        is_host = host >= limits.HOST_PART.value * length
+        is_host = is_late & (host >= limits.HOST_PART.value * length)
         shapes = {TURN: is_turn, DATA: is_data, SMALL: is_small, LAUNCH: is_launch, HOST: is_host}
         shape: pl.Expr = pl.lit(_NO_SHAPE)
         for one, is_one in reversed(shapes.items()):
             shape = pl.when(is_one).then(one).otherwise(shape)
-        in_loop = (pl.col("allocation_ns") > 0) & (after_kernel | (was_copy & ~was_to_device & (pl.col("former_size") >= 0)))
+        in_loop = (
+            is_late
+            & (pl.col("allocation_ns") > 0)
+            & (after_kernel | (was_copy & ~was_to_device & (pl.col("former_size") >= 0)))
+        )
         shaped = inner.select(
             "device",
             "begin",
@@ -126,7 +134,7 @@ class Idle:
 def _is_launch_bound(one: Seen, measured: Measured) -> bool:
     return (
         one.on.count >= limits.LAUNCH_COUNT.value
-        and one.on.cost >= limits.LAUNCH_SHARE.value * measured.length
+        and one.on.cost >= limits.LAUNCH_SHARE.value * measured.active(one.on.device)
         and one.sums["next_length"] <= limits.LAUNCH_KERNEL.value * one.on.cost
     )
 
@@ -148,7 +156,7 @@ def _launch_bound(where: str, found: list[Seen]) -> Finding:
 
 
 def _is_ping_pong(one: Seen, measured: Measured) -> bool:
-    return one.on.count >= limits.TURN_COUNT.value and one.on.cost >= limits.TURN_SHARE.value * measured.length
+    return one.on.count >= limits.TURN_COUNT.value and one.on.cost >= limits.TURN_SHARE.value * measured.active(one.on.device)
 
 
 def _ping_pong(where: str, found: list[Seen]) -> Finding:
@@ -166,10 +174,10 @@ def _ping_pong(where: str, found: list[Seen]) -> Finding:
 
 
 def _is_data_loading(one: Seen, measured: Measured) -> bool:
-    active = measured.last[one.on.device] - measured.first[one.on.device]
+    active = measured.active(one.on.device)
     return (
         one.on.count >= limits.DATA_COUNT.value
-        and one.on.cost >= limits.DATA_SHARE.value * measured.length
+        and one.on.cost >= limits.DATA_SHARE.value * active
         and one.on.end - one.on.begin >= limits.DATA_REACH.value * active
     )
 
@@ -194,7 +202,7 @@ def _is_host_bound(one: Seen, measured: Measured) -> bool:
     without_longest = one.on.cost - one.longest
     return (
         one.on.count >= limits.HOST_COUNT.value
-        and without_longest >= limits.HOST_SHARE.value * measured.length
+        and without_longest >= limits.HOST_SHARE.value * measured.active(one.on.device)
         and recurs(measured, one.on.device, one.parts, limits.RECURRING.value, limits.ACTIVE_PARTS.value)
     )
 
@@ -219,7 +227,7 @@ def _host_bound(where: str, found: list[Seen]) -> Finding:
 def _is_allocating(one: Seen, measured: Measured) -> bool:
     return (
         one.on.count >= limits.ALLOCATION_COUNT.value
-        and one.on.cost >= limits.ALLOCATION_SHARE.value * measured.length
+        and one.on.cost >= limits.ALLOCATION_SHARE.value * measured.active(one.on.device)
         and recurs(measured, one.on.device, one.parts, limits.RECURRING.value, limits.ACTIVE_PARTS.value)
     )
 

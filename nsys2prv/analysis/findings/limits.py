@@ -1,7 +1,7 @@
 """What rules take for much or little: every number, with its reason, in one table.
 
-A share is one of E, the length of the window, on one device, unless its line says otherwise: a device is named when it is
-itself beyond all limits of a rule.
+A share is one of the active time of a device, from its first to its last activity, unless its line says otherwise: a device is
+named when it is itself beyond all limits of a rule.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ COMMUNICATION, ALLOCATIONS = "uncovered-communication", "allocations"
 PAGEABLE, SMALL_COPIES, DEFAULT_STREAM, CLOCK = "pageable-copies", "small-copies", "default-stream", "clock-drop"
 
 LEAST_COST = Limit(ALL, "least cost of a finding", 1_000_000, "ns", "a start of a few ms is not a run to judge")
+LEAST_SHARE = Limit(ALL, "least cost of a finding, of E n", 0.01, "0 to 1", "less of the run is not worth a look")
 RECURRING = Limit(
     ALL, "of the tenths of a device's active time, least part in which it is seen (where a rule asks that it recurs)", 0.5,
     "0 to 1", "else it belongs to a phase, such as the start",
@@ -50,6 +51,9 @@ ACTIVE_PARTS = Limit(
 
 LAUNCH_GAP = Limit(
     LAUNCH, "longest gap that counts", 100_000, "ns", "a launch takes 2 to 20 us, with Python around it up to 100"
+)
+LAUNCH_AHEAD = Limit(
+    LAUNCH, "longest time that the launch begins before the gap", 5_000, "ns", "a launch takes as long; else the device is late"
 )
 LAUNCH_PART = Limit(
     LAUNCH, "least part of the gap in launches or between calls", 0.9, "0 to 1", "else it waits, copies or allocates"
@@ -96,10 +100,16 @@ SLOW_EXECUTIONS = Limit(SLOW_DEVICE, "fewest executions of a kernel on a device"
 SLOW_COMPARED = Limit(
     SLOW_DEVICE, "least part of the kernel time that can be compared", 0.5, "0 to 1", "else the devices do different things"
 )
-SLOW_SHARE = Limit(SLOW_DEVICE, "least share lost", 0.02, "0 to 1", "less is within the spread of GPUs")
+SLOW_SHARE = Limit(
+    SLOW_DEVICE, "least share lost, of the active time of all", 0.02, "0 to 1", "less is within the spread of GPUs"
+)
 
 IMBALANCE_SHARE = Limit(
-    IMBALANCE, "least share lost, of E n, beside what slow devices explain", 0.05, "0 to 1", "a load balance above 95 % is good"
+    IMBALANCE,
+    "least share lost, of n x the active time of all, beside what slow devices explain",
+    0.05,
+    "0 to 1",
+    "a load balance above 95 % is good",
 )
 
 MODES_RATIO = Limit(MODES, "least ratio of the modes (means)", 1.2, "", "sharing the GPU always costs some percent")

@@ -141,7 +141,7 @@ def _is_serial(one: Seen, of_device: Mapping[str, int], measured: Measured) -> b
     work = of_device["work"]
     return (
         one.on.count >= limits.STREAM_COUNT.value
-        and one.on.cost >= limits.STREAM_SHARE.value * measured.length
+        and one.on.cost >= limits.STREAM_SHARE.value * measured.active(one.on.device)
         and one.on.count >= limits.STREAM_PART.value * work
         and of_device["beside"] <= limits.STREAM_BESIDE.value * work
     )
