@@ -23,7 +23,7 @@ US, MS = 1_000, 1_000_000
 KIB, MIB = 1 << 10, 1 << 20
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 CLOCK = "GPC Clock Frequency [MHz]"
-HOST = "MPI Rank 0 tid 1000"
+HOST = "python3 tid 1000"
 
 Tables = dict[str, pl.DataFrame]
 Run = Callable[..., Tables]
@@ -292,7 +292,11 @@ def test_gpus_that_differ_little_or_alone_are_not_slow(run: Run) -> None:
 
 
 def test_kernels_with_other_work_on_one_gpu_do_not_make_it_slow(run: Run) -> None:
-    tables = run(computing(0, 100 * US, 100 * US, 90 * US), computing(1, 100 * US, 100 * US, 90 * US), computing(2, 150 * US, 70 * US, 70 * US))
+    tables = run(
+        computing(0, 100 * US, 100 * US, 90 * US),
+        computing(1, 100 * US, 100 * US, 90 * US),
+        computing(2, 150 * US, 70 * US, 70 * US),
+    )
     assert kinds(tables) == []
 
 
@@ -354,7 +358,7 @@ def beside(length: int, kernel: str = NCCL) -> ReportBuilder:
     for _ in range(51):
         made.kernel("k(int)", time, time + 100 * US)
         time += 100 * US
-    made.kernel(kernel, time - 10 * US, time + 50 * length + 10 * US, stream=8)
+    made.kernel(kernel, time - 10 * US, time + 50 * length - 10 * US, stream=8)
     for _ in range(50):
         made.kernel("k(int)", time, time + length)
         time += length
