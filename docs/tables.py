@@ -14,6 +14,7 @@ import polars as pl
 
 from nsys2prv import errors, events, ledger
 from nsys2prv.analysis import schema
+from nsys2prv.analysis.findings import LIMITS, RULES, Limit
 from nsys2prv.paraver.view_table import GROUPS, View, event_type, read_view_table
 from nsys2prv.sources import SOURCES, RowKind
 from nsys2prv.sources import messages as messages_between_ranks
@@ -250,6 +251,35 @@ def _with_columns(tables: Iterable[schema.Table]) -> str:
     return "\n" + "\n".join(pieces) + "\n"
 
 
+def finding_rules() -> str:
+    """Every rule of findings."""
+    pieces = []
+    for rule in RULES:
+        told = {"Sees": rule.sees, "Needs": rule.needs, "Cost": rule.cost, "View": f"`{rule.view}`", "Advice": rule.advice}
+        lines = "".join(f"- {what}: {text if text.endswith('.') else f'{text}.'}\n" for what, text in told.items())
+        pieces.append(f"### `{rule.kind}`\n\n{rule.title}\n\n{lines}")
+    return "\n" + "\n".join(pieces) + "\n"
+
+
+def finding_limits() -> str:
+    """Every limit of the rules."""
+    rows = [
+        (f"`{limit.kind}`" if limit.kind in _KINDS else limit.kind, limit.what, _limit(limit), limit.reason) for limit in LIMITS
+    ]
+    return _table(("rule", "what is compared", "limit", "why"), rows)
+
+
+_KINDS = frozenset(rule.kind for rule in RULES)
+
+
+def _limit(limit: Limit) -> str:
+    if limit.unit == "0 to 1":
+        return f"{limit.value * 100:g} %"
+    if limit.unit == "ns":
+        return f"{limit.value / 1000:g} us" if limit.value < 1_000_000 else f"{limit.value / 1e6:g} ms"
+    return f"{limit.value / 1024:g} KiB" if limit.unit == "bytes" else f"{limit.value:g}"
+
+
 def views(group: str) -> str:
     """Every view of a group."""
     table = read_view_table()
@@ -290,6 +320,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "assumptions": assumptions,
     "left out": left_out,
     "no events": no_events,
+    "finding rules": finding_rules,
+    "finding limits": finding_limits,
     "efficiency head": efficiency_head,
     "efficiency tables": efficiency_tables,
     "comparison head": comparison_head,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsys2prv.demo.scenario import Cluster
 from nsys2prv.errors import OutputError
 from nsys2prv.paraver.check import CheckResult, check_trace
 from nsys2prv.translate import Options, Summary, translate
@@ -24,6 +25,12 @@ class DemoResult:
     json: Path
 
 
+def cluster_of_demo(nodes: int = 2, gpus_per_node: int = 4) -> Cluster:
+    """The run of the demo, with four things wrong: a slow GPU, communication that nothing covers, batches that come late, and
+    copies from pageable memory."""
+    return Cluster(nodes=nodes, gpus_per_node=gpus_per_node, uncovered_communication=True)
+
+
 def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoResult:
     """Make reports in DIR/reports, translate them to DIR/demo.prv, check that, and measure it: demo.html, demo.efficiency.json.
 
@@ -36,14 +43,14 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
     from nsys2prv.analysis.efficiency import measure
     from nsys2prv.analysis.page import page
     from nsys2prv.analysis.writing import write_json, write_page
-    from nsys2prv.demo.cluster import Cluster, write_reports
+    from nsys2prv.demo.cluster import write_reports
 
     folder = directory / "reports"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for former in folder.glob("rank*.sqlite"):
             former.unlink()
-        reports = write_reports(folder, Cluster(nodes=nodes, gpus_per_node=gpus_per_node))
+        reports = write_reports(folder, cluster_of_demo(nodes, gpus_per_node))
     except OSError as error:
         raise OutputError.not_writable(directory, str(error)) from error
     summary = translate(reports, directory / "demo", Options(force=True))

@@ -19,6 +19,7 @@ from nsys2prv import events
 from nsys2prv.analysis import schema
 from nsys2prv.analysis.calls import Calls, MemoryOperations
 from nsys2prv.analysis.clocks import clock_tables
+from nsys2prv.analysis.findings import KERNELS_BY_DEVICE, Findings, Measured
 from nsys2prv.analysis.from_reports import ReadReports, record_reports
 from nsys2prv.analysis.from_trace import is_trace, record_trace
 from nsys2prv.analysis.gaps import Gaps
@@ -135,12 +136,13 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
     totals, bins = Totals(ground), Bins(ground, options.bins)
     regions = Regions(ground, options.regions) if options.regions else None
     iterations = Iterations(ground, options.per_iteration) if options.per_iteration is not None else None
-    overlap, kernels, gaps, nccl = Overlap(ground), Kernels(ground), Gaps(ground), Nccl(ground)
+    findings = Findings(ground)
+    overlap, kernels, gaps, nccl = Overlap(ground), Kernels(ground), Gaps(ground, findings.take_gaps), Nccl(ground)
     calls, memory, sampled = Calls(ground), MemoryOperations(ground), Sampled(ground, bins)
     _sweep(
         ground,
         [meter for meter in (totals, bins, regions, iterations, overlap, gaps) if meter is not None],
-        [kernels, calls, memory, nccl, sampled],
+        [kernels, calls, memory, nccl, sampled, findings],
     )
     reading = options.nccl
     trees = Trees(ground, reading, has_mpi=any(number in recording.types for number in events.MPI_TYPES.values()))
@@ -164,6 +166,9 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
     for measured in (overlap, gaps, calls, memory, nccl):
         tables |= measured.tables()
     tables |= sampled.tables(tables.get("kernels", schema.BY_NAME["kernels"].empty))
+    checked = schema.checked(tables)
+    seen = Measured(ground, checked, totals.first.tolist(), totals.last.tolist(), {KERNELS_BY_DEVICE: kernels.by_device})
+    told = findings.tables(seen, nccl.arrivals)
     head = {
         "format": schema.FORMAT,
         "version": schema.VERSION,
@@ -180,7 +185,7 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
         "warnings": [*recording.warnings, *_warnings(recording), *kernels.warnings],
         "left_out": [{"path": path, "error": error} for path, error in recording.left_out],
     }
-    return Efficiency(head, schema.checked(tables))
+    return Efficiency(head, checked | schema.checked(told, [schema.BY_NAME[name] for name in told]))
 
 
 class Meter(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,18 +21,32 @@ MOST_GAPS = 200
 _UNKNOWN = -1
 _CAUSE_COLUMNS = [f"{cause}_ns" for cause in CAUSES]
 _ALL_CAUSES = [*_CAUSE_COLUMNS, "host_ns", "unknown_ns"]
+_FORMER = ("number", "value", "size", "length")
+_NEXT = ("next_row", "next_length", "next_size")
 
 
 class Gaps:
-    """Idle stretches of all devices, from the begin of the trace to its end."""
+    """Idle stretches of all devices, from the begin of the trace to its end.
 
-    def __init__(self, ground: Ground) -> None:
+    Parameters
+    ----------
+    ground
+        What slices share.
+    listener
+        Is given each gap once, when it has ended: `device`, `begin`, `start` of what follows; of what follows `number`,
+        `value`, `next_row`, `next_length`, `next_size` (-1: not told), and `thread`, the place of the caller that launched it
+        (-1: not known), `launched`, when that was; of what ended before `former_number` (0: nothing), `former_value`,
+        `former_size` (-1: not told), `former_length`; the time by cause.
+    """
+
+    def __init__(self, ground: Ground, listener: Callable[[pl.DataFrame], None] | None = None) -> None:
         self._ground = ground
+        self._listener = listener
         rows = ground.recording.rows
         devices = len(rows.devices)
         self._idle_since: Numbers = np.zeros(devices, dtype=np.int64)
-        # What ended last on each device: event type and value; 0: nothing yet.
-        self._last: Numbers = np.zeros((devices, 2), dtype=np.int64)
+        # What ended last on each device: its _FORMER; 0: nothing yet.
+        self._last: Numbers = np.zeros((devices, len(_FORMER)), dtype=np.int64)
         # Host threads that may launch on a device: callers of the tasks that use it.
         pairs = [
             (device, place)
@@ -63,20 +78,21 @@ class Gaps:
         )
 
     def _launchers(self, part: Slice) -> pl.DataFrame:
-        """Columns `device`, `start`, `number`, `value`, `thread` (place of the caller; -1: not known) of what begins here."""
+        """Of what begins here: `device`, `start`, `number`, `value`, _NEXT, `thread` (place of the caller; -1: not known)."""
         begun = part.begun[ON_DEVICES.name]
         device = self._ground.recording.rows.device[begun["row"].to_numpy()]
         place = self._ground.place_of_caller[part.launches["row"].to_numpy()]
-        launches = part.launches.select(row="to_row", start="to_time", thread=pl.Series(place, dtype=pl.Int64))
+        launches = part.launches.select(row="to_row", start="to_time", launched="time", thread=pl.Series(place, dtype=pl.Int64))
         launches = launches.unique(["row", "start"], keep="first", maintain_order=True)
-        joined = begun.select("row", "start", "number", "value").join(
-            launches, on=["row", "start"], how="left", maintain_order="left"
-        )
+        length = pl.col("end") - pl.col("start")
+        joined = begun.select(
+            "row", "start", "number", "value", next_row="row", next_length=length, next_size=pl.col("size").fill_null(_UNKNOWN)
+        ).join(launches, on=["row", "start"], how="left", maintain_order="left")
         return (
             joined.with_columns(pl.Series("device", device, dtype=pl.Int64), pl.col("thread").fill_null(_UNKNOWN))
-            .sort("device", "start", "thread", descending=[False, False, True])
+            .sort("device", "start", "thread", "row", "number", "value", descending=[False, False, True, False, False, False])
             .unique(["device", "start"], keep="first", maintain_order=True)
-            .select("device", "start", "number", "value", "thread")
+            .select("device", "start", "number", "value", *_NEXT, "thread", "launched")
         )
 
     def _add(self, part: Slice, device: Numbers, begin: Numbers, end: Numbers, launchers: pl.DataFrame) -> None:
@@ -123,13 +139,19 @@ class Gaps:
         self._by_class.append(
             counted.group_by("device", "of_class").agg(pl.len().alias("count"), pl.col("length", *_ALL_CAUSES).sum())
         )
+        if self._listener is not None and part is not None:
+            counted = self._with_former(part, counted)
+            self._listener(counted)
         longest = counted.sort("length", "begin", "device", descending=[True, False, False]).head(MOST_GAPS)
-        self._longest.append(self._with_former(part, longest))
+        if "former_number" not in longest.columns:
+            longest = self._with_former(part, longest)
+        self._longest.append(longest.select("device", "begin", "start", "number", "value", "thread", "length", *_ALL_CAUSES,
+                                            "former_number", "former_value"))  # fmt: skip
         if len(self._longest) > 20:
             self._longest = [_longest(self._longest)]
 
     def _with_former(self, part: Slice | None, gaps: pl.DataFrame) -> pl.DataFrame:
-        """With what ended last before each gap: `former_number`, `former_value`; 0 at the begin of the trace."""
+        """With what ended last before each gap: `former_` and each of _FORMER; 0 at the begin of the trace."""
         device, begin = gaps["device"].to_numpy(), gaps["begin"].to_numpy()
         carried = begin == self._idle_since[device]
         former = np.where(carried[:, None], self._last[device], 0)
@@ -137,17 +159,24 @@ class Gaps:
             ended = self._ends(part)
             asked = gaps.select("device", until="begin")
             joined = asked.join(ended, on=["device", "until"], how="left", maintain_order="left").fill_null(0)
-            former = np.where(carried[:, None], former, joined.select("number", "value").to_numpy())
+            former = np.where(carried[:, None], former, joined.select(_FORMER).to_numpy())
         return gaps.with_columns(
-            pl.Series("former_number", former[:, 0], dtype=pl.Int64), pl.Series("former_value", former[:, 1], dtype=pl.Int64)
+            pl.Series(f"former_{name}", former[:, place], dtype=pl.Int64) for place, name in enumerate(_FORMER)
         )
 
     def _ends(self, part: Slice) -> pl.DataFrame:
-        """What ends in a stretch: columns `device`, `until`, `number`, `value`, one for each time."""
+        """What ends in a stretch: columns `device`, `until`, _FORMER, one for each time."""
         inside = part.inside[ON_DEVICES.name]
         device = self._ground.recording.rows.device[inside["row"].to_numpy()]
-        ends = inside.select("until", "number", "value", device=pl.Series(device, dtype=pl.Int64))
-        ended = ends.filter(pl.col("until") <= part.end).sort("device", "until", "number", "value")
+        ends = inside.select(
+            "until",
+            "number",
+            "value",
+            pl.col("size").fill_null(_UNKNOWN),
+            length=pl.col("until") - pl.col("begin"),
+            device=pl.Series(device, dtype=pl.Int64),
+        )
+        ended = ends.filter(pl.col("until") <= part.end).sort("device", "until", *_FORMER)
         return ended.unique(["device", "until"], keep="first", maintain_order=True)
 
     def _remember(self, part: Slice, device: Numbers, until: Numbers) -> None:
@@ -155,7 +184,7 @@ class Gaps:
         asked = pl.DataFrame({"device": device, "until": until})
         ended = asked.join(self._ends(part), on=["device", "until"], how="left", maintain_order="left")
         told = ended["number"].is_not_null().to_numpy()
-        self._last[device[told]] = ended.filter(pl.col("number").is_not_null()).select("number", "value").to_numpy()
+        self._last[device[told]] = ended.filter(pl.col("number").is_not_null()).select(_FORMER).to_numpy()
         self._idle_since[device] = until
         changed = np.isin(self._pairs[:, 0], device)
         if changed.any():

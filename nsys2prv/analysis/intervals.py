@@ -91,6 +91,13 @@ class Segments:
             found |= (count > 0).astype(np.int64) << kind
         return found
 
+    def place(self, group: Numbers, time: Numbers) -> Numbers:
+        """Index of the stretch that holds each time of a group; -1 where it lies before all stretches of the group."""
+        if not len(self.group):
+            return np.full(len(group), -1, dtype=np.int64)
+        found = _search(self.group, self.begin, group, time)
+        return np.where(self.group[np.maximum(found, 0)] == group, found, -1)
+
     def where(self, chosen: npt.NDArray[np.bool_]) -> Intervals:
         """The stretches chosen, as intervals; neighbours become one."""
         group, begin, end = self.group[chosen], self.begin[chosen], self.end[chosen]

@@ -152,6 +152,14 @@ class Kernels:
         }
 
     @property
+    def by_device(self) -> pl.DataFrame:
+        """Columns `number`, `value`, `device`, `count` and `total` (ns) of all kernels but NCCL's, and of graphs."""
+        if not self._sums:
+            return pl.DataFrame(schema=dict.fromkeys([*_NAME, "device", "count", "total"], pl.Int64))
+        sums = pl.concat(self._sums).filter((pl.col("number") != events.NCCL_KERNEL) & (pl.col("device") >= 0))
+        return sums.group_by(*_NAME, "device").agg(pl.col("count", "total").sum()).sort(*_NAME, "device")
+
+    @property
     def warnings(self) -> list[str]:
         """That durations were rounded, where they were."""
         what = "there are more than two million different durations of kernels: medians and percentiles are within 0.1 %"
@@ -204,7 +212,7 @@ def _quantiles(durations: pl.DataFrame, key: list[str], wanted: tuple[float, ...
     )
 
 
-def _bar(duration: pl.Expr) -> pl.Expr:
+def bar_of(duration: pl.Expr) -> pl.Expr:
     """Number of the bar of a duration; 0 has one of its own."""
     position = (duration.cast(pl.Float64).clip(lower_bound=1.0).log(2) * BARS_PER_DOUBLING + 1e-9).floor().cast(pl.Int64)
     return pl.when(duration > 0).then(position).otherwise(-1)
@@ -218,7 +226,7 @@ def bar_edge(bar: Numbers) -> Numbers:
 def _histograms(durations: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
     bars = (
         durations.join(shown.select(*_NAME, "kernel").with_row_index("place"), on=_NAME, how="inner")
-        .group_by("place", "kernel", bar=_bar(pl.col("duration")))
+        .group_by("place", "kernel", bar=bar_of(pl.col("duration")))
         .agg(total_ns=(pl.col("duration") * pl.col("count")).sum(), count=pl.col("count").sum())
         .sort("place", "bar")
     )

@@ -28,6 +28,8 @@ _OPERATIONS = (
     (r"(?i)scatter", "Scatter"),
     (r"(?i)reduce", "Reduce"),
 )
+_COLLECTIVE = ["communicator", "operation", "turn"]
+"""What tells one collective from others."""
 _UNKNOWN_OPERATION = "other"
 _POINT_TO_POINT = "SendRecv"
 
@@ -63,24 +65,39 @@ class Nccl:
         self._found.append(
             found.with_columns(
                 task=pl.Series(rows.task[row], dtype=pl.Int32), device=pl.Series(rows.device[row], dtype=pl.Int32)
-            ).drop("row")
+            )
         )
 
     def tables(self) -> dict[str, Any]:
         """The tables of NCCL."""
         if not self._found:
             return {}
+        whole = self._whole()
+        return {"nccl": _by_size(whole), **self._stragglers(self._matched(whole))}
+
+    @property
+    def arrivals(self) -> pl.DataFrame:
+        """Of each kernel that is matched with those of its other ranks: `row`, `start`, and `last`, when the last one began.
+
+        So are those of collectives, and sends and receives between the only two devices of a communicator.
+        """
+        if not self._found:
+            return pl.DataFrame(schema={"row": pl.Int32, "start": pl.Int64, "last": pl.Int64})
+        whole = self._whole()
+        last = pl.col("start").max().over(_COLLECTIVE)
+        return pl.concat([matched.select("row", "start", last=last) for matched in (self._matched(whole), _pairs(whole))])
+
+    def _whole(self) -> pl.DataFrame:
+        """All kernels with their operations and communicators."""
         recording = self._ground.recording
         whole = pl.concat(self._found)
         kinds = whole.select(pl.col("value").unique())["value"]
         names = recording.named(pl.Series([events.NCCL_KERNEL] * len(kinds), dtype=pl.Int64), kinds)
         operations = dict(zip(kinds.to_list(), _operation(names).to_list(), strict=True))
-        whole = whole.with_columns(
+        return whole.with_columns(
             operation=pl.col("value").replace_strict(operations, return_dtype=pl.String),
             communicator_name=_communicators(whole["communicator"], recording.types),
         )
-        collectives = self._matched(whole)
-        return {"nccl": _by_size(whole), **self._stragglers(collectives)}
 
     def _matched(self, whole: pl.DataFrame) -> pl.DataFrame:
         """NCCL kernels that are the same collective on several devices.
@@ -105,7 +122,7 @@ class Nccl:
         rows = self._ground.recording.rows
         tasks = pl.Series([task.name for task in rows.tasks], dtype=pl.String)
         devices = pl.Series([device.name for device in rows.devices], dtype=pl.String)
-        one = ["communicator", "operation", "turn"]
+        one = _COLLECTIVE
         waits = collectives.with_columns(last=pl.col("start").max().over(one)).with_columns(
             wait=pl.col("last") - pl.col("start")
         )
@@ -161,6 +178,24 @@ class Nccl:
             device=pl.lit(devices).gather("device"),
         )
         return {"nccl_stragglers": by_task, "nccl_collectives": told}
+
+
+def _pairs(whole: pl.DataFrame) -> pl.DataFrame:
+    """Sends and receives of communicators of which exactly two devices have some, the n-th of one with the n-th of the other:
+    where both have as many, and all pairs run at the same time."""
+    found = (
+        whole.filter(pl.col("operation") == _POINT_TO_POINT)
+        .sort("start", "end", "device")
+        .with_columns(turn=pl.int_range(pl.len()).over("communicator", "device", "task"))
+        .with_columns(
+            count=pl.len().over("communicator", "device", "task"),
+            members=pl.struct("device", "task").n_unique().over("communicator"),
+        )
+        .with_columns(equal=pl.col("count").n_unique().over("communicator") == 1)
+        .filter((pl.col("members") == 2) & pl.col("equal"))
+    )
+    meets = (pl.col("start").max() < pl.col("end").min()).over(_COLLECTIVE)
+    return found.with_columns(meets=meets).filter(pl.col("meets").all().over("communicator"))
 
 
 def _operation(names: pl.Series) -> pl.Series:

@@ -65,12 +65,30 @@ def as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: i
         f"(NCCL kernels count as {head['nccl']})",
         "",
         *tree_lines(tables["tree"]),
+        *_findings(tables["findings"]),
     ]
     for name, columns in _SHOWN:
         lines += _section(name, tables[name], columns, rows)
         if name == "devices":
             lines += _idle(tables[_ALL_GAPS])
     return "\n".join(lines)
+
+
+def _findings(findings: pl.DataFrame) -> list[str]:
+    """Each finding: what it is, what it costs at most, what was seen, and where to look."""
+    lines = ["", "Findings: device time that they cost at most"] if findings.height else []
+    for row in findings.iter_rows(named=True):
+        where = row["device"] if row["devices"] == 1 else f"{row['devices']} GPUs, most on {row['device']}"
+        place = f"{_seconds(row['worst_begin_ns'])} to {_seconds(row['worst_end_ns'])} s"
+        lines += [
+            f"  {row['place']}. {row['title']}",
+            f"     {time(row['cost_ns'])}, {percent(row['share'])} of the run, on {where}; see {row['view']} at {place}",
+        ]
+    return lines
+
+
+def _seconds(nanoseconds: int) -> str:
+    return f"{nanoseconds / 1e9:.6f}"
 
 
 def tree_lines(tree: pl.DataFrame) -> list[str]:

@@ -18,7 +18,7 @@ from nsys2prv.demo.scenario import Cluster
 MAIN, AUTOGRAD = 0, 1
 """Threads that call CUDA: PyTorch launches the backward pass from one of its own."""
 
-BATCH_BYTES, LOSS_BYTES, GRADIENT_BYTES = 4 << 20, 4, 96 << 20
+BATCH_BYTES, LOSS_BYTES, GRADIENT_BYTES, EMBEDDING_BYTES = 4 << 20, 4, 96 << 20, 288 << 20
 _PINNED_NS, _PAGEABLE_NS = 165_000, 590_000
 """Time to copy BATCH_BYTES to the device: about 25 and 7 GB/s."""
 
@@ -151,12 +151,11 @@ class Iteration:
         self._layer("loss backward", AUTOGRAD, kernels.BACKWARD_HEAD, 2)
         for layer in reversed(range(cluster.layers)):
             self._layer(f"layer {layer} backward", AUTOGRAD, kernels.BACKWARD_LAYER, 2)
-            if cluster.with_nccl and not cluster.uncovered_communication:
+            if cluster.with_nccl:
                 self._reduce(AUTOGRAD, kernels.ALLREDUCE_GRADIENTS, GRADIENT_BYTES)
         self._launch(AUTOGRAD, kernels.EMBEDDING_BACKWARD)
         if cluster.with_nccl and cluster.uncovered_communication:
-            for _ in range(cluster.layers):
-                self._reduce(AUTOGRAD, kernels.ALLREDUCE_GRADIENTS, GRADIENT_BYTES)
+            self._reduce(AUTOGRAD, kernels.ALLREDUCE_EMBEDDING, EMBEDDING_BYTES)
         self.regions.append(Region("backward", AUTOGRAD, first, len(self.calls) - 1, 1))
 
     def _optimizer(self) -> None:

@@ -48,7 +48,8 @@ class Cluster:
     slow_gpu, slow_factor
         Rank whose kernels take `slow_factor` times as long; None, or a rank that is not there: none.
     uncovered_communication
-        Gradients are reduced after the backward pass and not during it.
+        The gradient of the embedding, which the output layer shares, is reduced too: in one piece, when the backward pass is
+        done. Those of the layers are reduced during it.
     data_loading_gap
         In every fifth iteration the batch comes 12 ms late.
     pageable_copies

@@ -50,7 +50,8 @@ _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("metrics", "Sampled metrics", "kernels", ("sampled_summary", "sampled_kernels")),
 )  # fmt: skip
 """Groups of tables: id, title, where their definitions are, names."""
-_AT_CLOCKS = ("alignment",)
+_ELSEWHERE = frozenset({"finding_devices", "alignment"})
+"""Tables that stand in the sections of findings and of clocks."""
 _OTHERS = ("more", "More", "devices")
 
 _READINGS = {
@@ -77,11 +78,19 @@ def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
     drawn = charts.Figures()
     content = _content(head, frames, drawn)
     maps, island = content.pop("island"), {"figures": drawn.as_json()}
-    rendered = functools.partial(_render, **content, head=head)
-    frame = len(rendered(groups=[], at_clocks=[], island=_json_in_html({**island, "maps": maps, "tables": {}})).encode())
-    groups, at_clocks = _fitting(frames, LARGEST - frame)
-    packed = {one.table.name: one.packed for *_, some in (*groups, ("", "", "", at_clocks)) for one in some}
-    return rendered(groups=groups, at_clocks=at_clocks, island=_json_in_html({**island, "maps": maps, "tables": packed}))
+
+    def rendered(packed: Mapping[str, PageTable]) -> str:
+        of_tables = {name: one.packed for name, one in packed.items()}
+        return _render(
+            **content,
+            head=head,
+            tables=packed,
+            groups=_groups(packed),
+            island=_json_in_html({**island, "maps": maps, "tables": of_tables}),
+        )
+
+    room = LARGEST - len(rendered({}).encode())
+    return rendered(_fitting(frames, room))
 
 
 def definitions() -> tuple[Markup, list[str]]:
@@ -307,12 +316,8 @@ def _parts(frame: pl.DataFrame, column: str) -> list[tuple[tuple[Any, ...], pl.D
     return list(frame.partition_by(column, maintain_order=True, as_dict=True).items()) if frame.height else []
 
 
-def _fitting(
-    frames: Mapping[str, pl.DataFrame], room: int
-) -> tuple[list[tuple[str, str, str, list[PageTable]]], list[PageTable]]:
-    """Groups of tables, and those of the clocks, with as many rows as there is room for, in bytes."""
-    placed = {name for *_, names in _GROUPS for name in names} | _DRAWN | {*_AT_CLOCKS}
-    others = tuple(table.name for table in schema.TABLES if table.name not in placed)
+def _fitting(frames: Mapping[str, pl.DataFrame], room: int) -> dict[str, PageTable]:
+    """Tables with as many rows as there is room for, in bytes."""
     packed: dict[str, PageTable] = {}
     for cells in _CELLS:
         for table in schema.TABLES:
@@ -323,11 +328,18 @@ def _fitting(
         # Each table also has its heading, and names are longer where they are escaped.
         if sum(one.size + 2_000 for one in packed.values()) * 1.02 < room:
             break
+    return packed
+
+
+def _groups(packed: Mapping[str, PageTable]) -> list[dict[str, Any]]:
+    """Tables by group; those of no group come last."""
+    placed = {name for *_, names in _GROUPS for name in names} | _DRAWN | _ELSEWHERE
+    others = (*_OTHERS, tuple(name for name in packed if name not in placed))
     groups = [
-        (key, title, defined, [packed[name] for name in names if name in packed])
-        for key, title, defined, names in (*_GROUPS, (*_OTHERS, others))
+        {"id": key, "title": title, "defined": defined, "tables": [packed[name] for name in names if name in packed]}
+        for key, title, defined, names in (*_GROUPS, others)
     ]
-    return [group for group in groups if group[-1]], [packed[name] for name in _AT_CLOCKS if name in packed]
+    return [group for group in groups if group["tables"]]
 
 
 def _render(**content: Any) -> str:

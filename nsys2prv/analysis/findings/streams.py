@@ -1,0 +1,152 @@
+"""Streams that wait for the default stream: work that is launched in time, and begins when the default stream ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from nsys2prv import events
+from nsys2prv.analysis.findings import limits
+from nsys2prv.analysis.findings.finding import NANOSECONDS, SHARE, Finding, Measured, Number
+from nsys2prv.analysis.findings.seen import Seen, by_device, cost, count, on_devices
+from nsys2prv.analysis.findings.sums import NONE, Sums, part_of
+from nsys2prv.analysis.intervals import Numbers
+from nsys2prv.analysis.recording import ON_DEVICES, STREAM, STREAM_NAME
+from nsys2prv.analysis.sweep import Ground, Slice
+from nsys2prv.analysis.text import percent, time
+
+DEFAULT_STREAM = 7
+"""nsys' number of the default stream of a context."""
+_EVENT_WAITS = ("cudaStreamWaitEvent", "cuStreamWaitEvent")
+_SUMS = ("count", "cost")
+
+
+class Streams:
+    """Work on other streams than the default one, by what it waits for."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        rows = ground.recording.rows
+        self._is_default = np.array([_is_default(name) for name in rows.names], dtype=bool)
+        # Of each stream, and of the default stream of each device: when the last of it ends.
+        self._row_ends: Numbers = np.zeros(len(rows.names), dtype=np.int64)
+        self._default_ends: Numbers = np.zeros(len(rows.devices), dtype=np.int64)
+        self._devices = self._can_tell()
+        self._waits = Sums(("device", "part"), _SUMS)
+        self._work = Sums(("device",), ("work", "beside"))
+
+    def _can_tell(self) -> Numbers:
+        """Devices of one process with work on the default stream and on others, and nothing else that makes these wait."""
+        recording = self._ground.recording
+        rows = recording.rows
+        names = recording.types.get(events.CUDA_CALL)
+        calls = (names.values or {}).values() if names is not None else ()
+        if recording.launches is None or any(call.startswith(_EVENT_WAITS) for call in calls):
+            return np.zeros(0, dtype=np.int64)
+        streams = rows.of_kind(STREAM)
+        default = set(rows.device[streams & self._is_default].tolist())
+        others = set(rows.device[streams & ~self._is_default].tolist())
+        alone = {device for device, tasks in rows.tasks_of_device.items() if len(tasks) == 1}
+        return np.array(sorted((default & others & alone) - {-1}), dtype=np.int64)
+
+    def take(self, part: Slice) -> None:
+        """Take in a stretch."""
+        begun = part.begun[ON_DEVICES.name]
+        if not len(self._devices) or begun.is_empty():
+            return
+        rows = self._ground.recording.rows
+        row = begun["row"].to_numpy()
+        launches = part.launches.select(row="to_row", start="to_time", launched="time").unique(["row", "start"], keep="first")
+        frame = (
+            begun.select("row", "start", "end", device=pl.Series(rows.device[row]), is_default=pl.Series(self._is_default[row]))
+            .filter(pl.col("device").is_in(self._devices.tolist()))
+            .join(launches, on=["row", "start"], how="left")
+            .sort("device", "start", "end", "row")
+        )
+        if frame.is_empty():
+            return
+        device, on_row = frame["device"].to_numpy(), frame["row"].to_numpy()
+        default_end = pl.when("is_default").then("end").otherwise(0)
+        frame = frame.with_columns(
+            default_end=pl.max_horizontal(
+                default_end.cum_max().shift(1, fill_value=0).over("device"), pl.Series(self._default_ends[device])
+            ),
+            own_end=pl.max_horizontal(
+                pl.col("end").cum_max().shift(1, fill_value=0).over("row"), pl.Series(self._row_ends[on_row])
+            ),
+        )
+        np.maximum.at(self._row_ends, on_row, frame["end"].to_numpy())
+        default = frame["is_default"].to_numpy()
+        np.maximum.at(self._default_ends, device[default], frame["end"].to_numpy()[default])
+        ready = pl.max_horizontal("launched", "own_end")
+        waits = (
+            (pl.col("start") - pl.col("default_end")).is_between(0, limits.STREAM_NEAR.value)
+            & pl.col("launched").is_not_null()
+            & (ready <= pl.col("default_end") - limits.STREAM_WAITING.value)
+        ).fill_null(value=False)
+        length = pl.col("end") - pl.col("start")
+        others = frame.filter(~pl.col("is_default")).with_columns(waits=waits, ready=ready)
+        self._work.add(
+            others.select(
+                "device",
+                "row",
+                "end",
+                begin="start",
+                cost=pl.lit(0),
+                work=pl.lit(1),
+                beside=(pl.col("start") < pl.col("default_end")).cast(pl.Int64),
+                thread=pl.lit(NONE),
+            )
+        )
+        self._waits.add(
+            others.filter("waits").select(
+                "device",
+                "row",
+                "end",
+                part=part_of(pl.col("start"), self._ground.recording.length),
+                count=pl.lit(1),
+                cost=pl.min_horizontal(pl.col("start") - pl.col("ready"), length),
+                begin="ready",
+                thread=pl.lit(NONE),
+            )
+        )
+
+    def findings(self, measured: Measured) -> list[Finding]:
+        """What is wrong, by these waits."""
+        of_devices = {row["device"]: row for row in self._work.frame().iter_rows(named=True)}
+        seen = by_device(self._ground, self._waits.frame(), _SUMS, place="part")
+        beyond = [one for one in seen if _is_serial(one, of_devices[one.on.device], measured)]
+        if not beyond:
+            return []
+        waits, lost = count(beyond), cost(beyond)
+        work, beside = (sum(of_devices[one.on.device][name] for one in beyond) for name in ("work", "beside"))
+        text = (
+            f"{waits:,} of {work:,} pieces of work {on_devices(beyond)} on other streams are launched in time and begin only "
+            f"when the default stream ends; {beside:,} begin beside it ({percent(beside / work)}). They wait "
+            f"{time(lost / waits)} on average that they could have run"
+        )
+        numbers = (
+            Number("waits", waits),
+            Number("work on other streams", work),
+            Number("part of it that waits", waits / work, SHARE),
+            Number("part of it that begins beside the default stream", beside / work, SHARE),
+            Number("mean time that it could have run meanwhile", lost / waits, NANOSECONDS),
+        )
+        return [Finding(limits.DEFAULT_STREAM, text, lost, [one.on for one in beyond], numbers)]
+
+
+def _is_serial(one: Seen, of_device: Mapping[str, int], measured: Measured) -> bool:
+    work = of_device["work"]
+    return (
+        one.on.count >= limits.STREAM_COUNT.value
+        and one.on.cost >= limits.STREAM_SHARE.value * measured.active(one.on.device)
+        and one.on.count >= limits.STREAM_PART.value * work
+        and of_device["beside"] <= limits.STREAM_BESIDE.value * work
+    )
+
+
+def _is_default(name: str) -> bool:
+    found = STREAM_NAME.fullmatch(name)
+    return found is not None and int(found[2]) == DEFAULT_STREAM
