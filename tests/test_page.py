@@ -206,7 +206,7 @@ def test_tables_in_the_page_are_those_of_the_json(run: Run) -> None:
     document = json.loads(json.dumps(run.measured.as_json()))["tables"]
     tables = run.read.island["tables"]
 
-    drawn = content._DRAWN
+    drawn = content.DRAWN
     assert set(tables) == {name for name, table in document.items() if any(table.values())} - drawn
     for name, packed in tables.items():
         for column in packed["columns"]:

@@ -36,7 +36,7 @@ _MOST_NAMES = 12
 _FOLDER = Path(__file__).parent
 _NOT_SHOWN = ("nccl",)
 """The reading of NCCL stands above all tables."""
-_DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", "kernel_histograms", "sampled_bins",
+DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", "kernel_histograms", "sampled_bins",
                     "alignment_bins"})  # fmt: skip
 """Tables that the page shows in another form."""
 
@@ -58,7 +58,6 @@ _READINGS = {
     "communication": "NCCL kernels count as communication, as in BSC's views",
     "useful": "NCCL kernels count as useful, as in TALP",
 }
-_KINDS = {"trace": "trace", "reports": "reports"}
 
 
 def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
@@ -181,9 +180,9 @@ def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[
         # A trace tells it to the minute.
         ("began", [f"{str(head['began'])[:16].replace('T', ' ')} UTC"] if head.get("began") else []),
         ("versions", versions),
-        (_KINDS[head["input_kind"]], _some(head["inputs"])),
-        ("options", [f"{name}: {_plain(value)}" for name, value in head["options"].items()]),
         ("NCCL", [_READINGS[head["nccl"]]]),
+        ("options", [f"{name}: {_plain(value)}" for name, value in head["options"].items()]),
+        (head["input_kind"], _some(head["inputs"])),
     ]
     return [(name, values) for name, values in facts if values]
 
@@ -323,7 +322,7 @@ def _fitting(frames: Mapping[str, pl.DataFrame], room: int) -> dict[str, PageTab
         for table in schema.TABLES:
             frame = frames[table.name]
             former = packed.get(table.name)
-            if table.name not in _DRAWN and frame.height and (former is None or former.rows * len(table.columns) > cells):
+            if table.name not in DRAWN and frame.height and (former is None or former.rows * len(table.columns) > cells):
                 packed[table.name] = pack(table, frame, cells, _NOT_SHOWN if table.by_reading else ())
         # Each table also has its heading, and names are longer where they are escaped.
         if sum(one.size + 2_000 for one in packed.values()) * 1.02 < room:
@@ -333,7 +332,7 @@ def _fitting(frames: Mapping[str, pl.DataFrame], room: int) -> dict[str, PageTab
 
 def _groups(packed: Mapping[str, PageTable]) -> list[dict[str, Any]]:
     """Tables by group; those of no group come last."""
-    placed = {name for *_, names in _GROUPS for name in names} | _DRAWN | _ELSEWHERE
+    placed = {name for *_, names in _GROUPS for name in names} | DRAWN | _ELSEWHERE
     others = (*_OTHERS, tuple(name for name in packed if name not in placed))
     groups = [
         {"id": key, "title": title, "defined": defined, "tables": [packed[name] for name in names if name in packed]}
