@@ -239,8 +239,7 @@ def test_the_trees_show_each_efficiency_with_its_product(run: Run) -> None:
 
 
 def test_the_run_is_told_by_hosts_ranks_gpus_time_and_versions(run: Run) -> None:
-    (facts,) = [one for one in run.read.all("dl") if "ranks" in one.text]
-    told = " ".join(facts.text.split())
+    told = " ".join(run.read.one("section", id="run").text.split())
 
     for fact in ("gpu001", "gpu002", "0-3", "NVIDIA H100 80GB HBM3", "nsys 2024.2.3.38", "UTC", run.measured.head["nsys2prv"]):
         assert fact in told
@@ -276,6 +275,22 @@ def test_the_page_of_a_trace_is_that_of_its_reports(reports: list[Path], tmp_pat
         return re.sub(r'"p(\d{4,})"', lambda found: f'"p{int(found[1]) - first}"', html)
 
     assert told(of_trace) == told(of_reports)
+
+
+def test_findings_stand_in_their_order_with_what_they_say(run: Run) -> None:
+    found = run.measured.tables["findings"].to_dicts()
+    numbers = run.measured.tables["finding_numbers"]
+
+    shown = [one for one in run.read.all("li") if one.attributes.get("id", "").startswith("finding-")]
+    assert found
+    assert [one.attributes["id"] for one in shown] == [f"finding-{finding['place']}" for finding in found]
+    for element, finding in zip(shown, found, strict=True):
+        told = element.text
+        for column in ("title", "seen", "advice", "device", "view"):
+            assert finding[column] in told
+        assert f"{finding['share'] * 100:.1f} %" in told
+        for number in numbers.filter(pl.col("place") == finding["place"])["number"]:
+            assert number in told
 
 
 def test_without_findings_there_is_no_section_of_them(hostile: Run) -> None:
