@@ -175,7 +175,8 @@ def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[
         ("hosts", [f"{len(hosts):,}", *_some(hosts)]),
         ("ranks", [f"{len(numbers):,}", ranges(numbers)] if numbers else ["none told"]),
         ("devices", [f"{run['devices']:,}", *_some(models)]),
-        ("processes", [f"{run['processes']:,} that use a GPU, {run['threads']:,} threads that call CUDA or MPI"]),
+        ("processes that use a GPU", [f"{run['processes']:,}"]),
+        ("their threads that call CUDA or MPI", [f"{run['threads']:,}"]),
         ("time", [time]),
         # A trace tells it to the minute.
         ("began", [f"{str(head['began'])[:16].replace('T', ' ')} UTC"] if head.get("began") else []),
