@@ -375,7 +375,7 @@ def test_two_modes_of_a_kernel(run: Run) -> None:
     tables = run(beside(150 * US))
 
     assert told(only(tables), "kind", *WHERE) == (
-        "two-modes", 50 * 50 * US, 1, "node01:D0", "0", "CUDA-D0.S7", 5100 * US, 12600 * US
+        "two-modes", 50 * 50 * US, 1, "node01:D0", "0", "CUDA-D0.S7; CUDA-D0.S8", 5100 * US, 12600 * US
     )  # fmt: skip
     assert numbers(tables) == {
         "kernels with two modes": 1, "executions beside NCCL kernels": 50,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.analysis.intervals import Numbers
@@ -70,19 +71,25 @@ class Gaps:
             is_last = np.concatenate([is_first[1:], [True]])
             since = np.where(is_first, self._idle_since[busy.group], np.roll(busy.end, 1))
             is_gap = busy.begin > since
-            launched_by = self._launchers(part)
+            launched_by = self._launchers(part, busy.group[is_gap], busy.begin[is_gap])
             self._add(part, busy.group[is_gap], since[is_gap], busy.begin[is_gap], launched_by)
             self._remember(part, busy.group[is_last], busy.end[is_last])
         self._so_far += part.thread_times.until(
             np.arange(len(self._so_far)), np.full(len(self._so_far), part.end, dtype=np.int64)
         )
 
-    def _launchers(self, part: Slice) -> pl.DataFrame:
-        """Of what begins here: `device`, `start`, `number`, `value`, _NEXT, `thread` (place of the caller; -1: not known)."""
+    def _launchers(self, part: Slice, device_of_gap: Numbers, end: Numbers) -> pl.DataFrame:
+        """Of what begins at ends of gaps: `device`, `start`, `number`, `value`, _NEXT, `thread` (place of the caller; -1: not
+        known), `launched`."""
         begun = part.begun[ON_DEVICES.name]
         device = self._ground.recording.rows.device[begun["row"].to_numpy()]
-        place = self._ground.place_of_caller[part.launches["row"].to_numpy()]
-        launches = part.launches.select(row="to_row", start="to_time", launched="time", thread=pl.Series(place, dtype=pl.Int64))
+        at_end = _among(device, begun["start"].to_numpy(), device_of_gap, end)
+        begun, device = begun.filter(pl.Series(at_end)), device[at_end]
+        to_row, to_time = part.launches["to_row"].to_numpy(), part.launches["to_time"].to_numpy()
+        to_these = _among(to_row, to_time, begun["row"].to_numpy(), begun["start"].to_numpy())
+        launches = part.launches.filter(pl.Series(to_these))
+        place = self._ground.place_of_caller[launches["row"].to_numpy()]
+        launches = launches.select(row="to_row", start="to_time", launched="time", thread=pl.Series(place, dtype=pl.Int64))
         launches = launches.unique(["row", "start"], keep="first", maintain_order=True)
         length = pl.col("end") - pl.col("start")
         joined = begun.select(
@@ -156,7 +163,7 @@ class Gaps:
         carried = begin == self._idle_since[device]
         former = np.where(carried[:, None], self._last[device], 0)
         if part is not None and not carried.all():
-            ended = self._ends(part)
+            ended = self._ends(part, device, begin)
             asked = gaps.select("device", until="begin")
             joined = asked.join(ended, on=["device", "until"], how="left", maintain_order="left").fill_null(0)
             former = np.where(carried[:, None], former, joined.select(_FORMER).to_numpy())
@@ -164,10 +171,12 @@ class Gaps:
             pl.Series(f"former_{name}", former[:, place], dtype=pl.Int64) for place, name in enumerate(_FORMER)
         )
 
-    def _ends(self, part: Slice) -> pl.DataFrame:
-        """What ends in a stretch: columns `device`, `until`, _FORMER, one for each time."""
+    def _ends(self, part: Slice, on: Numbers, until: Numbers) -> pl.DataFrame:
+        """What ends on devices at some times of a stretch: columns `device`, `until`, _FORMER, one for each time."""
         inside = part.inside[ON_DEVICES.name]
         device = self._ground.recording.rows.device[inside["row"].to_numpy()]
+        wanted = _among(device, inside["until"].to_numpy(), on, until)
+        inside, device = inside.filter(pl.Series(wanted)), device[wanted]
         ends = inside.select(
             "until",
             "number",
@@ -182,7 +191,7 @@ class Gaps:
     def _remember(self, part: Slice, device: Numbers, until: Numbers) -> None:
         """Note when devices became idle, what ended there, and what their threads had done until then."""
         asked = pl.DataFrame({"device": device, "until": until})
-        ended = asked.join(self._ends(part), on=["device", "until"], how="left", maintain_order="left")
+        ended = asked.join(self._ends(part, device, until), on=["device", "until"], how="left", maintain_order="left")
         told = ended["number"].is_not_null().to_numpy()
         self._last[device[told]] = ended.filter(pl.col("number").is_not_null()).select(_FORMER).to_numpy()
         self._idle_since[device] = until
@@ -258,3 +267,15 @@ class Gaps:
 
 def _longest(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames).sort("length", "begin", "device", descending=[True, False, False]).head(MOST_GAPS)
+
+
+def _among(group: Numbers, time: Numbers, groups: Numbers, times: Numbers) -> npt.NDArray[np.bool_]:
+    """Which (group, time) are one of (groups, times)."""
+    if not len(groups):
+        return np.zeros(len(group), dtype=bool)
+    # Times of a run are below 2^46 ns, which are 19 hours, as in `intervals`; beyond, a few more are kept than are wanted.
+    keys = np.sort(groups.astype(np.int64) << 46 | times)
+    asked = group.astype(np.int64) << 46 | time
+    place = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
+    found: npt.NDArray[np.bool_] = keys[place] == asked
+    return found

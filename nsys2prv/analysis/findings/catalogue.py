@@ -45,7 +45,7 @@ RULES: tuple[Rule, ...] = (
         "Launch-bound: kernels are shorter than what it takes to launch them",
         "short gaps before kernels while the launching thread does nothing but launch: it is in a launch, or between two calls",
         _LAUNCHES,
-        "sum of the gaps",
+        "sum of the gaps, without the time in allocation calls",
         "analysis/gaps",
         "Launch less: CUDA graphs, fused kernels (torch.compile), larger batches. Launch earlier: no synchronisation in the "
         "loop, less Python between launches.",
@@ -56,7 +56,7 @@ RULES: tuple[Rule, ...] = (
         "short gaps that begin while the launching thread waits for the device: in a synchronisation, or in the copy of a "
         "small result; what comes next is launched only then",
         _LAUNCHES,
-        "sum of the gaps",
+        "sum of the gaps, without the time in allocation calls",
         "views/cuda_activities",
         "Keep results on the device; look at them every n-th iteration, or later through an event; batch small copies; replace "
         "loops on the host by kernels.",
@@ -67,7 +67,7 @@ RULES: tuple[Rule, ...] = (
         "gaps in which the launching thread is mostly in neither CUDA nor MPI calls, and that belong to none of the other "
         "shapes",
         _LAUNCHES,
-        "sum of the gaps",
+        "sum of the gaps, without the time in allocation calls",
         "analysis/gaps",
         "Move the work of the host to the device or to other threads, and launch ahead of the device.",
     ),
@@ -77,7 +77,7 @@ RULES: tuple[Rule, ...] = (
         "long gaps between work and the copy of new data to the device, the launching thread being in neither CUDA nor "
         "MPI calls",
         f"{_LAUNCHES}, copies with sizes",
-        "sum of the gaps",
+        "sum of the gaps, without the time in allocation calls",
         "analysis/gaps",
         "More loading processes (num_workers), prefetching, faster storage or decoding on the GPU; copy the next batch while "
         "the device computes.",

@@ -5,6 +5,8 @@ The same kernel after the same kernel of its stream most likely does the same wo
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 
@@ -13,7 +15,7 @@ from nsys2prv.analysis.findings import limits
 from nsys2prv.analysis.findings.finding import NANOSECONDS, SHARE, Finding, Measured, Number
 from nsys2prv.analysis.findings.idle import ALL_KERNELS
 from nsys2prv.analysis.findings.seen import by_device, on_devices
-from nsys2prv.analysis.findings.sums import NONE, Sums, part_of
+from nsys2prv.analysis.findings.sums import NONE, PARTS
 from nsys2prv.analysis.intervals import Numbers
 from nsys2prv.analysis.kernels import bar_of
 from nsys2prv.analysis.recording import ON_DEVICES
@@ -21,10 +23,12 @@ from nsys2prv.analysis.sweep import KERNEL, NCCL, Ground, Slice
 from nsys2prv.analysis.text import percent, short, time
 from nsys2prv.errors import counted
 
-_WORK = ["number", "value", "after"]
-"""What is taken for the same work: a kernel after a kernel."""
+_WORK = "work"
+"""What is taken for the same work, a kernel after a kernel: the values of both in one number."""
+_VALUE_BITS, _BAR_BITS = 24, 10
 _BARS = 8
 """Bars of a doubling, as in the histograms of kernels."""
+_PENDING_ROWS = 500_000
 
 
 class Company:
@@ -33,44 +37,43 @@ class Company:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._wanted = events.NCCL_KERNEL in ground.recording.types
-        # The kernel that began last on each row.
-        self._former: Numbers = np.full(len(ground.recording.rows.names), NONE, dtype=np.int64)
-        self._durations = Sums((*_WORK, "beside", "bar"), ("count", "length"))
-        self._places = Sums((*_WORK, "device", "part"), ("count", "cost"))
+        # The kernel that began last on each row; 0: none.
+        self._former: Numbers = np.zeros(len(ground.recording.rows.names), dtype=np.int64)
+        # By work, company and bar; and by work, device and part of the run beside communication.
+        self._durations, self._places = _Totals(), _Totals()
 
     def take(self, part: Slice) -> None:
         """Take in a stretch."""
         if not self._wanted:
             return
-        begun = part.begun[ON_DEVICES.name].filter(pl.col("number").is_in(ALL_KERNELS)).sort("row", "start", "end", "value")
+        begun = part.begun[ON_DEVICES.name].filter(pl.col("number").is_in(ALL_KERNELS))
         if begun.is_empty():
             return
-        row, value = begun["row"].to_numpy(), begun["value"].to_numpy()
+        recording = self._ground.recording
+        start, end, row, value = (begun[name].to_numpy().astype(np.int64) for name in ("start", "end", "row", "value"))
+        order = np.lexsort((start, row))
+        start, end, row, value = start[order], end[order], row[order], value[order]
         is_first = np.concatenate([[True], row[1:] != row[:-1]])
         after = np.where(is_first, self._former[row], np.roll(value, 1))
         is_last = np.concatenate([is_first[1:], [True]])
         self._former[row[is_last]] = value[is_last]
-        device = self._ground.recording.rows.device[row]
-        known = (begun["number"] == events.KERNEL).to_numpy() & (device >= 0)
-        kernels = begun.with_columns(after=pl.Series(after), device=pl.Series(device)).filter(pl.Series(known))
+        device = recording.rows.device[row]
+        known = (begun["number"].to_numpy()[order] == events.KERNEL) & (device >= 0)
         found = part.on_devices
-        place = found.place(device[known], kernels["start"].to_numpy())
-        computing, communicating = found.counts[KERNEL][place], found.counts[NCCL][place]
+        place = found.place(device, start)
         # Several compute kernels at once are another thing: together they may well be faster.
-        alone = pl.Series((computing == 1) & (place >= 0))
-        length = pl.col("end") - pl.col("start")
-        kernels = kernels.with_columns(
-            beside=pl.Series((communicating > 0).astype(np.int64)),
-            bar=bar_of(length),
-            count=pl.lit(1),
-            length=length,
-            cost=length,
-            begin="start",
-            thread=pl.lit(NONE),
-            part=part_of(pl.col("start"), self._ground.recording.length),
-        ).filter(alone)
-        self._durations.add(kernels)
-        self._places.add(kernels.filter(pl.col("beside") == 1))
+        known &= (place >= 0) & (found.counts[KERNEL][place] == 1)
+        start, end, device, place = start[known], end[known], device[known], place[known]
+        if not len(start):
+            return
+        work = value[known] << _VALUE_BITS | after[known]
+        beside = (found.counts[NCCL][place] > 0).astype(np.int64)
+        length = end - start
+        bar = pl.Series(length).to_frame("length").select(bar_of(pl.col("length")) + 1).to_series().to_numpy()
+        self._durations.add(work, beside << _BAR_BITS | bar, start, end)
+        parts = np.clip(start * PARTS // max(recording.length, 1), 0, PARTS - 1)
+        is_beside = beside > 0
+        self._places.add(*(one[is_beside] for one in (work, device * PARTS + parts, start, end)))
 
     def findings(self, measured: Measured) -> list[Finding]:
         """What is wrong, by these durations."""
@@ -78,29 +81,27 @@ class Company:
         if modes.is_empty():
             return []
         # What each execution beside communication takes longer than the mean alone, by device.
-        places = self._places.frame().join(modes.select(*_WORK, "alone_mean"), on=_WORK, how="inner")
-        extra = (pl.col("cost") - pl.col("alone_mean") * pl.col("count")).round().cast(pl.Int64).clip(lower_bound=0)
+        places = self._places.frame().join(modes.select(_WORK, "alone_mean"), on=_WORK, how="inner")
+        extra = (pl.col("length") - pl.col("alone_mean") * pl.col("count")).round().cast(pl.Int64).clip(lower_bound=0)
         by_place = (
             places.with_columns(cost=extra)
-            .sort("top_cost", "top_begin", descending=[True, False])
-            .group_by("device", "part", maintain_order=True)
-            .agg(
-                pl.col("count", "cost").sum(),
-                pl.col("begin").min(),
-                pl.col("end").max(),
-                pl.col("top_cost", "top_begin", "top_end", "top_row", "top_thread").first(),
-            )
+            .group_by(device=pl.col("key") // PARTS, part=pl.col("key") % PARTS)
+            .agg(pl.col("count", "cost").sum(), pl.col("begin").min(), pl.col("end").max())
+            .with_columns(top_cost="cost", top_begin="begin", top_end="end", top_row=pl.lit(NONE), top_thread=pl.lit(NONE))
             .sort("device", "part")
         )
-        seen = by_device(self._ground, by_place, ("count",), place="part")
-        seen = [one for one in seen if one.on.cost >= limits.MODES_SHARE.value * measured.active(one.on.device)]
+        seen = [
+            replace(one, on=replace(one.on, rows=measured.streams(one.on.device)))
+            for one in by_device(self._ground, by_place, ("count",), place="part")
+            if one.on.cost >= limits.MODES_SHARE.value * measured.active(one.on.device)
+        ]
         if not seen:
             return []
         first = modes.row(0, named=True)
-        name = measured.kernel(first["number"], first["value"])
+        name = measured.kernel(events.KERNEL, first[_WORK] >> _VALUE_BITS)
         lost = sum(one.on.cost for one in seen)
         executions = sum(one.on.count for one in seen)
-        kernels = modes.select("number", "value").n_unique()
+        kernels = modes.select(pl.col(_WORK) // (1 << _VALUE_BITS)).n_unique()
         seen_text = (
             f"{counted(kernels, 'kernel')} {on_devices(seen)}: {short(name)} takes {time(first['beside_mean'])} when an "
             f"NCCL kernel runs as it begins and {time(first['alone_mean'])} else ("
@@ -117,7 +118,9 @@ class Company:
 
     def _modes(self, measured: Measured) -> pl.DataFrame:
         """Work whose durations beside NCCL kernels stand apart from those alone; what loses most first."""
-        frame = self._durations.frame()
+        frame = self._durations.frame().with_columns(
+            beside=pl.col("key") // (1 << _BAR_BITS), bar=pl.col("key") % (1 << _BAR_BITS) - 1
+        )
         is_beside = pl.col("beside") == 1
         means = (
             frame.group_by(_WORK)
@@ -149,4 +152,30 @@ class Company:
             (pl.col("of_beside") >= apart * pl.col("beside")) & (pl.col("of_alone") >= apart * pl.col("alone"))
         )
         lost = (pl.col("beside_mean") - pl.col("alone_mean")) * pl.col("beside")
-        return told.with_columns(lost=lost).sort("lost", *_WORK, descending=[True, False, False, False])
+        return told.with_columns(lost=lost).sort("lost", _WORK, descending=[True, False])
+
+
+class _Totals:
+    """Count, length, first begin and last end of executions by work and a key."""
+
+    def __init__(self) -> None:
+        self._found: list[pl.DataFrame] = []
+        self._rows = 0
+
+    def add(self, work: Numbers, key: Numbers, begin: Numbers, end: Numbers) -> None:
+        frame = pl.DataFrame({_WORK: work, "key": key, "begin": begin, "end": end, "length": end - begin})
+        found = frame.group_by(_WORK, "key").agg(
+            pl.col("begin").min(), pl.col("end").max(), pl.col("length").sum(), count=pl.len().cast(pl.Int64)
+        )
+        self._found.append(found)
+        self._rows += found.height
+        if self._rows > _PENDING_ROWS:
+            whole = self.frame()
+            self._found, self._rows = [whole], whole.height // 2
+
+    def frame(self) -> pl.DataFrame:
+        """Columns `work`, `key`, `begin`, `end`, `length`, `count`."""
+        if not self._found:
+            return pl.DataFrame(schema=dict.fromkeys((_WORK, "key", "begin", "end", "length", "count"), pl.Int64))
+        sums = pl.col("length", "count").sum()
+        return pl.concat(self._found).group_by(_WORK, "key").agg(pl.col("begin").min(), pl.col("end").max(), sums)

@@ -21,6 +21,8 @@ DEFAULT_STREAM = 7
 """nsys' number of the default stream of a context."""
 _EVENT_WAITS = ("cudaStreamWaitEvent", "cuStreamWaitEvent")
 _SUMS = ("count", "cost")
+_TIME_BITS = 46
+"""Bits that hold a time, as in `intervals`."""
 
 
 class Streams:
@@ -43,7 +45,7 @@ class Streams:
         rows = recording.rows
         names = recording.types.get(events.CUDA_CALL)
         calls = (names.values or {}).values() if names is not None else ()
-        if recording.launches is None or any(call.startswith(_EVENT_WAITS) for call in calls):
+        if recording.launches is None or recording.length >> _TIME_BITS or any(call.startswith(_EVENT_WAITS) for call in calls):
             return np.zeros(0, dtype=np.int64)
         streams = rows.of_kind(STREAM)
         default = set(rows.device[streams & self._is_default].tolist())
@@ -56,40 +58,28 @@ class Streams:
         begun = part.begun[ON_DEVICES.name]
         if not len(self._devices) or begun.is_empty():
             return
-        rows = self._ground.recording.rows
-        row = begun["row"].to_numpy()
-        launches = part.launches.select(row="to_row", start="to_time", launched="time").unique(["row", "start"], keep="first")
-        frame = (
-            begun.select("row", "start", "end", device=pl.Series(rows.device[row]), is_default=pl.Series(self._is_default[row]))
-            .filter(pl.col("device").is_in(self._devices.tolist()))
-            .join(launches, on=["row", "start"], how="left")
-            .sort("device", "start", "end", "row")
-        )
-        if frame.is_empty():
+        device = self._ground.recording.rows.device[begun["row"].to_numpy()]
+        chosen = np.isin(device, self._devices)
+        if not chosen.any():
             return
-        device, on_row = frame["device"].to_numpy(), frame["row"].to_numpy()
-        default_end = pl.when("is_default").then("end").otherwise(0)
-        frame = frame.with_columns(
-            default_end=pl.max_horizontal(
-                default_end.cum_max().shift(1, fill_value=0).over("device"), pl.Series(self._default_ends[device])
-            ),
-            own_end=pl.max_horizontal(
-                pl.col("end").cum_max().shift(1, fill_value=0).over("row"), pl.Series(self._row_ends[on_row])
-            ),
-        )
-        np.maximum.at(self._row_ends, on_row, frame["end"].to_numpy())
-        default = frame["is_default"].to_numpy()
-        np.maximum.at(self._default_ends, device[default], frame["end"].to_numpy()[default])
-        ready = pl.max_horizontal("launched", "own_end")
-        waits = (
-            (pl.col("start") - pl.col("default_end")).is_between(0, limits.STREAM_NEAR.value)
-            & pl.col("launched").is_not_null()
-            & (ready <= pl.col("default_end") - limits.STREAM_WAITING.value)
-        ).fill_null(value=False)
-        length = pl.col("end") - pl.col("start")
-        others = frame.filter(~pl.col("is_default")).with_columns(waits=waits, ready=ready)
+        device = device[chosen]
+        start, end, row = (begun[name].to_numpy()[chosen].astype(np.int64) for name in ("start", "end", "row"))
+        order = np.lexsort((row, end, start, device))
+        device, start, end, row = device[order], start[order], end[order], row[order]
+        is_default = self._is_default[row]
+        default_end = np.maximum(_latest_before(device, np.where(is_default, end, 0)), self._default_ends[device])
+        by_row = np.argsort(row, kind="stable")
+        own_end = np.empty(len(row), dtype=np.int64)
+        own_end[by_row] = _latest_before(row[by_row], end[by_row])
+        own_end = np.maximum(own_end, self._row_ends[row])
+        np.maximum.at(self._row_ends, row, end)
+        np.maximum.at(self._default_ends, device[is_default], end[is_default])
+        other = ~is_default
+        frame = pl.DataFrame(
+            {name: column[other] for name, column in (("device", device), ("row", row), ("start", start), ("end", end))}
+        ).with_columns(default_end=pl.Series(default_end[other]), own_end=pl.Series(own_end[other]))
         self._work.add(
-            others.select(
+            frame.select(
                 "device",
                 "row",
                 "end",
@@ -100,15 +90,27 @@ class Streams:
                 thread=pl.lit(NONE),
             )
         )
+        least = pl.col("default_end") - limits.STREAM_WAITING.value
+        near = frame.filter(
+            (pl.col("start") - pl.col("default_end")).is_between(0, limits.STREAM_NEAR.value) & (pl.col("own_end") <= least)
+        )
+        if near.is_empty():
+            return
+        launches = part.launches.select(pl.col("to_row").cast(pl.Int64).alias("row"), start="to_time", launched="time")
+        launches = launches.join(near.select("row", "start"), on=["row", "start"], how="semi").unique(
+            ["row", "start"], keep="first"
+        )
+        waits = near.join(launches, on=["row", "start"], how="inner").filter(pl.col("launched") <= least)
+        ready = pl.max_horizontal("launched", "own_end")
         self._waits.add(
-            others.filter("waits").select(
+            waits.select(
                 "device",
                 "row",
                 "end",
                 part=part_of(pl.col("start"), self._ground.recording.length),
                 count=pl.lit(1),
-                cost=pl.min_horizontal(pl.col("start") - pl.col("ready"), length),
-                begin="ready",
+                cost=pl.min_horizontal(pl.col("start") - ready, pl.col("end") - pl.col("start")),
+                begin=ready,
                 thread=pl.lit(NONE),
             )
         )
@@ -150,3 +152,11 @@ def _is_serial(one: Seen, of_device: Mapping[str, int], measured: Measured) -> b
 def _is_default(name: str) -> bool:
     found = STREAM_NAME.fullmatch(name)
     return found is not None and int(found[2]) == DEFAULT_STREAM
+
+
+def _latest_before(group: Numbers, end: Numbers) -> Numbers:
+    """For each row the latest end of those before it in its group; 0: there is none. Groups stand together."""
+    packed = np.maximum.accumulate(group << _TIME_BITS | end)
+    before = np.roll(packed, 1)
+    is_first = np.concatenate([[True], group[1:] != group[:-1]])
+    return np.where(is_first, 0, before & ((1 << _TIME_BITS) - 1))
