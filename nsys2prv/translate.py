@@ -185,7 +185,8 @@ def translate(arguments: Sequence[str | Path], out: Path, options: Options | Non
         content = translation.write(staged[prv], staged[".pcf"], staged[".row"], base.name)
         order = [".pcf", ".row", ".json", prv]
         if not options.no_views:
-            found = TraceContent.of(open_trace(staged[prv]), translation.types)
+            has_messages = content["messages"]["written"] > 0
+            found = TraceContent.of(open_trace(staged[prv]), translation.types, has_messages=has_messages)
             views = write_views(staged[VIEWS], found, final[prv], final[VIEWS])
             content["views"] = [{"path": one.path, "title": one.title} for one in views]
             order.insert(0, VIEWS)
