@@ -392,7 +392,7 @@ def test_a_template_that_is_wrong_fails_instead_of_giving_a_wrong_view(tmp_path:
     folder = tmp_path / "cfgs"
     (folder / "basics").mkdir(parents=True)
     (folder / "macros").mkdir()
-    for path in (cfgs_folder() / "macros").iterdir():
+    for path in (cfgs_folder() / "macros").glob("*.j2"):
         (folder / "macros" / path.name).write_text(path.read_text())
     view = View("basics", "mine", "Mine", (), None, None, False, "timeline", "basics/mine.cfg.j2", "Why?", "")
     renderer = ViewRenderer(content(TYPES, ONE_GPU), replace(TABLE, views=(view,)), folder)
@@ -551,7 +551,7 @@ def test_views_of_a_failed_translation_leave_a_former_folder_as_it_was(
     def broken(*_: object) -> list[Rendered]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nsys2prv.translate.write_views", broken)
+    monkeypatch.setattr("nsys2prv.paraver.views.write_views", broken)
     with pytest.raises(OutputError):
         translate([report], tmp_path / "out", Options(force=True))
     assert tree(tmp_path) == before

@@ -7,10 +7,10 @@ light or dark scheme of the reader.
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from xml.sax.saxutils import escape
 
 import numpy as np
 import polars as pl
@@ -107,7 +107,10 @@ class _TimeLine:
         steps = semantics.steps(number)
         # The scale of a gradient is that of all the time shown.
         self._steps = steps.filter(pl.col("begin") < self._end, pl.col("end") > self._begin)
-        self._labels = {0: "nothing", **_value_labels(trace, self._window), **legend.names}
+        self._labels = _value_labels(trace, self._window)
+        if not self._is_state:
+            self._labels[0] = "nothing"
+        self._labels.update(legend.names)
 
     def svg(self) -> str:
         is_line = self._window.values.get("window_noncolor_mode") == "false"
@@ -404,7 +407,7 @@ def _text(x: float, y: float | str, text: str, kind: str = "", anchor: str = "")
     attributes = f' class="{kind}"' if kind else ""
     attributes += f' text-anchor="{anchor}"' if anchor else ""
     place = y if isinstance(y, str) else _number(y)
-    return f'<text x="{_number(x)}" y="{place}"{attributes}>{escape(text)}</text>'
+    return f'<text x="{_number(x)}" y="{place}"{attributes}>{html.escape(text)}</text>'
 
 
 def _box(x: float, y: float, width: float, height: float) -> str:

@@ -5,7 +5,11 @@ Paraver's views have no variables: numbers of metrics and kernels, rows and leve
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import os
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import jinja2
+from jinja2.bccache import Bucket
 
 from nsys2prv import events
 from nsys2prv.errors import UsageError
@@ -269,11 +274,33 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")[:_LONGEST_NAME].rstrip("_")
 
 
+class _CompiledTemplates(jinja2.BytecodeCache):
+    """Compiled templates where and when Python keeps compiled modules: to compile them takes longer than to render."""
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        return importlib.util.cache_from_source(filename or name)
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with contextlib.suppress(OSError), Path(bucket.key).open("rb") as file:
+            bucket.load_bytecode(file)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if sys.dont_write_bytecode:
+            return
+        path = Path(bucket.key)
+        written = path.with_name(f"{path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written.write_bytes(bucket.bytecode_to_string())
+            written.replace(path)
+
+
 @lru_cache
 def _environment(folder: Path) -> jinja2.Environment:
-    """Templates of a folder: compiled once in a process."""
+    """Templates of a folder: compiled once."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
+        bytecode_cache=_CompiledTemplates(),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
