@@ -49,7 +49,7 @@ REPORTS_AT_ONCE = 32
 ROWS_AT_ONCE = 400_000
 """Rows of tables from which on a group gets no more reports: launch lines of all of them wait for the last."""
 
-_PIECE_ROWS = 30_000
+_PIECE_ROWS = 75_000
 """Events that are placed at once."""
 _ROWS_OF_PART = 75_000
 """Rows of a table from which on several threads read it."""
@@ -244,7 +244,6 @@ class _Collector:
         for (found, events), made in zip(of_work, results, strict=True):
             entries[id(found)].absorb(made.entry)
             self._made.lanes |= events.lanes
-            self._made.types |= made.types
         # The last that is read of the report: from here on it is whole, and what was made of it is taken over.
         self._made.tables[index] = ledger.account(opened.report, of_sources, plan.sources, SOURCES)
         for (found, _), made in zip(of_work, results, strict=True):

@@ -358,7 +358,6 @@ class _Translation:
 
     def _take_over(self, collected: Collected) -> None:
         self._activity.absorb_all(collected.activity)
-        self.types |= collected.types
         self._messages.absorb(collected.messages)
         self.types |= collected.types
         for index, tables in collected.tables.items():
