@@ -29,7 +29,6 @@ from nsys2prv.paraver.prv import header
 from nsys2prv.paraver.reader import open_trace
 from nsys2prv.paraver.row import write_row
 from nsys2prv.paraver.trace_content import TraceContent
-from nsys2prv.paraver.views import write_views
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.run import Naming, who_is_who
 from nsys2prv.sources import nvtx, select_sources
@@ -185,7 +184,11 @@ def translate(arguments: Sequence[str | Path], out: Path, options: Options | Non
         content = translation.write(staged[prv], staged[".pcf"], staged[".row"], base.name)
         order = [".pcf", ".row", ".json", prv]
         if not options.no_views:
-            found = TraceContent.of(open_trace(staged[prv]), translation.types)
+            # Templates are not loaded where no views are wanted.
+            from nsys2prv.paraver.views import write_views
+
+            has_messages = content["messages"]["written"] > 0
+            found = TraceContent.of(open_trace(staged[prv]), translation.types, has_messages=has_messages)
             views = write_views(staged[VIEWS], found, final[prv], final[VIEWS])
             content["views"] = [{"path": one.path, "title": one.title} for one in views]
             order.insert(0, VIEWS)
