@@ -90,16 +90,21 @@ class Gaps:
         launches = part.launches.filter(pl.Series(to_these))
         place = self._ground.place_of_caller[launches["row"].to_numpy()]
         launches = launches.select(row="to_row", start="to_time", launched="time", thread=pl.Series(place, dtype=pl.Int64))
-        launches = launches.unique(["row", "start"], keep="first", maintain_order=True)
+        launches = launches.unique(["row", "start"], keep="first")
         length = pl.col("end") - pl.col("start")
         joined = begun.select(
             "row", "start", "number", "value", next_row="row", next_length=length, next_size=pl.col("size").fill_null(_UNKNOWN)
         ).join(launches, on=["row", "start"], how="left", maintain_order="left")
-        return (
-            joined.with_columns(pl.Series("device", device, dtype=pl.Int64), pl.col("thread").fill_null(_UNKNOWN))
+        found = joined.with_columns(pl.Series("device", device, dtype=pl.Int64), pl.col("thread").fill_null(_UNKNOWN))
+        # Few begin at the same time on a device: only these have to be put in order.
+        together = pl.Series(_several(device, found["start"].to_numpy()), dtype=pl.Boolean)
+        first = (
+            found.filter(together)
             .sort("device", "start", "thread", "row", "number", "value", descending=[False, False, True, False, False, False])
-            .unique(["device", "start"], keep="first", maintain_order=True)
-            .select("device", "start", "number", "value", *_NEXT, "thread", "launched")
+            .unique(["device", "start"], keep="first")
+        )
+        return pl.concat([found.filter(~together), first]).select(
+            "device", "start", "number", "value", *_NEXT, "thread", "launched"
         )
 
     def _add(self, part: Slice, device: Numbers, begin: Numbers, end: Numbers, launchers: pl.DataFrame) -> None:
@@ -278,4 +283,14 @@ def _among(group: Numbers, time: Numbers, groups: Numbers, times: Numbers) -> np
     asked = group.astype(np.int64) << 46 | time
     place = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
     found: npt.NDArray[np.bool_] = keys[place] == asked
+    return found
+
+
+def _several(group: Numbers, time: Numbers) -> npt.NDArray[np.bool_]:
+    """Which (group, time) occur more than once; as in `_among`, a few more may be told."""
+    keys = group.astype(np.int64) << 46 | time
+    order = np.argsort(keys)
+    same = keys[order][1:] == keys[order][:-1]
+    found = np.zeros(len(keys), dtype=bool)
+    found[order[1:][same]] = found[order[:-1][same]] = True
     return found

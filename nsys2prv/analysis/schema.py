@@ -192,7 +192,10 @@ TABLES: tuple[Table, ...] = (
             _ns("end_ns", "when it was last seen"),
             _ns("worst_begin_ns", "begin of the place to look at: where it costs most"),
             _ns("worst_end_ns", "end of that place"),
-            _text("view", "view that shows it, a file `OUT.cfgs/VIEW.cfg` (of a view of each metric: several): a name of cfgs/views.ini"),
+            _text(
+                "view",
+                "view that shows it, a file `OUT.cfgs/VIEW.cfg` (of a view of each metric: several): a name of cfgs/views.ini",
+            ),
             _text("advice", "what people do about it"),
         ),
         when="something that a rule of docs/efficiency.md names",
