@@ -243,7 +243,16 @@
       this.cursor.data = {
         left: [edges[bin] / this.scale], right: [edges[bin + 1] / this.scale], top: [row - 0.5], bottom: [row + 0.5],
       };
+      this.see(this.figure.x_range, edges[bin] / this.scale, edges[bin + 1] / this.scale);
+      this.see(this.figure.y_range, row - 0.5, row + 0.5);
       this.tell(row, bin);
+    }
+
+    /* Moves what is shown until it holds a cell. */
+    see(range, first, last) {
+      const low = Math.min(range.start, range.end), high = Math.max(range.start, range.end);
+      const by = first < low ? first - low : last > high ? last - high : 0;
+      if (by !== 0) range.setv({start: range.start + by, end: range.end + by});
     }
 
     key(event) {
@@ -289,6 +298,7 @@
       const first = Number(value);
       const next = this.map.groups.map(([place]) => place).find((place) => place > first) ?? this.rows;
       this.figure.y_range.setv({start: next - 0.5, end: first - 0.5});
+      this.go(first, this.at === null ? 0 : this.at[1]);
     }
   }
 
