@@ -244,7 +244,6 @@ class _Collector:
         for (found, events), made in zip(of_work, results, strict=True):
             entries[id(found)].absorb(made.entry)
             self._made.lanes |= events.lanes
-            self._made.types |= made.types
         # The last that is read of the report: from here on it is whole, and what was made of it is taken over.
         self._made.tables[index] = ledger.account(opened.report, of_sources, plan.sources, SOURCES)
         for (found, _), made in zip(of_work, results, strict=True):
