@@ -172,7 +172,11 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
         "nccl": reading,
         "window": {"begin_ns": recording.begin, "end_ns": recording.begin + recording.length, "length_ns": recording.length},
         "options": _told(options),
-        "warnings": [*recording.warnings, *_warnings(recording), *kernels.warnings],
+        "warnings": [
+            *recording.warnings,
+            *_warnings(recording),
+            *(warning for meter in (kernels, regions, iterations) if meter is not None for warning in meter.warnings),
+        ],
         "left_out": [{"path": path, "error": error} for path, error in recording.left_out],
     }
     return Efficiency(head, schema.checked(tables))
