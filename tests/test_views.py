@@ -503,7 +503,7 @@ def test_views_of_a_failed_translation_leave_a_former_folder_as_it_was(
     def broken(*_: object) -> list[Rendered]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nsys2prv.translate.write_views", broken)
+    monkeypatch.setattr("nsys2prv.paraver.views.write_views", broken)
     with pytest.raises(OutputError):
         translate([report], tmp_path / "out", Options(force=True))
     assert tree(tmp_path) == before
