@@ -10,12 +10,13 @@ import re
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from nsys2prv import events
 from nsys2prv.demonstration import run_demo
 from nsys2prv.paraver.cfg import parse_cfg
-from nsys2prv.paraver.drawing import draw
+from nsys2prv.paraver.drawing import Legend, draw
 from nsys2prv.paraver.reader import open_trace
 from nsys2prv.paraver.view_table import View, read_view_table
 
@@ -37,13 +38,22 @@ class Picture:
         Begin and end, ns; None: all of the trace.
     member
         Which of its files, where it has one for each member.
+    legend
+        Unit and names of values that the view does not tell.
     """
 
     time: tuple[int, int] | None = None
     member: str = ""
+    legend: Legend = field(default_factory=Legend)
 
 
 _IN_DETAIL = Picture(_TWO_ITERATIONS)
+_KERNELS, _PERCENT, _TIMES = (Legend(unit) for unit in ("kernels", "%", "ns"))
+_ON_GPU = Legend(names={0: "idle", events.RUNNING: "useful", events.STATE_GROUP: "communication only"})
+_ON_HOST = Legend(
+    names={events.RUNNING: "useful", events.STATE_GROUP: "in MPI only", events.STATE_CONFIGURING: "in a CUDA API call"}
+)
+_AT_ONCE = Legend(names={1: "communication alone", 2: "communication and one more kernel"})
 PICTURES: Mapping[str, Picture] = {
     "basics/states": Picture(),
     "basics/kernel_families": _IN_DETAIL,
@@ -51,22 +61,22 @@ PICTURES: Mapping[str, Picture] = {
     "views/cuda_activities": _IN_DETAIL,
     "views/kernel_name": _IN_DETAIL,
     "views/nccl_on_gpu": _IN_DETAIL,
-    "views/kernel_duration": _IN_DETAIL,
+    "views/kernel_duration": Picture(_TWO_ITERATIONS, legend=_TIMES),
     "views/nvtx_on_gpu": Picture(_TWO_ITERATIONS, "default"),
     "views/mpi_calls": Picture(),
-    "analysis/device_activity": _IN_DETAIL,
-    "analysis/device_activity_time": Picture(),
-    "analysis/useful_time": Picture(),
-    "analysis/kernels_in_flight": _IN_DETAIL,
-    "analysis/overlap": _IN_DETAIL,
-    "analysis/overlap_of_communication": Picture(),
+    "analysis/device_activity": Picture(_TWO_ITERATIONS, legend=_ON_GPU),
+    "analysis/device_activity_time": Picture(legend=_ON_GPU),
+    "analysis/useful_time": Picture(legend=_ON_GPU),
+    "analysis/kernels_in_flight": Picture(_TWO_ITERATIONS, legend=_KERNELS),
+    "analysis/overlap": Picture(_TWO_ITERATIONS, legend=_KERNELS),
+    "analysis/overlap_of_communication": Picture(legend=_AT_ONCE),
     "analysis/kernel_time": Picture(),
     "analysis/nccl_time": Picture(),
-    "analysis/host_activity": _IN_DETAIL,
-    "analysis/useful_per_iteration": Picture(),
-    "hwcounters/metric": Picture(_TWO_ITERATIONS, "tensor_active"),
-    "hwcounters/tensor_per_gemm": Picture(),
-    "hwcounters/dram_added": _IN_DETAIL,
+    "analysis/host_activity": Picture(_TWO_ITERATIONS, legend=_ON_HOST),
+    "analysis/useful_per_iteration": Picture(legend=_TIMES),
+    "hwcounters/metric": Picture(_TWO_ITERATIONS, "tensor_active", _PERCENT),
+    "hwcounters/tensor_per_gemm": Picture(legend=_PERCENT),
+    "hwcounters/dram_added": Picture(_TWO_ITERATIONS, legend=_PERCENT),
 }
 """The important views, by their names in the table."""
 
@@ -107,7 +117,7 @@ def drawn(prv: Path) -> dict[str, str]:
     for path, picture in PICTURES.items():
         name = f"{path}-{picture.member}.cfg" if picture.member else f"{path}.cfg"
         cfg = parse_cfg((prv.with_suffix(".cfgs") / name).read_text(encoding="utf-8"), name)
-        svg[_file(path)] = draw(trace, cfg, picture.time)
+        svg[_file(path)] = draw(trace, cfg, picture.time, picture.legend)
     return svg
 
 

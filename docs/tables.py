@@ -14,7 +14,7 @@ import polars as pl
 
 from nsys2prv import errors, events, ledger
 from nsys2prv.analysis import schema
-from nsys2prv.paraver.view_table import GROUPS, View, event_type, read_view_table
+from nsys2prv.paraver.view_table import GROUPS, MESSAGES, View, event_type, read_view_table
 from nsys2prv.sources import SOURCES, RowKind
 from nsys2prv.sources import messages as messages_between_ranks
 
@@ -48,6 +48,8 @@ _TAGS = {
     events.TAG_DEPENDENCY: "dependency (not written yet)",
     events.TAG_NCCL_MESSAGE: "`ncclSend` to `ncclRecv`; its size is the number of bytes",
 }
+
+_VIEW_ROWS = {"streams": "streams", "hosts": "host threads", "metrics": "GPUs"}
 
 _SERIES = {
     events.DEVICE_MEMORY: ("*kind of memory*", "one type per kind"),
@@ -257,7 +259,7 @@ def views(group: str) -> str:
         (
             f"`{view.name}`",
             _shows(view),
-            _needs(view, [*table.metrics, *table.values]),
+            _needs(view, [*table.metrics, *table.values, MESSAGES]),
             f"{view.question} {view.reading}".strip(),
         )
         for view in table.views
@@ -268,7 +270,8 @@ def views(group: str) -> str:
 
 def _shows(view: View) -> str:
     files = f"; a file for each *{event_type(view.each).label.format('...')}*" if view.each else ""
-    return f"{view.kind}{' of GPUs' if view.devices else ''}{files}"
+    rows = " of GPUs" if view.devices else f" of {_VIEW_ROWS[view.rows]}" if view.rows else ""
+    return f"{view.kind}{rows}{files}"
 
 
 def _needs(view: View, small_names: list[str]) -> str:

@@ -49,7 +49,7 @@ REPORTS_AT_ONCE = 32
 ROWS_AT_ONCE = 400_000
 """Rows of tables from which on a group gets no more reports: launch lines of all of them wait for the last."""
 
-_PIECE_ROWS = 75_000
+_PIECE_ROWS = 50_000
 """Events that are placed at once."""
 _ROWS_OF_PART = 75_000
 """Rows of a table from which on several threads read it."""

@@ -8,11 +8,10 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 from tqdm import tqdm
@@ -27,7 +26,7 @@ from nsys2prv.opened import BrokenReports, OpenedReport, open_reports
 from nsys2prv.output import SUFFIXES, VIEWS, final_paths, publish, scratch_folder, staging_folder, without_suffix
 from nsys2prv.paraver.pcf import read_earlier_labels, write_pcf
 from nsys2prv.paraver.prv import header
-from nsys2prv.paraver.reader import Trace, parse_header, read_pcf, read_row
+from nsys2prv.paraver.reader import open_trace
 from nsys2prv.paraver.row import write_row
 from nsys2prv.paraver.trace_content import TraceContent
 from nsys2prv.reports.nsys import NsysExport
@@ -40,9 +39,6 @@ from nsys2prv.timeline.messages import Messages
 from nsys2prv.timeline.rows import arrange
 from nsys2prv.timeline.selection import Windows
 from nsys2prv.writing import pair_messages, write_trace
-
-if TYPE_CHECKING:
-    from nsys2prv.paraver.views import Rendered
 
 PARAVER_LARGE_BYTES = 500_000_000
 """wxParaver asks to cut traces above this size."""
@@ -185,19 +181,17 @@ def translate(arguments: Sequence[str | Path], out: Path, options: Options | Non
         staged = {suffix: staging / f"trace{suffix}" for suffix in SUFFIXES}
         prv = ".prv.gz" if options.gzip else ".prv"
         translation = _Translation(arguments, options, scratch, some)
-        translation.collect()
-        translation.write_labels(staged[".pcf"], staged[".row"], base.name)
+        content = translation.write(staged[prv], staged[".pcf"], staged[".row"], base.name)
         order = [".pcf", ".row", ".json", prv]
-        with ThreadPoolExecutor(1) as beside:
-            views: Future[list[Rendered]] | None = None
-            if not options.no_views:
-                # Lines are made by threads of polars, which leave the interpreter to the templates.
-                views = beside.submit(translation.write_views, staged, final[prv], final[VIEWS])
-                order.insert(0, VIEWS)
-            translation.write_records(staged[prv])
-        content = translation.account(staged[prv])
-        if views is not None:
-            content["views"] = [{"path": one.path, "title": one.title} for one in views.result()]
+        if not options.no_views:
+            # Templates are not loaded where no views are wanted.
+            from nsys2prv.paraver.views import write_views
+
+            has_messages = content["messages"]["written"] > 0
+            found = TraceContent.of(open_trace(staged[prv]), translation.types, has_messages=has_messages)
+            views = write_views(staged[VIEWS], found, final[prv], final[VIEWS])
+            content["views"] = [{"path": one.path, "title": one.title} for one in views]
+            order.insert(0, VIEWS)
         staged[".json"].write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         publish(staged, final, order)
         if options.no_views:
@@ -294,45 +288,22 @@ class _Translation:
         for name, shape in collections(self._opened).items():
             self._activity.add_collection(name, shape)
         self._messages = Messages(self._folder / "messages")
-        self._types: set[int] = set()
+        self.types: set[int] = set()
 
-    def collect(self) -> None:
-        """Collect all that goes into the trace."""
+    def write(self, prv: Path, pcf: Path, row: Path, title: str) -> dict[str, Any]:
+        """Write the files of the trace; the result is what stands in OUT.json."""
         while not self._collect():
             # What was collected has the rows of reports that are left out now.
             shutil.rmtree(self._folder, ignore_errors=True)
             self._arrange_all()
         self._messages, paired = pair_messages(self._messages, self._windows, self._workers, self._folder)
         self._activity.absorb(MESSAGES, paired)
-
-    @property
-    def _first_line(self) -> str:
         began = [opened.identity.utc_ns for opened in self._opened if opened.identity.utc_ns is not None]
-        return header(self._rows, self._windows.length, min(began, default=None))
-
-    def write_labels(self, pcf: Path, row: Path, title: str) -> None:
-        """Write what explains the trace, when all is collected."""
+        first_line = header(self._rows, self._windows.length, min(began, default=None))
+        with self._bar("writing", self._activity.lines, "record") as bar:
+            records = write_trace(prv, first_line, self._activity, self._rows.table, self._workers, self._folder, bar.update)
         write_pcf(pcf, self._labels.used)
         write_row(row, self._rows, title)
-
-    def write_views(self, staged: Mapping[str, Path], prv: Path, folder: Path) -> list[Rendered]:
-        """Write views, when the labels are written; `prv` and `folder` are the trace and its views as they will be called."""
-        # With the engine of templates, which takes longer to load than most of the program: here nothing waits for it.
-        from nsys2prv.paraver.views import write_views
-
-        labels, names = read_pcf(staged[".pcf"]), read_row(staged[".row"])
-        content = TraceContent.of(Trace(prv, parse_header(f"{self._first_line}\n"), labels, names, True, True), self._types)
-        return write_views(staged[VIEWS], content, prv, folder)
-
-    def write_records(self, prv: Path) -> None:
-        """Write the trace itself."""
-        with self._bar("writing", self._activity.lines, "record") as bar:
-            self._records = write_trace(
-                prv, self._first_line, self._activity, self._rows.table, self._workers, self._folder, bar.update
-            )
-
-    def account(self, prv: Path) -> dict[str, Any]:
-        """What stands in OUT.json, when the trace is written."""
         size = prv.stat().st_size
         if size > PARAVER_LARGE_BYTES:
             self._warnings.append(
@@ -351,7 +322,7 @@ class _Translation:
             used_types=self._labels.used,
             messages=self._messages.as_json(),
             trace_bytes=size,
-            trace_records=self._records,
+            trace_records=records,
             seconds=time.monotonic() - self._began,
             warnings=self._warnings,
         ).as_json()
@@ -388,7 +359,7 @@ class _Translation:
     def _take_over(self, collected: Collected) -> None:
         self._activity.absorb_all(collected.activity)
         self._messages.absorb(collected.messages)
-        self._types |= collected.types
+        self.types |= collected.types
         for index, tables in collected.tables.items():
             self._opened[index].tables = tables
         for number, lane, beside in sorted(collected.lanes):

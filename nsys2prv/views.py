@@ -15,7 +15,7 @@ from nsys2prv.output import VIEWS, publish_folder, staging_folder, without_suffi
 from nsys2prv.paraver.reader import Trace, open_trace
 from nsys2prv.paraver.trace_content import TraceContent
 from nsys2prv.paraver.view_table import View, read_view_table
-from nsys2prv.paraver.views import WORKSPACE, Rendered, ViewRenderer, choose, write_views
+from nsys2prv.paraver.views import LAUNCHES, WORKSPACE, Rendered, ViewRenderer, choose, write_views
 
 
 def render_views(
@@ -89,7 +89,7 @@ def as_text(found: list[dict[str, Any]]) -> str:
 
 
 def content_of(trace: Path) -> TraceContent:
-    """What views must know of a trace; reads all of its records, for the event types that occur.
+    """What views must know of a trace; reads all of its records, for the event types that occur and for messages.
 
     Raises
     ------
@@ -98,10 +98,12 @@ def content_of(trace: Path) -> TraceContent:
     """
     found = open_trace(trace, _lenient)
     used: set[int] = set()
+    has_messages = False
     with _reading(found) as blocks:
         for block in blocks:
             used.update(block.events["type"].unique().to_list())
-    return TraceContent.of(found, used)
+            has_messages = has_messages or not block.messages["tag"].is_in(LAUNCHES).all()
+    return TraceContent.of(found, used, has_messages=has_messages)
 
 
 def _lenient(line: int | None, why: str) -> None:

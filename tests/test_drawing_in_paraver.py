@@ -51,6 +51,8 @@ def compare_table(trace: Trace, semantics: Semantics, printed: Path) -> None:
     assert [name for name, _ in theirs.rows] == [names[row] for row in ours.rows]
     cells = np.array([numbers for _, numbers in theirs.rows])
     assert np.nan_to_num(ours.cells) == pytest.approx(cells, abs=ROUNDING, rel=1e-9)
+    for name, numbers in ours.totals().items():
+        assert numbers == pytest.approx(theirs.totals[name], abs=ROUNDING, rel=1e-9), name
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from nsys2prv.errors import UsageError
 from nsys2prv.kernel_families import FAMILY, families, read_rules, shipped_rules
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.reader import open_trace
+from nsys2prv.paraver.view_table import read_view_table
 from nsys2prv.sources.kernels import NCCL_KERNEL_NAME
 from nsys2prv.translate import Options, translate
 
@@ -54,6 +55,17 @@ def test_details_and_kind_stand_in_columns_of_their_own() -> None:
         ("mine", None, None, None, None, None),
         ("test", None, None, None, None, None),
     ]
+
+
+def test_views_of_gemm_and_attention_take_the_kernels_of_these_families() -> None:
+    patterns = {name: pattern for name, (_, pattern) in read_view_table().values.items()}
+
+    assert {name for name in KNOWN if patterns["gemm"].search(name)} == {
+        name for name, family in KNOWN.items() if family.startswith(("GEMM", "Grouped GEMM"))
+    }
+    assert {name for name in KNOWN if patterns["flash_attention"].search(name)} == {
+        name for name, family in KNOWN.items() if "attention" in family.lower()
+    }
 
 
 def test_no_names_give_no_families() -> None:

@@ -87,7 +87,7 @@ ConfigFile.Version: 3.4
 ConfigFile.NumWindows: 1
 ConfigFile.BeginDescription
 Kernels. Which kernel does each stream run?
-One colour for each kernel name; white is idle.
+One colour for each kernel name; light blue is idle.
 ConfigFile.EndDescription
 
 ################################################################################
@@ -124,6 +124,8 @@ window_level thread
 window_scale_relative 1.000000000000
 window_end_time_relative 1.000000000000
 window_object appl { 1, { All } }
+window_object task { 0, 1, { All } }
+window_object thread { 0, 0, 4, { 0, 1, 1, 0 } }
 window_begin_time_relative 0.000000000000
 window_selected_functions { 14, { {cpu, Active Thd}, {appl, Adding}, {task, Adding}, {thread, Last Evt Val}, {node, Adding}, \
 {system, Adding}, {workload, Adding}, {from_obj, All}, {to_obj, All}, {tag_msg, All}, {size_msg, All}, {bw_msg, All}, \
@@ -152,6 +154,16 @@ def test_only_what_occurs_counts_not_what_the_labels_announce() -> None:
 
     assert "analysis/useful_time" in paths
     assert not paths & {"hwcounters/metric", "views/nccl_on_gpu", "analysis/overlap"}
+
+
+def test_views_of_messages_are_there_when_there_are_messages_between_ranks(tmp_path: Path) -> None:
+    lines = ["#Paraver (01/01/2024 at 10:00):1000_ns:1(4):1:2(1:1,1:1)"]
+    for tag, expected in [(events.TAG_KERNEL_LAUNCH, False), (42, True)]:
+        lines.append(f"3:0:1:1:1:10:10:0:1:2:1:20:30:8:{tag}")
+        (tmp_path / "trace.prv").write_text("\n".join([*lines, ""]))
+        paths = {view.path for view in ViewRenderer(content_of(tmp_path / "trace.prv")).fitting()}
+
+        assert ({"views/messages_in_flight", "views/bytes_in_flight"} <= paths) == expected
 
 
 def test_a_trace_of_another_tool_is_known_by_its_labels(tmp_path: Path) -> None:
@@ -204,11 +216,50 @@ def test_a_gpu_that_processes_share_is_one_row_so_that_what_overlaps_counts_once
 
 
 @pytest.mark.parametrize("tasks", [ONE_GPU, SEVERAL_GPUS, SIXTEEN_NODES], ids=["1 GPU", "a process with 2", "16 nodes"])
-def test_timelines_of_threads_show_all_rows_whatever_the_size(tasks: list[tuple[int, list[str]]], tmp_path: Path) -> None:
-    for cfg in rendered(content(TYPES, tasks), "basics", tmp_path).values():
-        for window in cfg.windows:
-            assert window.level == "thread"
-            assert window.rows == {("appl", 0): [True]}
+def test_timelines_of_threads_show_all_rows_of_their_kind_whatever_the_size(
+    tasks: list[tuple[int, list[str]]], tmp_path: Path
+) -> None:
+    types = {**TYPES, events.CUDA_CALL: ("CUDA library call", {0: "End", 9: "cudaLaunchKernel"})}
+    found = content(types, tasks)
+    kinds = {"streams": "CUDA", "metrics": "Metrics GPU"}
+    for view, shown in [("cuda_calls", None), ("states", None), ("kernels", "streams"), ("metric", "metrics")]:
+        for cfg in rendered(found, view, tmp_path).values():
+            for window in cfg.windows:
+                assert window.level == "thread"
+                for task, (_, names) in enumerate(tasks):
+                    expected = [shown is None or name.startswith(kinds[shown]) for name in names]
+                    of_task = window.rows.get(("task", 0), [True] * len(tasks))[task]
+                    threads = window.rows.get(("thread", task), [True] * len(names))
+                    assert [of_task and one for one in threads] == expected
+
+
+# Deeper levels of call chains are written for search and tools; a view of the innermost one tells enough.
+CALL_CHAINS = {
+    pattern.format(depth)
+    for pattern in ("Sampled functions (depth {})", "Sampled modules (depth {})", "Caller at level {}")
+    for depth in range(1, events.MOST_FRAMES)
+}
+
+
+def test_every_event_type_has_a_view() -> None:
+    needed = {name for view in TABLE.views for need in view.needs for name in need}
+    shown = {number for name in needed if isinstance(number := getattr(events, name, None), int)}
+
+    assert {one.label for one in events.EVENT_TYPES if one.number not in shown} - CALL_CHAINS == set()
+
+
+def test_every_view_of_the_table_renders_for_a_trace_that_has_everything(tmp_path: Path) -> None:
+    types: dict[int, tuple[str, dict[int, str] | None]] = {}
+    for one in events.EVENT_TYPES:
+        values = {0: "End", 1: "gemm", 2: "flash_fwd", 3: "iteration"} if one.values else None
+        types[one.number] = (one.label.replace("{}", "mine"), values)
+    metrics = ["SM Active", "SM Issue", "Tensor Active", "DRAM Read", "DRAM Write", "PCIe RX Throughput", "PCIe TX Throughput",
+               "NVLink RX", "NVLink TX", "GPC Clock Frequency [MHz]"]  # fmt: skip
+    types |= {events.GPU_METRIC + place: (name, None) for place, name in enumerate(metrics)}
+    for place, tasks in enumerate([ONE_GPU, SEVERAL_GPUS, SHARED_GPU]):
+        written = ViewRenderer(content(types, tasks)).render(tmp_path / str(place))
+
+        assert {one.view.path for one in written} == {view.path for view in TABLE.views}
 
 
 HOSTILE = [
@@ -345,9 +396,9 @@ def test_a_template_that_is_wrong_fails_instead_of_giving_a_wrong_view(tmp_path:
     folder = tmp_path / "cfgs"
     (folder / "basics").mkdir(parents=True)
     (folder / "macros").mkdir()
-    for path in (cfgs_folder() / "macros").iterdir():
+    for path in (cfgs_folder() / "macros").glob("*.j2"):
         (folder / "macros" / path.name).write_text(path.read_text())
-    view = View("basics", "mine", "Mine", (), None, False, "timeline", "basics/mine.cfg.j2", "Why?", "")
+    view = View("basics", "mine", "Mine", (), None, None, False, "timeline", "basics/mine.cfg.j2", "Why?", "")
     renderer = ViewRenderer(content(TYPES, ONE_GPU), replace(TABLE, views=(view,)), folder)
     start = '{% from "macros/windows.cfg.j2" import single, derived %}\n'
 
@@ -372,6 +423,7 @@ def test_a_template_that_is_wrong_fails_instead_of_giving_a_wrong_view(tmp_path:
         ("[basics/x]\ntitle = X", "a title and a question"),
         ("[basics/x]\ntitle = X\nquestion = Why?\nkind = picture", "kind"),
         ("[basics/x]\ntitle = X\nquestion = Why?\nneed = KERNEL", "no other keys"),
+        ("[basics/x]\ntitle = X\nquestion = Why?\nrows = gpus", "no rows gpus"),
         ("[elsewhere/x]\ntitle = X\nquestion = Why?", "groups"),
         ("[basics/x]\ntitle = X\nquestion = Why?\neach = KERNEL", "not among the needs"),
     ],
@@ -579,9 +631,9 @@ def test_types_that_the_translation_counts_are_those_that_the_trace_has(
     told: list[set[int]] = []
     original: Callable[..., TraceContent] = TraceContent.of.__func__  # type: ignore[attr-defined]
 
-    def spy(cls: type[TraceContent], trace: object, used: set[int] | None = None) -> TraceContent:
+    def spy(cls: type[TraceContent], trace: object, used: set[int] | None = None, **others: bool) -> TraceContent:
         told.append(set(used or ()))
-        return original(cls, trace, used)
+        return original(cls, trace, used, **others)
 
     monkeypatch.setattr(TraceContent, "of", classmethod(spy))
     prv = translate([report], tmp_path / "out").prv

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 RUN_ROWS = 40_000
 """Rows that are sorted at once and then written as one run."""
-WINDOW_ROWS = 140_000
+WINDOW_ROWS = 90_000
 """About how many rows are given back at once."""
 _KEPT_ROWS = 8_000
 """Rows that may stay in memory when nothing more comes: there are many collections, most of them small."""

@@ -7,9 +7,10 @@ light or dark scheme of the reader.
 
 from __future__ import annotations
 
+import html
 import math
-from collections.abc import Iterable, Sequence
-from xml.sax.saxutils import escape
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -39,13 +40,29 @@ _EVENT_FUNCTIONS = ("Last Evt Val", "Next Evt Val")
 
 _STYLE = (
     "text{font:11px Verdana,'DejaVu Sans',sans-serif;fill:#1f2328}.h{font-weight:bold}.q{fill:#59636e}"
-    ".a{fill:#fff;stroke:#d1d9e0}.k{stroke:#d1d9e0}.l{fill:none;stroke:#0969da}.d{fill:#000}.b{fill:#fff}"
-    "@media(prefers-color-scheme:dark){text{fill:#f0f6fc}.q{fill:#9198a1}.a{fill:#0d1117;stroke:#3d444d}"
+    ".g{fill:#fff}.a{fill:#fff;stroke:#d1d9e0}.k{stroke:#d1d9e0}.l{fill:none;stroke:#0969da}.d{fill:#000}.b{fill:#fff}"
+    "@media(prefers-color-scheme:dark){text{fill:#f0f6fc}.q{fill:#9198a1}.g{fill:#0d1117}.a{fill:#0d1117;stroke:#3d444d}"
     ".k{stroke:#3d444d}.l{stroke:#4493f8}.d{fill:#000}.b{fill:#fff}}"
 )
 
 
-def draw(trace: Trace, cfg: Cfg, time: tuple[int, int] | None = None) -> str:
+@dataclass(frozen=True)
+class Legend:
+    """What a view does not say of its values, for the reader of a picture.
+
+    Attributes
+    ----------
+    unit
+        Unit of numbers: "ns" gives "1.5 ms", all others stand behind the number.
+    names
+        What values are that have no label in the trace.
+    """
+
+    unit: str = ""
+    names: Mapping[int, str] = field(default_factory=dict)
+
+
+def draw(trace: Trace, cfg: Cfg, time: tuple[int, int] | None = None, legend: Legend | None = None) -> str:
     """A picture of a view.
 
     Parameters
@@ -56,6 +73,8 @@ def draw(trace: Trace, cfg: Cfg, time: tuple[int, int] | None = None) -> str:
         The view, as rendered for it.
     time
         Of a time line: begin and end of what is shown, ns; None: all of it.
+    legend
+        Unit and names of values.
 
     Returns
     -------
@@ -67,15 +86,16 @@ def draw(trace: Trace, cfg: Cfg, time: tuple[int, int] | None = None) -> str:
     NotDrawn
         The view asks for something of Paraver that is not done here.
     """
-    semantics = Semantics(trace, cfg)
+    semantics, legend = Semantics(trace, cfg), legend or Legend()
     if cfg.kind == "timeline":
-        return _TimeLine(trace, cfg, semantics, time or (0, trace.header.end)).svg()
-    return _table(trace, cfg, semantics.table())
+        return _TimeLine(trace, cfg, semantics, time or (0, trace.header.end), legend).svg()
+    return _table(trace, cfg, semantics.table(), legend)
 
 
 class _TimeLine:
-    def __init__(self, trace: Trace, cfg: Cfg, semantics: Semantics, time: tuple[int, int]) -> None:
+    def __init__(self, trace: Trace, cfg: Cfg, semantics: Semantics, time: tuple[int, int], legend: Legend) -> None:
         self._trace = trace
+        self._unit = legend.unit
         self._begin, self._end = time
         self._window = cfg.windows[-1]
         self._title = self._window.name
@@ -88,6 +108,9 @@ class _TimeLine:
         # The scale of a gradient is that of all the time shown.
         self._steps = steps.filter(pl.col("begin") < self._end, pl.col("end") > self._begin)
         self._labels = _value_labels(trace, self._window)
+        if not self._is_state:
+            self._labels[0] = "nothing"
+        self._labels.update(legend.names)
 
     def svg(self) -> str:
         is_line = self._window.values.get("window_noncolor_mode") == "false"
@@ -169,8 +192,8 @@ class _TimeLine:
         bar = []
         for shade in range(shades):
             bar.append(f'<path fill="{_hex(palette[shade])}" d="M{self._left + 90 + 6 * shade} {{y}}m0 -10h6v11h-6z"/>')
-        scale = [_text(self._left + 84, "{y}", _short(low), anchor="end"), *bar]
-        scale.append(_text(self._left + 90 + 6 * shades + 6, "{y}", _short(high)))
+        scale = [_text(self._left + 84, "{y}", _with_unit(low, self._unit), anchor="end"), *bar]
+        scale.append(_text(self._left + 90 + 6 * shades + 6, "{y}", _with_unit(high, self._unit)))
         return self._runs(pixels.rename({"shade": "colour"}), palette, top, height), [scale]
 
     def _codes(self, pixels: pl.DataFrame, top: float, height: float) -> tuple[list[str], list[list[str]]]:
@@ -187,7 +210,7 @@ class _TimeLine:
         if left_out > 0:
             legend.append([_text(_MARGIN + 18, "{y}", f"and {left_out} more values", "q")])
         if 0 in palette and not self._is_state:
-            legend.append(self._entry(palette[0], "0  nothing"))
+            legend.append(self._entry(palette[0], f"0  {self._labels[0]}"))
         return self._runs(coloured, palette, top, height), legend
 
     def _entry(self, colour: Colour, text: str) -> list[str]:
@@ -229,12 +252,12 @@ class _TimeLine:
                 y = _number(round(base - value / (high or 1) * (height - 5), 1))
                 path += f"M{self._left + pixel * _PIXEL} {y}" if not path else f"H{self._left + pixel * _PIXEL}V{y}"
             parts.append(f'<path class="l" d="{path}H{self._left + self._pixels * _PIXEL}"/>')
-        return parts, [[_text(self._left, "{y}", f"each row from 0 to {_short(high)}", "q")]]
+        return parts, [[_text(self._left, "{y}", f"each row from 0 to {_with_unit(high, self._unit)}", "q")]]
 
 
-def _table(trace: Trace, cfg: Cfg, table: Table) -> str:
+def _table(trace: Trace, cfg: Cfg, table: Table, legend: Legend) -> str:
     window = cfg.windows[int(cfg.histogram["Analyzer2D.ControlWindow:"]) - 1]
-    labels = _value_labels(trace, window)
+    labels = {**_value_labels(trace, window), **legend.names}
     names = _row_names(trace, table.level, table.rows)
     left = _MARGIN + math.ceil(_CHARACTER * max(map(len, names))) + 6
     cell = (_WIDTH - left - _MARGIN) / max(len(table.columns), 1)
@@ -242,21 +265,23 @@ def _table(trace: Trace, cfg: Cfg, table: Table) -> str:
     width = max(_WIDTH, left + cell * len(table.columns) + _MARGIN)
     top = _MARGIN + 3 * _LINE + 4
     with_numbers = cell >= _CELL_WITH_NUMBER
-    names += ["Average", "Avg/Max"] if with_numbers else []
+    totals = table.totals()
+    names += list(totals) if with_numbers else []
     title = cfg.histogram["Analyzer2D.Name:"]
     parts = [_text(_MARGIN, _MARGIN + _TEXT, title, "h"), _text(_MARGIN, _MARGIN + _TEXT + _LINE, _what(table), "q")]
     for place, column in enumerate(table.columns):
         parts.append(_text(left + (place + 0.5) * cell, top - 5, str(column), "q", anchor="middle"))
     told = np.nan_to_num(table.cells)
     low, high = (float(told.min()), float(told.max())) if told.size else (0.0, 0.0)
-    rows = [*told, told.mean(axis=0), told.mean(axis=0) / np.where(told.max(axis=0) == 0, 1, told.max(axis=0))]
+    rows = [*told, *totals.values()]
     for place, (name, values) in enumerate(zip(names, rows, strict=False)):
         is_total = place >= len(table.rows)
         y = top + place * _LINE + (6 if is_total else 0)
         parts.append(_text(left - 6, y + _TEXT, name, "q" if is_total else "", anchor="end"))
         for column, value in enumerate(values):
             x = left + column * cell
-            text = _cell_text(float(value), table.statistic if place <= len(table.rows) else "")
+            is_number = place <= len(table.rows)
+            text = _cell_text(float(value), table.statistic, legend.unit) if is_number else f"{value:.2f}"
             colour = ""
             if not is_total and value != 0:
                 shade = _between(*_GRADIENT, (float(value) - low) / ((high - low) or 1))
@@ -267,7 +292,7 @@ def _table(trace: Trace, cfg: Cfg, table: Table) -> str:
     end = top + len(names) * _LINE + 6 + _LINE
     longest = _fitting(width - 2 * _MARGIN)
     if not with_numbers:
-        limits = [_cell_text(limit, table.statistic) for limit in (low, high)]
+        limits = [_cell_text(limit, table.statistic, legend.unit) for limit in (low, high)]
         parts.append(_text(_MARGIN, end, "from {} (green) to {} (blue)".format(*limits), "q"))
         end += _LINE
     named = [column for column in table.columns if column in labels]
@@ -282,14 +307,14 @@ def _what(table: Table) -> str:
     return f"{units.get(table.statistic, table.statistic)}; a row for each {told}"
 
 
-def _cell_text(value: float, statistic: str) -> str:
-    if statistic in ("Time", "Average Burst Time"):
+def _cell_text(value: float, statistic: str, unit: str) -> str:
+    if statistic in ("Time", "Average Burst Time") or unit == "ns":
         return _duration(value)
     if statistic.startswith("%"):
         return f"{value:.1f} %"
     if statistic == "# Bursts":
         return f"{value:g}"
-    return f"{value:.2f}" if abs(value) < 1000 else _short(value)
+    return f"{value:.2f} {unit}".rstrip() if abs(value) < 1000 else _with_unit(value, unit)
 
 
 def _row_names(trace: Trace, level: str, rows: Sequence[int]) -> list[str]:
@@ -363,6 +388,10 @@ def _short(value: float) -> str:
     return f"{value:.4g}"
 
 
+def _with_unit(value: float, unit: str) -> str:
+    return _duration(value) if unit == "ns" else f"{_short(value)} {unit}".rstrip()
+
+
 def _duration(value: float) -> str:
     for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if value >= size:
@@ -378,7 +407,7 @@ def _text(x: float, y: float | str, text: str, kind: str = "", anchor: str = "")
     attributes = f' class="{kind}"' if kind else ""
     attributes += f' text-anchor="{anchor}"' if anchor else ""
     place = y if isinstance(y, str) else _number(y)
-    return f'<text x="{_number(x)}" y="{place}"{attributes}>{escape(text)}</text>'
+    return f'<text x="{_number(x)}" y="{place}"{attributes}>{html.escape(text)}</text>'
 
 
 def _box(x: float, y: float, width: float, height: float) -> str:
@@ -388,4 +417,6 @@ def _box(x: float, y: float, width: float, height: float) -> str:
 def _document(parts: Iterable[str], height: float, width: float = _WIDTH) -> str:
     size = f'width="{_number(width)}" height="{_number(height)}" viewBox="0 0 {_number(width)} {_number(height)}"'
     body = "\n".join(parts)
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>{_STYLE}</style>\n{body}\n</svg>\n'
+    # The page around it may have another scheme than the reader's system.
+    ground = f'<path class="g" d="M0 0h{_number(width)}v{_number(height)}h-{_number(width)}z"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>{_STYLE}</style>\n{ground}\n{body}\n</svg>\n'

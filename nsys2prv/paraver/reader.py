@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -98,11 +98,13 @@ class Header:
 
 @dataclass(frozen=True)
 class TypeLabel:
-    """An event type in the .pcf: label, gradient, and labels of values (None: its values are plain numbers)."""
+    """An event type in the .pcf: label, gradient, labels of values (None: its values are plain numbers), and by which power of
+    ten Paraver divides its values."""
 
     label: str
     gradient: int
     values: Mapping[int, str] | None
+    precision: int = 0
 
 
 @dataclass(frozen=True)
@@ -369,9 +371,9 @@ def read_pcf(path: Path, damage: Damage | None = None) -> Labels:
             if not group:
                 tell(line, "VALUES stands below no event type")
             section, values = _VALUES, {}
-            types.update({number: TypeLabel(types[number].label, types[number].gradient, values) for number in group})
-        elif re.fullmatch(r"PRECISION\s+[0-9]+", text) and group:
-            continue
+            types.update({number: replace(types[number], values=values) for number in group})
+        elif (precision := re.fullmatch(r"PRECISION\s+([0-9]+)", text)) and group:
+            types[group[-1]] = replace(types[group[-1]], precision=int(precision[1]))
         elif (form := _PCF_FORMS[section].fullmatch(text)) is None:
             tell(line, f"{text!r} is no line of section {section}")
         elif "value" in form.re.groupindex:

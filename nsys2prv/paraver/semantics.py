@@ -50,6 +50,12 @@ class Table:
     cells: np.ndarray
     statistic: str
 
+    def totals(self) -> dict[str, np.ndarray]:
+        """Below the columns: `Average` and `Avg/Max` of the cells in which there is something, as in Paraver."""
+        told = np.ma.masked_invalid(self.cells)
+        average, maximum = told.mean(axis=0), told.max(axis=0)
+        return {"Average": average.filled(0.0), "Avg/Max": (average / maximum).filled(0.0)}
+
 
 class Semantics:
     """Windows and tables of one view over one trace.
@@ -207,8 +213,12 @@ class Semantics:
         events = self._trace.events(types)
         if window.functions["evt_value"] == "=":
             events = events.filter(pl.col("value").is_in([int(value) for value in window.filters["evt_value"]]))
+        value = pl.col("value").cast(pl.Float64)
+        for number in types:
+            if (known := self._trace.labels.types.get(number)) and known.precision:
+                value = pl.when(pl.col("type") == number).then(value / 10**known.precision).otherwise(value)
         pairs = (
-            events.select(row=self._trace.header.row_of(pl.col("task"), pl.col("thread")), time="time", value="value")
+            events.select(row=self._trace.header.row_of(pl.col("task"), pl.col("thread")), time="time", value=value)
             .join(threads.select("row"), on="row", how="semi", maintain_order="left")
             .sort("row", maintain_order=True)
         )

@@ -109,6 +109,8 @@ class TraceContent:
         All event types of the .pcf, with their labels.
     thread_names, node_names
         Of the .row; empty where there is none.
+    has_messages
+        Whether there are messages between ranks: others than those from a call to what it launches.
     """
 
     header: Header
@@ -116,9 +118,10 @@ class TraceContent:
     labelled: Labels
     thread_names: tuple[str, ...]
     node_names: tuple[str, ...]
+    has_messages: bool
 
     @classmethod
-    def of(cls, trace: Trace, used: Iterable[int] | None = None) -> TraceContent:
+    def of(cls, trace: Trace, used: Iterable[int] | None = None, *, has_messages: bool = True) -> TraceContent:
         """Content of a trace.
 
         Parameters
@@ -127,6 +130,8 @@ class TraceContent:
             An open trace.
         used
             Numbers of the event types that occur in it; None: all that the .pcf names.
+        has_messages
+            Whether there are messages between ranks.
         """
         labels = trace.labels.types
         numbers: dict[str, set[int]] = {}
@@ -137,7 +142,8 @@ class TraceContent:
             label = labels[number].label if number in labels else ""
             values = labels[number].values if number in labels else None
             types[number] = TypeInTrace(number, label, values, _quoted(label, numbers.get(label) == {number}))
-        return cls(trace.header, types, trace.labels, trace.names.get("THREAD", ()), trace.names.get("NODE", ()))
+        threads, nodes = trace.names.get("THREAD", ()), trace.names.get("NODE", ())
+        return cls(trace.header, types, trace.labels, threads, nodes, has_messages)
 
     def members(self, event_type: events.EventType) -> list[TypeInTrace]:
         """What a trace has of an event type: itself, members of a series, lanes; in the order of numbers.
@@ -192,12 +198,17 @@ class TraceContent:
                 )
         return rows
 
-    @property
+    @cached_property
     def streams(self) -> Selection | None:
         """Rows that are CUDA streams; None where no row is one."""
         return self._select(row for row in self._rows if row.is_stream)
 
-    @property
+    @cached_property
+    def metrics(self) -> Selection | None:
+        """Rows of GPUs as a whole; None where no row is one."""
+        return self._select(row for row in self._rows if row.device is not None and not row.is_stream)
+
+    @cached_property
     def hosts(self) -> Selection | None:
         """Host threads of tasks that use GPUs, or of all where no row is a stream."""
         with_gpu = {row.task for row in self._rows if row.is_stream}

@@ -16,8 +16,14 @@ KINDS = ("timeline", "table", "tables")
 """What a view shows: rows over time; a table; a table for each value of a third window."""
 GROUPS = ("basics", "views", "analysis", "hwcounters")
 
+MESSAGES = "messages"
+"""A need that is no event type: messages between ranks."""
+
 _METRICS, _VALUES = "metrics", "values"
-_KEYS = {"title", "needs", "each", "devices", "kind", "template", "question", "reading"}
+ROWS = ("streams", "hosts", "metrics")
+"""Rows that a view may show of those that a trace has: properties of `trace_content.TraceContent`."""
+
+_KEYS = {"title", "needs", "each", "rows", "devices", "kind", "template", "question", "reading"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class View:
         What must be in the trace: all of these, and of each any one.
     each
         The need whose members have a file each; None: one file.
+    rows
+        Which rows of the trace it shows, one of ROWS; None: all, or what its template says.
     devices
         Whether its rows are GPUs.
     kind
@@ -49,6 +57,7 @@ class View:
     title: str
     needs: tuple[tuple[str, ...], ...]
     each: str | None
+    rows: str | None
     devices: bool
     kind: str
     template: str
@@ -115,7 +124,7 @@ def read_view_table(path: Path | None = None) -> ViewTable:
     views = tuple(_view(parser[section]) for section in parser.sections() if section not in (_METRICS, _VALUES))
     for view in views:
         for name in [one for need in view.needs for one in need]:
-            if name not in metrics and name not in values:
+            if name != MESSAGES and name not in metrics and name not in values:
                 event_type(name)
     return ViewTable(views, metrics, values)
 
@@ -132,12 +141,16 @@ def _view(section: configparser.SectionProxy) -> View:
     each = section.get("each")
     if each is not None and (each,) not in needs:
         raise ValueError(f"[{section.name}]: {each} is to have a file for each member, and is not among the needs")
+    rows = section.get("rows")
+    if rows is not None and rows not in ROWS:
+        raise ValueError(f"[{section.name}]: there are no rows {rows}, only {', '.join(ROWS)}")
     return View(
         group,
         name,
         section["title"],
         needs,
         each,
+        rows,
         section.getboolean("devices", False),
         kind,
         f"{section.get('template', section.name)}.cfg.j2",

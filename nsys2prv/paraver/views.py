@@ -5,7 +5,11 @@ Paraver's views have no variables: numbers of metrics and kernels, rows and leve
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import os
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,12 +17,13 @@ from functools import lru_cache
 from pathlib import Path
 
 import jinja2
+from jinja2.bccache import Bucket
 
 from nsys2prv import events
 from nsys2prv.errors import UsageError
 from nsys2prv.paraver.cfg import parse_cfg
 from nsys2prv.paraver.trace_content import Devices, TraceContent, TypeInTrace, Value
-from nsys2prv.paraver.view_table import GROUPS, View, ViewTable, cfgs_folder, event_type, read_view_table
+from nsys2prv.paraver.view_table import GROUPS, MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
 from nsys2prv.paraver.workspace import Hint, Workspace, workspace_ws, workspaces_xml
 
 INDEX, WORKSPACE = "index.html", "workspace.xml"
@@ -155,14 +160,17 @@ class ViewRenderer:
 
     def text(self, view: View, title: str, member: TypeInTrace | None = None, devices: Devices | None = None) -> str:
         """Text of one file, read back strictly."""
-        subject = [member] if member else [one for need in view.needs for name in need for one in self._types_of(name)]
+        needed = [name for need in view.needs for name in need if name != MESSAGES]
+        subject = [member] if member else [one for name in needed for one in self._types_of(name)]
+        rows = {name: getattr(self._content, name) for name in ROWS}
         body = self._environment.get_template(view.template).render(
             title=title,
             subject=subject,
             types=_Types(self._content),
             metrics=self._metrics,
             values=self._values,
-            rows={"streams": self._content.streams, "hosts": self._content.hosts},
+            rows=rows,
+            shown=rows[view.rows] if view.rows else None,
             device=devices,
             states=events,
             tags=_TAGS,
@@ -175,7 +183,7 @@ class ViewRenderer:
         return text
 
     def _has(self, name: str) -> bool:
-        return bool(self._types_of(name))
+        return self._content.has_messages if name == MESSAGES else bool(self._types_of(name))
 
     def _types_of(self, name: str) -> list[TypeInTrace]:
         if name in self._metrics:
@@ -207,10 +215,9 @@ class ViewRenderer:
         return chosen
 
 
-_TAGS = {
-    "kernel_launches": [events.TAG_KERNEL_LAUNCH],
-    "launches": [events.TAG_KERNEL_LAUNCH, events.TAG_MEMORY_LAUNCH],
-}
+LAUNCHES = (events.TAG_KERNEL_LAUNCH, events.TAG_MEMORY_LAUNCH)
+"""Tags of messages from a call to what it launches; all others are between ranks."""
+_TAGS = {"kernel_launches": [events.TAG_KERNEL_LAUNCH], "launches": list(LAUNCHES)}
 
 
 def choose(table: ViewTable, only: Iterable[str]) -> list[View]:
@@ -284,11 +291,33 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")[:_LONGEST_NAME].rstrip("_")
 
 
+class _CompiledTemplates(jinja2.BytecodeCache):
+    """Compiled templates where and when Python keeps compiled modules: to compile them takes longer than to render."""
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        return importlib.util.cache_from_source(filename or name)
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with contextlib.suppress(OSError), Path(bucket.key).open("rb") as file:
+            bucket.load_bytecode(file)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if sys.dont_write_bytecode:
+            return
+        path = Path(bucket.key)
+        written = path.with_name(f"{path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written.write_bytes(bucket.bytecode_to_string())
+            written.replace(path)
+
+
 @lru_cache
 def _environment(folder: Path) -> jinja2.Environment:
-    """Templates of a folder: compiled once in a process."""
+    """Templates of a folder: compiled once."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
+        bytecode_cache=_CompiledTemplates(),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -10,11 +10,11 @@ Workspace::importWSXML with importWSCFGs):
 from __future__ import annotations
 
 import base64
+import html
 import re
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
 _HEAD = """<?xml version="1.0" encoding="UTF-8" standalone="yes" ?>
 <!DOCTYPE boost_serialization>
@@ -115,4 +115,4 @@ def _content(workspace: Workspace, once: _Once) -> list[str]:
 
 
 def _text(text: str) -> str:
-    return escape(_NOT_XML.sub(" ", text), {'"': "&quot;", "'": "&apos;"})
+    return html.escape(_NOT_XML.sub(" ", text)).replace("&#x27;", "&apos;")
