@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -42,6 +43,35 @@ app = typer.Typer(
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
 
+
+def _completed(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Values for the shell to complete an option with: the names that begin like what is typed; after a comma, the next one."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, begun = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in names() if name.startswith(begun)]
+
+    return complete
+
+
+def _methods() -> Iterable[str]:
+    from nsys2prv.timeline.axis import METHODS
+
+    return METHODS
+
+
+def _readings() -> Iterable[str]:
+    from nsys2prv.analysis.times import READINGS
+
+    return READINGS
+
+
+def _sources() -> Iterable[str]:
+    from nsys2prv.sources import NAMES
+
+    return NAMES
+
+
 Reports = Annotated[
     list[str],
     typer.Argument(
@@ -54,6 +84,18 @@ Nsys = Annotated[Path | None, typer.Option(help="The nsys that exports .nsys-rep
 Cache = Annotated[Path | None, typer.Option(help="Folder for exports of .nsys-rep files (default: beside each report).")]
 JsonFile = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write all tables as JSON; - prints it, and no summary.")
+]
+AlignAsForTranslate = Annotated[
+    str,
+    typer.Option(metavar="METHOD", autocompletion=_completed(_methods), help="How clocks are tied together, as for translate."),
+]
+NcclReading = Annotated[
+    str,
+    typer.Option(
+        metavar="READING",
+        autocompletion=_completed(_readings),
+        help="What NCCL kernels count as: communication (BSC's views) or useful (TALP).",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -152,9 +194,15 @@ def translate(
         ),
     ],
     only: Annotated[
-        list[str] | None, typer.Option(help="Sources to translate, by name, separated by commas (default: all).")
+        list[str] | None,
+        typer.Option(
+            autocompletion=_completed(_sources), help="Sources to translate, by name, separated by commas (default: all)."
+        ),
     ] = None,
-    skip: Annotated[list[str] | None, typer.Option(help="Sources to leave out, by name, separated by commas.")] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(autocompletion=_completed(_sources), help="Sources to leave out, by name, separated by commas."),
+    ] = None,
     time: Annotated[
         str | None, typer.Option(metavar="BEGIN:END", help="Time to keep, from the first event on: 1.5s:2s, 200ms:, :30s.")
     ] = None,
@@ -167,6 +215,7 @@ def translate(
         str,
         typer.Option(
             metavar="METHOD",
+            autocompletion=_completed(_methods),
             help="How clocks are tied together: auto, none, utc, monotonic (of each host), messages, mpi, nccl (collectives).",
         ),
     ] = "auto",
@@ -326,15 +375,13 @@ def efficiency(
         str | None,
         typer.Option(metavar="NAME[@DOMAIN]", help="Efficiencies of each iteration: of the n-th NVTX range of this name."),
     ] = None,
-    nccl: Annotated[
-        str, typer.Option(metavar="READING", help="What NCCL kernels count as: communication (BSC's views) or useful (TALP).")
-    ] = "communication",
+    nccl: NcclReading = "communication",
     time: Annotated[
         str | None, typer.Option(metavar="BEGIN:END", help="Time to measure, from the first event on: 1.5s:2s, 200ms:, :30s.")
     ] = None,
     ranks: Annotated[str | None, typer.Option(metavar="LIST", help="Ranks to measure: 0-7,12.")] = None,
     bins: Annotated[int, typer.Option(min=1, max=10_000, help="Bins of the tables over time.")] = 100,
-    align: Annotated[str, typer.Option(metavar="METHOD", help="How clocks are tied together, as for translate.")] = "auto",
+    align: AlignAsForTranslate = "auto",
     rank_pattern: Annotated[
         str | None, typer.Option(metavar="REGEX", help="Where the rank stands in the path of a report, as for translate.")
     ] = None,
@@ -362,8 +409,10 @@ def efficiency(
     from nsys2prv.analysis.from_reports import ReadReports
     from nsys2prv.analysis.talp import as_talp
     from nsys2prv.analysis.text import as_text
-    from nsys2prv.analysis.writing import check_page_path, write_csv, write_json, write_page
+    from nsys2prv.analysis.writing import check_page_path, check_places, csv_files, json_text, write_files
 
+    json_path = _json_path(json_file)
+    check_places([path for path in (out, json_path, talp) if path is not None], csv)
     if out is not None:
         check_page_path(out, force=force)
     options = Options(
@@ -386,18 +435,18 @@ def efficiency(
         scratch=scratch,
     )
     measured = measure(inputs, options)
-    if json_file is not None and json_file != "-":
-        write_json(Path(json_file), measured.as_json())
-    if csv is not None:
-        write_csv(csv, measured.tables)
+    files: dict[Path, str | None] = csv_files(csv, measured.tables) if csv is not None else {}
+    if json_path is not None:
+        files[json_path] = json_text(measured.as_json())
     if talp is not None:
-        write_json(talp, as_talp(measured.head, measured.tables))
+        files[talp] = json_text(as_talp(measured.head, measured.tables))
     if out is not None:
         from nsys2prv.analysis.page import page
 
-        write_page(out, page(measured.head, measured.tables))
+        files[out] = page(measured.head, measured.tables)
+    write_files(files)
     if json_file == "-":
-        print(json.dumps(measured.as_json(), ensure_ascii=False, allow_nan=False))
+        print(json_text(measured.as_json()), end="")
     else:
         print(as_text(measured.head, measured.tables))
         for warning in measured.head["warnings"]:
@@ -418,10 +467,8 @@ def compare(
     ],
     json_file: JsonFile = None,
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")] = None,
-    nccl: Annotated[
-        str, typer.Option(metavar="READING", help="What NCCL kernels count as: communication (BSC's views) or useful (TALP).")
-    ] = "communication",
-    align: Annotated[str, typer.Option(metavar="METHOD", help="How clocks are tied together, as for translate.")] = "auto",
+    nccl: NcclReading = "communication",
+    align: AlignAsForTranslate = "auto",
     kernel_families: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Own rules for families of kernels, as for translate.")
     ] = None,
@@ -434,16 +481,18 @@ def compare(
     from nsys2prv.analysis.efficiency import Options
     from nsys2prv.analysis.from_reports import ReadReports
     from nsys2prv.analysis.text import comparison_as_text
-    from nsys2prv.analysis.writing import write_csv, write_json
+    from nsys2prv.analysis.writing import check_places, csv_files, json_text, write_files
 
+    json_path = _json_path(json_file)
+    check_places([json_path] if json_path is not None else [], csv)
     read = ReadReports(align=_align_method(align), kernel_families=kernel_families, nsys=nsys, cache=cache)
     compared = run(runs, Options(nccl=_nccl_reading(nccl), read=read, scratch=scratch))
-    if json_file is not None and json_file != "-":
-        write_json(Path(json_file), compared.as_json())
-    if csv is not None:
-        write_csv(csv, compared.tables)
+    files: dict[Path, str | None] = csv_files(csv, compared.tables) if csv is not None else {}
+    if json_path is not None:
+        files[json_path] = json_text(compared.as_json())
+    write_files(files)
     if json_file == "-":
-        print(json.dumps(compared.as_json(), ensure_ascii=False, allow_nan=False))
+        print(json_text(compared.as_json()), end="")
         return
     print(comparison_as_text(compared.head, compared.tables))
     for warning in compared.head["warnings"]:
@@ -574,6 +623,11 @@ def _grouped(content: Any) -> list[str]:
         f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {warning}" for warning, paths in reports.items()
     ]
     return [*of_reports, *content["warnings"]]
+
+
+def _json_path(option: str | None) -> Path | None:
+    """Where `--json` writes a file; None: nowhere, or on the screen."""
+    return Path(option) if option is not None and option != "-" else None
 
 
 def _names(options: list[str] | None) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
     from nsys2prv.analysis.efficiency import Options as Efficiency
     from nsys2prv.analysis.efficiency import measure
     from nsys2prv.analysis.page import page
-    from nsys2prv.analysis.writing import write_json, write_page
+    from nsys2prv.analysis.writing import json_text, write_files
     from nsys2prv.demo.cluster import write_reports
 
     folder = directory / "reports"
@@ -56,6 +56,5 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
     summary = translate(reports, directory / "demo", Options(force=True))
     measured = measure(reports, Efficiency(per_iteration=_ITERATION))
     page_path, json_path = directory / "demo.html", directory / "demo.efficiency.json"
-    write_page(page_path, page(measured.head, measured.tables))
-    write_json(json_path, measured.as_json())
+    write_files({page_path: page(measured.head, measured.tables), json_path: json_text(measured.as_json())})
     return DemoResult(tuple(reports), summary, check_trace(summary.prv), page_path, json_path)

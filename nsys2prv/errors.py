@@ -121,8 +121,8 @@ class OutputError(Nsys2prvError):
     exit_code = 5
 
     @classmethod
-    def not_writable(cls, path: str | Path, why: str) -> OutputError:
-        return cls(f"{path}: can't be written ({_one_line(why)}); give another place with -o")
+    def not_writable(cls, path: str | Path, why: str, place: str = "another place with -o") -> OutputError:
+        return cls(f"{path}: can't be written ({_one_line(why)}); give {place}")
 
 
 class OutputExists(OutputError):
@@ -136,6 +136,15 @@ class DiskFull(OutputError):
             f"{path}: the disk is full; free some room, write elsewhere with -o, put the intermediate files elsewhere with "
             f"--scratch, or make the trace smaller (-z, --time, --skip, --min-duration)"
         )
+
+    @classmethod
+    def of_scratch(cls, path: str | Path) -> DiskFull:
+        """No output but intermediate files fill it."""
+        error = cls.__new__(cls)
+        Exception.__init__(
+            error, f"{path}: the disk is full; free some room, or put the intermediate files elsewhere with --scratch"
+        )
+        return error
 
 
 class TooManyRows(Nsys2prvError):

@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +17,11 @@ import polars as pl
 import pyarrow as pa
 
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
-from nsys2prv.temporary import temporary_folder
+from nsys2prv.temporary import temporary_folder, temporary_path
 
 VIEWS = ".cfgs"
 """Suffix of the folder of views."""
+_SCRATCH = "another place with --scratch"
 SUFFIXES = (".prv", ".prv.gz", ".pcf", ".row", ".json", VIEWS)
 """Files of a trace, and its folder of views."""
 
@@ -51,15 +53,22 @@ def publish(staged: Mapping[str, Path], final: Mapping[str, Path], order: Sequen
 
     Ctrl-C comes too late meanwhile: files of two traces must not be mixed.
     """
-    handlers = {}
-    if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with uninterrupted():
         for suffix in order:
             if staged[suffix].is_dir():
                 publish_folder(staged[suffix], final[suffix])
             else:
                 staged[suffix].replace(final[suffix])
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM come too late in the block."""
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -106,16 +115,40 @@ def scratch_folder(wanted: Path | None, staging: Path) -> Iterator[Path]:
         try:
             folder = stack.enter_context(temporary_folder(wanted / f".nsys2prv.{secrets.token_hex(4)}"))
         except OSError as error:
-            raise OutputError.not_writable(wanted, str(error)) from error
+            raise OutputError.not_writable(wanted, str(error), _SCRATCH) from error
         yield folder
 
 
+@contextlib.contextmanager
+def scratch_alone(wanted: Path | None) -> Iterator[Path]:
+    """A folder for intermediate files of work that has no output beside which they could lie.
+
+    It is made in the folder that the user wants, else in that of the system.
+    """
+    parent = wanted if wanted is not None else Path(tempfile.gettempdir())
+    with temporary_path(parent / f"nsys2prv.{secrets.token_hex(8)}") as folder:
+        try:
+            # What is in reports is nobody else's business.
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise OutputError.not_writable(parent, error.strerror or str(error), _SCRATCH) from error
+        try:
+            yield folder
+        except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
+            if _is_full(error):
+                raise DiskFull.of_scratch(parent) from error
+            raise
+
+
 def _disk_error(error: BaseException, base: Path) -> Exception:
-    number = getattr(error, "errno", None)
-    # Polars and Arrow do not always pass the number on, but the text that goes with it.
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    if number in full or any(os.strerror(one) in str(error) for one in full):
+    if _is_full(error):
         return DiskFull(base)
     if isinstance(error, OSError):
         return OutputError.not_writable(base, str(error))
     return error if isinstance(error, Exception) else RuntimeError(str(error))
+
+
+def _is_full(error: BaseException) -> bool:
+    # Polars and Arrow do not always pass the number on, but the text that goes with it.
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return getattr(error, "errno", None) in full or any(os.strerror(one) in str(error) for one in full)

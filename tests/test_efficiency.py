@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+import typer
 from conftest import CommandLine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,6 +24,7 @@ from nsys2prv.analysis.efficiency import Efficiency, Options, measure
 from nsys2prv.analysis.from_reports import ReadReports
 from nsys2prv.analysis.model import DeviceTree, HostTree, ProcessTimes
 from nsys2prv.analysis.talp import as_talp
+from nsys2prv.cli import app
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.errors import NoDevices, NothingToTranslate, TraceError, UsageError
 from nsys2prv.paraver.reader import Trace
@@ -523,6 +527,45 @@ def test_a_trace_of_extrae_is_read_by_the_states_of_its_streams(tmp_path: Path) 
     assert any("states" in warning for warning in found.head["warnings"])
 
 
+WRITTEN_BY_0_5_8 = """#Paraver (01/02/2026 at 10:00):500_ns:0:1:1:(2:1)
+2:0:1:1:2:100:63000006:9:9101:1:9110:16:9200:5
+2:0:1:1:2:300:63000006:0:9101:0:9110:0:9200:0
+2:0:1:1:2:600:63000001:8:63000002:4096:9200:6
+2:0:1:1:2:700:63000001:0:63000002:0:9200:0
+2:0:1:1:1:10:63000000:4:9200:5
+2:0:1:1:1:30:63000000:0:9200:0
+2:0:1:1:1:400:63000000:5:9200:6
+2:0:1:1:1:800:63000000:0:9200:0
+3:0:1:1:1:10:10:0:1:1:2:100:100:0:55001
+3:0:1:1:1:400:400:0:1:1:2:600:600:4096:55002
+"""
+
+
+def test_a_trace_of_version_0_5_8_is_read_also_behind_the_end_in_its_header(tmp_path: Path) -> None:
+    (tmp_path / "old.prv").write_text(WRITTEN_BY_0_5_8)
+    (tmp_path / "old.pcf").write_text(
+        "EVENT_TYPE\n0 63000000 CUDA library call\nVALUES\n0 End\n4 cudaLaunchKernel_v7000\n5 cudaMemcpy_v3020\n\n"
+        "EVENT_TYPE\n0 63000006 CUDA kernel\nVALUES\n0 End\n9 add\n\n"
+        "EVENT_TYPE\n0 63000001 CUDA memcpy kernel\nVALUES\n0 End\n8 CUDA memcpy Host-to-Device\n"
+    )
+    (tmp_path / "old.row").write_text("LEVEL NODE SIZE 1\nnode1\n\nLEVEL THREAD SIZE 2\nTHREAD 1.1.1\nCUDA-D0.S7\n")
+    found = measured([tmp_path / "old.prv"])
+
+    assert found.tables["run"]["elapsed_ns"].item() == 800
+    assert picked(found.tables["devices"], "device", "useful_ns", "communication_ns") == [("node1:D0", 200, 100)]
+    assert picked(found.tables["kernels"], "kernel", "total_ns") == [("add", 200)]
+    assert picked(found.tables["memory_operations"], "operation", "bytes") == [("CUDA memcpy Host-to-Device", 4096)]
+    assert picked(found.tables["cuda_calls"], "call", "category", "total_ns") == [
+        ("cudaMemcpy_v3020", "memory", 400), ("cudaLaunchKernel_v7000", "launch", 20),
+    ]  # fmt: skip
+    gap = row(found.tables["longest_gaps"], begin_ns=300)
+    assert (gap["thread"], gap["memory_ns"], gap["host_ns"]) == ("THREAD 1.1.1", 200, 100)
+    part = measured([tmp_path / "old.prv"], ReadReports(time=TimeRange(200, 650)))
+    assert part.tables["devices"].select("useful_ns", "communication_ns", "elapsed_ns").row(0) == (100, 50, 450)
+    with pytest.raises(NothingToTranslate, match=r"ends at 0\.000001 s"):
+        measured([tmp_path / "old.prv"], ReadReports(time=TimeRange(900, None)))
+
+
 # -- what is written ------------------------------------------------------------------
 
 
@@ -553,6 +596,113 @@ def test_the_command_writes_json_csv_and_talp(two_gpus: list[Path], command_line
     talp = json.loads((folder / "talp.json").read_text())
     assert sorted(talp["Application"]) == ["Global", "step"]
     assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--json", ""], 5),
+        (["--talp", "."], 5),
+        (["--json", "no/such/folder.json"], 5),
+        (["--csv", "rank0.sqlite"], 5),
+        (["--json", "same.json", "--talp", "./same.json"], 5),
+        (["--scratch", "no-such-folder"], 5),
+        (["--nccl", "both"], 2),
+        (["--align", "somehow"], 2),
+        (["--bins", "0"], 2),
+        (["--time", "2s:1s"], 2),
+        (["--ranks", "one"], 2),
+        (["--ranks", "9"], 7),
+        (["--time", "5s:"], 7),
+        (["--kernel-families", "nothing.csv"], 2),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_one_sentence_and_leaves_nothing(
+    two_gpus: list[Path], command_line: CommandLine, options: list[str], code: int
+) -> None:
+    former = command_line.folder / "former.csv"
+    former.write_text("kept")
+    before = sorted(command_line.folder.iterdir())
+    done = command_line.run("efficiency", *two_gpus, "--csv", "tables", *options)
+
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("nsys2prv: ")
+    assert sorted(command_line.folder.iterdir()) == before
+
+
+def test_a_file_that_fails_leaves_the_former_ones(two_gpus: list[Path], command_line: CommandLine) -> None:
+    folder = command_line.folder
+    (folder / "out.json").write_text("former")
+    # A folder where a table is to be written.
+    (folder / "tables" / "run.csv").mkdir(parents=True)
+    done = command_line.run("efficiency", *two_gpus, "--json", "out.json", "--csv", "tables")
+
+    assert done.returncode == 5
+    assert "run.csv" in done.stderr
+    assert (folder / "out.json").read_text() == "former"
+    assert sorted(path.name for path in (folder / "tables").iterdir()) == ["run.csv"]
+
+
+def test_a_table_that_is_empty_now_does_not_stay_from_a_former_run(two_gpus: list[Path], command_line: CommandLine) -> None:
+    folder = command_line.folder
+    command_line.run("efficiency", *two_gpus, "--csv", "tables", "--regions", "step")
+    assert (folder / "tables" / "regions.csv").exists()
+    command_line.run("efficiency", *two_gpus, "--csv", "tables")
+
+    assert not (folder / "tables" / "regions.csv").exists()
+
+
+def test_ctrl_c_leaves_nothing(long_report: Path, command_line: CommandLine) -> None:
+    scratch = command_line.folder / "scratch"
+    scratch.mkdir()
+    process = command_line.start("efficiency", long_report, "--json", "out.json", "--scratch", "scratch")
+    until = monotonic() + 60
+    while not list(scratch.glob("*/*")) and monotonic() < until and process.poll() is None:
+        sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+
+    assert (process.returncode, told) == (130, "nsys2prv: interrupted; nothing was written\n")
+    assert list(scratch.iterdir()) == []
+    assert not (command_line.folder / "out.json").exists()
+
+
+def test_a_region_that_is_not_there_is_told(two_gpus: list[Path], command_line: CommandLine) -> None:
+    found = measured(two_gpus, regions=("step", "stp"), per_iteration="itr")
+
+    told = [warning for warning in found.head["warnings"] if "NVTX" in warning]
+    assert told == ["no NVTX range is called stp", "no NVTX range is called itr"]
+
+
+def test_hostile_names_come_out_of_the_command_readable(tmp_path: Path, command_line: CommandLine) -> None:
+    report = ReportBuilder(host="no\x1b[31mde\n1").gpu(0)
+    report.kernel('evil,"\x1b[2J\n' + "x" * 5000, 0, 10)
+    report.nvtx_range("=cmd|' /C calc'!A0, \u202e\r\n", 0, 10)
+    path = report.write(tmp_path / "one.sqlite")
+    done = command_line.run("efficiency", path, "--csv", "tables", "--regions", "*")
+
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) < 250
+    kernels = pl.read_csv(command_line.folder / "tables" / "kernels.csv")
+    assert (kernels.height, kernels["count"].item()) == (1, 1)
+    assert pl.read_csv(command_line.folder / "tables" / "regions.csv").height == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "begun", "wanted"),
+    [
+        ("nccl", "", ["communication", "useful"]),
+        ("align", "m", ["monotonic", "messages", "mpi"]),
+    ],
+)
+def test_the_shell_completes_values(option: str, begun: str, wanted: list[str]) -> None:
+    command = typer.main.get_command(app).commands["efficiency"]  # type: ignore[attr-defined]
+    (parameter,) = (one for one in command.params if one.name == option)
+    found = parameter.shell_complete(command.make_context("efficiency", ["x"]), begun)
+
+    assert [one.value for one in found] == wanted
 
 
 def test_json_goes_to_the_screen(two_gpus: list[Path], command_line: CommandLine) -> None:

@@ -125,8 +125,10 @@ def test_cutting_time_in_two_changes_no_sum(intervals: Intervals, cut: int) -> N
     parts = [segments(intervals.clip(0, cut)), segments(intervals.clip(cut, END))]
     sums = sum(time_by(part.depth, part.length, 13, part.group, GROUPS) for part in parts)
     whole = segments(intervals)
+    wanted = time_by(whole.depth, whole.length, 13, whole.group, GROUPS)
 
-    assert (sums == time_by(whole.depth, whole.length, 13, whole.group, GROUPS)).all()
+    # Time in which nothing is open counts only between two edges of one part.
+    assert (sums[:, 1:] == wanted[:, 1:]).all()
 
 
 @pytest.mark.parametrize("length", [2**52, 3])

@@ -195,20 +195,24 @@ def test_a_process_with_several_gpus_gives_a_file_for_each_of_them(tmp_path: Pat
 
     assert list(files) == ["analysis/useful_time_d0.cfg", "analysis/useful_time_d1.cfg"]
     for device, cfg in enumerate(files.values()):
-        (window,) = cfg.windows
-        assert window.level == "task"
+        # Paraver adds up all threads of a task: those of other devices are multiplied with 0 before.
+        kernels, of_device, window = cfg.windows
+        assert (kernels.level, kernels.functions["compose_thread"]) == ("thread", "Nesting level")
+        assert (of_device.level, of_device.functions["thread"]) == ("thread", "In Thread ID")
+        assert of_device.values["parameters of thread"] == f"2 {2 + device} {4 + device}"
+        assert (window.operation, window.parents) == ("product", (1, 2))
+        assert (window.level, window.functions["task"]) == ("task", "AddingSign")
         assert window.rows["task", 0] == [True, False]
-        assert window.rows["thread", 0] == [False, device == 0, device == 1, device == 0, device == 1]
 
 
 def test_a_gpu_that_processes_share_is_one_row_so_that_what_overlaps_counts_once(tmp_path: Path) -> None:
     files = rendered(content(TYPES, SHARED_GPU), "analysis/useful_time", tmp_path)
 
     assert list(files) == ["analysis/useful_time_a_d0.cfg", "analysis/useful_time_b_d0.cfg"]
-    (window,) = files["analysis/useful_time_a_d0.cfg"].windows
-    assert (window.level, window.functions["appl"]) == ("appl", "AddingSign")
+    _, of_device, window = files["analysis/useful_time_a_d0.cfg"].windows
+    assert of_device.values["parameters of thread"] == "3 2 3 5"
+    assert (window.level, window.functions["task"], window.functions["appl"]) == ("appl", "AddingSign", "AddingSign")
     assert window.rows["task", 0] == [True, True, False]
-    assert window.rows["thread", 0] == [False, True, True]
 
 
 @pytest.mark.parametrize("tasks", [ONE_GPU, SEVERAL_GPUS, SIXTEEN_NODES], ids=["1 GPU", "a process with 2", "16 nodes"])
@@ -318,8 +322,8 @@ TABLE_VIEW = "analysis/overlap_of_communication"
 @pytest.fixture(scope="module")
 def table_view(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("view")
-    ViewRenderer(content(TYPES, SEVERAL_GPUS)).render(folder, [TABLE_VIEW])
-    return (folder / f"{TABLE_VIEW}_d0.cfg").read_text()
+    ViewRenderer(content(TYPES, [*ONE_GPU, (1, ["other"])])).render(folder, [TABLE_VIEW])
+    return (folder / f"{TABLE_VIEW}.cfg").read_text()
 
 
 def test_the_reader_tells_windows_and_table(table_view: str) -> None:
@@ -396,13 +400,13 @@ def test_a_template_that_is_wrong_fails_instead_of_giving_a_wrong_view(tmp_path:
         (folder / "macros" / path.name).write_text(path.read_text())
     view = View("basics", "mine", "Mine", (), None, None, False, "timeline", "basics/mine.cfg.j2", "Why?", "")
     renderer = ViewRenderer(content(TYPES, ONE_GPU), replace(TABLE, views=(view,)), folder)
-    start = '{% from "macros/windows.cfg.j2" import single %}\n'
+    start = '{% from "macros/windows.cfg.j2" import single, derived %}\n'
 
     wrong = [
         ("{{ single(1, titel, types.KERNEL) }}", jinja2.UndefinedError),
         ("{{ single(1, title, types.KERNELS) }}", ValueError),
         ('{{ single(1, title, types.KERNEL, thread="Last Value") }}', MalformedCfg),
-        ("{{ single(2, title, types.KERNEL) }}", MalformedCfg),
+        ('{{ derived(1, title, "product", (1, 2)) }}', MalformedCfg),
         ("nothing", MalformedCfg),
     ]
     for at, (template, error) in enumerate(wrong):

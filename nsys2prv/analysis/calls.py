@@ -145,4 +145,5 @@ class MemoryOperations:
             mean_ns=pl.col("total_ns") / pl.col("count"),
             bandwidth=pl.when(pl.col("total_ns") > 0).then(pl.col("bytes") * 1e9 / pl.col("total_ns")),
         )
-        return {"memory_operations": told.sort("operation", "source", "destination", "from_bytes", nulls_last=True)}
+        order = ["total_ns", "operation", "source", "destination", "from_bytes"]
+        return {"memory_operations": told.sort(order, descending=[True, *[False] * 4], nulls_last=True)}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -43,7 +41,7 @@ from nsys2prv.analysis.times import (
 )
 from nsys2prv.errors import NoDevices, UsageError
 from nsys2prv.execution.threads import WORKERS
-from nsys2prv.output import scratch_folder
+from nsys2prv.output import scratch_alone
 
 BINS = 100
 """Bins of the tables over time."""
@@ -116,7 +114,7 @@ def measure(arguments: Sequence[str | Path], options: Options | None = None) -> 
         With one sentence for the user.
     """
     options = options or Options()
-    with _scratch(options.scratch) as folder:
+    with scratch_alone(options.scratch) as folder:
         recording = _record(arguments, options, folder)
         return measure_recording(recording, options)
 
@@ -182,7 +180,11 @@ def measure_recording(recording: Recording, options: Options) -> Efficiency:
         "nccl": reading,
         "window": {"begin_ns": recording.begin, "end_ns": recording.begin + recording.length, "length_ns": recording.length},
         "options": _told(options),
-        "warnings": [*recording.warnings, *_warnings(recording), *kernels.warnings],
+        "warnings": [
+            *recording.warnings,
+            *_warnings(recording),
+            *(warning for meter in (kernels, regions, iterations) if meter is not None for warning in meter.warnings),
+        ],
         "left_out": [{"path": path, "error": error} for path, error in recording.left_out],
     }
     return Efficiency(head, checked | schema.checked(told, [schema.BY_NAME[name] for name in told]))
@@ -248,12 +250,6 @@ def _record(arguments: Sequence[str | Path], options: Options, folder: Path) -> 
             f"{traces[0]}: a trace is measured alone; give one trace, or reports, or lay runs side by side with `compare`"
         )
     return record_trace(Path(traces[0]), options.read, folder, with_ranges=with_ranges)
-
-
-@contextlib.contextmanager
-def _scratch(wanted: Path | None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="nsys2prv-") as folder, scratch_folder(wanted, Path(folder)) as scratch:
-        yield scratch
 
 
 def _told(options: Options) -> dict[str, Any]:

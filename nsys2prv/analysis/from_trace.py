@@ -41,6 +41,7 @@ from nsys2prv.errors import NothingToTranslate
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.paraver.reader import Block, Trace, companion, open_trace
 from nsys2prv.timeline.selection import Windows
+from nsys2prv.translate import TimeRange
 
 _SUFFIXES = (".prv", ".prv.gz")
 _CUDA_CALL_LABEL = "CUDA library call"
@@ -57,6 +58,8 @@ _NAMES_BY_STATE = {
     events.NCCL_KERNEL: TypeNames("NCCL kernel", {2: "NCCL kernel (by state)"}),
     events.MEMORY_OPERATION: TypeNames("CUDA memcpy kernel", {3: "memory transfer (by state)"}),
 }
+_FOREVER = 1 << 60
+"""A time behind every trace, ns."""
 _KERNEL_TYPES = (events.KERNEL, events.NCCL_KERNEL, events.GRAPH_EXECUTION)
 
 
@@ -109,6 +112,7 @@ class _Reading:
         # The row in the recording of each row of the file; -1: not chosen.
         self._row_of = np.where(in_file, np.cumsum(in_file) - 1, -1)
         self._window = self._choose_window()
+        self._end = max(trace.header.end, 1)
         self._aliases = {
             number: events.CUDA_CALL
             for number, names in trace.labels.types.items()
@@ -129,6 +133,7 @@ class _Reading:
             for block in self._trace.blocks():
                 self._take(block)
                 bar.update(block.records.height)
+        self._window = self._up_to_the_end()
         self._close()
         warnings = []
         if not self._trace.has_names:
@@ -159,16 +164,16 @@ class _Reading:
         )
 
     def _choose_window(self) -> Windows:
-        end = max(self._trace.header.end, 1)
-        whole = Windows((0,), (end,))
-        if self._how.time is None:
-            return whole
-        begin = self._how.time.begin or 0
-        until = self._how.time.end if self._how.time.end is not None else max(end, begin + 1)
-        chosen = whole.intersection(Windows((begin,), (until,)))
-        if not chosen.begins:
-            raise NothingToTranslate(f"the trace ends at {end / 1e9:.6f} s, before the time chosen")
-        return chosen
+        """The time that is kept; open behind the trace, whose header may tell an end before that of its records."""
+        chosen = self._how.time or TimeRange()
+        begin = chosen.begin or 0
+        return Windows((begin,), (max(chosen.end if chosen.end is not None else _FOREVER, begin + 1),))
+
+    def _up_to_the_end(self) -> Windows:
+        found = Windows((0,), (self._end,)).intersection(self._window)
+        if not found.begins:
+            raise NothingToTranslate(f"the trace ends at {self._end / 1e9:.6f} s, before the time chosen")
+        return found
 
     def _types(self) -> dict[int, TypeNames]:
         told = self._trace.labels.types
@@ -179,6 +184,8 @@ class _Reading:
         return types
 
     def _take(self, block: Block) -> None:
+        last = (block.events["time"].max(), block.states["end"].max(), block.messages["physical_recv"].max())
+        self._end = max([self._end, *(time for time in last if isinstance(time, int))])
         row = self._trace.header.row_of(pl.col("task"), pl.col("thread"))
         pairs = self._placed(block.events.with_columns(row=row))
         kinds = self._known(pairs["type"].unique().to_list())
@@ -237,7 +244,7 @@ class _Reading:
     def _close(self) -> None:
         """What has no end ends with the trace."""
         if self._open is not None and self._open.height:
-            self._add_intervals(self._open.with_columns(end=pl.lit(self._trace.header.end, pl.Int64)))
+            self._add_intervals(self._open.with_columns(end=pl.lit(self._end, pl.Int64)))
 
     def _add_intervals(self, found: pl.DataFrame) -> None:
         shaped = found.rename({"time": "start", "type": "number"})

@@ -31,6 +31,15 @@ class ByName:
         Whose ranges.
     wanted
         NAME or NAME@DOMAIN each; `*` and `?` stand for anything. A name with an @ in it counts when it is there as it stands.
+
+    Attributes
+    ----------
+    names
+        Text and domain of the ranges chosen; their places are the slots.
+    slots
+        Columns `number` (event type), `value`, `slot`.
+    warnings
+        Names that are not there.
     """
 
     def __init__(self, recording: Recording, wanted: Sequence[str]) -> None:
@@ -43,6 +52,8 @@ class ByName:
             domain = found[1] if found else None
             known += [(number, value, text, domain) for value, text in (names.values or {}).items() if value]
         chosen = [one for one in known if any(_is_called(one[2], one[3], name) for name in wanted)]
+        absent = [name for name in wanted if not any(_is_called(one[2], one[3], name) for one in known)]
+        self.warnings = [f"no NVTX range is called {name}" for name in absent]
         names_of = list(dict.fromkeys((text, domain) for _, _, text, domain in chosen))
         slots = {name: slot for slot, name in enumerate(names_of)}
         self.names = names_of
@@ -71,6 +82,7 @@ class Regions:
         self._chosen = ByName(ground.recording, wanted)
         self._times = InRanges(ground)
         self._lengths: list[pl.DataFrame] = []
+        self.warnings = self._chosen.warnings
 
     def take(self, part: Slice) -> None:
         """Take in a stretch."""
@@ -130,6 +142,7 @@ class Iterations:
         self._so_far = np.zeros(len(ground.recording.rows.tasks), dtype=np.int64)
         self._open: pl.DataFrame | None = None
         self._lengths: list[pl.DataFrame] = []
+        self.warnings = self._chosen.warnings
 
     def take(self, part: Slice) -> None:
         """Take in a stretch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,10 @@ from nsys2prv.errors import counted
 
 _ROWS = 10
 _LONGEST_NAME = 60
+
+_OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
+"""What moves the cursor of a terminal, changes colours, or turns the direction of writing."""
+_LONGEST_PATH = 200
 
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -32,8 +37,8 @@ _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("families", {"family": "kernels", "count": "count", "total_ns": "total", "mean_ns": "mean", "share": "share"}),
     ("kernels", {"kernel": "kernel", "count": "count", "total_ns": "total", "median_ns": "median", "p95_ns": "p95",
                  "modes": "modes", "share": "share"}),
-    ("memory_operations", {"operation": "operation", "source": "from", "destination": "to", "count": "count", "bytes": "size",
-                           "total_ns": "total", "bandwidth": "bandwidth"}),
+    ("memory_operations", {"operation": "operation", "source": "from", "destination": "to", "from_bytes": "sizes from",
+                           "count": "count", "bytes": "sum", "total_ns": "total", "bandwidth": "bandwidth"}),
     ("nccl", {"operation": "NCCL", "communicator": "communicator", "size_bytes": "size", "count": "count",
               "mean_ns": "mean", "bandwidth": "bandwidth", "bus_bandwidth": "bus bandwidth"}),
     ("nccl_stragglers", {"task": "task", "collectives": "collectives", "last": "last", "waited_ns": "waited",
@@ -61,7 +66,7 @@ def as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: i
     run = tables["run"].row(0, named=True)
     gpus, nodes = counted(run["devices"], "GPU"), counted(tables["nodes"].height, "node")
     lines = [
-        f"{head['title']}: {time(head['window']['length_ns'])}, {gpus} on {nodes}",
+        f"{short(head['title'], _LONGEST_PATH)}: {time(head['window']['length_ns'])}, {gpus} on {nodes}",
         f"(NCCL kernels count as {head['nccl']})",
         "",
         *tree_lines(tables["tree"]),
@@ -118,7 +123,9 @@ def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
     """
     runs = tables["runs"]
     names = runs["run"].to_list()
-    lines = [f"{one['run']}  {one['title']}: {one['input']}" for one in head["runs"]]
+    lines = [
+        f"{one['run']}  {short(one['title'], _LONGEST_PATH)}: {short(one['input'], _LONGEST_PATH)}" for one in head["runs"]
+    ]
     lines += [f"(NCCL kernels count as {head['nccl']})", ""]
     shown = {"GPUs": ("devices", "{:,}".format), "time": ("elapsed_ns", time), "useful time": ("useful_ns", time)}
     body = [[title, *(form(value) for value in runs[column])] for title, (column, form) in shown.items()]
@@ -260,7 +267,12 @@ def rate(value: float) -> str:
 
 
 def short(text: str, longest: int = _LONGEST_NAME) -> str:
-    """A text with its middle taken out when it is long."""
+    """A text with its middle taken out when it is long, and without what a terminal would obey.
+
+    >>> short("a\\x1b[2J\\nb"), short("0123456789", 7)
+    ('a [2J b', '01...89')
+    """
+    text = " ".join(_OBEYED.sub(" ", text).split())
     if len(text) <= longest:
         return text
     tail = longest // 3

@@ -43,10 +43,12 @@ _RECORD_FORM = (
     r"|3:[0-9]+:1(?::[0-9]+){5}:1(?::[0-9]+){5}:-?[0-9]+)$"
 )
 _COMMUNICATOR_FORM = re.compile(r"[cCiI](:[0-9]+){3,}")
+# nsys2prv 0.5.8 has a colon before the list of threads, which Paraver skips.
 _HEADER_FORM = re.compile(
     r"#Paraver \((?P<date>[^()]+)\):(?P<end>[0-9]+)(?P<unit>_[a-z]+)?"
     r":(?P<nodes>[0-9]+)(?:\((?P<cpus>[0-9]+(?:,[0-9]+)*)\))?"
-    r":(?P<applications>[0-9]+):(?P<tasks>[0-9]+)\((?P<threads>[0-9]+:[0-9]+(?:,[0-9]+:[0-9]+)*)\)(?:,(?P<communicators>[0-9]+))?"
+    r":(?P<applications>[0-9]+):(?P<tasks>[0-9]+):?\((?P<threads>[0-9]+:[0-9]+(?:,[0-9]+:[0-9]+)*)\)"
+    r"(?:,(?P<communicators>[0-9]+))?"
 )
 
 

@@ -174,6 +174,8 @@ class Semantics:
             found = self._states(threads)
         elif function in ("Send Messages in Transit", "Send Bytes in Transit"):
             found = self._in_transit(window, threads, count_bytes="Bytes" in function)
+        elif function == "In Thread ID":
+            found = self._in_threads(window, threads)
         elif function in ("Last Evt Val", "Next Evt Val"):
             found = self._by_events(window, threads, is_next=function == "Next Evt Val")
         else:
@@ -230,6 +232,17 @@ class Semantics:
         found = self._complete(self._until_next(pairs.cast({"value": pl.Float64})), threads)
         return found if function in ("Nesting level", "Stacked Val") else _composed(found, window, "compose_thread")
 
+    def _in_threads(self, window: Window, threads: pl.DataFrame) -> pl.DataFrame:
+        """The number of a thread on those that are listed, from the first event on."""
+        _, *numbers = map(int, window.values["parameters of thread"].split())
+        first = self._trace.events([int(number) for number in window.filters["evt_type"]])
+        first = first.group_by(row=self._trace.header.row_of(pl.col("task"), pl.col("thread"))).agg(pl.col("time").min())
+        listed = first.filter((pl.col("row") + 1).is_in(numbers)).join(threads.select("row"), on="row", how="semi")
+        found = listed.select(
+            "row", begin="time", end=pl.lit(self._trace.header.end, pl.Int64), value=(pl.col("row") + 1).cast(pl.Float64)
+        )
+        return _composed(self._complete(found, threads), window, "compose_thread")
+
     def _until_next(self, values: pl.DataFrame) -> pl.DataFrame:
         """Each value up to the next one of its row, the last one to the end of the trace."""
         following = pl.col("time").shift(-1).over("row").fill_null(self._trace.header.end)
@@ -262,9 +275,13 @@ class Semantics:
     def _derived(self, window: Window) -> pl.DataFrame:
         factors = [float(one) for one in window.values.get("window_factors", "1 1").split()]
         first, second = (
-            self._raised(window, self.steps(parent), self.level(parent)).with_columns(pl.col("value") * factor)
+            self.steps(parent).with_columns(pl.col("value") * factor)
             for parent, factor in zip(window.parents, factors, strict=True)
         )
+        # Windows are combined at their own level, and then raised.
+        level, other = (self.level(parent) for parent in window.parents)
+        if level != other:
+            raise NotDrawn("windows of two levels that are combined")
         operations: Mapping[str, pl.Expr] = {
             "add": pl.col("value") + pl.col("other"),
             "substract": pl.col("value") - pl.col("other"),
@@ -275,6 +292,7 @@ class Semantics:
         if window.operation not in operations:
             raise NotDrawn(f"the operation {window.operation}")
         combined = _overlaid(first, second).select("row", "begin", "end", value=operations[window.operation])
+        combined = self._raised(window, combined, level)
         shown = self._threads(window)
         rows = {_THREADS: shown["row"], _TASKS: shown["task"].unique()}.get(window.level)
         return combined if rows is None else combined.filter(pl.col("row").is_in(rows.to_list()))

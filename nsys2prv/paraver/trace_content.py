@@ -72,17 +72,17 @@ class Devices:
         The same for people.
     level
         Object level whose rows are GPUs: task, or appl for a GPU that several tasks share.
-    rows
-        Streams and metrics of these GPUs; None: all rows.
     tasks
         All rows of the tasks that use these GPUs; None: all rows.
+    threads
+        Numbers (1, 2, ... over all tasks) of the streams and metrics of this GPU; None: those of its tasks are all of one GPU.
     """
 
     name: str
     title: str
     level: str
-    rows: Selection | None
     tasks: Selection | None
+    threads: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -230,20 +230,23 @@ class TraceContent:
             users.setdefault((row.node, row.device), set()).add(row.task)
         if all(len(used) == 1 for used in of_task.values()) and all(len(tasks) == 1 for tasks in users.values()):
             tasks = self._tasks(of_task)
-            return [Devices("", "", "task", tasks, tasks)]
+            return [Devices("", "", "task", tasks)]
         if all(len(tasks) == 1 for tasks in users.values()):
             found = []
             for device in sorted({device for _, device in users}):
                 using = {task for (_, number), tasks_of in users.items() if number == device for task in tasks_of}
-                rows = self._select(row for row in self._rows if row.task in using and row.device == device)
-                found.append(Devices(f"d{device}", f"D{device}", "task", rows, self._tasks(using)))
+                threads = self._numbers(row for row in self._rows if row.task in using and row.device == device)
+                found.append(Devices(f"d{device}", f"D{device}", "task", self._tasks(using), threads))
             return found
         found = []
         for (node, device), using in sorted(users.items()):
-            rows = self._select(row for row in self._rows if row.node == node and row.device == device)
+            threads = self._numbers(row for row in self._rows if row.node == node and row.device == device)
             name = self.node_names[node] if node < len(self.node_names) else f"node{node + 1}"
-            found.append(Devices(f"{name}_d{device}", f"{name} D{device}", "appl", rows, self._tasks(using)))
+            found.append(Devices(f"{name}_d{device}", f"{name} D{device}", "appl", self._tasks(using), threads))
         return found
+
+    def _numbers(self, rows: Iterable[_Row]) -> tuple[int, ...]:
+        return tuple(self.header.tasks[row.task].first_row + row.thread + 1 for row in rows)
 
     def _tasks(self, chosen: Iterable[int]) -> Selection | None:
         """All rows of some tasks; None when these are all tasks, or none."""

@@ -178,7 +178,7 @@ class ViewRenderer:
         head = self._environment.get_template("macros/head.cfg.j2").render(
             windows=len(re.findall(r"^window_name ", body, re.MULTILINE)), title=title, view=view
         )
-        text = re.sub(r"\n{3,}", "\n\n", f"{head}\n{body}".strip("\n")) + "\n"
+        text = re.sub(r"\n{3,}", "\n\n", f"{head}\n{_numbered(body)}".strip("\n")) + "\n"
         parse_cfg(text, f"{view.template} for {title!r}")
         return text
 
@@ -233,6 +233,23 @@ def choose(table: ViewTable, only: Iterable[str]) -> list[View]:
         if not any(name in (view.group, view.path, view.name) for view in table.views):
             raise UsageError(f"--only {name}: there is no such view or group of views; `nsys2prv views --list` lists them")
     return [view for view in table.views if not wanted or {view.group, view.path, view.name} & set(wanted)]
+
+
+_IDS = re.compile(
+    r"^(?P<key>window_id|window_identifiers|Analyzer2D\.(?:Control|Data|3D_Control)Window:)(?P<ids>(?: \S+)+)$", re.MULTILINE
+)
+
+
+def _numbered(body: str) -> str:
+    """A view with its windows numbered 1, 2, ... as they stand: so Paraver finds them, whatever id they have.
+
+    >>> _numbered("window_id a\\nwindow_id 1\\nwindow_identifiers a 1\\nAnalyzer2D.ControlWindow: 1")
+    'window_id 1\\nwindow_id 2\\nwindow_identifiers 1 2\\nAnalyzer2D.ControlWindow: 2'
+    """
+    places = {found: place for place, found in enumerate(re.findall(r"^window_id (\S+)$", body, re.MULTILINE), start=1)}
+    return _IDS.sub(
+        lambda line: " ".join([line["key"], *(str(places.get(found, found)) for found in line["ids"].split())]), body
+    )
 
 
 def _file_name(view: View, member: TypeInTrace | None, devices: Devices | None, taken: set[str]) -> str:

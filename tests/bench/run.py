@@ -117,9 +117,10 @@ write_reports(sys.argv[1], Cluster(nodes=int(sys.argv[2]) // 8, gpus_per_node=8,
 """
 
 
-INTERVALS = 10_000_000
+INTERVALS, SAMPLES = 10_000_000, 2_000_000
 EFFICIENCY_SECONDS_GOAL, EFFICIENCY_MEGABYTES_GOAL = 30.0, 2000.0
-# 8 processes with a GPU each: kernels on two streams that overlap, NCCL kernels, copies, and the calls that launch them.
+# 8 processes with a GPU each: kernels on two streams that overlap, NCCL kernels, copies, and the calls that launch them;
+# and of each GPU ten sampled metrics.
 _MEASURE = """
 import sys, tempfile, time
 from pathlib import Path
@@ -128,14 +129,15 @@ import polars as pl
 from nsys2prv import events
 from nsys2prv.analysis.efficiency import Options, measure_recording
 from nsys2prv.analysis.recording import (
-    LAUNCH_SCHEMA, ON_DEVICES, ON_HOSTS, Recording, RunRows, TaskRows, TypeNames, new_collections,
+    LAUNCH_SCHEMA, ON_DEVICES, ON_HOSTS, SAMPLES, Recording, RunRows, TaskRows, TypeNames, new_collections,
 )
 from nsys2prv.execution.runs import SortedRuns
 
-intervals, gpus, piece = int(sys.argv[1]), 8, 50_000
+intervals, samples, gpus, piece, metrics = int(sys.argv[1]), int(sys.argv[2]), 8, 50_000, 10
 random = np.random.default_rng(5)
 rows = RunRows([
-    TaskRows(f"Rank {rank} node01 pid {rank}", "node01", (f"python3 tid {rank}", f"CUDA-D{rank}.S7", f"CUDA-D{rank}.S13"))
+    TaskRows(f"Rank {rank} node01 pid {rank}", "node01", (f"python3 tid {rank}", f"CUDA-D{rank}.S7", f"CUDA-D{rank}.S13",
+                                                          f"Metrics GPU{rank}"))
     for rank in range(gpus)
 ])
 names = {value: f"kernel_{value}" for value in range(1, 200)}
@@ -147,7 +149,7 @@ types = {
 }
 with tempfile.TemporaryDirectory() as folder:
     began, made = time.monotonic(), 0.0
-    collections = new_collections(Path(folder), (ON_DEVICES, ON_HOSTS))
+    collections = new_collections(Path(folder), (ON_DEVICES, ON_HOSTS, SAMPLES))
     launches = SortedRuns(["to_time"], Path(folder) / "launches")
     # Half of the intervals are calls, each of which starts one of the others.
     for first in range(0, intervals // 2, piece):
@@ -158,7 +160,7 @@ with tempfile.TemporaryDirectory() as folder:
         kind = random.random(len(number))
         what = np.select([kind < 0.05, kind < 0.15], [events.NCCL_KERNEL, events.MEMORY_OPERATION], events.KERNEL)
         value = np.select([kind < 0.05, kind < 0.15], [300, 5], random.integers(1, 200, len(number)))
-        row = rank * 3 + np.where(what == events.KERNEL, 1, 2)
+        row = rank * 4 + np.where(what == events.KERNEL, 1, 2)
         end = start + random.lognormal(8.5, 0.6, len(number)).astype(np.int64)
         call = np.maximum(start - 6_000, 0)
         empty = pl.lit(None, pl.Int64)
@@ -166,10 +168,10 @@ with tempfile.TemporaryDirectory() as folder:
             *(empty.alias(name) for name in ON_DEVICES.attributes)
         )
         calls = np.where(kind > 0.98, 401, 400)
-        on_host = pl.DataFrame({"start": call, "end": call + 4_000, "row": rank * 3, "value": calls}).with_columns(
+        on_host = pl.DataFrame({"start": call, "end": call + 4_000, "row": rank * 4, "value": calls}).with_columns(
             number=events.CUDA_CALL, size=empty
         )
-        lines = pl.DataFrame({"time": call, "row": rank * 3, "to_time": start, "to_row": row})
+        lines = pl.DataFrame({"time": call, "row": rank * 4, "to_time": start, "to_row": row})
         made += time.monotonic() - making
         for collection, frame, schema in (
             (collections["device"], on_device, ON_DEVICES.schema),
@@ -178,12 +180,26 @@ with tempfile.TemporaryDirectory() as folder:
         ):
             collection.add(frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items()))
     length = int(intervals // 2 // gpus * 9_000 + 10_000_000)
+    # All metrics of a GPU at the same times.
+    for first in range(0, samples, piece):
+        making = time.monotonic()
+        number = np.arange(first, min(first + piece, samples))
+        rank = number // metrics % gpus
+        at = number // (metrics * gpus) * (length * metrics * gpus // max(samples, 1))
+        what = events.GPU_METRIC + 1 + number % metrics
+        frame = pl.DataFrame({"start": at, "row": rank * 4 + 3, "number": what, "value": random.integers(0, 100, len(number))})
+        made += time.monotonic() - making
+        collections["samples"].add(frame.select(pl.col(name).cast(dtype) for name, dtype in SAMPLES.schema.items()))
+    types |= {events.GPU_METRIC + 1 + metric: TypeNames(f"Metric {metric}") for metric in range(metrics)}
+    collections = {name: found for name, found in collections.items() if found.rows}
     recording = Recording(
         inputs=("made",), is_trace=False, title="made", rows=rows, begin=0, length=length, types=types,
-        collections=collections, launches=launches, callers=frozenset(range(0, gpus * 3, 3)),
+        collections=collections, launches=launches, callers=frozenset(range(0, gpus * 4, 4)),
     )
     found = measure_recording(recording, Options())
-    print(time.monotonic() - began - made, found.tables["kernels"]["count"].sum())
+    assert found.tables["memory_operations"]["count"].sum() + found.tables["kernels"]["count"].sum() == intervals // 2
+    assert found.tables["sampled_bins"]["samples"].sum() == samples
+    print(time.monotonic() - began - made)
 """
 
 
@@ -254,18 +270,20 @@ class Bench:
             "reached": fits and ratio <= MANY_TIME_GOAL,
         }
 
-    def efficiency(self) -> dict[str, object]:
+    def efficiency(self) -> list[dict[str, object]]:
         """All tables of a run of ten million intervals: collected, sorted and measured; to make them does not count."""
+        return [self._measure_made(INTERVALS, samples) for samples in (0, SAMPLES)]
+
+    def _measure_made(self, intervals: int, samples: int) -> dict[str, object]:
         runs = []
         for _ in range(self._runs):
             with tempfile.TemporaryDirectory() as folder:
                 environment = {"PYTHONPATH": str(CHECKOUT), "_RJEM_MALLOC_CONF": "narenas:1"}
-                taken = measure([sys.executable, "-c", _MEASURE, str(INTERVALS)], Path(folder), environment)
-                seconds, _ = Path(folder, "output.txt").read_text().split()[-2:]
-                runs.append((float(seconds), taken.megabytes))
+                taken = measure([sys.executable, "-c", _MEASURE, str(intervals), str(samples)], Path(folder), environment)
+                runs.append((float(Path(folder, "output.txt").read_text().split()[-1]), taken.megabytes))
         seconds, megabytes = statistics.median(one[0] for one in runs), max(one[1] for one in runs)
         reached = seconds < EFFICIENCY_SECONDS_GOAL and megabytes < EFFICIENCY_MEGABYTES_GOAL
-        return {"intervals": INTERVALS, "seconds": seconds, "megabytes": megabytes, "reached": reached}
+        return {"intervals": intervals, "samples": samples, "seconds": seconds, "megabytes": megabytes, "reached": reached}
 
     def _make_many(self, count: int) -> Path:
         made = self._cache / "reports" / f"many-{count}"
@@ -464,10 +482,14 @@ def many_table(found: dict[str, object]) -> str:
     return "\n".join([*lines, f"  {found['time_ratio']:.2f} times the time for each; goals: {goals}: {_verdict(found)}"])
 
 
-def efficiency_table(found: dict[str, object]) -> str:
+def efficiency_table(found: list[dict[str, object]]) -> str:
     """Efficiency numbers as text."""
-    name = f"efficiency of {found['intervals']:,} intervals"
-    return f"{name:64} {found['seconds']:10.1f} s  {found['megabytes']:10.0f} MB  {_verdict(found)}"
+    lines = []
+    for one in found:
+        samples = f" and {one['samples']:,} samples" if one["samples"] else ""
+        name = f"efficiency of {one['intervals']:,} intervals{samples}"
+        lines.append(f"{name:64} {one['seconds']:10.1f} s  {one['megabytes']:10.0f} MB  {_verdict(one)}")
+    return "\n".join(lines)
 
 
 def clocks_table(found: list[dict[str, object]]) -> str:

@@ -158,10 +158,9 @@ def rows_of_table(csv: Path) -> list[list[float]]:
 _SHOWN = ("pytorch-nccl-2gpu", "cloverleaf-3.13", "one-process-4gpu", "mpi-as-nvtx-2.9")
 
 
-@pytest.mark.parametrize("report", _SHOWN)
 @pytest.mark.parametrize(("view", "column"), [("useful_time", "useful_ns"), ("active_time", "active_ns")])
 def test_paraver_computes_the_same_times(
-    report: str,
+    name: str,
     view: str,
     column: str,
     translation: Translation,
@@ -169,8 +168,8 @@ def test_paraver_computes_the_same_times(
     paramedir: Callable[[Path, str], Path],
     tmp_path: Path,
 ) -> None:
-    trace = translation(report).trace
-    devices = efficiency(report, "communication").tables["devices"]
+    trace = translation(name).trace
+    devices = efficiency(name, "communication").tables["devices"]
     rendered, _ = render_views(trace.path, tmp_path / "views", (), force=True)
     found: list[float] = []
     # A device each where one process uses several.
