@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.analysis.intervals import Numbers
+from nsys2prv.analysis.intervals import Intervals, Numbers
 from nsys2prv.analysis.recording import ON_DEVICES
 from nsys2prv.analysis.schema import CAUSES
 from nsys2prv.analysis.sweep import ACTIVITIES, Ground, Slice
@@ -72,8 +72,9 @@ class Gaps:
             since = np.where(is_first, self._idle_since[busy.group], np.roll(busy.end, 1))
             is_gap = busy.begin > since
             launched_by = self._launchers(part, busy.group[is_gap], busy.begin[is_gap])
-            self._add(part, busy.group[is_gap], since[is_gap], busy.begin[is_gap], launched_by)
-            self._remember(part, busy.group[is_last], busy.end[is_last])
+            ended = self._ends(part, busy)
+            self._add(part, busy.group[is_gap], since[is_gap], busy.begin[is_gap], launched_by, ended)
+            self._remember(part, busy.group[is_last], busy.end[is_last], ended)
         self._so_far += part.thread_times.until(
             np.arange(len(self._so_far)), np.full(len(self._so_far), part.end, dtype=np.int64)
         )
@@ -107,7 +108,9 @@ class Gaps:
             "device", "start", "number", "value", *_NEXT, "thread", "launched"
         )
 
-    def _add(self, part: Slice, device: Numbers, begin: Numbers, end: Numbers, launchers: pl.DataFrame) -> None:
+    def _add(
+        self, part: Slice, device: Numbers, begin: Numbers, end: Numbers, launchers: pl.DataFrame, ended: pl.DataFrame
+    ) -> None:
         gaps = pl.DataFrame({"device": device, "begin": begin, "start": end})
         gaps = gaps.join(launchers, on=["device", "start"], how="left", maintain_order="left")
         thread = gaps["thread"].fill_null(_UNKNOWN).to_numpy()
@@ -129,7 +132,7 @@ class Gaps:
         host = np.where(known, length - in_calls.sum(axis=1), 0)
         causes = {name: in_calls[:, place] for place, name in enumerate(_CAUSE_COLUMNS)}
         causes |= {"host_ns": host, "unknown_ns": np.where(known, 0, length)}
-        self._keep(part, gaps.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in causes.items()))
+        self._keep(gaps.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in causes.items()), ended)
 
     def _pair(self, device: Numbers, thread: Numbers) -> Numbers:
         """Place in the table of pairs of each device and thread; -1 where the thread is not known."""
@@ -141,8 +144,9 @@ class Gaps:
         place = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
         return np.where((thread >= 0) & (keys[place] == asked), place, _UNKNOWN)
 
-    def _keep(self, part: Slice | None, gaps: pl.DataFrame) -> None:
-        """Add gaps (columns `device`, `begin`, `start` of what follows, `number`, `value`, `thread`, causes)."""
+    def _keep(self, gaps: pl.DataFrame, ended: pl.DataFrame | None = None) -> None:
+        """Add gaps (columns `device`, `begin`, `start` of what follows, `number`, `value`, `thread`, causes); `ended` as of
+        `_ends`, None at the end of the trace."""
         if gaps.is_empty():
             return
         length = (gaps["start"] - gaps["begin"]).to_numpy()
@@ -151,36 +155,35 @@ class Gaps:
         self._by_class.append(
             counted.group_by("device", "of_class").agg(pl.len().alias("count"), pl.col("length", *_ALL_CAUSES).sum())
         )
-        if self._listener is not None and part is not None:
-            counted = self._with_former(part, counted)
+        if self._listener is not None and ended is not None:
+            counted = self._with_former(counted, ended)
             self._listener(counted)
         longest = counted.sort("length", "begin", "device", descending=[True, False, False]).head(MOST_GAPS)
         if "former_number" not in longest.columns:
-            longest = self._with_former(part, longest)
+            longest = self._with_former(longest, ended)
         self._longest.append(longest.select("device", "begin", "start", "number", "value", "thread", "length", *_ALL_CAUSES,
                                             "former_number", "former_value"))  # fmt: skip
         if len(self._longest) > 20:
             self._longest = [_longest(self._longest)]
 
-    def _with_former(self, part: Slice | None, gaps: pl.DataFrame) -> pl.DataFrame:
+    def _with_former(self, gaps: pl.DataFrame, ended: pl.DataFrame | None) -> pl.DataFrame:
         """With what ended last before each gap: `former_` and each of _FORMER; 0 at the begin of the trace."""
         device, begin = gaps["device"].to_numpy(), gaps["begin"].to_numpy()
         carried = begin == self._idle_since[device]
         former = np.where(carried[:, None], self._last[device], 0)
-        if part is not None and not carried.all():
-            ended = self._ends(part, device, begin)
-            asked = gaps.select("device", until="begin")
-            joined = asked.join(ended, on=["device", "until"], how="left", maintain_order="left").fill_null(0)
-            former = np.where(carried[:, None], former, joined.select(_FORMER).to_numpy())
+        if ended is not None and not carried.all():
+            joined = gaps.select("device", until="begin").join(ended, on=["device", "until"], how="left", maintain_order="left")
+            former = np.where(carried[:, None], former, joined.select(pl.col(_FORMER).fill_null(0)).to_numpy())
         return gaps.with_columns(
             pl.Series(f"former_{name}", former[:, place], dtype=pl.Int64) for place, name in enumerate(_FORMER)
         )
 
-    def _ends(self, part: Slice, on: Numbers, until: Numbers) -> pl.DataFrame:
-        """What ends on devices at some times of a stretch: columns `device`, `until`, _FORMER, one for each time."""
+    def _ends(self, part: Slice, busy: Intervals) -> pl.DataFrame:
+        """What ends on devices as they become idle in a stretch: columns `device`, `until`, _FORMER, one for each time."""
         inside = part.inside[ON_DEVICES.name]
         device = self._ground.recording.rows.device[inside["row"].to_numpy()]
-        wanted = _among(device, inside["until"].to_numpy(), on, until)
+        until = inside["until"].to_numpy()
+        wanted = _among(device, until, busy.group, busy.end) & (until <= part.end)
         inside, device = inside.filter(pl.Series(wanted)), device[wanted]
         ends = inside.select(
             "until",
@@ -190,15 +193,17 @@ class Gaps:
             length=pl.col("until") - pl.col("begin"),
             device=pl.Series(device, dtype=pl.Int64),
         )
-        ended = ends.filter(pl.col("until") <= part.end).sort("device", "until", *_FORMER)
-        return ended.unique(["device", "until"], keep="first", maintain_order=True)
+        # Few end at the same time on a device: only these have to be put in order.
+        together = pl.Series(_several(device, ends["until"].to_numpy()), dtype=pl.Boolean)
+        first = ends.filter(together).sort("device", "until", *_FORMER).unique(["device", "until"], keep="first")
+        return pl.concat([ends.filter(~together), first])
 
-    def _remember(self, part: Slice, device: Numbers, until: Numbers) -> None:
+    def _remember(self, part: Slice, device: Numbers, until: Numbers, ended: pl.DataFrame) -> None:
         """Note when devices became idle, what ended there, and what their threads had done until then."""
         asked = pl.DataFrame({"device": device, "until": until})
-        ended = asked.join(self._ends(part, device, until), on=["device", "until"], how="left", maintain_order="left")
-        told = ended["number"].is_not_null().to_numpy()
-        self._last[device[told]] = ended.filter(pl.col("number").is_not_null()).select(_FORMER).to_numpy()
+        of_devices = asked.join(ended, on=["device", "until"], how="left", maintain_order="left")
+        told = of_devices["number"].is_not_null().to_numpy()
+        self._last[device[told]] = of_devices.filter(pl.col("number").is_not_null()).select(_FORMER).to_numpy()
         self._idle_since[device] = until
         changed = np.isin(self._pairs[:, 0], device)
         if changed.any():
@@ -267,7 +272,7 @@ class Gaps:
             },
             schema=dict.fromkeys(["device", "begin", "start", "number", "value", "thread", *_ALL_CAUSES], pl.Int64),
         ).with_columns(pl.lit(None, pl.Int32).alias("number"))
-        self._keep(None, gaps)
+        self._keep(gaps)
 
 
 def _longest(frames: list[pl.DataFrame]) -> pl.DataFrame:

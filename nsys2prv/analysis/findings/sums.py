@@ -55,11 +55,10 @@ class Sums:
         return self._merged(pl.concat(self._found)).sort(self._key)
 
     def _merged(self, frame: pl.DataFrame) -> pl.DataFrame:
-        merged = frame.group_by(self._key).agg(
-            pl.col(self._sums).sum(), pl.col("begin").min(), pl.col("end").max(), pl.col("top_cost").max()
-        )
         # Of several that cost the same the first counts, whatever the stretches.
-        key = [*self._key, "top_cost"]
-        tops = frame.select(*self._key, *_TOP).join(merged.select(key), on=key, how="semi", nulls_equal=True)
-        tops = tops.sort("top_begin", *_TOP).unique(self._key, keep="first", maintain_order=True)
-        return merged.drop("top_cost").join(tops, on=self._key, how="left", nulls_equal=True).select(self._columns)
+        is_top = pl.col("top_cost") == pl.col("top_cost").max()
+        first = pl.col("top_begin").filter(is_top).arg_min()
+        tops = [pl.col(name).filter(is_top).get(first) for name in _TOP]
+        sums = pl.col(self._sums).sum()
+        merged = frame.group_by(self._key).agg(sums, pl.col("begin").min(), pl.col("end").max(), *tops)
+        return merged.select(self._columns)
