@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,7 +39,7 @@ from nsys2prv.analysis.times import (
     useful_table,
 )
 from nsys2prv.errors import NoDevices, UsageError
-from nsys2prv.execution.threads import WORKERS
+from nsys2prv.execution.threads import WORKERS, ahead
 from nsys2prv.output import scratch_alone
 
 BINS = 100
@@ -203,10 +202,15 @@ class Meter(Protocol):
 
 def _sweep(ground: Ground, meters: Sequence[Meter]) -> None:
     """Go through a recording once; several meters work at the same time, each on one stretch after the other."""
-    with ThreadPoolExecutor(WORKERS) as pool:
+
+    def prepared() -> Iterator[Slice]:
         for part in slices(ground):
-            # What several of them need is made first.
-            list(pool.map(partial(getattr, part), ("device_times", "thread_times")))
+            # What several meters need is made before they share it.
+            _ = part.device_times, part.thread_times
+            yield part
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for part in ahead(prepared()):
             list(pool.map(lambda meter, part=part: meter.take(part), meters))
 
 

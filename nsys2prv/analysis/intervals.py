@@ -211,6 +211,8 @@ class Elapsed:
         each = np.zeros((len(length) + 1, keys), dtype=np.int64)
         each[rows + 1, key] = length
         self._before = np.cumsum(each, axis=0)
+        groups = int(found.group[-1]) + 1 if len(length) else 0
+        self._first = np.searchsorted(found.group, np.arange(groups + 1), side="left")
 
     def until(self, group: Numbers, time: Numbers) -> Numbers:
         """ns by key that lie before each time in its group: a row per question, a column per key."""
@@ -218,7 +220,7 @@ class Elapsed:
         if not len(found.group):
             return np.zeros((len(group), self._keys), dtype=np.int64)
         place = _search(found.group, found.begin, group, time)
-        first = np.searchsorted(found.group, group, side="left")
+        first = self._first[np.minimum(group, len(self._first) - 1)]
         inside = place >= first
         last = np.maximum(place, 0)
         whole: Numbers = self._before[last] - self._before[np.minimum(first, len(self._before) - 1)]

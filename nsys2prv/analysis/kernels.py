@@ -44,7 +44,7 @@ class Kernels:
         self._ground = ground
         self._sums: list[pl.DataFrame] = []
         self._counts: list[pl.DataFrame] = []
-        self._pending = 0
+        self._pending, self._merged = 0, 0
         self._rounded = False
 
     def take(self, part: Slice) -> None:
@@ -66,7 +66,8 @@ class Kernels:
         )
         self._counts.append(counts.select(*_NAME, "device", "duration", "count"))
         self._pending += counts.height
-        if self._pending > _PENDING_ROWS:
+        # What is merged already is merged again when as much has come: each row some few times in all.
+        if self._pending > max(_PENDING_ROWS, self._merged):
             self._compact()
 
     def _compact(self) -> None:
@@ -78,7 +79,7 @@ class Kernels:
         if whole.height > MOST_DURATIONS:
             self._rounded = True
             whole = whole.with_columns(_rounded("duration")).group_by(key).agg(pl.col("count").sum())
-        self._counts, self._pending = [whole], 0
+        self._counts, self._pending, self._merged = [whole], 0, whole.height
         if len(self._sums) > 1:
             self._sums = [_added(pl.concat(self._sums), [*_NAME, "family", "device"])]
 

@@ -70,3 +70,14 @@ def map_ahead(function: Callable[[S], T], items: Iterable[S], workers: int = 2) 
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """The same items, in order, each made on another thread while the one before is in use."""
+    source = iter(items)
+    end = object()
+    with ThreadPoolExecutor(1) as pool:
+        coming: Future[T | object] = pool.submit(next, source, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, source, end)
+            yield item  # type: ignore[misc]

@@ -160,7 +160,7 @@ class _Totals:
 
     def __init__(self) -> None:
         self._found: list[pl.DataFrame] = []
-        self._rows = 0
+        self._rows, self._merged_rows = 0, 0
 
     def add(self, work: Numbers, key: Numbers, begin: Numbers, end: Numbers) -> None:
         frame = pl.DataFrame({_WORK: work, "key": key, "begin": begin, "end": end, "length": end - begin})
@@ -169,9 +169,10 @@ class _Totals:
         )
         self._found.append(found)
         self._rows += found.height
-        if self._rows > _PENDING_ROWS:
+        # What is merged already is merged again when as much has come: each row some few times in all.
+        if self._rows > max(_PENDING_ROWS, self._merged_rows):
             whole = self.frame()
-            self._found, self._rows = [whole], whole.height // 2
+            self._found, self._rows, self._merged_rows = [whole], 0, whole.height
 
     def frame(self) -> pl.DataFrame:
         """Columns `work`, `key`, `begin`, `end`, `length`, `count`."""
