@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.analysis.intervals import Intervals, Numbers
+from nsys2prv.analysis.intervals import Numbers
 from nsys2prv.analysis.recording import ON_DEVICES
 from nsys2prv.analysis.schema import CAUSES
 from nsys2prv.analysis.sweep import ACTIVITIES, Ground, Slice
@@ -71,48 +70,45 @@ class Gaps:
             is_last = np.concatenate([is_first[1:], [True]])
             since = np.where(is_first, self._idle_since[busy.group], np.roll(busy.end, 1))
             is_gap = busy.begin > since
-            launched_by = self._launchers(part, busy.group[is_gap], busy.begin[is_gap])
-            ended = self._ends(part, busy)
-            self._add(part, busy.group[is_gap], since[is_gap], busy.begin[is_gap], launched_by, ended)
-            self._remember(part, busy.group[is_last], busy.end[is_last], ended)
+            gaps = pl.DataFrame({"device": busy.group[is_gap], "begin": since[is_gap], "start": busy.begin[is_gap]})
+            ends = self._ends(part)
+            self._add(part, self._with_next(part, gaps), ends)
+            self._remember(part, busy.group[is_last], busy.end[is_last], ends)
         self._so_far += part.thread_times.until(
             np.arange(len(self._so_far)), np.full(len(self._so_far), part.end, dtype=np.int64)
         )
 
-    def _launchers(self, part: Slice, device_of_gap: Numbers, end: Numbers) -> pl.DataFrame:
-        """Of what begins at ends of gaps: `device`, `start`, `number`, `value`, _NEXT, `thread` (place of the caller; -1: not
-        known), `launched`."""
+    def _with_next(self, part: Slice, gaps: pl.DataFrame) -> pl.DataFrame:
+        """Gaps (`device`, `begin`, `start` of what follows; in this order) with what follows: `number`, `value`, _NEXT,
+        `thread` (place of the caller; -1: not known), `launched`."""
         begun = part.begun[ON_DEVICES.name]
         device = self._ground.recording.rows.device[begun["row"].to_numpy()]
-        at_end = _among(device, begun["start"].to_numpy(), device_of_gap, end)
-        begun, device = begun.filter(pl.Series(at_end)), device[at_end]
-        to_row, to_time = part.launches["to_row"].to_numpy(), part.launches["to_time"].to_numpy()
-        to_these = _among(to_row, to_time, begun["row"].to_numpy(), begun["start"].to_numpy())
-        launches = part.launches.filter(pl.Series(to_these))
-        place = self._ground.place_of_caller[launches["row"].to_numpy()]
-        launches = launches.select(row="to_row", start="to_time", launched="time", thread=pl.Series(place, dtype=pl.Int64))
-        launches = launches.unique(["row", "start"], keep="first")
-        length = pl.col("end") - pl.col("start")
-        joined = begun.select(
-            "row", "start", "number", "value", next_row="row", next_length=length, next_size=pl.col("size").fill_null(_UNKNOWN)
-        ).join(launches, on=["row", "start"], how="left", maintain_order="left")
-        found = joined.with_columns(pl.Series("device", device, dtype=pl.Int64), pl.col("thread").fill_null(_UNKNOWN))
-        # Few begin at the same time on a device: only these have to be put in order.
-        together = pl.Series(_several(device, found["start"].to_numpy()), dtype=pl.Boolean)
-        first = (
-            found.filter(together)
-            .sort("device", "start", "thread", "row", "number", "value", descending=[False, False, True, False, False, False])
-            .unique(["device", "start"], keep="first")
+        following = begun.select(
+            "start",
+            "number",
+            "value",
+            next_row="row",
+            next_length=pl.col("end") - pl.col("start"),
+            next_size=pl.col("size").fill_null(_UNKNOWN),
+            device=pl.Series(device, dtype=pl.Int64),
         )
-        return pl.concat([found.filter(~together), first]).select(
-            "device", "start", "number", "value", *_NEXT, "thread", "launched"
+        place = self._ground.place_of_caller[part.launches["row"].to_numpy()]
+        launches = part.launches.select(
+            next_row="to_row", start="to_time", launched="time", thread=pl.Series(place, dtype=pl.Int64)
         )
+        all_following = gaps.join(following, on=["device", "start"], how="left", maintain_order="left")
+        on = ["next_row", "start"]
+        found = all_following.join(launches, on=on, how="left", maintain_order="left")
+        if found.height > all_following.height:
+            # Of several launches of the same the first one counts.
+            launches = launches.unique(on, keep="first", maintain_order=True)
+            found = all_following.join(launches, on=on, how="left", maintain_order="left")
+        found = found.with_columns(pl.col("thread").fill_null(_UNKNOWN))
+        # What was launched by a known thread comes first.
+        return _one_each(found, "start", ["thread", "next_row", "number", "value"], [True, False, False, False])
 
-    def _add(
-        self, part: Slice, device: Numbers, begin: Numbers, end: Numbers, launchers: pl.DataFrame, ended: pl.DataFrame
-    ) -> None:
-        gaps = pl.DataFrame({"device": device, "begin": begin, "start": end})
-        gaps = gaps.join(launchers, on=["device", "start"], how="left", maintain_order="left")
+    def _add(self, part: Slice, gaps: pl.DataFrame, ends: pl.DataFrame) -> None:
+        device, begin, end = (gaps[name].to_numpy() for name in ("device", "begin", "start"))
         thread = gaps["thread"].fill_null(_UNKNOWN).to_numpy()
         pair = self._pair(device, thread)
         known = pair >= 0
@@ -132,7 +128,7 @@ class Gaps:
         host = np.where(known, length - in_calls.sum(axis=1), 0)
         causes = {name: in_calls[:, place] for place, name in enumerate(_CAUSE_COLUMNS)}
         causes |= {"host_ns": host, "unknown_ns": np.where(known, 0, length)}
-        self._keep(gaps.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in causes.items()), ended)
+        self._keep(gaps.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in causes.items()), ends)
 
     def _pair(self, device: Numbers, thread: Numbers) -> Numbers:
         """Place in the table of pairs of each device and thread; -1 where the thread is not known."""
@@ -144,8 +140,8 @@ class Gaps:
         place = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
         return np.where((thread >= 0) & (keys[place] == asked), place, _UNKNOWN)
 
-    def _keep(self, gaps: pl.DataFrame, ended: pl.DataFrame | None = None) -> None:
-        """Add gaps (columns `device`, `begin`, `start` of what follows, `number`, `value`, `thread`, causes); `ended` as of
+    def _keep(self, gaps: pl.DataFrame, ends: pl.DataFrame | None = None) -> None:
+        """Add gaps (columns `device`, `begin`, `start` of what follows, `number`, `value`, `thread`, causes); `ends` as of
         `_ends`, None at the end of the trace."""
         if gaps.is_empty():
             return
@@ -155,53 +151,45 @@ class Gaps:
         self._by_class.append(
             counted.group_by("device", "of_class").agg(pl.len().alias("count"), pl.col("length", *_ALL_CAUSES).sum())
         )
-        if self._listener is not None and ended is not None:
-            counted = self._with_former(counted, ended)
+        if self._listener is not None and ends is not None:
+            counted = self._with_former(counted, ends)
             self._listener(counted)
         longest = counted.sort("length", "begin", "device", descending=[True, False, False]).head(MOST_GAPS)
         if "former_number" not in longest.columns:
-            longest = self._with_former(longest, ended)
+            longest = self._with_former(longest, ends)
         self._longest.append(longest.select("device", "begin", "start", "number", "value", "thread", "length", *_ALL_CAUSES,
                                             "former_number", "former_value"))  # fmt: skip
         if len(self._longest) > 20:
             self._longest = [_longest(self._longest)]
 
-    def _with_former(self, gaps: pl.DataFrame, ended: pl.DataFrame | None) -> pl.DataFrame:
+    def _with_former(self, gaps: pl.DataFrame, ends: pl.DataFrame | None) -> pl.DataFrame:
         """With what ended last before each gap: `former_` and each of _FORMER; 0 at the begin of the trace."""
         device, begin = gaps["device"].to_numpy(), gaps["begin"].to_numpy()
         carried = begin == self._idle_since[device]
         former = np.where(carried[:, None], self._last[device], 0)
-        if ended is not None and not carried.all():
-            joined = gaps.select("device", until="begin").join(ended, on=["device", "until"], how="left", maintain_order="left")
+        if ends is not None and not carried.all():
+            joined = _ended(ends, gaps.select("device", until="begin"))
             former = np.where(carried[:, None], former, joined.select(pl.col(_FORMER).fill_null(0)).to_numpy())
         return gaps.with_columns(
             pl.Series(f"former_{name}", former[:, place], dtype=pl.Int64) for place, name in enumerate(_FORMER)
         )
 
-    def _ends(self, part: Slice, busy: Intervals) -> pl.DataFrame:
-        """What ends on devices as they become idle in a stretch: columns `device`, `until`, _FORMER, one for each time."""
+    def _ends(self, part: Slice) -> pl.DataFrame:
+        """What ends on devices in a stretch: columns `device`, `until`, _FORMER."""
         inside = part.inside[ON_DEVICES.name]
         device = self._ground.recording.rows.device[inside["row"].to_numpy()]
-        until = inside["until"].to_numpy()
-        wanted = _among(device, until, busy.group, busy.end) & (until <= part.end)
-        inside, device = inside.filter(pl.Series(wanted)), device[wanted]
-        ends = inside.select(
+        return inside.select(
             "until",
             "number",
             "value",
             pl.col("size").fill_null(_UNKNOWN),
             length=pl.col("until") - pl.col("begin"),
             device=pl.Series(device, dtype=pl.Int64),
-        )
-        # Few end at the same time on a device: only these have to be put in order.
-        together = pl.Series(_several(device, ends["until"].to_numpy()), dtype=pl.Boolean)
-        first = ends.filter(together).sort("device", "until", *_FORMER).unique(["device", "until"], keep="first")
-        return pl.concat([ends.filter(~together), first])
+        ).filter(pl.col("until") <= part.end)
 
-    def _remember(self, part: Slice, device: Numbers, until: Numbers, ended: pl.DataFrame) -> None:
+    def _remember(self, part: Slice, device: Numbers, until: Numbers, ends: pl.DataFrame) -> None:
         """Note when devices became idle, what ended there, and what their threads had done until then."""
-        asked = pl.DataFrame({"device": device, "until": until})
-        of_devices = asked.join(ended, on=["device", "until"], how="left", maintain_order="left")
+        of_devices = _ended(ends.filter(pl.col("until").is_in(until)), pl.DataFrame({"device": device, "until": until}))
         told = of_devices["number"].is_not_null().to_numpy()
         self._last[device[told]] = of_devices.filter(pl.col("number").is_not_null()).select(_FORMER).to_numpy()
         self._idle_since[device] = until
@@ -279,23 +267,24 @@ def _longest(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames).sort("length", "begin", "device", descending=[True, False, False]).head(MOST_GAPS)
 
 
-def _among(group: Numbers, time: Numbers, groups: Numbers, times: Numbers) -> npt.NDArray[np.bool_]:
-    """Which (group, time) are one of (groups, times)."""
-    if not len(groups):
-        return np.zeros(len(group), dtype=bool)
-    # Times of a run are below 2^46 ns, which are 19 hours, as in `intervals`; beyond, a few more are kept than are wanted.
-    keys = np.sort(groups.astype(np.int64) << 46 | times)
-    asked = group.astype(np.int64) << 46 | time
-    place = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-    found: npt.NDArray[np.bool_] = keys[place] == asked
-    return found
+def _ended(ends: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
+    """What ended (columns of `Gaps._ends`) at each `device` and `until` that is asked for, in their order; null: nothing."""
+    found = asked.join(ends, on=["device", "until"], how="left", maintain_order="left")
+    return _one_each(found, "until", list(_FORMER), [False] * len(_FORMER))
 
 
-def _several(group: Numbers, time: Numbers) -> npt.NDArray[np.bool_]:
-    """Which (group, time) occur more than once; as in `_among`, a few more may be told."""
-    keys = group.astype(np.int64) << 46 | time
-    order = np.argsort(keys)
-    same = keys[order][1:] == keys[order][:-1]
-    found = np.zeros(len(keys), dtype=bool)
-    found[order[1:][same]] = found[order[:-1][same]] = True
-    return found
+def _one_each(frame: pl.DataFrame, time: str, order: list[str], descending: list[bool]) -> pl.DataFrame:
+    """The first row, in some order, of each `device` and time; rows of one device and time stand together."""
+    device, at = frame["device"].to_numpy(), frame[time].to_numpy()
+    same = (device[1:] == device[:-1]) & (at[1:] == at[:-1])
+    if not same.any():
+        return frame
+    # Few happen at the same time on a device: only these have to be put in order.
+    together = np.zeros(frame.height, dtype=bool)
+    together[1:] |= same
+    together[:-1] |= same
+    placed = frame.with_row_index("place")
+    several = pl.Series(together)
+    first = placed.filter(several).sort("device", time, *order, descending=[False, False, *descending])
+    first = first.unique(["device", time], keep="first", maintain_order=True)
+    return pl.concat([placed.filter(~several), first]).sort("place").drop("place")
