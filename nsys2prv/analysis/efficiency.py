@@ -206,7 +206,7 @@ def _sweep(ground: Ground, meters: Sequence[Meter]) -> None:
     def prepared() -> Iterator[Slice]:
         for part in slices(ground):
             # What several meters need is made before they share it.
-            _ = part.device_times, part.thread_times
+            _ = part.device_times, part.thread_times, part.on_tasks
             yield part
 
     with ThreadPoolExecutor(WORKERS) as pool:

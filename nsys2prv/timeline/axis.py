@@ -24,7 +24,7 @@ from nsys2prv.timeline.anchors import Anchoring, Anchors, read_anchors
 from nsys2prv.timeline.clocks import Clock, Meetings, fit
 from nsys2prv.timeline.exchanges import Exchanges, exchanges, fit_messages
 from nsys2prv.timeline.meetings import Collectives, meet
-from nsys2prv.timeline.precedence import keep_forward, shortest_ways
+from nsys2prv.timeline.precedence import keep_forward, messages_between, shortest_ways
 
 METHODS = ("auto", "none", "utc", "monotonic", "messages", "mpi", "nccl")
 """What --align takes."""
@@ -241,7 +241,9 @@ def align(
     ]
     moved = np.zeros(len(distinct))
     if scratch is not None and with_messages:
-        ways = shortest_ways(anchors, [placement.of for placement in placements], of_report, scratch)
+        ways = shortest_ways(
+            messages_between(anchors, [placement.of for placement in placements], of_report, scratch / "messages")
+        )
         moved = keep_forward(ways, np.array([_precision(clock) for clock in clocks]))
         placements = [
             _moved(placement, clocks[index], float(moved[index]))
@@ -305,7 +307,7 @@ def _exchanges(
         (replace(placement, clock=clocks[index]) if clocks[index].anchors else placement).of
         for placement, index in zip(rough, of_report, strict=True)
     ]
-    return exchanges(anchors, on_axis, of_report, scratch, length)
+    return exchanges(messages_between(anchors, on_axis, of_report, scratch / "exchanges"), length)
 
 
 def _precision(clock: Clock) -> float:

@@ -7,17 +7,14 @@ is how far b is ahead, wrong by half of the sum at most. (The Network Time Proto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys2prv.timeline.anchors import Anchors
 from nsys2prv.timeline.clocks import Clock, Meetings, fit
-from nsys2prv.timeline.precedence import messages_between
 
 Floats = NDArray[np.float64]
 
@@ -43,32 +40,20 @@ class Exchanges:
     wrong: Floats
 
 
-def exchanges(
-    anchors: Sequence[Anchors],
-    on_axis: Sequence[Callable[[pl.Expr], pl.Expr]],
-    clocks: Sequence[int],
-    scratch: Path,
-    length: int,
-) -> Exchanges:
+def exchanges(messages: Iterable[pl.DataFrame], length: int) -> Exchanges:
     """What messages tell of clocks.
 
     Parameters
     ----------
-    anchors
-        Of each report, with the ends of its messages.
-    on_axis
-        Of each report, what makes times of the axis of its own.
-    clocks
-        Number of each report's clock.
-    scratch
-        For intermediate files.
+    messages
+        As `precedence.messages_between` gives them.
     length
         Of a stretch of time, of which the fastest messages count, ns.
     """
     key = ["clock", "other", "stretch", "back"]
     fastest = pl.DataFrame(schema={**dict.fromkeys(key[:3], pl.Int64), "back": pl.Boolean, **_FASTEST})
     back = pl.col("row") > pl.col("to_row")
-    for met in messages_between(anchors, on_axis, clocks, scratch / "exchanges"):
+    for met in messages:
         found = met.select(
             clock=pl.min_horizontal("row", "to_row"),
             other=pl.max_horizontal("row", "to_row"),

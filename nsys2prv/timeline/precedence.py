@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,18 @@ def messages_between(
     clocks: Sequence[int],
     folder: Path,
 ) -> Iterator[pl.DataFrame]:
-    """Messages from ranks of one clock to ranks of another, with parameters as of `shortest_ways`.
+    """Messages from ranks of one clock to ranks of another.
+
+    Parameters
+    ----------
+    anchors
+        Of each report, with the ends of its messages.
+    on_axis
+        Of each report, what makes times of the axis of its own.
+    clocks
+        Number of each report's clock.
+    folder
+        For intermediate files.
 
     Yields
     ------
@@ -45,31 +56,20 @@ def messages_between(
         yield met.filter(pl.col("row") != pl.col("to_row")).drop_nulls(["time", "to_time"])
 
 
-def shortest_ways(
-    anchors: Sequence[Anchors],
-    on_axis: Sequence[Callable[[pl.Expr], pl.Expr]],
-    clocks: Sequence[int],
-    scratch: Path,
-) -> pl.DataFrame:
+def shortest_ways(messages: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """How long messages were on their way at least, between each two clocks.
 
     Parameters
     ----------
-    anchors
-        Of each report, with the ends of its messages.
-    on_axis
-        Of each report, what makes times of the axis of its own.
-    clocks
-        Number of each report's clock.
-    scratch
-        For intermediate files.
+    messages
+        As `messages_between` gives them.
 
     Returns
     -------
     Columns of WAY_SCHEMA.
     """
     ways = pl.DataFrame(schema=WAY_SCHEMA)
-    for met in messages_between(anchors, on_axis, clocks, scratch / "messages"):
+    for met in messages:
         found = met.select(clock="row", to_clock="to_row", shortest=pl.col("to_time") - pl.col("time"))
         ways = pl.concat([ways, found]).group_by("clock", "to_clock").agg(pl.col("shortest").min())
     return ways.sort("clock", "to_clock")
