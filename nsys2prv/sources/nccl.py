@@ -43,16 +43,17 @@ def _with_fields(report: Report, source: Source) -> pl.LazyFrame:
 
     def decode(column: pl.Series) -> pl.Series:
         of_events = column.struct.unnest()
-        found = payloads.fields(of_events, schemas).filter(pl.col("field").is_in(list(ATTRIBUTES.values())))
         rows = of_events.select(event=pl.int_range(pl.len(), dtype=pl.Int64))
-        for name in ATTRIBUTES.values():
-            of_field = found.filter(pl.col("field") == name).unique("event", keep="first", maintain_order=True)
-            value = pl.coalesce(pl.col("text").replace(_OPERATIONS), _operation(pl.col("integer")))
-            column_of_field = of_field.select(
-                "event", (value if name == nccl_names.REDUCTION else pl.col("integer")).alias(name)
-            )
-            rows = rows.join(column_of_field, on="event", how="left", maintain_order="left")
-        decoded: pl.Series = rows.select(pl.struct(pl.exclude("event"))).to_series().cast(_FIELDS).rename(column.name)
+        integer = pl.col("integer")
+        operation = pl.coalesce(pl.col("text").replace(_OPERATIONS), _operation(integer))
+        values = {name: operation if name == nccl_names.REDUCTION else integer for name in ATTRIBUTES.values()}
+        of_event = (
+            payloads.fields(of_events, schemas)
+            .group_by("event")
+            .agg(value.filter(pl.col("field") == name).first().alias(name) for name, value in values.items())
+        )
+        of_rows = rows.join(of_event, on="event", how="left", maintain_order="left")
+        decoded: pl.Series = of_rows.select(pl.struct(pl.exclude("event"))).to_series().cast(_FIELDS).rename(column.name)
         return decoded
 
     of_domains = nvtx.ranges_in_domains(report, source, nvtx.structured_columns(report), with_default=False)

@@ -362,7 +362,10 @@ def _texts(raw: np.ndarray) -> pl.Series:
 # -- JSON -----------------------------------------------------------------------------------------------------------------
 
 _JSON_TEXT = r'"(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
-_JSON_FIELD = rf"{_JSON_TEXT}\s*:\s*(?:{_JSON_TEXT}|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false)"
+_JSON_SCALAR = rf"{_JSON_TEXT}|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null"
+# All texts, also those that are no names or have a list as their value: what follows one must not be taken for one.
+_JSON_PIECE = rf"{_JSON_TEXT}(?:\s*:\s*(?:{_JSON_SCALAR})?)?"
+_JSON_FIELD = rf"(?s)^({_JSON_TEXT})\s*:\s*(\S.*)$"
 
 
 def json_fields(texts: pl.Series) -> pl.DataFrame:
@@ -377,13 +380,10 @@ def json_fields(texts: pl.Series) -> pl.DataFrame:
     # Programs repeat themselves: each text is taken apart once.
     distinct = events.select("json").unique(maintain_order=True)
     pairs = (
-        distinct.with_columns(pair=pl.col("json").str.extract_all(_JSON_FIELD))
-        .explode("pair")
-        .drop_nulls("pair")
-        .with_columns(
-            name=pl.col("pair").str.extract(rf"^({_JSON_TEXT})"),
-            token=pl.col("pair").str.replace(rf"^{_JSON_TEXT}\s*:\s*", ""),
-        )
+        distinct.with_columns(piece=pl.col("json").str.extract_all(_JSON_PIECE))
+        .explode("piece")
+        .with_columns(name=pl.col("piece").str.extract(_JSON_FIELD, 1), token=pl.col("piece").str.extract(_JSON_FIELD, 2))
+        .filter(pl.col("token") != "null")
     )
     is_text = pl.col("token").str.starts_with('"')
     number = pl.col("token").replace({"true": "1", "false": "0"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
@@ -77,7 +78,7 @@ class Survey:
             span = extent.first, extent.last
         return replace(self, rows=extent.rows, span=span)
 
-    @property
+    @cached_property
     def keys(self) -> pl.DataFrame:
         """Distinct row keys that are complete."""
         key = list(self.source.row.key)
