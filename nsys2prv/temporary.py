@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from nsys2prv.execution.threads import Stopped
+
 _paths: set[Path] = set()
 _TRIES = 100
+_leaving = threading.Event()
 
 
 def remove_temporary() -> None:
     """Remove all of them; for a process that ends at once."""
+    _leaving.set()
     for path in tuple(_paths):
         # Other threads may still write there.
         for _ in range(_TRIES):
             _remove(path)
             if not path.exists():
                 break
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those that it is in, for intermediate files.
+
+    Raises
+    ------
+    Stopped
+        When the process is about to end: what another thread makes anew would stay behind.
+    """
+    if _leaving.is_set():
+        raise Stopped
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextlib.contextmanager

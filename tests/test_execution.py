@@ -10,9 +10,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from nsys2prv import temporary
 from nsys2prv.execution import runs
 from nsys2prv.execution.runs import SortedRuns
-from nsys2prv.execution.threads import Stop, map_ahead, run_all
+from nsys2prv.execution.threads import Stop, Stopped, map_ahead, run_all
 
 
 def test_results_come_in_the_order_of_the_work_whatever_is_done_first() -> None:
@@ -85,3 +86,17 @@ def test_runs_in_use_are_few_however_many_were_written(tmp_path: Path, monkeypat
     collected.seal()
     assert len(list(tmp_path.rglob("*.arrow"))) <= runs._MOST_RUNS
     assert collected.rows == 4000
+
+
+def test_a_thread_that_still_works_makes_nothing_anew_of_what_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temporary, "_leaving", threading.Event())
+    monkeypatch.setattr(temporary, "_paths", set())
+    with temporary.temporary_folder(tmp_path / "scratch") as folder:
+        collected = SortedRuns(["time"], folder / "runs")
+        collected.add(pl.DataFrame({"time": [1]}))
+        temporary.remove_temporary()
+        with pytest.raises(Stopped):
+            collected.leave_on_disk()
+    assert not list(tmp_path.iterdir())

@@ -12,6 +12,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from nsys2prv.temporary import make_folder
+
 RUN_ROWS = 40_000
 """Rows that are sorted at once and then written as one run."""
 WINDOW_ROWS = 90_000
@@ -254,7 +256,7 @@ class SortedRuns:
 
     def _write(self, frames: Iterator[pl.DataFrame], schema: pl.Schema, stored: pl.Schema) -> _Run:
         """A run of frames that follow each other, in these types on the disk."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         path = self._folder / f"run{next(self._files)}.arrow"
         empty = pl.DataFrame(schema=stored).to_arrow(compat_level=pl.CompatLevel.oldest())
         options = pa.ipc.IpcWriteOptions(compression="lz4" if pl.String in stored.dtypes() else None)

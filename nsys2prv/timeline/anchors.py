@@ -15,6 +15,7 @@ from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.reports import Report
 from nsys2prv.sources.collectives import collectives
 from nsys2prv.sources.messages import MPI, kinds_of_messages, message_ends
+from nsys2prv.temporary import make_folder
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def read_anchors(piece: Anchoring) -> list[Anchors]:
     """
     # Of this attempt alone: another worker may have died over the same piece.
     folder = piece.folder / f"anchors-{secrets.token_hex(4)}"
-    folder.mkdir(parents=True)
+    make_folder(folder)
     work = [
         partial(_read, report, dict(ranks), piece.kinds, piece.with_messages, folder, index)
         for index, (report, ranks) in enumerate(piece.reports)
