@@ -97,6 +97,15 @@ NcclReading = Annotated[
         help="What NCCL kernels count as: communication (BSC's views) or useful (TALP).",
     ),
 ]
+LocalWorkers = Annotated[
+    int,
+    typer.Option(
+        "--workers", metavar="N", min=0, help="Processes on this machine that share the work (default: only this one)."
+    ),
+]
+Scheduler = Annotated[
+    str, typer.Option(metavar="ADDRESS|FILE", help="Dask cluster that does the work: its scheduler's address or file.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -255,14 +264,8 @@ def translate(
     nsys: Nsys = None,
     cache: Cache = None,
     scratch: Annotated[Path | None, typer.Option(help="Folder for intermediate files (default: beside the output).")] = None,
-    workers: Annotated[
-        int,
-        typer.Option(metavar="N", min=0, help="Processes on this machine that share the work (default: only this one)."),
-    ] = 0,
-    scheduler: Annotated[
-        str,
-        typer.Option(metavar="ADDRESS|FILE", help="Dask cluster that does the work: its scheduler's address or file."),
-    ] = "",
+    workers: LocalWorkers = 0,
+    scheduler: Scheduler = "",
 ) -> None:
     """Translate reports into one Paraver trace.
 
@@ -399,6 +402,8 @@ def efficiency(
     nsys: Nsys = None,
     cache: Cache = None,
     scratch: Annotated[Path | None, typer.Option(help="Folder for intermediate files (default: that of the system).")] = None,
+    workers: LocalWorkers = 0,
+    scheduler: Scheduler = "",
 ) -> None:
     """Tell how efficiently a run used its GPUs and hosts, from reports or from a trace.
 
@@ -406,10 +411,10 @@ def efficiency(
     MPI. docs/efficiency-json.md tells every table.
     """
     from nsys2prv.analysis.efficiency import Options, measure
-    from nsys2prv.analysis.from_reports import ReadReports
     from nsys2prv.analysis.talp import as_talp
     from nsys2prv.analysis.text import as_text
     from nsys2prv.analysis.writing import check_page_path, check_places, csv_files, json_text, write_files
+    from nsys2prv.arranging import ReadOptions
 
     json_path = _json_path(json_file)
     check_places([path for path in (out, json_path, talp) if path is not None], csv)
@@ -420,7 +425,7 @@ def efficiency(
         regions=tuple(regions or ()),
         per_iteration=per_iteration,
         bins=bins,
-        read=ReadReports(
+        read=ReadOptions(
             time=_time_range(time) if time is not None else None,
             ranks=_rank_list(ranks) if ranks is not None else None,
             align=_align_method(align),
@@ -431,8 +436,10 @@ def efficiency(
             kernel_families=kernel_families,
             nsys=nsys,
             cache=cache,
+            scratch=scratch,
+            workers=workers,
+            scheduler=scheduler,
         ),
-        scratch=scratch,
     )
     measured = measure(inputs, options)
     files: dict[Path, str | None] = csv_files(csv, measured.tables) if csv is not None else {}
@@ -475,18 +482,28 @@ def compare(
     nsys: Nsys = None,
     cache: Cache = None,
     scratch: Annotated[Path | None, typer.Option(help="Folder for intermediate files (default: that of the system).")] = None,
+    workers: LocalWorkers = 0,
+    scheduler: Scheduler = "",
 ) -> None:
     """Lay runs side by side, for scaling or before and after: trees, kernels by name and family, what changed most."""
     from nsys2prv.analysis.compare import compare as run
     from nsys2prv.analysis.efficiency import Options
-    from nsys2prv.analysis.from_reports import ReadReports
     from nsys2prv.analysis.text import comparison_as_text
     from nsys2prv.analysis.writing import check_places, csv_files, json_text, write_files
+    from nsys2prv.arranging import ReadOptions
 
     json_path = _json_path(json_file)
     check_places([json_path] if json_path is not None else [], csv)
-    read = ReadReports(align=_align_method(align), kernel_families=kernel_families, nsys=nsys, cache=cache)
-    compared = run(runs, Options(nccl=_nccl_reading(nccl), read=read, scratch=scratch))
+    read = ReadOptions(
+        align=_align_method(align),
+        kernel_families=kernel_families,
+        nsys=nsys,
+        cache=cache,
+        scratch=scratch,
+        workers=workers,
+        scheduler=scheduler,
+    )
+    compared = run(runs, Options(nccl=_nccl_reading(nccl), read=read))
     files: dict[Path, str | None] = csv_files(csv, compared.tables) if csv is not None else {}
     if json_path is not None:
         files[json_path] = json_text(compared.as_json())
@@ -650,7 +667,7 @@ def _duration(text: str, option: str) -> int:
 
 
 def _time_range(text: str) -> Any:
-    from nsys2prv.translate import TimeRange
+    from nsys2prv.arranging import TimeRange
 
     begin, colon, end = text.partition(":")
     if not colon:
@@ -665,7 +682,7 @@ def _time_range(text: str) -> Any:
 
 
 def _nvtx_range(text: str) -> Any:
-    from nsys2prv.translate import NvtxRange
+    from nsys2prv.arranging import NvtxRange
 
     name, at, domain = text.rpartition("@")
     if not at:

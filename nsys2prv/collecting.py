@@ -11,15 +11,14 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from nsys2prv import ledger
+from nsys2prv.arranging import Group
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.runs import SortedRuns
-from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.ledger import Entry
 from nsys2prv.opened import OpenedReport
@@ -43,11 +42,6 @@ from nsys2prv.timeline.survey import Survey, complete
 
 STATES, LAUNCHES, MESSAGES = "states", "launch lines", "messages between ranks"
 """Names of collections that are no source's."""
-
-REPORTS_AT_ONCE = 32
-"""Reports in a group at most."""
-ROWS_AT_ONCE = 400_000
-"""Rows of tables from which on a group gets no more reports: launch lines of all of them wait for the last."""
 
 _PIECE_ROWS = 50_000
 """Events that are placed at once."""
@@ -85,31 +79,6 @@ class Plan:
     labels: Labels
 
 
-@dataclass(frozen=True)
-class Group:
-    """A piece of work: some reports.
-
-    Attributes
-    ----------
-    plan
-        What is settled over all of them.
-    reports
-        Each with its number among all.
-    folder
-        For what is collected.
-    on_disk
-        Whether all of it goes there: another process goes on with it.
-    keep_going
-        Whether the rest is read after a report that breaks off.
-    """
-
-    plan: Shared[Plan]
-    reports: tuple[tuple[int, OpenedReport], ...]
-    folder: Path
-    on_disk: bool
-    keep_going: bool
-
-
 @dataclass
 class Collected:
     """What was collected of a group.
@@ -144,7 +113,7 @@ def collections(reports: Iterable[OpenedReport]) -> dict[str, Shape]:
     return {**found, LAUNCHES: Shape.MESSAGES, MESSAGES: Shape.MESSAGES, STATES: Shape.STATES}
 
 
-def collect(group: Group, tell: Callable[[int], object] | None = None) -> Collected:
+def collect(group: Group[Plan], tell: Callable[[int], object] | None = None) -> Collected:
     """Collect the events of some reports; `tell` learns how many rows were read.
 
     Raises
@@ -171,7 +140,7 @@ class _Made:
 
 
 class _Collector:
-    def __init__(self, group: Group, tell: Callable[[int], object]) -> None:
+    def __init__(self, group: Group[Plan], tell: Callable[[int], object]) -> None:
         self._group = group
         self._plan = group.plan.value
         self._tell = tell

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 from nsys2prv.analysis import schema
 from nsys2prv.analysis.compare import Comparison, compare, read_efficiency
 from nsys2prv.analysis.efficiency import Options, measure
-from nsys2prv.analysis.from_reports import ReadReports
+from nsys2prv.arranging import ReadOptions
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.errors import NoDevices, NotEfficiency, UsageError
 from nsys2prv.translate import Options as TranslateOptions
@@ -54,7 +54,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def compared(*runs: Path | str, **options: Any) -> Comparison:
-    return compare(list(runs), Options(read=ReadReports(align="utc"), **options))
+    return compare(list(runs), Options(read=ReadOptions(align="utc"), **options))
 
 
 def row(table: pl.DataFrame, **key: Any) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def test_reports_traces_and_json_give_the_same_comparison(runs: list[Path], tmp_
     documents = []
     for at, run in enumerate(runs):
         documents.append(tmp_path / f"{at}.json")
-        documents[-1].write_text(json.dumps(measure([run], Options(read=ReadReports(align="utc"))).as_json()))
+        documents[-1].write_text(json.dumps(measure([run], Options(read=ReadOptions(align="utc"))).as_json()))
     wanted = compared(*runs).tables
 
     for others in (traces, documents, [traces[0], documents[1]]):

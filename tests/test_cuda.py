@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from nsys2prv import events
+from nsys2prv.arranging import TimeRange
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.inspection import inspect
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.reader import Trace, open_trace
-from nsys2prv.translate import Options, Summary, TimeRange, translate
+from nsys2prv.translate import Options, Summary, translate
 
 
 def run(tmp_path: Path, report: ReportBuilder, options: Options | None = None) -> Summary:

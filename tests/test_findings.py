@@ -18,7 +18,7 @@ from polars.testing import assert_frame_equal
 
 from nsys2prv.analysis.efficiency import Options, measure
 from nsys2prv.analysis.findings import LIMITS, RULES
-from nsys2prv.analysis.from_reports import ReadReports
+from nsys2prv.arranging import ReadOptions
 from nsys2prv.demo import Cluster, ReportBuilder, truth, write_reports
 from nsys2prv.demonstration import cluster_of_demo
 from nsys2prv.paraver.view_table import read_view_table
@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> Run:
 
     def of(*reports: ReportBuilder, **options: Any) -> Tables:
         paths = [one.write(tmp_path / f"rank{rank}.sqlite") for rank, one in enumerate(reports)]
-        return dict(measure(paths, Options(read=ReadReports(align="utc"), **options)).tables)
+        return dict(measure(paths, Options(read=ReadOptions(align="utc"), **options)).tables)
 
     return of
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys2prv.arranging import TimeRange
 from nsys2prv.demo import ReportBuilder, write_arrow_report, write_parquet_report
 from nsys2prv.errors import UsageError
 from nsys2prv.paraver.check import check_trace
@@ -19,7 +20,7 @@ from nsys2prv.reports import open_report
 from nsys2prv.sources import messages as ends_of_messages
 from nsys2prv.sources.messages import message_ends
 from nsys2prv.timeline import messages as matching
-from nsys2prv.translate import Options, Summary, TimeRange, translate
+from nsys2prv.translate import Options, Summary, translate
 
 
 class Message(NamedTuple):

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nsys2prv import events
+from nsys2prv.arranging import NvtxRange
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.execution import runs
 from nsys2prv.execution.runs import SortedRuns
@@ -21,7 +22,7 @@ from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.reader import Trace, open_trace
 from nsys2prv.sources import autograd, nvtx_on_gpu
 from nsys2prv.sources.lanes import NestedLanes
-from nsys2prv.translate import NvtxRange, Options, translate
+from nsys2prv.translate import Options, translate
 
 ON_GPU = "NVTX pushpop ranges on the GPU {} domain"
 

@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -18,8 +19,12 @@ from typing import Any
 import psutil
 import pytest
 from conftest import CommandLine
+from polars.testing import assert_frame_equal
 
-from nsys2prv.demo import Cluster, write_reports
+from nsys2prv.analysis import efficiency as measuring
+from nsys2prv.analysis.efficiency import Efficiency
+from nsys2prv.arranging import ReadOptions
+from nsys2prv.demo import Cluster, ReportBuilder, write_reports
 from nsys2prv.errors import DamagedReport, UsageError
 from nsys2prv.execution import workers as execution
 from nsys2prv.paraver.check import check_trace
@@ -53,9 +58,17 @@ def dask() -> Iterator[Any]:
 
 
 def options_of(way: str, request: pytest.FixtureRequest, **options: Any) -> Options:
+    return Options(**the_way(way, request), **options)
+
+
+def reading(way: str, request: pytest.FixtureRequest, **options: Any) -> ReadOptions:
+    return ReadOptions(**the_way(way, request), **options)
+
+
+def the_way(way: str, request: pytest.FixtureRequest) -> dict[str, Any]:
     if way == "dask":
-        return Options(scheduler=request.getfixturevalue("dask").scheduler_address, **options)
-    return Options(workers=2, **options)
+        return {"scheduler": request.getfixturevalue("dask").scheduler_address}
+    return {} if way == "one process" else {"workers": 2}
 
 
 def files_of(summary: Summary) -> dict[str, bytes]:
@@ -174,10 +187,9 @@ def cut(reports: Path, folder: Path) -> Path:
 @pytest.mark.parametrize("way", ["one process", *WAYS])
 def test_a_broken_report_is_named(way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path) -> None:
     broken = cut(reports, tmp_path / "reports")
-    options = Options() if way == "one process" else options_of(way, request)
 
     with pytest.raises(DamagedReport) as error:
-        translate([tmp_path / "reports"], tmp_path / "out", options)
+        translate([tmp_path / "reports"], tmp_path / "out", options_of(way, request))
 
     assert str(broken) in str(error.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reports"]
@@ -277,6 +289,78 @@ def test_no_more_files_are_open_for_more_reports(reports: Path, tmp_path: Path) 
         found[count] = counted[0]
     assert found[len(every)] <= found[2] + 8, found
     assert found[len(every)] < 128
+
+
+# -- efficiency numbers ---------------------------------------------------------------------------------------------------
+
+
+def assert_same_tables(found: Efficiency, wanted: Efficiency) -> None:
+    """Sums of fractions may differ in the last bits: they are added in another order."""
+    assert found.tables.keys() == wanted.tables.keys()
+    for name, table in wanted.tables.items():
+        assert_frame_equal(found.tables[name], table, rel_tol=1e-12)
+    assert found.head["warnings"] == wanted.head["warnings"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
+    way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path
+) -> None:
+    options = measuring.Options(regions=("*",), read=ReadOptions(scratch=tmp_path))
+    spread = measuring.Options(regions=("*",), read=reading(way, request, scratch=tmp_path))
+    alone = measuring.measure([reports], options)
+
+    filled = {name for name, table in alone.tables.items() if table.height}
+    assert filled >= {"devices", "kernels", "gaps", "regions", "threads", "nccl", "findings"}
+    assert_same_tables(measuring.measure([reports], spread), alone)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("way", ["one process", *WAYS])
+def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
+    way: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"rank{rank}.sqlite" for rank in range(3)]
+    for rank, path in enumerate(paths):
+        report = ReportBuilder(rank=rank, ranks=3, pid=1000 + rank).gpu(rank)
+        for index in range(500):
+            report.copy(100 * index, 100 * index + 40 + rank, 8)
+        report.write(path)
+    without = measuring.measure([paths[0], paths[2]])
+    with sqlite3.connect(paths[1]) as database:
+        # Nobody looks at sizes of copies before these are read.
+        database.execute("update CUPTI_ACTIVITY_KIND_MEMCPY set bytes = 'many' where start > 40000")
+    database.close()
+
+    (tmp_path / "scratch").mkdir()
+    found = measuring.measure(
+        paths, measuring.Options(read=reading(way, request, keep_going=True, scratch=tmp_path / "scratch"))
+    )
+    assert [one["path"] for one in found.head["left_out"]] == [str(paths[1])]
+    for name in ("devices", "memory_operations", "run"):
+        assert_frame_equal(found.tables[name], without.tables[name])
+    with pytest.raises(DamagedReport, match=r"rank1\.sqlite"):
+        measuring.measure(paths, measuring.Options(read=reading(way, request, scratch=tmp_path / "scratch")))
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_workers_of_a_cluster_must_see_the_folder_of_intermediate_files(
+    dask: Any, monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(execution, "_look_for", lambda folder: (False, "node07"))
+    how = ReadOptions(scheduler=dask.scheduler_address, scratch=tmp_path)
+    with pytest.raises(UsageError, match=r"node07, does not see .*--scratch"):
+        measuring.measure([reports], measuring.Options(read=how))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_measures_with_workers(command_line: CommandLine, reports: Path, tmp_path: Path) -> None:
+    done = command_line.run("efficiency", reports, "--workers", 2, "--json", "out.json")
+    both = command_line.run("efficiency", reports, "--workers", 2, "--scheduler", "tcp://127.0.0.1:1")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out.json").read_text())["options"] == {"workers": 2}
+    assert (both.returncode, both.stderr.count("\n")) == (2, 1)
 
 
 # -- a cluster that is not there: exit code 2 -----------------------------------------------------------------------------

@@ -10,11 +10,12 @@ import polars as pl
 import pytest
 
 from nsys2prv import events
+from nsys2prv.arranging import NvtxRange, TimeRange
 from nsys2prv.demo import ReportBuilder, write_arrow_report, write_parquet_report
 from nsys2prv.errors import NothingToTranslate, OutputExists, SameReportTwice, UsageError
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.reader import Trace, open_trace
-from nsys2prv.translate import NvtxRange, Options, Summary, TimeRange, translate
+from nsys2prv.translate import Options, Summary, translate
 
 
 def run(tmp_path: Path, *builders: ReportBuilder, options: Options | None = None, name: str = "out") -> Summary:

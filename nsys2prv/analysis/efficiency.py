@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from nsys2prv.analysis import schema
 from nsys2prv.analysis.calls import Calls, MemoryOperations
 from nsys2prv.analysis.clocks import clock_tables
 from nsys2prv.analysis.findings import KERNELS_BY_DEVICE, Findings, Measured
-from nsys2prv.analysis.from_reports import ReadReports, record_reports
+from nsys2prv.analysis.from_reports import record_reports
 from nsys2prv.analysis.from_trace import is_trace, record_trace
 from nsys2prv.analysis.gaps import Gaps
 from nsys2prv.analysis.kernels import Kernels
@@ -38,8 +38,10 @@ from nsys2prv.analysis.times import (
     thread_table,
     useful_table,
 )
+from nsys2prv.arranging import ReadOptions, seen_by_workers
 from nsys2prv.errors import NoDevices, UsageError
 from nsys2prv.execution.threads import WORKERS, ahead
+from nsys2prv.execution.workers import workers
 from nsys2prv.output import scratch_alone
 
 BINS = 100
@@ -61,17 +63,14 @@ class Options:
     bins
         Number of bins over time.
     read
-        How reports are read; of a trace, `time` and `ranks` count.
-    scratch
-        Folder for intermediate files; None: that of the system.
+        How reports are read; of a trace, `time`, `ranks`, `scratch` and `progress` count.
     """
 
     nccl: str = COMMUNICATION
     regions: tuple[str, ...] = ()
     per_iteration: str | None = None
     bins: int = BINS
-    read: ReadReports = field(default_factory=ReadReports)
-    scratch: Path | None = None
+    read: ReadOptions = field(default_factory=ReadOptions)
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,9 @@ def measure(arguments: Sequence[str | Path], options: Options | None = None) -> 
         With one sentence for the user.
     """
     options = options or Options()
-    with scratch_alone(options.scratch) as folder:
-        recording = _record(arguments, options, folder)
+    arguments, how = seen_by_workers(arguments, options.read)
+    with scratch_alone(how.scratch) as folder:
+        recording = _record(arguments, replace(options, read=how), folder)
         return measure_recording(recording, options)
 
 
@@ -247,7 +247,9 @@ def _record(arguments: Sequence[str | Path], options: Options, folder: Path) -> 
     with_ranges = bool(options.regions) or options.per_iteration is not None
     traces = [argument for argument in arguments if is_trace(argument)]
     if not traces:
-        return record_reports(arguments, options.read, folder, with_ranges=with_ranges)
+        with workers(options.read.workers, options.read.scheduler) as some:
+            some.share(folder)
+            return record_reports(arguments, options.read, folder, some, with_ranges=with_ranges)
     if len(arguments) > 1:
         raise UsageError(
             f"{traces[0]}: a trace is measured alone; give one trace, or reports, or lay runs side by side with `compare`"

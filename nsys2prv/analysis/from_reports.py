@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
-from tqdm import tqdm
 
 from nsys2prv import events as vocabulary
 from nsys2prv.analysis.recording import (
@@ -30,27 +28,24 @@ from nsys2prv.analysis.recording import (
     base_types,
     new_collections,
 )
-from nsys2prv.errors import InconsistentRun, NothingToTranslate, ReportError
+from nsys2prv.arranging import ArrangedReports, Group, ReadOptions
+from nsys2prv.errors import ReportError
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.execution.threads import Stop, run_all
-from nsys2prv.execution.workers import InThisProcess
-from nsys2prv.kernel_families import read_rules
+from nsys2prv.execution.workers import Workers
 from nsys2prv.ledger import Entry
-from nsys2prv.opened import BrokenReports, OpenedReport, open_reports
+from nsys2prv.opened import OpenedReport
 from nsys2prv.reports import Report
-from nsys2prv.reports.nsys import NsysExport
-from nsys2prv.reports.run import Naming, who_is_who
 from nsys2prv.reports.tables import Stretch
 from nsys2prv.sources import SOURCES, Source
 from nsys2prv.sources.source import LEFT_OUT
-from nsys2prv.timeline.axis import Axis, align
+from nsys2prv.timeline.axis import Placement
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.place import EventsOfSource
-from nsys2prv.timeline.rows import LANE, Rows, arrange
+from nsys2prv.timeline.rows import LANE, Rows
 from nsys2prv.timeline.selection import Windows
 from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, complete, text_attributes
-from nsys2prv.translate import TimeRange
 
 _PIECE_ROWS = 60_000
 _ROWS_AT_ONCE = 75_000
@@ -58,23 +53,46 @@ _MOST_PARTS = 4
 
 
 @dataclass(frozen=True)
-class ReadReports:
-    """How reports are read; the fields mean what they mean for a translation."""
+class _Plan:
+    """What is settled before events are read: what is wanted of them, where they lie, and their numbers."""
 
-    time: TimeRange | None = None
-    ranks: frozenset[int] | None = None
-    align: str = "auto"
-    rank_pattern: str | None = None
-    host_pattern: str | None = None
-    strict: bool = False
-    keep_going: bool = False
-    kernel_families: Path | None = None
-    nsys: Path | None = None
-    cache: Path | None = None
-    progress: bool | None = None
+    wanted: tuple[Collection, ...]
+    placements: tuple[Placement, ...]
+    windows: Windows
+    rows: Rows
+    labels: Labels
 
 
-def record_reports(arguments: Sequence[str | Path], how: ReadReports, folder: Path, *, with_ranges: bool = False) -> Recording:
+@dataclass
+class _Collected:
+    """What was read of a group."""
+
+    collections: dict[str, SortedRuns]
+    launches: SortedRuns
+    callers: Callers = field(default_factory=Callers)
+    broken: dict[int, ReportError] = field(default_factory=dict)
+
+    @classmethod
+    def in_folder(cls, folder: Path, wanted: Sequence[Collection]) -> _Collected:
+        """Nothing yet; intermediate files are written to the folder."""
+        return cls(new_collections(folder, wanted), SortedRuns(["to_time"], folder / "launches"))
+
+    def absorb(self, other: _Collected) -> None:
+        """Take over what was read of another group."""
+        for name, collection in other.collections.items():
+            self.collections[name].absorb(collection)
+        self.launches.absorb(other.launches)
+        self.callers.update(other.callers)
+
+    def leave_on_disk(self) -> None:
+        """Write what is still in memory: the rest can be pickled then."""
+        for collection in (*self.collections.values(), self.launches):
+            collection.leave_on_disk()
+
+
+def record_reports(
+    arguments: Sequence[str | Path], how: ReadOptions, folder: Path, workers: Workers, *, with_ranges: bool = False
+) -> Recording:
     """Read reports.
 
     Parameters
@@ -85,6 +103,8 @@ def record_reports(arguments: Sequence[str | Path], how: ReadReports, folder: Pa
         What to keep, and how clocks and names are tied together.
     folder
         For intermediate files.
+    workers
+        Who does the work.
     with_ranges
         Read NVTX ranges too.
 
@@ -93,153 +113,99 @@ def record_reports(arguments: Sequence[str | Path], how: ReadReports, folder: Pa
     Nsys2prvError
         With one sentence for the user.
     """
-    return _Reading(arguments, how, folder, with_ranges).recording()
+    wanted = tuple(one for one in COLLECTIONS if with_ranges or one is not RANGES)
+    # The rows, the axis and the numbers must be those of the trace: all sources are looked over.
+    reports = ArrangedReports(arguments, SOURCES, how, folder, workers)
+    for attempt in itertools.count():
+        of_attempt = folder / f"attempt{attempt}"
+        of_attempt.mkdir()
+        made = _Collected.in_folder(of_attempt / "all", wanted)
+        plan = _Plan(wanted, reports.axis.placements, reports.windows, reports.rows, reports.labels)
+        if reports.read(_collect, plan, of_attempt, partial(_rows_to_read, wanted), "reading", made.absorb):
+            break
+        shutil.rmtree(of_attempt, ignore_errors=True)
+        reports.arrange()
+    rows = _run_rows(reports.rows)
+    opened = reports.opened
+    return Recording(
+        inputs=tuple(str(argument) for argument in arguments),
+        is_trace=False,
+        title=_title(opened),
+        rows=rows,
+        begin=reports.windows.origin,
+        length=reports.windows.length,
+        types={used.number: TypeNames(used.label, used.values) for used in reports.labels.used},
+        collections={name: collection for name, collection in made.collections.items() if collection.rows},
+        launches=made.launches if made.launches.rows else None,
+        callers=made.callers.with_gpus(rows),
+        began=_began(one.identity.utc_ns for one in opened),
+        clocks=[clock.as_json() for clock in reports.axis.clocks],
+        recorders=distinct(one.identity.tool for one in opened),
+        gpus=distinct(gpu.name for one in opened for gpu in one.identity.gpus),
+        warnings=[
+            *(f"left out: {one.error}" for one in reports.left_out),
+            *dict.fromkeys(warning for one in opened for warning in one.identity.warnings),
+            *(finding.text for finding in reports.run.findings),
+            *reports.axis.warnings,
+        ],
+        left_out=[(str(one.path), str(one.error)) for one in reports.left_out],
+    )
 
 
-class _Reading:
-    """One run of `record_reports`."""
+def _wanted_of(opened: OpenedReport, wanted: Sequence[Collection]) -> list[tuple[Survey, Collection]]:
+    """What each collection takes from a report."""
+    return [
+        (found, collection)
+        for found in opened.surveys
+        for collection in wanted
+        if set(collection.types).intersection(found.source.types)
+    ]
 
-    def __init__(self, arguments: Sequence[str | Path], how: ReadReports, folder: Path, with_ranges: bool) -> None:
-        self._arguments = arguments
-        self._how = how
-        self._folder = folder
-        self._wanted = tuple(one for one in COLLECTIONS if with_ranges or one is not RANGES)
-        self._hide_progress: bool | None = None if how.progress is None else not how.progress
-        self._families = read_rules(how.kernel_families)
+
+def _rows_to_read(wanted: Sequence[Collection], opened: OpenedReport) -> int:
+    return sum(found.rows for found, _ in _wanted_of(opened, wanted))
+
+
+def _collect(group: Group[_Plan], tell: Callable[[int], object] | None = None) -> _Collected:
+    """Read what is wanted of some reports; `tell` learns how many rows were read."""
+    return _Collector(group, tell).collect()
+
+
+class _Collector:
+    """Reads a group."""
+
+    def __init__(self, group: Group[_Plan], tell: Callable[[int], object] | None) -> None:
+        self._group = group
+        self._plan = group.plan.value
+        self._tell = tell
+        # Of this attempt alone: another worker may have died over the same group.
+        self._folder = group.folder / f"group{group.reports[0][0]}-{secrets.token_hex(4)}"
         self._folders = itertools.count()
-        self._broken = BrokenReports(how.keep_going)
-        # The rows, the axis and the numbers must be those of the trace: all sources are looked over.
-        with self._bar("surveying", 0, "table") as bar:
-            self._opened = open_reports(
-                arguments,
-                SOURCES,
-                workers=InThisProcess(),
-                export=NsysExport(how.nsys, how.cache),
-                folder=folder,
-                broken=self._broken,
-                bar=bar,
-            )
+        self._made = _Collected.in_folder(self._folder, self._plan.wanted)
 
-    def recording(self) -> Recording:
-        naming = Naming.of(self._how.rank_pattern, self._how.host_pattern)
-        while True:
-            self._broken.without(self._opened, partial(self._arrange, naming))
-            attempt = self._folder / f"attempt{next(self._folders)}"
+    def collect(self) -> _Collected:
+        for index, opened in self._group.reports:
             try:
-                return self._collect(attempt)
+                self._collect_report(index, opened)
             except ReportError as error:
-                broken = next((opened for opened in self._opened if opened.report.is_at(error.path)), None)
-                if broken is None:
+                if not self._group.keep_going:
                     raise
-                self._broken.leave_out(broken.report.path, error)
-                self._opened.remove(broken)
-                self._broken.check_rest(self._opened)
-                shutil.rmtree(attempt, ignore_errors=True)
+                self._made.broken[index] = error
+        if self._group.on_disk:
+            self._made.leave_on_disk()
+        return self._made
 
-    def _arrange(self, naming: Naming) -> None:
-        spans = [opened.span for opened in self._opened]
-        self._run = who_is_who(
-            [opened.report.path for opened in self._opened],
-            [opened.told for opened in self._opened],
-            spans,
-            naming,
-            self._how.ranks,
-        )
-        errors = [finding.text for finding in self._run.findings if finding.kind.is_error]
-        if self._how.strict and errors:
-            raise InconsistentRun(errors)
-        for opened, identity in zip(self._opened, self._run.identities, strict=True):
-            opened.identity = identity
-        identities = list(self._run.identities)
-        self._axis: Axis = align(
-            [opened.report for opened in self._opened],
-            identities,
-            spans,
-            self._how.align,
-            self._folder / f"clocks{next(self._folders)}",
-        )
-        self._windows = self._choose_windows()
-        surveys = [opened.surveys for opened in self._opened]
-        self._rows: Rows = arrange(identities, surveys, self._how.ranks)
-        if self._rows.table.is_empty():
-            raise NothingToTranslate("none of the ranks chosen has events" if self._how.ranks else "the reports hold no events")
-        self._labels = Labels((found for of_report in surveys for found in of_report), None, self._families)
-
-    def _choose_windows(self) -> Windows:
-        ends = [
-            placement.at(opened.span[1])
-            for opened, placement in zip(self._opened, self._axis.placements, strict=True)
-            if opened.span is not None
-        ]
-        if not ends:
-            raise NothingToTranslate("the reports hold no events")
-        whole = max(*ends, 1)
-        chosen = self._how.time or TimeRange()
-        begin, end = chosen.begin or 0, chosen.end if chosen.end is not None else whole
-        windows = Windows((0,), (whole,)).intersection(Windows((begin,), (max(end, begin + 1),)))
-        if not windows.begins:
-            raise NothingToTranslate(f"the reports end {whole / 1e9:.6f} s after their first event, before the time chosen")
-        return windows
-
-    def _collect(self, folder: Path) -> Recording:
-        collections = new_collections(folder, self._wanted)
-        rows = _run_rows(self._rows)
-        self._callers = Callers(rows)
-        launches = SortedRuns(["to_time"], folder / "launches")
-        work = [
-            (index, opened, found, collection)
-            for index, opened in enumerate(self._opened)
-            for found in opened.surveys
-            for collection in self._wanted
-            if set(collection.types).intersection(found.source.types)
-        ]
-        with self._bar("reading", sum(found.rows for _, _, found, _ in work), "event") as bar:
-            for index, opened in enumerate(self._opened):
-                of_report = [(found, collection) for at, _, found, collection in work if at == index]
-                self._collect_report(index, opened, of_report, collections, launches, bar)
-        return Recording(
-            inputs=tuple(str(argument) for argument in self._arguments),
-            is_trace=False,
-            title=_title(self._opened),
-            rows=rows,
-            begin=self._windows.origin,
-            length=self._windows.length,
-            types={used.number: TypeNames(used.label, used.values) for used in self._labels.used},
-            collections={name: collection for name, collection in collections.items() if collection.rows},
-            launches=launches if launches.rows else None,
-            callers=self._callers.found,
-            began=_began(opened.identity.utc_ns for opened in self._opened),
-            clocks=[clock.as_json() for clock in self._axis.clocks],
-            recorders=distinct(opened.identity.tool for opened in self._opened),
-            gpus=distinct(gpu.name for opened in self._opened for gpu in opened.identity.gpus),
-            warnings=[
-                *(f"left out: {one.error}" for one in self._broken.left_out),
-                *dict.fromkeys(warning for opened in self._opened for warning in opened.identity.warnings),
-                *(finding.text for finding in self._run.findings),
-                *self._axis.warnings,
-            ],
-            left_out=[(str(one.path), str(one.error)) for one in self._broken.left_out],
-        )
-
-    def _collect_report(
-        self,
-        index: int,
-        opened: OpenedReport,
-        of_report: list[tuple[Survey, Collection]],
-        collections: dict[str, SortedRuns],
-        launches: SortedRuns,
-        bar: tqdm[Any],
-    ) -> None:
+    def _collect_report(self, index: int, opened: OpenedReport) -> None:
+        plan = self._plan
         ends = Launches.in_folder(self._folder / f"launches{next(self._folders)}")
         work: list[Callable[[Stop], tuple[str, SortedRuns, Launches]]] = []
-        for found, collection in of_report:
-            reduced = _reduced(found, collection)
+        for found, collection in _wanted_of(opened, plan.wanted):
             events = EventsOfSource(
-                reduced,
+                _reduced(found, collection),
                 self._first_lanes(index, found.source),
-                self._labels,
-                self._windows,
-                placement=self._axis.placements[index],
+                plan.labels,
+                plan.windows,
+                placement=plan.placements[index],
                 first_cpu=None,
                 report_end=opened.span[1] if opened.span else 0,
                 min_duration=0,
@@ -247,18 +213,18 @@ class _Reading:
             whole = found.source.gather is not None or found.source.in_order is not None
             parts = 1 if whole else min(found.rows // _ROWS_AT_ONCE, _MOST_PARTS)
             for stretch in opened.report.tables.stretches(found.source.table, parts):
-                made = collections[collection.name].part()
+                made = self._made.collections[collection.name].part()
                 part = ends.part()
-                work.append(partial(self._collect_source, opened.view, found, collection, events, stretch, made, part, bar))
+                work.append(partial(self._collect_source, opened.view, found, collection, events, stretch, made, part))
         for name, made, part in run_all(work):
-            collections[name].absorb(made)
+            self._made.collections[name].absorb(made)
             ends.absorb(part)
         for messages in ends.messages():
-            launches.add(messages.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items()))
+            self._made.launches.add(messages.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items()))
 
     def _first_lanes(self, index: int, source: Source) -> pl.DataFrame | None:
         """Rows of the source's keys; of streams with several rows the first: here intervals may overlap on a row."""
-        rows = self._rows.keys.get((index, source.row))
+        rows = self._plan.rows.keys.get((index, source.row))
         return rows.filter(pl.col(LANE) == 0) if rows is not None and LANE in rows.columns else rows
 
     def _collect_source(
@@ -270,7 +236,6 @@ class _Reading:
         stretch: Stretch | None,
         made: SortedRuns,
         launches: Launches,
-        bar: tqdm[Any],
         stop: Stop,
     ) -> tuple[str, SortedRuns, Launches]:
         unused = Entry.of(found.source)
@@ -279,9 +244,10 @@ class _Reading:
             for placed in events.place(piece, unused, launches):
                 kept = narrow(placed, collection)
                 made.add(kept)
-                if collection is ON_HOSTS:
-                    self._callers.add(kept)
-            bar.update(piece.height)
+                if collection == ON_HOSTS:
+                    self._made.callers.add(kept)
+            if self._tell is not None:
+                self._tell(piece.height)
         return collection.name, made, launches
 
     def _pieces(
@@ -303,18 +269,6 @@ class _Reading:
         step = source.in_order()
         for window in ordered.windows():
             yield _needed(step(window).lazy(), source, collection).collect()
-
-    def _bar(self, what: str, total: int, unit: str) -> tqdm[Any]:
-        return tqdm(
-            total=total,
-            desc=what,
-            unit=unit,
-            unit_scale=True,
-            disable=self._hide_progress,
-            file=sys.stderr,
-            leave=False,
-            delay=0.5,
-        )
 
 
 def narrow(placed: pl.DataFrame, collection: Collection) -> pl.DataFrame:

@@ -18,7 +18,7 @@ import polars as pl
 from tqdm import tqdm
 
 from nsys2prv import events
-from nsys2prv.analysis.from_reports import ReadReports, distinct, narrow
+from nsys2prv.analysis.from_reports import distinct, narrow
 from nsys2prv.analysis.recording import (
     COLLECTIONS,
     HOST,
@@ -37,11 +37,11 @@ from nsys2prv.analysis.recording import (
     base_types,
     new_collections,
 )
+from nsys2prv.arranging import ReadOptions, TimeRange
 from nsys2prv.errors import NothingToTranslate
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.paraver.reader import Block, Trace, companion, open_trace
 from nsys2prv.timeline.selection import Windows
-from nsys2prv.translate import TimeRange
 
 _SUFFIXES = (".prv", ".prv.gz")
 _CUDA_CALL_LABEL = "CUDA library call"
@@ -72,7 +72,7 @@ def is_trace(argument: str | Path) -> bool:
     return str(argument).endswith(_SUFFIXES)
 
 
-def record_trace(path: Path, how: ReadReports, folder: Path, *, with_ranges: bool = False) -> Recording:
+def record_trace(path: Path, how: ReadOptions, folder: Path, *, with_ranges: bool = False) -> Recording:
     """Read a trace.
 
     Parameters
@@ -99,7 +99,7 @@ def record_trace(path: Path, how: ReadReports, folder: Path, *, with_ranges: boo
 class _Reading:
     """One run of `record_trace`."""
 
-    def __init__(self, trace: Trace, how: ReadReports, folder: Path, with_ranges: bool) -> None:
+    def __init__(self, trace: Trace, how: ReadOptions, folder: Path, with_ranges: bool) -> None:
         self._trace = trace
         self._how = how
         self._wanted = tuple(one for one in COLLECTIONS if with_ranges or one is not RANGES)
@@ -120,7 +120,7 @@ class _Reading:
         }
         self._collections = new_collections(folder, self._wanted)
         self._launches = SortedRuns(["to_time"], folder / "launches")
-        self._callers = Callers(self._rows)
+        self._callers = Callers()
         self._kind = {kind: self._rows.of_kind(kind) for kind in (HOST, STREAM, METRICS)}
         self._by_state = not any(number in trace.labels.types for number in _KERNEL_TYPES)
         self._open: pl.DataFrame | None = None
@@ -155,7 +155,7 @@ class _Reading:
             types=self._types(),
             collections={name: found for name, found in self._collections.items() if found.rows},
             launches=self._launches if self._launches.rows else None,
-            callers=self._callers.found,
+            callers=self._callers.with_gpus(self._rows),
             began=_began(self._trace.header.date),
             clocks=account.get("clocks", []),
             recorders=distinct(report.get("nsys") for report in reports),

@@ -276,10 +276,9 @@ class Recording:
 
 
 class Callers:
-    """Host threads that call CUDA or MPI, as they are found piece by piece; several threads may add."""
+    """Rows of host threads that call CUDA or MPI, as they are found piece by piece; several threads may add."""
 
-    def __init__(self, rows: RunRows) -> None:
-        self._rows = rows
+    def __init__(self) -> None:
         self._found: set[int] = set()
 
     def add(self, of_hosts: pl.DataFrame) -> None:
@@ -287,10 +286,13 @@ class Callers:
         calls = of_hosts.filter(pl.col("number").is_in(HOST_CALLS))
         self._found.update(calls["row"].unique().to_list())
 
-    @property
-    def found(self) -> frozenset[int]:
-        """Rows of those in tasks that use a GPU."""
-        return frozenset(row for row in self._found if int(self._rows.task[row]) in self._rows.gpu_tasks)
+    def update(self, others: Callers) -> None:
+        """Take in those that others found."""
+        self._found |= others._found
+
+    def with_gpus(self, rows: RunRows) -> frozenset[int]:
+        """Those in tasks that use a GPU."""
+        return frozenset(row for row in self._found if int(rows.task[row]) in rows.gpu_tasks)
 
 
 def new_collections(folder: Path, wanted: Sequence[Collection]) -> dict[str, SortedRuns]:
