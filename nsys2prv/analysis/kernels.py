@@ -7,6 +7,7 @@ different (kernel, device, duration); beyond, durations count with ten significa
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ from nsys2prv import events
 from nsys2prv.analysis.intervals import Numbers
 from nsys2prv.analysis.recording import ON_DEVICES, Recording
 from nsys2prv.analysis.sweep import Ground, Slice
+from nsys2prv.execution.merging import Merging
 from nsys2prv.kernel_families import families
 
 MOST_DURATIONS = 2_000_000
-_PENDING_ROWS = 1_000_000
+_PENDING_COUNTS, _PENDING_SUMS = 1_000_000, 100_000
 _SIGNIFICANT_BITS = 10
 
 BARS_PER_DOUBLING = 8
@@ -29,6 +31,16 @@ SHOWN_KERNELS = 50
 
 _KINDS = {events.KERNEL: "kernel", events.NCCL_KERNEL: "nccl", events.GRAPH_EXECUTION: "graph"}
 _NAME = ["number", "value"]
+_SUMS: dict[str, type[pl.DataType]] = {
+    **{name: ON_DEVICES.schema[name] for name in (*_NAME, "family")},
+    **dict.fromkeys(("device", "count", "total"), pl.Int64),
+    "squares": pl.Float64,
+    **dict.fromkeys(("shortest", "longest"), pl.Int64),
+}
+_COUNTS: dict[str, type[pl.DataType]] = {
+    **{name: ON_DEVICES.schema[name] for name in _NAME},
+    **dict.fromkeys(("device", "duration", "count"), pl.Int64),
+}
 
 # A peak is a mode when it holds a share of the executions that is no accident, and the histogram falls clearly
 # between it and the next one.
@@ -42,9 +54,8 @@ class Kernels:
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
-        self._sums: list[pl.DataFrame] = []
-        self._counts: list[pl.DataFrame] = []
-        self._pending, self._merged = 0, 0
+        self._sums = Merging(partial(_added, key=[*_NAME, "family", "device"]), pl.DataFrame(schema=_SUMS), _PENDING_SUMS)
+        self._counts = Merging(self._added_counts, pl.DataFrame(schema=_COUNTS), _PENDING_COUNTS)
         self._rounded = False
 
     def take(self, part: Slice) -> None:
@@ -55,7 +66,7 @@ class Kernels:
         device = self._ground.recording.rows.device[begun["row"].to_numpy()]
         found = begun.select("number", "value", "family", device=pl.Series(device), duration=pl.col("end") - pl.col("start"))
         counts = found.group_by(*_NAME, "family", "device", "duration").agg(count=pl.len().cast(pl.Int64))
-        self._sums.append(
+        self._sums.add(
             counts.group_by(*_NAME, "family", "device").agg(
                 pl.col("count").sum(),
                 total=(pl.col("duration") * pl.col("count")).sum(),
@@ -64,34 +75,26 @@ class Kernels:
                 longest=pl.col("duration").max(),
             )
         )
-        self._counts.append(counts.select(*_NAME, "device", "duration", "count"))
-        self._pending += counts.height
-        # What is merged already is merged again when as much has come: each row some few times in all.
-        if self._pending > max(_PENDING_ROWS, self._merged):
-            self._compact()
+        self._counts.add(counts.select(list(_COUNTS)))
 
-    def _compact(self) -> None:
+    def _added_counts(self, counts: pl.DataFrame) -> pl.DataFrame:
         key = [*_NAME, "device", "duration"]
-        whole = pl.concat(self._counts)
-        if self._rounded:
-            whole = whole.with_columns(_rounded("duration"))
-        whole = whole.group_by(key).agg(pl.col("count").sum())
+        whole = counts if self._rounded else counts.group_by(key).agg(pl.col("count").sum())
         if whole.height > MOST_DURATIONS:
             self._rounded = True
+        if self._rounded:
             whole = whole.with_columns(_rounded("duration")).group_by(key).agg(pl.col("count").sum())
-        self._counts, self._pending, self._merged = [whole], 0, whole.height
-        if len(self._sums) > 1:
-            self._sums = [_added(pl.concat(self._sums), [*_NAME, "family", "device"])]
+        return whole
 
     def tables(self) -> dict[str, Any]:
         """The tables of kernels."""
-        if not self._sums:
+        sums = self._sums.rows
+        if sums.is_empty():
             return {}
-        self._compact()
         recording = self._ground.recording
-        durations = self._counts[0].sort(*_NAME, "duration")
-        by_device = _added(self._sums[0], [*_NAME, "device"])
-        of_families = self._sums[0].group_by(_NAME).agg(pl.col("family").drop_nulls().first())
+        durations = self._counts.rows.sort(*_NAME, "duration")
+        by_device = _added(sums, [*_NAME, "device"])
+        of_families = sums.group_by(_NAME).agg(pl.col("family").drop_nulls().first())
         by_name = _added(by_device, _NAME).join(of_families, on=_NAME, how="left")
         by_name = by_name.join(_quantiles(durations, _NAME, (0.5, 0.95)), on=_NAME, how="left")
         by_name = with_names(by_name, recording).sort("total", "kernel", descending=[True, False])
@@ -155,9 +158,7 @@ class Kernels:
     @property
     def by_device(self) -> pl.DataFrame:
         """Columns `number`, `value`, `device`, `count` and `total` (ns) of all kernels but NCCL's, and of graphs."""
-        if not self._sums:
-            return pl.DataFrame(schema=dict.fromkeys([*_NAME, "device", "count", "total"], pl.Int64))
-        sums = pl.concat(self._sums).filter((pl.col("number") != events.NCCL_KERNEL) & (pl.col("device") >= 0))
+        sums = self._sums.rows.filter((pl.col("number") != events.NCCL_KERNEL) & (pl.col("device") >= 0))
         return sums.group_by(*_NAME, "device").agg(pl.col("count", "total").sum()).sort(*_NAME, "device")
 
     @property

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import collections
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from nsys2prv.execution.merging import Merging
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.sources.messages import END_SCHEMA
 from nsys2prv.timeline.selection import Windows
@@ -58,8 +60,8 @@ class Messages:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ends = SortedRuns(["start", "order"], folder / "ends")
-        self._any_tag = _Distinct(pl.DataFrame(schema={name: END_SCHEMA[name] for name in _PAIR}))
-        self._members = _Distinct(pl.DataFrame(schema=dict.fromkeys(("communicator", "rank"), pl.Int64)))
+        self._any_tag = _distinct({name: END_SCHEMA[name] for name in _PAIR})
+        self._members = _distinct(dict.fromkeys(("communicator", "rank"), pl.Int64))
         self.matched = self.backward = 0
         self.left_out: Counter[str] = Counter()
         self.unmatched: dict[str, Counter[str]] = {SENDS: Counter(), RECEIVES: Counter()}
@@ -182,27 +184,9 @@ class Messages:
         )
 
 
-class _Distinct:
-    """Distinct rows of frames, in the order in which they first came."""
-
-    def __init__(self, empty: pl.DataFrame) -> None:
-        self._frames = [empty]
-        self._settled = 0
-
-    def add(self, frame: pl.DataFrame) -> None:
-        """Take rows in."""
-        self._frames.append(frame)
-        # Now and then, not each time: there may be as many frames as reports, and as many rows as ranks.
-        if sum(map(len, self._frames)) > 2 * self._settled + _PENDING_ROWS:
-            _ = self.rows
-
-    @property
-    def rows(self) -> pl.DataFrame:
-        """The distinct rows."""
-        if len(self._frames) > 1:
-            self._frames = [pl.concat(self._frames).unique(maintain_order=True)]
-            self._settled = self._frames[0].height
-        return self._frames[0]
+def _distinct(schema: Mapping[str, Any]) -> Merging:
+    """Distinct rows, in the order in which they first came."""
+    return Merging(lambda rows: rows.unique(maintain_order=True), pl.DataFrame(schema=schema), _PENDING_ROWS)
 
 
 class _Sequences:

@@ -22,6 +22,7 @@ from nsys2prv.analysis.recording import ON_DEVICES
 from nsys2prv.analysis.sweep import KERNEL, NCCL, Ground, Slice
 from nsys2prv.analysis.text import percent, short, time
 from nsys2prv.errors import counted
+from nsys2prv.execution.merging import Merging
 
 _WORK = "work"
 """What is taken for the same work, a kernel after a kernel: the values of both in one number."""
@@ -70,10 +71,10 @@ class Company:
         beside = (found.counts[NCCL][place] > 0).astype(np.int64)
         length = end - start
         bar = pl.Series(length).to_frame("length").select(bar_of(pl.col("length")) + 1).to_series().to_numpy()
-        self._durations.add(work, beside << _BAR_BITS | bar, start, end)
+        self._durations.take(work, beside << _BAR_BITS | bar, start, end)
         parts = np.clip(start * PARTS // max(recording.length, 1), 0, PARTS - 1)
         is_beside = beside > 0
-        self._places.add(*(one[is_beside] for one in (work, device * PARTS + parts, start, end)))
+        self._places.take(*(one[is_beside] for one in (work, device * PARTS + parts, start, end)))
 
     def findings(self, measured: Measured) -> list[Finding]:
         """What is wrong, by these durations."""
@@ -81,7 +82,7 @@ class Company:
         if modes.is_empty():
             return []
         # What each execution beside communication takes longer than the mean alone, by device.
-        places = self._places.frame().join(modes.select(_WORK, "alone_mean"), on=_WORK, how="inner")
+        places = self._places.rows.join(modes.select(_WORK, "alone_mean"), on=_WORK, how="inner")
         extra = (pl.col("length") - pl.col("alone_mean") * pl.col("count")).round().cast(pl.Int64).clip(lower_bound=0)
         by_place = (
             places.with_columns(cost=extra)
@@ -118,7 +119,7 @@ class Company:
 
     def _modes(self, measured: Measured) -> pl.DataFrame:
         """Work whose durations beside NCCL kernels stand apart from those alone; what loses most first."""
-        frame = self._durations.frame().with_columns(
+        frame = self._durations.rows.with_columns(
             beside=pl.col("key") // (1 << _BAR_BITS), bar=pl.col("key") % (1 << _BAR_BITS) - 1
         )
         is_beside = pl.col("beside") == 1
@@ -155,28 +156,20 @@ class Company:
         return told.with_columns(lost=lost).sort("lost", _WORK, descending=[True, False])
 
 
-class _Totals:
-    """Count, length, first begin and last end of executions by work and a key."""
+class _Totals(Merging):
+    """Count, length, first begin and last end of executions by work and a key: `rows` has the columns `work`, `key`, `begin`,
+    `end`, `length`, `count`."""
 
     def __init__(self) -> None:
-        self._found: list[pl.DataFrame] = []
-        self._rows, self._merged_rows = 0, 0
+        columns = (_WORK, "key", "begin", "end", "length", "count")
+        super().__init__(self._added, pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64)), _PENDING_ROWS)
 
-    def add(self, work: Numbers, key: Numbers, begin: Numbers, end: Numbers) -> None:
+    def take(self, work: Numbers, key: Numbers, begin: Numbers, end: Numbers) -> None:
+        """Take in executions."""
         frame = pl.DataFrame({_WORK: work, "key": key, "begin": begin, "end": end, "length": end - begin})
-        found = frame.group_by(_WORK, "key").agg(
-            pl.col("begin").min(), pl.col("end").max(), pl.col("length").sum(), count=pl.len().cast(pl.Int64)
-        )
-        self._found.append(found)
-        self._rows += found.height
-        # What is merged already is merged again when as much has come: each row some few times in all.
-        if self._rows > max(_PENDING_ROWS, self._merged_rows):
-            whole = self.frame()
-            self._found, self._rows, self._merged_rows = [whole], 0, whole.height
+        self.add(self._added(frame.with_columns(count=pl.lit(1, pl.Int64))))
 
-    def frame(self) -> pl.DataFrame:
-        """Columns `work`, `key`, `begin`, `end`, `length`, `count`."""
-        if not self._found:
-            return pl.DataFrame(schema=dict.fromkeys((_WORK, "key", "begin", "end", "length", "count"), pl.Int64))
+    @staticmethod
+    def _added(rows: pl.DataFrame) -> pl.DataFrame:
         sums = pl.col("length", "count").sum()
-        return pl.concat(self._found).group_by(_WORK, "key").agg(pl.col("begin").min(), pl.col("end").max(), sums)
+        return rows.group_by(_WORK, "key").agg(pl.col("begin").min(), pl.col("end").max(), sums)
