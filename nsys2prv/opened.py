@@ -23,7 +23,7 @@ from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.sources import SOURCES, Source, present_sources
 from nsys2prv.timeline.anchors import Anchors
-from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, survey
+from nsys2prv.timeline.survey import Extent, Measure, Survey, extent, joined, measures, survey
 
 E = TypeVar("E", bound=Nsys2prvError)
 
@@ -265,7 +265,7 @@ def _look_over(piece: tuple[Shared[_Look], tuple[Path, ...]], progress: _Progres
             opened.surveys = result
             if look.with_other_spans:
                 others = tuple(source for source in SOURCES if source not in look.sources)
-                spans = [survey(opened.report, source).span for source in present_sources(opened.report, others)]
+                spans = [_span(opened.report, source) for source in present_sources(opened.report, others)]
                 opened.other_spans = [span for span in spans if span is not None]
         except ReportError as error:
             results[index] = _unless(look.keep_going, error)
@@ -274,6 +274,10 @@ def _look_over(piece: tuple[Shared[_Look], tuple[Path, ...]], progress: _Progres
         _forget_what_has_no_events(opened)
         results[index] = _Seen(opened, signature, len(found[opened]))
     return [result for result in results if result is not None]
+
+
+def _span(report: Report, source: Source) -> tuple[int, int] | None:
+    return survey(report, source).within(extent(report, source)).span
 
 
 def _tell_nobody(_tables: int) -> None:
@@ -296,7 +300,7 @@ def _survey(
     def look(opened: OpenedReport, source: Source, number: int, stop: Stop) -> Survey | Extent | ReportError:
         stop.check()
         try:
-            return survey(opened.view, source, folder / f"{number}", known=Extent(0, None, None))
+            return survey(opened.view, source, folder / f"{number}")
         except ReportError as error:
             return _unless(keep_going, error)
         finally:

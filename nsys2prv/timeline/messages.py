@@ -60,8 +60,8 @@ class Messages:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ends = SortedRuns(["start", "order"], folder / "ends")
-        self._any_tag = _distinct({name: END_SCHEMA[name] for name in _PAIR})
-        self._members = _distinct(dict.fromkeys(("communicator", "rank"), pl.Int64))
+        self._any_tag = _Distinct({name: END_SCHEMA[name] for name in _PAIR})
+        self._members = _Distinct(dict.fromkeys(("communicator", "rank"), pl.Int64))
         self.matched = self.backward = 0
         self.left_out: Counter[str] = Counter()
         self.unmatched: dict[str, Counter[str]] = {SENDS: Counter(), RECEIVES: Counter()}
@@ -184,9 +184,15 @@ class Messages:
         )
 
 
-def _distinct(schema: Mapping[str, Any]) -> Merging:
+class _Distinct(Merging):
     """Distinct rows, in the order in which they first came."""
-    return Merging(lambda rows: rows.unique(maintain_order=True), pl.DataFrame(schema=schema), _PENDING_ROWS)
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        super().__init__(self._unique, pl.DataFrame(schema=schema), _PENDING_ROWS)
+
+    @staticmethod
+    def _unique(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.unique(maintain_order=True)
 
 
 class _Sequences:

@@ -170,8 +170,8 @@ def count(report: Report, found: Survey) -> int:
     return int(report.collect(frame.select(rows=pl.len().cast(pl.Int64) - further.cast(pl.Int64))).item())
 
 
-def survey(report: Report, source: Source, folder: Path | None = None, *, known: Extent | None = None) -> Survey:
-    """Look over the events of one source of one report.
+def survey(report: Report, source: Source, folder: Path | None = None) -> Survey:
+    """Look over the events of one source of one report; their extent is looked for apart (`Survey.within`).
 
     Parameters
     ----------
@@ -179,8 +179,6 @@ def survey(report: Report, source: Source, folder: Path | None = None, *, known:
         Whose events.
     folder
         For intermediate files; without one, overlaps on streams are not looked for.
-    known
-        The extent, where it is found on another thread: it is empty here then.
 
     Raises
     ------
@@ -193,7 +191,7 @@ def survey(report: Report, source: Source, folder: Path | None = None, *, known:
     attributes = text_attributes(frame.collect_schema())
     groups = report.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
     # In a fixed order: threads find distinct rows in any.
-    found = Survey(source, groups.sort(groups.columns), 0, None).within(known or extent(report, source))
+    found = Survey(source, groups.sort(groups.columns), 0, None)
     if CPU in frame.collect_schema().names():
         last_cpu = report.collect(frame.select(pl.col(CPU).max())).item()
         found = replace(found, cpus=0 if last_cpu is None else int(last_cpu) + 1)
