@@ -8,8 +8,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from nsys2prv.execution.threads import Stopped
-
 _paths: set[Path] = set()
 _TRIES = 100
 _leaving = threading.Event()
@@ -31,11 +29,11 @@ def make_folder(folder: Path) -> None:
 
     Raises
     ------
-    Stopped
+    SystemExit
         When the process is about to end: what another thread makes anew would stay behind.
     """
     if _leaving.is_set():
-        raise Stopped
+        raise SystemExit
     folder.mkdir(parents=True, exist_ok=True)
 
 

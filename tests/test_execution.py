@@ -13,7 +13,7 @@ import pytest
 from nsys2prv import temporary
 from nsys2prv.execution import runs
 from nsys2prv.execution.runs import SortedRuns
-from nsys2prv.execution.threads import Stop, Stopped, map_ahead, run_all
+from nsys2prv.execution.threads import Stop, map_ahead, run_all
 
 
 def test_results_come_in_the_order_of_the_work_whatever_is_done_first() -> None:
@@ -97,6 +97,6 @@ def test_a_thread_that_still_works_makes_nothing_anew_of_what_was_removed(
         collected = SortedRuns(["time"], folder / "runs")
         collected.add(pl.DataFrame({"time": [1]}))
         temporary.remove_temporary()
-        with pytest.raises(Stopped):
+        with pytest.raises(SystemExit):
             collected.leave_on_disk()
     assert not list(tmp_path.iterdir())
