@@ -7,6 +7,8 @@ does the work. One that breaks off ends all of it, or is left out; the others ar
 from __future__ import annotations
 
 import itertools
+import secrets
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -134,6 +136,28 @@ class Group(Generic[P]):
     on_disk: bool
     keep_going: bool
 
+    def own_folder(self) -> Path:
+        """A folder of one attempt alone: another worker may have died over the same group."""
+        return self.folder / f"group{self.reports[0][0]}-{secrets.token_hex(4)}"
+
+    def each(self, step: Callable[[int, OpenedReport], object]) -> dict[int, ReportError]:
+        """Do a step for each report; those that broke off, by number.
+
+        Raises
+        ------
+        ReportError
+            Of the first one, unless the others are to be read nevertheless.
+        """
+        broken: dict[int, ReportError] = {}
+        for index, opened in self.reports:
+            try:
+                step(index, opened)
+            except ReportError as error:
+                if not self.keep_going:
+                    raise
+                broken[index] = error
+        return broken
+
 
 class FromGroup(Protocol):
     """What is made of a group: reports that broke off, by number; nothing of the group may be used then."""
@@ -141,7 +165,14 @@ class FromGroup(Protocol):
     broken: dict[int, ReportError]
 
 
+class FromAll(Protocol):
+    """What is made of all reports: takes over what was made of each group, in the order of reports."""
+
+    def absorb(self, made: Any, /) -> None: ...
+
+
 C = TypeVar("C", bound=FromGroup)
+W = TypeVar("W", bound=FromAll)
 
 
 class ArrangedReports:
@@ -233,33 +264,43 @@ class ArrangedReports:
     def read(
         self,
         collect: Callable[..., C],
-        plan: P,
-        folder: Path,
+        begin: Callable[[Path], tuple[P, W]],
         rows: Callable[[OpenedReport], int],
         what: str,
-        take_over: Callable[[C], object],
-    ) -> bool:
-        """Read the events of all reports, group by group.
+    ) -> W:
+        """Read the events of all reports, group by group. When one breaks off, the others are arranged and read anew.
 
         Parameters
         ----------
         collect
             What is done with a `Group[P]`; in this process, `tell` learns how many rows were read.
-        plan
-            What it needs of what is settled.
-        folder
-            For what is collected, new.
+        begin
+            Called before, and again before all is read anew, with a new folder for what is collected. Gives the plan, which is
+            what `collect` needs of what is settled, and what takes over what it makes.
         rows
             How many rows are read of a report.
         what
             The work, for progress.
-        take_over
-            Called with what was made of each group, in the order of reports.
-
-        Returns
-        -------
-        False when a report broke off on the way: without it, all must be arranged and read anew.
         """
+        while True:
+            folder = self._folder / f"attempt{next(self._folders)}"
+            folder.mkdir()
+            plan, whole = begin(folder)
+            if self._read_all(collect, plan, folder, rows, what, whole):
+                return whole
+            # What was collected has the rows of reports that are left out now.
+            shutil.rmtree(folder, ignore_errors=True)
+            self.arrange()
+
+    def _read_all(
+        self,
+        collect: Callable[..., C],
+        plan: P,
+        folder: Path,
+        rows: Callable[[OpenedReport], int],
+        what: str,
+        whole: FromAll,
+    ) -> bool:
         is_here = self._workers.is_here
         shared = Shared(plan, None if is_here else folder / "plan.pickle")
         of_reports = [rows(opened) for opened in self.opened]
@@ -275,7 +316,7 @@ class ArrangedReports:
                     self._broken.leave_out(self.opened[index].report.path, error)
                     broken.append(self.opened[index])
                 if not broken:
-                    take_over(made)
+                    whole.absorb(made)
                 if not is_here:
                     bar.update(sum(of_reports[index] for index, _ in group.reports))
         for opened in broken:

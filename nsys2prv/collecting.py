@@ -7,7 +7,6 @@ which reports were in one group.
 from __future__ import annotations
 
 import itertools
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +20,7 @@ from nsys2prv.errors import ReportError
 from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.ledger import Entry
-from nsys2prv.opened import OpenedReport
+from nsys2prv.opened import OpenedReport, tell_nobody
 from nsys2prv.reports import Report
 from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.tables import Stretch
@@ -113,7 +112,7 @@ def collections(reports: Iterable[OpenedReport]) -> dict[str, Shape]:
     return {**found, LAUNCHES: Shape.MESSAGES, MESSAGES: Shape.MESSAGES, STATES: Shape.STATES}
 
 
-def collect(group: Group[Plan], tell: Callable[[int], object] | None = None) -> Collected:
+def collect(group: Group[Plan], tell: Callable[[int], object] = tell_nobody) -> Collected:
     """Collect the events of some reports; `tell` learns how many rows were read.
 
     Raises
@@ -121,11 +120,7 @@ def collect(group: Group[Plan], tell: Callable[[int], object] | None = None) -> 
     ReportError
         When a report breaks off while it is read, unless the others are to be read nevertheless.
     """
-    return _Collector(group, tell or _tell_nobody).collect()
-
-
-def _tell_nobody(_rows: int) -> None:
-    pass
+    return _Collector(group, tell).collect()
 
 
 @dataclass
@@ -144,8 +139,7 @@ class _Collector:
         self._group = group
         self._plan = group.plan.value
         self._tell = tell
-        # Of this attempt alone: another worker may have died over the same group.
-        self._folder = group.folder / f"group{group.reports[0][0]}-{secrets.token_hex(4)}"
+        self._folder = group.own_folder()
         self._folders = itertools.count()
         self._activity = Activity(self._folder / "activity")
         for name, shape in collections(opened for _, opened in group.reports).items():
@@ -157,14 +151,7 @@ class _Collector:
         self._made = Collected(self._activity, Messages(self._folder / "messages"))
 
     def collect(self) -> Collected:
-        for index, opened in self._group.reports:
-            try:
-                self._collect_events(index, opened)
-                self._collect_messages(index, opened)
-            except ReportError as error:
-                if not self._group.keep_going:
-                    raise
-                self._made.broken[index] = error
+        self._made.broken = self._group.each(self._collect_report)
         if not self._made.broken:
             self._finish()
         return self._made
@@ -178,6 +165,10 @@ class _Collector:
         if self._group.on_disk:
             self._activity.leave_on_disk()
             self._made.messages.leave_on_disk()
+
+    def _collect_report(self, index: int, opened: OpenedReport) -> None:
+        self._collect_events(index, opened)
+        self._collect_messages(index, opened)
 
     def _collect_events(self, index: int, opened: OpenedReport) -> None:
         plan = self._plan

@@ -131,20 +131,10 @@ class OutputExists(OutputError):
 
 
 class DiskFull(OutputError):
-    def __init__(self, path: str | Path) -> None:
-        super().__init__(
-            f"{path}: the disk is full; free some room, write elsewhere with -o, put the intermediate files elsewhere with "
-            f"--scratch, or make the trace smaller (-z, --time, --skip, --min-duration)"
-        )
-
-    @classmethod
-    def of_scratch(cls, path: str | Path) -> DiskFull:
-        """No output but intermediate files fill it."""
-        error = cls.__new__(cls)
-        Exception.__init__(
-            error, f"{path}: the disk is full; free some room, or put the intermediate files elsewhere with --scratch"
-        )
-        return error
+    def __init__(self, path: str | Path, *, has_output: bool = True) -> None:
+        elsewhere = "put the intermediate files elsewhere with --scratch"
+        mend = f"write elsewhere with -o, {elsewhere}, or make the trace smaller (-z, --time, --skip, --min-duration)"
+        super().__init__(f"{path}: the disk is full; free some room, {mend if has_output else f'or {elsewhere}'}")
 
 
 class TooManyRows(Nsys2prvError):
@@ -208,7 +198,7 @@ class NotEfficiency(Nsys2prvError):
 
     def __init__(self, path: str | Path, why: str) -> None:
         super().__init__(
-            f"{path}: {why}; give what `nsys2prv efficiency --json FILE` of this version wrote, reports, or a trace"
+            f"{path}: {_one_line(why)}; give what `nsys2prv efficiency --json FILE` of this version wrote, reports, or a trace"
         )
 
 

@@ -16,7 +16,7 @@ from nsys2prv.reports import Report, describe, find_reports, open_report
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.reports.run import ranges
 from nsys2prv.sources import SOURCES, present_sources
-from nsys2prv.timeline.survey import count, extent, survey
+from nsys2prv.timeline.survey import count, whole_survey
 
 
 def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def _inspect(report: Report) -> dict[str, Any]:
     identity = describe(report)
     # What is made of the events of other sources is not in a table.
     present = [source for source in present_sources(report, SOURCES) if not source.derived]
-    surveys = [found for source in present if not (found := survey(report, source).within(extent(report, source))).is_empty]
+    surveys = [found for source in present if not (found := whole_survey(report, source)).is_empty]
     counts = {id(found): count(report, found) for found in surveys}
     spans = [found.span for found in surveys if found.span is not None]
     read: Counter[str] = Counter()

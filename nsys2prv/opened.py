@@ -23,7 +23,7 @@ from nsys2prv.reports.identity import PID_MASK
 from nsys2prv.reports.nsys import NsysExport
 from nsys2prv.sources import SOURCES, Source, present_sources
 from nsys2prv.timeline.anchors import Anchors
-from nsys2prv.timeline.survey import Extent, Measure, Survey, extent, joined, measures, survey
+from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, survey, whole_survey
 
 E = TypeVar("E", bound=Nsys2prvError)
 
@@ -254,7 +254,7 @@ def _look_over(piece: tuple[Shared[_Look], tuple[Path, ...]], progress: _Progres
     found = {opened: present_sources(opened.report, look.sources) for opened in there.values()}
     if progress is not None:
         progress.expect(len(paths), sum(map(len, found.values())))
-    tell = progress.update if progress is not None else _tell_nobody
+    tell = progress.update if progress is not None else tell_nobody
     # Of this attempt alone: another worker may have died over the same piece.
     folder = look.folder / f"overlaps-{secrets.token_hex(4)}"
     # With keep_going an error is a result: it must not end the work on other reports.
@@ -265,7 +265,7 @@ def _look_over(piece: tuple[Shared[_Look], tuple[Path, ...]], progress: _Progres
             opened.surveys = result
             if look.with_other_spans:
                 others = tuple(source for source in SOURCES if source not in look.sources)
-                spans = [_span(opened.report, source) for source in present_sources(opened.report, others)]
+                spans = [whole_survey(opened.report, source).span for source in present_sources(opened.report, others)]
                 opened.other_spans = [span for span in spans if span is not None]
         except ReportError as error:
             results[index] = _unless(look.keep_going, error)
@@ -276,12 +276,8 @@ def _look_over(piece: tuple[Shared[_Look], tuple[Path, ...]], progress: _Progres
     return [result for result in results if result is not None]
 
 
-def _span(report: Report, source: Source) -> tuple[int, int] | None:
-    return survey(report, source).within(extent(report, source)).span
-
-
-def _tell_nobody(_tables: int) -> None:
-    pass
+def tell_nobody(_done: int) -> None:
+    """What learns how much is done, where nobody looks."""
 
 
 def _signature(identity: Identity) -> Hashable:

@@ -136,7 +136,7 @@ def scratch_alone(wanted: Path | None) -> Iterator[Path]:
             yield folder
         except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
             if _is_full(error):
-                raise DiskFull.of_scratch(parent) from error
+                raise DiskFull(parent, has_output=False) from error
             raise
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 import time
@@ -149,27 +148,31 @@ class _Translation:
             fold_streams=options.fold_streams,
             earlier=read_earlier_labels(options.labels) if options.labels else None,
         )
-        self._folders = (scratch / f"attempt{number}" for number in itertools.count())
-        self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self, folder: Path) -> tuple[Plan, _Translation]:
         """Make room for what is collected."""
-        self._folder = next(self._folders)
-        self._folder.mkdir()
-        self._activity = Activity(self._folder / "activity")
-        for name, shape in collections(self._reports.opened).items():
+        reports, options = self._reports, self._options
+        self._folder = folder
+        self._activity = Activity(folder / "activity")
+        for name, shape in collections(reports.opened).items():
             self._activity.add_collection(name, shape)
-        self._messages = Messages(self._folder / "messages")
+        self._messages = Messages(folder / "messages")
         self.types: set[int] = set()
+        plan = Plan(
+            self._sources,
+            options.skip,
+            options.min_duration,
+            reports.axis.placements,
+            reports.windows,
+            reports.rows,
+            reports.labels,
+        )
+        return plan, self
 
     def write(self, prv: Path, pcf: Path, row: Path, title: str) -> dict[str, Any]:
         """Write the files of the trace; the result is what stands in OUT.json."""
         reports = self._reports
-        while not self._collect():
-            # What was collected has the rows of reports that are left out now.
-            shutil.rmtree(self._folder, ignore_errors=True)
-            reports.arrange()
-            self._begin()
+        reports.read(collect, self._begin, attrgetter("rows"), "translating")
         self._messages, paired = pair_messages(self._messages, reports.windows, self._workers, self._folder)
         self._activity.absorb(MESSAGES, paired)
         began = [opened.identity.utc_ns for opened in reports.opened if opened.identity.utc_ns is not None]
@@ -202,21 +205,8 @@ class _Translation:
             warnings=warnings,
         ).as_json()
 
-    def _collect(self) -> bool:
-        """Collect the events of all reports; False when one broke off on the way and they must be collected anew."""
-        reports, options = self._reports, self._options
-        plan = Plan(
-            self._sources,
-            options.skip,
-            options.min_duration,
-            reports.axis.placements,
-            reports.windows,
-            reports.rows,
-            reports.labels,
-        )
-        return reports.read(collect, plan, self._folder, attrgetter("rows"), "translating", self._take_over)
-
-    def _take_over(self, collected: Collected) -> None:
+    def absorb(self, collected: Collected) -> None:
+        """Take over what was collected of a group."""
         self._activity.absorb_all(collected.activity)
         self._messages.absorb(collected.messages)
         self.types |= collected.types

@@ -117,16 +117,12 @@ def read_efficiency(path: Path) -> Efficiency:
             raise ValueError(f"the table run has {tables['run'].height} rows")
         return Efficiency({key: content[key] for key, _, _ in schema.HEAD if key != "tables"}, tables)
     except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
-        raise NotEfficiency(path, f"a table or a key of it is missing or damaged ({_one_line(error)})") from error
+        raise NotEfficiency(path, f"a table or a key of it is missing or damaged ({error})") from error
 
 
 def _read_table(table: schema.Table, given: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
     """A table of a document, which may have further columns."""
     return pl.DataFrame([pl.Series(name, given[name], dtype=dtype) for name, dtype in table.schema.items()])
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
 
 
 def _measured(run: str | Path, options: Options) -> Efficiency:

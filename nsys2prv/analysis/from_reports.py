@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -34,7 +32,7 @@ from nsys2prv.execution.runs import SortedRuns
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Workers
 from nsys2prv.ledger import Entry
-from nsys2prv.opened import OpenedReport
+from nsys2prv.opened import OpenedReport, tell_nobody
 from nsys2prv.reports import Report
 from nsys2prv.reports.tables import Stretch
 from nsys2prv.sources import SOURCES, Source
@@ -116,15 +114,7 @@ def record_reports(
     wanted = tuple(one for one in COLLECTIONS if with_ranges or one is not RANGES)
     # The rows, the axis and the numbers must be those of the trace: all sources are looked over.
     reports = ArrangedReports(arguments, SOURCES, how, folder, workers)
-    for attempt in itertools.count():
-        of_attempt = folder / f"attempt{attempt}"
-        of_attempt.mkdir()
-        made = _Collected.in_folder(of_attempt / "all", wanted)
-        plan = _Plan(wanted, reports.axis.placements, reports.windows, reports.rows, reports.labels)
-        if reports.read(_collect, plan, of_attempt, partial(_rows_to_read, wanted), "reading", made.absorb):
-            break
-        shutil.rmtree(of_attempt, ignore_errors=True)
-        reports.arrange()
+    made = reports.read(_collect, partial(_begin, reports, wanted), partial(_rows_to_read, wanted), "reading")
     rows = _run_rows(reports.rows)
     opened = reports.opened
     return Recording(
@@ -152,6 +142,11 @@ def record_reports(
     )
 
 
+def _begin(reports: ArrangedReports, wanted: tuple[Collection, ...], folder: Path) -> tuple[_Plan, _Collected]:
+    plan = _Plan(wanted, reports.axis.placements, reports.windows, reports.rows, reports.labels)
+    return plan, _Collected.in_folder(folder / "all", wanted)
+
+
 def _wanted_of(opened: OpenedReport, wanted: Sequence[Collection]) -> list[tuple[Survey, Collection]]:
     """What each collection takes from a report."""
     return [
@@ -166,7 +161,7 @@ def _rows_to_read(wanted: Sequence[Collection], opened: OpenedReport) -> int:
     return sum(found.rows for found, _ in _wanted_of(opened, wanted))
 
 
-def _collect(group: Group[_Plan], tell: Callable[[int], object] | None = None) -> _Collected:
+def _collect(group: Group[_Plan], tell: Callable[[int], object] = tell_nobody) -> _Collected:
     """Read what is wanted of some reports; `tell` learns how many rows were read."""
     return _Collector(group, tell).collect()
 
@@ -174,23 +169,16 @@ def _collect(group: Group[_Plan], tell: Callable[[int], object] | None = None) -
 class _Collector:
     """Reads a group."""
 
-    def __init__(self, group: Group[_Plan], tell: Callable[[int], object] | None) -> None:
+    def __init__(self, group: Group[_Plan], tell: Callable[[int], object]) -> None:
         self._group = group
         self._plan = group.plan.value
         self._tell = tell
-        # Of this attempt alone: another worker may have died over the same group.
-        self._folder = group.folder / f"group{group.reports[0][0]}-{secrets.token_hex(4)}"
+        self._folder = group.own_folder()
         self._folders = itertools.count()
         self._made = _Collected.in_folder(self._folder, self._plan.wanted)
 
     def collect(self) -> _Collected:
-        for index, opened in self._group.reports:
-            try:
-                self._collect_report(index, opened)
-            except ReportError as error:
-                if not self._group.keep_going:
-                    raise
-                self._made.broken[index] = error
+        self._made.broken = self._group.each(self._collect_report)
         if self._group.on_disk:
             self._made.leave_on_disk()
         return self._made
@@ -246,8 +234,7 @@ class _Collector:
                 made.add(kept)
                 if collection == ON_HOSTS:
                     self._made.callers.add(kept)
-            if self._tell is not None:
-                self._tell(piece.height)
+            self._tell(piece.height)
         return collection.name, made, launches
 
     def _pieces(

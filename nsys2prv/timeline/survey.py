@@ -201,3 +201,14 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
     if folder is None or source.row is not RowKind.STREAM or source.derived or marks or found.is_empty:
         return found
     return replace(found, lanes=count_lanes(report, source, found.keys, folder))
+
+
+def whole_survey(report: Report, source: Source) -> Survey:
+    """A survey with its extent.
+
+    Raises
+    ------
+    ReportError
+        When a table can't be read or misses a column.
+    """
+    return survey(report, source).within(extent(report, source))

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from nsys2prv.execution.merging import Merging
+
 PARTS = 100
 """Parts of equal length that the run is cut into, to tell whether something recurs and where it costs most."""
 
 _TOP = ("top_cost", "top_begin", "top_end", "top_row", "top_thread")
-_PENDING = 20
+_PENDING_ROWS = 20_000
 NONE = -1
 """What stands for no row, and for no thread."""
 
@@ -34,7 +36,8 @@ class Sums:
         self._key = list(key)
         self._sums = list(sums)
         self._columns = [*key, *sums, "begin", "end", *_TOP]
-        self._found: list[pl.DataFrame] = []
+        empty = pl.DataFrame(schema=dict.fromkeys(self._columns, pl.Int64))
+        self._found = Merging(self._merged, empty, _PENDING_ROWS)
 
     def add(self, frame: pl.DataFrame) -> None:
         """Take in what was seen in a stretch."""
@@ -43,16 +46,12 @@ class Sums:
         top = {"top_cost": "cost", "top_begin": "begin", "top_end": "end", "top_row": "row", "top_thread": "thread"}
         columns = [pl.col(name) for name in (*self._key, *self._sums, "begin", "end")]
         columns += [pl.col(source).alias(name) for name, source in top.items()]
-        self._found.append(self._merged(frame.select(column.cast(pl.Int64) for column in columns)))
-        if len(self._found) > _PENDING:
-            self._found = [self.frame()]
+        self._found.add(self._merged(frame.select(column.cast(pl.Int64) for column in columns)))
 
     def frame(self) -> pl.DataFrame:
         """Columns: the key, the sums, `begin`, `end`, and of the most costly occurrence `top_` cost, begin, end, row, thread;
         in the order of the key."""
-        if not self._found:
-            return pl.DataFrame(schema=dict.fromkeys(self._columns, pl.Int64))
-        return self._merged(pl.concat(self._found)).sort(self._key)
+        return self._found.rows.sort(self._key)
 
     def _merged(self, frame: pl.DataFrame) -> pl.DataFrame:
         # Of several that cost the same the first counts, whatever the stretches.
