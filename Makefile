@@ -32,7 +32,7 @@ floors: .bench/floors/.installed
 	.bench/floors/bin/python -m pytest -n $(WORKERS) $(PYTEST_OPTIONS)
 
 pictures: .venv/.with-nothing
-	$(BIN)/python docs/pictures.py
+	$(BIN)/python tools/pictures.py
 
 clean:
 	rm -rf .venv .bench demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

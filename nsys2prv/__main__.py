@@ -1,5 +1,5 @@
 """`python -m nsys2prv`."""
 
-from nsys2prv.cli import main
+from nsys2prv.cli.main import main
 
 main()

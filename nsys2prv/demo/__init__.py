@@ -5,7 +5,7 @@ What leaves are exports as nsys writes them, one per rank, and `truth.json`, whi
 
 from nsys2prv.demo.builder import ReportBuilder, payload_blob
 from nsys2prv.demo.cluster import Cluster, generate, truth, write_reports
-from nsys2prv.demo.tables import write_arrow_report, write_parquet_report, write_report
+from nsys2prv.demo.write_export import write_arrow_report, write_parquet_report, write_report
 
 __all__ = [
     "Cluster",

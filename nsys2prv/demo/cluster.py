@@ -16,7 +16,7 @@ from nsys2prv.demo.iteration import Iteration
 from nsys2prv.demo.rank_report import RankReport
 from nsys2prv.demo.scenario import UTC_ZERO, Cluster, gpu_uuid
 from nsys2prv.demo.schedule import Schedule, rank_alone, schedule
-from nsys2prv.demo.tables import write_report
+from nsys2prv.demo.write_export import write_report
 from nsys2prv.errors import OutputError
 
 __all__ = ["Cluster", "generate", "truth", "write_reports"]

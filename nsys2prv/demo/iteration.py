@@ -11,8 +11,8 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from nsys2prv.demo import kernels
-from nsys2prv.demo.kernels import Kernel
+from nsys2prv.demo import kernel_catalogue
+from nsys2prv.demo.kernel_catalogue import Kernel
 from nsys2prv.demo.scenario import Cluster
 
 MAIN, AUTOGRAD = 0, 1
@@ -140,31 +140,31 @@ class Iteration:
 
     def _forward(self, cluster: Cluster) -> None:
         first = len(self.calls)
-        self._launch(MAIN, kernels.EMBEDDING)
+        self._launch(MAIN, kernel_catalogue.EMBEDDING)
         for layer in range(cluster.layers):
-            self._layer(f"layer {layer}", MAIN, kernels.FORWARD_LAYER, 3)
-        self._layer("loss", MAIN, kernels.FORWARD_HEAD, 3)
+            self._layer(f"layer {layer}", MAIN, kernel_catalogue.FORWARD_LAYER, 3)
+        self._layer("loss", MAIN, kernel_catalogue.FORWARD_HEAD, 3)
         self.regions.append(Region("forward", MAIN, first, len(self.calls) - 1, 2))
 
     def _backward(self, cluster: Cluster) -> None:
         first = len(self.calls)
-        self._layer("loss backward", AUTOGRAD, kernels.BACKWARD_HEAD, 2)
+        self._layer("loss backward", AUTOGRAD, kernel_catalogue.BACKWARD_HEAD, 2)
         for layer in reversed(range(cluster.layers)):
-            self._layer(f"layer {layer} backward", AUTOGRAD, kernels.BACKWARD_LAYER, 2)
+            self._layer(f"layer {layer} backward", AUTOGRAD, kernel_catalogue.BACKWARD_LAYER, 2)
             if cluster.with_nccl:
-                self._reduce(AUTOGRAD, kernels.ALLREDUCE_GRADIENTS, GRADIENT_BYTES)
-        self._launch(AUTOGRAD, kernels.EMBEDDING_BACKWARD)
+                self._reduce(AUTOGRAD, kernel_catalogue.ALLREDUCE_GRADIENTS, GRADIENT_BYTES)
+        self._launch(AUTOGRAD, kernel_catalogue.EMBEDDING_BACKWARD)
         if cluster.with_nccl and cluster.uncovered_communication:
-            self._reduce(AUTOGRAD, kernels.ALLREDUCE_EMBEDDING, EMBEDDING_BYTES)
+            self._reduce(AUTOGRAD, kernel_catalogue.ALLREDUCE_EMBEDDING, EMBEDDING_BYTES)
         self.regions.append(Region("backward", AUTOGRAD, first, len(self.calls) - 1, 1))
 
     def _optimizer(self) -> None:
         first = len(self.calls)
         if any(call.work is Work.COLLECTIVE for call in self.calls):
-            self._reduce(MAIN, kernels.ALLREDUCE_LOSS, LOSS_BYTES)
+            self._reduce(MAIN, kernel_catalogue.ALLREDUCE_LOSS, LOSS_BYTES)
             first = len(self.calls)
             self.calls.append(Call("cudaStreamWaitEvent_v3020", MAIN, 1_600))
-        for kernel in kernels.OPTIMIZER:
+        for kernel in kernel_catalogue.OPTIMIZER:
             self._launch(MAIN, kernel, optimizer=True)
         self.regions.append(Region("optimizer", MAIN, first, len(self.calls) - 1, 2))
         self.calls.append(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.demo import kernels
+from nsys2prv.demo import kernel_catalogue
 from nsys2prv.demo.builder import (
     NVTX_DOMAIN,
     NVTX_MARK,
@@ -27,11 +27,11 @@ from nsys2prv.demo.builder import (
     kernel_short_name,
     payload_blob,
 )
-from nsys2prv.demo.enumerations import ENUMERATIONS
-from nsys2prv.demo.identity import DEFAULT_STREAM, NCCL_STREAM, constants, identity_tables
+from nsys2prv.demo.enum_tables import ENUMERATIONS
+from nsys2prv.demo.identity_tables import DEFAULT_STREAM, NCCL_STREAM, constants, identity_tables
 from nsys2prv.demo.iteration import AUTOGRAD, BATCH_BYTES, GRADIENT_BYTES, MAIN, Iteration, Work
-from nsys2prv.demo.kernels import Kernel
-from nsys2prv.demo.metrics import sampled_metrics
+from nsys2prv.demo.kernel_catalogue import Kernel
+from nsys2prv.demo.metric_samples import sampled_metrics
 from nsys2prv.demo.scenario import AUTOGRAD_TID, LOADER_TID, Clock, Cluster
 from nsys2prv.demo.schedule import (
     HALO_BYTES,
@@ -44,7 +44,7 @@ from nsys2prv.demo.schedule import (
     optimizer_starts,
     rank_alone,
 )
-from nsys2prv.reports.columns import COLUMNS
+from nsys2prv.exports.columns import COLUMNS
 
 _COMMUNICATOR, _NCCL_COMMUNICATOR, _REQUEST = 94_577_367_172_512, 11_223_344_556_677_889_900 % (1 << 63), 94_577_818_916_992
 _START_ALLOCATIONS = 16
@@ -172,7 +172,7 @@ class RankReport:
             started = self._on_stream(
                 NCCL_STREAM, schedule.broadcast_start[rank], schedule.broadcast_end[rank], np.array([_START_ALLOCATIONS + 1])
             )
-            parts.append(started.with_columns(self._kernel_columns([kernels.BROADCAST], np.zeros(1, dtype=np.int64))))
+            parts.append(started.with_columns(self._kernel_columns([kernel_catalogue.BROADCAST], np.zeros(1, dtype=np.int64))))
             reduced = self._on_stream(
                 NCCL_STREAM,
                 schedule.collective_start[rank],

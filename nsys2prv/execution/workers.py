@@ -29,7 +29,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import nsys2prv
 from nsys2prv.errors import UsageError, WorkerDied
-from nsys2prv.temporary import remove_temporary
+from nsys2prv.execution.scratch import remove_temporary
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -17,8 +17,8 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.errors import TraceError
-from nsys2prv.paraver import reader
-from nsys2prv.paraver.reader import Block, Header, Labels, Trace
+from nsys2prv.paraver import trace_reader
+from nsys2prv.paraver.trace_reader import Block, Header, Labels, Trace
 
 MOST_OBJECTS = 65_535
 """Objects of a kind (nodes, CPUs, tasks, rows) that Paraver takes."""
@@ -78,7 +78,7 @@ class CheckResult:
         return not self.findings
 
 
-def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int = reader.BLOCK_BYTES) -> CheckResult:
+def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int = trace_reader.BLOCK_BYTES) -> CheckResult:
     """Check a trace: its .prv or .prv.gz, and the .pcf and .row beside it.
 
     Parameters
@@ -98,7 +98,7 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int = reader.
     path = Path(path)
     ledger = _Ledger(limit)
     try:
-        header = reader.parse_header(reader.read_first_line(path))
+        header = trace_reader.parse_header(trace_reader.read_first_line(path))
     except ValueError as error:
         ledger.add(Promise.HEADER, path, 1, str(error))
         return ledger.result({})
@@ -176,21 +176,21 @@ def _check_header(path: Path, header: Header, ledger: _Ledger) -> None:
 
 
 def _check_pcf(path: Path, ledger: _Ledger) -> Labels | None:
-    pcf = reader.companion(path, ".pcf")
+    pcf = trace_reader.companion(path, ".pcf")
     if not pcf.is_file():
         ledger.add(Promise.PCF, pcf, None, "there is no such file, so nothing in the trace has a label")
         return None
     _check_tabs(Promise.PCF, pcf, ledger)
-    return reader.read_pcf(pcf, lambda line, why: ledger.add(Promise.PCF, pcf, line, why))
+    return trace_reader.read_pcf(pcf, lambda line, why: ledger.add(Promise.PCF, pcf, line, why))
 
 
 def _check_row(path: Path, header: Header, ledger: _Ledger) -> dict[str, tuple[str, ...]]:
-    row = reader.companion(path, ".row")
+    row = trace_reader.companion(path, ".row")
     if not row.is_file():
         ledger.add(Promise.ROW, row, None, "there is no such file, so the rows have no names")
         return {}
     _check_tabs(Promise.ROW, row, ledger)
-    names = reader.read_row(row, lambda line, why: ledger.add(Promise.ROW, row, line, why))
+    names = trace_reader.read_row(row, lambda line, why: ledger.add(Promise.ROW, row, line, why))
     sizes = {
         "TASK": len(header.tasks),
         "THREAD": header.rows,
@@ -356,7 +356,7 @@ class _Intervals(_Check):
     def _of_interval_types(self, pairs: pl.DataFrame) -> pl.DataFrame:
         for number in pairs["type"].unique():
             if number not in self.is_interval:
-                self.is_interval[number] = reader.is_interval(number)
+                self.is_interval[number] = trace_reader.is_interval(number)
         return pairs.filter(pl.col("type").is_in([number for number, yes in self.is_interval.items() if yes]))
 
     def finish(self, ledger: _Ledger, counts: Counter[str]) -> None:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from nsys2prv import events
 from nsys2prv.errors import TraceError
 from nsys2prv.timeline.labels import EarlierLabels, UsedType
+from nsys2prv.vocabulary import event_types
 
 _HEAD = """DEFAULT_OPTIONS
 
@@ -30,10 +30,10 @@ THREAD_FUNC         State As Is
 # Hues (0..1) of values that one timeline of CUDA shows: kernels blue to violet, NCCL orange, calls green, graphs cyan.
 # Memory operations have numbers of their own (events.COPY_KINDS), which states colour red and yellow.
 _HUES = {
-    events.CUDA_CALL: (0.25, 0.42),
-    events.KERNEL: (0.55, 0.80),
-    events.NCCL_KERNEL: (0.04, 0.12),
-    events.GRAPH_EXECUTION: (0.46, 0.52),
+    event_types.CUDA_CALL: (0.25, 0.42),
+    event_types.KERNEL: (0.55, 0.80),
+    event_types.NCCL_KERNEL: (0.04, 0.12),
+    event_types.GRAPH_EXECUTION: (0.46, 0.52),
 }
 # Hues of families of kernels by what they do; the first that matches.
 _FAMILY_HUES = (
@@ -64,10 +64,10 @@ def write_pcf(path: Path, used: Sequence[UsedType]) -> None:
     """
     colours = _colours(used)
     lines = [_HEAD.format(colours=max(colours) + 1)]
-    lines += ["", "STATES", *(f"{state.number:<4} {state.label}" for state in events.STATES)]
+    lines += ["", "STATES", *(f"{state.number:<4} {state.label}" for state in event_types.STATES)]
     lines += ["", "", "STATES_COLOR", *(f"{number:<4} {{{r},{g},{b}}}" for number, (r, g, b) in sorted(colours.items()))]
     for used_type in used:
-        if used_type.number > events.LARGEST_LABELLED_NUMBER:
+        if used_type.number > event_types.LARGEST_LABELLED_NUMBER:
             continue
         lines += ["", "", "EVENT_TYPE", f"{used_type.event_type.gradient}    {used_type.number}    {used_type.label}"]
         if used_type.event_type.precision:
@@ -79,9 +79,9 @@ def write_pcf(path: Path, used: Sequence[UsedType]) -> None:
 
 def _colours(used: Sequence[UsedType]) -> dict[int, tuple[int, int, int]]:
     """Colour of each number: Paraver has one palette for states and for values of events."""
-    colours = {state.number: state.colour for state in events.STATES}
+    colours = {state.number: state.colour for state in event_types.STATES}
     for used_type in used:
-        if (used_type.number not in _HUES and used_type.number != events.KERNEL_FAMILY) or used_type.values is None:
+        if (used_type.number not in _HUES and used_type.number != event_types.KERNEL_FAMILY) or used_type.values is None:
             continue
         named = [(value, label) for value, label in used_type.values.items() if value < _MOST_COLOURS]
         for place, (value, label) in enumerate(named):
@@ -106,7 +106,7 @@ def read_earlier_labels(path: Path) -> EarlierLabels:
     TraceError
         When there is no .pcf to read.
     """
-    from nsys2prv.paraver.reader import read_pcf
+    from nsys2prv.paraver.trace_reader import read_pcf
 
     if not path.exists():
         raise TraceError(path, "there is no such file to take labels from")

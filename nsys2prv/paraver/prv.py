@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 import polars as pl
 
-from nsys2prv.timeline.records import RECORD_KINDS
 from nsys2prv.timeline.rows import Rows
+from nsys2prv.trace.records import RECORD_KINDS
 
 _GZIP_LEVEL = 4
 """Half the time of the default for a few percent more bytes."""

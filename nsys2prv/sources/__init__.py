@@ -1,48 +1,35 @@
 """Sources: tables of one report come in; lazy frames of intervals, marks or samples leave, one module per kind of activity.
 
 What is in a report is found by asking SOURCES. A new kind of activity is a module here and a line in that table; its event
-types are lines in `nsys2prv.events`, its columns lines in `nsys2prv.reports.columns`.
+types are lines in `nsys2prv.vocabulary.event_types`, its columns lines in `nsys2prv.exports.columns`.
 """
 
 from __future__ import annotations
 
 from nsys2prv.errors import UsageError
-from nsys2prv.reports import Report
-from nsys2prv.sources import (
-    callchains,
+from nsys2prv.exports import Report
+from nsys2prv.sources.communication import message_ends, mpi, nccl, ucx
+from nsys2prv.sources.counters import cpu_counters, gpu_metrics, network, plugins
+from nsys2prv.sources.cuda import (
+    api_calls,
     context_switches,
-    cuda_calls,
     device_memory,
-    generic,
-    gpu_metrics,
     graphs,
     kernels,
-    math_libraries,
-    memory,
-    messages,
-    mpi,
-    nccl,
-    network,
-    nvtx,
-    nvtx_on_gpu,
-    openacc,
-    openmp,
-    os_runtime,
+    memory_operations,
     overhead,
-    samples,
-    scheduling,
     synchronization,
-    system_metrics,
-    ucx,
     unified_memory,
 )
+from nsys2prv.sources.host import call_chains, cpu_samples, math_libraries, openacc, openmp, os_runtime, scheduling
+from nsys2prv.sources.nvtx import nvtx_on_gpu, nvtx_ranges
 from nsys2prv.sources.source import Launch, RowKind, Source
 
 SOURCES: tuple[Source, ...] = (
-    nvtx.PUSHPOP,
-    nvtx.STARTEND,
-    nvtx.MARKS,
-    nvtx.FIELDS,
+    nvtx_ranges.PUSHPOP,
+    nvtx_ranges.STARTEND,
+    nvtx_ranges.MARKS,
+    nvtx_ranges.FIELDS,
     nccl.REGIONS,
     *mpi.TABLES,
     mpi.AS_NVTX,
@@ -56,7 +43,7 @@ SOURCES: tuple[Source, ...] = (
     openacc.OTHER,
     math_libraries.CUBLAS,
     math_libraries.CUDNN,
-    cuda_calls.CALLS,
+    api_calls.CALLS,
     synchronization.ON_THREADS,
     synchronization.ON_DEVICES,
     graphs.GRAPHS,
@@ -64,18 +51,18 @@ SOURCES: tuple[Source, ...] = (
     overhead.CUDA,
     overhead.PROFILER,
     unified_memory.CPU_FAULTS,
-    callchains.CUDA_CALLERS,
+    call_chains.CUDA_CALLERS,
     os_runtime.CALLS,
     os_runtime.FILE_ACCESSES,
-    callchains.OS_CALLERS,
+    call_chains.OS_CALLERS,
     scheduling.BEFORE,
     scheduling.SWITCHES,
-    samples.CPU_SAMPLES,
+    cpu_samples.CPU_SAMPLES,
     nvtx_on_gpu.RANGES,
     kernels.KERNELS,
     nccl.CALLS_OF_KERNELS,
-    memory.COPIES,
-    memory.MEMSETS,
+    memory_operations.COPIES,
+    memory_operations.MEMSETS,
     graphs.EXECUTIONS,
     synchronization.EVENT_RECORDS,
     device_memory.USAGE,
@@ -88,13 +75,13 @@ SOURCES: tuple[Source, ...] = (
     network.ADAPTERS,
     network.SWITCHES,
     network.CONGESTION,
-    *system_metrics.SOURCES,
-    generic.EVENTS,
-    generic.EVENTS_WITH_VALUES,
+    *cpu_counters.SOURCES,
+    plugins.EVENTS,
+    plugins.EVENTS_WITH_VALUES,
 )
 """All sources. Host activities stand from the outermost to the innermost: ranges of equal extent nest in this order."""
 
-NAMES: tuple[str, ...] = (*dict.fromkeys(source.name for source in SOURCES), messages.NAME)
+NAMES: tuple[str, ...] = (*dict.fromkeys(source.name for source in SOURCES), message_ends.NAME)
 """Names for --only and --skip. Messages are no source: they join events of one, as launch lines do."""
 
 
@@ -114,13 +101,15 @@ def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tu
     unknown = sorted({*only, *skip}.difference(NAMES))
     if unknown:
         raise UsageError(f"--only and --skip: there is no source {', '.join(unknown)}; the sources are {', '.join(NAMES)}")
-    wanted = (*only, *messages.KINDS) if messages.NAME in only else only
+    wanted = (*only, *message_ends.KINDS) if message_ends.NAME in only else only
     return tuple(source for source in SOURCES if (not wanted or source.name in wanted) and source.name not in skip)
 
 
 def kinds_with_messages(sources: tuple[Source, ...], skip: tuple[str, ...]) -> tuple[str, ...]:
     """Kinds of messages between ranks that a user gets: with the calls that they join, unless messages are left out."""
-    return tuple(kind for kind in messages.KINDS if messages.NAME not in skip and kind in {source.name for source in sources})
+    return tuple(
+        kind for kind in message_ends.KINDS if message_ends.NAME not in skip and kind in {source.name for source in sources}
+    )
 
 
 def present_sources(report: Report, sources: tuple[Source, ...]) -> list[Source]:

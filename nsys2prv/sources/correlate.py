@@ -8,9 +8,9 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys2prv.execution.runs import SortedRuns, plan_windows
-from nsys2prv.reports import Report
-from nsys2prv.reports.identity import process_of
+from nsys2prv.execution.external_sort import ExternalSort, plan_windows
+from nsys2prv.exports import Report
+from nsys2prv.exports.identity import process_of
 
 CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 CALL_COLUMNS = {"globalTid": "callTid", "nameId": "callNameId", "start": "callStart", "end": "callEnd"}
@@ -53,7 +53,7 @@ def with_calls(
     """
     # Ids repeat between processes.
     process = process_of("globalPid").alias(_PROCESS)
-    events = SortedRuns([_ID], folder / "events")
+    events = ExternalSort([_ID], folder / "events")
     few: list[pl.DataFrame] = []
     for frame_of in frames_of if isinstance(frames_of, Sequence) else [frames_of]:
         for piece in report.pieces(frame_of, _PIECE_ROWS):
@@ -63,7 +63,7 @@ def with_calls(
                 few.append(known.select(_PROCESS, _ID))
     if not events.rows:
         return
-    calls = SortedRuns([_ID], folder / "calls")
+    calls = ExternalSort([_ID], folder / "calls")
     # The begin tells the outer one of two calls, also where nobody asks for it.
     read = {name: called for name, called in CALL_COLUMNS.items() if name in columns or name == "start"}
     wanted_ids = pl.concat(few) if events.rows <= _FEW_ROWS else None
@@ -82,7 +82,7 @@ def with_calls(
         yield joined.drop(_PROCESS)
 
 
-def side_by_side(left: SortedRuns, right: SortedRuns) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+def side_by_side(left: ExternalSort, right: ExternalSort) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
     """Rows of two collections with the same first sort column, window by window; windows without rows of `left` are left out.
 
     A collection without rows gives frames without columns.
@@ -91,8 +91,8 @@ def side_by_side(left: SortedRuns, right: SortedRuns) -> Iterator[tuple[pl.DataF
         of_left, of_right = left.load(window), right.load(window)
         if of_left:
             yield pl.concat(of_left), pl.concat(of_right) if of_right else pl.DataFrame()
-        left.forget(window.end)
-        right.forget(window.end)
+        left.drop_before(window.end)
+        right.drop_before(window.end)
 
 
 def _calls(columns: Mapping[str, str], report: Report) -> pl.LazyFrame:

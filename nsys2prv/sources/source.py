@@ -9,9 +9,9 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys2prv.reports import Report
-from nsys2prv.reports.columns import NOT_APPLICABLE
-from nsys2prv.reports.lookups import once
+from nsys2prv.exports import Report
+from nsys2prv.exports.columns import NOT_APPLICABLE
+from nsys2prv.exports.lookups import once
 
 
 class RowKind(enum.Enum):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys2prv.execution.runs import SortedRuns
-from nsys2prv.reports.identity import process_of
+from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.exports.identity import process_of
 from nsys2prv.sources import RowKind, Source
 
 _CALL_TAG = -1
@@ -17,13 +17,13 @@ _CALL_TAG = -1
 class Launches:
     """Pairs calls with what they start, by correlation id and process, for one report (ids repeat between reports)."""
 
-    def __init__(self, ends: SortedRuns) -> None:
+    def __init__(self, ends: ExternalSort) -> None:
         self._ends = ends
 
     @classmethod
     def in_folder(cls, folder: Path) -> Launches:
         """One that writes intermediate files to a folder."""
-        return cls(SortedRuns(["correlationId"], folder))
+        return cls(ExternalSort(["correlationId"], folder))
 
     def part(self) -> Launches:
         """One for a piece of work on another thread, to be absorbed when it is done."""

@@ -12,8 +12,8 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.errors import TooManyRows
-from nsys2prv.reports import Identity
-from nsys2prv.reports.identity import PID_MASK
+from nsys2prv.exports import Identity
+from nsys2prv.exports.identity import PID_MASK
 from nsys2prv.sources import RowKind
 from nsys2prv.timeline.survey import Survey
 

@@ -9,7 +9,7 @@ import polars as pl
 
 
 @dataclass(frozen=True)
-class Windows:
+class TimeSelection:
     """Stretches of the time axis that are kept, sorted, without overlap, in ns of the common axis.
 
     The trace begins at the first one; the time between two of them stays empty.
@@ -19,7 +19,7 @@ class Windows:
     ends: tuple[int, ...]
 
     @classmethod
-    def union(cls, stretches: pl.DataFrame) -> Windows:
+    def union(cls, stretches: pl.DataFrame) -> TimeSelection:
         """Windows that cover all stretches.
 
         Parameters
@@ -35,11 +35,11 @@ class Windows:
         is_last = np.concatenate([is_new[1:], [True]])
         return cls(tuple(map(int, begins[is_new])), tuple(map(int, ends[is_last])))
 
-    def intersection(self, other: Windows) -> Windows:
+    def intersection(self, other: TimeSelection) -> TimeSelection:
         """What both keep."""
         mine = pl.DataFrame({"start": self.begins, "end": self.ends}, schema={"start": pl.Int64, "end": pl.Int64})
         both = other.clip(mine, shift=False)
-        return Windows.union(both.select(begin="start", end="end"))
+        return TimeSelection.union(both.select(begin="start", end="end"))
 
     @property
     def origin(self) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from nsys2prv import events
-from nsys2prv.execution.runs import SortedRuns
-from nsys2prv.timeline.selection import Windows
+from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.timeline.selection import TimeSelection
+from nsys2prv.vocabulary import event_types
 
 EDGE_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "state": pl.Int8, "step": pl.Int8, "cpu": pl.Int32}
 """`step` is 1 where an interval with a state begins and -1 where it ends; `cpu` is what the number of the row's CPU (as
@@ -18,30 +18,30 @@ counted over all nodes, 0 for none that is known) changes by."""
 # Where intervals lie over each other the first of these counts: what an API call does says more than the wait of the OS
 # below it or the construct around it.
 _BY_PRIORITY = (
-    events.STATE_SYNCHRONIZATION,
-    events.STATE_MEMORY_TRANSFER,
-    events.STATE_ALLOCATING,
-    events.STATE_FREEING,
-    events.STATE_CONFIGURING,
-    events.STATE_WAIT,
-    events.STATE_WAITING_MESSAGE,
-    events.STATE_SEND_RECEIVE,
-    events.STATE_BLOCKING_SEND,
-    events.STATE_TEST,
-    events.STATE_IMMEDIATE_SEND,
-    events.STATE_IMMEDIATE_RECEIVE,
-    events.STATE_REMOTE_MEMORY,
-    events.STATE_GROUP,
-    events.STATE_OTHERS,
-    events.STATE_IO,
-    events.STATE_BLOCKED,
-    events.RUNNING,
+    event_types.STATE_SYNCHRONIZATION,
+    event_types.STATE_MEMORY_TRANSFER,
+    event_types.STATE_ALLOCATING,
+    event_types.STATE_FREEING,
+    event_types.STATE_CONFIGURING,
+    event_types.STATE_WAIT,
+    event_types.STATE_WAITING_MESSAGE,
+    event_types.STATE_SEND_RECEIVE,
+    event_types.STATE_BLOCKING_SEND,
+    event_types.STATE_TEST,
+    event_types.STATE_IMMEDIATE_SEND,
+    event_types.STATE_IMMEDIATE_RECEIVE,
+    event_types.STATE_REMOTE_MEMORY,
+    event_types.STATE_GROUP,
+    event_types.STATE_OTHERS,
+    event_types.STATE_IO,
+    event_types.STATE_BLOCKED,
+    event_types.RUNNING,
 )
 
 # Streams run or are idle; kernels count before what overlaps them.
-_ON_STREAMS = (events.RUNNING, events.STATE_GROUP, events.STATE_MEMORY_TRANSFER)
+_ON_STREAMS = (event_types.RUNNING, event_types.STATE_GROUP, event_types.STATE_MEMORY_TRANSFER)
 
-_BASE = {"thread": events.RUNNING, "stream": events.IDLE}
+_BASE = {"thread": event_types.RUNNING, "stream": event_types.IDLE}
 """State of a row of each kind while no interval says otherwise; sampled GPUs have none."""
 _NO_STATE = -1
 
@@ -56,7 +56,7 @@ def edges(intervals: pl.DataFrame) -> pl.DataFrame:
     """
     cpu = pl.lit(0)
     if "cpu" in intervals.columns:
-        cpu = pl.when(pl.col("number") == events.EXECUTING_CPU).then("cpu").otherwise(0)
+        cpu = pl.when(pl.col("number") == event_types.EXECUTING_CPU).then("cpu").otherwise(0)
     state = pl.col("state").fill_null(_NO_STATE)
     told = intervals.select("row", "start", "end", state=state, cpu=cpu).filter(
         (pl.col("end") > pl.col("start")) & ((pl.col("state") != _NO_STATE) | (pl.col("cpu") > 0))
@@ -69,7 +69,7 @@ def edges(intervals: pl.DataFrame) -> pl.DataFrame:
     ).cast(pl.Schema(EDGE_SCHEMA))
 
 
-def sweep(all_edges: SortedRuns, rows: pl.DataFrame, windows: Windows) -> Iterator[pl.DataFrame]:
+def sweep(all_edges: ExternalSort, rows: pl.DataFrame, windows: TimeSelection) -> Iterator[pl.DataFrame]:
     """States of all rows, without gaps inside the windows.
 
     Parameters
@@ -94,7 +94,7 @@ def sweep(all_edges: SortedRuns, rows: pl.DataFrame, windows: Windows) -> Iterat
     is_stream = np.zeros(len(base), dtype=bool)
     is_stream[numbers] = (kinds == "stream").to_numpy()
     sweeper = _Sweeper(base, is_stream, first)
-    kept = Windows(
+    kept = TimeSelection(
         tuple(begin - windows.origin for begin in windows.begins), tuple(end - windows.origin for end in windows.ends)
     )
     for window in all_edges.windows():

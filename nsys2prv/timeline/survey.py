@@ -14,12 +14,12 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys2prv import events
-from nsys2prv.events import Role
-from nsys2prv.reports import Report
+from nsys2prv.exports import Report
 from nsys2prv.sources import RowKind, Source
 from nsys2prv.sources.source import AGAIN, LEFT_OUT, count_rows
-from nsys2prv.timeline.overlaps import count_lanes
+from nsys2prv.timeline.stream_lanes import count_lanes
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import Role
 
 TYPE_COLUMNS = {"type": pl.Int64, "series": pl.String, "label": pl.String}
 """What names an event: its type, of a series the member, and the text that becomes its value."""
@@ -197,7 +197,7 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
         found = replace(found, cpus=0 if last_cpu is None else int(last_cpu) + 1)
     # Events that are made of others lie on the rows of these,
     # and marks have no length in which they could overlap.
-    marks = all(events.TYPES[number].role is not Role.INTERVAL for number in source.types)
+    marks = all(event_types.TYPES[number].role is not Role.INTERVAL for number in source.types)
     if folder is None or source.row is not RowKind.STREAM or source.derived or marks or found.is_empty:
         return found
     return replace(found, lanes=count_lanes(report, source, found.keys, folder))

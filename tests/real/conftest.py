@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from nsys2prv.paraver.reader import Trace, open_trace
-from nsys2prv.translate import Options, translate
+from nsys2prv.paraver.trace_reader import Trace, open_trace
+from nsys2prv.trace.translate import Options, translate
 
 REPORTS_FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "reports"
 LARGEST_OUTPUT = 2 << 30

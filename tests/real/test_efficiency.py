@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from nsys2prv.analysis.efficiency import Efficiency, Options, measure
+from nsys2prv.efficiency.measure import Efficiency, Options, measure
 from nsys2prv.errors import NoDevices
-from nsys2prv.paraver.reader import Trace
-from nsys2prv.views import render_views
+from nsys2prv.paraver.trace_reader import Trace
+from nsys2prv.paraver.views.of_trace import render_views
 
 from .conftest import REPORTS, Translated
 

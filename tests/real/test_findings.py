@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nsys2prv.analysis.efficiency import Efficiency, measure
+from nsys2prv.efficiency.measure import Efficiency, measure
 from nsys2prv.errors import NoDevices
 
 from .conftest import REPORTS

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys2prv.paraver.reader import Trace
+from nsys2prv.paraver.trace_reader import Trace
 
 from .conftest import Translated
 from .test_paraver import VIEW, Step, _joined

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from nsys2prv.paraver.reader import Trace
+from nsys2prv.paraver.trace_reader import Trace
 
 from .conftest import Translated
 

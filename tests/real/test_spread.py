@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys2prv.translate import Options, translate
+from nsys2prv.trace.translate import Options, translate
 
 from .conftest import Translated
 

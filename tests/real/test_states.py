@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from nsys2prv import events
-from nsys2prv.paraver.reader import Trace
+from nsys2prv.paraver.trace_reader import Trace
+from nsys2prv.vocabulary import event_types
 
 from .conftest import Translated
 from .test_paraver import STATES_VIEW, VIEW
@@ -42,9 +42,9 @@ def test_paraver_shows_each_state_as_long_as_it_lasts(
 ) -> None:
     trace = translation(report).trace
     # State 0, Idle, is also what Paraver shows where there is none.
-    expected = _states(trace).filter(pl.col("value") != events.IDLE).sort("task", "thread", "value")
+    expected = _states(trace).filter(pl.col("value") != event_types.IDLE).sort("task", "thread", "value")
 
-    shown = _shown(paramedir(trace.path, STATES_VIEW)).filter(pl.col("value") != events.IDLE)
+    shown = _shown(paramedir(trace.path, STATES_VIEW)).filter(pl.col("value") != event_types.IDLE)
 
     assert shown.sort("task", "thread", "value").equals(expected)
     assert not expected.is_empty()
@@ -55,7 +55,9 @@ def test_useful_is_the_time_that_each_row_runs(
     translation: Callable[[str], Translated], paramedir: Callable[[Path, str], Path], report: str
 ) -> None:
     trace = translation(report).trace
-    running = _states(trace).filter(pl.col("value") == events.RUNNING).select("task", "thread", "time").sort("task", "thread")
+    running = (
+        _states(trace).filter(pl.col("value") == event_types.RUNNING).select("task", "thread", "time").sort("task", "thread")
+    )
 
     useful = _shown(paramedir(trace.path, USEFUL_VIEW)).filter(pl.col("value") == 1).select("task", "thread", "time")
 
@@ -65,7 +67,12 @@ def test_useful_is_the_time_that_each_row_runs(
 def test_the_states_that_views_ask_for_are_there(translation: Callable[[str], Translated]) -> None:
     found = set(_states(translation("pytorch-nccl-2gpu").trace)["value"])
 
-    assert found >= {events.RUNNING, events.STATE_SYNCHRONIZATION, events.STATE_GROUP, events.STATE_MEMORY_TRANSFER}
+    assert found >= {
+        event_types.RUNNING,
+        event_types.STATE_SYNCHRONIZATION,
+        event_types.STATE_GROUP,
+        event_types.STATE_MEMORY_TRANSFER,
+    }
 
 
 @pytest.mark.parametrize("report", WITH_STREAMS)
@@ -79,7 +86,7 @@ def test_streams_run_while_kernels_do(translation: Callable[[str], Translated], 
         schema={"task": pl.Int64, "thread": pl.Int64, "name": pl.String},
         orient="row",
     ).filter(pl.col("name").str.starts_with("CUDA-D"))
-    running = trace.states().filter(pl.col("state") == events.RUNNING).join(rows, on=["task", "thread"])
+    running = trace.states().filter(pl.col("state") == event_types.RUNNING).join(rows, on=["task", "thread"])
     found = [_union(of_stream["begin"], of_stream["end"]) for _, of_stream in running.group_by("task", "name")]
 
     assert sum(found) == sum(_kernel_time(path) for path in translated.databases)

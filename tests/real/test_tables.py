@@ -12,12 +12,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nsys2prv import ledger
 from nsys2prv.demo import ReportBuilder
-from nsys2prv.inspection import as_text, inspect
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.reader import open_trace
-from nsys2prv.translate import translate
+from nsys2prv.paraver.trace_reader import open_trace
+from nsys2prv.run.inspect import as_text, inspect
+from nsys2prv.timeline import coverage
+from nsys2prv.trace.translate import translate
 
 from .conftest import REPORTS_FOLDER, Translated
 from .test_paraver import VIEW
@@ -87,7 +87,7 @@ def test_what_is_expected_soon_is_not_there_yet(translated: Translated) -> None:
         one["table"]
         for report in account(translated)
         for one in report["tables"]
-        if ledger.NOT_TRANSLATED not in one["left_out"]
+        if coverage.NOT_TRANSLATED not in one["left_out"]
     }
 
     assert not translated_now & EXPECTED_SOON, "take these out of EXPECTED_SOON"
@@ -136,7 +136,7 @@ def test_generic_events_of_gpus_are_the_samples_of_gpu_metrics(translation: Call
 
     assert translated.query(by_field) == translated.query(by_metric)
     (entry,) = (one for one in account(translated)[0]["tables"] if one["table"] == "GENERIC_EVENTS")
-    assert entry["left_out"] == {ledger.GPU_METRICS_ROWS: translated.query("select count(*) from GENERIC_EVENTS")[0][0]}
+    assert entry["left_out"] == {coverage.GPU_METRICS_ROWS: translated.query("select count(*) from GENERIC_EVENTS")[0][0]}
 
 
 def test_fields_of_real_generic_events_have_their_values_and_times(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from paraver import Paraver, paraver_or_skip, read_tables, read_timeline
+from support.paraver import Paraver, paraver_or_skip, read_tables, read_timeline
 
-from nsys2prv.paraver.cfg import parse_cfg
-from nsys2prv.paraver.reader import Trace
-from nsys2prv.views import content_of
+from nsys2prv.paraver.trace_reader import Trace
+from nsys2prv.paraver.views.cfg import parse_cfg
+from nsys2prv.paraver.views.of_trace import content_of
 
 from .conftest import Translated
 

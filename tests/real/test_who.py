@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.translate import Options, translate
+from nsys2prv.trace.translate import Options, translate
 
 
 def test_any_order_of_reports_gives_the_same_trace(real_reports: Path, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""How clocks of hosts are tied together: reports in session time come in, one placement per report leaves."""

@@ -1,0 +1,60 @@
+"""The demo: a report set of a training run that never was, translated, checked and measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsys2prv.demo.scenario import Cluster
+from nsys2prv.errors import OutputError
+from nsys2prv.paraver.check import CheckResult, check_trace
+from nsys2prv.trace.translate import Options, Summary, translate
+
+_ITERATION = "iteration"
+"""NVTX range around each iteration of the demo."""
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """The reports made, what the translation said, whether the trace keeps its promises, and the files of its efficiency."""
+
+    reports: tuple[Path, ...]
+    summary: Summary
+    check: CheckResult
+    page: Path
+    json: Path
+
+
+def cluster_of_demo(nodes: int = 2, gpus_per_node: int = 4) -> Cluster:
+    """The run of the demo, with four things wrong: a slow GPU, communication that nothing covers, batches that come late, and
+    copies from pageable memory."""
+    return Cluster(nodes=nodes, gpus_per_node=gpus_per_node, uncovered_communication=True)
+
+
+def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoResult:
+    """Make reports in DIR/reports, translate them to DIR/demo.prv, check that, and measure it: demo.html, demo.efficiency.json.
+
+    Raises
+    ------
+    OutputError
+        When the folder can't be written.
+    """
+    from nsys2prv.demo.cluster import write_reports
+    from nsys2prv.efficiency.measure import Options as Efficiency
+    from nsys2prv.efficiency.measure import measure
+    from nsys2prv.efficiency.outputs.export import json_text, write_files
+    from nsys2prv.efficiency.outputs.page import page
+
+    folder = directory / "reports"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for former in folder.glob("rank*.sqlite"):
+            former.unlink()
+        reports = write_reports(folder, cluster_of_demo(nodes, gpus_per_node))
+    except OSError as error:
+        raise OutputError.not_writable(directory, str(error)) from error
+    summary = translate(reports, directory / "demo", Options(force=True))
+    measured = measure(reports, Efficiency(per_iteration=_ITERATION))
+    page_path, json_path = directory / "demo.html", directory / "demo.efficiency.json"
+    write_files({page_path: page(measured.head, measured.tables), json_path: json_text(measured.as_json())})
+    return DemoResult(tuple(reports), summary, check_trace(summary.prv), page_path, json_path)

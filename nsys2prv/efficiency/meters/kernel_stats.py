@@ -1,0 +1,309 @@
+"""Durations of kernels: by name, by device and by family, with histograms and their modes.
+
+Counts, sums, shortest and longest are exact. So are medians and percentiles, as long as there are at most `MOST_DURATIONS`
+different (kernel, device, duration); beyond, durations count with ten significant bits, which is 0.1 %.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.run_events import ON_DEVICES, RunEvents
+from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
+from nsys2prv.execution.merging import Merging
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.kernel_families import families
+
+MOST_DURATIONS = 2_000_000
+_PENDING_COUNTS, _PENDING_SUMS = 1_000_000, 100_000
+_SIGNIFICANT_BITS = 10
+
+BARS_PER_DOUBLING = 8
+"""Bars of a histogram: each is 1/8 of a doubling wide, so modes that differ by a tenth stand apart."""
+SHOWN_KERNELS = 50
+"""Kernels that have rows per device and a histogram: those that take most time."""
+
+_KINDS = {event_types.KERNEL: "kernel", event_types.NCCL_KERNEL: "nccl", event_types.GRAPH_EXECUTION: "graph"}
+_NAME = ["number", "value"]
+_SUMS: dict[str, type[pl.DataType]] = {
+    **{name: ON_DEVICES.schema[name] for name in (*_NAME, "family")},
+    **dict.fromkeys(("device", "count", "total"), pl.Int64),
+    "squares": pl.Float64,
+    **dict.fromkeys(("shortest", "longest"), pl.Int64),
+}
+_COUNTS: dict[str, type[pl.DataType]] = {
+    **{name: ON_DEVICES.schema[name] for name in _NAME},
+    **dict.fromkeys(("device", "duration", "count"), pl.Int64),
+}
+
+# A peak is a mode when it holds a share of the executions that is no accident, and the histogram falls clearly
+# between it and the next one.
+_LEAST_EXECUTIONS = 20
+_LEAST_SHARE = 0.05
+_DEEPEST_VALLEY = 0.5
+
+
+class Kernels:
+    """Durations of all kernels."""
+
+    def __init__(self, ground: SweepContext) -> None:
+        self._ground = ground
+        self._sums = Merging(partial(_added, key=[*_NAME, "family", "device"]), pl.DataFrame(schema=_SUMS), _PENDING_SUMS)
+        self._counts = Merging(self._added_counts, pl.DataFrame(schema=_COUNTS), _PENDING_COUNTS)
+        self._rounded = False
+
+    def take(self, part: TimeChunk) -> None:
+        """Take in a stretch."""
+        begun = part.begun[ON_DEVICES.name].filter(pl.col("number").is_in(list(_KINDS)))
+        if begun.is_empty():
+            return
+        device = self._ground.recording.rows.device[begun["row"].to_numpy()]
+        found = begun.select("number", "value", "family", device=pl.Series(device), duration=pl.col("end") - pl.col("start"))
+        counts = found.group_by(*_NAME, "family", "device", "duration").agg(count=pl.len().cast(pl.Int64))
+        self._sums.add(
+            counts.group_by(*_NAME, "family", "device").agg(
+                pl.col("count").sum(),
+                total=(pl.col("duration") * pl.col("count")).sum(),
+                squares=(pl.col("duration").cast(pl.Float64) ** 2 * pl.col("count")).sum(),
+                shortest=pl.col("duration").min(),
+                longest=pl.col("duration").max(),
+            )
+        )
+        self._counts.add(counts.select(list(_COUNTS)))
+
+    def _added_counts(self, counts: pl.DataFrame) -> pl.DataFrame:
+        key = [*_NAME, "device", "duration"]
+        whole = counts if self._rounded else counts.group_by(key).agg(pl.col("count").sum())
+        if whole.height > MOST_DURATIONS:
+            self._rounded = True
+        if self._rounded:
+            whole = whole.with_columns(_rounded("duration")).group_by(key).agg(pl.col("count").sum())
+        return whole
+
+    def tables(self) -> dict[str, Any]:
+        """The tables of kernels."""
+        sums = self._sums.rows
+        if sums.is_empty():
+            return {}
+        recording = self._ground.recording
+        durations = self._counts.rows.sort(*_NAME, "duration")
+        by_device = _added(sums, [*_NAME, "device"])
+        of_families = sums.group_by(_NAME).agg(pl.col("family").drop_nulls().first())
+        by_name = _added(by_device, _NAME).join(of_families, on=_NAME, how="left")
+        by_name = by_name.join(_quantiles(durations, _NAME, (0.5, 0.95)), on=_NAME, how="left")
+        by_name = with_names(by_name, recording).sort("total", "kernel", descending=[True, False])
+        by_name = by_name.with_columns(family=_family_names(by_name, recording))
+        means = by_device.with_columns(mean=pl.col("total") / pl.col("count"))
+        slowest = (
+            means.sort("mean", "device", descending=[True, False])
+            .group_by(_NAME, maintain_order=True)
+            .agg(
+                slowest=pl.col("device").first(),
+                avg_max=pl.when(pl.col("mean").max() > 0).then(pl.col("mean").mean() / pl.col("mean").max()),
+                devices=pl.len(),
+            )
+        )
+        by_name = by_name.join(slowest, on=_NAME, how="left", maintain_order="left")
+        shown = by_name.head(SHOWN_KERNELS)
+        histograms = _histograms(durations, shown)
+        modes = _modes(histograms)
+        counted = modes.group_by("kernel").agg(modes=pl.len().cast(pl.Int64))
+        by_name = by_name.join(counted, on="kernel", how="left", maintain_order="left")
+        names = pl.Series([device.name for device in recording.rows.devices], dtype=pl.String)
+        several = pl.col("devices") > 1
+        everything = int(by_name["total"].sum())
+        kernels = by_name.select(
+            "kernel",
+            "family",
+            "count",
+            "avg_max",
+            kind=pl.col("number").replace_strict(_KINDS, default="kernel", return_dtype=pl.String),
+            total_ns="total",
+            share=pl.col("total") / everything if everything else pl.lit(None),
+            mean_ns=pl.col("total") / pl.col("count"),
+            min_ns="shortest",
+            median_ns="q0.5",
+            p95_ns="q0.95",
+            max_ns="longest",
+            deviation_ns=_deviation(),
+            modes=pl.col("modes").fill_null(1),
+            slowest_device=pl.when(several).then(pl.lit(names).gather("slowest")),
+        ).with_columns(avg_max=pl.when(pl.col("slowest_device").is_not_null()).then("avg_max"))
+        on_each = [*_NAME, "device"]
+        of_shown = durations.join(shown.select(_NAME), on=_NAME, how="semi").sort(*on_each, "duration")
+        medians = _quantiles(of_shown, on_each, (0.5,))
+        of_devices = shown.select(*_NAME, "kernel").with_row_index("place").join(means, on=_NAME, how="inner")
+        of_devices = of_devices.join(medians, on=on_each, how="left").sort("place", "device")
+        return {
+            "kernels": kernels,
+            "families": _families(by_name, everything),
+            "kernel_devices": of_devices.select(
+                "kernel",
+                "count",
+                device=pl.lit(names).gather("device"),
+                total_ns="total",
+                mean_ns="mean",
+                median_ns="q0.5",
+            ),
+            "kernel_histograms": histograms,
+            "kernel_modes": modes.filter(pl.len().over("kernel") > 1),
+        }
+
+    @property
+    def by_device(self) -> pl.DataFrame:
+        """Columns `number`, `value`, `device`, `count` and `total` (ns) of all kernels but NCCL's, and of graphs."""
+        sums = self._sums.rows.filter((pl.col("number") != event_types.NCCL_KERNEL) & (pl.col("device") >= 0))
+        return sums.group_by(*_NAME, "device").agg(pl.col("count", "total").sum()).sort(*_NAME, "device")
+
+    @property
+    def warnings(self) -> list[str]:
+        """That durations were rounded, where they were."""
+        what = "there are more than two million different durations of kernels: medians and percentiles are within 0.1 %"
+        return [what] if self._rounded else []
+
+
+def with_names(frame: pl.DataFrame, recording: RunEvents) -> pl.DataFrame:
+    """With a column `kernel`: the name that `number` and `value` stand for."""
+    return frame.with_columns(recording.named(frame["number"], frame["value"]).alias("kernel"))
+
+
+def _family_names(by_name: pl.DataFrame, recording: RunEvents) -> pl.Series:
+    """Names of the families: those of the trace, else by the rules that come with the program."""
+    numbers = pl.Series([event_types.KERNEL_FAMILY] * by_name.height, dtype=pl.Int64)
+    told = recording.named(numbers, by_name["family"].fill_null(0))
+    by_rules = dict(families(by_name["kernel"]).select("name", "family").iter_rows())
+    rules = by_name["kernel"].replace_strict(by_rules, default=None, return_dtype=pl.String)
+    frame = pl.DataFrame({"told": told, "rules": rules, "family": by_name["family"]})
+    graphs = by_name["number"] == event_types.GRAPH_EXECUTION
+    return frame.select(
+        pl.when(pl.lit(graphs)).then(pl.lit("CUDA graph")).when(pl.col("family").is_not_null()).then("told").otherwise("rules")
+    ).to_series()
+
+
+def _added(frame: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    sums = pl.col("count", "total", "squares").sum()
+    return frame.group_by(key).agg(sums, pl.col("shortest").min(), pl.col("longest").max())
+
+
+def _deviation() -> pl.Expr:
+    mean = pl.col("total") / pl.col("count")
+    # Rounding can leave a hair below zero.
+    return (pl.col("squares") / pl.col("count") - mean * mean).clip(lower_bound=0.0).sqrt()
+
+
+def _rounded(name: str) -> pl.Expr:
+    """With ten significant bits."""
+    bits = (pl.col(name).cast(pl.Float64) + 1).log(2).floor().cast(pl.Int64)
+    step = pl.lit(2, pl.Int64).pow((bits - _SIGNIFICANT_BITS + 1).clip(lower_bound=0)).cast(pl.Int64)
+    return (pl.col(name) // step) * step
+
+
+def _quantiles(durations: pl.DataFrame, key: list[str], wanted: tuple[float, ...]) -> pl.DataFrame:
+    """Durations at quantiles (nearest rank, the lower one of two) of each key; `durations` sorted by it and by duration."""
+    by_key = durations.group_by([*key, "duration"], maintain_order=True).agg(pl.col("count").sum())
+    running = pl.col("count").cum_sum()
+    return by_key.group_by(key, maintain_order=True).agg(
+        pl.col("duration").filter(running >= (pl.col("count").sum() * share).ceil()).first().alias(f"q{share}")
+        for share in wanted
+    )
+
+
+def bar_of(duration: pl.Expr) -> pl.Expr:
+    """Number of the bar of a duration; 0 has one of its own."""
+    position = (duration.cast(pl.Float64).clip(lower_bound=1.0).log(2) * BARS_PER_DOUBLING + 1e-9).floor().cast(pl.Int64)
+    return pl.when(duration > 0).then(position).otherwise(-1)
+
+
+def bar_edge(bar: Numbers) -> Numbers:
+    """Shortest duration of each bar, ns."""
+    return np.where(bar < 0, 0, np.ceil(np.exp2(np.maximum(bar, 0) / BARS_PER_DOUBLING) - 1e-6)).astype(np.int64)
+
+
+def _histograms(durations: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
+    bars = (
+        durations.join(shown.select(*_NAME, "kernel").with_row_index("place"), on=_NAME, how="inner")
+        .group_by("place", "kernel", bar=bar_of(pl.col("duration")))
+        .agg(total_ns=(pl.col("duration") * pl.col("count")).sum(), count=pl.col("count").sum())
+        .sort("place", "bar")
+    )
+    bar = bars["bar"].to_numpy()
+    edges = {"from_ns": bar_edge(bar), "to_ns": bar_edge(bar + 1)}
+    return bars.select("kernel", "count", "total_ns", "bar").with_columns(
+        *(pl.Series(name, edge, dtype=pl.Int64) for name, edge in edges.items())
+    )
+
+
+def _modes(histograms: pl.DataFrame) -> pl.DataFrame:
+    """Peaks of each histogram that are clearly apart."""
+    found: list[dict[str, Any]] = []
+    # A histogram at a time: there are at most SHOWN_KERNELS.
+    for (kernel,), bars in histograms.partition_by("kernel", as_dict=True, maintain_order=True).items():
+        bar, count = bars["bar"].to_numpy(), bars["count"].to_numpy()
+        total = bars["total_ns"].to_numpy()
+        heights = np.zeros(int(bar[-1] - bar[0]) + 1)
+        heights[bar - bar[0]] = count
+        for place, (first, behind) in enumerate(_peaks(heights)):
+            inside = (bar - bar[0] >= first) & (bar - bar[0] < behind)
+            executions = int(count[inside].sum())
+            highest = int(bar[inside][count[inside].argmax()])
+            edges = bar_edge(np.array([highest, highest + 1]))
+            found.append(
+                {
+                    "kernel": kernel,
+                    "mode": place,
+                    "from_ns": int(bar_edge(np.array([bar[inside].min()]))[0]),
+                    "to_ns": int(bar_edge(np.array([bar[inside].max() + 1]))[0]),
+                    "peak_ns": int(edges.sum() // 2),
+                    "count": executions,
+                    "mean_ns": float(total[inside].sum() / executions),
+                    "share": executions / float(count.sum()),
+                }
+            )
+    schema = {"kernel": pl.String, "mode": pl.Int64, "from_ns": pl.Int64, "to_ns": pl.Int64, "peak_ns": pl.Int64,
+              "count": pl.Int64, "mean_ns": pl.Float64, "share": pl.Float64}  # fmt: skip
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def _peaks(heights: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
+    """Stretches of bars, one per mode, that cover the whole histogram: begin, and behind the end."""
+    smooth = np.convolve(heights, (0.25, 0.5, 0.25), mode="same")
+    if heights.sum() < _LEAST_EXECUTIONS:
+        return [(0, len(heights))]
+    rises = np.diff(smooth, prepend=-1, append=-1)
+    tops = [place for place in range(len(smooth)) if rises[place] > 0 and rises[place + 1] <= 0]
+    edges = [0, *(left + int(smooth[left:right].argmin()) for left, right in itertools.pairwise(tops)), len(smooth)]
+    peaks = [[edges[place], edges[place + 1]] for place in range(len(tops))]
+    while len(peaks) > 1:
+        worst = max(range(len(peaks) - 1), key=lambda place: _shallow(smooth, heights, peaks[place], peaks[place + 1]))
+        if _shallow(smooth, heights, peaks[worst], peaks[worst + 1]) <= _DEEPEST_VALLEY:
+            break
+        peaks[worst : worst + 2] = [[peaks[worst][0], peaks[worst + 1][1]]]
+    return [(first, behind) for first, behind in peaks]
+
+
+def _shallow(smooth: np.ndarray[Any, Any], heights: np.ndarray[Any, Any], left: list[int], right: list[int]) -> float:
+    """How little stands between two peaks: 1 when one of them holds too few, else the valley against the lower peak."""
+    least = _LEAST_SHARE * heights.sum()
+    if min(heights[slice(*left)].sum(), heights[slice(*right)].sum()) < least:
+        return 1.0
+    lower = min(smooth[slice(*left)].max(), smooth[slice(*right)].max())
+    valley = smooth[max(right[0] - 1, left[0]) : right[0] + 1].min()
+    return float(valley / lower)
+
+
+def _families(by_name: pl.DataFrame, everything: int) -> pl.DataFrame:
+    return (
+        by_name.group_by("family")
+        .agg(kernels=pl.len().cast(pl.Int64), count=pl.col("count").sum(), total_ns=pl.col("total").sum())
+        .with_columns(
+            mean_ns=pl.col("total_ns") / pl.col("count"),
+            share=pl.col("total_ns") / everything if everything else pl.lit(None),
+        )
+        .sort("total_ns", "family", descending=[True, False])
+    )

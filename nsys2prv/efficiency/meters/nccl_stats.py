@@ -1,0 +1,246 @@
+"""NCCL kernels: by operation, size and communicator, with bandwidth; and who arrives last in collectives.
+
+What a call moved, and in which communicator, is told by the payloads of NCCL's NVTX ranges, where the report has them; the
+operation is always told by the name of the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES
+from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
+from nsys2prv.vocabulary import event_types
+
+MOST_COLLECTIVES = 200
+"""Collectives that are told one by one: those with the longest waits."""
+
+_OPERATIONS = (
+    (r"(?i)all_?reduce", "AllReduce"),
+    (r"(?i)all_?gather", "AllGather"),
+    (r"(?i)reduce_?scatter", "ReduceScatter"),
+    (r"(?i)all_?to_?all", "AllToAll"),
+    (r"(?i)broadcast|bcast", "Broadcast"),
+    (r"(?i)send|recv", "SendRecv"),
+    (r"(?i)gather", "Gather"),
+    (r"(?i)scatter", "Scatter"),
+    (r"(?i)reduce", "Reduce"),
+)
+_COLLECTIVE = ["communicator", "operation", "turn"]
+"""What tells one collective from others."""
+_UNKNOWN_OPERATION = "other"
+_POINT_TO_POINT = "SendRecv"
+
+# What a rank moves over its links for each byte of the message, as nccl-tests counts it, for n ranks. The size that NCCL
+# tells of a gather or a scatter of all ranks is that of one rank's part: n - 1 such parts are moved.
+_BUS_FACTORS: dict[str, pl.Expr] = {
+    "AllReduce": 2 * (pl.col("ranks") - 1) / pl.col("ranks"),
+    "AllGather": pl.col("ranks") - 1.0,
+    "ReduceScatter": pl.col("ranks") - 1.0,
+    "Broadcast": pl.lit(1.0),
+    "Reduce": pl.lit(1.0),
+    "SendRecv": pl.lit(1.0),
+}
+
+
+class Nccl:
+    """All NCCL kernels; there are few of them against others, and they are kept."""
+
+    def __init__(self, ground: SweepContext) -> None:
+        self._ground = ground
+        self._found: list[pl.DataFrame] = []
+
+    def take(self, part: TimeChunk) -> None:
+        """Take in a stretch."""
+        begun = part.begun[ON_DEVICES.name].filter(pl.col("number") == event_types.NCCL_KERNEL)
+        if begun.is_empty():
+            return
+        rows = self._ground.recording.rows
+        row = begun["row"].to_numpy()
+        calls = part.begun[NCCL_CALLS.name].select("row", "start", "size", "communicator", "ranks")
+        calls = calls.unique(["row", "start"], keep="first", maintain_order=True)
+        found = begun.select("row", "start", "end", "value").join(calls, on=["row", "start"], how="left", maintain_order="left")
+        self._found.append(
+            found.with_columns(
+                task=pl.Series(rows.task[row], dtype=pl.Int32), device=pl.Series(rows.device[row], dtype=pl.Int32)
+            )
+        )
+
+    def tables(self) -> dict[str, Any]:
+        """The tables of NCCL."""
+        if not self._found:
+            return {}
+        whole = self._whole()
+        return {"nccl": _by_size(whole), **self._stragglers(self._matched(whole))}
+
+    @property
+    def arrivals(self) -> pl.DataFrame:
+        """Of each kernel that is matched with those of its other ranks: `row`, `start`, and `last`, when the last one began.
+
+        So are those of collectives, and sends and receives between the only two devices of a communicator.
+        """
+        if not self._found:
+            return pl.DataFrame(schema={"row": pl.Int32, "start": pl.Int64, "last": pl.Int64})
+        whole = self._whole()
+        last = pl.col("start").max().over(_COLLECTIVE)
+        return pl.concat([matched.select("row", "start", last=last) for matched in (self._matched(whole), _pairs(whole))])
+
+    def _whole(self) -> pl.DataFrame:
+        """All kernels with their operations and communicators."""
+        recording = self._ground.recording
+        whole = pl.concat(self._found)
+        kinds = whole.select(pl.col("value").unique())["value"]
+        names = recording.named(pl.Series([event_types.NCCL_KERNEL] * len(kinds), dtype=pl.Int64), kinds)
+        operations = dict(zip(kinds.to_list(), _operation(names).to_list(), strict=True))
+        return whole.with_columns(
+            operation=pl.col("value").replace_strict(operations, return_dtype=pl.String),
+            communicator_name=_communicators(whole["communicator"], recording.types),
+        )
+
+    def _matched(self, whole: pl.DataFrame) -> pl.DataFrame:
+        """NCCL kernels that are the same collective on several devices.
+
+        The n-th collective of one operation in one communicator is the same on all its devices: where all of them have as many.
+        Kernels of no known communicator are taken for those of one over all devices that have some.
+        """
+        key = ["communicator", "operation"]
+        found = (
+            whole.filter(pl.col("operation") != _POINT_TO_POINT)
+            .sort("start", "end", "device")
+            .with_columns(turn=pl.int_range(pl.len()).over(*key, "device", "task"))
+        )
+        counts = found.group_by(*key, "device", "task").agg(count=pl.len())
+        fitting = counts.group_by(key).agg(members=pl.len(), least=pl.col("count").min(), most=pl.col("count").max())
+        fitting = fitting.filter((pl.col("members") > 1) & (pl.col("least") == pl.col("most")))
+        return found.join(fitting.select(*key, "members"), on=key, how="inner", nulls_equal=True)
+
+    def _stragglers(self, collectives: pl.DataFrame) -> dict[str, Any]:
+        if collectives.is_empty():
+            return {}
+        rows = self._ground.recording.rows
+        tasks = pl.Series([task.name for task in rows.tasks], dtype=pl.String)
+        devices = pl.Series([device.name for device in rows.devices], dtype=pl.String)
+        one = _COLLECTIVE
+        waits = collectives.with_columns(last=pl.col("start").max().over(one)).with_columns(
+            wait=pl.col("last") - pl.col("start")
+        )
+        # Of several that arrive at the same time none is last.
+        arrived = (pl.col("start") == pl.col("last")).sum().over(one)
+        waits = waits.with_columns(
+            is_last=(pl.col("start") == pl.col("last")) & (arrived == 1), others=pl.col("wait").sum().over(one)
+        )
+        by_task = (
+            waits.group_by("communicator", "communicator_name", "task", "device")
+            .agg(
+                collectives=pl.len().cast(pl.Int64),
+                last=pl.col("is_last").sum().cast(pl.Int64),
+                waited_ns=pl.col("wait").sum(),
+                mean_wait_ns=pl.col("wait").mean(),
+                caused_ns=pl.col("others").filter(pl.col("is_last")).sum(),
+            )
+            .sort("communicator", "task", "device", nulls_last=True)
+            .select(
+                "collectives",
+                "last",
+                "waited_ns",
+                "mean_wait_ns",
+                "caused_ns",
+                communicator="communicator_name",
+                task=pl.lit(tasks).gather("task"),
+                device=pl.lit(devices).gather("device"),
+            )
+        )
+        each = (
+            waits.sort("start", "device")
+            .group_by(one, maintain_order=True)
+            .agg(
+                pl.col("communicator_name").first(),
+                begin_ns=pl.col("start").min(),
+                last_ns=pl.col("last").first(),
+                end_ns=pl.col("end").max(),
+                waited_ns=pl.col("wait").sum(),
+                last_task=pl.col("task").last(),
+                device=pl.col("device").last(),
+            )
+            .sort("waited_ns", "begin_ns", descending=[True, False])
+            .head(MOST_COLLECTIVES)
+        )
+        told = each.select(
+            "operation",
+            "begin_ns",
+            "last_ns",
+            "end_ns",
+            "waited_ns",
+            communicator="communicator_name",
+            last_task=pl.lit(tasks).gather("last_task"),
+            device=pl.lit(devices).gather("device"),
+        )
+        return {"nccl_stragglers": by_task, "nccl_collectives": told}
+
+
+def _pairs(whole: pl.DataFrame) -> pl.DataFrame:
+    """Sends and receives of communicators of which exactly two devices have some, the n-th of one with the n-th of the other:
+    where both have as many, and all pairs run at the same time."""
+    found = (
+        whole.filter(pl.col("operation") == _POINT_TO_POINT)
+        .sort("start", "end", "device")
+        .with_columns(turn=pl.int_range(pl.len()).over("communicator", "device", "task"))
+        .with_columns(
+            count=pl.len().over("communicator", "device", "task"),
+            members=pl.struct("device", "task").n_unique().over("communicator"),
+        )
+        .with_columns(equal=pl.col("count").n_unique().over("communicator") == 1)
+        .filter((pl.col("members") == 2) & pl.col("equal"))
+    )
+    meets = (pl.col("start").max() < pl.col("end").min()).over(_COLLECTIVE)
+    return found.with_columns(meets=meets).filter(pl.col("meets").all().over("communicator"))
+
+
+def _operation(names: pl.Series) -> pl.Series:
+    """Operation of NCCL kernels by their names."""
+    name = pl.col(names.name or "")
+    found = pl.lit(_UNKNOWN_OPERATION)
+    for pattern, operation in reversed(_OPERATIONS):
+        found = pl.when(name.str.contains(pattern)).then(pl.lit(operation)).otherwise(found)
+    return names.to_frame().select(found.alias("operation")).to_series()
+
+
+def _communicators(values: pl.Series, types: Any) -> pl.Series:
+    known = types[event_types.NCCL_COMMUNICATOR].values if event_types.NCCL_COMMUNICATOR in types else None
+    names: pl.Series = values.replace_strict(dict(known or {}), default=None, return_dtype=pl.String)
+    return names
+
+
+def _by_size(whole: pl.DataFrame) -> pl.DataFrame:
+    length = pl.col("end") - pl.col("start")
+    factor: pl.Expr = pl.lit(None, pl.Float64)
+    for operation, expression in _BUS_FACTORS.items():
+        factor = pl.when(pl.col("operation") == operation).then(expression).otherwise(factor)
+    return (
+        whole.group_by("operation", "communicator", "communicator_name", "ranks", "size")
+        .agg(
+            count=pl.len().cast(pl.Int64),
+            total_ns=length.sum(),
+            mean_ns=length.mean(),
+            min_ns=length.min(),
+            max_ns=length.max(),
+        )
+        .with_columns(best=pl.when(pl.col("min_ns") > 0).then(pl.col("size") * 1e9 / pl.col("min_ns")))
+        .sort("total_ns", "operation", "communicator", "size", descending=[True, False, False, False])
+        .select(
+            "operation",
+            "ranks",
+            "count",
+            "total_ns",
+            "mean_ns",
+            "min_ns",
+            "max_ns",
+            communicator="communicator_name",
+            size_bytes="size",
+            bandwidth=pl.when(pl.col("mean_ns") > 0).then(pl.col("size") * 1e9 / pl.col("mean_ns")),
+            best_bandwidth="best",
+            bus_bandwidth=pl.col("best") * factor,
+        )
+    )

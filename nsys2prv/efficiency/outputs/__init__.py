@@ -1,0 +1,1 @@
+"""Outputs of a measurement: text, JSON, CSV, TALP, page."""

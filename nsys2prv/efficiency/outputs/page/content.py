@@ -1,0 +1,395 @@
+"""What stands on the page, in the order in which it is read."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import polars as pl
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from nsys2prv.efficiency import result_tables
+from nsys2prv.efficiency.outputs import text
+from nsys2prv.efficiency.outputs.page import charts
+from nsys2prv.efficiency.outputs.page.page_tables import PageTable, pack
+from nsys2prv.run.ranks import ranges
+
+LARGEST = 4_800_000
+"""Bytes that a page has at most, as far as leaving out rows of tables can do it."""
+MOST_HISTOGRAMS = 16
+MOST_SAMPLED = 24
+"""Kernels with a histogram, and sampled metrics with a chart."""
+_DEVICES_IN_ONE_MAP = 64
+"""Of more devices there is a map by node first."""
+_CELLS = (150_000, 80_000, 40_000, 20_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100)
+"""Cells of one table: as many as fit."""
+_MOST_NAMES = 12
+"""Hosts, inputs and the like that are told by name."""
+
+_FOLDER = Path(__file__).parent
+_NOT_SHOWN = ("nccl",)
+"""The reading of NCCL stands above all tables."""
+DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", "kernel_histograms", "sampled_bins",
+                    "alignment_bins"})  # fmt: skip
+"""Tables that the page shows in another form."""
+
+_GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("devices-and-hosts", "Devices and hosts", "devices", ("nodes", "devices", "useful", "tasks", "threads")),
+    ("regions", "Regions, iterations, time", "regions-and-iterations", ("regions", "iterations", "bins")),
+    ("kernels", "Kernels", "kernels", ("families", "kernels", "kernel_modes", "kernel_devices")),
+    ("communication", "Communication", "nccl", ("overlap_summary", "overlap", "nccl", "nccl_stragglers", "nccl_collectives",
+                                                "memory_operations", "mpi_calls")),
+    ("gaps", "Gaps and calls", "gaps", ("gaps", "longest_gaps", "cuda_calls")),
+    ("metrics", "Sampled metrics", "kernels", ("sampled_summary", "sampled_kernels")),
+)  # fmt: skip
+"""Groups of tables: id, title, where their definitions are, names."""
+_ELSEWHERE = frozenset({"finding_devices", "alignment"})
+"""Tables that stand in the sections of findings and of clocks."""
+_OTHERS = ("more", "More", "devices")
+
+_READINGS = {
+    "communication": "NCCL kernels count as communication, as in BSC's views",
+    "useful": "NCCL kernels count as useful, as in TALP",
+}
+
+
+def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
+    """One HTML file with everything in it: figures, tables, scripts, definitions. It asks for nothing else.
+
+    Parameters
+    ----------
+    head, tables
+        As of `efficiency.Efficiency`.
+
+    Returns
+    -------
+    Text of the file; less than LARGEST bytes, except where the figures alone take more. Of tables that are too long for that
+    the last rows are left out, and the page says so.
+    """
+    frames = {table.name: tables.get(table.name, table.empty) for table in result_tables.TABLES}
+    drawn = charts.Figures()
+    content = _content(head, frames, drawn)
+    maps, island = content.pop("island"), {"figures": drawn.as_json()}
+
+    def rendered(packed: Mapping[str, PageTable]) -> str:
+        of_tables = {name: one.packed for name, one in packed.items()}
+        return _render(
+            **content,
+            head=head,
+            tables=packed,
+            groups=_groups(packed),
+            island=_json_in_html({**island, "maps": maps, "tables": of_tables}),
+        )
+
+    room = LARGEST - len(rendered({}).encode())
+    return rendered(_fitting(frames, room))
+
+
+def definitions() -> tuple[Markup, list[str]]:
+    """docs/efficiency.md as HTML, and the ids of its headings; links out of it become plain text."""
+    package = Path(__file__).resolve().parents[3]
+    found = next(path for path in (_FOLDER / "efficiency.md", package.parent / "docs" / "efficiency.md") if path.is_file())
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    ids: list[str] = []
+    kept = []
+    tokens = markdown.parse(re.sub(r"<!--.*?-->\n?", "", found.read_text(encoding="utf-8"), flags=re.DOTALL))
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.type == "heading_open" and following is not None:
+            ids.append(f"definition-{re.sub(r'[^a-z0-9]+', '-', following.content.lower()).strip('-')}")
+            token.attrSet("id", ids[-1])
+        if token.type in ("heading_open", "heading_close"):
+            # Below the heading of the section.
+            token.tag = f"h{min(int(token.tag[1:]) + 1, 6)}"
+        if token.children:
+            token.children = [child for child in token.children if child.type not in ("link_open", "link_close")]
+        kept.append(token)
+    return Markup(markdown.renderer.render(kept, markdown.options, {})), ids
+
+
+def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> dict[str, Any]:
+    """What the template shows but tables; `island`: the maps."""
+    over_time = charts.TimeCharts(frames["bins"]) if frames["bins"].height else None
+    timeline, maps, sampled = [], [], []
+    if over_time is not None:
+        of_devices = charts.activity(frames["bins"], frames["device_bins"], frames["devices"])
+        timeline = [
+            {
+                "title": "What devices do",
+                "reading": "The height of a colour is its share of that time, as a mean over all devices; what is left empty "
+                "is idle.",
+                "legend": charts.legend(charts.ACTIVITIES),
+                "id": drawn.add(over_time.activity(of_devices.shares.mean(axis=0))),
+            },
+            {
+                "title": "Efficiencies",
+                "reading": "Each line is an efficiency of the device tree, of each bin alone; where the first one dips, the "
+                "factor that dips too says why.",
+                "legend": charts.legend(charts.EFFICIENCIES),
+                "id": drawn.add(over_time.efficiencies()),
+            },
+        ]
+        maps = _maps(over_time, of_devices, frames["devices"], drawn)
+        sampled = [
+            {"title": str(metric), "id": drawn.add(over_time.sampled(rows))}
+            for (metric,), rows in _parts(frames["sampled_bins"], "metric")[:MOST_SAMPLED]
+        ]
+    text_of_definitions, ids = definitions()
+    return {
+        "title": head["title"],
+        "reading": _READINGS[head["nccl"]],
+        "facts": _facts(head, frames),
+        "trees": _trees(frames["tree"]),
+        "findings": _findings(frames),
+        "timeline": timeline,
+        "maps": maps,
+        "activities": charts.legend(charts.ACTIVITIES),
+        "idle": _idle(frames["gaps"], drawn),
+        "sampled": sampled,
+        "histograms": _histograms(frames, drawn),
+        "all_kernels": frames["kernels"].height,
+        "clocks": _clocks(frames, drawn),
+        "definitions": text_of_definitions,
+        "defined": ids,
+        "island": [one.pop("packed") for one in maps],
+    }
+
+
+def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[tuple[str, list[str]]]:
+    run = frames["run"].row(0, named=True)
+    hosts = frames["nodes"]["node"].to_list()
+    numbers = [rank for rank in frames["tasks"]["rank"].unique().sort() if rank is not None]
+    window = head["window"]
+    time = text.time(window["length_ns"])
+    if window["begin_ns"]:
+        time += f", from {text.time(window['begin_ns'])} to {text.time(window['end_ns'])} of the run"
+    versions = [f"nsys {version}" for version in head.get("recorders", ())] + [f"nsys2prv {head['nsys2prv']}"]
+    models = head.get("gpus", ())
+    facts = [
+        ("hosts", [f"{len(hosts):,}", *_some(hosts)]),
+        ("ranks", [f"{len(numbers):,}", ranges(numbers)] if numbers else ["none told"]),
+        ("devices", [f"{run['devices']:,}", *_some(models)]),
+        ("processes that use a GPU", [f"{run['processes']:,}"]),
+        ("their threads that call CUDA or MPI", [f"{run['threads']:,}"]),
+        ("time", [time]),
+        # A trace tells it to the minute.
+        ("began", [f"{str(head['began'])[:16].replace('T', ' ')} UTC"] if head.get("began") else []),
+        ("versions", versions),
+        ("NCCL", [_READINGS[head["nccl"]]]),
+        ("options", [f"{name}: {_plain(value)}" for name, value in head["options"].items()]),
+        (head["input_kind"], _some(head["inputs"])),
+    ]
+    return [(name, values) for name, values in facts if values]
+
+
+def _some(names: Sequence[str]) -> list[str]:
+    more = len(names) - _MOST_NAMES
+    return [str(name) for name in names] if more <= 0 else [*map(str, names[:_MOST_NAMES]), f"and {more:,} more"]
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _trees(tree: pl.DataFrame) -> list[dict[str, Any]]:
+    rows = tree.to_dicts()
+    trees = []
+    for title, which in (("Devices", "device"), ("Hosts", "host")):
+        leaves = []
+        seen: set[str | None] = set()
+        for row in (row for row in rows if row["tree"] == which):
+            factors = [other for other in rows if other["parent"] == row["metric"] and other["tree"] == which]
+            sign = "" if row["parent"] is None else "×" if row["parent"] in seen else "="
+            seen.add(row["parent"])
+            product = " × ".join(text.percent(other["value"]) for other in factors)
+            leaves.append({**row, "sign": sign, "percent": text.percent(row["value"]), "product": product})
+        if leaves:
+            trees.append({"id": which, "title": title, "leaves": leaves})
+    return trees
+
+
+def _findings(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
+    """Findings, most costly first, with their numbers; nothing when no rule spoke."""
+    if "findings" not in frames:
+        return []
+    numbers: dict[int, list[tuple[str, str]]] = {}
+    for row in frames["finding_numbers"].to_dicts():
+        numbers.setdefault(row["place"], []).append((row["number"], _number(row["value"], row["unit"] or "")))
+    return [
+        {
+            **row,
+            "cost": None if row["cost_ns"] is None else text.time(row["cost_ns"]),
+            "percent": None if row["share"] is None else text.percent(row["share"]),
+            "when": _stretch(row["begin_ns"], row["end_ns"]),
+            "worst": _stretch(row["worst_begin_ns"], row["worst_end_ns"]),
+            "numbers": numbers.get(row["place"], []),
+        }
+        for row in frames["findings"].sort("place").to_dicts()
+    ]
+
+
+def _stretch(begin: int | None, end: int | None) -> str | None:
+    return None if begin is None or end is None else f"{text.time(begin)} to {text.time(end)}"
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    forms = {"ns": text.time, "bytes": text.size, "bytes/s": text.rate, "0 to 1": text.percent}
+    return forms[unit](value) if unit in forms else f"{value:,.6g} {unit}".rstrip()
+
+
+def _maps(
+    over_time: charts.TimeCharts, of_devices: charts.Activity, devices: pl.DataFrame, drawn: charts.Figures
+) -> list[dict[str, Any]]:
+    several_nodes = 1 < devices["node"].n_unique() < devices.height
+    wanted = [("by device", of_devices)]
+    if devices.height > _DEVICES_IN_ONE_MAP and several_nodes:
+        wanted.insert(0, ("by node", of_devices.by_node(devices["node"].to_list())))
+    maps = []
+    for title, shown in wanted:
+        place = drawn.add(over_time.heat_map(shown))
+        packed = {"figure": place, **shown.narrowed().as_json()}
+        maps.append({"title": title, "id": place, "rows": len(shown.rows), "groups": shown.groups, "packed": packed})
+    return maps
+
+
+def _idle(gaps: pl.DataFrame, drawn: charts.Figures) -> dict[str, Any] | None:
+    """Gaps of all devices together, by length."""
+    columns = [column for column, *_ in charts.CAUSES]
+    classes = gaps.group_by("from_ns", "to_ns").agg(pl.col("count", "total_ns", *columns).sum()).sort("from_ns")
+    if not classes["total_ns"].sum():
+        return None
+    names = [_class(begin, end) for begin, end in classes.select("from_ns", "to_ns").iter_rows()]
+    shown = charts.idle(classes.with_columns(pl.Series("class", names)))
+    present = [cause for cause in charts.CAUSES if classes[cause[0]].sum()]
+    return {"id": drawn.add(shown), "legend": charts.legend(present)}
+
+
+def _class(begin: int, end: int | None) -> str:
+    """A class of lengths, which begin and end at round times.
+
+    >>> _class(0, 1000), _class(100_000, 1_000_000), _class(10**9, None)
+    ('< 1 µs', '100 µs to 1 ms', '≥ 1 s')
+    """
+    low, high = (None if one is None else f"{one // charts.unit(one)[0]:,} {charts.unit(one)[1]}" for one in (begin, end))
+    return f"≥ {low}" if high is None else f"< {high}" if not begin else f"{low} to {high}"
+
+
+def _histograms(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> list[dict[str, Any]]:
+    told = {row["kernel"]: row for row in frames["kernels"].to_dicts()}
+    shown = []
+    for (kernel,), bars in _parts(frames["kernel_histograms"], "kernel")[:MOST_HISTOGRAMS]:
+        modes = frames["kernel_modes"].filter(pl.col("kernel") == kernel)
+        row = told[kernel]
+        facts = [f"{row['count']:,} executions", f"{text.time(row['total_ns'])} ({text.percent(row['share'])} of kernel time)",
+                 f"median {text.time(row['median_ns'])}", f"p95 {text.time(row['p95_ns'])}"]  # fmt: skip
+        if modes.height > 1:
+            facts.append(f"{modes.height} modes")
+        shown.append({"kernel": kernel, "facts": ", ".join(facts), "id": drawn.add(charts.histogram(bars, modes))})
+    return shown
+
+
+def _clocks(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> dict[str, Any]:
+    rows, bins = frames["alignment"], frames["alignment_bins"]
+    chart: str | None = None
+    colours: list[tuple[str, str]] = []
+    if bins["error_ns"].count():
+        shown, colours = charts.clocks(bins)
+        chart = drawn.add(shown)
+    largest = rows["largest_error_ns"].max()
+    return {
+        "methods": rows.group_by("method", maintain_order=True).len().rows(),
+        "largest": text.time(largest) if isinstance(largest, int) else None,
+        "id": chart,
+        "legend": [{"name": host, "colour": colour} for host, colour in colours],
+    }
+
+
+def _parts(frame: pl.DataFrame, column: str) -> list[tuple[tuple[Any, ...], pl.DataFrame]]:
+    return list(frame.partition_by(column, maintain_order=True, as_dict=True).items()) if frame.height else []
+
+
+def _fitting(frames: Mapping[str, pl.DataFrame], room: int) -> dict[str, PageTable]:
+    """Tables with as many rows as there is room for, in bytes."""
+    packed: dict[str, PageTable] = {}
+    for cells in _CELLS:
+        for table in result_tables.TABLES:
+            frame = frames[table.name]
+            former = packed.get(table.name)
+            if table.name not in DRAWN and frame.height and (former is None or former.rows * len(table.columns) > cells):
+                packed[table.name] = pack(table, frame, cells, _NOT_SHOWN if table.by_reading else ())
+        # Each table also has its heading, and names are longer where they are escaped.
+        if sum(one.size + 2_000 for one in packed.values()) * 1.02 < room:
+            break
+    return packed
+
+
+def _groups(packed: Mapping[str, PageTable]) -> list[dict[str, Any]]:
+    """Tables by group; those of no group come last."""
+    placed = {name for *_, names in _GROUPS for name in names} | DRAWN | _ELSEWHERE
+    others = (*_OTHERS, tuple(name for name in packed if name not in placed))
+    groups = [
+        {"id": key, "title": title, "defined": defined, "tables": [packed[name] for name in names if name in packed]}
+        for key, title, defined, names in (*_GROUPS, others)
+    ]
+    return [group for group in groups if group["tables"]]
+
+
+def _render(**content: Any) -> str:
+    scripts = [_in_script(charts.script()), _in_script(_part("page.js"))]
+    template = _environment().get_template("page.html.j2")
+    return template.render(
+        **content,
+        scripts=scripts,
+        style=Markup(_part("page.css")),
+        allowed_scripts=" ".join(f"'{_hash(script)}'" for script in scripts),
+    )
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["short"] = text.short
+    return environment
+
+
+def _part(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    """What a content security policy calls a script by."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _in_script(code: str) -> Markup:
+    """Code of ours and of Bokeh, as it is: its hash stands in the policy. What would end the element must not be in it."""
+    if "</script" in code.lower() or "<!--" in code:
+        raise ValueError("a script of the page has </script or <!-- in it")
+    return Markup(code)
+
+
+def _json_in_html(content: Any) -> Markup:
+    r"""JSON that can stand in a script element: no text in it ends the element or begins a comment.
+
+    >>> str(_json_in_html({"name": "</script><!-- \u2028"}))
+    '{"name":"\\u003c/script\\u003e\\u003c!-- \\u2028"}'
+    """
+    told = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        told = told.replace(character, f"\\u{ord(character):04x}")
+    return Markup(told)

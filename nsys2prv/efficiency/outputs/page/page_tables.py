@@ -1,0 +1,135 @@
+"""Tables of the page: packed into it as JSON, from which `page.js` makes rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from nsys2prv.efficiency.result_tables import Column, Table
+
+_DIGITS = 9
+"""Digits of numbers that are not whole."""
+_SHARES = frozenset({("overlap_summary", name) for name in ("average", "maximum", "minimum", "deviation")})
+"""Columns without a unit that hold shares: table and column."""
+
+_TREE = ("device_parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency")
+_SHORT = {
+    "device_parallel_efficiency": "device parallel eff.",
+    "communication_efficiency": "communication eff.",
+    "orchestration_efficiency": "orchestration eff.",
+    "host_parallel_efficiency": "host parallel eff.",
+    "mpi_parallel_efficiency": "MPI parallel eff.",
+    "mpi_load_balance": "MPI load balance",
+    "mpi_communication_efficiency": "MPI communication eff.",
+    "device_offload_efficiency": "device offload eff.",
+}
+"""Headings of columns with long names."""
+
+_MAIN: Mapping[str, Sequence[str]] = {
+    "nodes": ("node", "devices", *_TREE, "host_parallel_efficiency"),
+    "devices": ("device", "tasks", "useful_ns", "communication_ns", "idle_ns", "useful_share", "active_share", "nccl_alone_ns",
+                "memory_alone_ns"),
+    "tasks": ("task", "devices", "useful_ns", "communication_ns", "host_useful_ns", "cuda_ns", "mpi_ns"),
+    "bins": ("bin", "begin_ns", "end_ns", *_TREE, "host_parallel_efficiency"),
+    "regions": ("region", "domain", "count", "tasks", "total_ns", "mean_ns", *_TREE, "host_parallel_efficiency"),
+    "iterations": ("iteration", "begin_ns", "shortest_ns", "longest_ns", *_TREE, "host_parallel_efficiency"),
+    "kernels": ("kernel", "family", "count", "total_ns", "share", "mean_ns", "median_ns", "p95_ns", "max_ns", "modes",
+                "avg_max"),
+    "longest_gaps": ("device", "begin_ns", "length_ns", "before", "after", "host_ns", "synchronization_ns", "mpi_ns", "os_ns"),
+    "gaps": ("device", "from_ns", "to_ns", "count", "total_ns", "host_ns", "launch_ns", "synchronization_ns", "mpi_ns", "os_ns",
+             "unknown_ns"),
+    "mpi_calls": ("call", "count", "total_ns", "share", "mean_ns", "max_ns", "bytes", "maximum_task_ns", "maximum_task"),
+    "sampled_summary": ("metric", "level", "name", "samples", "weighted", "maximum", "minimum", "avg_max"),
+}  # fmt: skip
+"""Columns of wide tables that are shown at first; all can be."""
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """One table of the page.
+
+    Attributes
+    ----------
+    table
+        What the schema says of it.
+    rows, all_rows
+        Rows in the page, and rows that there are.
+    packed
+        What `page.js` reads: `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, its `form` ("text",
+        "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are places in `texts`.
+    """
+
+    table: Table
+    rows: int
+    all_rows: int
+    packed: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in the page, roughly."""
+        return len(json.dumps(self.packed, separators=(",", ":")))
+
+
+def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] = ()) -> PageTable:
+    """A table of the page, of at most so many cells.
+
+    Parameters
+    ----------
+    table, frame
+        What the schema says of it, and its rows.
+    cells
+        Cells that there is room for; the last rows are left out.
+    without
+        Columns that are not shown.
+    """
+    columns = [column for column in table.columns if column.name not in without]
+    shown = frame.head(max(cells // len(columns), 1))
+    main = _MAIN.get(table.name)
+    packed = [
+        {
+            "name": column.name,
+            "heading": heading(column),
+            "meaning": column.meaning.replace("`", ""),
+            "main": main is None or column.name in main,
+            "form": form(table.name, column),
+            **_values(shown[column.name]),
+        }
+        for column in columns
+    ]
+    return PageTable(table, shown.height, frame.height, {"columns": packed})
+
+
+def heading(column: Column) -> str:
+    """What stands above a column.
+
+    >>> heading(Column("mean_wait_ns", pl.Float64, "ns", ""))
+    'mean wait'
+    """
+    return _SHORT.get(column.name, column.name.removesuffix(f"_{column.unit}").replace("_", " "))
+
+
+def form(table: str, column: Column) -> str:
+    """How values of a column are written."""
+    if column.unit:
+        return column.unit
+    if column.dtype is pl.String:
+        return "text"
+    if (table, column.name) in _SHARES:
+        return "0 to 1"
+    return "count" if column.dtype is pl.Int64 else "number"
+
+
+def _values(column: pl.Series) -> dict[str, Any]:
+    if column.dtype == pl.String:
+        texts = column.drop_nulls().unique(maintain_order=True)
+        places = {text: place for place, text in enumerate(texts)}
+        return {"texts": texts.to_list(), "values": [None if text is None else places[text] for text in column]}
+    if column.dtype.is_float():
+        # NaN and infinite numbers are not JSON; and 1.0 is longer than 1.
+        column = pl.select(pl.when(column.is_finite()).then(column.round_sig_figs(_DIGITS))).to_series()
+        return {"values": [int(value) if value is not None and value.is_integer() else value for value in column]}
+    return {"values": column.to_list()}

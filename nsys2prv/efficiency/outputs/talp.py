@@ -1,0 +1,121 @@
+"""A file as the TALP module of BSC's DLB writes it (3.6), for talp-pages to draw.
+
+Times are sums in ns, efficiencies 0 to 1. What TALP measures and a trace does not tell (hardware counters, OpenMP) is 0 or 1,
+as TALP writes it for a program without. The model is the same; only NCCL kernels may count otherwise: TALP takes them for
+useful, `--nccl useful` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import polars as pl
+
+import nsys2prv
+from nsys2prv.efficiency.result_tables import DEVICE_TREE, HOST_TREE
+
+DLB_VERSION = "3.6.0"
+"""Version of the format."""
+GLOBAL = "Global"
+"""What TALP calls the region that is the whole run."""
+
+
+def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
+    """The object of a talp.json: the whole run, and the NVTX regions that were asked for.
+
+    Parameters
+    ----------
+    head, tables
+        As of `efficiency.Efficiency`.
+    """
+    run = tables["run"].row(0, named=True)
+    nodes = tables["nodes"].height
+    calls = {"numMpiCalls": _sum(tables["mpi_calls"]), "numGpuRuntimeCalls": _sum(tables["cuda_calls"])}
+    smallest_node = _smallest_mpi_of_a_node(tables["nodes"])
+    regions = {GLOBAL: _region(run, nodes, 1, calls, smallest_node)}
+    wanted = [column.name for column in (*DEVICE_TREE, *HOST_TREE)]
+    for row in tables["regions"].drop_nulls("device_parallel_efficiency").iter_rows(named=True):
+        name = row["region"] if row["region"] not in regions else f"{row['region']} ({row['domain']})"
+        measured = {column: row[column] for column in wanted}
+        regions[name] = _region(measured, nodes, row["count"], {"numMpiCalls": 0, "numGpuRuntimeCalls": 0}, None)
+    whole = regions[GLOBAL]
+    return {
+        "dlbVersion": DLB_VERSION,
+        "timestamp": head["began"] or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"),
+        "resources": {name: whole[name] for name in ("numCpus", "numNodes", "numMpiRanks", "numGpus")},
+        "Application": regions,
+        "nsys2prv": {"version": nsys2prv.__version__, "nccl": head["nccl"], "inputs": head["inputs"]},
+    }
+
+
+def _region(
+    row: Mapping[str, Any], nodes: int, count: int, calls: Mapping[str, int], smallest_node: float | None
+) -> dict[str, Any]:
+    has_mpi = row["mpi_parallel_efficiency"] is not None
+    threads = row["threads"]
+    elapsed = row["host_useful_ns"] + row["cuda_ns"] + row["mpi_ns"]
+    mean_elapsed = elapsed / threads if threads else 0.0
+    least = row["min_mpi_ns"] or 0.0
+    of_node = smallest_node if smallest_node is not None else least
+    inside = (mean_elapsed - of_node) / (mean_elapsed - least) if has_mpi and mean_elapsed > least else 1.0
+    balance = row["mpi_load_balance"] if has_mpi else 1.0
+    return {
+        "numCpus": threads,
+        "numMpiRanks": row["processes"] if has_mpi else 0,
+        "numNodes": nodes,
+        "avgCpus": float(threads),
+        "numGpus": row["devices"],
+        "cycles": 0,
+        "instructions": 0,
+        "numMeasurements": count,
+        "numMpiCalls": calls["numMpiCalls"],
+        "numOmpParallels": 0,
+        "numOmpTasks": 0,
+        "numGpuRuntimeCalls": calls["numGpuRuntimeCalls"],
+        "elapsedTime": row["elapsed_ns"],
+        "usefulTime": row["host_useful_ns"],
+        "mpiTime": row["mpi_ns"],
+        "ompLoadImbalanceTime": 0,
+        "ompSchedulingTime": 0,
+        "ompSerializationTime": 0,
+        "gpuRuntimeTime": row["cuda_ns"],
+        "minMpiNormdProc": round(least),
+        "minMpiNormdNode": round(of_node),
+        "gpuUsefulTime": row["useful_ns"],
+        "gpuCommunicationTime": row["communication_ns"],
+        "gpuInactiveTime": row["elapsed_ns"] * row["devices"] - row["active_ns"],
+        "maxGpuUsefulTime": row["max_useful_ns"],
+        "maxGpuActiveTime": row["max_active_ns"],
+        "parallelEfficiency": _number(row["host_parallel_efficiency"]),
+        "mpiParallelEfficiency": _number(row["mpi_parallel_efficiency"] if has_mpi else 1.0),
+        "mpiCommunicationEfficiency": _number(row["mpi_communication_efficiency"] if has_mpi else 1.0),
+        "mpiLoadBalance": _number(balance),
+        "mpiLoadBalanceIn": _number(inside),
+        "mpiLoadBalanceOut": _number(balance / inside if balance is not None and inside else 1.0),
+        "ompParallelEfficiency": 1.0,
+        "ompLoadBalance": 1.0,
+        "ompSchedulingEfficiency": 1.0,
+        "ompSerializationEfficiency": 1.0,
+        "deviceOffloadEfficiency": _number(row["device_offload_efficiency"]),
+        "gpuParallelEfficiency": _number(row["device_parallel_efficiency"]),
+        "gpuLoadBalance": _number(row["load_balance"]),
+        "gpuCommunicationEfficiency": _number(row["communication_efficiency"]),
+        "gpuOrchestrationEfficiency": _number(row["orchestration_efficiency"]),
+    }
+
+
+def _number(value: float | None) -> float:
+    # TALP writes 0 where there is nothing to divide by.
+    return 0.0 if value is None else value
+
+
+def _sum(calls: pl.DataFrame) -> int:
+    return int(calls["count"].sum())
+
+
+def _smallest_mpi_of_a_node(nodes: pl.DataFrame) -> float | None:
+    """Smallest MPI time of a node, as the mean over its threads, ns; None without threads."""
+    told = nodes.filter(pl.col("threads") > 0).select(pl.col("mpi_ns") / pl.col("threads")).to_series()
+    return float(told.min()) if told.len() else None  # type: ignore[arg-type]

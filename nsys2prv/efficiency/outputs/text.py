@@ -1,0 +1,284 @@
+"""Efficiency numbers for a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from nsys2prv.efficiency import result_tables
+from nsys2prv.errors import counted
+
+_ROWS = 10
+_LONGEST_NAME = 60
+
+_OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
+"""What moves the cursor of a terminal, changes colours, or turns the direction of writing."""
+_LONGEST_PATH = 200
+
+_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))
+_SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_RATES = ((10**12, "TB/s"), (10**9, "GB/s"), (10**6, "MB/s"), (10**3, "kB/s"))
+
+# What is shown of each table: its columns, and what stands above them.
+_SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
+    ("nodes", {"node": "node", "devices": "GPUs", "device_parallel_efficiency": "PE", "load_balance": "LB",
+               "communication_efficiency": "CE", "orchestration_efficiency": "OE", "host_parallel_efficiency": "host PE"}),
+    ("devices", {"device": "device", "useful_ns": "useful", "communication_ns": "communication", "idle_ns": "idle",
+                 "useful_share": "useful", "active_share": "active"}),
+    ("regions", {"region": "region", "count": "count", "total_ns": "total", "device_parallel_efficiency": "PE",
+                 "load_balance": "LB", "communication_efficiency": "CE", "orchestration_efficiency": "OE"}),
+    ("iterations", {"iteration": "iteration", "begin_ns": "begin", "longest_ns": "length", "device_parallel_efficiency": "PE",
+                    "load_balance": "LB", "communication_efficiency": "CE", "orchestration_efficiency": "OE"}),
+    ("overlap_summary", {"kernels": "kernels at once", "base": "of", "average": "average", "maximum": "maximum",
+                         "minimum": "minimum", "deviation": "deviation"}),
+    ("families", {"family": "kernels", "count": "count", "total_ns": "total", "mean_ns": "mean", "share": "share"}),
+    ("kernels", {"kernel": "kernel", "count": "count", "total_ns": "total", "median_ns": "median", "p95_ns": "p95",
+                 "modes": "modes", "share": "share"}),
+    ("memory_operations", {"operation": "operation", "source": "from", "destination": "to", "from_bytes": "sizes from",
+                           "count": "count", "bytes": "sum", "total_ns": "total", "bandwidth": "bandwidth"}),
+    ("nccl", {"operation": "NCCL", "communicator": "communicator", "size_bytes": "size", "count": "count",
+              "mean_ns": "mean", "bandwidth": "bandwidth", "bus_bandwidth": "bus bandwidth"}),
+    ("nccl_stragglers", {"task": "task", "collectives": "collectives", "last": "last", "waited_ns": "waited",
+                         "caused_ns": "made others wait"}),
+    ("cuda_calls", {"call": "CUDA call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
+    ("mpi_calls", {"call": "MPI call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
+    ("longest_gaps", {"device": "gap on", "begin_ns": "at", "length_ns": "length", "after": "until"}),
+)  # fmt: skip
+_ALL_GAPS = "gaps"
+
+_LEFT = frozenset({"of", "from", "to", "until", "communicator"})
+_SHARES = frozenset({"average", "maximum", "minimum", "deviation"})
+
+
+def as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
+    """A summary that one can read.
+
+    Parameters
+    ----------
+    head, tables
+        As of `efficiency.Efficiency`.
+    rows
+        Rows of each table that are shown.
+    """
+    run = tables["run"].row(0, named=True)
+    gpus, nodes = counted(run["devices"], "GPU"), counted(tables["nodes"].height, "node")
+    lines = [
+        f"{short(head['title'], _LONGEST_PATH)}: {time(head['window']['length_ns'])}, {gpus} on {nodes}",
+        f"(NCCL kernels count as {head['nccl']})",
+        "",
+        *tree_lines(tables["tree"]),
+        *_findings(tables["findings"]),
+    ]
+    for name, columns in _SHOWN:
+        lines += _section(name, tables[name], columns, rows)
+        if name == "devices":
+            lines += _idle(tables[_ALL_GAPS])
+    return "\n".join(lines)
+
+
+def _findings(findings: pl.DataFrame) -> list[str]:
+    """Each finding: what it is, what it costs at most, what was seen, and where to look."""
+    lines = ["", "Findings: device time that they cost at most"] if findings.height else []
+    for row in findings.iter_rows(named=True):
+        where = row["device"] if row["devices"] == 1 else f"{row['devices']} GPUs, most on {row['device']}"
+        place = f"{_seconds(row['worst_begin_ns'])} to {_seconds(row['worst_end_ns'])} s"
+        lines += [
+            f"  {row['place']}. {row['title']}",
+            f"     {time(row['cost_ns'])}, {percent(row['share'])} of the run, on {where}; see {row['view']} at {place}",
+        ]
+    return lines
+
+
+def _seconds(nanoseconds: int) -> str:
+    return f"{nanoseconds / 1e9:.6f}"
+
+
+def tree_lines(tree: pl.DataFrame) -> list[str]:
+    """Efficiencies, indented by their level; factors of one product have a sign."""
+    width = max((len(title) + 2 * level for title, level in tree.select("title", "level").iter_rows()), default=0) + 2
+    lines: list[str] = []
+    parents: set[str] = set()
+    for row in tree.iter_rows(named=True):
+        if row["level"] == 0 and lines:
+            lines.append("")
+        sign = "" if row["level"] == 0 else ("x " if row["parent"] in parents else "= ")
+        parents.add(row["parent"] or "")
+        name = f"{'  ' * row['level']}{sign}{row['title']}"
+        lines.append(f"{name:<{width + 2}}{percent(row['value']):>8}   {row['reads_as']}")
+    return lines
+
+
+def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
+    """Runs side by side.
+
+    Parameters
+    ----------
+    head, tables
+        As of `compare.Comparison`.
+    rows
+        Rows of each table that are shown, per run.
+    """
+    runs = tables["runs"]
+    names = runs["run"].to_list()
+    lines = [
+        f"{one['run']}  {short(one['title'], _LONGEST_PATH)}: {short(one['input'], _LONGEST_PATH)}" for one in head["runs"]
+    ]
+    lines += [f"(NCCL kernels count as {head['nccl']})", ""]
+    shown = {"GPUs": ("devices", "{:,}".format), "time": ("elapsed_ns", time), "useful time": ("useful_ns", time)}
+    body = [[title, *(form(value) for value in runs[column])] for title, (column, form) in shown.items()]
+    told = tables["metrics"]
+    for title, level in told.select("title", "level").unique(maintain_order=True).iter_rows():
+        values = dict(told.filter((pl.col("title") == title) & (pl.col("level") == level)).select("run", "value").iter_rows())
+        body.append(["  " * level + title, *(percent(values.get(name)) for name in names)])
+    factors = {
+        "speedup": "speedup",
+        "useful_scalability": "scalability of useful time",
+        "useful_scalability_per_device": "  per device",
+        "global_efficiency": "global efficiency",
+        "global_efficiency_per_device": "  per device",
+    }
+    body += [[title, *(_factor(value) for value in runs[column])] for column, title in factors.items()]
+    lines += grid(["", *names], body, frozenset({0}))
+    matched = tables["matched"]
+    for level in ("family", "kernel"):
+        found = matched.filter(pl.col("level") == level)
+        shown_names = found.group_by("name").agg(pl.col("total_ns").max()).sort("total_ns", "name", descending=[True, False])
+        cells = []
+        for name in shown_names["name"].head(rows):
+            of_name = {row["run"]: row for row in found.filter(pl.col("name") == name).iter_rows(named=True)}
+            means = [time(of_name[run]["mean_ns"]) if run in of_name else "-" for run in names]
+            ratios = [_factor(of_name[run]["scalability"]) if run in of_name else "-" for run in names[1:]]
+            cells.append([short(name), *means, *ratios])
+        if cells:
+            head_of = ["mean duration", *names, *(f"scalability {run}" for run in names[1:])]
+            lines += [
+                "",
+                f"{'Families' if level == 'family' else 'Kernels'} side by side",
+                *grid(head_of, cells, frozenset({0})),
+            ]
+    for run in names[1:]:
+        found = tables["changes"].filter(pl.col("run") == run).head(rows)
+        cells = [
+            [row["what"], short(row["name"]), time(row["before_ns"]), time(row["after_ns"]), time(row["difference_ns"])]
+            for row in found.iter_rows(named=True)
+        ]
+        if cells:
+            lines += ["", f"What changed most in {run}, per device (calls: per host thread)"]
+            lines += grid(["what", "", "before", "after", "difference"], cells, frozenset({0, 1}))
+    return "\n".join(lines)
+
+
+def _factor(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int]) -> list[str]:
+    """Cells in columns of equal width."""
+    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        aligned = (
+            f"{cell:<{width}}" if place in left else f"{cell:>{width}}"
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        return "  " + "  ".join(aligned).rstrip()
+
+    return [line(columns), *map(line, rows)]
+
+
+def _section(name: str, table: pl.DataFrame, columns: Mapping[str, str], most: int) -> list[str]:
+    if table.is_empty():
+        return []
+    known = result_tables.BY_NAME[name]
+    units = {column.name: column for column in known.columns}
+    cells = [
+        [_cell(units[column], value) for column, value in zip(columns, row, strict=True)]
+        for row in table.head(most).select(list(columns)).iter_rows()
+    ]
+    left = frozenset(
+        place for place, (column, title) in enumerate(columns.items()) if units[column].dtype is pl.String or title in _LEFT
+    )
+    more = f" ({table.height - most} more)" if table.height > most else ""
+    return ["", f"{known.title}{more}", *grid(list(columns.values()), cells, left)]
+
+
+def _idle(gaps: pl.DataFrame) -> list[str]:
+    total = int(gaps["total_ns"].sum())
+    if not total:
+        return []
+    causes = {
+        "the launching thread computes": "host_ns",
+        "it waits for the device": "synchronization_ns",
+        "it launches": "launch_ns",
+        "it copies": "memory_ns",
+        "it allocates": "allocation_ns",
+        "other CUDA calls": "other_cuda_ns",
+        "MPI": "mpi_ns",
+        "OS": "os_ns",
+        "not known": "unknown_ns",
+    }
+    shares = {what: int(gaps[name].sum()) / total for what, name in causes.items()}
+    told = ", ".join(f"{what} {percent(share)}" for what, share in shares.items() if share >= 0.005)
+    return [f"  idle time, by what the host does meanwhile: {told}"]
+
+
+def _cell(column: result_tables.Column, value: Any) -> str:
+    if value is None:
+        return "-"
+    formats: dict[str, Callable[[Any], str]] = {"ns": time, "bytes": size, "bytes/s": rate, "0 to 1": percent}
+    if column.unit in formats:
+        return formats[column.unit](value)
+    if column.name in _SHARES:
+        return percent(value)
+    if column.dtype is pl.Int64:
+        return f"{value:,}"
+    return short(str(value)) if column.dtype is pl.String else f"{value:.3g}"
+
+
+def percent(value: float | None) -> str:
+    """A share.
+
+    >>> percent(0.4375), percent(None)
+    ('43.8 %', '-')
+    """
+    return "-" if value is None else f"{value * 100:.1f} %"
+
+
+def time(value: float) -> str:
+    """A time in ns with a unit that reads well.
+
+    >>> time(1_500_000), time(12)
+    ('1.500 ms', '12 ns')
+    """
+    return _scaled(value, _TIMES, "ns")
+
+
+def size(value: float) -> str:
+    """A number of bytes."""
+    return _scaled(value, _SIZES, "B")
+
+
+def rate(value: float) -> str:
+    """Bytes per second."""
+    return _scaled(value, _RATES, "B/s")
+
+
+def short(text: str, longest: int = _LONGEST_NAME) -> str:
+    """A text with its middle taken out when it is long, and without what a terminal would obey.
+
+    >>> short("a\\x1b[2J\\nb"), short("0123456789", 7)
+    ('a [2J b', '01...89')
+    """
+    text = " ".join(_OBEYED.sub(" ", text).split())
+    if len(text) <= longest:
+        return text
+    tail = longest // 3
+    return f"{text[: longest - tail - 3]}...{text[-tail:]}"
+
+
+def _scaled(value: float, units: Sequence[tuple[int, str]], smallest: str) -> str:
+    unit = next(((factor, name) for factor, name in units if abs(value) >= factor), None)
+    return f"{value:.0f} {smallest}" if unit is None else f"{value / unit[0]:.3f} {unit[1]}"

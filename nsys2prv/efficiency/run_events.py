@@ -1,0 +1,306 @@
+"""What happened in a run, as the analysis takes it in: rows, names, and collections of intervals on the common axis.
+
+A recording is made from reports (`from_reports`) or from a trace (`from_trace`), and holds the same in both cases: the rows are
+told by their names in the trace, events by their numbers there, and times count in ns from the begin of the trace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.vocabulary import event_types
+
+STREAM_NAME = re.compile(r"(?:CUDA|HIP)-D(\d+)\.S(\d+)(?:-(\S+))?\s*")
+METRICS_NAME = re.compile(r"Metrics GPU(\d+)")
+_RANK_NAME = re.compile(r"Rank (\d+)\b")
+_NODE_TASK = "Node "
+
+HOST, STREAM, METRICS, OTHER = "host", "stream", "metrics", "other"
+"""Kinds of rows: host threads, CUDA streams, what is known of a GPU as a whole, and parts of nodes."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A physical GPU: its node, its number there, and how both are written together."""
+
+    node: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.node}:D{self.number}"
+
+
+@dataclass(frozen=True)
+class TaskRows:
+    """One task: name, node, and the names of its rows in the order of the trace."""
+
+    name: str
+    node: str
+    rows: tuple[str, ...]
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that its name tells."""
+        found = _RANK_NAME.match(self.name)
+        return int(found[1]) if found else None
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it holds what belongs to a node and to no process."""
+        return self.name == f"{_NODE_TASK}{self.node}"
+
+
+class RunRows:
+    """All rows of a run.
+
+    Attributes
+    ----------
+    tasks
+        In the order of the trace.
+    devices
+        Physical GPUs that processes of the run have rows for, in the order of nodes and numbers.
+    sampled_only
+        GPUs that were sampled, and that no process of the run uses: they are not counted.
+    kind, task, device
+        Of each row: its kind, the index of its task, and that of its device (-1: none).
+    """
+
+    def __init__(self, tasks: Sequence[TaskRows]) -> None:
+        self.tasks = tuple(tasks)
+        self.names = tuple(name for task in tasks for name in task.rows)
+        of_rows = [(task, _kind(task, name)) for task in tasks for name in task.rows]
+        self.kind = tuple(kind for _, (kind, _) in of_rows)
+        nodes = list(dict.fromkeys(task.node for task in tasks))
+        self.nodes = tuple(nodes)
+        used = {device for task, (_, device) in of_rows if device is not None and not task.is_node}
+        sampled = {device for _, (_, device) in of_rows if device is not None}
+        self.devices = tuple(sorted(used, key=lambda device: (_place(nodes, device), device.node, device.number)))
+        self.sampled_only = tuple(sorted(sampled - used, key=lambda device: (device.node, device.number)))
+        index = {device: place for place, device in enumerate(self.devices)}
+        self.device: npt.NDArray[np.int64] = np.array(
+            [index.get(device, -1) if device is not None else -1 for _, (_, device) in of_rows], dtype=np.int64
+        )
+        self.task: npt.NDArray[np.int64] = np.repeat(np.arange(len(tasks)), [len(task.rows) for task in tasks])
+
+    def of_kind(self, kind: str) -> npt.NDArray[np.bool_]:
+        """Which rows are of a kind."""
+        return np.array([one == kind for one in self.kind], dtype=bool)
+
+    @cached_property
+    def gpu_tasks(self) -> frozenset[int]:
+        """Tasks that use a GPU: they have streams."""
+        return frozenset(int(task) for task, kind in zip(self.task, self.kind, strict=True) if kind == STREAM)
+
+    @cached_property
+    def devices_of_task(self) -> Mapping[int, tuple[int, ...]]:
+        """Devices that each task has streams on."""
+        found: dict[int, set[int]] = {}
+        for task, device, kind in zip(self.task, self.device, self.kind, strict=True):
+            if kind == STREAM:
+                found.setdefault(int(task), set()).add(int(device))
+        return {task: tuple(sorted(devices)) for task, devices in found.items()}
+
+    @cached_property
+    def tasks_of_device(self) -> Mapping[int, tuple[int, ...]]:
+        """Tasks that have streams on each device."""
+        found: dict[int, list[int]] = {}
+        for task, devices in sorted(self.devices_of_task.items()):
+            for device in devices:
+                found.setdefault(device, []).append(task)
+        return {device: tuple(tasks) for device, tasks in found.items()}
+
+
+def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
+    if found := STREAM_NAME.fullmatch(name):
+        # Traces without nodes in their header name them here.
+        return STREAM, Device(found[3] or task.node, int(found[1]))
+    if found := METRICS_NAME.match(name):
+        return METRICS, Device(task.node, int(found[1]))
+    return (OTHER if task.is_node else HOST), None
+
+
+def _place(nodes: list[str], device: Device) -> int:
+    return nodes.index(device.node) if device.node in nodes else len(nodes)
+
+
+@dataclass(frozen=True)
+class TypeNames:
+    """What an event type of the trace is called, and its values (None: plain numbers)."""
+
+    label: str
+    values: Mapping[int, str] | None = None
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Intervals, or samples, of some event types.
+
+    Attributes
+    ----------
+    name
+        Its name in `RunEvents.collections`.
+    types
+        Event types (of a series, the first); their lanes belong to them.
+    attributes
+        Columns beside `start`, `end`, `row`, `number`, `value`: the event types that fill them, the first that is there.
+    samples
+        There is no `end`.
+    """
+
+    name: str
+    types: tuple[int, ...]
+    attributes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    samples: bool = False
+
+    @property
+    def schema(self) -> dict[str, type[pl.DataType]]:
+        """Columns with their types."""
+        times = ("start",) if self.samples else ("start", "end")
+        return {
+            **dict.fromkeys(times, pl.Int64),
+            "row": pl.Int32,
+            "number": pl.Int32,
+            "value": pl.Int64,
+            **dict.fromkeys(self.attributes, pl.Int64),
+        }
+
+
+ON_DEVICES = Collection(
+    "device",
+    (event_types.KERNEL, event_types.NCCL_KERNEL, event_types.MEMORY_OPERATION, event_types.GRAPH_EXECUTION),
+    {
+        "size": (event_types.MEMORY_SIZE,),
+        "source": (event_types.SOURCE_MEMORY,),
+        "destination": (event_types.DESTINATION_MEMORY,),
+        "family": (event_types.KERNEL_FAMILY,),
+    },
+)
+NCCL_CALLS = Collection(
+    "nccl",
+    (event_types.NCCL_CALL_OF_KERNEL,),
+    {"size": (event_types.NCCL_SIZE,), "communicator": (event_types.NCCL_COMMUNICATOR,), "ranks": (event_types.NCCL_RANKS,)},
+)
+ON_HOSTS = Collection(
+    "host",
+    (
+        event_types.CUDA_CALL,
+        *event_types.MPI_TYPES.values(),
+        event_types.OS_CALL,
+        event_types.PTHREAD_CALL,
+        event_types.IO_CALL,
+    ),
+    {"size": (event_types.MPI_MESSAGE_SIZE, event_types.MPI_SEND_SIZE)},
+)
+RANGES = Collection("ranges", (event_types.NVTX_PUSHPOP, event_types.NVTX_RANGE))
+SAMPLES = Collection("samples", (event_types.GPU_METRIC,), samples=True)
+
+HOST_CALLS = (event_types.CUDA_CALL, *event_types.MPI_TYPES.values())
+"""Calls that count for the host tree."""
+
+COLLECTIONS = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES, SAMPLES)
+
+LAUNCH_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "to_time": pl.Int64, "to_row": pl.Int32}
+"""Lines from API calls (row and begin of the call) to what they start on a stream."""
+
+
+def base_types(numbers: Sequence[int], collection: Collection) -> dict[int, int]:
+    """For each number that belongs to a collection: the event type it is a member or a lane of."""
+    found = {number: event_types.type_of(number) for number in numbers}
+    return {number: kind.number for number, kind in found.items() if kind is not None and kind.number in collection.types}
+
+
+@dataclass
+class RunEvents:
+    """What happened in a run.
+
+    Attributes
+    ----------
+    inputs, is_trace, title
+        What the user named, whether it is a trace, and a name for headings.
+    rows
+        All rows.
+    begin, length
+        Begin of the window on the axis of all reports, and its length E, ns. All times below count from the begin.
+    types
+        Names of event types and values.
+    collections
+        Sorted by `start`, by the name of the collection; those without rows are missing.
+    launches
+        LAUNCH_SCHEMA, sorted by `to_time`; None: not known.
+    callers
+        Rows of host threads, of tasks that use a GPU, that call CUDA or MPI.
+    began
+        When the first of it was recorded, in UTC (ISO 8601); None: not told.
+    clocks
+        How clocks of hosts were placed, as OUT.json tells it.
+    recorders, gpus
+        Versions of nsys that recorded it, and models of its GPUs; empty when they are not told.
+    warnings, left_out
+        What is odd; reports that could not be read.
+    """
+
+    inputs: tuple[str, ...]
+    is_trace: bool
+    title: str
+    rows: RunRows
+    begin: int
+    length: int
+    types: Mapping[int, TypeNames]
+    collections: dict[str, ExternalSort]
+    launches: ExternalSort | None
+    callers: frozenset[int] = frozenset()
+    began: str | None = None
+    clocks: list[dict[str, Any]] = field(default_factory=list)
+    recorders: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    warnings: list[str] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+
+    def named(self, numbers: pl.Series, values: pl.Series) -> pl.Series:
+        """Names of values of event types."""
+        known = [
+            (number, value, label)
+            for number in numbers.unique().to_list()
+            if number in self.types
+            for value, label in (self.types[number].values or {}).items()
+        ]
+        names = pl.DataFrame(known, schema={"number": pl.Int64, "value": pl.Int64, "label": pl.String}, orient="row")
+        asked = pl.DataFrame({"number": numbers.cast(pl.Int64), "value": values.cast(pl.Int64)})
+        joined = asked.join(names, on=["number", "value"], how="left", maintain_order="left")
+        return joined.select(pl.coalesce("label", pl.format("value {}", "value"))).to_series()
+
+
+class Callers:
+    """Rows of host threads that call CUDA or MPI, as they are found piece by piece; several threads may add."""
+
+    def __init__(self) -> None:
+        self._found: set[int] = set()
+
+    def add(self, of_hosts: pl.DataFrame) -> None:
+        """Take in events of the collection ON_HOSTS."""
+        calls = of_hosts.filter(pl.col("number").is_in(HOST_CALLS))
+        self._found.update(calls["row"].unique().to_list())
+
+    def update(self, others: Callers) -> None:
+        """Take in those that others found."""
+        self._found |= others._found
+
+    def with_gpus(self, rows: RunRows) -> frozenset[int]:
+        """Those in tasks that use a GPU."""
+        return frozenset(row for row in self._found if int(rows.task[row]) in rows.gpu_tasks)
+
+
+def new_collections(folder: Path, wanted: Sequence[Collection]) -> dict[str, ExternalSort]:
+    """Empty collections that write intermediate files to a folder."""
+    return {collection.name: ExternalSort(["start"], folder / collection.name) for collection in wanted}

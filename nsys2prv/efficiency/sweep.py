@@ -1,0 +1,217 @@
+"""A recording in stretches of time: what lies in each, cut at its edges. Sums over stretches are sums over the run.
+
+Only one stretch, and what reaches over its end, is in memory at a time. Who measures something takes each `TimeChunk` in and keeps
+sums; times are additive over stretches, and what is not (a gap, a matched collective) carries its open end on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, Segments, segments
+from nsys2prv.efficiency.result_tables import CAUSES
+from nsys2prv.efficiency.run_events import COLLECTIONS, NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES, SAMPLES, RunEvents
+from nsys2prv.execution.external_sort import plan_windows
+from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
+from nsys2prv.sources.source import first_match
+from nsys2prv.vocabulary import event_types
+
+KERNEL, NCCL, MEMORY = range(3)
+"""Kinds of activity of a device: kernels (and graphs), NCCL kernels, copies and memsets."""
+KINDS_OF_NUMBER = {
+    event_types.KERNEL: KERNEL,
+    event_types.GRAPH_EXECUTION: KERNEL,
+    event_types.NCCL_KERNEL: NCCL,
+    event_types.MEMORY_OPERATION: MEMORY,
+}
+MASKS = 8
+"""What runs on a device, as bits: 1 kernels, 2 NCCL kernels, 4 copies and memsets."""
+
+LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA, MPI, OS, NO_CALL = range(8)
+"""What a host thread does, in the order of CAUSES; NO_CALL: nothing of these."""
+ACTIVITIES = len(CAUSES) + 1
+CUDA_ACTIVITIES = (LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA)
+
+_CATEGORY_OF_STATE = {
+    event_types.STATE_CONFIGURING: LAUNCH,
+    event_types.STATE_SYNCHRONIZATION: SYNCHRONIZATION,
+    event_types.STATE_MEMORY_TRANSFER: MEMORY_CALL,
+    event_types.STATE_ALLOCATING: ALLOCATION,
+    event_types.STATE_FREEING: ALLOCATION,
+}
+
+
+def call_categories(names: pl.Series) -> Numbers:
+    """Category of CUDA API calls by their names: LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION or OTHER_CUDA."""
+    states = names.to_frame("name").select(first_match(pl.col("name"), STATES_BY_NAME, event_types.STATE_OTHERS)).to_series()
+    categories: Numbers = states.replace_strict(_CATEGORY_OF_STATE, default=OTHER_CUDA, return_dtype=pl.Int64).to_numpy()
+    return categories
+
+
+@dataclass(frozen=True)
+class TimeChunk:
+    """One stretch of time.
+
+    Attributes
+    ----------
+    begin, end
+        ns from the begin of the trace; the last one ends with the trace.
+    begun
+        Of each collection: rows that begin here, whole.
+    inside
+        Of collections of intervals: all that lie here, cut at the edges (`start`, `end`); `begin` and `until` are uncut.
+    launches
+        Lines that end here.
+    """
+
+    begin: int
+    end: int
+    begun: Mapping[str, pl.DataFrame]
+    inside: Mapping[str, pl.DataFrame]
+    launches: pl.DataFrame
+    ground: SweepContext
+
+    @cached_property
+    def on_devices(self) -> Segments:
+        """What runs on each device: one count per kind of activity."""
+        return self._activity(self.ground.recording.rows.device)
+
+    @cached_property
+    def on_tasks(self) -> Segments:
+        """The same of each task."""
+        only_task = self.ground.only_task
+        if only_task is None:
+            return self._activity(self.ground.recording.rows.task)
+        found = self.on_devices
+        return Segments(only_task[found.group], found.begin, found.end, found.counts)
+
+    @cached_property
+    def on_threads(self) -> Segments:
+        """What each calling host thread (by its place in `SweepContext.callers`) does: one count per category of CAUSES."""
+        found = self.inside[ON_HOSTS.name]
+        row = found["row"].to_numpy()
+        thread = self.ground.place_of_caller[row]
+        known = thread >= 0
+        category = self.ground.category(found["number"].to_numpy(), found["value"].to_numpy())
+        intervals = Intervals.of(thread, found["start"].to_numpy(), found["end"].to_numpy())
+        return segments(intervals.only(known), category[known], len(CAUSES))
+
+    @cached_property
+    def device_times(self) -> Elapsed:
+        """Time by mask of activity on devices, within this stretch."""
+        return Elapsed(self.on_devices, self.on_devices.mask, MASKS)
+
+    @cached_property
+    def thread_times(self) -> Elapsed:
+        """Time by activity of calling host threads, within this stretch."""
+        return Elapsed(self.on_threads, first_open(self.on_threads), ACTIVITIES)
+
+    def _activity(self, group_of_row: Numbers) -> Segments:
+        found = self.inside[ON_DEVICES.name]
+        group = group_of_row[found["row"].to_numpy()]
+        known = group >= 0
+        kind = self.ground.kind(found["number"].to_numpy())
+        intervals = Intervals.of(group, found["start"].to_numpy(), found["end"].to_numpy())
+        return segments(intervals.only(known), kind[known], 3)
+
+
+def first_open(found: Segments) -> Numbers:
+    """The first kind that is open in each stretch; the number of kinds where none is."""
+    first = np.full(len(found.group), len(found.counts), dtype=np.int64)
+    for kind in reversed(range(len(found.counts))):
+        first[found.counts[kind] > 0] = kind
+    return first
+
+
+class SweepContext:
+    """What all slices of a recording share.
+
+    Attributes
+    ----------
+    recording
+        The recording.
+    callers
+        Rows of calling host threads, in order.
+    place_of_caller
+        For each row its place in `callers`; -1: none.
+    only_task
+        For each device its task, where each device has one task and each task one device, in the same order; else None.
+    """
+
+    def __init__(self, recording: RunEvents) -> None:
+        self.recording = recording
+        self.callers: Numbers = np.array(sorted(recording.callers), dtype=np.int64)
+        self.place_of_caller: Numbers = np.full(len(recording.rows.names) + 1, -1, dtype=np.int64)
+        self.place_of_caller[self.callers] = np.arange(len(self.callers))
+        rows = recording.rows
+        tasks = [rows.tasks_of_device.get(device, ()) for device in range(len(rows.devices))]
+        pairs = all(len(of_device) == 1 for of_device in tasks) and all(
+            len(devices) == 1 for devices in rows.devices_of_task.values()
+        )
+        in_order = pairs and tasks == sorted(tasks)
+        self.only_task: Numbers | None = np.array(tasks, dtype=np.int64).reshape(-1) if in_order else None
+        names = recording.types.get(event_types.CUDA_CALL)
+        values = dict(names.values or {}) if names else {}
+        self._categories: Numbers = np.full(max(values, default=0) + 1, OTHER_CUDA, dtype=np.int64)
+        if values:
+            self._categories[list(values)] = call_categories(pl.Series(list(values.values()), dtype=pl.String))
+
+    def kind(self, numbers: npt.NDArray[np.generic]) -> Numbers:
+        """Kind of activity of event types of devices."""
+        found: Numbers = np.full(len(numbers), KERNEL, dtype=np.int64)
+        for number, kind in KINDS_OF_NUMBER.items():
+            found[numbers == number] = kind
+        return found
+
+    def category(self, numbers: npt.NDArray[np.generic], values: Numbers) -> Numbers:
+        """Category of host calls by event type and value: a place in CAUSES."""
+        found: Numbers = np.full(len(numbers), OS, dtype=np.int64)
+        for number in event_types.MPI_TYPES.values():
+            found[numbers == number] = MPI
+        of_cuda = numbers == event_types.CUDA_CALL
+        known = np.clip(values[of_cuda], 0, len(self._categories) - 1)
+        found[of_cuda] = np.where(known == values[of_cuda], self._categories[known], OTHER_CUDA)
+        return found
+
+
+def slices(ground: SweepContext, *, with_launches: bool = True) -> Iterator[TimeChunk]:
+    """A recording from begin to end; its collections are used up."""
+    recording = ground.recording
+    collections = {one.name: recording.collections.get(one.name) for one in COLLECTIONS}
+    empty = {one.name: pl.DataFrame(schema=one.schema) for one in COLLECTIONS}
+    no_launches = pl.DataFrame(schema={"time": pl.Int64, "row": pl.Int32, "to_time": pl.Int64, "to_row": pl.Int32})
+    launches = recording.launches if with_launches else None
+    there = [collection for collection in (*collections.values(), launches) if collection is not None]
+    carried: dict[str, pl.DataFrame] = {}
+    windows = plan_windows([(collection, 1) for collection in there])
+    for index, window in enumerate(windows):
+        begin = 0 if index == 0 or window.begin is None else window.begin
+        end = recording.length if window.end is None else window.end
+        begun: dict[str, pl.DataFrame] = {}
+        inside: dict[str, pl.DataFrame] = {}
+        for one in COLLECTIONS:
+            collection = collections[one.name]
+            loaded = collection.load(window) if collection is not None else []
+            begun[one.name] = pl.concat(loaded) if loaded else empty[one.name]
+            if one.samples or one is NCCL_CALLS:
+                continue
+            here = begun[one.name].with_columns(begin="start", until="end")
+            if one.name in carried:
+                here = pl.concat([carried.pop(one.name), here])
+            beyond = here.filter(pl.col("until") > end) if index < len(windows) - 1 else here.clear()
+            if beyond.height:
+                carried[one.name] = beyond
+            inside[one.name] = here.with_columns(pl.col("start").clip(lower_bound=begin), pl.col("end").clip(upper_bound=end))
+        ended = launches.load(window) if launches is not None else []
+        yield TimeChunk(begin, end, begun, inside, pl.concat(ended) if ended else no_launches, ground)
+        for collection in there:
+            collection.drop_before(window.end)
+
+
+__all__ = ["RANGES", "SAMPLES", "SweepContext", "TimeChunk", "call_categories", "first_open", "slices"]

@@ -1,0 +1,318 @@
+"""Sort of any number of rows in bounded memory: sorted runs on disk, read back in windows of the first sort column."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from nsys2prv.execution.scratch import make_folder
+
+RUN_ROWS = 40_000
+"""Rows that are sorted at once and then written as one run."""
+WINDOW_ROWS = 90_000
+"""About how many rows are given back at once."""
+_KEPT_ROWS = 8_000
+"""Rows that may stay in memory when nothing more comes: there are many collections, most of them small."""
+_MOST_PENDING = 32
+"""Frames that wait to be written; of more, one is made."""
+_BATCH_ROWS = 8_192
+"""Rows of a run that are read at once: what a window may hold too much of each run."""
+_MOST_RUNS, _JOINED_RUNS = 96, 32
+"""Runs that windows are read from; of more, so many are joined into one first. A look into a run costs the same for few rows
+as for many: windows over the runs of a thousand reports would get few rows of each."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Rows in a file, sorted by the first sort column; for each batch of it the first and last value there, the last value of
+    the column until which rows last, and its rows."""
+
+    path: Path
+    schema: pl.Schema
+    firsts: tuple[int, ...]
+    lasts: tuple[int, ...]
+    untils: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    def read(self, window: Window, column: str) -> pl.DataFrame | None:
+        """Rows inside a window; None when there are none."""
+        start = 0 if window.begin is None else bisect.bisect_left(self.lasts, window.begin)
+        stop = len(self.firsts) if window.end is None else bisect.bisect_left(self.firsts, window.end)
+        if start >= stop:
+            return None
+        with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
+            batches = [
+                window.cut_batch(reader.get_batch(index), column) if index in (start, stop - 1) else reader.get_batch(index)
+                for index in range(start, stop)
+            ]
+        return self._widened(batches)
+
+    def read_open(self, cut: int, column: str, until: str) -> pl.DataFrame | None:
+        """Rows before a value of the sort column that last until it, or longer; None when there are none."""
+        behind = bisect.bisect_left(self.firsts, cut)
+        wanted = [index for index in range(behind) if self.untils[index] >= cut]
+        if not wanted:
+            return None
+        with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
+            frames = [
+                self._widened([Window(None, cut).cut_batch(reader.get_batch(index), column)]).filter(pl.col(until) >= cut)
+                for index in wanted
+            ]
+        return pl.concat(frames)
+
+    def _widened(self, batches: list[pa.RecordBatch]) -> pl.DataFrame:
+        """Batches in the types of the rows as they were added."""
+        narrow = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches), rechunk=False))
+        # Column by column: a cast of the frame would wait for threads that are busy.
+        return pl.DataFrame([narrow[name].cast(dtype) for name, dtype in self.schema.items()])
+
+    def stored(self) -> pl.Schema:
+        """Types of the columns in the file."""
+        with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
+            return pl.DataFrame(pl.from_arrow(reader.schema.empty_table())).schema
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows with `begin` <= first sort column < `end`; None is open."""
+
+    begin: int | None
+    end: int | None
+
+    def cut(self, frame: pl.DataFrame, column: str) -> pl.DataFrame:
+        """The rows of a frame, sorted by a column, that lie inside."""
+        first, behind = self._bounds(frame[column].to_numpy())
+        return frame.slice(first, behind - first)
+
+    def cut_batch(self, batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
+        """The same of a batch of Arrow."""
+        first, behind = self._bounds(batch.column(column).to_numpy())
+        return batch.slice(first, behind - first)
+
+    def _bounds(self, values: np.ndarray) -> tuple[int, int]:
+        first = 0 if self.begin is None else int(np.searchsorted(values, self.begin))
+        behind = len(values) if self.end is None else int(np.searchsorted(values, self.end))
+        return first, behind
+
+
+class ExternalSort:
+    """Collects frames and gives them back sorted; rows that are equal in all sort columns keep a fixed order.
+
+    Parameters
+    ----------
+    by
+        Sort columns (Int64, no nulls). All rows that are equal in the first of them are given back in one window.
+    folder
+        Where runs are written; made when it is needed. Nothing is written for fewer than `RUN_ROWS` rows.
+    until
+        Column (Int64, no nulls) with the value of the first sort column until which a row lasts: only for `load_open`.
+
+    What was left on the disk (`spill`) can be pickled: the rows stay where they are. Who unpickles it reads them, and
+    takes none of them away.
+    """
+
+    def __init__(self, by: Sequence[str], folder: Path, until: str | None = None) -> None:
+        self._by = list(by)
+        self._folder = folder
+        self._until = until
+        self._pending: list[pl.DataFrame] = []
+        self._pending_rows = 0
+        self._runs: list[_Run] = []
+        self._parts = itertools.count()
+        self._files = itertools.count()
+        self._whole: pl.DataFrame | None = None
+        self._is_borrowed = False
+        self.rows = 0
+
+    def __getstate__(self) -> dict[str, object]:
+        assert self._whole is None and not self._pending, "rows in memory don't travel: leave them on the disk first"  # noqa: PT018
+        state = {**self.__dict__, "_is_borrowed": True}
+        del state["_parts"], state["_files"]
+        return state
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__ |= {**state, "_parts": itertools.count(), "_files": itertools.count()}
+
+    def part(self) -> ExternalSort:
+        """A collector for a piece of work on another thread, to be absorbed when it is done."""
+        return ExternalSort(self._by, self._folder / f"part{next(self._parts)}", self._until)
+
+    def spill(self) -> None:
+        """Write what is still in memory."""
+        if self._pending:
+            self._write_run()
+
+    def absorb(self, part: ExternalSort) -> None:
+        """Take over the rows of a part. The order of rows follows the order of these calls, not that of the work."""
+        self._runs += part._runs
+        self.rows += part.rows - part._pending_rows
+        for frame in part._pending:
+            self.add(frame)
+        part._runs, part._pending = [], []
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Take rows in; all frames must have the same columns."""
+        if frame.is_empty():
+            return
+        self._pending.append(frame)
+        self._pending_rows += frame.height
+        self.rows += frame.height
+        if self._pending_rows >= RUN_ROWS:
+            self._write_run()
+        elif len(self._pending) >= _MOST_PENDING:
+            # A frame of few rows holds more for itself than for them: there are as many as reports, of each collection.
+            self._pending = [pl.concat(self._pending, rechunk=True)]
+
+    def windows(self, *, keep: bool = False) -> Iterator[pl.DataFrame]:
+        """All rows in order, in frames of about `WINDOW_ROWS` rows; with `keep`, they stay for another time."""
+        for window in plan_windows([(self, 1)]):
+            yield _sorted(self.load(window), self._by)
+        if not keep:
+            self.delete()
+
+    def finish(self, *, on_disk: bool = False) -> None:
+        """Nothing will be added. With `on_disk`, few rows are not kept in memory either."""
+        if on_disk:
+            self.spill()
+        if self._pending and (self._runs or self._pending_rows > _KEPT_ROWS):
+            self._write_run()
+        if self._pending:
+            self._whole = _sorted(self._pending, self._by[:1])
+            self._pending = []
+        while len(self._runs) > _MOST_RUNS:
+            # Neighbours, so that equal rows keep their order.
+            groups = [self._runs[first : first + _JOINED_RUNS] for first in range(0, len(self._runs), _JOINED_RUNS)]
+            self._runs = [self._join(group) for group in groups]
+
+    def stretches(self) -> Iterator[tuple[int, int]]:
+        """First value of the first sort column, and rows, of each stretch of sorted rows; after `seal`."""
+        for run in self._runs:
+            yield from zip(run.firsts, run.rows, strict=True)
+        if self._whole is not None:
+            values = self._whole[self._by[0]]
+            for start in range(0, len(values), _BATCH_ROWS):
+                yield int(values[start]), min(_BATCH_ROWS, len(values) - start)
+
+    def load(self, window: Window) -> list[pl.DataFrame]:
+        """Rows of a window, as frames that are sorted by the first sort column each. May be called from several threads."""
+        column = self._by[0]
+        if self._whole is not None:
+            inside = window.cut(self._whole, column)
+            return [inside] if inside.height else []
+        return [rows for run in self._runs if (rows := run.read(window, column)) is not None]
+
+    def load_open(self, cut: int) -> list[pl.DataFrame]:
+        """Rows that come before a value of the first sort column and last until it, or longer, in the order of `load`."""
+        assert self._until is not None, "only of rows that last"
+        if self._whole is not None:
+            before = Window(None, cut).cut(self._whole, self._by[0]).filter(pl.col(self._until) >= cut)
+            return [before] if before.height else []
+        found = (run.read_open(cut, self._by[0], self._until) for run in self._runs)
+        return [rows for rows in found if rows is not None and rows.height]
+
+    def drop_before(self, value: int | None) -> None:
+        """Take runs off the disk that hold nothing from a value of the first sort column on; None: all of them."""
+        if self._is_borrowed:
+            return
+        kept = []
+        for run in self._runs:
+            if value is not None and run.lasts[-1] >= value:
+                kept.append(run)
+            else:
+                run.path.unlink(missing_ok=True)
+        self._runs = kept
+
+    def delete(self) -> None:
+        """Take all off the disk and out of memory."""
+        self.drop_before(None)
+        self._whole = None
+
+    def _write_run(self) -> None:
+        # Windows are sorted by all columns; a run need only be in the order of the first.
+        frame = pl.concat(self._pending).sort(self._by[0], maintain_order=True)
+        self._pending, self._pending_rows = [], 0
+        # The narrowest integers take less time than a compression, and hardly more room.
+        narrow = [column.shrink_dtype() if column.dtype.is_integer() else column for column in frame.get_columns()]
+        self._runs.append(self._write(iter([frame]), frame.schema, pl.DataFrame(narrow).schema))
+
+    def _join(self, runs: list[_Run]) -> _Run:
+        """One run of several; these are gone then."""
+        if len(runs) == 1:
+            return runs[0]
+        several = ExternalSort(self._by, self._folder)
+        several._runs = runs
+        several._is_borrowed = self._is_borrowed
+        frames = (_sorted(several.load(window), self._by[:1]) for window in plan_windows([(several, 1)]))
+        joined = self._write(frames, runs[0].schema, _widest([run.stored() for run in runs], runs[0].schema))
+        several.delete()
+        return joined
+
+    def _write(self, frames: Iterator[pl.DataFrame], schema: pl.Schema, stored: pl.Schema) -> _Run:
+        """A run of frames that follow each other, in these types on the disk."""
+        make_folder(self._folder)
+        path = self._folder / f"run{next(self._files)}.arrow"
+        empty = pl.DataFrame(schema=stored).to_arrow(compat_level=pl.CompatLevel.oldest())
+        options = pa.ipc.IpcWriteOptions(compression="lz4" if pl.String in stored.dtypes() else None)
+        firsts: list[int] = []
+        lasts: list[int] = []
+        untils: list[int] = []
+        rows: list[int] = []
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, empty.schema, options=options) as writer:
+            for frame in frames:
+                narrow = pl.DataFrame([frame[name].cast(dtype) for name, dtype in stored.items()])
+                table = narrow.to_arrow(compat_level=pl.CompatLevel.oldest())
+                # In one piece, or batches would end where the pending frames did.
+                writer.write_table(table.combine_chunks(), max_chunksize=_BATCH_ROWS)
+                values = frame[self._by[0]]
+                stretches = [values.slice(start, _BATCH_ROWS) for start in range(0, len(values), _BATCH_ROWS)]
+                firsts += [int(stretch[0]) for stretch in stretches]
+                lasts += [int(stretch[-1]) for stretch in stretches]
+                rows += map(len, stretches)
+                if self._until is not None:
+                    ends = frame[self._until]
+                    untils += [int(ends.slice(at, _BATCH_ROWS).max()) for at in range(0, len(ends), _BATCH_ROWS)]  # type: ignore[arg-type]
+        return _Run(path, schema, tuple(firsts), tuple(lasts), tuple(untils or lasts), tuple(rows))
+
+
+def _widest(schemas: Sequence[pl.Schema], whole: pl.Schema) -> pl.Schema:
+    """Types that hold what columns of several runs hold; `whole` has those of the rows as they were added."""
+    order = (pl.Int8, pl.Int16, pl.Int32, pl.Int64)
+    found: dict[str, pl.DataType] = {}
+    for name, dtype in whole.items():
+        stored = {schema[name] for schema in schemas}
+        found[name] = max(stored, key=order.index) if stored.issubset(order) else dtype
+    return pl.Schema(found)
+
+
+def _sorted(frames: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:
+    if not frames:
+        return pl.DataFrame(schema=dict.fromkeys(by, pl.Int64))
+    return pl.concat(frames).sort(by, maintain_order=True)
+
+
+def plan_windows(collections: Sequence[tuple[ExternalSort, int]]) -> list[Window]:
+    """Windows over several collections, in order, each of about `WINDOW_ROWS`; nothing can be added to them after it.
+
+    Parameters
+    ----------
+    collections
+        Each with what a row of it counts for.
+    """
+    for collection, _ in collections:
+        collection.finish()
+    stretches = sorted((first, rows * weight) for collection, weight in collections for first, rows in collection.stretches())
+    edges: list[int] = []
+    rows = 0
+    for first, count in stretches:
+        if rows >= WINDOW_ROWS and (not edges or first > edges[-1]) and first > stretches[0][0]:
+            edges.append(first)
+            rows = 0
+        rows += count
+    return [Window(begin, end) for begin, end in itertools.pairwise([None, *edges, None])] if stretches else []

@@ -1,0 +1,154 @@
+"""Where the files of a trace are made: out of sight until all of them are complete; what goes wrong there has its sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from nsys2prv.errors import DiskFull, OutputError, OutputExists
+from nsys2prv.execution.scratch import temporary_folder, temporary_path
+
+VIEWS = ".cfgs"
+"""Suffix of the folder of views."""
+_SCRATCH = "another place with --scratch"
+SUFFIXES = (".prv", ".prv.gz", ".pcf", ".row", ".json", VIEWS)
+"""Files of a trace, and its folder of views."""
+
+
+def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
+    """Path of each file of a trace, by suffix.
+
+    Raises
+    ------
+    OutputExists
+        When one of them is there already, unless `force`.
+    OutputError
+        When one of them is a folder, or the folder of views is a file.
+    """
+    final = {suffix: base.with_name(base.name + suffix) for suffix in SUFFIXES}
+    present = [path for path in final.values() if path.exists()]
+    folders = [path for suffix, path in final.items() if path.is_dir() and suffix != VIEWS]
+    if folders:
+        raise OutputError.not_writable(folders[0], "there is a folder of this name")
+    if final[VIEWS].exists() and not final[VIEWS].is_dir():
+        raise OutputError.not_writable(final[VIEWS], "there is a file of this name")
+    if present and not force:
+        raise OutputExists(present[0])
+    return final
+
+
+def publish(staged: Mapping[str, Path], final: Mapping[str, Path], order: Sequence[str]) -> None:
+    """Give files and folders their final names, in this order.
+
+    Ctrl-C comes too late meanwhile: files of two traces must not be mixed.
+    """
+    with uninterrupted():
+        for suffix in order:
+            if staged[suffix].is_dir():
+                publish_folder(staged[suffix], final[suffix])
+            else:
+                staged[suffix].replace(final[suffix])
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM come too late in the block."""
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def publish_folder(staged: Path, final: Path) -> None:
+    """Give a folder its final name, in the place of a former one, which stays when that fails."""
+    former = staged.with_name(f"{staged.name}.former")
+    if final.exists():
+        final.replace(former)
+    try:
+        staged.replace(final)
+    except OSError:
+        if former.exists():
+            former.replace(final)
+        raise
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def without_suffix(out: Path) -> Path:
+    for suffix in (".prv.gz", ".prv"):
+        if out.name.endswith(suffix) and out.name != suffix:
+            return out.with_name(out.name.removesuffix(suffix))
+    return out
+
+
+@contextlib.contextmanager
+def staging_folder(base: Path) -> Iterator[Path]:
+    """A folder beside the output where files are made; what can't be written there is told as the output's fault."""
+    try:
+        with temporary_folder(base.parent / f".{base.name}.{secrets.token_hex(4)}") as folder:
+            yield folder
+    except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
+        raise _disk_error(error, base) from error
+
+
+@contextlib.contextmanager
+def scratch_folder(wanted: Path | None, staging: Path) -> Iterator[Path]:
+    """A folder for intermediate files: in the one that the user wants, else in the staging folder."""
+    if wanted is None:
+        yield staging / "runs"
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(temporary_folder(wanted / f".nsys2prv.{secrets.token_hex(4)}"))
+        except OSError as error:
+            raise OutputError.not_writable(wanted, str(error), _SCRATCH) from error
+        yield folder
+
+
+@contextlib.contextmanager
+def scratch_alone(wanted: Path | None) -> Iterator[Path]:
+    """A folder for intermediate files of work that has no output beside which they could lie.
+
+    It is made in the folder that the user wants, else in that of the system.
+    """
+    parent = wanted if wanted is not None else Path(tempfile.gettempdir())
+    with temporary_path(parent / f"nsys2prv.{secrets.token_hex(8)}") as folder:
+        try:
+            # What is in reports is nobody else's business.
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise OutputError.not_writable(parent, error.strerror or str(error), _SCRATCH) from error
+        try:
+            yield folder
+        except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
+            if _is_full(error):
+                raise DiskFull(parent, has_output=False) from error
+            raise
+
+
+def _disk_error(error: BaseException, base: Path) -> Exception:
+    if _is_full(error):
+        return DiskFull(base)
+    if isinstance(error, OSError):
+        return OutputError.not_writable(base, str(error))
+    return error if isinstance(error, Exception) else RuntimeError(str(error))
+
+
+def _is_full(error: BaseException) -> bool:
+    # Polars and Arrow do not always pass the number on, but the text that goes with it.
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return getattr(error, "errno", None) in full or any(os.strerror(one) in str(error) for one in full)

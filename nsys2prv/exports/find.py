@@ -1,0 +1,89 @@
+"""What the user names on the command line, as paths of reports."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from nsys2prv.errors import ReportError, ReportNotFound, SameReportTwice
+from nsys2prv.exports.forms import ArrowTables, ParquetTables
+from nsys2prv.exports.report import RAW_SUFFIXES
+
+_FILE_SUFFIXES = (".sqlite", *RAW_SUFFIXES)
+
+
+def find_reports(arguments: Iterable[str | Path], leave_out: Callable[[ReportError], None] | None = None) -> list[Path]:
+    """Paths of reports that arguments stand for, in a fixed order.
+
+    Parameters
+    ----------
+    arguments
+        Files, folders of tables, folders that hold reports (at any depth), and globs. An export beside the
+        `.nsys-rep` it was made from stands for it.
+    leave_out
+        Called with what would be raised, to go on without it.
+
+    Raises
+    ------
+    ReportNotFound
+        When an argument matches nothing.
+    SameReportTwice
+        When two arguments lead to the same file.
+    """
+    found: dict[Path, Path] = {}
+    for argument in arguments:
+        try:
+            for path in _expand(argument):
+                real = path.resolve()
+                if real in found:
+                    raise SameReportTwice(found[real], path, "it is the same file")
+                found[real] = path
+        except ReportError as error:
+            if leave_out is None:
+                raise
+            leave_out(error)
+    return sorted(found.values(), key=_natural_order)
+
+
+def _expand(argument: str | Path) -> list[Path]:
+    path = Path(argument)
+    if path.is_dir():
+        return _in_folder(path)
+    if path.exists():
+        return [path]
+    matches = [Path(match) for match in sorted(glob.glob(str(argument), recursive=True))]
+    if not matches:
+        raise ReportNotFound(path, "no file matches" if glob.has_magic(str(argument)) else "there is no such file or folder")
+    return [report for match in matches for report in (_in_folder(match) if match.is_dir() else [match])]
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    if any(form.is_form_of(folder) for form in (ParquetTables, ArrowTables)):
+        return [folder]
+    files = [path for path in folder.rglob("*") if path.suffix in _FILE_SUFFIXES and path.is_file()]
+    exported = {path.with_suffix("") for path in files if path.suffix == ".sqlite"}
+    reports = [path for path in files if path.suffix == ".sqlite" or path.with_suffix("") not in exported]
+    reports += [
+        path
+        for path in folder.rglob("*")
+        if path.is_dir() and any(form.is_form_of(path) for form in (ParquetTables, ArrowTables))
+    ]
+    if not reports:
+        raise ReportNotFound(folder, "there is no report in this folder")
+    return reports
+
+
+def _natural_order(path: Path) -> list[tuple[int, int, str]]:
+    """Sort key under which rank10 comes after rank9."""
+    pieces: list[tuple[int, int, str]] = []
+    digits = ""
+    for character in f"{path} ":
+        if character.isdigit():
+            digits += character
+            continue
+        if digits:
+            pieces.append((0, int(digits), digits))
+            digits = ""
+        pieces.append((1, 0, character))
+    return pieces

@@ -1,0 +1,415 @@
+"""Who a report is: tool, host, clocks, processes, ranks, threads, GPUs. All small; read once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+import polars as pl
+
+from nsys2prv.exports.launchers import Launched, launched, node_name
+from nsys2prv.exports.lookups import once
+from nsys2prv.exports.report import Report
+
+NEWEST_KNOWN_SCHEMA = (3, 28)
+
+PID_MASK = ~0xFFFFFF
+"""`globalTid & PID_MASK` is the `globalPid` of the thread's process."""
+NVTX_THREAD_NAME, NVTX_DOMAIN_CREATED = 39, 75
+_NAME_OF_RANK = r"^MPI Rank (\d+)$"
+"""Name that nsys gives to the main thread of a rank of MPI."""
+
+_ENVIRONMENT_NAME = re.compile(r"PROCESS_\d+:ENVIRONMENT_VARIABLE")
+# nsys warns of everything that it was asked to look for and that the program does not use.
+_NOTHING_LOST = r"^No .* events collected"
+_LOSSES = (2, 3)
+"""`DIAGNOSTIC_EVENT.severity` of messages that tell of something lost: warnings and errors (4 is chatter)."""
+
+
+def process_of(thread: str) -> pl.Expr:
+    """globalPid of a column of globalTid (or of globalPid)."""
+    return pl.col(thread) & PID_MASK
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as a report names it.
+
+    Attributes
+    ----------
+    id
+        nsys' index of it on this machine; GPU_METRICS uses it.
+    key
+        What tells it apart from others of the node: uuid, else bus location, else its index.
+    bus, uuid
+        Its place on the bus and its uuid, "" when not told.
+    """
+
+    id: int
+    name: str
+    key: str
+    bus: str = ""
+    uuid: str = ""
+
+
+@dataclass(frozen=True)
+class Nic:
+    """One network adapter of the host.
+
+    Attributes
+    ----------
+    name
+        Its name, such as mlx5_0.
+    link
+        Its link layer by nsys' label, such as "InfiniBand NIC".
+    device
+        Its model, "" when not told.
+    guid
+        Its GUID in hexadecimal, "" when not told.
+    """
+
+    name: str
+    link: str
+    device: str
+    guid: str
+
+    def as_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a report is.
+
+    Attributes
+    ----------
+    host
+        Name of the machine, "" when the report does not tell.
+    tool, schema
+        Version of nsys that exported, and of the schema (major, minor), None when not told.
+    utc_ns, monotonic_ns
+        UTC and the host's monotonic clock at time 0 of the report, ns; None when not told.
+    cpus
+        Number of CPUs of the host, 0 when not told.
+    environment
+        Environment of the launched process.
+    processes
+        Name of each process, by globalPid.
+    ranks
+        Rank of each process that has one, by globalPid.
+    rank_source
+        Where the ranks come from, for the user.
+    launch_rank
+        Rank that the launcher gave to the recorded program, None when it gave none.
+    launch_source
+        Where that comes from, for the user.
+    launches
+        What all launchers told that the program was started by, the innermost first.
+    ranks_of_run
+        Number of ranks of the run, None when not told.
+    host_source
+        Where the name of the host comes from when it is not nsys that tells it, for the user.
+    threads
+        Columns `globalTid`, `name`.
+    gpus
+        GPUs of the host.
+    devices
+        Columns `globalPid` (null: any), `deviceId`, `gpu` (key): which GPU a CUDA device number means.
+    warnings
+        What is lost or odd, one sentence each.
+    cuda_names
+        Names that programs gave with NVTX: to a device by (deviceId,), to a context by (pid, deviceId, contextId), to a stream
+        by (pid, deviceId, contextId, streamId).
+    nics
+        Network adapters of the host.
+    """
+
+    host: str
+    tool: str
+    schema: tuple[int, int] | None
+    utc_ns: int | None
+    monotonic_ns: int | None
+    cpus: int
+    environment: Mapping[str, str]
+    processes: Mapping[int, str]
+    ranks: Mapping[int, int]
+    rank_source: str
+    launch_rank: int | None
+    threads: pl.DataFrame
+    gpus: tuple[Gpu, ...]
+    cuda_ordinals: Mapping[int, str] = field(default_factory=dict)
+    process_devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    launch_source: str = ""
+    launches: tuple[Launched, ...] = ()
+    ranks_of_run: int | None = None
+    host_source: str = ""
+    cuda_names: Mapping[tuple[int, ...], str] = field(default_factory=dict)
+    nics: tuple[Nic, ...] = ()
+
+    @property
+    def known_ranks(self) -> list[int]:
+        """Ranks of its processes, else the one that the launcher gave."""
+        return sorted(self.ranks.values()) or ([self.launch_rank] if self.launch_rank is not None else [])
+
+    @property
+    def known_ranks_source(self) -> str:
+        """Where `known_ranks` come from, for the user."""
+        return self.rank_source or (self.launch_source if self.launch_rank is not None else "")
+
+    def of_events(self, global_pids: Collection[int], global_tids: Collection[int]) -> Identity:
+        """The same without the names of processes and threads other than these: a machine has thousands of both."""
+        return replace(
+            self,
+            processes={pid: name for pid, name in self.processes.items() if pid in global_pids},
+            threads=self.threads.filter(pl.col("globalTid").is_in(list(global_tids))),
+        )
+
+    def gpu_key(self, global_pid: int, device: int) -> str:
+        """What tells the GPU apart that a process calls `device`.
+
+        Every rank may call its own GPU "device 0": the tables of newer exports, else unique CUDA ordinals, else
+        CUDA_VISIBLE_DEVICES, else nsys' own index tell which one it is.
+        """
+        pid = global_pid >> 24 & 0xFFFFFF
+        by_id = {gpu.id: gpu.key for gpu in self.gpus}
+        if (pid, device) in self.process_devices:
+            return self.process_devices[pid, device]
+        if device in self.cuda_ordinals:
+            return self.cuda_ordinals[device]
+        visible = [entry.strip() for entry in self.environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip()]
+        if device < len(visible):
+            entry = visible[device]
+            if entry.isdigit() and int(entry) in by_id:
+                return by_id[int(entry)]
+            named = next((gpu.key for gpu in self.gpus if gpu.key == entry.removeprefix("GPU-")), None)
+            if named is not None:
+                return named
+        if len(self.gpus) == 1 and device == 0:
+            return self.gpus[0].key
+        return by_id.get(device, _key_of_index(device))
+
+    def metric_gpu_key(self, gpu_id: int) -> str:
+        """What tells the GPU apart that GPU_METRICS calls `gpu_id`."""
+        return next((gpu.key for gpu in self.gpus if gpu.id == gpu_id), _key_of_index(gpu_id))
+
+
+@once
+def describe(report: Report) -> Identity:
+    """Read who a report is.
+
+    Raises
+    ------
+    ReportError
+        When a table that tells it can't be read.
+    """
+    export = _pairs(report, "META_DATA_EXPORT") or _pairs(report, "EXPORT_META_DATA")
+    capture = _read(report, "META_DATA_CAPTURE", "name", "value")
+    environment = _environment(capture)
+    system = dict(_read(report, "TARGET_INFO_SYSTEM_ENV", "name", "value").iter_rows())
+    start = _read(report, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "systemClockNs")
+    utc, monotonic = start.row(0) if start.height else (None, None)
+    schema = _schema_version(export)
+    threads = _thread_names(report)
+    ranks, rank_source = _ranks(report, threads)
+    launches = launched(environment)
+    gpus = _gpus(report)
+    cores = system.get("CpuCores")
+    host = (system.get("Hostname") or dict(capture.iter_rows()).get("DEVICE_DISPLAY_NAME") or "").strip()
+    host_by_launcher, host_source = ("", "") if host else node_name(environment)
+    return Identity(
+        host=host or host_by_launcher,
+        tool=export.get("EXPORT_PRODUCT_VERSION") or "",
+        schema=schema,
+        utc_ns=utc,
+        monotonic_ns=monotonic,
+        cpus=int(cores) if cores and cores.isdigit() else 0,
+        environment=environment,
+        processes={
+            pid: name or "" for pid, name in _read(report, "PROCESSES", "globalPid", "name").iter_rows() if pid is not None
+        },
+        ranks=ranks,
+        rank_source=rank_source,
+        launch_rank=launches[0].rank if launches else None,
+        threads=threads,
+        gpus=gpus,
+        cuda_ordinals=_unique_ordinals(report, gpus),
+        process_devices=_process_devices(report, gpus),
+        warnings=_warnings(report, schema, utc),
+        launch_source=launches[0].source if launches else "",
+        launches=launches,
+        ranks_of_run=_ranks_of_run(report, ranks, launches),
+        host_source=host_source,
+        cuda_names=_cuda_names(report),
+        nics=_nics(report),
+    )
+
+
+def _read(report: Report, table: str, *columns: str) -> pl.DataFrame:
+    return report.collect(report.scan(table, optional=columns))
+
+
+def _pairs(report: Report, table: str) -> dict[str, str]:
+    return dict(_read(report, table, "name", "value").iter_rows())
+
+
+def _environment(capture: pl.DataFrame) -> dict[str, str]:
+    variables: dict[str, str] = {}
+    for name, text in capture.iter_rows():
+        if _ENVIRONMENT_NAME.fullmatch(name or "") and "=" in (text or ""):
+            variable, _, value = text.partition("=")
+            variables[variable] = value.strip().strip('"')
+    return variables
+
+
+def _schema_version(export: Mapping[str, str]) -> tuple[int, int] | None:
+    major, minor = export.get("EXPORT_SCHEMA_VERSION_MAJOR"), export.get("EXPORT_SCHEMA_VERSION_MINOR")
+    if not (major and minor and major.isdigit() and minor.isdigit()):
+        found = re.match(r"(\d+)\.(\d+)", export.get("EXPORT_SCHEMA_VERSION") or "")
+        return (int(found[1]), int(found[2])) if found else None
+    return int(major), int(minor)
+
+
+def _thread_names(report: Report) -> pl.DataFrame:
+    names = _read(report, "ThreadNames", "globalTid", "nameId")
+    named = names.join(report.strings, left_on="nameId", right_on="id", how="left")
+    # What the program calls a thread says more than what the system does, which often is the name of the program.
+    return (
+        pl.concat([named.select("globalTid", name=pl.col("value").fill_null("")), _named_by_program(report)])
+        .drop_nulls("globalTid")
+        .unique("globalTid", keep="last", maintain_order=True)
+    )
+
+
+def _named_by_program(report: Report) -> pl.DataFrame:
+    """Columns `globalTid`, `name` of threads that have a name of NVTX; that of a rank is in the name of its process."""
+    if not report.has("NVTX_EVENTS", "eventType", "globalTid"):
+        return pl.DataFrame(schema={"globalTid": pl.Int64, "name": pl.String})
+    named = report.scan(
+        "NVTX_EVENTS", ("eventType", "globalTid"), ("text", "textId"), only={"eventType": (NVTX_THREAD_NAME,)}
+    ).join(report.strings.lazy(), left_on="textId", right_on="id", how="left", maintain_order="left")
+    return report.collect(
+        named.select("globalTid", name=pl.coalesce("text", "value"))
+        .drop_nulls()
+        .filter(~pl.col("name").str.contains(_NAME_OF_RANK))
+    )
+
+
+def _cuda_names(report: Report) -> dict[tuple[int, ...], str]:
+    keys = {"DEVICE": ("deviceId",), "CONTEXT": ("processId", "deviceId", "contextId")}
+    keys["STREAM"] = (*keys["CONTEXT"], "streamId")
+    named: dict[tuple[int, ...], str] = {}
+    for kind, key in keys.items():
+        for *of_key, name in _read(report, f"TARGET_INFO_NVTX_CUDA_{kind}", *key, "name").drop_nulls().iter_rows():
+            named[tuple(of_key)] = name
+    return named
+
+
+def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
+    told = _read(report, "MPI_RANKS", "globalTid", "rank").drop_nulls()
+    if told.height:
+        return _by_process(told), "MPI_RANKS"
+    if report.has("NVTX_EVENTS", "eventType", "globalTid"):
+        named = report.collect(
+            report.scan("NVTX_EVENTS", ("eventType", "globalTid"), ("text", "textId"))
+            .filter(pl.col("eventType") == NVTX_THREAD_NAME)
+            .join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
+            .select("globalTid", rank=pl.coalesce("text", "value").str.extract(_NAME_OF_RANK).cast(pl.Int64))
+            .drop_nulls()
+        )
+        if named.height:
+            return _by_process(named), "NVTX thread names"
+    members = _read(report, "MPI_COMMUNICATORS", "rank")["rank"].drop_nulls().unique()
+    processes = (threads["globalTid"] & PID_MASK).unique()
+    if len(members) == 1 and len(processes) == 1:
+        return {processes[0]: members[0]}, "MPI_COMMUNICATORS"
+    return {}, ""
+
+
+def _ranks_of_run(report: Report, ranks: Mapping[int, int], launches: tuple[Launched, ...]) -> int | None:
+    sizes = _read(report, "MPI_COMMUNICATORS", "size")["size"].drop_nulls()
+    if ranks and len(sizes):
+        # No communicator is larger than that of all.
+        return int(sizes.max())  # type: ignore[arg-type]
+    # A launcher that gave another rank started something else: the shell around it, a step before it.
+    told = [one for one in launches if one.ranks is not None and (not ranks or one.rank in ranks.values())]
+    return told[0].ranks if told else None
+
+
+def _by_process(ranks: pl.DataFrame) -> dict[int, int]:
+    return {tid & PID_MASK: rank for tid, rank in ranks.select("globalTid", "rank").iter_rows()}
+
+
+def _key_of_index(index: int) -> str:
+    return f"index {index}"
+
+
+def _gpus(report: Report) -> tuple[Gpu, ...]:
+    modern = _read(report, "TARGET_INFO_GPU", "id", "name", "busLocation", "uuid")
+    rows = [
+        _gpu(index, name, bus, (uuid or "").removeprefix("GPU-"))
+        for index, name, bus, uuid in modern.iter_rows()
+        if index is not None
+    ]
+    if not rows:
+        old = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", "name", "busLocation")
+        rows = [_gpu(index, name, bus, "") for index, name, bus in old.iter_rows() if index is not None]
+    return tuple(sorted(rows, key=lambda gpu: gpu.id))
+
+
+def _gpu(index: int, name: str | None, bus: str | None, uuid: str) -> Gpu:
+    return Gpu(index, name or "", uuid or (bus or "").lower() or _key_of_index(index), bus or "", uuid)
+
+
+def _nics(report: Report) -> tuple[Nic, ...]:
+    adapters = _read(report, "TARGET_INFO_NIC_INFO", "nicId", "name", "linkLayer", "deviceId", "GUID").sort("nicId", "name")
+    links = dict(_read(report, "ENUM_NET_LINK_TYPE", "id", "label").iter_rows())
+    models = dict(_read(report, "ENUM_NET_DEVICE_ID", "id", "label").iter_rows())
+    return tuple(
+        Nic(
+            name or f"NIC {number}",
+            links.get(link) or (f"link layer {link}" if link is not None else ""),
+            models.get(device) or "",
+            # A GUID has 64 bits without a sign.
+            f"{guid & 0xFFFFFFFFFFFFFFFF:#x}" if guid is not None else "",
+        )
+        for number, name, link, device, guid in adapters.iter_rows()
+    )
+
+
+def _unique_ordinals(report: Report, gpus: tuple[Gpu, ...]) -> dict[int, str]:
+    ordinals = _read(report, "TARGET_INFO_GPU", "id", "cuDevice").drop_nulls()
+    by_id = {gpu.id: gpu.key for gpu in gpus}
+    counts = ordinals["cuDevice"].value_counts().filter(pl.col("count") == 1)["cuDevice"].to_list()
+    # One number for several GPUs tells nothing: each rank of the node calls its own GPU 0.
+    if len(counts) < ordinals["cuDevice"].n_unique():
+        return {}
+    return {ordinal: by_id[index] for index, ordinal in ordinals.iter_rows() if index in by_id}
+
+
+def _process_devices(report: Report, gpus: tuple[Gpu, ...]) -> dict[tuple[int, int], str]:
+    by_id = {gpu.id: gpu.key for gpu in gpus}
+    devices = _read(report, "TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId", "uuid")
+    return {
+        (pid, ordinal): (uuid or "").removeprefix("GPU-")
+        or by_id.get(index, _key_of_index(index if index is not None else ordinal))
+        for pid, ordinal, index, uuid in devices.iter_rows()
+        if pid is not None and ordinal is not None
+    }
+
+
+def _warnings(report: Report, schema: tuple[int, int] | None, utc: int | None) -> tuple[str, ...]:
+    found = []
+    if schema is not None and schema > NEWEST_KNOWN_SCHEMA:
+        newest = ".".join(map(str, NEWEST_KNOWN_SCHEMA))
+        found.append(f"schema {schema[0]}.{schema[1]} is newer than {newest}, the newest known: read as far as it is alike")
+    if utc is None:
+        found.append("the report does not tell when its session began: its times can't be aligned with other reports")
+    lost = report.collect(
+        report.scan("DIAGNOSTIC_EVENT", optional=("severity", "text")).filter(
+            pl.col("severity").is_in(_LOSSES), ~pl.col("text").str.contains(_NOTHING_LOST)
+        )
+    )
+    found += [f"nsys said: {' '.join(text.split())[:300]}" for text in lost["text"].drop_nulls().unique(maintain_order=True)]
+    return tuple(found)

@@ -1,0 +1,88 @@
+"""Export of `.nsys-rep` and `.qdrep` files by calling nsys; the export is kept and used again while it is newer."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsys2prv.errors import ExportError
+from nsys2prv.execution.scratch import temporary_path
+
+# Wanted where this nsys knows them: NCCL's payloads are JSON in some versions and blobs in others.
+_EXTRA_OPTIONS = ("--include-json", "--include-blobs")
+
+
+@dataclass(frozen=True)
+class NsysExport:
+    """How to export reports.
+
+    Attributes
+    ----------
+    nsys
+        The program; by default `$NSYS_HOME/nsys`, `$NSYS_HOME/bin/nsys`, or `nsys` on PATH.
+    cache
+        Folder for the exports; by default beside each report.
+    """
+
+    nsys: Path | None = None
+    cache: Path | None = None
+
+    def export(self, report: Path) -> Path:
+        """Path of the SQLite export of a report, made anew when there is none that is newer than the report.
+
+        Raises
+        ------
+        ExportError
+            When there is no nsys, or it fails.
+        """
+        target = self.target(report)
+        if target.exists() and target.stat().st_mtime_ns > report.stat().st_mtime_ns:
+            return target
+        nsys = self.program()
+        if nsys is None:
+            raise ExportError.no_nsys(report)
+        partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+        known = self._run(nsys, report, "export", "--help")
+        options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in known]
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with temporary_path(partial):
+                self._run(nsys, report, "export", "--type", "sqlite", "-f", "true", *options, "-o", str(partial), str(report))
+                if not partial.exists():
+                    raise ExportError.failed(report, nsys, "it wrote nothing")
+                partial.replace(target)
+        except OSError as error:
+            raise ExportError.failed(report, nsys, f"{error}; another folder can be named with --cache") from error
+        return target
+
+    def target(self, report: Path) -> Path:
+        """Where the export of a report is kept."""
+        if self.cache is None:
+            return report.with_name(f"{report.stem}.sqlite")
+        # Reports of several folders are often called alike.
+        folder = hashlib.sha256(str(report.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:10]
+        return self.cache / f"{report.stem}-{folder}.sqlite"
+
+    def program(self) -> Path | None:
+        """The nsys to call; None when there is none."""
+        if self.nsys is not None:
+            found = shutil.which(self.nsys)
+            return Path(found) if found else None
+        home = os.environ.get("NSYS_HOME")
+        places = [Path(home) / "nsys", Path(home) / "bin" / "nsys"] if home else []
+        named = next((shutil.which(place) for place in places if shutil.which(place)), None)
+        found = named or shutil.which("nsys")
+        return Path(found) if found else None
+
+    def _run(self, nsys: Path, report: Path, *arguments: str) -> str:
+        try:
+            done = subprocess.run([str(nsys), *arguments], capture_output=True, text=True, errors="replace", check=False)
+        except OSError as error:
+            raise ExportError.failed(report, nsys, str(error)) from error
+        if done.returncode != 0:
+            raise ExportError.failed(report, nsys, done.stderr or done.stdout or f"exit code {done.returncode}")
+        return done.stdout + done.stderr

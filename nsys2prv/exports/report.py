@@ -1,0 +1,282 @@
+"""One opened report: lazy tables with declared columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
+from nsys2prv.exports.columns import COLUMNS, NOT_APPLICABLE
+from nsys2prv.exports.forms import ArrowTables, ParquetTables, SqliteTables, Stretch, Tables
+from nsys2prv.exports.lookups import once
+from nsys2prv.exports.nsys import NsysExport
+
+RAW_SUFFIXES = (".nsys-rep", ".qdrep")
+"""Reports as nsys records them: only nsys can open them."""
+
+# An export has at least one of these; any other database does not.
+_SIGNS_OF_AN_EXPORT = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
+
+# A table with all of these holds what happened on streams; the last two tell streams of a device apart.
+_STREAM = ("globalPid", "deviceId", "contextId", "streamId")
+
+
+class Report:
+    """An opened report.
+
+    Attributes
+    ----------
+    path
+        What the user named.
+    tables
+        Its tables, whatever the form of the export.
+    """
+
+    def __init__(self, path: Path, tables: Tables, *, distinct: bool = False, folded: bool = False) -> None:
+        self.path = path
+        self.tables = tables
+        self._distinct = distinct
+        self._folded = folded
+
+    def __repr__(self) -> str:
+        return f"Report({str(self.path)!r})"
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether a table, and all the columns named, are there."""
+        return table in self.tables.names() and self.tables.columns(table).issuperset(columns)
+
+    def scan(
+        self,
+        table: str,
+        required: Sequence[str] = (),
+        optional: Sequence[str] = (),
+        *,
+        only: Mapping[str, Sequence[int]] | None = None,
+    ) -> pl.LazyFrame:
+        """Columns of a table in their declared types.
+
+        Parameters
+        ----------
+        table
+            Name of a table; when it is not there the result has no rows.
+        required, optional
+            Names of columns, all declared in `columns.COLUMNS`. An optional one that is not there is null.
+        only
+            Values of columns that rows must have; other rows are not even read out of a database.
+
+        Raises
+        ------
+        MissingColumn
+            When the table is there without a required column.
+        """
+        wanted, there = self._columns(table, required, optional)
+        if table not in self.tables.names():
+            return pl.LazyFrame(schema=wanted)
+        absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
+        scanned = self.tables.scan(table, there, only or {}, distinct=self._distinct)
+        replaced = [*absent, *self._fold(table, there)]
+        return scanned.with_columns(replaced).select(list(wanted)) if replaced else scanned
+
+    def scan_events(
+        self, table: str, required: Sequence[str], optional: Sequence[str], only: Mapping[str, Sequence[int]] | None
+    ) -> pl.LazyFrame:
+        """`scan` of the table whose rows are the events of a source: what `pieces` goes through piece by piece."""
+        return self.scan(table, required, optional, only=only)
+
+    def pieces(
+        self, pipeline: Callable[[Report], pl.LazyFrame], rows: int, stretch: Stretch | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """Result of a pipeline over one table of events (`scan_events`) in pieces of about `rows` rows of the table.
+
+        The pipeline must make each row of its result of one row of the table. It is built once and run on each piece, so that
+        no more than a piece is in memory. With a `stretch` of the table (`Tables.stretches`), only that part of it.
+
+        Raises
+        ------
+        ReportError
+            When the report breaks off while it is read.
+        """
+        piecewise = _PiecewiseReport(self, stretch)
+        frame = pipeline(piecewise)
+        try:
+            for piece in piecewise.read(rows):
+                yield piecewise.run(frame, piece)
+        except pl.exceptions.PolarsError as error:
+            raise self.tables.failure or DamagedReport(self.path, str(error)) from error
+
+    def _columns(
+        self, table: str, required: Sequence[str], optional: Sequence[str]
+    ) -> tuple[dict[str, type[pl.DataType]], dict[str, type[pl.DataType]]]:
+        """Types of the columns wanted, and of those that are there."""
+        declared = COLUMNS[table]
+        wanted = {name: declared[name] for name in (*required, *optional)}
+        if table not in self.tables.names():
+            return wanted, {}
+        present = self.tables.columns(table)
+        missing = [name for name in required if name not in present]
+        if missing:
+            raise MissingColumn(self.path, table, missing, present)
+        return wanted, {name: dtype for name, dtype in wanted.items() if name in present}
+
+    def _fold(self, table: str, there: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
+        """Columns in which all streams of a device are one, where that is wanted."""
+        if not self._folded or not COLUMNS[table].keys() >= set(_STREAM):
+            return []
+        return [
+            pl.when(pl.col(name) != NOT_APPLICABLE).then(pl.lit(0, pl.Int64)).otherwise(name).alias(name)
+            for name in _STREAM[2:]
+            if name in there
+        ]
+
+    def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
+        """Result of a pipeline over this report's tables, in bounded memory as far as the result is small.
+
+        Raises
+        ------
+        ReportError
+            When the report breaks off while it is read.
+        """
+        try:
+            return frame.collect(engine="streaming")
+        except pl.exceptions.PolarsError as error:
+            raise self.tables.failure or DamagedReport(self.path, str(error)) from error
+
+    def count(self, frame: pl.LazyFrame) -> int:
+        """Number of rows that a pipeline gives, without holding them."""
+        return int(self.collect(frame.select(pl.len())).item())
+
+    def batches(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
+        """Result of a pipeline over this report's tables in pieces of about `rows` rows, in the order of the table.
+
+        Raises
+        ------
+        ReportError
+            When the report breaks off while it is read.
+        """
+        try:
+            yield from frame.collect_batches(chunk_size=rows, maintain_order=True, engine="streaming")
+        except pl.exceptions.PolarsError as error:
+            raise self.tables.failure or DamagedReport(self.path, str(error)) from error
+
+    @cached_property
+    def distinct(self) -> Report:
+        """The same report, for pipelines that only ask which values there are: equal rows may be missing, which a database
+        finds out much faster than it gives them all."""
+        return Report(self.path, self.tables, distinct=True, folded=self._folded)
+
+    @property
+    def plain(self) -> Report:
+        """The same report with all rows of its tables as they stand there."""
+        return Report(self.path, self.tables)
+
+    @cached_property
+    def folded(self) -> Report:
+        """The same report, where all streams of a process on a device are one, of context 0 and number 0."""
+        return Report(self.path, self.tables, distinct=self._distinct, folded=True)
+
+    @property
+    def strings(self) -> pl.DataFrame:
+        """Columns `id`, `value`: all texts that other tables refer to."""
+        return _strings(self)
+
+    def is_at(self, path: Path) -> bool:
+        """Whether a path is that of this report, or of a file of it."""
+        return any(path == own or own in path.parents for own in (self.path, self.tables.path))
+
+
+@once
+def _strings(report: Report) -> pl.DataFrame:
+    return report.collect(report.scan("StringIds", ("id", "value"))).unique("id", keep="first", maintain_order=True)
+
+
+class _PiecewiseReport(Report):
+    """A report whose events are, at any time, those of one piece."""
+
+    def __init__(self, report: Report, stretch: Stretch | None) -> None:
+        super().__init__(report.path, report.tables, folded=report._folded)
+        self._stretch = stretch
+        self._piece = pl.DataFrame()
+        self._batches: Iterator[pl.DataFrame] = iter(())
+
+    def scan_events(
+        self, table: str, required: Sequence[str], optional: Sequence[str], only: Mapping[str, Sequence[int]] | None
+    ) -> pl.LazyFrame:
+        wanted, there = self._columns(table, required, optional)
+        if table in self.tables.names():
+            self._batches = self.tables.batches(table, there, only or {}, self._stretch)
+        replaced = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
+        replaced += self._fold(table, there)
+
+        def piece(
+            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
+        ) -> Iterator[pl.DataFrame]:
+            whole = self._piece.with_columns(replaced).select(list(wanted) if columns is None else columns)
+            selected = whole if predicate is None else whole.filter(predicate)
+            yield selected if rows is None else selected.head(rows)
+
+        return register_io_source(piece, schema=wanted)
+
+    def read(self, rows: int) -> Iterator[pl.DataFrame]:
+        """The table of events in pieces of about `rows` rows."""
+        waiting: list[pl.DataFrame] = []
+        for batch in self._batches:
+            waiting.append(batch)
+            if sum(map(len, waiting)) >= rows:
+                yield pl.concat(waiting)
+                waiting = []
+        if waiting:
+            yield pl.concat(waiting)
+
+    def run(self, frame: pl.LazyFrame, piece: pl.DataFrame) -> pl.DataFrame:
+        """Result of a pipeline for one piece."""
+        self._piece = piece
+        return frame.collect(engine="in-memory")
+
+
+def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
+    """Open a report in whatever form it has.
+
+    Parameters
+    ----------
+    path
+        A file or a folder of tables.
+    nsys
+        How to export a `.nsys-rep`; by default with the nsys on PATH, cached beside the report.
+
+    Raises
+    ------
+    ReportError
+        When there is nothing that can be read.
+    ExportError
+        When nsys is needed and is not there, or fails.
+    """
+    try:
+        return _open(path, nsys)
+    except OSError as error:
+        raise ReportNotFound(path, f"it can't be read ({error.strerror or error})") from error
+
+
+def _open(path: Path, nsys: NsysExport | None) -> Report:
+    if not path.exists():
+        raise ReportNotFound(path)
+    if path.suffix in RAW_SUFFIXES:
+        tables: Tables = SqliteTables((nsys or NsysExport()).export(path))
+    elif path.is_dir():
+        form = next((form for form in (ParquetTables, ArrowTables) if form.is_form_of(path)), None)
+        if form is None:
+            raise NotAReport(path, "this folder holds neither reports nor tables of one")
+        tables = form(path)
+    elif path.stat().st_size == 0:
+        raise EmptyReport(path, "the file is empty")
+    else:
+        tables = SqliteTables(path)
+    names = tables.names()
+    if not names:
+        raise EmptyReport(path, "there is no table in it")
+    if not names.intersection(_SIGNS_OF_AN_EXPORT):
+        raise NotAReport(path, "these tables are not those of an nsys export")
+    return Report(path, tables)

@@ -1,0 +1,347 @@
+"""Views of a trace: templates and table of `cfgs/` and what is in the trace come in; OUT.cfgs/ leaves.
+
+Paraver's views have no variables: numbers of metrics and kernels, rows and levels are written into each file, for one trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import jinja2
+from jinja2.bccache import Bucket
+
+from nsys2prv.errors import UsageError
+from nsys2prv.paraver.views.cfg import parse_cfg
+from nsys2prv.paraver.views.trace_content import Devices, TraceContent, TypeInTrace, Value
+from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
+from nsys2prv.paraver.views.workspace import Hint, Workspace, workspace_ws, workspaces_xml
+from nsys2prv.vocabulary import event_types
+
+INDEX, WORKSPACE = "index.html", "workspace.xml"
+"""Files beside the folders of views: a page that lists them, and a workspace for the Hints menu of wxParaver."""
+
+_MOST_VALUES = 60_000
+"""Values in one filter: Paraver counts them in 16 bits."""
+_LONGEST_NAME = 60
+_MOST_TYPES_IN_MENU = 1_000
+"""Event types that switch a menu on; any one of them is enough."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """One file: the line of the table, its path inside the folder of views, and its title."""
+
+    view: View
+    path: str
+    title: str
+
+    @property
+    def menu_text(self) -> str:
+        """What stands in a menu."""
+        return f"{self.title}: {self.view.question}"
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Values of event types that a small name in [values] stands for."""
+
+    types: list[TypeInTrace]
+    values: list[Value]
+
+
+class _Types:
+    """What the trace has of each event type, by the constant of `events`: `types.KERNEL` in a template."""
+
+    def __init__(self, content: TraceContent) -> None:
+        self._content = content
+
+    def __getattr__(self, constant: str) -> list[TypeInTrace]:
+        return self._content.members(event_type(constant))
+
+
+def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()) -> list[Rendered]:
+    """Render views of a trace into a folder, with a page that lists them and workspaces for wxParaver.
+
+    Parameters
+    ----------
+    folder
+        Where to write; made when it is not there.
+    content
+        What is in the trace.
+    prv
+        The trace, as it will be called.
+    final
+        The folder, as it will be called: the workspace names views by absolute paths.
+    only
+        Views or groups to render; empty: all whose events are in the trace.
+
+    Raises
+    ------
+    UsageError
+        `only` names no view.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rendered = ViewRenderer(content).render(folder, only)
+    groups = [(group, [one for one in rendered if one.view.group == group]) for group in GROUPS]
+    present = [(group, of_group) for group, of_group in groups if of_group]
+    page = _environment(cfgs_folder()).get_template("macros/index.html.j2")
+    (folder / INDEX).write_text(page.render(trace=prv.name, groups=present), encoding="utf-8", newline="\n")
+    types, name = list(content.types)[:_MOST_TYPES_IN_MENU], prv.name.removesuffix(".gz").removesuffix(".prv")
+    menus = []
+    for group, of_group in present:
+        hints = [Hint(str(final.absolute() / one.path), one.menu_text) for one in of_group]
+        menus.append(Workspace(f"{name} {group}", types, hints))
+        inside = [Hint(Path(one.path).name, one.menu_text) for one in of_group]
+        texts = ((Path(one.path).name, (folder / one.path).read_text(encoding="utf-8")) for one in of_group)
+        ws = workspace_ws(Workspace(f"{slug(name)}_{group}", types, inside), texts)
+        (folder / f"{group}.ws").write_text(ws, encoding="utf-8", newline="\n")
+    (folder / WORKSPACE).write_text(workspaces_xml(menus), encoding="utf-8", newline="\n")
+    return rendered
+
+
+class ViewRenderer:
+    """Renders views for one trace.
+
+    Parameters
+    ----------
+    content
+        What is in the trace.
+    table
+        The table of views.
+    templates
+        Folder of the templates.
+    """
+
+    def __init__(self, content: TraceContent, table: ViewTable | None = None, templates: Path | None = None) -> None:
+        self._content = content
+        self._table = table or read_view_table()
+        self._metrics = self._find_metrics()
+        self._values = self._find_values()
+        self._environment = _environment(templates or cfgs_folder())
+
+    def fitting(self, only: Iterable[str] = ()) -> list[View]:
+        """Views whose needs the trace fulfils, of those that are chosen (names, or groups; empty: all)."""
+        chosen = choose(self._table, only)
+        return [view for view in chosen if all(any(self._has(name) for name in need) for need in view.needs)]
+
+    def render(self, folder: Path, only: Iterable[str] = ()) -> list[Rendered]:
+        """Write all fitting views into a folder, one folder for each group.
+
+        Raises
+        ------
+        MalformedCfg, jinja2.TemplateError
+            A template is wrong: nothing that a user can cause.
+        UsageError
+            `only` names no view.
+        """
+        written: list[Rendered] = []
+        taken: set[str] = set()
+        for view in self.fitting(only):
+            for member in self._content.members(event_type(view.each)) if view.each else [None]:
+                for devices in self._content.devices if view.devices else [None]:
+                    path = _file_name(view, member, devices, taken)
+                    title = " ".join(view.title.replace("{}", member.label if member else "").split())
+                    if devices is not None and devices.title:
+                        title = f"{title} ({devices.title})"
+                    text = self.text(view, title, member, devices)
+                    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / path).write_text(text, encoding="utf-8", newline="\n")
+                    written.append(Rendered(view, path, title))
+        return written
+
+    def text(self, view: View, title: str, member: TypeInTrace | None = None, devices: Devices | None = None) -> str:
+        """Text of one file, read back strictly."""
+        needed = [name for need in view.needs for name in need if name != MESSAGES]
+        subject = [member] if member else [one for name in needed for one in self._types_of(name)]
+        rows = {name: getattr(self._content, name) for name in ROWS}
+        body = self._environment.get_template(view.template).render(
+            title=title,
+            subject=subject,
+            types=_Types(self._content),
+            metrics=self._metrics,
+            values=self._values,
+            rows=rows,
+            shown=rows[view.rows] if view.rows else None,
+            device=devices,
+            states=event_types,
+            tags=_TAGS,
+        )
+        head = self._environment.get_template("macros/head.cfg.j2").render(
+            windows=len(re.findall(r"^window_name ", body, re.MULTILINE)), title=title, view=view
+        )
+        text = re.sub(r"\n{3,}", "\n\n", f"{head}\n{_numbered(body)}".strip("\n")) + "\n"
+        parse_cfg(text, f"{view.template} for {title!r}")
+        return text
+
+    def _has(self, name: str) -> bool:
+        return self._content.has_messages if name == MESSAGES else bool(self._types_of(name))
+
+    def _types_of(self, name: str) -> list[TypeInTrace]:
+        if name in self._metrics:
+            return self._metrics[name]
+        if name in self._values:
+            return self._values[name].types
+        return self._content.members(event_type(name))
+
+    def _find_metrics(self) -> dict[str, list[TypeInTrace]]:
+        metrics = self._content.members(event_types.TYPES[event_types.GPU_METRIC])
+        return {
+            name: [metric for metric in metrics if pattern.match(metric.label)] for name, pattern in self._table.metrics.items()
+        }
+
+    def _find_values(self) -> dict[str, _Chosen]:
+        chosen = {}
+        for name, (constant, pattern) in self._table.values.items():
+            types: list[TypeInTrace] = []
+            values: dict[int, str] = {}
+            for member in self._content.members(event_type(constant)):
+                matching = {value: label for value, label in (member.values or {}).items() if value and pattern.search(label)}
+                if matching and len(matching) <= _MOST_VALUES:
+                    types.append(member)
+                    values |= matching
+            # One type only: a value may be another name in another type.
+            types = types[:1]
+            kept = {value: label for value, label in values.items() if types and value in (types[0].values or {})}
+            chosen[name] = _Chosen(types, [self._content.value(*one) for one in sorted(kept.items())])
+        return chosen
+
+
+LAUNCHES = (event_types.TAG_KERNEL_LAUNCH, event_types.TAG_MEMORY_LAUNCH)
+"""Tags of messages from a call to what it launches; all others are between ranks."""
+_TAGS = {"kernel_launches": [event_types.TAG_KERNEL_LAUNCH], "launches": list(LAUNCHES)}
+
+
+def choose(table: ViewTable, only: Iterable[str]) -> list[View]:
+    """Views by name: `group`, `group/name` or `name`; all where none is named.
+
+    Raises
+    ------
+    UsageError
+        There is no such view.
+    """
+    wanted = list(only)
+    for name in wanted:
+        if not any(name in (view.group, view.path, view.name) for view in table.views):
+            raise UsageError(f"--only {name}: there is no such view or group of views; `nsys2prv views --list` lists them")
+    return [view for view in table.views if not wanted or {view.group, view.path, view.name} & set(wanted)]
+
+
+_IDS = re.compile(
+    r"^(?P<key>window_id|window_identifiers|Analyzer2D\.(?:Control|Data|3D_Control)Window:)(?P<ids>(?: \S+)+)$", re.MULTILINE
+)
+
+
+def _numbered(body: str) -> str:
+    """A view with its windows numbered 1, 2, ... as they stand: so Paraver finds them, whatever id they have.
+
+    >>> _numbered("window_id a\\nwindow_id 1\\nwindow_identifiers a 1\\nAnalyzer2D.ControlWindow: 1")
+    'window_id 1\\nwindow_id 2\\nwindow_identifiers 1 2\\nAnalyzer2D.ControlWindow: 2'
+    """
+    places = {found: place for place, found in enumerate(re.findall(r"^window_id (\S+)$", body, re.MULTILINE), start=1)}
+    return _IDS.sub(
+        lambda line: " ".join([line["key"], *(str(places.get(found, found)) for found in line["ids"].split())]), body
+    )
+
+
+def _file_name(view: View, member: TypeInTrace | None, devices: Devices | None, taken: set[str]) -> str:
+    parts = [view.name]
+    if member is not None:
+        named = slug(_member_name(event_type(view.each or ""), member))
+        parts += [f"-{named}"] if named else []
+    if devices is not None and devices.name:
+        parts.append(f"_{slug(devices.name)}")
+    path = f"{view.group}/{''.join(parts)}.cfg"
+    if path in taken and member is not None:
+        path = f"{view.group}/{''.join(parts)}-{member.number}.cfg"
+    taken.add(path)
+    return path
+
+
+def _member_name(kind: event_types.EventType, member: TypeInTrace) -> str:
+    """What tells a member from the others of its series, or a lane from its type.
+
+    >>> _member_name(events.TYPES[events.NVTX_PUSHPOP], TypeInTrace(9600, "NVTX pushpop ranges default domain", {}, ""))
+    'default'
+    >>> _member_name(events.TYPES[events.NVTX_RANGE], TypeInTrace(90040001, "NVTX startend ranges (overlap 1)", {}, ""))
+    'overlap 1'
+    """
+    before, _, after = kind.label.partition("{}")
+    if not member.label.startswith(before):
+        return member.label
+    found = re.fullmatch(rf"(.*?){re.escape(after)}(?: \((overlap \d+)\))?", member.label[len(before) :], re.DOTALL)
+    return " ".join(filter(None, found.groups())) if found else member.label
+
+
+def slug(text: str) -> str:
+    """A text as part of the name of a file.
+
+    >>> slug("SM Active (Throughput %)"), slug("Schrödinger/../x"), slug("日本")
+    ('sm_active_throughput', 'schrodinger_x', '')
+    """
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")[:_LONGEST_NAME].rstrip("_")
+
+
+class _CompiledTemplates(jinja2.BytecodeCache):
+    """Compiled templates where and when Python keeps compiled modules: to compile them takes longer than to render."""
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        return importlib.util.cache_from_source(filename or name)
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with contextlib.suppress(OSError), Path(bucket.key).open("rb") as file:
+            bucket.load_bytecode(file)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        if sys.dont_write_bytecode:
+            return
+        path = Path(bucket.key)
+        written = path.with_name(f"{path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written.write_bytes(bucket.bytecode_to_string())
+            written.replace(path)
+
+
+@lru_cache
+def _environment(folder: Path) -> jinja2.Environment:
+    """Templates of a folder: compiled once."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        bytecode_cache=_CompiledTemplates(),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=jinja2.select_autoescape(("html.j2",)),
+        cache_size=-1,
+    )
+    environment.filters.update(
+        one_line=lambda text: " ".join(str(text).split()),
+        number=lambda number: f"{number:.12g}",
+        span=_span,
+        selected=_selected,
+        per_nanosecond=lambda clock: 1e-3 if "MHz" in clock.label else 1e-9,
+    )
+    return environment
+
+
+def _span(types: Sequence[TypeInTrace]) -> tuple[int, int]:
+    """Lowest and highest value that has a label, without 0; (0, 1) of plain numbers."""
+    values = [value for one in types for value in one.values or () if value]
+    return (min(values), max(values)) if values else (0, 1)
+
+
+def _selected(shown: Sequence[bool], own_level: bool) -> str:
+    """Rows as Paraver reads them: numbers at the level of the window, words above it."""
+    yes, no = ("1", "0") if own_level else ("All", "None")
+    return ", ".join(yes if one else no for one in shown)

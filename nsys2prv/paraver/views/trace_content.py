@@ -1,0 +1,272 @@
+"""What a view must know of a trace: event types that occur, labels of their values, rows, and which rows are which GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from nsys2prv.paraver.trace_reader import Header, Labels, Trace
+from nsys2prv.vocabulary import event_types
+
+_STREAM = re.compile(r"(?:CUDA|HIP)-D(\d+)\.S(\d+)(?:-\S+)?\s*")
+_METRICS = re.compile(r"Metrics GPU(\d+)(?:/\d+)?\s*")
+_NOT_HOST = re.compile(r"Metrics GPU|NIC |CPU \d|IB switch ")
+
+
+@dataclass(frozen=True)
+class TypeInTrace:
+    """An event type as this trace has it.
+
+    Attributes
+    ----------
+    number, label
+        As in the .pcf; no label where it has none.
+    values
+        Labels by value; None for plain numbers.
+    quoted
+        What a view calls it beside its number.
+    """
+
+    number: int
+    label: str
+    values: Mapping[int, str] | None
+    quoted: str
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of an event type with its label, and what a view calls it beside its number."""
+
+    number: int
+    label: str
+    quoted: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Rows that a window shows.
+
+    Attributes
+    ----------
+    tasks
+        Whether each task is shown.
+    threads
+        Of each shown task (by index) that does not show all of its rows: whether each of them is shown.
+    """
+
+    tasks: tuple[bool, ...]
+    threads: Mapping[int, tuple[bool, ...]]
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Rows that are GPUs, of one file of a view.
+
+    Attributes
+    ----------
+    name
+        What tells the file from others of the view: "" (one file shows all GPUs), "d0", "node01_d0".
+    title
+        The same for people.
+    level
+        Object level whose rows are GPUs: task, or appl for a GPU that several tasks share.
+    tasks
+        All rows of the tasks that use these GPUs; None: all rows.
+    threads
+        Numbers (1, 2, ... over all tasks) of the streams and metrics of this GPU; None: those of its tasks are all of one GPU.
+    """
+
+    name: str
+    title: str
+    level: str
+    tasks: Selection | None
+    threads: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Row:
+    task: int
+    thread: int
+    node: int
+    device: int | None
+    is_stream: bool
+    is_host: bool
+
+
+@dataclass(frozen=True)
+class TraceContent:
+    """What is in a trace, as far as views need it.
+
+    Attributes
+    ----------
+    header
+        First line of the .prv.
+    types
+        Event types that occur, by number.
+    labelled
+        All event types of the .pcf, with their labels.
+    thread_names, node_names
+        Of the .row; empty where there is none.
+    has_messages
+        Whether there are messages between ranks: others than those from a call to what it launches.
+    """
+
+    header: Header
+    types: Mapping[int, TypeInTrace]
+    labelled: Labels
+    thread_names: tuple[str, ...]
+    node_names: tuple[str, ...]
+    has_messages: bool
+
+    @classmethod
+    def of(cls, trace: Trace, used: Iterable[int] | None = None, *, has_messages: bool = True) -> TraceContent:
+        """Content of a trace.
+
+        Parameters
+        ----------
+        trace
+            An open trace.
+        used
+            Numbers of the event types that occur in it; None: all that the .pcf names.
+        has_messages
+            Whether there are messages between ranks.
+        """
+        labels = trace.labels.types
+        numbers: dict[str, set[int]] = {}
+        for number, found in labels.items():
+            numbers.setdefault(found.label, set()).add(number)
+        types = {}
+        for number in sorted(labels if used is None else used):
+            label = labels[number].label if number in labels else ""
+            values = labels[number].values if number in labels else None
+            types[number] = TypeInTrace(number, label, values, _quoted(label, numbers.get(label) == {number}))
+        threads, nodes = trace.names.get("THREAD", ()), trace.names.get("NODE", ())
+        return cls(trace.header, types, trace.labels, threads, nodes, has_messages)
+
+    def members(self, event_type: event_types.EventType) -> list[TypeInTrace]:
+        """What a trace has of an event type: itself, members of a series, lanes; in the order of numbers.
+
+        A trace of another tool may have it under another number: it is known by its label then.
+        """
+        found = self._by_type.get(event_type.number, [])
+        if not found and not event_type.is_series:
+            found = [one for one in self.types.values() if one.label == event_type.label]
+        return found
+
+    @cached_property
+    def _by_type(self) -> dict[int, list[TypeInTrace]]:
+        by_type: dict[int, list[TypeInTrace]] = {}
+        for number, found in self.types.items():
+            event_type = event_types.type_of(number)
+            if event_type is not None:
+                by_type.setdefault(event_type.number, []).append(found)
+        return by_type
+
+    def value(self, number: int, label: str) -> Value:
+        """A value that a view filters by."""
+        return Value(number, label, _quoted(label, self._value_numbers.get(label) == {number}))
+
+    @cached_property
+    def _value_numbers(self) -> dict[str, set[int]]:
+        """Values by label, over all event types."""
+        numbers: dict[str, set[int]] = {}
+        for found in self.labelled.types.values():
+            for value, label in (found.values or {}).items():
+                numbers.setdefault(label, set()).add(value)
+        return numbers
+
+    @cached_property
+    def _rows(self) -> list[_Row]:
+        rows = []
+        for index, task in enumerate(self.header.tasks):
+            for thread in range(task.threads):
+                place = task.first_row + thread
+                name = self.thread_names[place] if place < len(self.thread_names) else ""
+                stream, metrics = _STREAM.fullmatch(name), _METRICS.fullmatch(name)
+                device = stream or metrics
+                rows.append(
+                    _Row(
+                        index,
+                        thread,
+                        task.node - 1,
+                        int(device[1]) if device else None,
+                        stream is not None,
+                        stream is None and not _NOT_HOST.match(name),
+                    )
+                )
+        return rows
+
+    @cached_property
+    def streams(self) -> Selection | None:
+        """Rows that are CUDA streams; None where no row is one."""
+        return self._select(row for row in self._rows if row.is_stream)
+
+    @cached_property
+    def metrics(self) -> Selection | None:
+        """Rows of GPUs as a whole; None where no row is one."""
+        return self._select(row for row in self._rows if row.device is not None and not row.is_stream)
+
+    @cached_property
+    def hosts(self) -> Selection | None:
+        """Host threads of tasks that use GPUs, or of all where no row is a stream."""
+        with_gpu = {row.task for row in self._rows if row.is_stream}
+        return self._select(row for row in self._rows if row.is_host and (not with_gpu or row.task in with_gpu))
+
+    @cached_property
+    def devices(self) -> list[Devices]:
+        """GPUs as rows: one file for all where each task uses one GPU of its own.
+
+        Where a task uses several GPUs, a file for each device number, with a row for each task. Where tasks share a GPU, a
+        file for each GPU, with one row: what overlaps on it counts once.
+        """
+        streams = [row for row in self._rows if row.is_stream]
+        of_task: dict[int, set[int]] = {}
+        users: dict[tuple[int, int], set[int]] = {}
+        for row in streams:
+            assert row.device is not None
+            of_task.setdefault(row.task, set()).add(row.device)
+            users.setdefault((row.node, row.device), set()).add(row.task)
+        if all(len(used) == 1 for used in of_task.values()) and all(len(tasks) == 1 for tasks in users.values()):
+            tasks = self._tasks(of_task)
+            return [Devices("", "", "task", tasks)]
+        if all(len(tasks) == 1 for tasks in users.values()):
+            found = []
+            for device in sorted({device for _, device in users}):
+                using = {task for (_, number), tasks_of in users.items() if number == device for task in tasks_of}
+                threads = self._numbers(row for row in self._rows if row.task in using and row.device == device)
+                found.append(Devices(f"d{device}", f"D{device}", "task", self._tasks(using), threads))
+            return found
+        found = []
+        for (node, device), using in sorted(users.items()):
+            threads = self._numbers(row for row in self._rows if row.node == node and row.device == device)
+            name = self.node_names[node] if node < len(self.node_names) else f"node{node + 1}"
+            found.append(Devices(f"{name}_d{device}", f"{name} D{device}", "appl", self._tasks(using), threads))
+        return found
+
+    def _numbers(self, rows: Iterable[_Row]) -> tuple[int, ...]:
+        return tuple(self.header.tasks[row.task].first_row + row.thread + 1 for row in rows)
+
+    def _tasks(self, chosen: Iterable[int]) -> Selection | None:
+        """All rows of some tasks; None when these are all tasks, or none."""
+        tasks = [False] * len(self.header.tasks)
+        for task in chosen:
+            tasks[task] = True
+        return Selection(tuple(tasks), {}) if any(tasks) and not all(tasks) else None
+
+    def _select(self, chosen: Iterable[_Row]) -> Selection | None:
+        threads: dict[int, list[bool]] = {}
+        for row in chosen:
+            threads.setdefault(row.task, [False] * self.header.tasks[row.task].threads)[row.thread] = True
+        if not threads:
+            return None
+        return Selection(
+            tuple(task in threads for task in range(len(self.header.tasks))),
+            {task: tuple(shown) for task, shown in sorted(threads.items()) if not all(shown)},
+        )
+
+
+def _quoted(label: str, tells: bool) -> str:
+    """A label in quotes; "Unknown", for which Paraver takes the number, where it can't be written or others have it too."""
+    return f'"{label}"' if label and tells and not set(label) & set('"*\n\r\t') else '"Unknown"'

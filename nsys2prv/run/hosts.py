@@ -1,0 +1,168 @@
+"""Machines that go by one name: containers and virtual machines are often called alike, and some reports name no host.
+
+Reports of one name are those of one host unless something speaks against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nsys2prv.exports.identity import Identity
+from nsys2prv.exports.launchers import jobs, node_number, step
+
+BOOTS_APART_NS = 5_000_000_000
+"""The distance of UTC from the monotonic clock is that of the boot. On one host it changes only as far as UTC is stepped."""
+
+_SLICE_OF_GPU = "MIG-"
+"""Begin of the uuid of a part of a GPU: parts share the place on the bus."""
+
+
+_Run = tuple[object, ...]
+"""What batch systems and launchers call a run."""
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a report tells of its machine; None and empty: nothing.
+
+    Attributes
+    ----------
+    boot
+        UTC less the monotonic clock, ns.
+    gpus
+        Uuid of each GPU by its place on the bus.
+    cpus
+        Number of CPUs.
+    node
+        What was launched, and the number of the node in it.
+    local_rank
+        What was launched and the rank on the node, and the rank in the run.
+    """
+
+    boot: int | None
+    gpus: Mapping[str, str]
+    cpus: int
+    node: tuple[_Run, int] | None
+    local_rank: tuple[tuple[_Run, int], int] | None
+
+    @classmethod
+    def of(cls, identity: Identity) -> _Facts:
+        run = (*sorted(jobs(identity.environment).items()), step(identity.environment))
+        number = node_number(identity.environment)
+        # Of what else was launched before, the variables may still be there.
+        same_rank = [one for one in identity.launches if one.rank == identity.launches[0].rank]
+        local = next(((one.local_rank, one.rank) for one in same_rank if one.local_rank is not None), None)
+        return cls(
+            identity.utc_ns - identity.monotonic_ns
+            if identity.utc_ns is not None and identity.monotonic_ns is not None
+            else None,
+            {
+                gpu.bus.lower(): gpu.uuid
+                for gpu in identity.gpus
+                if gpu.bus and gpu.uuid and not gpu.uuid.startswith(_SLICE_OF_GPU)
+            },
+            identity.cpus,
+            (run, number) if number is not None else None,
+            ((run, local[0]), local[1]) if local is not None else None,
+        )
+
+
+@dataclass
+class _Machine:
+    """What is known of a machine from the reports that are taken for its own."""
+
+    members: list[int] = field(default_factory=list)
+    boot: int | None = None
+    gpus: dict[str, str] = field(default_factory=dict)
+    cpus: int = 0
+    node: dict[_Run, int] = field(default_factory=dict)
+    local_ranks: dict[tuple[_Run, int], int] = field(default_factory=dict)
+
+    def take(self, index: int, facts: _Facts) -> None:
+        self.members.append(index)
+        self.boot = facts.boot if self.boot is None else self.boot
+        self.gpus |= facts.gpus
+        self.cpus = self.cpus or facts.cpus
+        if facts.node is not None:
+            self.node.setdefault(*facts.node)
+        if facts.local_rank is not None:
+            self.local_ranks.setdefault(*facts.local_rank)
+
+    def speaks_against(self, facts: _Facts) -> str:
+        """Why a report can't be of this machine, "" when it can."""
+        boots_known = self.boot is not None and facts.boot is not None
+        if self.boot is not None and facts.boot is not None and abs(self.boot - facts.boot) > BOOTS_APART_NS:
+            return "they booted at different times"
+        if any(self.gpus.get(bus, uuid) != uuid for bus, uuid in facts.gpus.items()):
+            return "they have different GPUs at the same place"
+        if facts.node is not None and self.node.get(facts.node[0], facts.node[1]) != facts.node[1]:
+            return "they are different nodes of the job"
+        if facts.local_rank is not None:
+            local, rank = facts.local_rank
+            if self.local_ranks.get(local, rank) != rank:
+                return "several ranks are the same one of their node"
+        # A container may be given some of the CPUs.
+        if self.cpus and facts.cpus and self.cpus != facts.cpus and not boots_known and not self._shares_gpu(facts):
+            return "they have different numbers of CPUs"
+        return ""
+
+    def speaks_for(self, facts: _Facts) -> int:
+        """How much tells that a report is of this machine rather than of another one that it can be of."""
+        same_boot = self.boot is not None and facts.boot is not None
+        same_node = facts.node is not None and facts.node[0] in self.node
+        return 4 * self._shares_gpu(facts) + 2 * same_boot + same_node
+
+    def _shares_gpu(self, facts: _Facts) -> bool:
+        return any(self.gpus.get(bus) == uuid for bus, uuid in facts.gpus.items())
+
+
+@dataclass(frozen=True)
+class SharedName:
+    """Several machines that go by one name.
+
+    Attributes
+    ----------
+    name
+        What the reports call them, "" for nothing.
+    machines
+        Indices of the reports of each machine.
+    reasons
+        What tells them apart, for the user.
+    """
+
+    name: str
+    machines: tuple[tuple[int, ...], ...]
+    reasons: tuple[str, ...]
+
+
+def shared_names(identities: Sequence[Identity], among: Iterable[int]) -> list[SharedName]:
+    """Names under which there is more than one machine.
+
+    Parameters
+    ----------
+    identities
+        Who the reports are.
+    among
+        Indices of those whose host is to be looked at, in the order in which machines are to be numbered.
+    """
+    by_name: dict[str, list[int]] = {}
+    for index in among:
+        by_name.setdefault(identities[index].host, []).append(index)
+    found = []
+    for name, members in by_name.items():
+        machines: list[_Machine] = []
+        reasons: dict[str, None] = {}
+        for index in members:
+            facts = _Facts.of(identities[index])
+            against = [machine.speaks_against(facts) for machine in machines]
+            possible = [machine for machine, reason in zip(machines, against, strict=True) if not reason]
+            if not possible:
+                machines.append(_Machine())
+                possible = machines[-1:]
+                reasons |= dict.fromkeys(against)
+            # Of equal ones the first.
+            max(possible, key=lambda machine, facts=facts: machine.speaks_for(facts)).take(index, facts)  # type: ignore[misc]
+        if len(machines) > 1:
+            found.append(SharedName(name, tuple(tuple(machine.members) for machine in machines), tuple(reasons)))
+    return found

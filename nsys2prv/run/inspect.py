@@ -1,0 +1,118 @@
+"""What is in reports, without translating them."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from nsys2prv.errors import counted
+from nsys2prv.exports import Report, describe, find_reports, open_report
+from nsys2prv.exports.nsys import NsysExport
+from nsys2prv.run.ranks import ranges
+from nsys2prv.sources import SOURCES, present_sources
+from nsys2prv.timeline import coverage
+from nsys2prv.timeline.survey import count, whole_survey
+
+
+def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
+    """What each report holds: versions, host, ranks, GPUs, time span, rows per source, what is lost or odd.
+
+    Parameters
+    ----------
+    arguments
+        Reports: files, folders, globs.
+
+    Raises
+    ------
+    ReportError
+        When one can't be read.
+    """
+    paths = find_reports(arguments)
+    return [
+        _inspect(open_report(path, nsys)) for path in tqdm(paths, unit="report", disable=None, file=sys.stderr, leave=False)
+    ]
+
+
+def _inspect(report: Report) -> dict[str, Any]:
+    identity = describe(report)
+    # What is made of the events of other sources is not in a table.
+    present = [source for source in present_sources(report, SOURCES) if not source.derived]
+    surveys = [found for source in present if not (found := whole_survey(report, source)).is_empty]
+    counts = {id(found): count(report, found) for found in surveys}
+    spans = [found.span for found in surveys if found.span is not None]
+    read: Counter[str] = Counter()
+    for found in surveys:
+        read[found.source.table] += 0 if found.source.derived else counts[id(found)]
+    tables = [
+        {
+            "table": table,
+            "rows": rows,
+            "sources": [
+                {
+                    "source": found.source.name,
+                    "title": found.source.title,
+                    "rows": counts[id(found)],
+                    "trace_rows": found.keys.height,
+                }
+                for found in surveys
+                if found.source.table == table
+            ],
+            "left_out": left_out,
+        }
+        for table, rows, left_out in coverage.walk(report, read, SOURCES, SOURCES)
+    ]
+    return {
+        "path": str(report.path),
+        "form": report.tables.form,
+        "nsys": identity.tool,
+        "schema": ".".join(map(str, identity.schema)) if identity.schema else None,
+        "host": identity.host,
+        "cpus": identity.cpus,
+        "utc_ns": identity.utc_ns,
+        "monotonic_ns": identity.monotonic_ns,
+        "first_ns": min((span[0] for span in spans), default=None),
+        "last_ns": max((span[1] for span in spans), default=None),
+        "ranks": identity.known_ranks,
+        "rank_source": identity.known_ranks_source,
+        "processes": {str(pid >> 24 & 0xFFFFFF): name for pid, name in identity.processes.items()},
+        "gpus": [{"id": gpu.id, "name": gpu.name, "bus": gpu.bus} for gpu in identity.gpus],
+        "nics": [nic.as_json() for nic in identity.nics],
+        "tables": tables,
+        "warnings": list(identity.warnings),
+    }
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """One report of `inspect` as lines for people."""
+    known = found["schema"] or "not told (2021 or earlier)"
+    lines = [found["path"], f"  nsys {found['nsys'] or 'version not told'}, schema {known}, {found['form']}"]
+    lines.append(f"  host {found['host'] or 'not told'}" + (f", {found['cpus']} CPUs" if found["cpus"] else ""))
+    if found["ranks"]:
+        lines.append(f"  {counted(len(found['ranks']), 'rank')}: {ranges(found['ranks'])} (from {found['rank_source']})")
+    if found["processes"]:
+        named = [f"{name or 'process'} {pid}" for pid, name in list(found["processes"].items())[:4]]
+        more = f" and {len(found['processes']) - 4} more" if len(found["processes"]) > 4 else ""
+        lines.append(f"  processes: {', '.join(named)}{more}")
+    names = [gpu["name"] for gpu in found["gpus"]]
+    if names:
+        lines.append(f"  GPUs: {', '.join(f'{names.count(name)} x {name}' for name in dict.fromkeys(names))}")
+    for nic in found["nics"]:
+        told = ", ".join(text for text in (nic["device"], nic["link"], f"GUID {nic['guid']}" if nic["guid"] else "") if text)
+        lines.append(f"  network adapter {nic['name']}" + (f": {told}" if told else ""))
+    if found["first_ns"] is not None:
+        lines.append(f"  {(found['last_ns'] - found['first_ns']) / 1e9:.6f} s from the first event to the last")
+    for table in found["tables"]:
+        for source in table["sources"]:
+            lines.append(
+                f"  {source['rows']:>12,}  {source['title']} ({source['source']}) on {counted(source['trace_rows'], 'row')}"
+            )
+    left_out = [(table["table"], reason, rows) for table in found["tables"] for reason, rows in table["left_out"].items()]
+    if left_out:
+        lines.append("  not translated:")
+        lines += [f"  {rows:>12,}  {table}: {reason}" for table, reason, rows in left_out]
+    return "\n".join(lines + [f"  warning: {warning}" for warning in found["warnings"]])

@@ -1,0 +1,511 @@
+"""Who is who over all reports: ranks, hosts, and whether the reports are those of one run.
+
+Nothing is guessed in silence: what the reports do not tell, or tell in a way that does not fit together, is a finding.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from nsys2prv.errors import UsageError, counted
+from nsys2prv.exports.identity import Identity
+from nsys2prv.exports.launchers import jobs
+from nsys2prv.run.hosts import shared_names
+
+RANK_IN_NAME = re.compile(r"(?i)(?<![a-z])rank[-_.=]?(\d+)")
+"""Where names of files usually have the rank. Tried when nothing else tells it."""
+
+CLOCKS_APART_NS = 15_000_000_000
+"""How far clocks of hosts may be apart: reports that are not further from each other may be of one time."""
+
+_SHOWN = 4
+
+
+class Kind(enum.Enum):
+    """What a finding is about; whether it is an error with --strict."""
+
+    DUPLICATE_RANKS = ("duplicate ranks", True)
+    MISSING_RANKS = ("missing ranks", True)
+    DIFFERENT_RUNS = ("different runs", True)
+    MIXED_VERSIONS = ("mixed versions", True)
+    RANKS_NOT_TOLD = ("ranks not told", False)
+    RANKS_BY_NAME = ("ranks by name", False)
+    HOSTS_NOT_TOLD = ("hosts not told", False)
+    HOSTS_TOLD_APART = ("hosts told apart", False)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether a user who wants one complete run can't do with it."""
+        return bool(self.value[1])
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that does not fit together, or that had to be concluded.
+
+    Attributes
+    ----------
+    kind
+        What it is about.
+    text
+        A sentence for the user.
+    reports
+        The reports that it is about.
+    """
+
+    kind: Kind
+    text: str
+    reports: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Naming:
+    """What the user says about names of reports.
+
+    Attributes
+    ----------
+    rank
+        From a path to the rank, None where the path does not tell.
+    host
+        From a path to the host.
+    """
+
+    rank: Callable[[Path], int | None] | None = None
+    host: Callable[[Path], str | None] | None = None
+
+    @classmethod
+    def of(cls, rank_pattern: str | None, host_pattern: str | None) -> Naming:
+        """From the options of the command line.
+
+        Parameters
+        ----------
+        rank_pattern
+            Regular expression with one group, the rank; looked for in the path.
+        host_pattern
+            Regular expression with one group, the host; or names of hosts, separated by commas, of which one stands in
+            each path.
+
+        Raises
+        ------
+        UsageError
+            When it is no regular expression, or has another number of groups.
+        """
+        return cls(
+            _rank_from(rank_pattern) if rank_pattern is not None else None,
+            _host_from(host_pattern) if host_pattern is not None else None,
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """Who is who.
+
+    Attributes
+    ----------
+    identities
+        Who each report is, with the host and the ranks that it has in the trace.
+    ranks
+        All ranks that are known, sorted.
+    size
+        Number of ranks of the run, as far as it is told; 0 when no rank is known.
+    missing
+        Ranks of the run that no report has.
+    findings
+        What is odd.
+    """
+
+    identities: tuple[Identity, ...]
+    ranks: tuple[int, ...]
+    size: int
+    missing: tuple[int, ...]
+    findings: tuple[Finding, ...]
+
+
+def resolve_ranks(
+    paths: Sequence[Path],
+    identities: Sequence[Identity],
+    spans: Sequence[tuple[int, int] | None],
+    naming: Naming | None = None,
+    chosen: Collection[int] | None = None,
+) -> Run:
+    """Settle hosts and ranks over all reports, and look for what does not fit together.
+
+    Parameters
+    ----------
+    paths, identities
+        The reports, and who each says it is.
+    spans
+        First and last time of each report, in its own time, ns; None for a report without events.
+    naming
+        What the user says about names.
+    chosen
+        Ranks that the user wants; None: all.
+
+    Raises
+    ------
+    UsageError
+        When a pattern fits no path at all.
+    """
+    naming = naming or Naming()
+    findings: list[Finding] = []
+    settled = _name_hosts(paths, _settle_ranks(paths, identities, naming, findings), naming, findings)
+    by_rank: dict[int, list[int]] = {}
+    for index, identity in enumerate(settled):
+        for rank in identity.known_ranks:
+            if chosen is None or rank in chosen:
+                by_rank.setdefault(rank, []).append(index)
+    size = max([identity.ranks_of_run or 0 for identity in settled] + [1 + rank for rank in by_rank]) if by_rank else 0
+    missing = tuple(rank for rank in range(size) if rank not in by_rank and (chosen is None or rank in chosen))
+    findings += _duplicates(paths, by_rank)
+    findings += _missing(paths, settled, missing, size)
+    findings += _different_runs(paths, settled)
+    findings += _apart_in_time(paths, settled, spans)
+    findings += _mixed_versions(paths, settled)
+    return Run(tuple(settled), tuple(sorted(by_rank)), size, missing, tuple(findings))
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as people write them.
+
+    >>> ranges([0, 1, 2, 7, 9, 8])
+    '0-2,7-9'
+    """
+    pieces: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if pieces and pieces[-1][-1] == number - 1:
+            pieces[-1][1:] = [number]
+        else:
+            pieces.append([number])
+    return ",".join("-".join(map(str, piece)) for piece in pieces)
+
+
+# -- ranks ----------------------------------------------------------------------------------------------------------------
+
+
+def _settle_ranks(
+    paths: Sequence[Path], identities: Sequence[Identity], naming: Naming, findings: list[Finding]
+) -> list[Identity]:
+    settled = _by_the_launcher_that_tells_apart(identities)
+    if naming.rank is not None:
+        by_name = [naming.rank(path) for path in paths]
+        unnamed = [path for path, rank in zip(paths, by_name, strict=True) if rank is None]
+        if len(unnamed) == len(paths):
+            raise UsageError(f"--rank-pattern: no path of a report matches it ({_listed(paths)})")
+        if unnamed:
+            findings.append(
+                Finding(Kind.RANKS_NOT_TOLD, f"{_do_not(unnamed)} match --rank-pattern: {_listed(unnamed)}", tuple(unnamed))
+            )
+        return [
+            identity if rank is None else _with_rank(identity, rank, "--rank-pattern")
+            for identity, rank in zip(settled, by_name, strict=True)
+        ]
+    unknown = [index for index, identity in enumerate(settled) if not identity.known_ranks]
+    known = {rank for identity in settled for rank in identity.known_ranks}
+    if unknown and len(paths) > 1:
+        found = [RANK_IN_NAME.findall(paths[index].name) for index in unknown]
+        named = [int(of_path[-1]) for of_path in found if of_path]
+        told = [paths[index] for index in unknown]
+        if len(set(named)) == len(told) and known.isdisjoint(named):
+            for index, rank in zip(unknown, named, strict=True):
+                settled[index] = _with_rank(settled[index], rank, "name of the file")
+            findings.append(
+                Finding(
+                    Kind.RANKS_BY_NAME,
+                    f"{_do_not(told)} tell a rank: it is taken from the name of the file ({_listed(told)}); "
+                    f"--rank-pattern says where else it stands",
+                    tuple(told),
+                )
+            )
+        elif known:
+            findings.append(
+                Finding(
+                    Kind.RANKS_NOT_TOLD,
+                    f"{_do_not(told)} tell a rank, and stand after those that do: {_listed(told)}; --rank-pattern can take it "
+                    f"from the path",
+                    tuple(told),
+                )
+            )
+    return settled
+
+
+def _by_the_launcher_that_tells_apart(identities: Sequence[Identity]) -> list[Identity]:
+    """Ranks by the innermost launcher; by another one where that gave the same rank to all that it should tell apart."""
+    launched = [identity for identity in identities if not identity.ranks and identity.launches]
+    sources = [source for identity in launched[:1] for source in (one.source for one in identity.launches)]
+    for source in sources:
+        told = [one.rank for identity in launched for one in identity.launches if one.source == source]
+        if len(set(told)) == len(launched):
+            return [_launched_by(identity, source) if not identity.ranks else identity for identity in identities]
+    return list(identities)
+
+
+def _launched_by(identity: Identity, source: str) -> Identity:
+    one = next((one for one in identity.launches if one.source == source), None)
+    if one is None or one == identity.launches[0]:
+        return identity
+    return replace(identity, launch_rank=one.rank, launch_source=one.source, ranks_of_run=one.ranks)
+
+
+def _with_rank(identity: Identity, rank: int, source: str) -> Identity:
+    if len(identity.ranks) > 1:
+        # Several ranks in one report: one name can't be that of all.
+        return identity
+    size = identity.ranks_of_run if identity.known_ranks == [rank] else None
+    ranks = dict.fromkeys(identity.ranks, rank)
+    return replace(
+        identity, ranks=ranks, rank_source=source if ranks else "", launch_rank=rank, launch_source=source, ranks_of_run=size
+    )
+
+
+def _duplicates(paths: Sequence[Path], by_rank: dict[int, list[int]]) -> list[Finding]:
+    several = {rank: members for rank, members in by_rank.items() if len(members) > 1}
+    if not several:
+        return []
+    involved = [paths[index] for index in sorted({index for members in several.values() for index in members})]
+    first = min(several)
+    example = f"rank {first}: {_listed([paths[index] for index in several[first]])}"
+    what = "rank is" if len(several) == 1 else "ranks are"
+    return [
+        Finding(
+            Kind.DUPLICATE_RANKS,
+            f"{len(several)} {what} in more than one report ({ranges(several)}; {example}): reports of several runs, or the "
+            f"rank must be taken from elsewhere (--rank-pattern)",
+            tuple(involved),
+        )
+    ]
+
+
+def _missing(paths: Sequence[Path], identities: Sequence[Identity], missing: tuple[int, ...], size: int) -> list[Finding]:
+    if not missing:
+        return []
+    without = sum(not identity.known_ranks for identity in identities)
+    more = f"; of {counted(without, 'report')} the rank is not known" if without else ""
+    what = "rank" if len(missing) == 1 else "ranks"
+    return [
+        Finding(
+            Kind.MISSING_RANKS,
+            f"{what} {ranges(missing)} of {size:,} {'is' if len(missing) == 1 else 'are'} not among the reports{more}",
+        )
+    ]
+
+
+# -- hosts ----------------------------------------------------------------------------------------------------------------
+
+
+def _name_hosts(
+    paths: Sequence[Path], identities: Sequence[Identity], naming: Naming, findings: list[Finding]
+) -> list[Identity]:
+    named = list(identities)
+    given: set[int] = set()
+    if naming.host is not None:
+        hosts = [naming.host(path) for path in paths]
+        unnamed = [path for path, host in zip(paths, hosts, strict=True) if host is None]
+        if len(unnamed) == len(paths):
+            raise UsageError(f"--host-pattern: no path of a report matches it ({_listed(paths)})")
+        if unnamed:
+            findings.append(
+                Finding(Kind.HOSTS_NOT_TOLD, f"{_do_not(unnamed)} match --host-pattern: {_listed(unnamed)}", tuple(unnamed))
+            )
+        for index, host in enumerate(hosts):
+            if host is not None:
+                given.add(index)
+                named[index] = replace(named[index], host=host, host_source="--host-pattern")
+    # In the order of ranks: files that are called otherwise give the same names.
+    rest = [index for index in range(len(paths)) if index not in given]
+    ordered = sorted(rest, key=lambda index: (not named[index].known_ranks, named[index].known_ranks[:1], index))
+    taken = {identity.host for identity in named}
+    for shared in shared_names(named, ordered):
+        machines = []
+        number = 0
+        for members in shared.machines:
+            number += 1
+            while f"{shared.name or 'host'} ({number})" in taken:
+                number += 1
+            machines.append(f"{shared.name or 'host'} ({number})")
+            for index in members:
+                source = "; ".join(shared.reasons)
+                named[index] = replace(named[index], host=machines[-1], host_source=f"told apart: {source}")
+        told = [paths[index] for members in shared.machines for index in members]
+        say = f"say that their host is {shared.name}" if shared.name else "do not name their host"
+        findings.append(
+            Finding(
+                Kind.HOSTS_TOLD_APART,
+                f"{counted(len(told), 'report')} {say}, and are of {len(machines)} hosts ({'; '.join(shared.reasons)}): they "
+                f"stand as {_listed(machines)}; --host-pattern gives them other names",
+                tuple(told),
+            )
+        )
+    nameless = [path for path, identity in zip(paths, named, strict=True) if not identity.host]
+    if len(nameless) > 1:
+        findings.append(
+            Finding(
+                Kind.HOSTS_NOT_TOLD,
+                f"{len(nameless)} reports do not name their host and are taken for reports of one: {_listed(nameless)}; "
+                f"--host-pattern can take it from the path",
+                tuple(nameless),
+            )
+        )
+    return named
+
+
+# -- one run --------------------------------------------------------------------------------------------------------------
+
+
+def _different_runs(paths: Sequence[Path], identities: Sequence[Identity]) -> list[Finding]:
+    found = []
+    by_kind: dict[str, dict[str, list[Path]]] = {}
+    for path, identity in zip(paths, identities, strict=True):
+        for kind, job in jobs(identity.environment).items():
+            by_kind.setdefault(kind, {}).setdefault(job, []).append(path)
+    for kind, of_kind in by_kind.items():
+        if len(of_kind) > 1:
+            found.append(
+                Finding(
+                    Kind.DIFFERENT_RUNS,
+                    f"the reports are of {len(of_kind)} runs: {_grouped(kind, of_kind)}",
+                    tuple(path for members in of_kind.values() for path in members),
+                )
+            )
+    sizes: dict[str, list[Path]] = {}
+    for path, identity in zip(paths, identities, strict=True):
+        if identity.ranks_of_run is not None:
+            sizes.setdefault(f"{identity.ranks_of_run:,}", []).append(path)
+    if len(sizes) > 1:
+        found.append(
+            Finding(
+                Kind.DIFFERENT_RUNS,
+                f"the reports are of runs of different size: {_grouped('number of ranks', sizes)}",
+                tuple(path for members in sizes.values() for path in members),
+            )
+        )
+    return found
+
+
+def _apart_in_time(
+    paths: Sequence[Path], identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None]
+) -> list[Finding]:
+    told = sorted(
+        (identity.utc_ns + span[0], identity.utc_ns + span[1], path)
+        for path, identity, span in zip(paths, identities, spans, strict=True)
+        if identity.utc_ns is not None and span is not None
+    )
+    stretches: list[tuple[int, int, list[Path]]] = []
+    for begin, end, path in told:
+        if not stretches or begin > stretches[-1][1] + CLOCKS_APART_NS:
+            stretches.append((begin, end, []))
+        first, last, members = stretches[-1]
+        members.append(path)
+        stretches[-1] = first, max(last, end), members
+    if len(stretches) < 2:
+        return []
+    pieces = [
+        f"{counted(len(members), 'report')} from {_moment(begin)} to {_moment(end)} ({_listed(members)})"
+        for begin, end, members in stretches[:_SHOWN]
+    ]
+    more = f" and {len(stretches) - _SHOWN} more" if len(stretches) > _SHOWN else ""
+    return [
+        Finding(
+            Kind.DIFFERENT_RUNS,
+            f"the reports lie in {len(stretches)} stretches of time that do not touch: {'; '.join(pieces)}{more}",
+            tuple(path for _, _, members in stretches for path in members),
+        )
+    ]
+
+
+def _mixed_versions(paths: Sequence[Path], identities: Sequence[Identity]) -> list[Finding]:
+    versions: dict[str, list[Path]] = {}
+    for path, identity in zip(paths, identities, strict=True):
+        schema = ".".join(map(str, identity.schema)) if identity.schema else ""
+        versions.setdefault(identity.tool or (schema and f"schema {schema}") or "not told", []).append(path)
+    if len(versions) < 2:
+        return []
+    return [
+        Finding(
+            Kind.MIXED_VERSIONS,
+            f"the reports come from {len(versions)} versions of nsys, which do not record the same things in the same way: "
+            f"{_grouped('nsys', versions)}",
+            tuple(path for members in versions.values() for path in members),
+        )
+    ]
+
+
+# -- patterns -------------------------------------------------------------------------------------------------------------
+
+
+def _rank_from(pattern: str) -> Callable[[Path], int | None]:
+    compiled = _compiled("--rank-pattern", pattern)
+    if compiled.groups != 1:
+        raise UsageError(
+            f"--rank-pattern {pattern}: it has {counted(compiled.groups, 'group')}; put brackets around the rank, "
+            rf"as in 'rank(\d+)'"
+        )
+
+    def rank(path: Path) -> int | None:
+        found = compiled.search(path.as_posix())
+        if found is None or found[1] is None:
+            return None
+        if not found[1].isdecimal():
+            raise UsageError(f"--rank-pattern {pattern}: in {path} it finds {found[1]!r}, which is no number")
+        return int(found[1])
+
+    return rank
+
+
+def _host_from(pattern: str) -> Callable[[Path], str | None]:
+    compiled = _compiled("--host-pattern", pattern)
+    if compiled.groups > 1:
+        raise UsageError(f"--host-pattern {pattern}: it has {compiled.groups} groups; put brackets around the host only")
+    if compiled.groups == 1:
+
+        def host(path: Path) -> str | None:
+            found = compiled.search(path.as_posix())
+            return found[1] or None if found else None
+
+        return host
+    # The longest first: node1 must not be found in node12.
+    names = sorted((name.strip() for name in pattern.split(",") if name.strip()), key=len, reverse=True)
+    if not names:
+        raise UsageError("--host-pattern: give a regular expression with one group, or names of hosts")
+    any_name = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(map(re.escape, names))})(?![A-Za-z0-9])")
+
+    def named(path: Path) -> str | None:
+        found = any_name.findall(path.as_posix())
+        return str(found[-1]) if found else None
+
+    return named
+
+
+def _compiled(option: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"{option} {pattern}: not a regular expression ({error})") from error
+
+
+# -- words ----------------------------------------------------------------------------------------------------------------
+
+
+def _do_not(paths: Sequence[Path]) -> str:
+    return "1 report does not" if len(paths) == 1 else f"{len(paths):,} reports do not"
+
+
+def _listed(things: Sequence[object]) -> str:
+    shown = ", ".join(str(thing) for thing in things[:_SHOWN])
+    return shown + (f" and {len(things) - _SHOWN:,} more" if len(things) > _SHOWN else "")
+
+
+def _grouped(what: str, groups: dict[str, list[Path]]) -> str:
+    pieces = [
+        f"{what} {name}: {counted(len(members), 'report')} ({_listed(members[:1])}{', ...' if len(members) > 1 else ''})"
+        for name, members in list(groups.items())[:_SHOWN]
+    ]
+    return "; ".join(pieces) + (f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else "")
+
+
+def _moment(utc_ns: int) -> str:
+    return f"{datetime.fromtimestamp(utc_ns / 1e9, tz=timezone.utc):%Y-%m-%d %H:%M:%S}"

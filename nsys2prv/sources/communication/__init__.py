@@ -1,0 +1,1 @@
+"""Communication: MPI, NCCL, NVSHMEM and UCX; collectives and ends of messages."""

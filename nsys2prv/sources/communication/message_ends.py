@@ -1,0 +1,229 @@
+"""Ends of point-to-point messages of MPI: sends, and receives with the calls that complete them; and the table of all kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.exports import Report
+from nsys2prv.exports.identity import process_of
+from nsys2prv.sources.communication import nccl_messages
+from nsys2prv.sources.communication.communicators import communicators
+from nsys2prv.vocabulary import mpi_calls
+from nsys2prv.vocabulary.mpi_calls import Part
+
+NAME = "messages"
+"""Name for --skip."""
+MPI, NCCL = KINDS = ("mpi", "nccl")
+"""Kinds of messages, by the name of the sources whose calls they join: without these there are none."""
+
+END_SCHEMA = {
+    "globalTid": pl.Int64,
+    "start": pl.Int64,
+    "order": pl.Int64,
+    "end": pl.Int64,
+    "is_send": pl.Boolean,
+    "communicator": pl.Int64,
+    "source": pl.Int64,
+    "destination": pl.Int64,
+    "tag": pl.Int64,
+    "size": pl.Int64,
+}
+"""One end of a message: the thread; begin of the call that sends, receives, or starts a persistent request, and the order of
+calls that begin together; end of the call that completes it, null where none is told (ns of the report); the communicator, by
+a number that is the same in all reports, null where it is not told; ranks in the communicator, null or negative for none or
+any; the tag, negative for any; bytes."""
+
+_P2P, _COLLECTIVES = "MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS"
+TABLES: dict[str, tuple[str, ...]] = {
+    _P2P: ("commHandle", "tag", "remoteRank", "size", "requestHandle"),
+    "MPI_START_WAIT_EVENTS": ("requestHandle",),
+    # Handles are used again: a wait may be for a collective.
+    _COLLECTIVES: ("requestHandle",),
+}
+_CALL_SCHEMA = {
+    "globalTid": pl.Int64,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "order": pl.Int64,
+    "part": pl.Int64,
+    "process": pl.Int64,
+    **dict.fromkeys(TABLES[_P2P], pl.Int64),
+}
+_OF_MESSAGE = ("commHandle", "tag", "remoteRank", "size")
+_REQUEST = ["process", "requestHandle"]
+
+_PIECE_ROWS = 60_000
+
+
+def kinds_of_messages(report: Report, kinds: Sequence[str]) -> tuple[str, ...]:
+    """Those of the kinds of messages that a report tells of."""
+    there = {MPI: lambda: report.has(_P2P), NCCL: lambda: nccl_messages.has_messages(report)}
+    return tuple(kind for kind in kinds if there[kind]())
+
+
+def message_ends(
+    report: Report, ranks: Mapping[int, int], folder: Path, kinds: Sequence[str] = (MPI,)
+) -> Iterator[pl.DataFrame]:
+    """All ends of messages in a report; those of one thread and kind in the order of their calls.
+
+    Parameters
+    ----------
+    report
+        The report.
+    ranks
+        Rank of each process, by globalPid. In a process without one, no communicator is known.
+    folder
+        For intermediate files.
+    kinds
+        Which of KINDS.
+
+    Yields
+    ------
+    Columns of END_SCHEMA.
+
+    Raises
+    ------
+    ReportError
+        When a table breaks off while it is read.
+    """
+    if MPI in kinds:
+        yield from _of_mpi(report, ranks, folder / MPI)
+    if NCCL in kinds:
+        yield from nccl_messages.message_ends(report, folder / NCCL)
+
+
+def _of_mpi(report: Report, ranks: Mapping[int, int], folder: Path) -> Iterator[pl.DataFrame]:
+    names = report.strings.filter(pl.col("value").str.starts_with("MPI_"))
+    parts = names.select(textId="id", part=pl.Series([mpi_calls.part(name) for name in names["value"]], dtype=pl.Int64))
+    calls = ExternalSort(["start"], folder)
+    for table in TABLES:
+        for piece in report.pieces(partial(_calls, table, parts), _PIECE_ROWS):
+            calls.add(piece)
+    handles = communicators(report, ranks)
+    requests = _Requests()
+    seen = 0
+    for window in calls.windows():
+        split = _sends_and_receives(window.with_columns(order=pl.int_range(seen, seen + window.height)))
+        seen += window.height
+        at_once = split.filter(_has(Part.SENDS | Part.RECEIVES) & ~_has(Part.LATER | Part.DEFINES))
+        yield _ends(pl.concat([at_once, requests.follow(split)]), handles)
+    yield _ends(requests.rest(), handles)
+
+
+def _has(parts: int) -> pl.Expr:
+    return (pl.col("part") & int(parts)) != 0
+
+
+def _calls(table: str, parts: pl.DataFrame, report: Report) -> pl.LazyFrame:
+    """Calls of a table that have to do with messages, with the columns of _CALL_SCHEMA."""
+    columns = TABLES[table]
+    rows = report.scan_events(table, ("start", "globalTid", "textId"), ("end", *columns), None).drop_nulls(
+        ["start", "globalTid"]
+    )
+    if table == _COLLECTIVES:
+        found = rows.drop_nulls("requestHandle").with_columns(part=pl.lit(int(Part.LATER), pl.Int64))
+    else:
+        found = rows.join(parts.lazy(), on="textId", how="left", maintain_order="left").filter(pl.col("part") > 0)
+    absent = [pl.lit(None, pl.Int64).alias(name) for name in TABLES[_P2P] if name not in columns]
+    process, order = process_of("globalTid"), pl.lit(0, pl.Int64)
+    return found.with_columns(*absent, process=process, order=order).select(list(_CALL_SCHEMA))
+
+
+def _sends_and_receives(calls: pl.DataFrame) -> pl.DataFrame:
+    """A call that sends and receives becomes two rows.
+
+    nsys writes two rows where the partners differ: first the send, which ends where it begins, then the receive, which ends
+    with the call. One row is both.
+    """
+    is_both = _has(Part.SENDS) & _has(Part.RECEIVES)
+    both = calls.filter(is_both)
+    if both.is_empty():
+        return calls
+    place = pl.int_range(pl.len()).over("globalTid", "start")
+    ordered = both.sort("start", "end", nulls_last=True, maintain_order=True).with_columns(
+        is_first=place == 0, is_last=place == pl.len().over("globalTid", "start") - 1
+    )
+    sends = ordered.filter("is_first").with_columns(pl.col("part") & ~int(Part.RECEIVES))
+    receives = ordered.filter("is_last").with_columns(pl.col("part") & ~int(Part.SENDS))
+    split = pl.concat([calls.filter(~is_both), sends.select(calls.columns), receives.select(calls.columns)])
+    return split.sort("start", maintain_order=True)
+
+
+class _Requests:
+    """Follows requests from the calls that make or start them to those that complete them.
+
+    Takes in calls in the order of time; keeps open receives, and definitions of persistent requests, from one piece to the
+    next. A request is told by its process and handle, and means what the last call made it that gave its handle.
+    """
+
+    def __init__(self) -> None:
+        self._kept = pl.DataFrame(schema=_CALL_SCHEMA)
+
+    def follow(self, calls: pl.DataFrame) -> pl.DataFrame:
+        """Sends, and receives that are completed or of which nothing more can be known: columns of _CALL_SCHEMA."""
+        with_request = calls.filter(_has(Part.LATER | Part.DEFINES | Part.STARTS | Part.COMPLETES))
+        lost = with_request.filter(pl.col("requestHandle").is_null() & _has(Part.LATER) & _has(Part.SENDS | Part.RECEIVES))
+        known = pl.concat([self._kept, with_request.drop_nulls("requestHandle")]).with_row_index("place")
+        begins, defines = _has(Part.LATER | Part.DEFINES | Part.STARTS), _has(Part.LATER | Part.DEFINES)
+        turns = (
+            known.sort(*_REQUEST, "place")
+            .with_columns(
+                turn=begins.cast(pl.Int64).cum_sum().over(_REQUEST),
+                definition=pl.when(defines).then("place").forward_fill().over(_REQUEST),
+            )
+            .with_columns(
+                last_turn=pl.col("turn").max().over(_REQUEST), last_definition=pl.col("definition").max().over(_REQUEST)
+            )
+        )
+        of_definition = known.filter(_has(Part.DEFINES)).select("part", *_OF_MESSAGE, definition="place")
+        started = turns.filter(_has(Part.STARTS)).drop("part", *_OF_MESSAGE).join(of_definition, on="definition", how="inner")
+        made = turns.filter(_has(Part.LATER) & _has(Part.SENDS | Part.RECEIVES))
+        # nsys writes a test only when it found the request complete. MPI_Waitall is told for requests that MPI_Waitany
+        # completed before: the first one counts.
+        completed = (
+            turns.filter(_has(Part.COMPLETES)).group_by(*_REQUEST, "turn").agg(completed=pl.col("end").sort_by("place").first())
+        )
+        begun = (
+            pl.concat([made, started.select(made.columns)])
+            .join(completed.with_columns(is_complete=pl.lit(True)), on=[*_REQUEST, "turn"], how="left")
+            .with_columns(end="completed")
+        )
+        is_open = _has(Part.RECEIVES) & pl.col("is_complete").is_null() & (pl.col("turn") == pl.col("last_turn"))
+        keep = pl.concat(
+            [
+                begun.filter(is_open)["place"],
+                turns.filter(_has(Part.DEFINES) & (pl.col("place") == pl.col("last_definition")))["place"],
+            ]
+        )
+        self._kept = known[keep.unique().sort()].drop("place")
+        return pl.concat(
+            [lost.with_columns(end=pl.lit(None, pl.Int64)), begun.filter(~is_open).sort("place").select(list(_CALL_SCHEMA))]
+        )
+
+    def rest(self) -> pl.DataFrame:
+        """Receives that are still open."""
+        # Anything that gives the handles a new meaning closes them.
+        closing = self._kept.with_columns(start=pl.lit(2**62, pl.Int64), part=pl.lit(int(Part.LATER), pl.Int64))
+        return self.follow(closing.unique(_REQUEST, maintain_order=True))
+
+
+def _ends(calls: pl.DataFrame, handles: pl.DataFrame) -> pl.DataFrame:
+    """Ends of messages with their communicators."""
+    known = calls.sort("start", maintain_order=True).join_asof(
+        handles, left_on="start", right_on="since", by=["process", "commHandle"], check_sortedness=False
+    )
+    is_send = _has(Part.SENDS)
+    return known.select(
+        *("globalTid", "start", "order", "end", "communicator"),
+        is_send=is_send,
+        source=pl.when(is_send).then("localRank").otherwise("remoteRank"),
+        destination=pl.when(is_send).then("remoteRank").otherwise("localRank"),
+        size=pl.col("size").fill_null(0),
+        # Where tags are not told at all, order alone tells messages apart.
+        tag=pl.col("tag").fill_null(0),
+    ).select(list(END_SCHEMA))

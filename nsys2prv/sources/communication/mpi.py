@@ -1,0 +1,169 @@
+"""MPI calls: from nsys' MPI tables, or from the NVTX domain "MPI" of old exports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.exports.lookups import once
+from nsys2prv.sources.nvtx.nvtx_ranges import PUSHPOP, is_mpi_call, ranges_in_domains
+from nsys2prv.sources.source import RowKind, Source, named
+from nsys2prv.vocabulary import event_types, mpi_calls
+
+_ANY_PARTNER = 0
+"""Value of a partner or root that is none (MPI_ANY_SOURCE, MPI_PROC_NULL): ranks are written plus one, 0 would be an end."""
+
+
+def _one_row_per_call() -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """MPI_Waitall and MPI_Startall write a row per request, MPI_Sendrecv one per direction: one call is one interval."""
+
+    def collapse(rows: pl.DataFrame) -> pl.DataFrame:
+        key = ["globalTid", "start", "label"]
+        others = [pl.col(name).drop_nulls().first() for name in rows.columns if name not in (*key, "end")]
+        calls = rows.group_by(key, maintain_order=True).agg(pl.col("end").max(), *others)
+        return calls.select(rows.columns)
+
+    return collapse
+
+
+def _calls(names: pl.Series) -> pl.DataFrame:
+    """Columns `label`, `type`, `state` of those names that are calls of MPI."""
+    calls = names.filter(names.str.starts_with("MPI_")).unique().to_list()
+    return pl.DataFrame(
+        {
+            "label": calls,
+            "type": [event_types.MPI_TYPES[mpi_calls.kind(call)] for call in calls],
+            "state": [mpi_calls.state(call) for call in calls],
+        },
+        schema={"label": pl.String, "type": pl.Int64, "state": pl.Int64},
+    )
+
+
+def _rank(column: str) -> pl.Expr:
+    return pl.when(pl.col(column) >= 0).then(pl.col(column) + 1).otherwise(_ANY_PARTNER)
+
+
+_ATTRIBUTES: dict[str, dict[int, pl.Expr]] = {
+    "MPI_P2P_EVENTS": {
+        event_types.MPI_MESSAGE_SIZE: pl.col("size"),
+        event_types.MPI_PARTNER: _rank("remoteRank"),
+        event_types.MPI_TAG: pl.col("tag"),
+    },
+    "MPI_COLLECTIVES_EVENTS": {
+        event_types.MPI_SEND_SIZE: pl.col("size"),
+        event_types.MPI_RECV_SIZE: pl.col("recvSize"),
+        event_types.MPI_ROOT: pl.when(pl.col("rootRank").is_not_null()).then(_rank("rootRank")),
+    },
+    "MPI_START_WAIT_EVENTS": {},
+    "MPI_OTHER_EVENTS": {},
+}
+_COLUMNS = {
+    "MPI_P2P_EVENTS": ("size", "remoteRank", "tag", "commHandle"),
+    "MPI_COLLECTIVES_EVENTS": ("size", "recvSize", "rootRank", "commHandle"),
+    "MPI_START_WAIT_EVENTS": (),
+    "MPI_OTHER_EVENTS": (),
+}
+
+
+@once
+def communicators(report: Report) -> pl.DataFrame:
+    """Columns `commHandle`, `communicator`: handles are addresses of one process, names are equal over all reports."""
+    known = report.collect(
+        report.scan(
+            "MPI_COMMUNICATORS", optional=("commHandle", "parentHandle", "size", "groupRoot", "groupRootUid", "members")
+        )
+    )
+    return (
+        known.drop_nulls("commHandle")
+        .unique("commHandle", keep="first", maintain_order=True)
+        .select(
+            "commHandle",
+            communicator=pl.when(pl.col("parentHandle").fill_null(0) == 0)
+            .then(pl.lit("MPI_COMM_WORLD"))
+            .otherwise(
+                pl.format(
+                    "communicator of {} ranks{}",
+                    pl.col("size").cast(pl.String).fill_null("unknown"),
+                    pl.coalesce(
+                        pl.format(": {}", pl.col("members")),
+                        # The number counts at the root of the group.
+                        pl.format(" from rank {}, number {}", "groupRoot", "groupRootUid"),
+                        pl.lit(""),
+                    ),
+                )
+            ),
+        )
+    )
+
+
+# A call that has no name that is known is one of the others.
+_OF_EACH_CALL = (
+    *(pl.col(name) for name in ("globalTid", "start", "end", "label")),
+    pl.col("type").fill_null(event_types.MPI_OTHER),
+    pl.col("state").fill_null(event_types.STATE_OTHERS),
+)
+
+
+def _table_source(table: str) -> Source:
+    def frame(report: Report) -> pl.LazyFrame:
+        calls = _calls(report.strings["value"])
+        names = report.strings.rename({"value": "label"}).join(calls, on="label", how="left", maintain_order="left")
+        called = named(source.scan(report), "textId", names)
+        if "commHandle" in _COLUMNS[table]:
+            called = called.join(communicators(report).lazy(), on="commHandle", how="left", maintain_order="left").with_columns(
+                pl.when(pl.col("commHandle").is_not_null())
+                .then(pl.coalesce("communicator", pl.lit("unknown communicator")))
+                .alias(str(event_types.MPI_COMMUNICATOR))
+            )
+        return called.select(
+            *_OF_EACH_CALL,
+            *(expression.cast(pl.Int64).alias(str(number)) for number, expression in _ATTRIBUTES[table].items()),
+            *([str(event_types.MPI_COMMUNICATOR)] if "commHandle" in _COLUMNS[table] else []),
+        )
+
+    source = Source(
+        name="mpi",
+        title="MPI calls",
+        table=table,
+        required=("start", "globalTid", "textId"),
+        optional=("end", *_COLUMNS[table]),
+        row=RowKind.THREAD,
+        types=(
+            *event_types.MPI_TYPES.values(),
+            *_ATTRIBUTES[table],
+            *((event_types.MPI_COMMUNICATOR,) if _ATTRIBUTES[table] else ()),
+        ),
+        frame=frame,
+        in_order=_one_row_per_call,
+        since="3.7",
+    )
+    return source
+
+
+def _as_nvtx(report: Report) -> pl.LazyFrame:
+    calls = _calls(pl.Series(list(mpi_calls.NUMBERS), dtype=pl.String))
+    return (
+        ranges_in_domains(report, AS_NVTX)
+        .filter(is_mpi_call())
+        .join(calls.lazy(), on="label", how="left", maintain_order="left")
+        .select(
+            *_OF_EACH_CALL,
+        )
+    )
+
+
+TABLES: tuple[Source, ...] = tuple(_table_source(table) for table in _ATTRIBUTES)
+
+AS_NVTX = Source(
+    name="mpi",
+    title="MPI calls (as NVTX ranges)",
+    table=PUSHPOP.table,
+    required=PUSHPOP.required,
+    optional=PUSHPOP.optional,
+    row=RowKind.THREAD,
+    types=tuple(event_types.MPI_TYPES.values()),
+    frame=_as_nvtx,
+    only=PUSHPOP.only,
+)

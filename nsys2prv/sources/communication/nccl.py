@@ -1,0 +1,309 @@
+"""NCCL: regions of its NVTX domain with their payloads, and the calls behind its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.execution.external_sort import ExternalSort, plan_windows
+from nsys2prv.exports import Report, describe
+from nsys2prv.exports.lookups import once
+from nsys2prv.sources.correlate import with_calls
+from nsys2prv.sources.cuda.kernels import KERNELS, NCCL_KERNEL_NAME
+from nsys2prv.sources.nvtx import nvtx_ranges, payloads
+from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.vocabulary import event_types, nccl_names
+
+ATTRIBUTES = {
+    event_types.NCCL_SIZE: nccl_names.SIZE,
+    event_types.NCCL_REDUCTION: nccl_names.REDUCTION,
+    event_types.NCCL_ROOT: nccl_names.ROOT,
+    event_types.NCCL_COMMUNICATOR: nccl_names.COMMUNICATOR,
+    event_types.NCCL_RANKS: nccl_names.RANKS,
+    event_types.NCCL_RANK: nccl_names.RANK,
+    event_types.NCCL_PEER: nccl_names.PEER,
+}
+"""Attribute of a region by the field of its payload."""
+
+_TEXTS = (event_types.NCCL_REDUCTION, event_types.NCCL_COMMUNICATOR)
+_COUNTED_FROM_ONE = (event_types.NCCL_ROOT, event_types.NCCL_RANK, event_types.NCCL_PEER)
+"""Ranks are written plus one: 0 would be an end."""
+_COLUMNS = {str(number): pl.String if number in _TEXTS else pl.Int64 for number in ATTRIBUTES}
+
+_FIELDS = pl.Struct({name: pl.String if name == nccl_names.REDUCTION else pl.Int64 for name in ATTRIBUTES.values()})
+_OPERATIONS = {"Product": "Prod"}
+"""NCCL's own enumeration has one name that is not that of its interface."""
+
+
+def _with_fields(report: Report, source: Source) -> pl.LazyFrame:
+    """Regions of NCCL with the fields of their payloads, null where there are none."""
+    schemas = payloads.read_schemas(report)
+
+    def decode(column: pl.Series) -> pl.Series:
+        of_events = column.struct.unnest()
+        rows = of_events.select(event=pl.int_range(pl.len(), dtype=pl.Int64))
+        integer = pl.col("integer")
+        operation = pl.coalesce(pl.col("text").replace(_OPERATIONS), _operation(integer))
+        values = {name: operation if name == nccl_names.REDUCTION else integer for name in ATTRIBUTES.values()}
+        of_event = (
+            payloads.fields(of_events, schemas)
+            .group_by("event")
+            .agg(value.filter(pl.col("field") == name).first().alias(name) for name, value in values.items())
+        )
+        of_rows = rows.join(of_event, on="event", how="left", maintain_order="left")
+        decoded: pl.Series = of_rows.select(pl.struct(pl.exclude("event"))).to_series().cast(_FIELDS).rename(column.name)
+        return decoded
+
+    of_domains = nvtx_ranges.ranges_in_domains(report, source, nvtx_ranges.structured_columns(report), with_default=False)
+    regions = of_domains.filter(pl.col("domain") == nvtx_ranges.NCCL_DOMAIN)
+    if not nvtx_ranges.structured_columns(report):
+        return regions.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in _FIELDS.to_schema().items())
+    decoded = pl.col("payload").map_batches(decode, return_dtype=_FIELDS, is_elementwise=True)
+    return nvtx_ranges.with_payloads(report, regions).with_columns(decoded).unnest("payload")
+
+
+def _operation(number: pl.Expr) -> pl.Expr:
+    """Name of a reduction operation by NCCL's number; those of the program have none."""
+    names = dict(enumerate(nccl_names.REDUCTIONS))
+    return pl.coalesce(number.replace_strict(names, default=None, return_dtype=pl.String), pl.format("operation {}", number))
+
+
+@once
+def _communicators(report: Report) -> pl.DataFrame:
+    """What each process tells of its communicators where it makes them, and the text that stands for them.
+
+    Columns `globalPid`, the id of the communicator, `ranks`, `rank` (null when the process has several), `communicator`.
+    """
+    size, rank, name = (pl.col(field) for field in (nccl_names.RANKS, nccl_names.RANK, nccl_names.COMMUNICATOR))
+    found = report.collect(
+        _with_fields(report.distinct, REGIONS).filter(name.is_not_null()).select("globalPid", name, size, rank).unique()
+    )
+    ranks = _ranks_of_processes(report, found["globalPid"].unique().to_list())
+    told = found.group_by("globalPid", name, maintain_order=True).agg(
+        ranks=size.max(), rank=pl.when(rank.drop_nulls().n_unique() == 1).then(rank.drop_nulls().first())
+    )
+    keys = [
+        nccl_names.communicator_key(identifier, of_size, ranks.get(process))
+        for process, identifier, of_size in told.select("globalPid", name, "ranks").iter_rows()
+    ]
+    return told.with_columns(communicator=pl.Series(keys, dtype=pl.String)).sort("globalPid", nccl_names.COMMUNICATOR)
+
+
+def _ranks_of_processes(report: Report, processes: list[int]) -> dict[int, int]:
+    """Ranks in the program of those processes that have one that is known."""
+    identity = describe(report)
+    if identity.ranks or len(processes) != 1 or identity.launch_rank is None:
+        return dict(identity.ranks)
+    return {processes[0]: identity.launch_rank}
+
+
+def _regions(report: Report) -> pl.LazyFrame:
+    """Columns `globalTid`, `start`, `end`, `label`, and the attributes."""
+    fields = _with_fields(report, REGIONS)
+    if not nvtx_ranges.structured_columns(report):
+        attributes = [pl.lit(None, dtype).alias(name) for name, dtype in _COLUMNS.items()]
+        return fields.select("globalTid", "start", "end", "label", *attributes, type=pl.lit(event_types.NCCL_REGION, pl.Int64))
+    told = _communicators(report).lazy()
+    joined = fields.join(told, on=["globalPid", nccl_names.COMMUNICATOR], how="left", maintain_order="left")
+    values = {
+        **{number: pl.col(name) for number, name in ATTRIBUTES.items()},
+        event_types.NCCL_COMMUNICATOR: pl.col("communicator"),
+        event_types.NCCL_RANKS: pl.coalesce(nccl_names.RANKS, "ranks"),
+        event_types.NCCL_RANK: pl.coalesce(nccl_names.RANK, "rank"),
+    }
+    return joined.select(
+        "globalTid",
+        "start",
+        "end",
+        "label",
+        *(
+            (value + 1 if number in _COUNTED_FROM_ONE else value).cast(_COLUMNS[str(number)]).alias(str(number))
+            for number, value in values.items()
+        ),
+        type=pl.lit(event_types.NCCL_REGION, pl.Int64),
+    )
+
+
+REGIONS = Source(
+    name="nccl",
+    title="NCCL regions",
+    table=nvtx_ranges.PUSHPOP.table,
+    required=nvtx_ranges.PUSHPOP.required,
+    optional=nvtx_ranges.PUSHPOP.optional,
+    row=RowKind.THREAD,
+    types=(event_types.NCCL_REGION, *ATTRIBUTES),
+    frame=_regions,
+    only=nvtx_ranges.PUSHPOP.only,
+    assumption=nvtx_ranges.FIELDS.assumption,
+)
+
+# -- sends and receives ---------------------------------------------------------------------------------------------------
+
+
+def point_to_point(report: Report) -> pl.LazyFrame:
+    """Sends, receives, begins and ends of groups: columns `callTid`, `callStart`, `callEnd`, `label`, and what their payloads
+    tell: the id of the communicator (`identifier`), `rank` and `peer` in it, `size` in bytes."""
+    labels = (nccl_names.SEND, nccl_names.RECEIVE, nccl_names.GROUP_START, nccl_names.GROUP_END)
+    of_process = _communicators(report).select("globalPid", nccl_names.COMMUNICATOR, known_rank="rank")
+    calls = _with_fields(report, REGIONS).filter(pl.col("label").is_in(labels))
+    joined = calls.join(of_process.lazy(), on=["globalPid", nccl_names.COMMUNICATOR], how="left", maintain_order="left")
+    return joined.select(
+        "label",
+        identifier=nccl_names.COMMUNICATOR,
+        peer=nccl_names.PEER,
+        size=nccl_names.SIZE,
+        rank=pl.coalesce(nccl_names.RANK, "known_rank"),
+        callTid="globalTid",
+        callStart="start",
+        callEnd="end",
+    ).drop_nulls(["callTid", "callStart"])
+
+
+def launched_kernels(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+    """NCCL's kernels with the calls that launched them: columns `callTid`, `callStart`, and the kernel's `end`."""
+    if _kernel_names(report):
+        for found in with_calls(report, _kernels, folder, ("globalTid", "start")):
+            yield found.select("callTid", "callStart", "end").drop_nulls()
+
+
+# -- kernels --------------------------------------------------------------------------------------------------------------
+
+_KEY = RowKind.STREAM.key
+_MOST_KEPT = 50_000
+"""Regions that may be kept for the launches that come: more than a group of calls that is ever closed has."""
+
+
+def _kernel_names(report: Report) -> tuple[int, ...]:
+    """Ids of the names of NCCL's kernels."""
+    return tuple(report.strings.filter(pl.col("value").str.contains(NCCL_KERNEL_NAME))["id"].to_list())
+
+
+def _kernels(report: Report) -> pl.LazyFrame:
+    columns = (*_KEY, "start", "end", "demangledName")
+    return report.scan_events(KERNELS.table, columns, ("correlationId",), {"demangledName": _kernel_names(report)}).drop(
+        "demangledName"
+    )
+
+
+def _calls_of_kernels(report: Report) -> pl.LazyFrame:
+    """All streams with kernels of NCCL, and all texts of its regions."""
+    nothing = pl.LazyFrame(
+        schema={
+            **RowKind.STREAM.key_schema,
+            "start": pl.Int64,
+            "end": pl.Int64,
+            "label": pl.String,
+            "type": pl.Int64,
+            **_COLUMNS,
+        }
+    )
+    if not _kernel_names(report) or not report.has(REGIONS.table):
+        return nothing
+    kind = pl.lit(event_types.NCCL_CALL_OF_KERNEL, pl.Int64).alias("type")
+    return pl.concat(
+        [
+            nothing,
+            _kernels(report).select(*_KEY, "start", "end", kind),
+            _regions(report).select("label", *(str(number) for number in _TEXTS), kind),
+        ],
+        how="diagonal",
+    )
+
+
+def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+    if not _kernel_names(report):
+        return
+    launched = ExternalSort(["callStart"], folder / "launched")
+    for found in with_calls(report, _kernels, folder, ("globalTid", "start")):
+        launched.add(found.drop_nulls("callStart").select(*_KEY, "start", "end", "callTid", "callStart"))
+    regions = ExternalSort(["callStart"], folder / "regions")
+    for found in report.pieces(_regions, _PIECE_ROWS):
+        regions.add(
+            found.drop("type").rename({"start": "callStart", "end": "callEnd", "globalTid": "callTid"}).drop_nulls("callStart")
+        )
+    open_regions: pl.DataFrame | None = None
+    for window in plan_windows([(launched, 1), (regions, 1)]):
+        new = regions.load(window)
+        known = [*([] if open_regions is None else [open_regions]), *new]
+        kernels = launched.load(window)
+        if known:
+            of_units = with_units(pl.concat(known))
+            if kernels:
+                yield _attributed(pl.concat(kernels), of_units)
+            is_last = pl.col("unit") == pl.col("unit").max().over("callTid")
+            open_regions = of_units.filter(is_last).drop("unit").tail(_MOST_KEPT)
+        launched.drop_before(window.end)
+        regions.drop_before(window.end)
+
+
+_PIECE_ROWS = 60_000
+
+
+def with_units(regions: pl.DataFrame) -> pl.DataFrame:
+    """Regions with the number of the `unit` of their thread that they belong to: a group of calls, from the outermost
+    ncclGroupStart to its ncclGroupEnd, or else a region that lies in no other one, with what lies in it."""
+    step = pl.when(pl.col("label") == nccl_names.GROUP_START).then(1).when(pl.col("label") == nccl_names.GROUP_END).then(-1)
+    return (
+        regions.sort("callTid", "callStart", "callEnd", descending=[False, False, True], maintain_order=True)
+        .with_columns(total=step.otherwise(0).cum_sum().over("callTid"))
+        # The start of a group may have been before the recording.
+        .with_columns(depth=pl.col("total") - pl.min_horizontal(pl.col("total").cum_min().over("callTid"), 0))
+        .with_columns(
+            is_first=(pl.col("depth").shift(1).over("callTid").fill_null(0) == 0)
+            & (pl.col("callStart") >= pl.col("callEnd").cum_max().shift(1).over("callTid")).fill_null(True)
+        )
+        .with_columns(unit=pl.col("is_first").cast(pl.Int64).cum_sum().over("callTid"))
+        .drop("total", "depth", "is_first")
+    )
+
+
+def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
+    """Kernels whose launch lies in a unit of regions, with what all its regions that tell it agree on."""
+
+    def agreed(name: str) -> pl.Expr:
+        told = pl.col(name).drop_nulls()
+        return pl.when(told.n_unique() == 1).then(told.first()).alias(name)
+
+    in_group = pl.col("label").is_in([nccl_names.GROUP_START, nccl_names.GROUP_END])
+    units = (
+        regions.with_columns(call=pl.when(~in_group).then("label"))
+        .group_by("callTid", "unit", maintain_order=True)
+        .agg(
+            pl.col("callStart").min(),
+            agreed("call"),
+            *(agreed(name) for name in _COLUMNS),
+            until=pl.col("callEnd").max(),
+            label=pl.col("label").last(),
+        )
+    )
+    joined = kernels.sort("callStart").join_asof(
+        units.sort("callStart").drop("unit"), on="callStart", by="callTid", strategy="backward", check_sortedness=False
+    )
+    inside = joined.filter(pl.col("label").is_not_null() & ((pl.col("callStart") <= pl.col("until")).fill_null(True)))
+    return inside.select(
+        *_KEY,
+        "start",
+        "end",
+        *_COLUMNS,
+        label=pl.coalesce("call", "label"),
+        type=pl.lit(event_types.NCCL_CALL_OF_KERNEL, pl.Int64),
+    )
+
+
+CALLS_OF_KERNELS = Source(
+    name="nccl",
+    title="NCCL calls of kernels",
+    table=KERNELS.table,
+    required=(*_KEY, "start", "end"),
+    optional=("correlationId",),
+    row=RowKind.STREAM,
+    types=(event_types.NCCL_CALL_OF_KERNEL, *ATTRIBUTES),
+    frame=_calls_of_kernels,
+    gather=_gather,
+    derived=True,
+    assumption="A kernel of NCCL belongs to the call, or to the group of calls, of its thread inside which it was launched.",
+)
+"""On the rows of NCCL's kernels: the call of NCCL behind each, with its payload. Of several calls in one group: what they agree
+on."""

@@ -1,0 +1,126 @@
+"""Ends of messages of NCCL: sends, and receives with the kernels that complete them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.exports import Report
+from nsys2prv.sources.communication import nccl
+from nsys2prv.vocabulary import event_types, nccl_names
+
+_CALL_SCHEMA = {
+    "callTid": pl.Int64,
+    "callStart": pl.Int64,
+    "callEnd": pl.Int64,
+    "label": pl.String,
+    "identifier": pl.Int64,
+    "peer": pl.Int64,
+    "size": pl.Int64,
+    "rank": pl.Int64,
+    "end": pl.Int64,
+}
+"""Calls of NCCL; and kernels, which have an `end` and no label."""
+
+_PIECE_ROWS = 60_000
+_MOST_KEPT = 50_000
+"""Calls that may be kept for kernels that come: more than a group of calls that is ever closed has."""
+
+
+def has_messages(report: Report) -> bool:
+    """Whether a report tells of sends or receives of NCCL."""
+    names = [nccl_names.SEND, nccl_names.RECEIVE]
+    if not report.has(nccl.REGIONS.table, *nccl.REGIONS.required):
+        return False
+    if report.strings["value"].is_in(names).any():
+        return True
+    texts = report.distinct.scan(nccl.REGIONS.table, optional=("text",)).filter(pl.col("text").is_in(names))
+    return report.count(texts.head(1)) > 0
+
+
+def message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+    """All ends of messages of NCCL in a report: columns of `messages.END_SCHEMA`.
+
+    What a call asks for is done by the kernel that is launched in it, or in the group of calls that it is in: a receive ends
+    with the last of these, or with the call or group where none is known.
+    """
+    calls = ExternalSort(["callStart"], folder / "in-order")
+    for piece in report.pieces(nccl.point_to_point, _PIECE_ROWS):
+        calls.add(_of_schema(piece))
+    for piece in nccl.launched_kernels(report, folder / "launched"):
+        calls.add(_of_schema(piece))
+    kept = pl.DataFrame(schema=_CALL_SCHEMA)
+    seen = 0
+    for window in calls.windows():
+        ends, kept = _complete(pl.concat([kept, window]))
+        yield _ends(ends, seen)
+        seen += ends.height
+    ends, open_ones = _complete(kept, is_last=True)
+    assert open_ones.is_empty()
+    yield _ends(ends, seen)
+
+
+def _of_schema(rows: pl.DataFrame) -> pl.DataFrame:
+    absent = [pl.lit(None, dtype).alias(name) for name, dtype in _CALL_SCHEMA.items() if name not in rows.columns]
+    return rows.with_columns(absent).select(list(_CALL_SCHEMA))
+
+
+def _complete(rows: pl.DataFrame, *, is_last: bool = False) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Sends and receives of groups that are closed, with the `end` of their kernels; and what must wait for more rows."""
+    of_units = nccl.with_units(rows.drop_nulls("label").drop("end"))
+    units = of_units.group_by("callTid", "unit", maintain_order=True).agg(
+        since=pl.col("callStart").min(), until=pl.col("callEnd").max()
+    )
+    kernels = (
+        rows.filter(pl.col("label").is_null())
+        .select("callTid", "callStart", "end")
+        .sort("callStart")
+        .join_asof(
+            units.sort("since"),
+            left_on="callStart",
+            right_on="since",
+            by="callTid",
+            check_sortedness=False,
+        )
+    )
+    inside = kernels.filter(pl.col("unit").is_not_null() & (pl.col("callStart") <= pl.col("until")).fill_null(True))
+    done = inside.group_by("callTid", "unit").agg(pl.col("end").max())
+    last = pl.lit(not is_last) & (pl.col("unit") == pl.col("unit").max().over("callTid"))
+    closed = (
+        of_units.filter(~last & pl.col("label").is_in([nccl_names.SEND, nccl_names.RECEIVE]))
+        .join(done, on=["callTid", "unit"], how="left", maintain_order="left")
+        .join(units, on=["callTid", "unit"], how="left", maintain_order="left")
+        .with_columns(end=pl.coalesce("end", "until"))
+    )
+    # The last group of a thread may get more calls and kernels.
+    of_last = inside.join(of_units.filter(last).select("callTid", "unit").unique(), on=["callTid", "unit"], how="semi")
+    waiting = pl.concat(
+        [_of_schema(of_units.filter(last).drop("unit")), _of_schema(of_last.select("callTid", "callStart", "end"))]
+    )
+    return closed.drop("since", "until", "unit"), waiting.tail(_MOST_KEPT)
+
+
+def _ends(calls: pl.DataFrame, first: int) -> pl.DataFrame:
+    numbers = {identifier: _number(identifier) for identifier in calls["identifier"].drop_nulls().unique()}
+    is_send = pl.col("label") == nccl_names.SEND
+    return calls.sort("callStart", maintain_order=True).select(
+        globalTid="callTid",
+        start="callStart",
+        order=pl.int_range(first, first + pl.len(), dtype=pl.Int64),
+        end="end",
+        is_send=is_send,
+        communicator=pl.col("identifier").replace_strict(numbers, default=None, return_dtype=pl.Int64),
+        source=pl.when(is_send).then("rank").otherwise("peer"),
+        destination=pl.when(is_send).then("peer").otherwise("rank"),
+        tag=pl.lit(event_types.TAG_NCCL_MESSAGE, pl.Int64),
+        size=pl.col("size").fill_null(0),
+    )
+
+
+def _number(identifier: int) -> int:
+    # As those of MPI's communicators, and never one of these.
+    return int.from_bytes(hashlib.blake2b(f"nccl {identifier}".encode(), digest_size=7).digest(), "big")

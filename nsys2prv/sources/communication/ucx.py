@@ -1,0 +1,132 @@
+"""Calls and requests of UCX, and calls of NVSHMEM."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.sources.lanes import Lanes
+from nsys2prv.sources.nvtx.nvtx_ranges import PUSHPOP, is_nvshmem_call, ranges_in_domains
+from nsys2prv.sources.source import RowKind, Source, first_match, named
+from nsys2prv.vocabulary import event_types
+
+# (what a call's name looks like, Paraver state meanwhile); first match counts. As for MPI: what does not block only starts.
+_UCX_STATES = (
+    (r"ucp_(put|get|atomic)", event_types.STATE_REMOTE_MEMORY),
+    (r"flush|fence|_wait|_signal|_arm$", event_types.STATE_WAIT),
+    (r"progress|probe|check|test|poll", event_types.STATE_TEST),
+    (r"send", event_types.STATE_IMMEDIATE_SEND),
+    (r"recv", event_types.STATE_IMMEDIATE_RECEIVE),
+    (r"mem_(map|alloc)", event_types.STATE_ALLOCATING),
+    (r"mem_(unmap|free)", event_types.STATE_FREEING),
+)
+_NVSHMEM_STATES = (
+    (r"barrier|sync|alltoall|broadcast|collect|reduce|team_split|_(and|or|xor|max|min|sum|prod)_", event_types.STATE_GROUP),
+    (r"quiet|fence|wait|test|lock", event_types.STATE_SYNCHRONIZATION),
+    (r"put|get|atomic|signal|_[pg]$", event_types.STATE_REMOTE_MEMORY),
+    (r"alloc|calloc|align", event_types.STATE_ALLOCATING),
+    (r"free", event_types.STATE_FREEING),
+)
+
+_MESSAGE = {event_types.UCX_SIZE: "packedSize", event_types.UCX_TAG: "tag", event_types.UCX_PEER: "peerWorkerUid"}
+
+
+def _calls(report: Report, source: Source) -> pl.LazyFrame:
+    names = report.strings.select(
+        "id", label="value", state=first_match(pl.col("value"), _UCX_STATES, event_types.STATE_OTHERS)
+    )
+    return named(source.scan(report), "textId", names)
+
+
+def _attributes() -> list[pl.Expr]:
+    return [pl.col(column).alias(str(number)) for number, column in _MESSAGE.items()]
+
+
+def _submissions(report: Report) -> pl.LazyFrame:
+    return _calls(report, SUBMISSIONS).select(
+        "globalTid", "start", "end", "label", "state", *_attributes(), type=pl.lit(event_types.UCX_SUBMIT, pl.Int64)
+    )
+
+
+def _requests(report: Report) -> pl.LazyFrame:
+    # A request is in flight while its thread does other things: it says nothing about the state of the thread.
+    return _calls(report, REQUESTS).select(
+        "globalTid", "start", "end", "label", *_attributes(), type=pl.lit(event_types.UCX_PROGRESS, pl.Int64)
+    )
+
+
+def _others(report: Report) -> pl.LazyFrame:
+    return _calls(report, OTHERS).select(
+        "globalTid", "start", "end", "label", "state", type=pl.lit(event_types.UCX_OTHER, pl.Int64)
+    )
+
+
+def _nvshmem(report: Report) -> pl.LazyFrame:
+    return (
+        ranges_in_domains(report, NVSHMEM)
+        .filter(is_nvshmem_call())
+        .select(
+            "globalTid",
+            "start",
+            "end",
+            "label",
+            type=pl.lit(event_types.NVSHMEM_CALL, pl.Int64),
+            state=first_match(pl.col("label"), _NVSHMEM_STATES, event_types.STATE_OTHERS),
+        )
+    )
+
+
+_REQUIRED = ("start", "globalTid", "textId")
+
+SUBMISSIONS = Source(
+    name="ucx",
+    title="UCX submissions",
+    table="UCP_SUBMIT_EVENTS",
+    required=_REQUIRED,
+    optional=("end", *_MESSAGE.values()),
+    row=RowKind.THREAD,
+    types=(event_types.UCX_SUBMIT, *_MESSAGE),
+    frame=_submissions,
+    since="3.7",
+    assumption="A row is a call on its thread, with the message that it submits.",
+)
+
+REQUESTS = Source(
+    name="ucx",
+    title="UCX requests in progress",
+    table="UCP_PROGRESS_EVENTS",
+    required=_REQUIRED,
+    optional=("end", *_MESSAGE.values()),
+    row=RowKind.THREAD,
+    types=(event_types.UCX_PROGRESS, *_MESSAGE),
+    frame=_requests,
+    in_order=lambda: Lanes("globalTid"),
+    since="3.7",
+    assumption="A row is a message in flight: rows of one thread may overlap freely, and take no state.",
+)
+
+OTHERS = Source(
+    name="ucx",
+    title="UCX calls",
+    table="UCP_EVENTS",
+    required=_REQUIRED,
+    optional=("end",),
+    row=RowKind.THREAD,
+    types=(event_types.UCX_OTHER,),
+    frame=_others,
+    since="3.7",
+    assumption="A row is a call on its thread.",
+)
+
+NVSHMEM = Source(
+    name="nvshmem",
+    title="NVSHMEM calls",
+    table=PUSHPOP.table,
+    required=PUSHPOP.required,
+    optional=PUSHPOP.optional,
+    row=RowKind.THREAD,
+    types=(event_types.NVSHMEM_CALL,),
+    frame=_nvshmem,
+    only=PUSHPOP.only,
+    assumption="Calls are push/pop ranges of an NVTX domain NVSHMEM whose names begin with nvshmem.",
+)

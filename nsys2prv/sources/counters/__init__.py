@@ -1,0 +1,1 @@
+"""Sampled counters of GPUs, networks, CPUs and plugins."""

@@ -1,0 +1,299 @@
+"""Counters of CPU cores, sockets and the rest of the chip (Grace, Tegra), sampled over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.sources.counters.sampling import EndsOfSamples, labels_of, per_second, with_ends, with_values
+from nsys2prv.sources.source import AGAIN, RowKind, Source
+from nsys2prv.vocabulary import event_types
+
+_COUNTS = "A count is what happened from the start of a sample to its end: it is shown as a rate per second, then 0."
+_PER_SECOND = "{} (per second)"
+
+
+# -- sampled performance counters of CPUs -----------------------------------------------------------------------------
+
+
+def _components(report: Report) -> pl.DataFrame:
+    """Columns `componentId`, `component`: cores, sockets and other parts of the chip by name."""
+    known = report.collect(report.scan("TARGET_INFO_COMPONENT", optional=("componentId", "name", "instance")))
+    named = pl.when(pl.col("instance").is_null()).then("name").otherwise(pl.format("{} {}", "name", "instance"))
+    return known.select("componentId", component=named).drop_nulls().unique("componentId", keep="first", maintain_order=True)
+
+
+def _names(report: Report, key: str) -> pl.DataFrame:
+    """Columns named `key`, `metric` and `measure` (the unit, null where none is told)."""
+    known = report.collect(report.scan("TARGET_INFO_PERF_METRIC", optional=("id", "name", "unit", "displayName")))
+    return known.select(pl.col("id").alias(key), metric=pl.coalesce("displayName", "name"), measure="unit").unique(
+        key, keep="first", maintain_order=True
+    )
+
+
+def _on_components(report: Report, table: pl.LazyFrame, key: str) -> pl.LazyFrame:
+    return (
+        table.join(_components(report).lazy(), on="componentId", how="left", maintain_order="left")
+        .join(_names(report, key).lazy(), on=key, how="left", maintain_order="left")
+        .with_columns(
+            unit=pl.coalesce("component", pl.format("CPU {}", "componentId"), pl.lit("CPUs")),
+            metric=pl.coalesce("metric", pl.format("CPU event {}", key), pl.lit("CPU event")),
+        )
+    )
+
+
+def _events_of(table: str, since: str) -> Source:
+    def frame(report: Report) -> pl.LazyFrame:
+        counted = _on_components(report, source.scan(report), "eventId")
+        return with_ends(
+            counted.select(
+                "unit",
+                "start",
+                "end",
+                type=pl.lit(event_types.CPU_METRIC, pl.Int64),
+                series=pl.format(_PER_SECOND, "metric"),
+                value=per_second(pl.col("count")),
+            )
+        )
+
+    source = Source(
+        name="cpu-metrics",
+        title="CPU and chip events",
+        table=table,
+        required=("start", "end", "count"),
+        optional=("componentId", "eventId"),
+        row=RowKind.UNIT,
+        types=(event_types.CPU_METRIC,),
+        frame=frame,
+        in_order=EndsOfSamples,
+        since=since,
+        assumption=f"{_COUNTS} Without TARGET_INFO_COMPONENT, componentId is the number of a CPU.",
+    )
+    return source
+
+
+def _metrics_of(table: str, since: str) -> Source:
+    def frame(report: Report) -> pl.LazyFrame:
+        measured = _on_components(report, source.scan(report), "metricId")
+        written = (pl.col("value") * 10**event_types.REAL_PRECISION).round().cast(pl.Int64, strict=False)
+        return with_ends(
+            measured.select(
+                "unit",
+                "start",
+                "end",
+                type=pl.lit(event_types.CPU_REAL_METRIC, pl.Int64),
+                series=pl.when(pl.col("measure").is_null()).then("metric").otherwise(pl.format("{} ({})", "metric", "measure")),
+                value=written,
+            )
+        )
+
+    source = Source(
+        name="cpu-metrics",
+        title="CPU and chip metrics",
+        table=table,
+        required=("start", "end", "value"),
+        optional=("componentId", "metricId"),
+        row=RowKind.UNIT,
+        types=(event_types.CPU_REAL_METRIC,),
+        frame=frame,
+        in_order=EndsOfSamples,
+        since=since,
+        assumption=(
+            "A value holds from the start of its sample to its end, then 0. Without TARGET_INFO_COMPONENT, componentId is the"
+            " number of a CPU."
+        ),
+    )
+    return source
+
+
+# -- counters whose values stand in a table of their own ----------------------------------------------------------------
+
+_Frame = Callable[[Report], pl.LazyFrame]
+_Named = Callable[[pl.LazyFrame], pl.LazyFrame]
+
+
+def _beside_values(source: Source, of_events: _Frame, of_values: _Frame, named: Callable[[Report], _Named]) -> Source:
+    """A source whose events have their values in another table.
+
+    Parameters
+    ----------
+    source
+        What it is; `frame` and `gather` are put in.
+    of_events
+        Columns `unit`, `start`, `end`, `values_id`.
+    of_values
+        Columns `values_id`, `count`, and those that the name is made of.
+    named
+        Gives what makes `type`, `series` and `value` of the two together.
+    """
+
+    def gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+        name = named(report)
+        for joined in with_values(report, folder, of_events, of_values):
+            told = name(joined.lazy())
+            points = with_ends(told.select("unit", "start", "end", "type", "series", "value", was_again=AGAIN))
+            yield points.with_columns((pl.col(AGAIN) | pl.col("was_again")).alias(AGAIN)).drop("was_again").collect()
+
+    def frame(report: Report) -> pl.LazyFrame:
+        # Whatever counter a unit may have: the values of each event are looked up later.
+        units = of_events(report).select("unit").unique()
+        counters = of_values(report).with_columns(start=pl.lit(0, pl.Int64), end=pl.lit(1, pl.Int64)).drop("values_id")
+        kinds = named(report)(counters).select("type", "series").unique()
+        none = [pl.lit(None, pl.Int64).alias(column) for column in ("start", "end", "value")]
+        return units.join(kinds, how="cross").with_columns(none)
+
+    return replace(source, frame=frame, gather=gather)
+
+
+def _rates(type_number: int, name: pl.Expr) -> Callable[[pl.LazyFrame], pl.LazyFrame]:
+    return lambda joined: joined.with_columns(
+        type=pl.lit(type_number, pl.Int64), series=pl.format(_PER_SECOND, name), value=per_second(pl.col("count"))
+    )
+
+
+def _core_events(report: Report) -> pl.LazyFrame:
+    return _CORES.scan(report).select("start", "end", unit=pl.format("CPU {}", "cpu"), values_id="counter_id")
+
+
+def _core_values(report: Report) -> pl.LazyFrame:
+    table = report.scan_events("PMU_EVENT_COUNTERS", ("id", "idx", "value"), (), None)
+    return table.select("idx", values_id="id", count="value")
+
+
+def _core_names(report: Report) -> _Named:
+    requests = report.collect(report.scan("PMU_EVENT_REQUESTS", optional=("id", "event_name")))
+    known = requests.unique("id", keep="first").select(idx="id", name="event_name").lazy()
+    rates = _rates(event_types.CPU_METRIC, pl.coalesce("name", pl.format("CPU event {}", "idx"), pl.lit("CPU event")))
+    return lambda joined: rates(joined.join(known, on="idx", how="left", maintain_order="left"))
+
+
+_CORES = Source(
+    name="cpu-metrics",
+    title="CPU core events",
+    table="PMU_EVENTS",
+    required=("start", "end", "cpu", "counter_id"),
+    optional=(),
+    row=RowKind.UNIT,
+    types=(event_types.CPU_METRIC,),
+    frame=_core_events,
+    in_order=EndsOfSamples,
+    since="3.7",
+    assumption=f"{_COUNTS} Values stand in PMU_EVENT_COUNTERS, their names in PMU_EVENT_REQUESTS.",
+)
+
+
+def _uncore_events(report: Report) -> pl.LazyFrame:
+    unit = pl.coalesce(pl.format("CPU cluster {}", "clusterId"), pl.lit("CPU uncore"))
+    return _UNCORE.scan(report).select("start", "end", unit=unit, values_id="counterId")
+
+
+def _uncore_values(report: Report) -> pl.LazyFrame:
+    table = report.scan_events("UNCORE_PMU_EVENT_VALUES", ("id", "type", "value", "rawId"), (), None)
+    return table.select("rawId", values_id="id", kind="type", count="value")
+
+
+def _uncore_names(report: Report) -> _Named:
+    kinds = labels_of(report, "ENUM_NSYS_EVENT_TYPE").select(kind=pl.col("id"), name="label").lazy()
+    name = pl.format("{} {}", pl.coalesce("name", pl.lit("Uncore event")), pl.coalesce(pl.col("rawId"), pl.col("kind")))
+    rates = _rates(event_types.CPU_METRIC, name)
+    return lambda joined: rates(joined.join(kinds, on="kind", how="left", maintain_order="left"))
+
+
+_UNCORE = Source(
+    name="cpu-metrics",
+    title="CPU uncore events",
+    table="UNCORE_PMU_EVENTS",
+    required=("start", "end", "counterId"),
+    optional=("clusterId",),
+    row=RowKind.UNIT,
+    types=(event_types.CPU_METRIC,),
+    frame=_uncore_events,
+    in_order=EndsOfSamples,
+    since="3.7",
+    assumption=f"{_COUNTS} Values stand in UNCORE_PMU_EVENT_VALUES and are named by their raw id.",
+)
+
+
+def _bandwidth_events(report: Report) -> pl.LazyFrame:
+    return _BANDWIDTH.scan(report).select("start", "end", unit=pl.lit("Memory controller"), values_id="valuesId")
+
+
+def _bandwidth_values(report: Report) -> pl.LazyFrame:
+    table = report.scan_events("BANDWIDTH_USAGE_VALUES", ("id", "idx", "value"), (), None)
+    return table.select("idx", values_id="id", count="value")
+
+
+def _bandwidth_names(report: Report) -> _Named:
+    clients = report.collect(report.scan("TARGET_INFO_XMC_SPEC", optional=("clientId", "name")))
+    known = clients.unique("clientId", keep="first").select(idx="clientId", name="name").lazy()
+    client = pl.coalesce("name", pl.format("client {}", "idx"), pl.lit("unnamed client"))
+
+    def named(joined: pl.LazyFrame) -> pl.LazyFrame:
+        return joined.join(known, on="idx", how="left", maintain_order="left").with_columns(
+            type=pl.lit(event_types.SYSTEM_METRIC, pl.Int64), series=pl.format("Memory bandwidth of {}", client), value="count"
+        )
+
+    return named
+
+
+_BANDWIDTH = Source(
+    name="system-metrics",
+    title="Memory bandwidth of the chip",
+    table="BANDWIDTH_USAGE_EVENTS",
+    required=("start", "end", "valuesId"),
+    optional=(),
+    row=RowKind.UNIT,
+    types=(event_types.SYSTEM_METRIC,),
+    frame=_bandwidth_events,
+    in_order=EndsOfSamples,
+    since="3.28",
+    assumption="Values stand in BANDWIDTH_USAGE_VALUES as the report has them; idx is a client of TARGET_INFO_XMC_SPEC.",
+)
+
+
+# -- the chip -----------------------------------------------------------------------------------------------------------
+
+
+def _soc(report: Report) -> pl.LazyFrame:
+    names = report.collect(report.scan("TARGET_INFO_SOC_METRICS", optional=("typeId", "metricId", "metricName")))
+    named = SOC.scan(report).join(
+        names.unique(["typeId", "metricId"], keep="first").lazy(), on=["typeId", "metricId"], how="left", maintain_order="left"
+    )
+    return named.select(
+        "value",
+        unit=pl.lit("SoC"),
+        start=pl.col("timestamp"),
+        end=pl.col("timestamp"),
+        type=pl.lit(event_types.SYSTEM_METRIC, pl.Int64),
+        series=pl.coalesce("metricName", pl.format("SoC metric {}", "metricId")),
+    )
+
+
+SOC = Source(
+    name="system-metrics",
+    title="Metrics of the chip",
+    table="SOC_METRICS",
+    required=("timestamp", "typeId", "metricId", "value"),
+    optional=(),
+    row=RowKind.UNIT,
+    types=(event_types.SYSTEM_METRIC,),
+    frame=_soc,
+    times=("timestamp", "timestamp"),
+    since="3.28",
+    assumption="The table is read like GPU_METRICS; all metrics stand on one row.",
+)
+
+SOURCES: tuple[Source, ...] = (
+    _events_of("PERF_EVENT_CPU_RAW_EVENT", "3.7"),
+    _metrics_of("PERF_EVENT_CPU_METRIC_EVENT", "3.11"),
+    _events_of("PERF_EVENT_SOC_OR_CPU_RAW_EVENT", "3.28"),
+    _metrics_of("PERF_EVENT_SOC_OR_CPU_METRIC_EVENT", "3.28"),
+    _beside_values(_CORES, _core_events, _core_values, _core_names),
+    _beside_values(_UNCORE, _uncore_events, _uncore_values, _uncore_names),
+    _beside_values(_BANDWIDTH, _bandwidth_events, _bandwidth_values, _bandwidth_names),
+    SOC,
+)

@@ -1,0 +1,162 @@
+"""Sampled metrics of GPUs: all that the export names, from its own table or (schema 3.0) from the JSON rows of plugins.
+
+Values that can't be are repaired or left out, and the ledger counts both:
+
+- nsys keeps samples in 32 bits, and large ones come back negative: 2^32 is added.
+- The first sample of a clock can be garbage. A GPC or SYS clock a tenth above the highest clock of the GPU, or above 4 GHz
+  where that is not told, is left out.
+- A percentage below 0 or above 100 is left out: 32 bits are more than enough for it, so there is nothing to add.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.sources.counters import plugins
+from nsys2prv.sources.source import AGAIN, LEFT_OUT, REPAIRED, RowKind, Source
+from nsys2prv.vocabulary import event_types
+
+INSTANCE_OF_TYPE = 0xFFFFFFFF
+"""Bits of `typeId` that tell the sampler: the lowest 8 are nsys' index of the GPU (`TARGET_INFO_GPU.id`)."""
+
+GARBAGE_CLOCK = "a clock that the GPU can't have"
+GARBAGE_PERCENTAGE = "a percentage below 0 or above 100"
+_WRAP = 2**32
+_HIGHEST_CLOCK_HZ = 4e9
+_CLOCK_TOLERANCE = 1.1
+_CLOCK = r"(?i)\b(GPC|SYS)\b.*\bclock\b"
+# Names without a unit are those of older exports, where all but clocks are percentages; "[Throughput %]" is a newer one.
+_PERCENTAGE = r"%|(?i)^[^\[]*\b(active|issue|throughput|bandwidth|utilization|in flight)$"
+
+
+def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
+    """Samples (columns `gpu`, `series`, `value`) with values repaired, and why some are left out."""
+    gpus = report.collect(report.scan("TARGET_INFO_GPU", optional=("id", "clockRate"))).drop_nulls()
+    limits = {
+        gpu: rate * _CLOCK_TOLERANCE for gpu, rate in gpus.filter(pl.col("clockRate") > 0).select("id", "clockRate").rows()
+    }
+    gpu = pl.col("gpu") & 0xFF
+    limit = gpu.replace_strict(limits, default=_HIGHEST_CLOCK_HZ, return_dtype=pl.Float64)
+    is_percentage = pl.col("series").str.contains(_PERCENTAGE)
+    is_clock = pl.col("series").str.contains(_CLOCK)
+    scale = pl.when(pl.col("series").str.contains("[MHz]", literal=True)).then(1e6).otherwise(1.0)
+    wrapped = ~is_percentage & (pl.col("value") < 0) & (pl.col("value") >= -(_WRAP // 2))
+    value = pl.when(wrapped).then(pl.col("value") + _WRAP).otherwise("value")
+    return (
+        samples.with_columns(value.alias("value"), wrapped.alias(REPAIRED))
+        .with_columns(
+            pl.when(is_clock & ((pl.col("value") < 0) | (pl.col("value") * scale > limit)))
+            .then(pl.lit(GARBAGE_CLOCK))
+            .when(is_percentage & ~pl.col("value").is_between(0, 100))
+            .then(pl.lit(GARBAGE_PERCENTAGE))
+            .alias(LEFT_OUT)
+        )
+        .with_columns(pl.col(REPAIRED) & pl.col(LEFT_OUT).is_null())
+    )
+
+
+def _frame(report: Report) -> pl.LazyFrame:
+    names = report.collect(report.scan("TARGET_INFO_GPU_METRICS", optional=("typeId", "metricId", "metricName")))
+    # Ids of metrics differ between reports: only their names are equal.
+    named = METRICS.scan(report).join(
+        names.unique(["typeId", "metricId"], keep="first").lazy(), on=["typeId", "metricId"], how="left", maintain_order="left"
+    )
+    samples = named.select(
+        "value",
+        gpu=pl.col("typeId") & INSTANCE_OF_TYPE,
+        start=pl.col("timestamp"),
+        end=pl.col("timestamp"),
+        type=pl.lit(event_types.GPU_METRIC, pl.Int64),
+        series=pl.coalesce("metricName", pl.format("GPU metric {}", "metricId")),
+    )
+    return _plausible(samples, report)
+
+
+def _fields_of_types(report: Report) -> dict[int, list[str]]:
+    """Names of the metrics in the JSON rows of each type that holds GPU metrics."""
+    of_gpus = plugins.types_of(report).filter("of_gpu")["typeId"].to_list()
+    types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "data"))).drop_nulls()
+    return {kind: plugins.field_names(data) for kind, data in types.iter_rows() if kind in of_gpus}
+
+
+def _json_rows(report: Report, fields: dict[int, list[str]]) -> pl.LazyFrame:
+    """Rows of the JSON table that are samples of GPUs, none where these are in their own table too."""
+    types = [] if report.has("GPU_METRICS") else list(fields)
+    start = pl.coalesce("timestamp", "rawTimestamp")
+    return (
+        METRICS_IN_JSON.scan(report)
+        .filter(pl.col("typeId").is_in(types))
+        .select("data", gpu=pl.col("typeId") & INSTANCE_OF_TYPE, start=start, end=start)
+    )
+
+
+def _json_moments(report: Report) -> pl.LazyFrame:
+    return _json_rows(report, _fields_of_types(report)).select("start", "end")
+
+
+def _json_frame(report: Report) -> pl.LazyFrame:
+    fields = _fields_of_types(report)
+    names = list(dict.fromkeys(name for of_type in fields.values() for name in of_type)) or [_NO_NAME]
+    pairs = pl.concat_list(pl.struct(series=pl.lit(name), value=pl.col("fields").struct.field(name)) for name in names)
+    told = pl.element().filter(pl.element().struct.field("value").is_not_null())
+    samples = (
+        _json_rows(report, fields)
+        .with_columns(fields=pl.col("data").str.json_decode(pl.Struct(dict.fromkeys(names, pl.String))))
+        .with_row_index("row_of_table")
+        .select("row_of_table", "gpu", "start", "end", pairs=pairs.list.eval(told))
+        .explode("pairs")
+        .unnest("pairs")
+        .with_columns(
+            pl.col("series").fill_null(_NO_NAME),
+            pl.col("value").cast(pl.Float64, strict=False).round().cast(pl.Int64),
+            type=pl.lit(event_types.GPU_METRIC, pl.Int64),
+        )
+    )
+    unreadable = pl.when(pl.col("value").is_null()).then(pl.lit(UNREADABLE))
+    return (
+        _plausible(samples, report)
+        .with_columns(pl.coalesce(LEFT_OUT, unreadable).alias(LEFT_OUT))
+        # Rows are counted: what is left out of one is told, although its other samples are in the trace.
+        .sort("row_of_table", pl.col(LEFT_OUT).is_null(), maintain_order=True)
+        .with_columns(pl.col("row_of_table").is_first_distinct().not_().alias(AGAIN))
+        .drop("row_of_table")
+    )
+
+
+_NO_NAME = "GPU metric"
+UNREADABLE = "no value is told"
+
+METRICS = Source(
+    name="gpu-metrics",
+    title="GPU metrics",
+    table="GPU_METRICS",
+    required=("timestamp", "typeId", "metricId", "value"),
+    optional=(),
+    row=RowKind.GPU,
+    types=(event_types.GPU_METRIC,),
+    frame=_frame,
+    times=("timestamp", "timestamp"),
+    since="3.7",
+    assumption=(
+        "The lowest 8 bits of `typeId` are the GPU. Types of one report with the same GPU and other bits above these, up to "
+        "the 32nd, are its instances (MIG), each with a row of its own."
+    ),
+)
+
+METRICS_IN_JSON = Source(
+    name="gpu-metrics",
+    title="GPU metrics (JSON rows)",
+    table="GENERIC_EVENTS",
+    required=("typeId", "data"),
+    optional=("timestamp", "rawTimestamp"),
+    row=RowKind.GPU,
+    types=(event_types.GPU_METRIC,),
+    frame=_json_frame,
+    moments=_json_moments,
+    since="3.7",
+    assumption=(
+        "A row of a type whose source is called GpuMetrics is a sample of all metrics of one GPU; without `timestamp` its "
+        "`rawTimestamp` is in the time of the report. Where the table GPU_METRICS is there it holds the same samples."
+    ),
+)

@@ -1,0 +1,184 @@
+"""Counters of network adapters and InfiniBand switches, and what switches tell of congestion."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.sources.counters.sampling import EndsOfSamples, labels_of, with_ends
+from nsys2prv.sources.source import AGAIN, RowKind, Source
+from nsys2prv.vocabulary import event_types
+
+_PER_MS = "/ms"
+_MS_PER_SECOND = 1000
+
+
+def _metrics(report: Report) -> pl.DataFrame:
+    """Columns `metricsListId`, `metricsIdx`, `metric` (name and unit) and `factor`: rates per ms are shown per second."""
+    known = report.collect(
+        report.scan("TARGET_INFO_NETWORK_METRICS", optional=("metricsListId", "metricsIdx", "name", "unit"))
+    ).unique(["metricsListId", "metricsIdx"], keep="first", maintain_order=True)
+    per_ms = pl.col("unit").str.ends_with(_PER_MS).fill_null(False)
+    unit = pl.when(per_ms).then(pl.col("unit").str.replace(f"{_PER_MS}$", "/s")).otherwise("unit")
+    return known.select(
+        "metricsListId",
+        "metricsIdx",
+        metric=pl.when(unit.is_null()).then("name").otherwise(pl.format("{} ({})", "name", unit)),
+        factor=pl.when(per_ms).then(_MS_PER_SECOND).otherwise(1).cast(pl.Int64),
+    )
+
+
+def _adapters(report: Report) -> pl.DataFrame:
+    """Columns `globalId`, `device`: names of network adapters."""
+    names = report.collect(report.scan("TARGET_INFO_NIC_INFO", optional=("nicId", "globalId", "name")))
+    ids = report.collect(report.scan("NIC_ID_MAP", optional=("nicId", "globalId")))
+    # Up to 3.6 the adapter tells its own global id.
+    known = pl.concat(
+        [
+            ids.join(names.select("nicId", "name"), on="nicId", how="left").select("globalId", "name"),
+            names.select("globalId", "name"),
+        ]
+    ).drop_nulls()
+    return known.unique("globalId", keep="first", maintain_order=True).select("globalId", device=pl.format("NIC {}", "name"))
+
+
+def _switches(report: Report) -> pl.DataFrame:
+    """Columns `globalId`, `device`: names of switches, where their GUID is known."""
+    known = report.collect(report.scan("NET_IB_DEVICE_INFO", optional=("guid", "name", "des"))).drop_nulls("guid")
+    return (
+        known.unique("guid", keep="first", maintain_order=True)
+        .select(globalId="guid", name=pl.coalesce("des", "name"))
+        .drop_nulls()
+        .select("globalId", device=pl.format("Switch {}", "name"))
+    )
+
+
+def _hexadecimal(column: str) -> pl.Expr:
+    """A 64-bit id as hexadecimal digits; it is unsigned."""
+    digits = [
+        ((pl.col(column) // 2**shift) & 0xF).replace_strict(dict(enumerate("0123456789abcdef")), return_dtype=pl.String)
+        for shift in range(60, -4, -4)
+    ]
+    return pl.concat_str(pl.lit("0x"), pl.concat_str(digits))
+
+
+def _unit(device: pl.Expr, kind: str, port: str) -> pl.Expr:
+    named = pl.coalesce(device, pl.concat_str(pl.lit(f"{kind} "), _hexadecimal("globalId")))
+    return pl.when(pl.col(port).fill_null(0) > 0).then(pl.format("{} port {}", named, port)).otherwise(named)
+
+
+def _samples(table: pl.LazyFrame, devices: pl.DataFrame, metrics: pl.DataFrame, kind: str) -> pl.LazyFrame:
+    joined = table.join(devices.lazy(), on="globalId", how="left", maintain_order="left").join(
+        metrics.lazy(), on=["metricsListId", "metricsIdx"], how="left", maintain_order="left"
+    )
+    return with_ends(
+        joined.select(
+            "start",
+            "end",
+            unit=_unit(pl.col("device"), kind, "portId"),
+            type=pl.lit(event_types.NETWORK_METRIC, pl.Int64),
+            series=pl.coalesce("metric", pl.format("network metric {}.{}", "metricsListId", "metricsIdx")),
+            value=pl.col("value") * pl.col("factor").fill_null(1),
+        )
+    )
+
+
+def _of_adapters(report: Report) -> pl.LazyFrame:
+    return _samples(ADAPTERS.scan(report), _adapters(report), _metrics(report), "NIC")
+
+
+def _of_switches(report: Report) -> pl.LazyFrame:
+    return _samples(SWITCHES.scan(report), _switches(report), _metrics(report), "Switch")
+
+
+_OF_A_PACKET = {
+    event_types.IB_SOURCE_LID: "packetSLID",
+    event_types.IB_DESTINATION_LID: "packetDLID",
+    event_types.IB_SERVICE_LEVEL: "packetSL",
+    event_types.IB_OPERATION: "packetOpCode",
+    event_types.IB_SOURCE_QP: "packetSourceQP",
+    event_types.IB_DESTINATION_QP: "packetDestinationQP",
+    event_types.IB_INGRESS_PORT: "switchIngressPort",
+}
+
+
+def _congestion(report: Report) -> pl.LazyFrame:
+    kinds = labels_of(report, "ENUM_NET_IB_CONGESTION_EVENT_TYPE").rename({"id": "congestionType"})
+    told = (
+        CONGESTION.scan(report)
+        .join(_switches(report).lazy(), on="globalId", how="left", maintain_order="left")
+        .join(kinds.lazy(), on="congestionType", how="left", maintain_order="left")
+        .with_columns(
+            unit=_unit(pl.col("device"), "Switch", "switchEgressPort"),
+            end=pl.col("start"),
+            label=pl.coalesce("label", pl.format("congestion {}", "congestionType"), pl.lit("congestion")),
+        )
+    )
+    common = ("unit", "start", "end")
+    mark = told.select(
+        *common,
+        "label",
+        type=pl.lit(event_types.IB_CONGESTION, pl.Int64),
+        value=pl.lit(None, pl.Int64),
+        **{AGAIN: pl.lit(False)},
+    )
+    facts = [
+        told.filter(pl.col(column).is_not_null()).select(
+            *common,
+            label=pl.lit(None, pl.String),
+            type=pl.lit(number, pl.Int64),
+            value=pl.col(column),
+            **{AGAIN: pl.lit(True)},
+        )
+        for number, column in _OF_A_PACKET.items()
+    ]
+    return pl.concat([mark, *facts])
+
+
+_METRIC_COLUMNS = ("start", "end", "globalId", "metricsListId", "metricsIdx", "value")
+_RATES = (
+    "Values are rates, in the unit that the report tells; those per ms are shown per second. A value holds from the start of"
+    " its sample to its end, then 0."
+)
+
+ADAPTERS = Source(
+    name="network",
+    title="Network adapter counters",
+    table="NET_NIC_METRIC",
+    required=_METRIC_COLUMNS,
+    optional=("portId",),
+    row=RowKind.UNIT,
+    types=(event_types.NETWORK_METRIC,),
+    frame=_of_adapters,
+    in_order=EndsOfSamples,
+    since="3.7",
+    assumption=f"{_RATES} Adapters are named through NIC_ID_MAP; port 0 is an adapter as a whole.",
+)
+
+SWITCHES = Source(
+    name="network",
+    title="InfiniBand switch counters",
+    table="NET_IB_SWITCH_METRIC",
+    required=_METRIC_COLUMNS,
+    optional=("portId",),
+    row=RowKind.UNIT,
+    types=(event_types.NETWORK_METRIC,),
+    frame=_of_switches,
+    in_order=EndsOfSamples,
+    since="3.7",
+    assumption=f"{_RATES} globalId is the GUID of the switch.",
+)
+
+CONGESTION = Source(
+    name="network",
+    title="InfiniBand switch congestion",
+    table="NET_IB_SWITCH_CONGESTION_EVENT",
+    required=("start", "globalId"),
+    optional=("congestionType", *_OF_A_PACKET.values(), "switchEgressPort"),
+    row=RowKind.UNIT,
+    types=(event_types.IB_CONGESTION, *_OF_A_PACKET),
+    frame=_congestion,
+    times=("start", "start"),
+    since="3.28",
+    assumption="globalId is the GUID of the switch; a packet is shown on the row of the port where it leaves.",
+)

@@ -1,0 +1,330 @@
+"""What plugins of nsys sample or tell: AWS EFA counters, NVML power and temperature, storage, and any other.
+
+A row is an event of a type, a type belongs to a plugin. Fields with numbers are samples, fields with texts are labels; their
+event types are named by plugin, type and field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.sources.counters.sampling import labels_of, with_values
+from nsys2prv.sources.source import AGAIN, RowKind, Source
+from nsys2prv.vocabulary import event_types
+
+TABLE = "GENERIC_EVENTS"
+_SESSION_CLOCK = ("SessionNs", "Session Nanoseconds")
+"""Time of the session, as all other tables have it (its name and its label); times of other clocks tell nothing here."""
+_GPU_METRICS = r"^(?i)gpu ?metrics"
+"""Sources whose events the module `gpu_metrics` reads."""
+
+# Fields that tell which part of the node an event is about.
+_NAMES_A_UNIT = r"^(?i)(device|dev|interface|iface|nic|hca|port|gpu|disk|mount|socket|uuid)([ _]?(name|id|index|uuid))?$"
+_MOST_UNITS = 256
+_WHOLE_NUMBER = r"^\s*[+-]?[0-9]{1,18}\s*$"
+_FLOATING_TYPES = (2, 3)
+"""`GENERIC_EVENT_TYPE_FIELDS.type` of numbers that are not whole."""
+
+_SCHEMA: dict[str, Any] = {
+    "unit": pl.String,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "type": pl.Int64,
+    "series": pl.String,
+    "label": pl.String,
+    "value": pl.Int64,
+    AGAIN: pl.Boolean,
+}
+
+
+def types_of(report: Report) -> pl.DataFrame:
+    """Columns `typeId`, `plugin` (plugin and type by name), `of_gpu`, `in_session` (whether raw times are the session's)."""
+    strings = dict(report.strings.iter_rows())
+    clocks = dict(labels_of(report, "ENUM_NSYS_GENERIC_EVENT_SOURCE").iter_rows())
+    sources: dict[int, tuple[str, bool]] = {}
+    known = report.collect(report.scan("GENERIC_EVENT_SOURCES", optional=("sourceId", "nameId", "timeSourceId", "data")))
+    for source, name, clock, data in known.iter_rows():
+        described = _described(data)
+        clock_name = described.get("TimeSource") or clocks.get(clock, "")
+        sources[source] = (
+            _text(described.get("Name")) or strings.get(name, ""),
+            clock_name in _SESSION_CLOCK,
+        )
+    rows = []
+    types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "sourceId", "nameId", "data")))
+    for number, source, name, data in types.unique("typeId", keep="first", maintain_order=True).iter_rows():
+        plugin, in_session = sources.get(source, ("", False))
+        own = _text(_described(data).get("Name")) or strings.get(name, "")
+        rows.append((number, " ".join(f"{plugin} {own}".split()) or "Plugin", plugin, in_session))
+    frame = pl.DataFrame(
+        rows, {"typeId": pl.Int64, "plugin": pl.String, "source": pl.String, "in_session": pl.Boolean}, orient="row"
+    )
+    return frame.with_columns(of_gpu=pl.col("source").str.contains(_GPU_METRICS)).drop("source")
+
+
+def _described(data: str | None) -> dict[str, Any]:
+    """A description in JSON; nothing when it can't be read, names are not worth a report."""
+    try:
+        found = json.loads(data or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _events(report: Report, types: pl.DataFrame, optional: tuple[str, ...]) -> pl.LazyFrame:
+    """Rows of the table that are not metrics of GPUs, with `plugin` and `start`."""
+    of_gpu = types.filter("of_gpu")["typeId"]
+    others = types.filter(~pl.col("of_gpu"))["typeId"]
+    # Long recordings of GPU metrics need not even be read.
+    skip = len(of_gpu) > 0 and (others >= 0).all()
+    table = report.scan_events(
+        TABLE, ("rawTimestamp", "typeId"), ("timestamp", *optional), {"typeId": others.to_list()} if skip else None
+    )
+    named = table.join(types.lazy(), on="typeId", how="left", maintain_order="left").filter(~pl.col("of_gpu").fill_null(False))
+    raw = pl.when(pl.col("in_session")).then("rawTimestamp")
+    return named.with_columns(start=pl.coalesce("timestamp", raw), plugin=pl.col("plugin").fill_null("Plugin"))
+
+
+def _moments(report: Report) -> pl.LazyFrame:
+    return _events(report, types_of(report), ()).select("start", end="start")
+
+
+def rows_of_gpus(report: Report) -> int:
+    """Rows of the table that are metrics of GPUs."""
+    types = types_of(report).filter("of_gpu")["typeId"].to_list()
+    return report.count(report.scan(TABLE, ("typeId",)).filter(pl.col("typeId").is_in(types))) if types else 0
+
+
+def _has_json(report: Report) -> bool:
+    if not report.has(TABLE, "data"):
+        return False
+    told = report.scan(TABLE, optional=("data",)).filter(pl.col("data").is_not_null())
+    return not report.collect(told.head(1)).is_empty()
+
+
+# -- fields in JSON -------------------------------------------------------------------------------------------------------
+
+
+def _field_names(report: Report, types: pl.DataFrame) -> list[str]:
+    """Fields of all types: as described, and as the first event of each type has them."""
+    chosen = types.filter(~pl.col("of_gpu"))["typeId"].to_list()
+    names: dict[str, None] = {}
+    known = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "data")))
+    for number, data in known.iter_rows():
+        if number in chosen:
+            names |= dict.fromkeys(field_names(data))
+    described = _events(_whole(report), types, ("data",)).group_by("typeId").agg(pl.col("data").drop_nulls().first())
+    for data in report.collect(described)["data"]:
+        names |= dict.fromkeys(map(str, _described(data)))
+    return [name for name in names if name]
+
+
+def field_names(data: str | None) -> list[str]:
+    """Names of the fields in the description of a type.
+
+    >>> field_names('{"Name": "", "Fields": [{"Name": "SM Active"}, {"Name": "GR Active"}]}')
+    ['SM Active', 'GR Active']
+    """
+    fields = _described(data).get("Fields")
+    named = [_text(field.get("Name")) for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+    return [name for name in named if name]
+
+
+def _whole(report: Report) -> Report:
+    """The report itself where `report` gives a piece of it."""
+    return Report(report.path, report.tables)
+
+
+def _long(report: Report, types: pl.DataFrame, names: list[str]) -> pl.LazyFrame:
+    """A row per field of an event: `event`, `typeId`, `plugin`, `start`, `field`, `text`, and the struct `fields`."""
+    fields = pl.Struct(dict.fromkeys(names, pl.String))
+    # Piece by piece: a row whose JSON is damaged must not spoil the others.
+    decoded = pl.col("data").map_batches(lambda data: _decoded(data, fields), return_dtype=fields, is_elementwise=True)
+    one_each = [pl.struct(field=pl.lit(name), text=pl.col("fields").struct.field(name)) for name in names]
+    return (
+        _events(report, types, ("data",))
+        .with_row_index("event")
+        .with_columns(fields=decoded)
+        .with_columns(each=pl.concat_list(one_each))
+        .explode("each")
+        .unnest("each")
+        .filter(pl.col("text").is_not_null())
+    )
+
+
+def _decoded(data: pl.Series, fields: pl.Struct) -> pl.Series:
+    try:
+        return data.str.json_decode(fields)
+    except pl.exceptions.ComputeError:
+        names = [field.name for field in fields.fields]
+        rows = []
+        for text in data:
+            described = _described(text)
+            rows.append({name: _as_text(described.get(name)) for name in names})
+        return pl.Series(data.name, rows, dtype=fields)
+
+
+def _as_text(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _kinds(report: Report, types: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    """Columns `typeId`, `field`, `is_real` (some value is not whole) and `names_unit`."""
+    number = pl.col("text").cast(pl.Float64, strict=False)
+    found = (
+        _long(_whole(report), types, names)
+        .group_by("typeId", "field")
+        .agg(
+            is_real=(number.is_finite() & ~pl.col("text").str.contains(_WHOLE_NUMBER)).any(),
+            units=pl.col("text").filter(pl.col("field").str.contains(_NAMES_A_UNIT)).n_unique(),
+        )
+    )
+    return report.collect(found).select(
+        "typeId", "field", pl.col("is_real").fill_null(False), names_unit=pl.col("units").is_between(1, _MOST_UNITS)
+    )
+
+
+def _frame(report: Report) -> pl.LazyFrame:
+    types = types_of(report)
+    names = _field_names(report, types) if _has_json(report) else []
+    if not names:
+        return pl.LazyFrame(schema=_SCHEMA)
+    kinds = _kinds(report, types, names)
+    own = sorted(kinds.filter("names_unit")["field"].unique().to_list())
+    part = (
+        pl.concat_str([pl.col("fields").struct.field(name) for name in own], separator=" ", ignore_nulls=True) if own else None
+    )
+    unit = pl.col("plugin") if part is None else pl.concat_str("plugin", part, separator=" ").str.strip_chars()
+    number = pl.col("text").cast(pl.Float64, strict=False)
+    whole = pl.col("text").str.strip_chars().cast(pl.Int64, strict=False)
+    scaled = (number * 10**event_types.REAL_PRECISION).round().cast(pl.Int64, strict=False)
+    is_number = number.is_finite().fill_null(False)
+    is_real = pl.col("is_real") & is_number
+    long = _long(report, types, names).with_columns(unit=unit).join(kinds.lazy(), on=["typeId", "field"], maintain_order="left")
+    samples = long.filter(~pl.col("names_unit")).with_columns(
+        type=pl.when(is_real)
+        .then(event_types.PLUGIN_REAL_METRIC)
+        .when(is_number)
+        .then(event_types.PLUGIN_METRIC)
+        .otherwise(event_types.PLUGIN_TEXT)
+        .cast(pl.Int64),
+        label=pl.when(~is_number).then("text"),
+        value=pl.when(is_real).then(scaled).when(is_number).then(pl.coalesce(whole, number.cast(pl.Int64, strict=False))),
+    )
+    return samples.select(
+        "unit",
+        "start",
+        pl.col("start").alias("end"),
+        "type",
+        pl.format("{} {}", "plugin", "field").alias("series"),
+        "label",
+        "value",
+        (pl.col("event") == pl.col("event").shift(1)).fill_null(False).alias(AGAIN),
+    )
+
+
+# -- fields in a table of their own ---------------------------------------------------------------------------------------
+
+
+def _fields(report: Report) -> pl.DataFrame:
+    """Columns `typeId`, `fieldIdx`, `field`, `is_real`."""
+    known = report.collect(
+        report.scan("GENERIC_EVENT_TYPE_FIELDS", optional=("typeId", "fieldIdx", "fieldNameId", "type"))
+    ).unique(["typeId", "fieldIdx"], keep="first", maintain_order=True)
+    return known.join(report.strings, left_on="fieldNameId", right_on="id", how="left").select(
+        "typeId", "fieldIdx", field=pl.col("value"), is_real=pl.col("type").is_in(_FLOATING_TYPES).fill_null(False)
+    )
+
+
+def _type_of(is_real: pl.Expr) -> pl.Expr:
+    return pl.when(is_real).then(event_types.PLUGIN_REAL_METRIC).otherwise(event_types.PLUGIN_METRIC).cast(pl.Int64)
+
+
+def _series() -> pl.Expr:
+    return pl.format("{} {}", "plugin", pl.coalesce("field", pl.format("field {}", "fieldIdx")))
+
+
+def _keys_of_values(report: Report) -> pl.LazyFrame:
+    if _has_json(report) or not report.has("GENERIC_EVENT_DATA"):
+        return pl.LazyFrame(schema=_SCHEMA)
+    known = types_of(report).filter(~pl.col("of_gpu")).join(_fields(report), on="typeId")
+    none = [pl.lit(None, dtype).alias(name) for name, dtype in _SCHEMA.items() if name not in ("unit", "type", "series")]
+    return known.lazy().select(unit="plugin", type=_type_of(pl.col("is_real")), series=_series()).with_columns(none)
+
+
+def _with_values(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+    types, fields = types_of(report), _fields(report)
+
+    def of_events(piecewise: Report) -> pl.LazyFrame:
+        found = _events(piecewise, types, ("genericEventId",))
+        return found.select("typeId", "plugin", "start", values_id="genericEventId")
+
+    def of_values(piecewise: Report) -> pl.LazyFrame:
+        columns = ("genericEventId", "fieldIdx"), ("intVal", "uintVal", "floatVal", "doubleVal")
+        table = piecewise.scan_events("GENERIC_EVENT_DATA", *columns, None)
+        return table.select(
+            "fieldIdx",
+            values_id="genericEventId",
+            whole=pl.coalesce("intVal", "uintVal"),
+            real=pl.coalesce("floatVal", "doubleVal"),
+        )
+
+    scaled = (pl.coalesce("real", pl.col("whole").cast(pl.Float64)) * 10**event_types.REAL_PRECISION).round()
+    for joined in with_values(report, folder, of_events, of_values):
+        named = joined.join(fields, on=["typeId", "fieldIdx"], how="left", maintain_order="left")
+        told = named.with_columns(value=pl.when("is_real").then(scaled.cast(pl.Int64, strict=False)).otherwise("whole"))
+        yield told.select(
+            "start",
+            "value",
+            AGAIN,
+            unit="plugin",
+            end="start",
+            type=_type_of(pl.col("is_real").fill_null(False)),
+            series=_series(),
+            label=pl.lit(None, pl.String),
+        )
+
+
+_ASSUMPTION = (
+    "Values are shown as the plugin gives them, counters since their start too; a value holds until the next one. Fields called"
+    " device, interface, port and the like name the row."
+)
+
+EVENTS = Source(
+    name="plugins",
+    title="Events of plugins",
+    table=TABLE,
+    required=("rawTimestamp", "typeId"),
+    optional=("timestamp", "data"),
+    row=RowKind.UNIT,
+    types=(event_types.PLUGIN_METRIC, event_types.PLUGIN_REAL_METRIC, event_types.PLUGIN_TEXT),
+    frame=_frame,
+    moments=_moments,
+    since="3.7",
+    assumption=_ASSUMPTION,
+)
+
+EVENTS_WITH_VALUES = Source(
+    name="plugins",
+    title="Events of plugins (values in a table)",
+    table=TABLE,
+    required=("rawTimestamp", "typeId"),
+    optional=("timestamp", "genericEventId"),
+    row=RowKind.UNIT,
+    types=(event_types.PLUGIN_METRIC, event_types.PLUGIN_REAL_METRIC),
+    frame=_keys_of_values,
+    gather=_with_values,
+    moments=_moments,
+    since="3.28",
+    assumption="Without JSON in the export, values stand in GENERIC_EVENT_DATA; texts are lost then.",
+)

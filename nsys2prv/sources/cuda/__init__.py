@@ -1,0 +1,1 @@
+"""Activity of CUDA: calls, kernels, copies, graphs, memory, synchronization."""

@@ -1,0 +1,54 @@
+"""CUDA API calls of host threads, runtime and driver."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.sources.source import Launch, RowKind, Source, first_match, named
+from nsys2prv.vocabulary import event_types
+
+STATES_BY_NAME = (
+    (r"(?i)synchronize|^cu(da)?(Event|Stream)Query|^cu(da)?StreamWait|^cuStreamBatchMemOp", event_types.STATE_SYNCHRONIZATION),
+    (r"(?i)memcpy|memset|prefetch|^cuMem(Advise|PoolTrim)", event_types.STATE_MEMORY_TRANSFER),
+    (
+        r"(?i)^cu(da)?(Mem)?(Host)?(Malloc|Alloc|Create|Map|Reserve|AddressReserve)|HostRegister|^cuMemHost",
+        event_types.STATE_ALLOCATING,
+    ),
+    (r"(?i)^cu(da)?(Mem|Host|Address)*(Free|Unmap|Release|Unregister)", event_types.STATE_FREEING),
+    (r"(?i)launch", event_types.STATE_CONFIGURING),
+)
+"""What a call's name looks like, and the Paraver state meanwhile; the first match counts, else `STATE_OTHERS`."""
+
+
+def call_names(report: Report) -> pl.DataFrame:
+    """Columns `id`, `label`: texts of the report as names of API calls."""
+    # nsys appends the version of the entry point: cudaLaunchKernel_v7000, cudaMemcpyAsync_ptsz_v7000.
+    return report.strings.select("id", label=pl.col("value").str.replace(r"(_ptsz|_ptds)?_v\d{4,}$", ""))
+
+
+def _frame(report: Report) -> pl.LazyFrame:
+    states = call_names(report).with_columns(state=first_match(pl.col("label"), STATES_BY_NAME, event_types.STATE_OTHERS))
+    return named(CALLS.scan(report), "nameId", states).select(
+        "globalTid",
+        "start",
+        "end",
+        "label",
+        "state",
+        "correlationId",
+        pl.col("correlationId").alias(str(event_types.CORRELATION_ID)),
+        type=pl.lit(event_types.CUDA_CALL, pl.Int64),
+    )
+
+
+CALLS = Source(
+    name="cuda-api",
+    title="CUDA API calls",
+    table="CUPTI_ACTIVITY_KIND_RUNTIME",
+    required=("start", "end", "globalTid", "nameId"),
+    optional=("correlationId",),
+    row=RowKind.THREAD,
+    types=(event_types.CUDA_CALL, event_types.CORRELATION_ID),
+    frame=_frame,
+    launch=Launch(tag=None),
+)

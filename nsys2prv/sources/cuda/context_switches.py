@@ -1,0 +1,57 @@
+"""Switches of the context that runs on a GPU."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.sources.counters.sampling import labels_of
+from nsys2prv.sources.source import AGAIN, RowKind, Source
+from nsys2prv.vocabulary import event_types
+
+_SAVE_END, _CONTEXT_START = 7, 9
+"""`tag` of the switches where a context has left the GPU, and where one begins to run."""
+
+
+def _source(table: str, since: str) -> Source:
+    def frame(report: Report) -> pl.LazyFrame:
+        kinds = labels_of(report, "ENUM_GPU_CTX_SWITCH").rename({"id": "tag"}).lazy()
+        switches = source.scan(report).with_columns(gpu="gpuId", start="timestamp", end="timestamp")
+        common = ("gpu", "start", "end")
+        marks = switches.join(kinds, on="tag", how="left", maintain_order="left").select(
+            *common,
+            label=pl.coalesce("label", pl.format("switch {}", "tag")),
+            type=pl.lit(event_types.GPU_CONTEXT_SWITCH, pl.Int64),
+            value=pl.lit(None, pl.Int64),
+            **{AGAIN: pl.lit(False)},
+        )
+        begins = pl.col("tag") == _CONTEXT_START
+        pid = (pl.col("globalPid") // 2**24) & 0xFFFFFF
+        context = pl.concat_str(pl.lit("context "), "contextId", pl.coalesce(pl.format(" of pid {}", pid), pl.lit("")))
+        runs = switches.filter(pl.col("tag").is_in([_SAVE_END, _CONTEXT_START])).select(
+            *common,
+            label=pl.when(begins).then(context),
+            type=pl.lit(event_types.GPU_CONTEXT, pl.Int64),
+            value=pl.when(~begins).then(pl.lit(0, pl.Int64)),
+            **{AGAIN: pl.lit(True)},
+        )
+        return pl.concat([marks, runs])
+
+    source = Source(
+        name="gpu-contexts",
+        title="GPU context switches",
+        table=table,
+        required=("tag", "contextId", "timestamp", "gpuId"),
+        optional=("globalPid",),
+        row=RowKind.GPU,
+        types=(event_types.GPU_CONTEXT, event_types.GPU_CONTEXT_SWITCH),
+        frame=frame,
+        times=("timestamp", "timestamp"),
+        since=since,
+        assumption="A context runs from its switch 9 (context start) to the next switch 7 (save end) of the GPU.",
+    )
+    return source
+
+
+SWITCHES = _source("GPU_CONTEXT_SWITCH_EVENTS", "3.7")
+SWITCHES_UP_TO_3_0 = _source("FECS_EVENTS", "")

@@ -1,0 +1,109 @@
+"""Memory copies and memsets on CUDA streams, migrations of unified memory among them."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.sources.source import Launch, RowKind, Source, applicable, enumerated
+from nsys2prv.vocabulary import event_types
+
+_REQUIRED = ("start", "end", "globalPid", "deviceId", "contextId", "streamId", "bytes")
+_OPTIONAL = ("correlationId", "graphNodeId", "greenContextId")
+_TYPES = (
+    event_types.MEMORY_OPERATION,
+    event_types.MEMORY_SIZE,
+    event_types.CORRELATION_ID,
+    event_types.GRAPH_NODE_ID,
+    event_types.GREEN_CONTEXT,
+    event_types.DESTINATION_MEMORY,
+)
+_DEVICES = {event_types.SOURCE_DEVICE: "srcDeviceId", event_types.DESTINATION_DEVICE: "dstDeviceId"}
+
+
+def _operations(table: pl.LazyFrame, label: pl.Expr, *attributes: pl.Expr) -> pl.LazyFrame:
+    return table.select(
+        *RowKind.STREAM.key,
+        "start",
+        "end",
+        "correlationId",
+        pl.col("bytes").alias(str(event_types.MEMORY_SIZE)),
+        pl.col("correlationId").alias(str(event_types.CORRELATION_ID)),
+        pl.col("graphNodeId").alias(str(event_types.GRAPH_NODE_ID)),
+        pl.when(pl.col("greenContextId") > 0).then(applicable("greenContextId")).alias(str(event_types.GREEN_CONTEXT)),
+        *attributes,
+        type=pl.lit(event_types.MEMORY_OPERATION, pl.Int64),
+        label=label,
+        state=pl.lit(event_types.STATE_MEMORY_TRANSFER, pl.Int64),
+        size="bytes",
+    )
+
+
+def _memory_kind(report: Report, column: str, number: int) -> pl.Expr:
+    return enumerated(report, "ENUM_CUDA_MEM_KIND", event_types.MEMORY_KINDS, column).alias(str(number))
+
+
+def _copies(report: Report) -> pl.LazyFrame:
+    label = pl.col("copyKind").replace_strict(
+        event_types.COPY_KINDS, default=event_types.OTHER_COPY_LABEL, return_dtype=pl.String
+    )
+    duration = pl.col("end") - pl.col("start")
+    cause = enumerated(report, "ENUM_CUDA_UNIF_MEM_MIGRATION", event_types.MIGRATION_CAUSES, "migrationCause")
+    return _operations(
+        COPIES.scan(report),
+        label,
+        _memory_kind(report, "srcKind", event_types.SOURCE_MEMORY),
+        _memory_kind(report, "dstKind", event_types.DESTINATION_MEMORY),
+        # Plus one: 0 is an end. Only copies between devices tell them.
+        *((applicable(column) + 1).alias(str(number)) for number, column in _DEVICES.items()),
+        # In floating point: bytes times nanoseconds of a long copy do not fit into 64 bits.
+        pl.when(duration > 0)
+        .then((pl.col("bytes") * 1e9 / duration).round())
+        .cast(pl.Int64)
+        .alias(str(event_types.THROUGHPUT)),
+        cause.alias(str(event_types.MIGRATION_CAUSE)),
+        pl.col("virtualAddress").alias(str(event_types.VIRTUAL_ADDRESS)),
+        pl.when(pl.col("copyCount") > 1).then("copyCount").alias(str(event_types.COPY_COUNT)),
+    )
+
+
+def _memsets(report: Report) -> pl.LazyFrame:
+    return _operations(
+        MEMSETS.scan(report),
+        pl.lit(event_types.MEMSET_LABEL),
+        _memory_kind(report, "memKind", event_types.DESTINATION_MEMORY),
+        pl.col("value").alias(str(event_types.MEMSET_VALUE)),
+    )
+
+
+COPIES = Source(
+    name="copies",
+    title="Memory copies",
+    table="CUPTI_ACTIVITY_KIND_MEMCPY",
+    required=(*_REQUIRED, "copyKind"),
+    optional=(*_OPTIONAL, "srcKind", "dstKind", *_DEVICES.values(), "migrationCause", "virtualAddress", "copyCount"),
+    row=RowKind.STREAM,
+    types=(
+        *_TYPES,
+        event_types.SOURCE_MEMORY,
+        *_DEVICES,
+        event_types.THROUGHPUT,
+        event_types.MIGRATION_CAUSE,
+        event_types.VIRTUAL_ADDRESS,
+        event_types.COPY_COUNT,
+    ),
+    frame=_copies,
+    launch=Launch(event_types.TAG_MEMORY_LAUNCH),
+)
+
+MEMSETS = Source(
+    name="memsets",
+    title="Memsets",
+    table="CUPTI_ACTIVITY_KIND_MEMSET",
+    required=_REQUIRED,
+    optional=(*_OPTIONAL, "value", "memKind"),
+    row=RowKind.STREAM,
+    types=(*_TYPES, event_types.MEMSET_VALUE),
+    frame=_memsets,
+    launch=Launch(event_types.TAG_MEMORY_LAUNCH),
+)

@@ -1,0 +1,41 @@
+"""What recording costs the program: overhead inside CUDA, and of the profiler."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.sources.source import RowKind, Source, named
+from nsys2prv.vocabulary import event_types
+
+
+def _overhead(title: str, table: str, event_type: int, *, since: str = "") -> Source:
+    def frame(report: Report) -> pl.LazyFrame:
+        names = report.strings.rename({"value": "label"})
+        return named(source.scan(report), "nameId", names).select(
+            "globalTid",
+            "start",
+            "end",
+            "label",
+            type=pl.lit(event_type, pl.Int64),
+        )
+
+    source = Source(
+        name="overhead",
+        title=title,
+        table=table,
+        required=("start", "end", "globalTid", "nameId"),
+        optional=(),
+        row=RowKind.THREAD,
+        types=(event_type,),
+        frame=frame,
+        guest=True,
+        since=since,
+    )
+    return source
+
+
+CUDA = _overhead("CUDA overhead", "CUPTI_ACTIVITY_KIND_OVERHEAD", event_types.CUDA_OVERHEAD, since="3.24")
+# The profiler sets up something for each thread of the machine that it watches: a thread that has nothing else would look
+# as if it ran all the time.
+PROFILER = _overhead("Profiler overhead", "PROFILER_OVERHEAD", event_types.PROFILER_OVERHEAD)

@@ -1,0 +1,225 @@
+"""Waits of the host for devices, streams and events, and the records of events.
+
+What a wait is for is told by the name of the API call that it belongs to: `syncType` means other things in each version of
+nsys, and its ENUM does not follow. Where no call is known the ids tell: a wait for an event names the event, one for a stream
+names the stream, one of a stream for an event names both, and one for all work of a device names none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.exports.identity import PID_MASK, process_of
+from nsys2prv.sources.correlate import CALLS_TABLE, with_calls
+from nsys2prv.sources.cuda.api_calls import call_names
+from nsys2prv.sources.lanes import Lanes
+from nsys2prv.sources.source import DEVICE_ROW, RowKind, Source, applicable, device_row
+from nsys2prv.vocabulary import event_types
+
+TABLE = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+
+# (what a call's name looks like, what it waits for); first match counts.
+_KINDS = (
+    (r"(?i)WaitEvent", event_types.SYNC_WAIT_EVENT),
+    (r"(?i)EventSynchronize", event_types.SYNC_EVENT),
+    (r"(?i)EventQuery", event_types.SYNC_EVENT_QUERY),
+    (r"(?i)StreamSynchronize", event_types.SYNC_STREAM),
+    (r"(?i)StreamQuery", event_types.SYNC_STREAM_QUERY),
+    (r"(?i)(Device|Ctx|Context|Thread)Synchronize", event_types.SYNC_DEVICE),
+)
+_IDS = {event_types.SYNC_STREAM_ID: "streamId", event_types.SYNC_CONTEXT_ID: "contextId", event_types.CUDA_EVENT_ID: "eventId"}
+_REQUIRED = ("start", "end", "globalPid", "deviceId")
+_OPTIONAL = ("correlationId", *_IDS.values())
+_TYPES = (event_types.SYNCHRONIZATION, *_IDS)
+
+
+def _kinds_of_calls(report: Report) -> pl.DataFrame:
+    """Columns `callNameId`, `label`: what a call of each name waits for."""
+    kind: pl.Expr = pl.lit(event_types.SYNC_OTHER)
+    for pattern, label in reversed(_KINDS):
+        kind = pl.when(pl.col("label").str.contains(pattern)).then(pl.lit(label)).otherwise(kind)
+    return call_names(report).select(callNameId="id", label=kind)
+
+
+def _kind_of_ids() -> pl.Expr:
+    has_event, has_stream = applicable("eventId").is_not_null(), applicable("streamId").is_not_null()
+    return (
+        pl.when(has_event & has_stream)
+        .then(pl.lit(event_types.SYNC_WAIT_EVENT))
+        .when(has_event)
+        .then(pl.lit(event_types.SYNC_EVENT))
+        .when(has_stream)
+        .then(pl.lit(event_types.SYNC_STREAM))
+        .otherwise(pl.lit(event_types.SYNC_DEVICE))
+    )
+
+
+def _rows(report: Report) -> pl.LazyFrame:
+    return ON_THREADS.scan(report)
+
+
+def _waits(key: pl.Expr | str, label: pl.Expr | str, *, state: bool) -> list[pl.Expr | str]:
+    """Columns of the frames of both sources."""
+    return [
+        key,
+        "start",
+        "end",
+        pl.lit(event_types.SYNCHRONIZATION, pl.Int64).alias("type"),
+        label,
+        *(applicable(column).alias(str(number)) for number, column in _IDS.items()),
+        *([pl.lit(event_types.STATE_SYNCHRONIZATION, pl.Int64).alias("state")] if state else []),
+    ]
+
+
+def _waits_of_threads(report: Report) -> pl.LazyFrame:
+    """For the survey: any thread with calls that wait, and any kind of wait."""
+    calls = report.scan(CALLS_TABLE, ("globalTid", "nameId"))
+    if not report.tables.row_count(TABLE):
+        calls = calls.clear()
+    kinds = _kinds_of_calls(report).lazy()
+    waits = calls.join(kinds, left_on="nameId", right_on="callNameId", how="left", maintain_order="left")
+    absent = [pl.lit(None, pl.Int64).alias(column) for column in ("start", "end", *_IDS.values())]
+    return waits.with_columns(*absent, pl.col("label").fill_null(event_types.SYNC_OTHER)).select(
+        _waits("globalTid", "label", state=True)
+    )
+
+
+def _on_threads(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+    kinds = _kinds_of_calls(report)
+    for piece in with_calls(report, _rows, folder, ("globalTid", "nameId")):
+        called = piece.filter(pl.col("callTid").is_not_null()).join(kinds, on="callNameId", how="left", maintain_order="left")
+        yield called.with_columns(pl.col("label").fill_null(event_types.SYNC_OTHER)).select(
+            _waits(pl.col("callTid").alias("globalTid"), "label", state=True)
+        )
+
+
+class _KnownCalls:
+    """Which correlation ids the calls of each process have: one bit per id."""
+
+    _PIECE_ROWS = 60_000
+
+    def __init__(self, report: Report) -> None:
+        self._bits: dict[int, np.ndarray] = {}
+        if not report.has(CALLS_TABLE, "globalTid", "correlationId"):
+            return
+        calls = report.scan(CALLS_TABLE, ("globalTid", "correlationId"))
+        ids = calls.select(process=process_of("globalTid"), id="correlationId").drop_nulls()
+        for piece in report.batches(ids.filter(pl.col("id") > 0), self._PIECE_ROWS):
+            for (process,), of_process in piece.partition_by("process", as_dict=True).items():
+                self._add(int(process), of_process["id"].to_numpy())
+
+    def _add(self, process: int, ids: np.ndarray) -> None:
+        bits = self._bits.get(process, np.zeros(1, dtype=np.uint8))
+        first, behind = int(ids.min()) >> 3, (int(ids.max()) >> 3) + 1
+        if behind > len(bits):
+            bits = np.concatenate([bits, np.zeros(max(behind, 2 * len(bits)) - len(bits), dtype=np.uint8)])
+        here = np.zeros((behind - first) * 8, dtype=bool)
+        here[ids - first * 8] = True
+        bits[first:behind] |= np.packbits(here, bitorder="little")
+        self._bits[process] = bits
+
+    def have(self, rows: pl.DataFrame) -> pl.Series:
+        """Whether the call of each row (`globalPid`, `correlationId`) is known."""
+        known = np.zeros(rows.height, dtype=bool)
+        processes = (rows["globalPid"] & PID_MASK).fill_null(0).to_numpy()
+        ids = rows["correlationId"].fill_null(0).to_numpy()
+        for process, bits in self._bits.items():
+            here = (processes == process) & (ids > 0) & (ids >> 3 < len(bits))
+            known[here] = bits[ids[here] >> 3] >> (ids[here] & 7) & 1
+        return pl.Series(known)
+
+
+def _waits_of_nobody(report: Report) -> pl.LazyFrame:
+    """For the survey: devices with waits of no call that is known, which is rare; without these they would have empty rows."""
+    columns = (*RowKind.DEVICE.key, "correlationId", "streamId", "eventId")
+    waits = ON_DEVICES.scan(report).select(columns)
+    if not report.tables.row_count(TABLE):
+        found = pl.DataFrame(schema=waits.collect_schema())
+    else:
+        known = _KnownCalls(report)
+        pieces = [piece.filter(~known.have(piece)) for piece in report.batches(waits, _KnownCalls._PIECE_ROWS)]
+        distinct = [piece.with_columns(correlationId=None).unique() for piece in pieces if piece.height]
+        found = pl.concat(distinct).unique() if distinct else pl.DataFrame(schema=waits.collect_schema())
+    absent = [pl.lit(None, pl.Int64).alias(column) for column in ("start", "end", "contextId")]
+    return found.lazy().with_columns(absent).select(*_of_devices())
+
+
+def _of_devices() -> list[pl.Expr | str]:
+    return [pl.col("deviceId"), device_row(), *_waits("globalPid", _kind_of_ids().alias("label"), state=False)]
+
+
+def _on_devices(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+    for piece in with_calls(report, _rows, folder, ("globalTid",)):
+        yield piece.filter(pl.col("callTid").is_null()).select(*_of_devices())
+
+
+ON_THREADS = Source(
+    name="synchronization",
+    title="CUDA synchronization",
+    table=TABLE,
+    required=_REQUIRED,
+    optional=_OPTIONAL,
+    row=RowKind.THREAD,
+    types=_TYPES,
+    frame=_waits_of_threads,
+    gather=_on_threads,
+)
+
+ON_DEVICES = Source(
+    name="synchronization",
+    title="CUDA synchronization (the call is not known)",
+    table=TABLE,
+    required=_REQUIRED,
+    optional=_OPTIONAL,
+    row=RowKind.DEVICE,
+    types=_TYPES,
+    frame=_waits_of_nobody,
+    gather=_on_devices,
+    in_order=lambda: Lanes(DEVICE_ROW),
+)
+
+
+def _records(report: Report) -> pl.LazyFrame:
+    return EVENT_RECORDS.scan(report).select(_record(pl.lit(None, pl.Int64)))
+
+
+def _record(time: pl.Expr) -> list[pl.Expr | str]:
+    return [
+        *(name for name in RowKind.STREAM.key if name != "streamId"),
+        applicable("streamId").alias("streamId"),
+        time.alias("start"),
+        time.alias("end"),
+        pl.lit(event_types.CUDA_EVENT_RECORD, pl.Int64).alias("type"),
+        pl.col("eventId").alias("value"),
+        pl.col("correlationId").alias(str(event_types.CORRELATION_ID)),
+    ]
+
+
+def _gathered_records(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+    # Only new schemas have a time of the device, and 0 there where it was not recorded.
+    time = pl.coalesce(pl.when(pl.col("timestamp") > 0).then("timestamp"), "callStart")
+    for piece in with_calls(report, lambda source: EVENT_RECORDS.scan(source), folder, ("start",)):
+        yield piece.select(_record(time))
+
+
+EVENT_RECORDS = Source(
+    name="cuda-events",
+    title="CUDA event records",
+    table="CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+    required=("globalPid", "deviceId", "contextId", "streamId", "eventId"),
+    optional=("timestamp", "correlationId"),
+    row=RowKind.STREAM,
+    types=(event_types.CUDA_EVENT_RECORD, event_types.CORRELATION_ID),
+    frame=_records,
+    gather=_gathered_records,
+    moments=_records,
+    assumption=(
+        "A record stands on its stream when the device reached it, where the table tells that time; else at the begin of the "
+        "call that recorded it. A time of 0 is none."
+    ),
+)

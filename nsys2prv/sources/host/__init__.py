@@ -1,0 +1,1 @@
+"""Activity of the host: operating system, scheduling, samples, OpenMP, OpenACC, math libraries."""

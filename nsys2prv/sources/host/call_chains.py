@@ -1,0 +1,158 @@
+"""Call chains: the functions that were active when a sample was taken or a call was made, from the innermost on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.exports import Report
+from nsys2prv.sources.correlate import side_by_side
+from nsys2prv.sources.source import UNNAMED, RowKind, Source
+from nsys2prv.vocabulary import event_types
+
+FUNCTION, MODULE = "function", "module"
+_ID, _DEPTH = "id", "stackDepth"
+_PIECE_ROWS = 60_000
+
+Types = Mapping[str, int]
+"""Event type of the innermost function, and perhaps of its module; those of the outer ones follow."""
+
+
+def columns(types: Types) -> list[str]:
+    """Names of the attributes that a call chain gives."""
+    return [str(first + depth) for first in types.values() for depth in range(event_types.MOST_FRAMES)]
+
+
+def has_chains(report: Report, table: str) -> bool:
+    """Whether a table of call chains has any."""
+    return report.has(table) and report.tables.row_count(table) > 0
+
+
+def frames(report: Report, table: str) -> pl.LazyFrame:
+    """Frames of call chains that a trace has: columns `id`, `stackDepth`, `function`, `module`.
+
+    An address that nsys found no name for is named by its module: the same code has other addresses in each process.
+    """
+    strings = report.strings.lazy()
+    chains = report.scan_events(table, ("id", "symbol", "module", "stackDepth"), ("unresolved",), None)
+    named = (
+        chains.filter(pl.col(_DEPTH).is_between(0, event_types.MOST_FRAMES - 1))
+        .join(strings.rename({"value": "symbolName"}), left_on="symbol", right_on="id", how="left", maintain_order="left")
+        .join(strings.rename({"value": "moduleName"}), left_on="module", right_on="id", how="left", maintain_order="left")
+    )
+    in_module = pl.col("moduleName").fill_null(UNNAMED)
+    is_address = (pl.col("unresolved").fill_null(0) != 0) | pl.col("symbolName").str.contains("^0x[0-9a-fA-F]+$")
+    return named.select(
+        _ID,
+        _DEPTH,
+        pl.when(is_address).then(pl.format("unresolved in {}", in_module)).otherwise("symbolName").fill_null(UNNAMED)
+        .alias(FUNCTION),
+        in_module.alias(MODULE),
+    )  # fmt: skip
+
+
+def names(report: Report, table: str, types: Types) -> pl.LazyFrame:
+    """Every function and module of each depth once, in the columns of their attributes: for the survey."""
+    distinct = frames(report.distinct, table).select(_DEPTH, *types).unique()
+    return distinct.select(
+        pl.when(pl.col(_DEPTH) == depth).then(name).alias(str(first + depth))
+        for name, first in types.items()
+        for depth in range(event_types.MOST_FRAMES)
+    )
+
+
+def with_chains(
+    report: Report, frame_of: Callable[[Report], pl.LazyFrame], key: str, table: str, types: Types, folder: Path
+) -> Iterator[pl.DataFrame]:
+    """Events with the attributes of their call chains; null where there is none.
+
+    Parameters
+    ----------
+    report
+        The report.
+    frame_of
+        From a report to events of one table, as for `Report.pieces`.
+    key
+        Column with the number of the call chain; the events come in its order.
+    table
+        Table of call chains.
+    types
+        Attributes that are wanted.
+    folder
+        For intermediate files.
+    """
+    of_events, of_frames = ExternalSort([key], folder / "events"), ExternalSort([_ID], folder / "frames")
+    for piece in report.pieces(frame_of, _PIECE_ROWS):
+        of_events.add(piece)
+    for piece in report.pieces(lambda piecewise: frames(piecewise, table), _PIECE_ROWS):
+        of_frames.add(piece)
+    for some, their_frames in side_by_side(of_events, of_frames):
+        yield some.join(_wide(their_frames, types), left_on=key, right_on=_ID, how="left", maintain_order="left")
+
+
+def _wide(of_chains: pl.DataFrame, types: Types) -> pl.DataFrame:
+    """One row per call chain, with a column per depth."""
+    if of_chains.is_empty():
+        return pl.DataFrame(schema={_ID: pl.Int64, **dict.fromkeys(columns(types), pl.String)})
+    at_depth = {depth: pl.col(_DEPTH) == depth for depth in range(event_types.MOST_FRAMES)}
+    return of_chains.group_by(_ID).agg(
+        pl.col(name).filter(is_there).first().alias(str(first + depth))
+        for name, first in types.items()
+        for depth, is_there in at_depth.items()
+    )
+
+
+_CALLERS: Types = {FUNCTION: event_types.CALLER}
+
+
+def _source(name: str, title: str, calls: str, chains: str, assumption: str = "") -> Source:
+    def of_calls(report: Report) -> pl.LazyFrame:
+        return source.scan(report).filter(pl.col("callchainId") > 0)
+
+    def as_events(called: pl.LazyFrame) -> pl.LazyFrame:
+        # The innermost frame is the call itself.
+        renamed = called.rename({str(event_types.CALLER): "label"})
+        return renamed.with_columns(pl.col("label").fill_null(UNNAMED), type=pl.lit(event_types.CALLER, pl.Int64))
+
+    def frame(report: Report) -> pl.LazyFrame:
+        if not has_chains(report, chains):
+            return as_events(of_calls(report).head(0).select("globalTid", "start", "end", *_no_chain(_CALLERS)))
+        threads = of_calls(report).select("globalTid", "start", "end", *_no_chain(_CALLERS))
+        return as_events(pl.concat([threads, names(report, chains, _CALLERS)], how="diagonal"))
+
+    def gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+        for piece in with_chains(report, of_calls, "callchainId", chains, _CALLERS, folder):
+            has_any = pl.any_horizontal(pl.col(columns(_CALLERS)).is_not_null())
+            yield as_events(piece.lazy().filter(has_any)).collect()
+
+    source = Source(
+        name=name,
+        title=title,
+        table=calls,
+        required=("start", "end", "globalTid"),
+        optional=("callchainId",),
+        row=RowKind.THREAD,
+        types=tuple(event_types.CALLER + depth for depth in range(event_types.MOST_FRAMES)),
+        frame=frame,
+        gather=gather,
+        derived=True,
+        assumption=assumption,
+    )
+    return source
+
+
+def _no_chain(types: Types) -> list[pl.Expr]:
+    return [pl.lit(None, pl.String).alias(name) for name in columns(types)]
+
+
+OS_CALLERS = _source("os-callers", "Call chains of OS runtime calls", "OSRT_API", "OSRT_CALLCHAINS")
+CUDA_CALLERS = _source(
+    "cuda-callers",
+    "Call chains of CUDA API calls",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUDA_CALLCHAINS",
+    "CUDA_CALLCHAINS is read as OSRT_CALLCHAINS, of which there are real ones: callchainId of a call is the id of its frames.",
+)

@@ -1,0 +1,68 @@
+"""Samples of what runs on CPUs: thread, CPU, thread state, cycles, and call chains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.exports.enumerations import labelled, labels_of
+from nsys2prv.sources.host import call_chains
+from nsys2prv.sources.host.profiled import FOREIGN, SAMPLES, of_profiled
+from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.vocabulary import event_types
+
+_CHAINS = "SAMPLING_CALLCHAINS"
+_TYPES = {call_chains.FUNCTION: event_types.SAMPLED_FUNCTION, call_chains.MODULE: event_types.SAMPLED_MODULE}
+
+
+def _samples(report: Report) -> pl.LazyFrame:
+    states = labels_of(report, "ENUM_SAMPLING_THREAD_STATE", event_types.THREAD_STATES)
+    kept = CPU_SAMPLES.scan(report).filter(of_profiled(report, SAMPLES))
+    return kept.select(
+        "id",
+        "globalTid",
+        "start",
+        "cpu",
+        pl.col("cpuCycles").alias(str(event_types.SAMPLED_CYCLES)),
+        end=pl.col("start"),
+        type=pl.lit(event_types.CPU_SAMPLE, pl.Int64),
+        label=labelled("threadState", states, "thread state").fill_null(event_types.THREAD_STATES[0]),
+    )
+
+
+def _frame(report: Report) -> pl.LazyFrame:
+    samples = _samples(report).drop("id")
+    if not call_chains.has_chains(report, _CHAINS):
+        return samples
+    names = call_chains.names(report, _CHAINS, _TYPES).with_columns(type=pl.lit(event_types.CPU_SAMPLE, pl.Int64))
+    return pl.concat([samples, names], how="diagonal")
+
+
+def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+    if not call_chains.has_chains(report, _CHAINS):
+        yield from report.pieces(lambda piecewise: _samples(piecewise).drop("id"), 60_000)
+        return
+    for piece in call_chains.with_chains(report, _samples, "id", _CHAINS, _TYPES, folder):
+        yield piece.drop("id")
+
+
+CPU_SAMPLES = Source(
+    name="cpu-samples",
+    title="CPU samples",
+    table=SAMPLES,
+    required=("id", "start", "globalTid"),
+    optional=("cpu", "threadState", "cpuCycles"),
+    row=RowKind.THREAD,
+    types=(
+        event_types.CPU_SAMPLE,
+        event_types.SAMPLED_CYCLES,
+        *(first + depth for first in _TYPES.values() for depth in range(event_types.MOST_FRAMES)),
+    ),
+    frame=_frame,
+    times=("start", "start"),
+    gather=_gather,
+    rest=FOREIGN,
+)

@@ -1,0 +1,32 @@
+"""Calls of cuBLAS and cuDNN."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.sources.source import RowKind, Source, named
+from nsys2prv.vocabulary import event_types
+
+
+def _source(library: str, table: str, event_type: int) -> Source:
+    def frame(report: Report) -> pl.LazyFrame:
+        called = named(source.scan(report), "nameId", report.strings.rename({"value": "label"}))
+        return called.select("globalTid", "start", "end", "label", type=pl.lit(event_type, pl.Int64))
+
+    source = Source(
+        name=library.lower(),
+        title=f"{library} calls",
+        table=table,
+        required=("start", "end", "globalTid", "nameId"),
+        optional=(),
+        row=RowKind.THREAD,
+        types=(event_type,),
+        frame=frame,
+        assumption=f"A row of {table} is one call on the thread that made it, and nameId is the call's name.",
+    )
+    return source
+
+
+CUBLAS = _source("cuBLAS", "CUBLAS_EVENTS", event_types.CUBLAS_CALL)
+CUDNN = _source("cuDNN", "CUDNN_EVENTS", event_types.CUDNN_CALL)

@@ -1,0 +1,89 @@
+"""Calls of the OS runtime: pthreads, files, the rest of the C library; and what they did to files."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.exports.enumerations import labelled, labels_of
+from nsys2prv.sources.source import RowKind, Source, first_match, named
+from nsys2prv.vocabulary import event_types
+
+# (what a call's name looks like, Paraver state meanwhile); first match counts.
+_STATES = (
+    (r"wait|join|lock|poll|select|sleep|futex|pause|^sem_|barrier|accept|recv|yield", event_types.STATE_BLOCKED),
+    (
+        r"read|write|open|close|seek|sync|stat|sendfile|splice|getc|putc|gets|puts|printf|scanf|flush|ioctl|mmap",
+        event_types.STATE_IO,
+    ),
+)
+
+# (what a call's name looks like, event type); first match counts. Sockets, pipes and waiting for either are neither files
+# nor pthreads, and ioctl talks to drivers.
+_FAMILIES = (
+    (r"^(pthread_|sem_)", event_types.PTHREAD_CALL),
+    (
+        r"^_*(IO_)?(f|p|fd)?(re)?open(at)?(64)?(_2)?$|^_*creat(64)?$|^_*f?close(_range)?$"
+        r"|^_*(f|p)?(read|write)v?2?(64)?(v64v?2?)?(_unlocked)?(_chk)?$|^_*(f|l)seek(o|64|o64)?$|^rewind$"
+        r"|^f?(get|put)(c|s|char|w?c|ws)(_unlocked)?$|^getw?c(har)?(_unlocked)?$|^putw?c(har)?(_unlocked)?$"
+        r"|^getdelim$|^getline$|^v?[fd]?w?printf$|^v?f?w?scanf$|^fflush(_unlocked)?$|^f(data)?sync$|^sync(fs|_file_range)?$"
+        r"|^msync$|^f?truncate(64)?$|^(posix_)?fallocate(64)?$|^posix_fadvise(64)?$|^readahead$|^sendfile(64)?$"
+        r"|^splice$|^tee$|^vmsplice$|^copy_file_range$|^f?l?stat(at|vfs|x|fs)?(64)?$|^__f?x?l?x?stat(at)?(64)?$|^newfstatat$"
+        r"|^aio_.*|^lio_listio$",
+        event_types.IO_CALL,
+    ),
+)
+
+
+def _frame(report: Report) -> pl.LazyFrame:
+    calls = report.strings.select(
+        "id",
+        label="value",
+        state=first_match(pl.col("value"), _STATES, event_types.STATE_OTHERS),
+        type=first_match(pl.col("value"), _FAMILIES, event_types.OS_CALL),
+    )
+    called = named(CALLS.scan(report), "nameId", calls)
+    return called.select("globalTid", "start", "end", "label", "state", pl.col("type").fill_null(event_types.OS_CALL))
+
+
+CALLS = Source(
+    name="os-runtime",
+    title="OS runtime calls",
+    table="OSRT_API",
+    required=("start", "end", "globalTid", "nameId"),
+    optional=(),
+    row=RowKind.THREAD,
+    types=(event_types.OS_CALL, event_types.PTHREAD_CALL, event_types.IO_CALL),
+    frame=_frame,
+)
+
+
+def _accesses(report: Report) -> pl.LazyFrame:
+    kinds = labels_of(report, "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE")
+    files = report.collect(report.scan("OSRT_FILE_ACCESS_DESCRIPTORS", optional=("fileAccessId", "processId", "filePath")))
+    processes = report.collect(report.scan("PROCESSES", optional=("globalPid", "pid"))).drop_nulls().unique("pid", keep="first")
+    known = files.drop_nulls("fileAccessId").unique("fileAccessId", keep="first", maintain_order=True)
+    known = known.join(processes, left_on="processId", right_on="pid", how="left", maintain_order="left")
+    accessed = FILE_ACCESSES.scan(report).join(known.lazy(), on="fileAccessId", how="left", maintain_order="left")
+    return accessed.select(
+        pl.col("filePath").fill_null("unknown file").alias(str(event_types.FILE_NAME)),
+        pl.col("bytesProcessed").alias(str(event_types.IO_SIZE)),
+        globalTid=pl.col("globalPid") + (pl.col("threadId") & 0xFFFFFF),
+        start=pl.col("startedAt"),
+        end=pl.col("endedAt"),
+        type=pl.lit(event_types.FILE_ACCESS, pl.Int64),
+        label=labelled("eventType", kinds, "access").fill_null("access"),
+    )
+
+
+FILE_ACCESSES = Source(
+    name="file-access",
+    title="File accesses",
+    table="OSRT_FILE_ACCESS_EVENTS",
+    required=("fileAccessId", "threadId", "startedAt", "endedAt", "eventType"),
+    optional=("bytesProcessed",),
+    row=RowKind.THREAD,
+    types=(event_types.FILE_ACCESS, event_types.FILE_NAME, event_types.IO_SIZE),
+    frame=_accesses,
+    times=("startedAt", "endedAt"),
+)

@@ -1,0 +1,73 @@
+"""Which processes a report profiles: a recording of the whole system also holds threads of everything else on the node."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.exports.columns import COLUMNS
+from nsys2prv.exports.identity import process_of
+from nsys2prv.exports.lookups import once
+
+FOREIGN = "threads of processes that the report does not profile"
+"""Reason in the ledger for rows of other programs and of the kernel."""
+
+SCHEDULING, SAMPLES = "SCHED_EVENTS", "COMPOSITE_EVENTS"
+
+_WHOLE_SYSTEM = {SCHEDULING: "TRACE_ALL_TASKS", SAMPLES: "SAMPLE_ALL_TASKS"}
+"""Settings of a capture that are "true" when a table has threads of all processes."""
+_COLLECTION_MODE = "LINUX_PERF_OPTIONS:COLLECTION_MODE"
+_COMMAND = "PROCESS_0:COMMAND"
+# These tables have threads of processes whatever the user asked for.
+_NO_SIGN = {*_WHOLE_SYSTEM, "PROCESSES", "ThreadNames", "DIAGNOSTIC_EVENT"}
+
+
+def of_profiled(report: Report, table: str) -> pl.Expr:
+    """Condition on `globalTid`: its process is one that the report profiles. A thread that is not told passes.
+
+    Everything passes unless the settings of the capture, or idle threads in the table, say that the whole system was
+    recorded. Then a process is profiled when another table has events of it, or when it has the name of the program that
+    was launched; with no such process everything passes but idle threads.
+    """
+    process = process_of("globalTid")
+    is_idle = _pid(pl.col("globalTid")) == 0
+    if not _is_whole_system(report, table):
+        return pl.lit(True)
+    known = _with_other_events(report) | _launched(report)
+    keep = process.is_in(sorted(known)) if known else ~is_idle
+    return keep | pl.col("globalTid").is_null()
+
+
+def _pid(thread: pl.Expr) -> pl.Expr:
+    return (thread // 2**24) % 2**24
+
+
+@once
+def _is_whole_system(report: Report, table: str) -> bool:
+    settings = dict(report.collect(report.scan("META_DATA_CAPTURE", optional=("name", "value"))).iter_rows())
+    if settings.get(_WHOLE_SYSTEM[table]) == "true" or "system" in (settings.get(_COLLECTION_MODE) or "").lower():
+        return True
+    threads = report.distinct.scan(table, optional=("globalTid",)).select("globalTid").unique()
+    return report.count(threads.filter(_pid(pl.col("globalTid")) == 0)) > 0
+
+
+@once
+def _with_other_events(report: Report) -> set[int]:
+    found: set[int] = set()
+    for table, declared in COLUMNS.items():
+        for column in {"globalTid", "globalPid"}.intersection(declared):
+            if table not in _NO_SIGN and report.has(table, column):
+                processes = report.distinct.scan(table, (column,)).select(process_of(column)).unique()
+                found |= set(report.collect(processes)[column].drop_nulls())
+    return found
+
+
+@once
+def _launched(report: Report) -> set[int]:
+    settings = report.collect(report.scan("META_DATA_CAPTURE", optional=("name", "value")))
+    commands = settings.filter(pl.col("name") == _COMMAND)["value"].drop_nulls()
+    programs = {PurePath(command).name for command in commands}
+    processes = report.collect(report.scan("PROCESSES", optional=("globalPid", "name"))).drop_nulls()
+    return {pid for pid, name in processes.iter_rows() if PurePath(name).name in programs}

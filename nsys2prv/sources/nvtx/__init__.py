@@ -1,0 +1,1 @@
+"""NVTX: ranges, marks and payloads on the host, and ranges projected onto the GPU."""

@@ -1,0 +1,330 @@
+"""NVTX: push/pop ranges per domain, start/end ranges, marks, with their categories and payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import polars as pl
+
+from nsys2prv.exports import Report
+from nsys2prv.exports.identity import NVTX_DOMAIN_CREATED, process_of
+from nsys2prv.exports.lookups import once
+from nsys2prv.sources.lanes import Lanes
+from nsys2prv.sources.nvtx import autograd, payloads
+from nsys2prv.sources.source import UNNAMED, RowKind, Source
+from nsys2prv.vocabulary import event_types, nccl_names
+
+CATEGORY_NAMED, MARK, PUSHPOP_RANGE, STARTEND_RANGE = 33, 34, 59, 60
+"""`eventType` of the events that are translated. The others (33, 39, 75, 76) give names to these."""
+
+DEFAULT_DOMAIN = "default"
+NCCL_DOMAIN = "NCCL"
+# The row that names a domain is lost when the recording began after the program.
+_NCCL_FUNCTION = r"^nccl[A-Z]\w*$"
+NVSHMEM_DOMAIN = "NVSHMEM"
+MPI_DOMAIN = "MPI"
+"""Up to nsys 2023 calls of MPI are push/pop ranges of this domain."""
+
+_REQUIRED = ("start", "eventType", "globalTid")
+_OPTIONAL = ("end", "text", "textId", "domainId")
+_INTEGERS = ("int64Value", "uint64Value", "int32Value", "uint32Value")
+_REALS = ("doubleValue", "floatValue")
+_VALUES = ("category", *_INTEGERS, *_REALS)
+"""What an event says in one number; a payload is of one type."""
+_STRUCTURED = ("jsonText", "jsonTextId", "binaryData")
+"""What an event says in several fields."""
+
+
+def ranges_in_domains(
+    report: Report, source: Source, columns: Collection[str] = (), *, with_default: bool = True
+) -> pl.LazyFrame:
+    """Events of NVTX with `label`, `globalPid`, the name of their `domain`, and further columns (null in a table without).
+
+    Without those of the default domain, which can be nearly all, when they are not wanted.
+    """
+    names = report.strings.lazy().select("id", name="value")
+    scanned = report.scan_events(source.table, source.required, (*source.optional, *columns), source.only)
+    if not with_default:
+        scanned = scanned.filter(pl.col("domainId").fill_null(0) != 0)
+    table = scanned.with_columns(globalPid=process_of("globalTid"), domainId=pl.col("domainId").fill_null(0))
+    return (
+        table.join(names, left_on="textId", right_on="id", how="left", maintain_order="left")
+        .join(_domains(report).lazy(), on=["globalPid", "domainId"], how="left", maintain_order="left")
+        .with_columns(
+            label=pl.coalesce("text", "name", pl.lit(UNNAMED)),
+        )
+        .with_columns(
+            domain=pl.when(pl.col("domainId") == 0)
+            .then(pl.lit(DEFAULT_DOMAIN))
+            .when(pl.col("domain").is_null() & pl.col("label").str.contains(_NCCL_FUNCTION))
+            .then(pl.lit(NCCL_DOMAIN))
+            .otherwise(pl.coalesce("domain", pl.format("{}", pl.col("domainId"))))
+        )
+    )
+
+
+@once
+def told_columns(report: Report) -> frozenset[str]:
+    """Columns of categories and payloads in which any event of a report says something: the others need not be read."""
+    columns = [name for name in (*_VALUES, *_STRUCTURED) if report.has("NVTX_EVENTS", name)]
+    counts = report.collect(report.scan("NVTX_EVENTS", optional=columns).select(pl.col(columns).count()))
+    return frozenset(name for name in columns if counts[name][0])
+
+
+def structured_columns(report: Report) -> tuple[str, ...]:
+    """Columns with payloads of several fields that a report has."""
+    return tuple(name for name in _STRUCTURED if name in told_columns(report))
+
+
+def with_payloads(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
+    """Events of `ranges_in_domains`, read with `structured_columns`, and `payload`: what `payloads.fields` makes fields of."""
+    there = structured_columns(report)
+    if "jsonTextId" in there:
+        texts = report.strings.lazy().select("id", registered="value")
+        ranges = ranges.join(texts, left_on="jsonTextId", right_on="id", how="left", maintain_order="left")
+    json = [pl.col(name) for name, column in (("jsonText", "jsonText"), ("registered", "jsonTextId")) if column in there]
+    return ranges.with_columns(
+        payload=pl.struct(
+            pl.coalesce(*json, pl.lit(None, pl.String)).alias("json"),
+            (pl.col("binaryData") if "binaryData" in there else pl.lit(None, pl.Binary)).alias("blob"),
+            pl.col("domainId"),
+            (pl.col("domain") == NCCL_DOMAIN).alias("is_nccl"),
+        )
+    )
+
+
+def is_called(name: str) -> pl.Expr:
+    """Whether a range of `ranges_in_domains` has a name, as the report or as the trace has it."""
+    return (pl.col("label") == name) | (autograd.name_of(pl.col("label")) == name)
+
+
+def is_mpi_call() -> pl.Expr:
+    """Whether a range of `ranges_in_domains` is a call of MPI."""
+    return (pl.col("domain") == MPI_DOMAIN) & pl.col("label").str.starts_with("MPI_")
+
+
+def is_nvshmem_call() -> pl.Expr:
+    """Whether a range of `ranges_in_domains` is a call of NVSHMEM."""
+    return (pl.col("domain") == NVSHMEM_DOMAIN) & pl.col("label").str.contains("^(?i)nvshmem")
+
+
+@once
+def _domains(report: Report) -> pl.DataFrame:
+    """Columns `globalPid`, `domainId`, `domain`: ids of domains differ between processes."""
+    created = report.scan("NVTX_EVENTS", _REQUIRED, _OPTIONAL, only={"eventType": (NVTX_DOMAIN_CREATED,)})
+    named = created.join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
+    return report.collect(
+        named.select("domainId", globalPid=process_of("globalTid"), domain=pl.coalesce("text", "value").str.strip_chars())
+    ).unique(["globalPid", "domainId"], keep="first", maintain_order=True)
+
+
+def _value_columns(report: Report) -> tuple[str, ...]:
+    """Columns with categories and numbers that a report has."""
+    return tuple(name for name in _VALUES if name in told_columns(report))
+
+
+@once
+def _categories(report: Report) -> pl.DataFrame:
+    """Columns `globalPid`, `domainId`, `category`, `category_name`; ids belong to a process and a domain."""
+    named = report.scan("NVTX_EVENTS", _REQUIRED, (*_OPTIONAL, "category"), only={"eventType": (CATEGORY_NAMED,)})
+    texts = named.join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
+    return report.collect(
+        texts.select(
+            pl.col("domainId").fill_null(0),
+            "category",
+            globalPid=process_of("globalTid"),
+            category_name=pl.coalesce("text", "value"),
+        )
+    ).unique(["globalPid", "domainId", "category"], keep="first", maintain_order=True)
+
+
+def _with_values(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
+    """Events of `ranges_in_domains`, read with `_value_columns`, with their category and their number as attributes."""
+    told = _value_columns(report)
+    category = pl.lit(None, pl.String)
+    if "category" in told:
+        ranges = ranges.join(
+            _categories(report).lazy(), on=["globalPid", "domainId", "category"], how="left", maintain_order="left"
+        )
+        named = pl.coalesce("category_name", pl.format("category {}", "category"))
+        # 0 is no category.
+        category = pl.when(pl.col("category") != 0).then(named)
+    return ranges.with_columns(
+        category.alias(str(event_types.NVTX_CATEGORY)),
+        pl.coalesce(*(name for name in _INTEGERS if name in told), pl.lit(None, pl.Int64)).alias(str(event_types.NVTX_INTEGER)),
+        as_integer(pl.coalesce(*(name for name in _REALS if name in told), pl.lit(None, pl.Float64))).alias(
+            str(event_types.NVTX_REAL)
+        ),
+    )
+
+
+def as_integer(real: pl.Expr) -> pl.Expr:
+    """A real number as the trace has it; null for what is none or too large."""
+    scaled = (real * 10**event_types.REAL_DIGITS).round()
+    return pl.when(scaled.is_finite()).then(scaled).cast(pl.Int64, strict=False)
+
+
+_ATTRIBUTES = tuple(str(number) for number in (event_types.NVTX_CATEGORY, event_types.NVTX_INTEGER, event_types.NVTX_REAL))
+
+
+def _pushpop(report: Report) -> pl.LazyFrame:
+    return (
+        _with_values(report, ranges_in_domains(report, PUSHPOP, _value_columns(report)))
+        .filter(~is_mpi_call() & ~is_nvshmem_call() & (pl.col("domain") != NCCL_DOMAIN))
+        .pipe(autograd.told)
+        .select(
+            "globalTid",
+            "start",
+            "end",
+            "label",
+            *_ATTRIBUTES,
+            *map(str, autograd.TYPES),
+            type=pl.lit(event_types.NVTX_PUSHPOP, pl.Int64),
+            series="domain",
+        )
+    )
+
+
+def _startend(report: Report) -> pl.LazyFrame:
+    return ranges_in_domains(report, STARTEND).select(
+        "globalTid", "start", "end", "label", type=pl.lit(event_types.NVTX_RANGE, pl.Int64)
+    )
+
+
+def _marks(report: Report) -> pl.LazyFrame:
+    return _with_values(report, ranges_in_domains(report, MARKS, _value_columns(report))).select(
+        "globalTid", "start", "label", *_ATTRIBUTES, end=pl.col("start"), type=pl.lit(event_types.NVTX_MARK, pl.Int64)
+    )
+
+
+_FIELDS = pl.List(pl.Struct({name: dtype for name, dtype in payloads.FIELD_SCHEMA.items() if name != "event"}))
+_OF_FIELD = {"globalTid": pl.Int64, "start": pl.Int64, "end": pl.Int64, "type": pl.Int64, "series": pl.String}
+_NO_FIELDS = {**_OF_FIELD, "label": pl.String, "value": pl.Int64}
+
+
+def _fields(report: Report) -> pl.LazyFrame:
+    structured, values = structured_columns(report), _value_columns(report)
+    # A piece of the table is read once, whatever is made of it.
+    there = ranges_in_domains(report, FIELDS, (*structured, *values)) if structured or values else None
+    parts = [pl.LazyFrame(schema=_NO_FIELDS)]
+    if there is not None and structured:
+        parts.append(_structured(report, there))
+    if there is not None and values:
+        parts += _values_of_ranges(report, there)
+    return pl.concat(parts)
+
+
+def _structured(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
+    """Fields of payloads, but for those that regions of NCCL have as attributes."""
+    schemas = payloads.read_schemas(report)
+
+    def decode(column: pl.Series) -> pl.Series:
+        of_events = column.struct.unnest()
+        found = (
+            payloads.fields(of_events, schemas)
+            .group_by("event", maintain_order=True)
+            .agg(fields=pl.struct(pl.exclude("event")))
+        )
+        rows = of_events.select(event=pl.int_range(pl.len(), dtype=pl.Int64))
+        decoded: pl.Series = rows.join(found, on="event", how="left", maintain_order="left")["fields"].cast(_FIELDS)
+        return decoded.rename(column.name)
+
+    value = pl.col("fields").struct.field
+    is_pushpop = pl.col("eventType") == PUSHPOP_RANGE
+    return (
+        with_payloads(report, ranges)
+        .with_columns(fields=pl.col("payload").map_batches(decode, return_dtype=_FIELDS, is_elementwise=True))
+        .explode("fields")
+        .filter(pl.col("fields").is_not_null())
+        .filter((pl.col("domain") != NCCL_DOMAIN) | ~value("field").is_in(list(nccl_names.FIELDS)))
+        .select(
+            "globalTid",
+            "start",
+            end=pl.when(is_pushpop).then("end").otherwise("start"),
+            type=pl.when(value("text").is_not_null())
+            .then(event_types.NVTX_TEXT_FIELD)
+            .when(value("real").is_not_null())
+            .then(event_types.NVTX_REAL_FIELD)
+            .otherwise(event_types.NVTX_INTEGER_FIELD)
+            .cast(pl.Int64),
+            series=pl.format("{} {}", "domain", value("field")),
+            label=value("text"),
+            value=pl.coalesce(value("integer"), as_integer(value("real"))),
+        )
+        .filter(pl.col("label").is_not_null() | pl.col("value").is_not_null())
+    )
+
+
+def _values_of_ranges(report: Report, ranges: pl.LazyFrame) -> list[pl.LazyFrame]:
+    """Categories and numbers of start/end ranges, where these begin: ranges that overlap would end each other's."""
+    found = _with_values(report, ranges.filter(pl.col("eventType") == STARTEND_RANGE))
+    return [
+        found.select(
+            "globalTid",
+            "start",
+            end="start",
+            type=pl.lit(int(number), pl.Int64),
+            series=pl.lit(None, pl.String),
+            label=pl.col(number) if is_text else pl.lit(None, pl.String),
+            value=pl.lit(None, pl.Int64) if is_text else pl.col(number),
+        ).filter(pl.col("label" if is_text else "value").is_not_null())
+        for number in _ATTRIBUTES
+        for is_text in (number == str(event_types.NVTX_CATEGORY),)
+    ]
+
+
+PUSHPOP = Source(
+    name="nvtx",
+    title="NVTX push/pop ranges",
+    table="NVTX_EVENTS",
+    required=_REQUIRED,
+    optional=_OPTIONAL,
+    row=RowKind.THREAD,
+    types=(event_types.NVTX_PUSHPOP, *map(int, _ATTRIBUTES), *autograd.TYPES),
+    frame=_pushpop,
+    only={"eventType": (PUSHPOP_RANGE,)},
+    assumption=autograd.ASSUMPTION,
+)
+
+STARTEND = Source(
+    name="nvtx-ranges",
+    title="NVTX start/end ranges",
+    table="NVTX_EVENTS",
+    required=_REQUIRED,
+    optional=_OPTIONAL,
+    row=RowKind.THREAD,
+    types=(event_types.NVTX_RANGE,),
+    frame=_startend,
+    only={"eventType": (STARTEND_RANGE,)},
+    in_order=lambda: Lanes("globalTid"),
+)
+
+MARKS = Source(
+    name="nvtx-marks",
+    title="NVTX marks",
+    table="NVTX_EVENTS",
+    required=_REQUIRED,
+    optional=_OPTIONAL,
+    row=RowKind.THREAD,
+    types=(event_types.NVTX_MARK, *map(int, _ATTRIBUTES)),
+    frame=_marks,
+    times=("start", "start"),
+    only={"eventType": (MARK,)},
+)
+
+FIELDS = Source(
+    name="nvtx-payloads",
+    title="NVTX payloads",
+    table="NVTX_EVENTS",
+    required=_REQUIRED,
+    optional=_OPTIONAL,
+    row=RowKind.THREAD,
+    types=(event_types.NVTX_INTEGER_FIELD, event_types.NVTX_REAL_FIELD, event_types.NVTX_TEXT_FIELD, *map(int, _ATTRIBUTES)),
+    frame=_fields,
+    only={"eventType": (MARK, PUSHPOP_RANGE, STARTEND_RANGE)},
+    derived=True,
+    assumption="A binary payload is 32 bytes of head (domain, schema, size, place of the payload or size of the whole; 64 bits "
+    "each, little endian) and then the first payload of the event.",
+)
+"""Fields of payloads of several fields, as long as push/pop ranges are, else without length; and the numbers of start/end
+ranges."""

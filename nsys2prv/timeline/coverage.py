@@ -1,0 +1,253 @@
+"""The account of every row of every table: translated, or left out under a reason."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nsys2prv.exports import Report
+from nsys2prv.sources import Source
+from nsys2prv.sources.counters import gpu_metrics, plugins
+from nsys2prv.sources.nvtx.nvtx_ranges import MARK, PUSHPOP_RANGE, STARTEND_RANGE
+
+NO_TIME = "no begin is told"
+NO_VALUE = "no value is told, or it is a rate and no time passed"
+NO_ROW_NAMED = "the table names no thread, stream or device"
+ROW_NOT_CHOSEN = "its rank was not chosen, or another report samples the same GPU"
+NO_OTHER_EVENTS = "its thread has no other events"
+SAME_CALL = "another row of the same MPI call"
+TOO_SHORT = "shorter than --min-duration"
+OUTSIDE = "outside the chosen time"
+NOT_SELECTED = "its source was left out with --only or --skip"
+NOT_TRANSLATED = "no source translates this table"
+NAMES_OF_NVTX = "names of threads, domains and categories, not events"
+
+_TRANSLATED_NVTX = (PUSHPOP_RANGE, STARTEND_RANGE, MARK)
+
+
+@dataclass(frozen=True)
+class OtherTables:
+    """Tables that no source reads as events.
+
+    Attributes
+    ----------
+    pattern
+        Regular expression for the whole of their names.
+    what
+        What they hold: the reason why they are not translated.
+    """
+
+    pattern: str
+    what: str
+
+
+# Their rows are no events: labels of numbers, the machine, what events refer to.
+NO_EVENTS: tuple[OtherTables, ...] = (
+    OtherTables(r"ENUM_.*|UnwindMethodType", "labels of numbers"),
+    OtherTables(r"META_DATA_.*|EXPORT_META_DATA", "about the recording and the export"),
+    OtherTables(r"TARGET_INFO_.*|NIC_ID_MAP|NET_IB_DEVICE_.*", "about the machine, and names of metrics"),
+    OtherTables(
+        r"StringIds|ThreadNames|PROCESSES|ProcessStreams|ANALYSIS_FILE", "texts and names; output and files of processes"
+    ),
+    OtherTables(r"ANALYSIS_DETAILS|DIAGNOSTIC_EVENT", "about the recording: nsys2prv's warnings are made of it"),
+    OtherTables(r".*CALLCHAINS|OSRT_ARGUMENTS|OSRT_FILE_ACCESS_DESCRIPTORS", "details of events that refer to them"),
+    OtherTables(r"MPI_RANKS|MPI_COMMUNICATORS|UCP_WORKERS", "ranks, communicators and workers"),
+    OtherTables(
+        r"NVTX_PAYLOAD_.*|NVTX_EVENTS_PAYLOAD_SCHEMAS|NVTX_EXPORT_.*|NVTX_SCOPES", "schemas of NVTX payloads, and scopes"
+    ),
+    OtherTables(r"DYNAMIC_NVTXPAYLOAD_.*", "NVTX payloads that stand in NVTX_EVENTS too"),
+    OtherTables(
+        r"GENERIC_EVENT_(TYPES|SOURCES|TYPE_FIELDS|TYPE_FIELD_MAP)|ETW_(PROVIDERS|TASKS)", "types of events of plugins"
+    ),
+    OtherTables(
+        r"GENERIC_EVENT_DATA|PMU_EVENT_COUNTERS|PMU_EVENT_REQUESTS|UNCORE_PMU_EVENT_VALUES|BANDWIDTH_USAGE_VALUES",
+        "values of the events of another table",
+    ),
+    OtherTables(r"sqlite_.*", "SQLite's own"),
+)
+
+# Their rows are events that a trace of computation leaves out.
+LEFT_OUT: tuple[OtherTables, ...] = (
+    OtherTables(r"OPENGL_.*|KHR_DEBUG_EVENTS", "OpenGL, a graphics API"),
+    OtherTables(r"VULKAN_.*", "Vulkan, a graphics API"),
+    OtherTables(r"DX1[12]_.*|DXGI_.*|D3D1[12]_.*|SLI_.*|NVAPI_.*", "Direct3D, a graphics API"),
+    OtherTables(
+        r"WDDM_.*|ETW_EVENTS.*|MEMORY_TRANSFER_EVENTS|GPU_MEMORY_(BUDGET|USAGE)_EVENTS|DEMOTED_BYTES_EVENTS"
+        r"|TOTAL_BYTES_RESIDENT_IN_SEGMENT_EVENTS|NV_LOAD_BALANCE_.*",
+        "Windows' display driver",
+    ),
+    OtherTables(r"NVVIDEO_.*|GPU_VIDEO_ENGINE_.*|TRACE_PROCESS_EVENT_NVMEDIA", "coding of video"),
+    OtherTables(r"TEGRA_INTERNAL_API_CALLS", "calls inside the driver of an embedded chip"),
+)
+
+GPU_METRICS_ROWS = "metrics of GPUs, whose samples stand in GPU_METRICS"
+NO_FIELDS = "events without a field that can be shown"
+
+
+def reason_of(table: str) -> str | None:
+    """Why a table of events is left out; None when nothing says so.
+
+    >>> reason_of("VULKAN_API"), reason_of("OSRT_API")
+    ('Vulkan, a graphics API', None)
+    """
+    return next((other.what for other in LEFT_OUT if re.fullmatch(other.pattern, table)), None)
+
+
+def has_events(table: str) -> bool:
+    """Whether a table of an export holds events.
+
+    >>> has_events("OSRT_API"), has_events("OSRT_CALLCHAINS"), has_events("ENUM_OPENMP_WORK")
+    (True, False, False)
+    """
+    return not any(re.fullmatch(other.pattern, table) for other in NO_EVENTS)
+
+
+@dataclass
+class Entry:
+    """What became of the rows of one table that belong to one source.
+
+    Attributes
+    ----------
+    read
+        Rows of the table.
+    written
+        Events (intervals, marks, samples) in the trace.
+    clipped
+        Those of them that were cut at an edge of the chosen time.
+    left_out
+        Rows by the reason why they are not in the trace.
+    repaired
+        Events with a value that was mended.
+    derived
+        The events were made of those of other sources: they are no rows of the table.
+    """
+
+    source: str
+    title: str
+    table: str
+    derived: bool = False
+    read: int = 0
+    written: int = 0
+    clipped: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    repaired: int = 0
+
+    @classmethod
+    def of(cls, source: Source) -> Entry:
+        """An empty entry for a source."""
+        return cls(source.name, source.title, source.table, source.derived)
+
+    def leave_out(self, reason: str, rows: int) -> None:
+        """Count rows under a reason."""
+        if rows:
+            self.left_out[reason] += rows
+
+    def absorb(self, part: Entry) -> None:
+        """Add what became of another part of the same table."""
+        self.read += part.read
+        self.written += part.written
+        self.clipped += part.clipped
+        self.left_out += part.left_out
+        self.repaired += part.repaired
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "title": self.title,
+            "rows": 0 if self.derived else self.read,
+            "written": self.written,
+            "clipped": self.clipped,
+            "left_out": dict(self.left_out),
+            "repaired": self.repaired,
+            # Made of events of other sources: no rows of the table.
+            "derived": self.derived,
+        }
+
+
+def account(
+    report: Report, entries: Sequence[Entry], selected: Sequence[Source], known: Sequence[Source]
+) -> list[dict[str, Any]]:
+    """The ledger of one report: every table that holds events, its rows, and what became of them.
+
+    Parameters
+    ----------
+    report
+        The report.
+    entries
+        What became of the rows that sources took.
+    selected, known
+        Sources that were asked for, and all that there are.
+    """
+    read: Counter[str] = Counter()
+    for entry in entries:
+        read[entry.table] += 0 if entry.derived else entry.read
+    # Each row is told of once: what is made of rows of other sources stands beside them.
+    return [
+        {
+            "table": table,
+            "rows": rows,
+            "sources": [entry.as_json() for entry in entries if entry.table == table and not entry.derived],
+            "derived": [entry.as_json() for entry in entries if entry.table == table and entry.derived],
+            "left_out": left_out,
+        }
+        for table, rows, left_out in walk(report, read, selected, known)
+    ]
+
+
+def walk(
+    report: Report, read: Mapping[str, int], selected: Sequence[Source], known: Sequence[Source]
+) -> Iterator[tuple[str, int, dict[str, int]]]:
+    """Every table with events: its name, its rows, and by reason those that no source read.
+
+    Parameters
+    ----------
+    read
+        Rows of each table that sources read.
+    selected, known
+        Sources that were asked for, and all that there are.
+    """
+    for table in sorted(filter(has_events, report.tables.names())):
+        rows = report.tables.row_count(table)
+        rest = rows - read.get(table, 0)
+        if not rows:
+            continue
+        if not rest:
+            left_out = {}
+        elif table in _REST:
+            left_out = _REST[table](report, rest, read.get(table, 0), selected)
+        else:
+            left_out = {_reason(table, selected, known): rest}
+        yield table, rows, {reason: count for reason, count in left_out.items() if count}
+
+
+def _reason(table: str, selected: Sequence[Source], known: Sequence[Source]) -> str:
+    if any(source.table == table for source in known) and not any(source.table == table for source in selected):
+        return NOT_SELECTED
+    told = next((source.rest for source in selected if source.table == table and source.rest), None)
+    return told or reason_of(table) or NOT_TRANSLATED
+
+
+def _nvtx_rest(report: Report, rest: int, read: int, _selected: Sequence[Source]) -> dict[str, int]:
+    ranges = report.scan("NVTX_EVENTS", ("eventType",), only={"eventType": _TRANSLATED_NVTX})
+    not_taken = report.count(ranges) - read
+    return {NAMES_OF_NVTX: rest - not_taken, NOT_SELECTED: not_taken}
+
+
+def _generic_rest(report: Report, rest: int, _read: int, selected: Sequence[Source]) -> dict[str, int]:
+    is_twice, is_wanted = report.has("GPU_METRICS"), gpu_metrics.METRICS_IN_JSON in selected
+    of_gpus = plugins.rows_of_gpus(report) if is_twice or not is_wanted else 0
+    wants_plugins = any(source in selected for source in (plugins.EVENTS, plugins.EVENTS_WITH_VALUES))
+    left_out = Counter({GPU_METRICS_ROWS if is_twice else NOT_SELECTED: of_gpus})
+    left_out[NO_FIELDS if wants_plugins else NOT_SELECTED] += rest - of_gpus
+    return left_out
+
+
+_REST: dict[str, Callable[[Report, int, int, Sequence[Source]], dict[str, int]]] = {
+    "NVTX_EVENTS": _nvtx_rest,
+    plugins.TABLE: _generic_rest,
+}
+"""Tables whose rows are left out for several reasons: what gives the rows by reason, from the report, the rows that are left,
+those that sources read, and the sources that were asked for."""

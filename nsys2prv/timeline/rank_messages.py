@@ -1,0 +1,260 @@
+"""Messages between ranks: which receive takes which send, over all reports."""
+
+from __future__ import annotations
+
+import collections
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.merging import Merging
+from nsys2prv.sources.communication.message_ends import END_SCHEMA
+from nsys2prv.timeline.selection import TimeSelection
+
+NO_COMMUNICATOR = "the report does not tell the communicator"
+NO_DESTINATION = "sent to no rank (MPI_PROC_NULL)"
+NO_SOURCE = "the report does not tell the source (MPI_ANY_SOURCE, MPI_PROC_NULL)"
+NO_PARTNER = "the other rank has no such calls in this trace"
+NO_MATCH = "no call of the other rank fits"
+NO_END = "no call that completes the receive is told"
+OUTSIDE = "sent or received outside the chosen time"
+
+SENDS, RECEIVES = "sends", "receives"
+
+_PAIR = ["communicator", "source", "destination"]
+_KEY = [*_PAIR, "tag"]
+_SEQUENCE_BITS = 32
+_PENDING_ROWS = 10_000
+_KEPT_SCHEMA = {
+    **{name: END_SCHEMA[name] for name in ("start", "order", "end", "is_send", *_KEY, "size")},
+    "row": pl.Int64,
+}
+
+
+class Messages:
+    """Pairs sends with receives by communicator, source, destination and tag, in the order of their calls.
+
+    Collects the ends of all reports on the common time axis; gives messages back when all are there.
+
+    Parameters
+    ----------
+    folder
+        For intermediate files.
+
+    Attributes
+    ----------
+    matched
+        Messages that were found, once they were given back.
+    backward
+        Those of them that end before they were sent: the clocks of their reports don't fit.
+    left_out
+        Messages that are not in the trace, by reason.
+    unmatched
+        Sends, and receives, that are in no message, by reason.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ends = ExternalSort(["start", "order"], folder / "ends")
+        self._any_tag = _Distinct({name: END_SCHEMA[name] for name in _PAIR})
+        self._members = _Distinct(dict.fromkeys(("communicator", "rank"), pl.Int64))
+        self.matched = self.backward = 0
+        self.left_out: Counter[str] = Counter()
+        self.unmatched: dict[str, Counter[str]] = {SENDS: Counter(), RECEIVES: Counter()}
+
+    def part(self) -> Messages:
+        """One for a piece of work on another thread, to be absorbed when it is done."""
+        part = Messages(self._folder)
+        part._ends = self._ends.part()
+        return part
+
+    def spill(self) -> None:
+        """Write the ends that are still in memory: the rest can be pickled then."""
+        self._ends.finish(on_disk=True)
+
+    def in_folder(self, folder: Path) -> Messages:
+        """The same ends, for an attempt to pair them with intermediate files of its own."""
+        again = Messages(folder)
+        again._ends, again._any_tag, again._members = self._ends, self._any_tag, self._members
+        again.unmatched = {what: Counter(counts) for what, counts in self.unmatched.items()}
+        return again
+
+    def absorb(self, part: Messages) -> None:
+        """Take over what a part collected."""
+        self._ends.absorb(part._ends)
+        self._any_tag.add(part._any_tag.rows)
+        self._members.add(part._members.rows)
+        for what, counts in part.unmatched.items():
+            self.unmatched[what] += counts
+
+    def add(self, ends: pl.DataFrame) -> None:
+        """Take in ends of messages: columns of `END_SCHEMA` with times of the common axis, and `row`."""
+        own = pl.when("is_send").then("source").otherwise("destination")
+        self._members.add(ends.select("communicator", rank=own).drop_nulls())
+        reason = (
+            pl.when(pl.col("communicator").is_null() | own.is_null())
+            .then(pl.lit(NO_COMMUNICATOR))
+            .when(pl.col("is_send") & (pl.col("destination").fill_null(-1) < 0))
+            .then(pl.lit(NO_DESTINATION))
+            .when(~pl.col("is_send") & (pl.col("source").fill_null(-1) < 0))
+            .then(pl.lit(NO_SOURCE))
+        )
+        judged = ends.with_columns(reason=reason)
+        self._count(judged.drop_nulls("reason"))
+        told = judged.filter(pl.col("reason").is_null())
+        self._any_tag.add(told.filter(~pl.col("is_send") & (pl.col("tag") < 0)).select(_PAIR))
+        self._ends.add(told.select(list(_KEPT_SCHEMA)))
+
+    def messages(self, windows: TimeSelection) -> Iterator[pl.DataFrame]:
+        """Messages inside windows of the time axis: columns of `matched_ends`, in ns of the trace."""
+        for met in self.matched_ends():
+            yield self._drawn(met, windows)
+
+    def matched_ends(self) -> Iterator[pl.DataFrame]:
+        """All messages: columns `row`, `time` (the send), `to_row`, `to_begin`, `to_time` (begin of the receive, end of the
+        call that completes it, null where none is told; ns of the axis), `size` (bytes), `tag`."""
+        for sends, receives in self._ends_that_meet():
+            met = sends.join(
+                receives.select("key", to_row="row", to_begin="start", to_time="end"),
+                on="key",
+                how="inner",
+                maintain_order="left",
+            )
+            for alone in (sends.join(receives, on="key", how="anti"), receives.join(sends, on="key", how="anti")):
+                self._count(alone.with_columns(reason=self._why_alone(alone)))
+            self.matched += met.height
+            yield met.select("row", "to_row", "to_begin", "to_time", "size", "tag", time="start")
+
+    def as_json(self) -> dict[str, object]:
+        """What was found, for the account."""
+        return {
+            "matched": self.matched,
+            "written": self.matched - self.left_out.total(),
+            "left_out": dict(self.left_out),
+            "backward": self.backward,
+            "unmatched": {what: dict(counts) for what, counts in self.unmatched.items()},
+        }
+
+    def _ends_that_meet(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+        """Sends and receives with a column `key`, the same for both ends of a message; those of one key come together."""
+        numbered = ExternalSort(["key"], self._folder / "numbered")
+        with_any_tag = ExternalSort(["pair"], self._folder / "any-tag")
+        any_tag = self._any_tag.rows.with_columns(pair=pl.int_range(pl.len(), dtype=pl.Int64))
+        sequences = _Sequences()
+        for window in self._ends.windows():
+            told = window.join(any_tag, on=_PAIR, how="left", maintain_order="left")
+            with_any_tag.add(told.drop_nulls("pair"))
+            numbered.add(sequences.number(told.filter(pl.col("pair").is_null()).drop("pair")))
+        for window in numbered.windows():
+            yield _both(window)
+        for window in with_any_tag.windows():
+            yield _both(_meet_with_any_tag(window))
+
+    def _why_alone(self, ends: pl.DataFrame) -> pl.Series:
+        partner = pl.when("is_send").then("destination").otherwise("source")
+        known = self._members.rows.with_columns(reason=pl.lit(NO_MATCH))
+        asked = ends.select("communicator", rank=partner)
+        return asked.join(known, on=["communicator", "rank"], how="left", maintain_order="left")["reason"].fill_null(NO_PARTNER)
+
+    def _count(self, alone: pl.DataFrame) -> None:
+        for is_send, reason, count in alone.group_by("is_send", "reason").len().sort("is_send", "reason").iter_rows():
+            self.unmatched[SENDS if is_send else RECEIVES][reason] += count
+
+    def _drawn(self, met: pl.DataFrame, windows: TimeSelection) -> pl.DataFrame:
+        ended = met.drop_nulls("to_time")
+        inside = ended.filter(windows.hold(ended["time"]) & windows.hold(ended["to_time"]))
+        for reason, count in ((NO_END, met.height - ended.height), (OUTSIDE, ended.height - inside.height)):
+            if count:
+                self.left_out[reason] += count
+        self.backward += inside.filter(pl.col("to_time") < pl.col("time")).height
+        origin = windows.origin
+        return inside.select(
+            "row",
+            pl.col("time") - origin,
+            "to_row",
+            # A receive that was begun before the chosen time is drawn from there.
+            (pl.col("to_begin") - origin).clip(lower_bound=0),
+            pl.col("to_time") - origin,
+            "size",
+            "tag",
+        )
+
+
+class _Distinct(Merging):
+    """Distinct rows, in the order in which they first came."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        super().__init__(self._unique, pl.DataFrame(schema=schema), _PENDING_ROWS)
+
+    @staticmethod
+    def _unique(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.unique(maintain_order=True)
+
+
+class _Sequences:
+    """Numbers sends, and receives, of one key in the order in which they come: equal numbers are the ends of one message."""
+
+    def __init__(self) -> None:
+        counts = dict.fromkeys(("number", SENDS, RECEIVES), pl.Int64)
+        self._known = pl.DataFrame(schema={**{name: END_SCHEMA[name] for name in _KEY}, **counts})
+
+    def number(self, ends: pl.DataFrame) -> pl.DataFrame:
+        """Adds `key`: the number of communicator, source, destination and tag, and the sequence in it."""
+        found = ends.group_by(_KEY, maintain_order=True).agg(
+            more_sends=pl.col("is_send").sum().cast(pl.Int64), more_receives=(~pl.col("is_send")).sum().cast(pl.Int64)
+        )
+        new = found.select(_KEY).join(self._known, on=_KEY, how="anti", maintain_order="left")
+        first = self._known.height
+        added = new.with_columns(
+            number=pl.int_range(first, first + new.height, dtype=pl.Int64),
+            sends=pl.lit(0, pl.Int64),
+            receives=pl.lit(0, pl.Int64),
+        )
+        before = pl.concat([self._known, added])
+        after = before.join(found, on=_KEY, how="left", maintain_order="left").with_columns(
+            sends=pl.col(SENDS) + pl.col("more_sends").fill_null(0),
+            receives=pl.col(RECEIVES) + pl.col("more_receives").fill_null(0),
+        )
+        self._known = after.select(self._known.columns)
+        placed = ends.join(before, on=_KEY, how="left", maintain_order="left")
+        earlier = pl.when("is_send").then(SENDS).otherwise(RECEIVES)
+        sequence = pl.int_range(pl.len(), dtype=pl.Int64).over("number", "is_send") + earlier
+        key = pl.col("number") * 2**_SEQUENCE_BITS + sequence
+        return placed.with_columns(key=key).select(*ends.columns, "key")
+
+
+def _both(ends: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    return ends.filter("is_send"), ends.filter(~pl.col("is_send"))
+
+
+def _meet_with_any_tag(ends: pl.DataFrame) -> pl.DataFrame:
+    """Adds `key` to the ends of pairs of ranks some of whose receives take any tag.
+
+    Such a receive takes the first send that the receives before it left over, and so one depends on the other: this walks
+    through the ends of these pairs, and of no others.
+    """
+    ordered = ends.sort("pair", "start", "order", maintain_order=True)
+    key = list(range(ordered.height))
+    waiting: dict[tuple[int, int], collections.deque[int]] = {}
+    in_order: dict[int, collections.deque[int]] = {}
+    taken: set[int] = set()
+    pairs, tags, is_send = (ordered[name].to_list() for name in ("pair", "tag", "is_send"))
+    for place, (pair, tag) in enumerate(zip(pairs, tags, strict=True)):
+        if is_send[place]:
+            waiting.setdefault((pair, tag), collections.deque()).append(place)
+            in_order.setdefault(pair, collections.deque()).append(place)
+    for place, (pair, tag) in enumerate(zip(pairs, tags, strict=True)):
+        if is_send[place]:
+            continue
+        sends = in_order.get(pair) if tag < 0 else waiting.get((pair, tag))
+        while sends:
+            send = sends.popleft()
+            if send not in taken:
+                taken.add(send)
+                key[place] = send
+                break
+    return ordered.with_columns(key=pl.Series(key, dtype=pl.Int64)).drop("pair")

@@ -1,0 +1,168 @@
+"""What stands in OUT.json: the account of a translation, for people and for tools that go on with the trace."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import polars as pl
+
+import nsys2prv
+from nsys2prv.clocks.align import Axis
+from nsys2prv.run.open import LeftOut, OpenedReport
+from nsys2prv.run.ranks import Run
+from nsys2prv.timeline.labels import UsedType
+from nsys2prv.timeline.rows import Rows
+from nsys2prv.timeline.selection import TimeSelection
+from nsys2prv.timeline.time_axis import Placement
+
+FORMAT = 1
+"""Number of the form of OUT.json: it changes when something that stands there changes its meaning."""
+
+_MOST_WINDOWS = 1000
+
+
+@dataclass(frozen=True)
+class Account:
+    """What is known of a translation when its trace is written.
+
+    Attributes
+    ----------
+    options
+        What was asked for, by name, where it is not the default.
+    opened
+        The reports that were translated.
+    left_out
+        Those that could not be read.
+    run, axis, windows, rows
+        Who is who, the time axis, what of it is kept, the rows of the trace.
+    used_types
+        Its event types.
+    messages
+        What became of messages between ranks (`timeline.messages.Messages.as_json`).
+    trace_bytes, trace_records
+        Size of the trace, bytes, and its lines without the header.
+    seconds
+        Wall time of the translation, s.
+    warnings
+        Sentences about the trace as a whole.
+    """
+
+    options: Mapping[str, Any]
+    opened: Sequence[OpenedReport]
+    left_out: Sequence[LeftOut]
+    run: Run
+    axis: Axis
+    windows: TimeSelection
+    rows: Rows
+    used_types: Sequence[UsedType]
+    messages: Mapping[str, Any]
+    trace_bytes: int
+    trace_records: int
+    seconds: float
+    warnings: Sequence[str] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of OUT.json."""
+        return {
+            "format": FORMAT,
+            "nsys2prv": nsys2prv.__version__,
+            "python": platform.python_version(),
+            "polars": pl.__version__,
+            "options": _options(self.options),
+            "trace": {
+                "bytes": self.trace_bytes,
+                "records": self.trace_records,
+                "length_ns": self.windows.length,
+                "origin_ns": self.windows.origin,
+                "windows_ns": [list(window) for window in zip(self.windows.begins, self.windows.ends, strict=True)][
+                    :_MOST_WINDOWS
+                ],
+                "nodes": len(self.rows.nodes),
+                "tasks": len(self.rows.tasks),
+                "rows": self.rows.table.height,
+            },
+            "messages": dict(self.messages),
+            "run": _run(self.run),
+            "left_out": [{"path": str(one.path), "error": str(one.error)} for one in self.left_out],
+            "seconds": round(self.seconds, 3),
+            "clocks": [clock.as_json() for clock in self.axis.clocks],
+            "reports": [
+                _report(opened, placement) for opened, placement in zip(self.opened, self.axis.placements, strict=True)
+            ],
+            "nodes": [{"name": node.name, "cpus": node.cpus} for node in self.rows.nodes],
+            "tasks": _tasks(self.rows, self.opened),
+            "event_types": [{"number": used.number, "label": used.label} for used in self.used_types],
+            "warnings": [
+                *(f"left out: {one.error}" for one in self.left_out),
+                *(finding.text for finding in self.run.findings),
+                *self.axis.warnings,
+                *self.warnings,
+            ],
+        }
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(
+        json.dumps(options, default=lambda value: sorted(value) if isinstance(value, frozenset) else str(value))
+    )
+    return plain
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "ranks": list(run.ranks),
+        "size": run.size,
+        "missing": list(run.missing),
+        "findings": [
+            {
+                "about": finding.kind.value[0],
+                "is_error_with_strict": finding.kind.is_error,
+                "text": finding.text,
+                "reports": list(map(str, finding.reports)),
+            }
+            for finding in run.findings
+        ],
+    }
+
+
+def _report(opened: OpenedReport, placement: Placement) -> dict[str, Any]:
+    identity = opened.identity
+    return {
+        "path": str(opened.report.path),
+        "form": opened.report.tables.form,
+        "host": identity.host,
+        "nsys": identity.tool,
+        "schema": list(identity.schema) if identity.schema else None,
+        "host_source": identity.host_source or None,
+        "ranks": identity.known_ranks,
+        "rank_source": identity.known_ranks_source,
+        "gpus": [asdict(gpu) for gpu in identity.gpus],
+        "nics": [nic.as_json() for nic in identity.nics],
+        "alignment": {
+            "method": placement.method,
+            "offset_ns": placement.at(0),
+            "drift_ppm": round(placement.drift_ppm, 4),
+        },
+        "tables": opened.tables,
+        "warnings": list(identity.warnings),
+    }
+
+
+def _tasks(rows: Rows, opened: Sequence[OpenedReport]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": task.name,
+            "node": rows.nodes[task.node].name,
+            "rank": task.rank,
+            "pid": task.pid,
+            "report": str(opened[task.report].report.path) if task.report is not None else None,
+            "threads": [thread.name for thread in task.threads],
+            # By the number of the thread in the trace.
+            "nvtx_names": {number: thread.given for number, thread in enumerate(task.threads, 1) if thread.given},
+        }
+        for task in rows.tasks
+    ]

@@ -1,0 +1,96 @@
+"""The documentation says what the program does: every command, option, number and exit code has its place."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer
+
+import nsys2prv
+from nsys2prv import errors
+from nsys2prv.cli.main import app
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+PARAMETERS = [(name, parameter) for name, command in COMMANDS.items() for parameter in command.params]
+
+
+def load_tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tables", CHECKOUT / "tools" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tables = load_tables()
+
+
+def test_the_program_has_the_commands_that_the_readme_shows() -> None:
+    assert set(COMMANDS) == {"translate", "inspect", "check", "efficiency", "compare", "views", "demo"}
+    assert set(re.findall(r"^    nsys2prv (\w+)", README, re.MULTILINE)) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_says_what_it_does(name: str) -> None:
+    assert COMMANDS[name].help
+
+
+@pytest.mark.parametrize(("command", "parameter"), PARAMETERS, ids=lambda part: getattr(part, "name", part))
+def test_every_argument_and_option_has_help_and_a_place_in_the_readme(command: str, parameter: object) -> None:
+    assert parameter.help, f"{command}: {parameter.name}"  # type: ignore[attr-defined]
+    if parameter.param_type_name == "option":  # type: ignore[attr-defined]
+        for spelling in parameter.opts:  # type: ignore[attr-defined]
+            assert re.search(rf"`[^`]*(?<![\w-]){re.escape(spelling)}(?![\w-])[^`]*`", README), f"{command} {spelling}"
+    else:
+        metavar = parameter.metavar.strip("[]").removesuffix("...")  # type: ignore[attr-defined]
+        assert re.search(rf"`[^`]*\b{command} \[?{re.escape(metavar)}\b", README), f"{command} {metavar}"
+
+
+@pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)
+def test_tables_of_the_documentation_are_those_of_the_code(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+
+    assert text == tables.rewritten(text), "run `python tools/tables.py`"
+
+
+def test_every_table_stands_on_a_page() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in tables.PAGES)
+
+    assert set(re.findall(r"<!-- table ([a-z ]+) -->", pages)) == set(tables.TABLES)
+
+
+def test_every_exit_code_is_explained() -> None:
+    pending, codes = [errors.Nsys2prvError], {0, errors.LEFT_OUT_EXIT_CODE, errors.INTERRUPTED_EXIT_CODE}
+    while pending:
+        error = pending.pop()
+        codes.add(error.exit_code)
+        pending += error.__subclasses__()
+
+    assert set(map(int, re.findall(r"^\| (\d+) \|", tables.exit_codes(), re.MULTILINE))) == codes
+
+
+def test_rooms_that_the_readme_names_are_there() -> None:
+    named = re.findall(r"^\| (`.*`) \|", README.partition("## Where things are")[2], re.MULTILINE)
+
+    for path in re.findall(r"`([^`]+)`", " ".join(named)):
+        assert (CHECKOUT / path).exists(), path
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in tables.PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    citation = (CHECKOUT / "CITATION.cff").read_text(encoding="utf-8")
+
+    assert f"\nversion: {nsys2prv.__version__}\n" in citation

@@ -1,0 +1,240 @@
+"""Runs side by side: small runs with known answers, given as reports, as traces and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from conftest import CommandLine
+from polars.testing import assert_frame_equal
+
+from nsys2prv.demo import ReportBuilder
+from nsys2prv.efficiency import result_tables
+from nsys2prv.efficiency.comparison import Comparison, compare, read_efficiency
+from nsys2prv.efficiency.measure import Options, measure
+from nsys2prv.errors import NoDevices, NotEfficiency, UsageError
+from nsys2prv.run.session import ReadOptions
+from nsys2prv.trace.translate import Options as TranslateOptions
+from nsys2prv.trace.translate import translate
+
+GEMM, SMALL, NEW = "volta_sgemm_128x64_nn", "small(int)", "added(int)"
+
+
+def one_gpu(folder: Path) -> Path:
+    """800 of 1000 ns useful, in two kernels, and a copy of 100 ns."""
+    report = ReportBuilder(rank=0, ranks=1, pid=1000).gpu(0)
+    report.kernel(GEMM, 100, 700, launch=(10, 20))
+    report.kernel(SMALL, 700, 900, launch=(20, 30))
+    report.copy(900, 1000, 4096, launch=(30, 40))
+    report.api_call("cudaFree_v3020", 0, 10)
+    return report.write(folder / "one.sqlite")
+
+
+def two_gpus(folder: Path) -> Path:
+    """The same kernels of one name on two devices, each half as long but the small one; one more kernel; 625 ns."""
+    folder = folder / "two"
+    folder.mkdir()
+    for rank in range(2):
+        report = ReportBuilder(rank=rank, ranks=2, pid=2000 + rank).gpu(rank)
+        report.kernel(GEMM, 100, 400, launch=(10, 20))
+        report.kernel(SMALL, 400, 600, launch=(20, 30))
+        if rank:
+            report.kernel(NEW, 600, 625, launch=(30, 40))
+        report.api_call("cudaFree_v3020", 0, 10)
+        report.write(folder / f"rank{rank}.sqlite")
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    return [one_gpu(tmp_path), two_gpus(tmp_path)]
+
+
+def compared(*runs: Path | str, **options: Any) -> Comparison:
+    return compare(list(runs), Options(read=ReadOptions(align="utc"), **options))
+
+
+def row(table: pl.DataFrame, **key: Any) -> dict[str, Any]:
+    return table.row(by_predicate=pl.all_horizontal(pl.col(name) == value for name, value in key.items()), named=True)
+
+
+def picked(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    return table.select(columns).rows()
+
+
+def test_scalability_is_told_against_the_first_run(runs: list[Path]) -> None:
+    found = compared(*runs).tables["runs"]
+
+    assert picked(found, "run", "devices", "elapsed_ns", "useful_ns") == [("A", 1, 1000, 800), ("B", 2, 625, 1025)]
+    first, second = found.rows(named=True)
+    factors = ("speedup", "useful_scalability", "useful_scalability_per_device")
+    assert [first[name] for name in factors] == [1.0, 1.0, 1.0]
+    assert [second[name] for name in factors] == pytest.approx([1000 / 625, 800 / 1025, 800 / (1025 / 2)])
+    assert first["global_efficiency"] == first["device_parallel_efficiency"] == pytest.approx(0.8)
+    assert second["device_parallel_efficiency"] == pytest.approx(1025 / 1250)
+    assert second["global_efficiency"] == pytest.approx(1025 / 1250 * 800 / 1025)
+    assert second["global_efficiency_per_device"] == pytest.approx(1025 / 1250 * 1600 / 1025)
+
+
+def test_trees_stand_side_by_side(runs: list[Path]) -> None:
+    found = compared(*runs).tables["metrics"]
+
+    balance = row(found, run="B", metric="load_balance")
+    assert (balance["value"], balance["change"]) == (pytest.approx(1025 / 1050), pytest.approx(1025 / 1050 - 1))
+    communication = row(found, run="A", metric="communication_efficiency")
+    assert (communication["value"], communication["change"]) == (pytest.approx(800 / 900), 0.0)
+    assert row(found, run="B", metric="communication_efficiency")["change"] == pytest.approx(1 - 800 / 900)
+
+
+def test_kernels_and_families_are_matched_by_name(runs: list[Path]) -> None:
+    found = compared(*runs).tables["matched"]
+
+    gemm = row(found, level="kernel", name=GEMM, run="B")
+    assert (gemm["runs"], gemm["count"], gemm["total_ns"], gemm["mean_ns"]) == (2, 2, 600, 300.0)
+    assert (gemm["mean_ratio"], gemm["scalability"]) == (0.5, 1.0)
+    small = row(found, level="kernel", name=SMALL, run="B")
+    assert (small["mean_ratio"], small["scalability"]) == (1.0, 0.5)
+    added = row(found, level="kernel", name=NEW, run="B")
+    assert (added["runs"], added["mean_ratio"], added["scalability"]) == (1, None, None)
+    family = row(found, level="family", name=gemm["family"], run="B")
+    assert (family["total_ns"], family["scalability"]) == (600, 1.0)
+    kernels = found.filter(pl.col("level") == "kernel")
+    assert picked(kernels, "name", "run") == [(GEMM, "A"), (GEMM, "B"), (SMALL, "A"), (SMALL, "B"), (NEW, "B")]
+
+
+def test_what_changed_is_told_per_device_the_largest_first(runs: list[Path]) -> None:
+    found = compared(*runs).tables["changes"]
+
+    assert found["run"].unique().to_list() == ["B"]
+    differences = found["difference_ns"].abs().to_list()
+    assert differences == sorted(differences, reverse=True)
+    gemm = row(found, what="kernel", name=GEMM)
+    assert (gemm["before_ns"], gemm["after_ns"], gemm["difference_ns"], gemm["ratio"]) == (600.0, 300.0, -300.0, 0.5)
+    added = row(found, what="kernel", name=NEW)
+    assert (added["before_ns"], added["after_ns"], added["ratio"]) == (0.0, 12.5, None)
+    useful, idle = row(found, what="devices", name="useful"), row(found, what="devices", name="idle")
+    assert (useful["before_ns"], useful["after_ns"]) == (800.0, 512.5)
+    assert (idle["before_ns"], idle["after_ns"]) == (100.0, (125 + 100) / 2)
+    memory = row(found, what="memory", name="CUDA memcpy Host-to-Device")
+    assert (memory["before_ns"], memory["after_ns"]) == (100.0, 0.0)
+    # Two threads, three launches each less one, of 10 ns.
+    launches = found.filter((pl.col("what") == "CUDA call") & (pl.col("name") == "cudaLaunchKernel"))
+    assert picked(launches, "before_ns", "after_ns") == [(20.0, 25.0)]
+
+
+def test_three_runs_have_letters_in_the_order_given(runs: list[Path]) -> None:
+    found = compared(runs[1], runs[0], runs[1])
+
+    assert [one["run"] for one in found.head["runs"]] == ["A", "B", "C"]
+    assert found.tables["runs"]["useful_scalability"].to_list() == pytest.approx([1.0, 1025 / 800, 1.0])
+    assert found.tables["changes"]["run"].unique().to_list() == ["B"]
+
+
+def test_reports_traces_and_json_give_the_same_comparison(runs: list[Path], tmp_path: Path) -> None:
+    traces = [translate([run], tmp_path / f"trace{at}", TranslateOptions(align="utc")).prv for at, run in enumerate(runs)]
+    documents = []
+    for at, run in enumerate(runs):
+        documents.append(tmp_path / f"{at}.json")
+        documents[-1].write_text(json.dumps(measure([run], Options(read=ReadOptions(align="utc"))).as_json()))
+    wanted = compared(*runs).tables
+
+    for others in (traces, documents, [traces[0], documents[1]]):
+        found = compared(*others).tables
+        for name, table in wanted.items():
+            wanted_of = table.drop("title") if name == "runs" else table
+            found_of = found[name].drop("title") if name == "runs" else found[name]
+            assert_frame_equal(found_of, wanted_of)
+
+
+def test_json_has_every_key_table_and_column_of_the_schema(runs: list[Path]) -> None:
+    content = json.loads(json.dumps(compared(*runs).as_json(), allow_nan=False))
+
+    assert list(content) == [key for key, _, _ in result_tables.COMPARISON_HEAD]
+    assert list(content["tables"]) == [table.name for table in result_tables.COMPARISON_TABLES]
+    for table in result_tables.COMPARISON_TABLES:
+        columns = content["tables"][table.name]
+        assert list(columns) == list(table.schema)
+        assert pl.DataFrame(columns, schema=table.schema).height > 0
+
+
+def test_the_command_prints_and_writes(runs: list[Path], command_line: CommandLine) -> None:
+    done = command_line.run("compare", *runs, "--align", "utc", "--json", "out.json", "--csv", "tables")
+
+    assert done.returncode == 0, done.stderr
+    assert "speedup" in done.stdout
+    assert "1.600" in done.stdout
+    assert json.loads((command_line.folder / "out.json").read_text())["format"] == result_tables.COMPARISON_FORMAT
+    assert pl.read_csv(command_line.folder / "tables" / "runs.csv")["useful_ns"].to_list() == [800, 1025]
+    printed = command_line.run("compare", *runs, "--align", "utc", "--json", "-")
+    assert json.loads(printed.stdout) == json.loads((command_line.folder / "out.json").read_text())
+
+
+# -- what can't be compared ------------------------------------------------------------------
+
+
+def test_one_run_is_too_few(runs: list[Path]) -> None:
+    with pytest.raises(UsageError, match="two runs or more"):
+        compared(runs[0])
+
+
+def test_readings_of_nccl_must_agree(runs: list[Path], tmp_path: Path) -> None:
+    document = tmp_path / "useful.json"
+    document.write_text(json.dumps(measure([runs[0]], Options(nccl="useful")).as_json()))
+
+    with pytest.raises(UsageError, match="same --nccl"):
+        compared(document, runs[1])
+
+
+def damaged(content: dict[str, Any], change: str) -> str:
+    if change == "no table":
+        del content["tables"]["kernels"]
+    elif change == "no column":
+        del content["tables"]["run"]["devices"]
+    elif change == "other type":
+        content["tables"]["run"]["devices"] = ["many"]
+    elif change == "no run":
+        content["tables"]["run"] = {name: [] for name in content["tables"]["run"]}
+    elif change == "newer":
+        content["version"] = 99
+    elif change == "other format":
+        content["format"] = "something"
+    elif change == "no key":
+        del content["nccl"]
+    return json.dumps(content) if change != "no JSON" else "{"
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["no table", "no column", "other type", "no run", "newer", "other format", "no key", "no JSON"],
+)
+def test_json_that_is_none_of_ours_is_told_in_one_sentence(runs: list[Path], tmp_path: Path, change: str) -> None:
+    path = tmp_path / "damaged.json"
+    path.write_text(damaged(measure([runs[0]]).as_json(), change))
+
+    with pytest.raises(NotEfficiency, match=r"damaged\.json: .*; give what"):
+        compared(path, runs[1])
+
+
+def test_numbers_without_a_fraction_are_numbers(runs: list[Path], tmp_path: Path) -> None:
+    """Other programs write 1.0 as 1."""
+    content = measure([runs[0]]).as_json()
+    content["tables"]["run"]["load_balance"] = [1]
+    content["tables"]["run"]["of a later version"] = ["x"]
+    path = tmp_path / "whole.json"
+    path.write_text(json.dumps(content))
+
+    assert read_efficiency(path).tables["run"]["load_balance"].to_list() == [1.0]
+
+
+def test_a_run_without_a_gpu_can_not_be_compared(runs: list[Path], tmp_path: Path, command_line: CommandLine) -> None:
+    report = ReportBuilder()
+    report.nvtx_range("f", 0, 10)
+    path = report.write(tmp_path / "cpu.sqlite")
+    done = command_line.run("compare", runs[0], path, "--json", "out.json")
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (NoDevices.exit_code, "", 1)
+    assert "cpu.sqlite" in done.stderr
+    assert not (command_line.folder / "out.json").exists()

@@ -1,0 +1,777 @@
+"""Efficiency numbers of small runs with known answers, and what must hold for any run."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import typer
+from conftest import CommandLine
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from nsys2prv.cli.main import app
+from nsys2prv.demo import ReportBuilder
+from nsys2prv.efficiency import result_tables
+from nsys2prv.efficiency.measure import Efficiency, Options, measure
+from nsys2prv.efficiency.metrics import DeviceTree, HostTree, ProcessTimes
+from nsys2prv.efficiency.outputs.talp import as_talp
+from nsys2prv.errors import NoDevices, NothingToTranslate, TraceError, UsageError
+from nsys2prv.paraver.trace_reader import Trace
+from nsys2prv.run.session import ReadOptions, TimeRange
+from nsys2prv.trace.translate import Options as TranslateOptions
+from nsys2prv.trace.translate import translate
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+TENSOR = "Tensor Active [Throughput %]"
+PLACED = ReadOptions(align="utc")
+
+
+def rank0(**options: Any) -> ReportBuilder:
+    report = ReportBuilder(rank=0, with_mpi=True, ranks=2, pid=1000, **options).gpu(0)
+    report.api_call("cudaMalloc_v3020", 0, 10)
+    report.kernel("k1(int)", 100, 300, launch=(10, 20))
+    report.copy(250, 400, 4096, launch=(20, 30), stream=8)
+    report.kernel(NCCL, 350, 500, launch=(30, 40), stream=8)
+    report.kernel("k2(int)", 450, 600, launch=(40, 50), stream=9)
+    report.api_call("cudaDeviceSynchronize_v3020", 50, 650)
+    report.mpi_collective("MPI_Barrier", 700, 1000)
+    report.nvtx_range("step", 0, 650).nvtx_range("step", 650, 1000).nvtx_range("other", 10, 20, domain="mine")
+    for time, value in ((150, 10), (200, 30), (460, 50), (700, 90)):
+        report.metric(TENSOR, time, value)
+    return report
+
+
+def rank1(**options: Any) -> ReportBuilder:
+    report = ReportBuilder(rank=1, with_mpi=True, ranks=2, pid=1001, **options).gpu(1)
+    report.api_call("cudaMalloc_v3020", 5, 10)
+    report.kernel("k1(int)", 100, 500, launch=(10, 20))
+    report.kernel(NCCL, 500, 700, launch=(30, 40))
+    report.mpi_collective("MPI_Barrier", 950, 1000)
+    return report.nvtx_range("step", 0, 700).nvtx_range("step", 700, 1000)
+
+
+@pytest.fixture
+def two_gpus(tmp_path: Path) -> list[Path]:
+    return [rank0().write(tmp_path / "rank0.sqlite"), rank1().write(tmp_path / "rank1.sqlite")]
+
+
+def measured(paths: Sequence[Path | str], read: ReadOptions = PLACED, **options: Any) -> Efficiency:
+    return measure(list(paths), Options(read=read, **options))
+
+
+def row(table: pl.DataFrame, **key: Any) -> dict[str, Any]:
+    return table.row(by_predicate=pl.all_horizontal(pl.col(name) == value for name, value in key.items()), named=True)
+
+
+def assert_same(found: pl.DataFrame, wanted: pl.DataFrame, name: str) -> None:
+    """Two tables are equal, to the nanosecond and the last bit of an efficiency."""
+    try:
+        assert_frame_equal(found, wanted, check_exact=name not in _OF_SQUARES)
+    except AssertionError as error:
+        raise AssertionError(f"table {name}: {error}") from error
+
+
+# Sums of squares, and of means, depend on the order in the last bit.
+_OF_SQUARES = {"kernels", "sampled_kernels", "sampled_summary"}
+
+
+def picked(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    return table.select(columns).rows()
+
+
+# -- formulas ------------------------------------------------------------------
+
+
+def test_the_tree_of_the_devices(two_gpus: list[Path]) -> None:
+    run = measured(two_gpus).tables["run"].row(0, named=True)
+
+    assert (run["devices"], run["elapsed_ns"], run["useful_ns"], run["communication_ns"]) == (2, 1000, 750, 350)
+    assert (run["max_useful_ns"], run["max_active_ns"]) == (400, 600)
+    assert run["device_parallel_efficiency"] == pytest.approx(750 / 2000)
+    assert run["load_balance"] == pytest.approx(750 / 800)
+    assert run["communication_efficiency"] == pytest.approx(400 / 600)
+    assert run["orchestration_efficiency"] == pytest.approx(600 / 1000)
+
+
+def test_nccl_kernels_count_as_useful_when_they_shall(two_gpus: list[Path]) -> None:
+    found = measured(two_gpus, nccl="useful")
+    run = found.tables["run"].row(0, named=True)
+
+    assert picked(found.tables["devices"], "nccl", "useful_ns", "communication_ns") == [("useful", 450, 50), ("useful", 600, 0)]
+    assert (run["load_balance"], run["communication_efficiency"]) == (pytest.approx(1050 / 1200), 1.0)
+    assert run["device_parallel_efficiency"] == pytest.approx(1050 / 2000)
+
+
+def test_the_tree_of_the_hosts(two_gpus: list[Path]) -> None:
+    found = measured(two_gpus)
+    run = found.tables["run"].row(0, named=True)
+
+    assert picked(found.tables["threads"], "cuda_ns", "mpi_ns", "host_useful_ns") == [(650, 300, 50), (25, 50, 925)]
+    assert run["host_parallel_efficiency"] == pytest.approx(975 / 2000)
+    assert run["mpi_parallel_efficiency"] == pytest.approx(825 / 1000)
+    assert run["mpi_load_balance"] == pytest.approx(825 / 950)
+    assert run["mpi_communication_efficiency"] == pytest.approx(950 / 1000)
+    assert run["device_offload_efficiency"] == pytest.approx(975 / 1650)
+
+
+def test_without_mpi_its_rows_are_absent(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("k", 10, 20, launch=(0, 5))
+    tree = measured([report.write(tmp_path / "one.sqlite")]).tables["tree"]
+
+    assert tree["metric"].to_list() == [
+        "device_parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency",
+        "host_parallel_efficiency", "device_offload_efficiency",
+    ]  # fmt: skip
+
+
+times = st.integers(0, 10**15)
+
+
+@given(st.lists(st.tuples(times, times), min_size=1, max_size=8), st.integers(1, 10**16))
+def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(devices: list[tuple[int, int]], elapsed: int) -> None:
+    tree = DeviceTree.of(elapsed, [useful for useful, _ in devices], [moved for _, moved in devices])
+
+    factors = [tree.load_balance, tree.communication_efficiency, tree.orchestration_efficiency]
+    if None in factors:
+        assert tree.useful == 0
+        return
+    assert tree.parallel_efficiency == pytest.approx(float(np.prod(factors)), rel=1e-12, abs=1e-300)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), times, times), min_size=1, max_size=8))
+def test_the_product_of_the_factors_is_the_efficiency_of_the_hosts(processes: list[tuple[int, int, int]]) -> None:
+    elapsed = 3 * max(gpu + mpi for _, gpu, mpi in processes) + 1
+    found = [ProcessTimes(threads, gpu, mpi) for threads, gpu, mpi in processes]
+    tree = HostTree.of(elapsed * sum(threads for threads, _, _ in processes), found, has_mpi=True)
+
+    of_mpi = tree.mpi_load_balance * tree.mpi_communication_efficiency  # type: ignore[operator]
+    assert tree.mpi_parallel_efficiency == pytest.approx(of_mpi, rel=1e-12)
+    product = tree.mpi_parallel_efficiency * tree.device_offload_efficiency  # type: ignore[operator]
+    assert tree.parallel_efficiency == pytest.approx(product, rel=1e-12)
+
+
+def test_a_case_that_is_known_from_bsc() -> None:
+    tree = DeviceTree.of(10_000, [4_400, 4_450, 4_430, 4_460], [540, 540, 540, 540])
+
+    told = [tree.parallel_efficiency, tree.load_balance, tree.communication_efficiency, tree.orchestration_efficiency]
+    assert [round(value, 2) for value in told if value is not None] == [0.44, 0.99, 0.89, 0.5]
+
+
+# -- devices are physical GPUs ------------------------------------------------------------------
+
+
+def test_a_gpu_that_is_idle_throughout_counts(two_gpus: list[Path]) -> None:
+    found = measured(two_gpus, ReadOptions(align="utc", time=TimeRange(650, 1000)))
+    run = found.tables["run"].row(0, named=True)
+
+    assert (run["devices"], run["useful_ns"], run["communication_ns"], run["elapsed_ns"]) == (2, 0, 50, 350)
+    assert (run["device_parallel_efficiency"], run["load_balance"], run["communication_efficiency"]) == (0.0, None, 0.0)
+    assert found.tables["devices"]["idle_ns"].to_list() == [350, 300]
+
+
+def test_a_gpu_that_several_processes_use_counts_once_with_the_union(tmp_path: Path) -> None:
+    shared = []
+    for pid, (begin, end) in ((1000, (0, 60)), (1001, (40, 100))):
+        report = ReportBuilder(pid=pid).gpu(0)
+        report.kernel("k", begin, end)
+        shared.append(report.write(tmp_path / f"{pid}.sqlite"))
+    found = measured(shared)
+
+    assert picked(found.tables["devices"], "device", "useful_ns", "streams") == [("node01:D0", 100, 2)]
+    assert found.tables["tasks"]["useful_ns"].to_list() == [60, 60]
+    assert found.tables["run"]["device_parallel_efficiency"].item() == 1.0
+
+
+def test_ranks_that_all_call_their_gpu_0_have_gpus_of_their_own(two_gpus: list[Path]) -> None:
+    assert measured(two_gpus).tables["devices"]["device"].to_list() == ["node01:D0", "node01:D1"]
+
+
+def test_a_gpu_that_was_only_sampled_does_not_count_and_is_named(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0, cuda=0).gpu(1, cuda=1)
+    report.kernel("k", 0, 10)
+    report.metric("SMs Active [Throughput %]", 5, 7, gpu=1)
+    found = measured([report.write(tmp_path / "one.sqlite")])
+
+    assert found.tables["run"]["devices"].item() == 1
+    assert any("node01:D1" in warning for warning in found.head["warnings"])
+
+
+def test_kernels_that_overlap_on_one_stream_and_in_other_contexts_are_united(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    for begin, end, context in ((0, 50, 1), (20, 30, 1), (40, 70, 2)):
+        report.kernel("k", begin, end, context=context)
+    found = measured([report.write(tmp_path / "one.sqlite")])
+
+    assert found.tables["devices"]["useful_ns"].to_list() == [70]
+
+
+def test_a_graph_that_was_recorded_as_a_whole_is_useful_and_said_so(tmp_path: Path) -> None:
+    report = ReportBuilder(schema="3.24.0").gpu(0)
+    report.graph(0, 10, graph=7)
+    found = measured([report.write(tmp_path / "one.sqlite")])
+
+    assert found.tables["devices"]["useful_ns"].to_list() == [10]
+    assert picked(found.tables["kernels"], "kind", "family", "count") == [("graph", "CUDA graph", 1)]
+    assert any("CUDA graphs" in warning for warning in found.head["warnings"])
+
+
+# -- properties ------------------------------------------------------------------
+
+Kernel = tuple[int, int, int]
+kernels = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 60), st.sampled_from((7, 8))), min_size=1, max_size=12)
+NAMES = ("mine(int)", NCCL)
+quick = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def written(folder: Path, reports: Sequence[Sequence[Kernel]], *, shift: int = 0, spread: bool = False) -> list[Path]:
+    """Reports of one GPU; a kernel is a begin, a length and a stream, and every third is one of NCCL."""
+    paths = []
+    for index, of_report in enumerate(reports):
+        report = ReportBuilder(pid=1000 + index).gpu(0)
+        for place, (begin, length, stream) in enumerate(of_report):
+            name = NAMES[(begin + length) % 3 == 0]
+            report.kernel(name, shift + begin, shift + begin + length, stream=100 + place if spread else stream)
+        # All runs have the same window.
+        report.api_call("cudaFree_v3020", shift, shift + 1)
+        report.api_call("cudaFree_v3020", shift + 600, shift + 601)
+        paths.append(report.write(folder / f"{len(list(folder.iterdir()))}.sqlite"))
+    return paths
+
+
+DEVICE_COLUMNS = [name for name in result_tables.BY_NAME["devices"].schema if name not in ("tasks", "streams")]
+
+
+@quick
+@given(kernels)
+def test_splitting_over_streams_files_and_time_changes_no_device(tmp_path: Path, found: list[Kernel]) -> None:
+    whole = measured(written(tmp_path, [found])).tables["devices"].select(DEVICE_COLUMNS)
+
+    halves = [found[::2], found[1::2]]
+    for changed in (
+        written(tmp_path, [found], spread=True),
+        written(tmp_path, [half for half in halves if half]),
+        written(tmp_path, [found], shift=123_456_789),
+    ):
+        assert_frame_equal(measured(changed).tables["devices"].select(DEVICE_COLUMNS), whole)
+
+
+@quick
+@given(kernels, st.integers(1, 7))
+def test_bins_add_up_to_the_run_and_gaps_to_the_idle_time(tmp_path: Path, found: list[Kernel], bins: int) -> None:
+    tables = measured(written(tmp_path, [found]), bins=bins).tables
+    device = tables["devices"].row(0, named=True)
+
+    assert tables["bins"].height == bins
+    for column in ("useful_ns", "communication_ns", "elapsed_ns", "cuda_ns"):
+        assert tables["bins"][column].sum() == tables["run"][column].item(), column
+    of_bins = tables["device_bins"].select(pl.col("kernels_ns", "nccl_ns", "memory_ns", "idle_ns").sum()).row(0)
+    assert of_bins == (device["kernels_ns"], device["nccl_alone_ns"], device["memory_alone_ns"], device["idle_ns"])
+    assert tables["gaps"]["total_ns"].sum() == device["idle_ns"]
+    causes = [f"{cause}_ns" for cause in (*result_tables.CAUSES, "host", "unknown")]
+    assert (tables["gaps"].select(pl.sum_horizontal(causes)).to_series() == tables["gaps"]["total_ns"]).all()
+
+
+@quick
+@given(kernels)
+def test_small_windows_of_the_sweep_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[Kernel]
+) -> None:
+    paths = written(tmp_path, [found[::2] or found, found[1::2] or found])
+    options = {"bins": 5, "regions": ("*",)}
+    whole = measured(paths, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr("nsys2prv.execution.external_sort.WINDOW_ROWS", 1)
+        patch.setattr("nsys2prv.execution.external_sort._BATCH_ROWS", 1)
+        patch.setattr("nsys2prv.execution.external_sort._KEPT_ROWS", 0)
+        pieces = measured(paths, **options)
+
+    for name, table in whole.tables.items():
+        assert_same(pieces.tables[name], table, name)
+
+
+def test_a_run_in_small_windows_has_the_same_tables(two_gpus: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"bins": 7, "regions": ("*",), "per_iteration": "step"}
+    whole = measured(two_gpus, **options)
+    for constant, value in (("WINDOW_ROWS", 1), ("_BATCH_ROWS", 1), ("_KEPT_ROWS", 0)):
+        monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)
+    pieces = measured(two_gpus, **options)
+
+    for name, table in whole.tables.items():
+        assert_same(pieces.tables[name], table, name)
+
+
+# -- tables ------------------------------------------------------------------
+
+
+def test_overlap_counts_kernels_at_once_and_keeps_tasks_that_never_have_so_many(two_gpus: list[Path]) -> None:
+    tables = measured(two_gpus).tables
+
+    assert picked(tables["overlap"], "kernels", "time_ns", "of_communication", "of_trace") == [
+        (1, 100, pytest.approx(2 / 3), 0.1), (2, 50, pytest.approx(1 / 3), 0.05),
+        (1, 200, 1.0, 0.2), (2, 0, 0.0, 0.0),
+    ]  # fmt: skip
+    summary = row(tables["overlap_summary"], kernels=2, base="trace")
+    assert summary == {"kernels": 2, "base": "trace", "average": 0.025, "maximum": 0.05, "minimum": 0.0,
+                       "deviation": 0.025, "avg_max": 0.5}  # fmt: skip
+
+
+def test_useful_time_has_the_load_balance_as_average_over_maximum(two_gpus: list[Path]) -> None:
+    of_devices = row(measured(two_gpus).tables["useful"], over="devices")
+
+    assert (of_devices["total_ns"], of_devices["average_ns"], of_devices["maximum_ns"]) == (750, 375.0, 400)
+    assert (of_devices["deviation_ns"], of_devices["avg_max"]) == (25.0, 0.9375)
+
+
+def test_gaps_tell_what_the_launching_thread_did(two_gpus: list[Path]) -> None:
+    gaps = measured(two_gpus).tables["longest_gaps"]
+
+    first = row(gaps, device="node01:D0", begin_ns=0)
+    assert (first["end_ns"], first["before"], first["after"], first["thread"]) == (100, None, "k1(int)", "python3 tid 1000")
+    assert [first[f"{cause}_ns"] for cause in (*result_tables.CAUSES, "host", "unknown")] == [30, 50, 10, 10, 0, 0, 0, 0, 0]
+    second = row(gaps, device="node01:D1", begin_ns=0)
+    assert [second[f"{cause}_ns"] for cause in (*result_tables.CAUSES, "host", "unknown")] == [20, 0, 0, 5, 0, 0, 0, 75, 0]
+    last = row(gaps, device="node01:D0", begin_ns=600)
+    assert (last["before"], last["after"], last["task"], last["unknown_ns"]) == ("k2(int)", None, None, 400)
+
+
+def test_regions_and_iterations(two_gpus: list[Path]) -> None:
+    tables = measured(two_gpus, regions=("step", "other@mine"), per_iteration="step").tables
+
+    assert picked(tables["regions"], "region", "domain", "count", "tasks", "total_ns", "max_ns") == [
+        ("step", "default", 4, 2, 2000, 700), ("other", "mine", 1, 1, 10, 10),
+    ]  # fmt: skip
+    assert row(tables["regions"], region="step")["device_parallel_efficiency"] == pytest.approx(0.375)
+    assert picked(tables["iterations"], "iteration", "begin_ns", "end_ns", "shortest_ns", "longest_ns", "useful_ns") == [
+        (0, 0, 700, 650, 700, 750), (1, 650, 1000, 300, 350, 0),
+    ]  # fmt: skip
+    first = row(tables["iterations"], iteration=0)
+    assert (first["elapsed_ns"], first["orchestration_efficiency"]) == (700, pytest.approx(600 / 700))
+    # E of the hosts is the mean of their windows: 650 and 700.
+    assert (first["host_useful_ns"], first["cuda_ns"], first["mpi_ns"]) == (1350 - 675, 675, 0)
+
+
+def test_ranges_inside_each_other_count_their_time_once(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("k", 0, 100)
+    report.nvtx_range("f", 10, 50).nvtx_range("f", 20, 40)
+    found = row(measured([report.write(tmp_path / "one.sqlite")], regions=("f",)).tables["regions"], region="f")
+
+    assert (found["count"], found["total_ns"], found["elapsed_ns"], found["useful_ns"]) == (2, 60, 40, 40)
+
+
+def test_sampled_metrics_of_kernels_are_means_of_the_samples_inside(two_gpus: list[Path]) -> None:
+    tables = measured(two_gpus, bins=2).tables
+    found = tables["sampled_kernels"].filter(pl.col("level") == "kernel")
+
+    assert picked(found, "name", "samples", "mean", "time_ns") == [
+        ("k1(int)", 2, 20.0, 200), ("k2(int)", 1, 50.0, 150), (NCCL, 1, 50.0, 150),
+    ]  # fmt: skip
+    assert picked(tables["sampled_bins"], "bin", "samples", "mean", "maximum") == [(0, 3, 30.0, 50.0), (1, 1, 90.0, 90.0)]
+
+
+def test_means_of_families_weigh_kernels_with_their_time(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("volta_sgemm_128x64_nn", 0, 300)
+    report.kernel("volta_sgemm_128x64_nn_2", 300, 400)
+    for time, value in ((100, 10), (350, 90)):
+        report.metric(TENSOR, time, value)
+    summary = measured([report.write(tmp_path / "one.sqlite")]).tables["sampled_summary"]
+
+    assert row(summary, level="family")["weighted"] == pytest.approx((10 * 300 + 90 * 100) / 400)
+
+
+def test_two_modes_of_one_kernel_are_seen(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    for index in range(60):
+        length = 1000 + index if index % 3 else 4000 + index
+        report.kernel("bimodal", 10_000 * index, 10_000 * index + length)
+        report.kernel("steady", 10_000 * index + 5000, 10_000 * index + 6000 + index)
+    tables = measured([report.write(tmp_path / "one.sqlite")]).tables
+
+    assert picked(tables["kernels"], "kernel", "modes") == [("bimodal", 2), ("steady", 1)]
+    assert picked(tables["kernel_modes"], "kernel", "mode", "count") == [("bimodal", 0, 40), ("bimodal", 1, 20)]
+    bars = tables["kernel_histograms"].filter(pl.col("kernel") == "bimodal")
+    assert (bars["count"].sum(), bars["total_ns"].sum()) == (60, row(tables["kernels"], kernel="bimodal")["total_ns"])
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=40))
+@quick
+def test_durations_have_the_quantiles_of_numpy(tmp_path: Path, lengths: list[int]) -> None:
+    report = ReportBuilder().gpu(0)
+    for index, length in enumerate(lengths):
+        report.kernel("k", 10_000 * index, 10_000 * index + length)
+    found = measured([report.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite")]).tables["kernels"].row(0, named=True)
+
+    values = np.array(lengths)
+    assert (found["count"], found["total_ns"], found["min_ns"], found["max_ns"]) == (
+        len(values), values.sum(), values.min(), values.max(),
+    )  # fmt: skip
+    assert found["median_ns"] == np.quantile(values, 0.5, method="inverted_cdf")
+    assert found["p95_ns"] == np.quantile(values, 0.95, method="inverted_cdf")
+    assert found["deviation_ns"] == pytest.approx(values.std(), abs=1e-3)
+
+
+def test_the_same_kernel_that_is_slower_on_one_device_is_named(two_gpus: list[Path]) -> None:
+    found = row(measured(two_gpus).tables["kernels"], kernel="k1(int)")
+
+    assert (found["slowest_device"], found["avg_max"]) == ("node01:D1", pytest.approx(300 / 400))
+
+
+def test_who_arrives_last_in_collectives_and_how_long_the_others_wait(two_gpus: list[Path]) -> None:
+    tables = measured(two_gpus).tables
+
+    assert picked(tables["nccl_stragglers"], "device", "collectives", "last", "waited_ns", "caused_ns") == [
+        ("node01:D0", 1, 0, 150, 0), ("node01:D1", 1, 1, 0, 150),
+    ]  # fmt: skip
+    assert picked(tables["nccl_collectives"], "operation", "begin_ns", "last_ns", "end_ns", "waited_ns", "device") == [
+        ("AllReduce", 350, 500, 700, 150, "node01:D1")
+    ]
+
+
+def test_copies_and_calls(two_gpus: list[Path]) -> None:
+    tables = measured(two_gpus).tables
+
+    assert picked(tables["memory_operations"], "operation", "source", "destination", "from_bytes", "bytes", "total_ns") == [
+        ("CUDA memcpy Host-to-Device", "Pinned", "Device", 1024, 4096, 150)
+    ]
+    assert row(tables["cuda_calls"], call="cudaLaunchKernel")["count"] == 5
+    assert picked(tables["mpi_calls"], "call", "count", "total_ns", "tasks", "maximum_task_ns") == [
+        ("MPI_Barrier", 2, 350, 2, 300)
+    ]
+
+
+# -- the same from a trace ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fold_streams", [False, True])
+def test_a_trace_gives_the_same_tables_as_its_reports(two_gpus: list[Path], tmp_path: Path, fold_streams: bool) -> None:
+    options = {"regions": ("*",), "per_iteration": "step", "bins": 9}
+    trace = translate(two_gpus, tmp_path / "OUT", TranslateOptions(align="utc", fold_streams=fold_streams)).prv
+    of_reports, of_trace = measured(two_gpus, **options), measured([trace], **options)
+
+    assert of_trace.head["window"] == of_reports.head["window"]
+    assert of_trace.head["input_kind"] == "trace"
+    for name, table in of_reports.tables.items():
+        other = of_trace.tables[name]
+        if fold_streams and name == "devices":
+            table, other = table.drop("streams"), other.drop("streams")
+        assert_same(other, table, name)
+
+
+@pytest.mark.parametrize("block_bytes", [200, 5_000])
+def test_a_trace_in_small_blocks_gives_the_same(
+    two_gpus: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    trace = translate(two_gpus, tmp_path / "OUT", TranslateOptions(align="utc", gzip=True)).prv
+    whole = measured([trace])
+    read: Callable[..., Any] = Trace.blocks
+    monkeypatch.setattr(Trace, "blocks", lambda self: read(self, None, block_bytes))
+
+    for name, table in measured([trace]).tables.items():
+        assert_same(table, whole.tables[name], name)
+
+
+def test_a_part_of_the_time_is_the_same_from_both(two_gpus: list[Path], tmp_path: Path) -> None:
+    trace = translate(two_gpus, tmp_path / "OUT", TranslateOptions(align="utc")).prv
+    part = ReadOptions(align="utc", time=TimeRange(260, 480))
+    of_reports, of_trace = measured(two_gpus, part), measured([trace], part)
+
+    assert of_reports.head["window"] == of_trace.head["window"] == {"begin_ns": 260, "end_ns": 480, "length_ns": 220}
+    assert of_reports.tables["devices"]["useful_ns"].to_list() == [70, 220]
+    for name, table in of_reports.tables.items():
+        assert_same(of_trace.tables[name], table, name)
+
+
+def test_ranks_can_be_chosen_of_both(two_gpus: list[Path], tmp_path: Path) -> None:
+    trace = translate(two_gpus, tmp_path / "OUT", TranslateOptions(align="utc")).prv
+    one = ReadOptions(align="utc", ranks=frozenset({1}))
+
+    for found in (measured(two_gpus, one), measured([trace], one)):
+        assert picked(found.tables["devices"], "device", "useful_ns") == [("node01:D1", 400)]
+
+
+STATES_ONLY = """#Paraver (01/02/2026 at 10:00):1000_ns:1(4):1:1(3:1)
+1:0:1:1:1:0:1000:1
+2:0:1:1:1:0:63000001:1
+2:0:1:1:1:100:63000001:0
+2:0:1:1:2:100:63000001:1
+1:0:1:1:2:100:300:1
+2:0:1:1:2:300:63000001:0
+1:0:1:1:3:250:400:17
+"""
+
+
+def test_a_trace_of_extrae_is_read_by_the_states_of_its_streams(tmp_path: Path) -> None:
+    (tmp_path / "extrae.prv").write_text(STATES_ONLY)
+    (tmp_path / "extrae.pcf").write_text(
+        "EVENT_TYPE\n0   63000001    CUDA library call\nVALUES\n0 End\n1 cudaLaunch\n3 cudaMemcpy\n"
+    )
+    (tmp_path / "extrae.row").write_text(
+        "LEVEL NODE SIZE 1\nnode1\nLEVEL THREAD SIZE 3\nTHREAD 1.1.1\nCUDA-D0.S1-node1\nCUDA-D0.S2-node1\n"
+    )
+    found = measured([tmp_path / "extrae.prv"])
+
+    assert picked(found.tables["devices"], "device", "useful_ns", "communication_ns") == [("node1:D0", 200, 100)]
+    assert picked(found.tables["cuda_calls"], "call", "total_ns") == [("cudaLaunch", 100)]
+    assert any("states" in warning for warning in found.head["warnings"])
+
+
+WRITTEN_BY_0_5_8 = """#Paraver (01/02/2026 at 10:00):500_ns:0:1:1:(2:1)
+2:0:1:1:2:100:63000006:9:9101:1:9110:16:9200:5
+2:0:1:1:2:300:63000006:0:9101:0:9110:0:9200:0
+2:0:1:1:2:600:63000001:8:63000002:4096:9200:6
+2:0:1:1:2:700:63000001:0:63000002:0:9200:0
+2:0:1:1:1:10:63000000:4:9200:5
+2:0:1:1:1:30:63000000:0:9200:0
+2:0:1:1:1:400:63000000:5:9200:6
+2:0:1:1:1:800:63000000:0:9200:0
+3:0:1:1:1:10:10:0:1:1:2:100:100:0:55001
+3:0:1:1:1:400:400:0:1:1:2:600:600:4096:55002
+"""
+
+
+def test_a_trace_of_version_0_5_8_is_read_also_behind_the_end_in_its_header(tmp_path: Path) -> None:
+    (tmp_path / "old.prv").write_text(WRITTEN_BY_0_5_8)
+    (tmp_path / "old.pcf").write_text(
+        "EVENT_TYPE\n0 63000000 CUDA library call\nVALUES\n0 End\n4 cudaLaunchKernel_v7000\n5 cudaMemcpy_v3020\n\n"
+        "EVENT_TYPE\n0 63000006 CUDA kernel\nVALUES\n0 End\n9 add\n\n"
+        "EVENT_TYPE\n0 63000001 CUDA memcpy kernel\nVALUES\n0 End\n8 CUDA memcpy Host-to-Device\n"
+    )
+    (tmp_path / "old.row").write_text("LEVEL NODE SIZE 1\nnode1\n\nLEVEL THREAD SIZE 2\nTHREAD 1.1.1\nCUDA-D0.S7\n")
+    found = measured([tmp_path / "old.prv"])
+
+    assert found.tables["run"]["elapsed_ns"].item() == 800
+    assert picked(found.tables["devices"], "device", "useful_ns", "communication_ns") == [("node1:D0", 200, 100)]
+    assert picked(found.tables["kernels"], "kernel", "total_ns") == [("add", 200)]
+    assert picked(found.tables["memory_operations"], "operation", "bytes") == [("CUDA memcpy Host-to-Device", 4096)]
+    assert picked(found.tables["cuda_calls"], "call", "category", "total_ns") == [
+        ("cudaMemcpy_v3020", "memory", 400), ("cudaLaunchKernel_v7000", "launch", 20),
+    ]  # fmt: skip
+    gap = row(found.tables["longest_gaps"], begin_ns=300)
+    assert (gap["thread"], gap["memory_ns"], gap["host_ns"]) == ("THREAD 1.1.1", 200, 100)
+    part = measured([tmp_path / "old.prv"], ReadOptions(time=TimeRange(200, 650)))
+    assert part.tables["devices"].select("useful_ns", "communication_ns", "elapsed_ns").row(0) == (100, 50, 450)
+    with pytest.raises(NothingToTranslate, match=r"ends at 0\.000001 s"):
+        measured([tmp_path / "old.prv"], ReadOptions(time=TimeRange(900, None)))
+
+
+# -- what is written ------------------------------------------------------------------
+
+
+def test_json_has_every_key_table_and_column_of_the_schema(two_gpus: list[Path]) -> None:
+    content = json.loads(json.dumps(measured(two_gpus).as_json(), allow_nan=False))
+
+    assert list(content) == [key for key, _, _ in result_tables.HEAD]
+    assert (content["format"], content["version"]) == (result_tables.FORMAT, result_tables.VERSION)
+    for table in result_tables.TABLES:
+        columns = content["tables"][table.name]
+        assert list(columns) == list(table.schema)
+        assert len({len(values) for values in columns.values()}) == 1
+        assert pl.DataFrame(columns, schema=table.schema).height == len(columns[table.columns[0].name])
+
+
+def test_the_command_writes_json_csv_and_talp(two_gpus: list[Path], command_line: CommandLine) -> None:
+    done = command_line.run(
+        "efficiency", *two_gpus, "--align", "utc", "--json", "out.json", "--csv", "tables", "--talp", "talp.json",
+        "--regions", "step",
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert "Device Parallel Efficiency" in done.stdout
+    assert "37.5 %" in done.stdout
+    folder = command_line.folder
+    assert json.loads((folder / "out.json").read_text())["tables"]["run"]["useful_ns"] == [750]
+    assert pl.read_csv(folder / "tables" / "devices.csv")["useful_ns"].to_list() == [350, 400]
+    talp = json.loads((folder / "talp.json").read_text())
+    assert sorted(talp["Application"]) == ["Global", "step"]
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--json", ""], 5),
+        (["--talp", "."], 5),
+        (["--json", "no/such/folder.json"], 5),
+        (["--csv", "rank0.sqlite"], 5),
+        (["--json", "same.json", "--talp", "./same.json"], 5),
+        (["--scratch", "no-such-folder"], 5),
+        (["--nccl", "both"], 2),
+        (["--align", "somehow"], 2),
+        (["--bins", "0"], 2),
+        (["--time", "2s:1s"], 2),
+        (["--ranks", "one"], 2),
+        (["--ranks", "9"], 7),
+        (["--time", "5s:"], 7),
+        (["--kernel-families", "nothing.csv"], 2),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_one_sentence_and_leaves_nothing(
+    two_gpus: list[Path], command_line: CommandLine, options: list[str], code: int
+) -> None:
+    former = command_line.folder / "former.csv"
+    former.write_text("kept")
+    before = sorted(command_line.folder.iterdir())
+    done = command_line.run("efficiency", *two_gpus, "--csv", "tables", *options)
+
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("nsys2prv: ")
+    assert sorted(command_line.folder.iterdir()) == before
+
+
+def test_a_file_that_fails_leaves_the_former_ones(two_gpus: list[Path], command_line: CommandLine) -> None:
+    folder = command_line.folder
+    (folder / "out.json").write_text("former")
+    # A folder where a table is to be written.
+    (folder / "tables" / "run.csv").mkdir(parents=True)
+    done = command_line.run("efficiency", *two_gpus, "--json", "out.json", "--csv", "tables")
+
+    assert done.returncode == 5
+    assert "run.csv" in done.stderr
+    assert (folder / "out.json").read_text() == "former"
+    assert sorted(path.name for path in (folder / "tables").iterdir()) == ["run.csv"]
+
+
+def test_a_table_that_is_empty_now_does_not_stay_from_a_former_run(two_gpus: list[Path], command_line: CommandLine) -> None:
+    folder = command_line.folder
+    command_line.run("efficiency", *two_gpus, "--csv", "tables", "--regions", "step")
+    assert (folder / "tables" / "regions.csv").exists()
+    command_line.run("efficiency", *two_gpus, "--csv", "tables")
+
+    assert not (folder / "tables" / "regions.csv").exists()
+
+
+def test_ctrl_c_leaves_nothing(long_report: Path, command_line: CommandLine) -> None:
+    scratch = command_line.folder / "scratch"
+    scratch.mkdir()
+    process = command_line.start("efficiency", long_report, "--json", "out.json", "--scratch", "scratch")
+    until = monotonic() + 60
+    while not list(scratch.glob("*/*")) and monotonic() < until and process.poll() is None:
+        sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+
+    assert (process.returncode, told) == (130, "nsys2prv: interrupted; nothing was written\n")
+    assert list(scratch.iterdir()) == []
+    assert not (command_line.folder / "out.json").exists()
+
+
+def test_a_region_that_is_not_there_is_told(two_gpus: list[Path], command_line: CommandLine) -> None:
+    found = measured(two_gpus, regions=("step", "stp"), per_iteration="itr")
+
+    told = [warning for warning in found.head["warnings"] if "NVTX" in warning]
+    assert told == ["no NVTX range is called stp", "no NVTX range is called itr"]
+
+
+def test_hostile_names_come_out_of_the_command_readable(tmp_path: Path, command_line: CommandLine) -> None:
+    report = ReportBuilder(host="no\x1b[31mde\n1").gpu(0)
+    report.kernel('evil,"\x1b[2J\n' + "x" * 5000, 0, 10)
+    report.nvtx_range("=cmd|' /C calc'!A0, \u202e\r\n", 0, 10)
+    path = report.write(tmp_path / "one.sqlite")
+    done = command_line.run("efficiency", path, "--csv", "tables", "--regions", "*")
+
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) < 250
+    kernels = pl.read_csv(command_line.folder / "tables" / "kernels.csv")
+    assert (kernels.height, kernels["count"].item()) == (1, 1)
+    assert pl.read_csv(command_line.folder / "tables" / "regions.csv").height == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "begun", "wanted"),
+    [
+        ("nccl", "", ["communication", "useful"]),
+        ("align", "m", ["monotonic", "messages", "mpi"]),
+    ],
+)
+def test_the_shell_completes_values(option: str, begun: str, wanted: list[str]) -> None:
+    command = typer.main.get_command(app).commands["efficiency"]  # type: ignore[attr-defined]
+    (parameter,) = (one for one in command.params if one.name == option)
+    found = parameter.shell_complete(command.make_context("efficiency", ["x"]), begun)
+
+    assert [one.value for one in found] == wanted
+
+
+def test_json_goes_to_the_screen(two_gpus: list[Path], command_line: CommandLine) -> None:
+    done = command_line.run("efficiency", *two_gpus, "--json", "-")
+
+    assert json.loads(done.stdout)["format"] == result_tables.FORMAT
+
+
+def test_the_talp_file_has_the_numbers_of_the_trees(two_gpus: list[Path]) -> None:
+    found = measured(two_gpus, nccl="useful")
+    talp = as_talp(found.head, found.tables)
+    whole = talp["Application"]["Global"]
+
+    assert talp["resources"] == {"numCpus": 2, "numNodes": 1, "numMpiRanks": 2, "numGpus": 2}
+    assert talp["timestamp"] == "2023-11-14T22:13:20"
+    assert (whole["elapsedTime"], whole["usefulTime"], whole["mpiTime"], whole["gpuRuntimeTime"]) == (1000, 975, 350, 675)
+    assert (whole["gpuUsefulTime"], whole["gpuCommunicationTime"], whole["maxGpuUsefulTime"], whole["maxGpuActiveTime"]) == (
+        1050, 50, 600, 600,
+    )  # fmt: skip
+    # TALP's own formulas.
+    assert whole["parallelEfficiency"] == pytest.approx(975 / (975 + 350 + 675))
+    assert whole["mpiLoadBalanceIn"] * whole["mpiLoadBalanceOut"] == pytest.approx(whole["mpiLoadBalance"])
+    assert whole["gpuParallelEfficiency"] == pytest.approx(float(Fraction(1050, 2000)))
+    assert (whole["numMpiCalls"], whole["numGpuRuntimeCalls"]) == (2, 9)
+
+
+# -- what can't be measured ------------------------------------------------------------------
+
+
+def test_a_run_without_a_gpu_is_told_in_one_sentence(tmp_path: Path, command_line: CommandLine) -> None:
+    report = ReportBuilder()
+    report.nvtx_range("f", 0, 10)
+    path = report.write(tmp_path / "cpu.sqlite")
+    with pytest.raises(NoDevices, match=r"cpu\.sqlite: no process in it uses a GPU"):
+        measured([path])
+    done = command_line.run("efficiency", path)
+
+    assert (done.returncode, done.stdout) == (NoDevices.exit_code, "")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_trace_is_measured_alone(two_gpus: list[Path], tmp_path: Path) -> None:
+    trace = translate(two_gpus[:1], tmp_path / "OUT").prv
+    with pytest.raises(UsageError, match="measured alone"):
+        measured([trace, two_gpus[0]])
+
+
+def test_a_trace_that_is_not_there_and_a_time_behind_the_end(two_gpus: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no such file"):
+        measured([tmp_path / "nothing.prv"])
+    with pytest.raises(NothingToTranslate, match="before the time chosen"):
+        measured(two_gpus, ReadOptions(align="utc", time=TimeRange(5000, None)))
+
+
+def test_a_broken_report_is_left_out_when_the_user_wants_to_go_on(two_gpus: list[Path], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.sqlite"
+    broken.write_bytes(two_gpus[0].read_bytes()[:3000])
+    found = measured([*two_gpus, broken], ReadOptions(align="utc", keep_going=True))
+
+    assert found.left_out == 1
+    assert found.tables["run"]["devices"].item() == 2
+
+
+def test_hostile_names_stay_texts(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel('evil<"[0]">\n' + "x" * 5000, 0, 10)
+    report.nvtx_range('<script>alert("§")</script>, 日本', 0, 10)
+    found = measured([report.write(tmp_path / "one.sqlite")], regions=("*",))
+
+    assert found.tables["regions"]["region"].to_list() == ['<script>alert("§")</script>, 日本']
+    assert "\n" not in found.tables["kernels"]["kernel"].item()
+    json.dumps(found.as_json(), allow_nan=False)

@@ -1,0 +1,769 @@
+"""Findings of small runs with one thing wrong: what is told, and that nothing is where it is nearly so or can't be known."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import statistics
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from conftest import CommandLine
+from polars.testing import assert_frame_equal
+
+from nsys2prv.demo import Cluster, ReportBuilder, truth, write_reports
+from nsys2prv.demo.run_demo import cluster_of_demo
+from nsys2prv.efficiency.findings import LIMITS, RULES
+from nsys2prv.efficiency.measure import Options, measure
+from nsys2prv.paraver.views.view_table import read_view_table
+from nsys2prv.run.session import ReadOptions
+from nsys2prv.trace.translate import translate
+
+US, MS = 1_000, 1_000_000
+KIB, MIB = 1 << 10, 1 << 20
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+CLOCK = "GPC Clock Frequency [MHz]"
+HOST = "python3 tid 1000"
+
+Tables = dict[str, pl.DataFrame]
+Run = Callable[..., Tables]
+
+
+def report(rank: int = 0, **options: Any) -> ReportBuilder:
+    return ReportBuilder(rank=rank, with_mpi=True, ranks=4, pid=1000 + rank, **options).gpu(rank)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Gives the tables of a run of some reports."""
+
+    def of(*reports: ReportBuilder, **options: Any) -> Tables:
+        paths = [one.write(tmp_path / f"rank{rank}.sqlite") for rank, one in enumerate(reports)]
+        return dict(measure(paths, Options(read=ReadOptions(align="utc"), **options)).tables)
+
+    return of
+
+
+def only(tables: Tables) -> dict[str, Any]:
+    """The one finding there is."""
+    assert tables["findings"]["kind"].to_list() == tables["findings"]["kind"].to_list()[:1], tables["findings"]["seen"]
+    found: dict[str, Any] = tables["findings"].row(0, named=True)
+    return found
+
+
+def kinds(tables: Tables) -> list[str]:
+    return tables["findings"]["kind"].to_list()
+
+
+def numbers(tables: Tables) -> dict[str, float]:
+    return dict(tables["finding_numbers"].select("number", "value").iter_rows())
+
+
+def told(finding: dict[str, Any], *names: str) -> tuple[Any, ...]:
+    return tuple(finding[name] for name in names)
+
+
+WHERE = ("cost_ns", "devices", "device", "ranks", "rows", "begin_ns", "end_ns")
+
+
+# -- idle devices ----------------------------------------------------------------------------
+
+
+def launching(count: int = 200, kernel: int = 5 * US, *, with_calls: bool = True, ahead: bool = False) -> ReportBuilder:
+    """Kernels with gaps of 15 us; of a gap the launch takes 8 us."""
+    made, period = report(), kernel + 15 * US
+    for index in range(count):
+        begin = index * period
+        launch = (index * 8 * US, (index + 1) * 8 * US - 1) if ahead else (begin, begin + 8 * US)
+        begin += count * 8 * US if ahead else 0
+        made.kernel("k(int)", begin + 10 * US, begin + 10 * US + kernel, launch=launch if with_calls else None)
+    return made
+
+
+def test_launch_bound(run: Run) -> None:
+    tables = run(launching())
+    found = only(tables)
+
+    assert told(found, "kind", *WHERE) == (
+        "launch-bound", 199 * 15 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 15 * US, 3990 * US
+    )  # fmt: skip
+    assert found["share"] == pytest.approx(199 * 15 / 3995)
+    assert found["worst_begin_ns"] < found["worst_end_ns"] <= 3990 * US
+    assert numbers(tables) == {
+        "gaps": 199, "mean gap": 15 * US, "mean duration of the kernels behind them": 5 * US,
+        "part of the gaps in launch calls": pytest.approx(8 / 15),
+    }  # fmt: skip
+    assert tables["finding_devices"].rows() == [
+        (1, "launch-bound", "node01:D0", 199, 199 * 15 * US, 15 * US, 3990 * US, *told(found, "worst_begin_ns", "worst_end_ns"))
+    ]
+
+
+def test_kernels_of_four_times_the_gap_are_launch_bound_and_longer_ones_are_not(run: Run) -> None:
+    assert kinds(run(launching(kernel=60 * US))) == ["launch-bound"]
+    assert kinds(run(launching(kernel=60 * US + 1))) == []
+
+
+@pytest.mark.parametrize("made", [launching(100), launching(with_calls=False), launching(ahead=True)])
+def test_few_gaps_unknown_launches_and_early_ones_are_not_launch_bound(run: Run, made: ReportBuilder) -> None:
+    assert kinds(run(made)) == []
+
+
+def taking_turns(count: int = 60, *, copies: bool = False, late: bool = True, size: int = 4) -> ReportBuilder:
+    """Kernels of 30 us every 100 us, and a wait for the device between."""
+    made = report()
+    for index in range(count):
+        begin = index * 100 * US
+        made.kernel("k(int)", begin + 10 * US, begin + 40 * US, launch=(begin, begin + 5 * US))
+        if copies:
+            made.copy(begin + 40 * US, begin + 42 * US, size, kind=2, launch=(begin + 6 * US, begin + 9 * US))
+        made.api_call("cudaStreamSynchronize_v3020", begin + 10 * US, begin + (50 if late else 30) * US)
+    return made
+
+
+def test_ping_pong(run: Run) -> None:
+    tables = run(taking_turns())
+
+    assert told(only(tables), "kind", *WHERE) == (
+        "ping-pong", 59 * 70 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 40 * US, 5910 * US
+    )  # fmt: skip
+    assert numbers(tables) == {"turns": 59, "turns after a small copy to the host": 0, "mean gap": 70 * US}
+
+
+def test_ping_pong_with_small_copies_to_the_host(run: Run) -> None:
+    tables = run(taking_turns(copies=True))
+
+    assert told(only(tables), "kind", "cost_ns") == ("ping-pong", 59 * 68 * US)
+    assert numbers(tables)["turns after a small copy to the host"] == 59
+
+
+def test_few_turns_and_waits_that_end_before_the_device_are_no_ping_pong(run: Run) -> None:
+    assert kinds(run(taking_turns(50))) == []
+    assert "ping-pong" not in kinds(run(taking_turns(late=False)))
+
+
+def computing_hosts(count: int = 20, *, in_mpi: bool = False, with_calls: bool = True) -> ReportBuilder:
+    """Kernels of 200 us every ms."""
+    made = report()
+    for index in range(count):
+        begin = index * MS
+        launch = (begin, begin + 10 * US) if with_calls else None
+        made.kernel("k(int)", begin + 20 * US, begin + 220 * US, launch=launch)
+        if in_mpi:
+            made.mpi_collective("MPI_Barrier", begin + 100 * US, begin + 900 * US)
+    return made
+
+
+def test_host_bound(run: Run) -> None:
+    tables = run(computing_hosts())
+
+    assert told(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
+        "host-bound", 19 * 800 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 220 * US, 19020 * US, 220 * US, 1020 * US
+    )  # fmt: skip
+    assert numbers(tables) == {
+        "gaps": 19, "mean gap": 800 * US, "longest gap": 800 * US, "part of the gaps in no call": 1 - 10 / 800,
+        "part of the gaps in OS calls": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("made", [computing_hosts(10), computing_hosts(in_mpi=True), computing_hosts(with_calls=False)])
+def test_few_gaps_waits_in_mpi_and_unknown_launches_are_not_host_bound(run: Run, made: ReportBuilder) -> None:
+    assert kinds(run(made)) == []
+
+
+def test_gaps_of_a_phase_are_not_host_bound(run: Run) -> None:
+    made = computing_hosts(20)
+    made.kernel("long(int)", 20 * MS, 80 * MS, launch=(19_900 * US, 19_910 * US))
+    assert kinds(run(made)) == []
+
+
+def loading(count: int = 5, size: int = MIB, *, with_calls: bool = True) -> ReportBuilder:
+    """Batches every 10 ms that are used within 8 ms."""
+    made = report()
+    for index in range(count):
+        begin = index * 10 * MS
+        calls = [(begin, begin + 10 * US), (begin + 15 * US, begin + 20 * US)] if with_calls else [None, None]
+        made.copy(begin + 20 * US, begin + 120 * US, size, launch=calls[0])
+        made.kernel("k(int)", begin + 120 * US, begin + 8 * MS, launch=calls[1])
+    return made
+
+
+def test_data_loading(run: Run) -> None:
+    tables = run(loading())
+
+    assert told(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
+        "data-loading", 4 * 2020 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 8 * MS, 40020 * US, 8 * MS, 10020 * US
+    )  # fmt: skip
+    assert numbers(tables) == {
+        "gaps": 4, "mean gap": 2020 * US, "longest gap": 2020 * US, "part of the gaps in OS calls": 0
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("made", [loading(3), loading(size=KIB), loading(with_calls=False)])
+def test_few_gaps_small_copies_and_unknown_launches_are_no_data_loading(run: Run, made: ReportBuilder) -> None:
+    assert kinds(run(made)) == []
+
+
+def test_copies_after_copies_load_no_batches(run: Run) -> None:
+    """A model that goes to the device piece by piece."""
+    made = report()
+    for index in range(5):
+        begin = index * 10 * MS
+        made.copy(begin + 20 * US, begin + 8 * MS, MIB, launch=(begin, begin + 10 * US))
+    assert kinds(run(made)) == []
+
+
+def allocating(count: int = 20, of_these: int = 20, *, with_calls: bool = True) -> ReportBuilder:
+    """Kernels of 480 us every ms with a cudaMalloc between, or long ones without."""
+    made = report()
+    for index in range(count):
+        begin, allocates = index * MS, index < of_these
+        made.kernel("k(int)", begin + 20 * US, begin + (500 if allocates else 1020) * US, launch=(begin, begin + 10 * US))
+        if with_calls and allocates:
+            made.api_call("cudaMalloc_v3020", begin + 500 * US, begin + 990 * US)
+    return made
+
+
+def test_allocations_in_the_loop(run: Run) -> None:
+    tables = run(allocating())
+
+    assert told(only(tables), "kind", *WHERE) == (
+        "allocations", 19 * 490 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 500 * US, 19020 * US
+    )  # fmt: skip
+    assert numbers(tables) == {"gaps": 19, "mean time in these calls in a gap": 490 * US, "longest time": 490 * US}
+
+
+def test_allocations_of_a_start_are_not_those_of_a_loop(run: Run) -> None:
+    assert kinds(run(allocating(40, 20))) == ["allocations"]
+    assert kinds(run(allocating(40, 15))) == []
+    assert "allocations" not in kinds(run(allocating(with_calls=False)))
+
+
+# -- devices against others, and against themselves -------------------------------------------
+
+
+def computing(rank: int, *lengths: int, count: int = 20, name: str = "k(int)") -> ReportBuilder:
+    """Kernels one right after the other."""
+    made, time = report(rank), 0
+    for length in lengths * count:
+        made.kernel(name, time, time + length)
+        time += length
+    return made
+
+
+def test_a_slow_gpu(run: Run) -> None:
+    tables = run(computing(0, 100 * US), computing(1, 130 * US), computing(2, 100 * US))
+    found = only(tables)
+
+    # It takes 600 us longer, and three devices may have to wait for it.
+    assert told(found, "kind", *WHERE) == (
+        "slow-device", 3 * 600 * US, 1, "node01:D1", "1", "CUDA-D1.S7", 0, 2600 * US
+    )  # fmt: skip
+    assert (found["worst_begin_ns"], found["worst_end_ns"]) == (2002 * US, 2028 * US)
+    assert numbers(tables) == {
+        "slow GPUs": 1, "ratio of durations to the median of the others": 1.3, "kernel time that was compared": 2600 * US,
+        "the same at the median of the others": 2000 * US, "part of it in kernels that are slower there": 1,
+    }  # fmt: skip
+
+
+def test_the_clock_of_a_slow_gpu_is_told(run: Run) -> None:
+    reports = []
+    for rank, length, clock in ((0, 100, 2000), (1, 130, 1500), (2, 100, 2000)):
+        made = computing(rank, length * US)
+        for time in range(5 * US, length * 20 * US, 10 * US):
+            made.metric(CLOCK, time, clock, gpu=rank)
+        reports.append(made)
+    assert numbers(run(*reports))["clock against the median of the others"] == 0.75
+
+
+def test_of_two_slow_gpus_the_slowest_counts(run: Run) -> None:
+    slow = [computing(rank, length * US) for rank, length in enumerate((100, 130, 100, 120))]
+    tables = run(*slow, computing(4, 100 * US))
+
+    # The median of the others of rank 1 is 100 us.
+    assert told(only(tables), "kind", "cost_ns", "devices", "device", "ranks") == (
+        "slow-device", 5 * 600 * US, 2, "node01:D1", "1,3"
+    )  # fmt: skip
+    assert tables["finding_devices"].select("device", "cost_ns").rows() == [("node01:D1", 5 * 600 * US), ("node01:D3", 0)]
+
+
+def test_gpus_that_differ_little_or_alone_are_not_slow(run: Run) -> None:
+    assert kinds(run(computing(0, 100 * US), computing(1, 104 * US), computing(2, 100 * US))) == []
+    assert kinds(run(computing(0, 130 * US))) == []
+
+
+def test_kernels_with_other_work_on_one_gpu_do_not_make_it_slow(run: Run) -> None:
+    tables = run(
+        computing(0, 100 * US, 100 * US, 90 * US),
+        computing(1, 100 * US, 100 * US, 90 * US),
+        computing(2, 150 * US, 70 * US, 70 * US),
+    )
+    assert kinds(tables) == []
+
+
+def test_imbalance(run: Run) -> None:
+    tables = run(computing(0, 100 * US), computing(1, 100 * US, count=26), computing(2, 100 * US))
+
+    assert told(only(tables), "kind", *WHERE) == (
+        "imbalance", 1200 * US, 1, "node01:D1", "1", "CUDA-D1.S7", 0, 2600 * US
+    )  # fmt: skip
+    assert numbers(tables) == {
+        "load balance": pytest.approx(2200 / 2600), "largest useful time": 2600 * US, "mean useful time": 2200 * US,
+        "smallest useful time": 2000 * US, "of it explained by slow GPUs": 0,
+    }  # fmt: skip
+
+
+def test_little_imbalance_and_one_gpu(run: Run) -> None:
+    reports = [computing(0, 500 * US), computing(1, 500 * US, count=21), computing(2, 500 * US)]
+    assert kinds(run(*reports)) == []
+    assert kinds(run(computing(0, 500 * US))) == []
+
+
+def clocked(low: int, count: int = 10) -> ReportBuilder:
+    """A GPU that is busy for 100 ms, with `low` ms of half the clock."""
+    made = computing(0, 100 * MS // count, count=count)
+    for time in range(250 * US, 100 * MS, 500 * US):
+        made.metric(CLOCK, time, 1000 if 20 * MS <= time < (20 + low) * MS else 2000)
+    return made
+
+
+def test_a_clock_drop(run: Run) -> None:
+    tables = run(clocked(10))
+
+    assert told(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
+        "clock-drop", 5 * MS, 1, "node01:D0", "0", "CUDA-D0.S7", 20 * MS, 30 * MS, 20 * MS, 21 * MS
+    )  # fmt: skip
+    assert numbers(tables) == {
+        "bins with a low clock": 10, "lowest clock": 1e9, "usual clock of that GPU": 2e9,
+        "lowest clock against the usual one": 0.5,
+    }  # fmt: skip
+
+
+def test_clocks_that_drop_shortly_or_on_an_idle_gpu_or_are_not_sampled(run: Run) -> None:
+    assert kinds(run(clocked(2))) == []
+    assert kinds(run(computing(0, 10 * MS, count=10))) == []
+    idle = report()
+    for begin in (0, 50 * MS):
+        idle.kernel("k(int)", begin, begin + 20 * MS)
+    for time in range(250 * US, 70 * MS, 500 * US):
+        idle.metric(CLOCK, time, 1000 if 20 * MS <= time < 50 * MS else 2000)
+    assert kinds(run(idle)) == []
+
+
+# -- kernels, communication, copies, streams ---------------------------------------------------
+
+
+def beside(length: int, kernel: str = NCCL) -> ReportBuilder:
+    """51 kernels of 100 us alone, and 50 of `length` beside another kernel."""
+    made, time = report(), 0
+    for _ in range(51):
+        made.kernel("k(int)", time, time + 100 * US)
+        time += 100 * US
+    made.kernel(kernel, time - 10 * US, time + 50 * length - 10 * US, stream=8)
+    for _ in range(50):
+        made.kernel("k(int)", time, time + length)
+        time += length
+    made.kernel("k(int)", time, time + 100 * US)
+    return made
+
+
+def test_two_modes_of_a_kernel(run: Run) -> None:
+    tables = run(beside(150 * US))
+
+    assert told(only(tables), "kind", *WHERE) == (
+        "two-modes", 50 * 50 * US, 1, "node01:D0", "0", "CUDA-D0.S7; CUDA-D0.S8", 5100 * US, 12600 * US
+    )  # fmt: skip
+    assert numbers(tables) == {
+        "kernels with two modes": 1, "executions beside NCCL kernels": 50,
+        "mean duration alone, of the kernel that loses most": 100 * US, "mean duration beside NCCL kernels": 150 * US,
+        "part of its executions beside NCCL kernels": pytest.approx(50 / 101),
+    }  # fmt: skip
+
+
+def test_modes_that_are_near_or_have_another_reason_are_not_told(run: Run) -> None:
+    assert kinds(run(beside(119 * US))) == []
+    assert kinds(run(beside(150 * US, "other(int)"))) == []
+
+
+def reducing(rank: int, late: int, *, covered: int = 0, count: int = 12) -> ReportBuilder:
+    """Steps of 2 ms: a kernel of 1 ms, then a reduction of 0.5 ms that the last rank begins; `covered` ns of it are covered."""
+    made = report(rank)
+    for index in range(count):
+        begin = index * 2 * MS
+        made.kernel("k(int)", begin + late, begin + late + MS)
+        made.kernel(NCCL, begin + late + MS, begin + 1700 * US, stream=8)
+        if covered:
+            made.kernel("k2(int)", begin + 1700 * US - covered, begin + 1700 * US)
+    return made
+
+
+def test_uncovered_communication(run: Run) -> None:
+    tables = run(reducing(0, 0), reducing(1, 200 * US))
+    found = only(tables)
+
+    assert told(found, "kind", *WHERE) == (
+        "uncovered-communication", 2 * 12 * 500 * US, 2, "node01:D0", "0-1", "CUDA-D0.S8", MS, 23700 * US
+    )  # fmt: skip
+    assert numbers(tables) == {
+        "NCCL kernels": 24, "their time, waits for the last rank left out": 12 * MS, "part of it beside no other kernel": 1,
+        "their waits for the last rank": 12 * 200 * US,
+    }  # fmt: skip
+    assert tables["finding_devices"]["cost_ns"].to_list() == [6 * MS, 6 * MS]
+
+
+def test_covered_and_rare_communication_is_not_told(run: Run) -> None:
+    part = run(reducing(0, 0, covered=340 * US), reducing(1, 0, covered=340 * US))
+    assert told(only(part), "kind", "cost_ns") == ("uncovered-communication", 2 * 12 * 360 * US)
+    assert kinds(run(reducing(0, 0, covered=500 * US), reducing(1, 0, covered=500 * US))) == []
+    assert kinds(run(reducing(0, 0, count=9), reducing(1, 0, count=9))) == []
+
+
+def test_sends_and_receives_of_two_ranks_wait_for_each_other(run: Run) -> None:
+    reports = [report(0), report(1)]
+    for index in range(12):
+        for made, late in zip(reports, (0, 300 * US), strict=True):
+            begin = index * 2 * MS
+            made.kernel("k(int)", begin + late, begin + late + MS)
+            made.kernel("ncclDevKernel_SendRecv(x)", begin + late + MS, begin + 1700 * US, stream=8)
+    tables = run(*reports)
+    assert told(only(tables), "kind", "cost_ns") == ("uncovered-communication", 2 * 12 * 400 * US)
+    assert numbers(tables)["their waits for the last rank"] == 12 * 300 * US
+
+
+def copying(*, pageable: bool = True, count: int = 20, size: int = MIB, covered: bool = False) -> ReportBuilder:
+    """Copies of 100 us every ms, each before a kernel of 900 us."""
+    made = report()
+    for index in range(count):
+        begin = index * MS
+        made.copy(begin, begin + 100 * US, size, pageable=pageable, stream=8)
+        made.kernel("k(int)", begin + (0 if covered else 100 * US), begin + MS)
+    return made
+
+
+def test_pageable_copies(run: Run) -> None:
+    tables = run(copying())
+
+    assert told(only(tables), "kind", *WHERE) == (
+        "pageable-copies", 20 * 100 * US, 1, "node01:D0", "0", "CUDA-D0.S8", 0, 19100 * US
+    )  # fmt: skip
+    assert numbers(tables) == {
+        "copies": 20, "mean size": MIB, "mean duration": 100 * US, "part of their time beside no kernel": 1
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        copying(pageable=False),
+        copying(covered=True),
+        copying(count=9),
+        copying(size=64 * KIB - 1),
+        copying().without("CUPTI_ACTIVITY_KIND_MEMCPY", "srcKind", "dstKind"),
+    ],
+)
+def test_copies_that_are_pinned_covered_few_small_or_of_unknown_memory_are_not_told(run: Run, made: ReportBuilder) -> None:
+    assert kinds(run(made)) == []
+
+
+def test_pageable_copies_of_a_start_are_not_told(run: Run) -> None:
+    made = copying()
+    made.kernel("k(int)", 20 * MS, 80 * MS)
+    assert kinds(run(made)) == []
+
+
+def small_copies(count: int = 600, size: int = KIB) -> ReportBuilder:
+    """Copies of 2 us every 5 us."""
+    made = report()
+    for index in range(count):
+        begin = index * 5 * US
+        made.copy(begin + 3 * US, begin + 5 * US, size, launch=(begin, begin + 2 * US))
+    return made
+
+
+def test_small_copies(run: Run) -> None:
+    tables = run(small_copies())
+
+    assert told(only(tables), "kind", *WHERE) == (
+        "small-copies", 600 * 2 * US + 599 * 3 * US, 1, "node01:D0", "0", "CUDA-D0.S7", 3 * US, 3000 * US
+    )  # fmt: skip
+    assert numbers(tables) == {"copies": 600, "mean size": KIB, "time in gaps between them": 599 * 3 * US}
+
+
+def test_few_copies_and_large_ones_are_no_small_copies(run: Run) -> None:
+    assert kinds(run(small_copies(499))) == []
+    assert kinds(run(small_copies(size=64 * KIB))) == []
+
+
+def on_two_streams(count: int = 60, beside: int = 0, *, waits: bool = False, late: bool = False) -> ReportBuilder:
+    """Work of 79 us that begins 1 us after 100 us on the default stream, every 200 us, launched 80 us before."""
+    made = report()
+    for index in range(count):
+        begin = 10 * US + index * 200 * US
+        made.kernel("k(int)", begin, begin + 100 * US, launch=(begin - 10 * US, begin - 5 * US))
+        start = begin + (50 if index < beside else 101) * US
+        launch = (start - 4 * US, start - 2 * US) if late else (begin + 20 * US, begin + 25 * US)
+        made.kernel("k2(int)", start, start + 79 * US, stream=13, launch=launch)
+    if waits:
+        made.api_call("cudaStreamWaitEvent_v3020", 1 * US, 2 * US)
+    return made
+
+
+def test_streams_that_wait_for_the_default_stream(run: Run) -> None:
+    tables = run(on_two_streams())
+
+    assert told(only(tables), "kind", *WHERE) == (
+        "default-stream", 60 * 79 * US, 1, "node01:D0", "0", "CUDA-D0.S13", 30 * US, 11990 * US
+    )  # fmt: skip
+    assert numbers(tables) == {
+        "waits": 60, "work on other streams": 60, "part of it that waits": 1,
+        "part of it that begins beside the default stream": 0, "mean time that it could have run meanwhile": 79 * US,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "made", [on_two_streams(beside=2), on_two_streams(waits=True), on_two_streams(late=True), on_two_streams(19)]
+)
+def test_streams_that_run_beside_wait_for_events_or_are_launched_late_are_not_told(run: Run, made: ReportBuilder) -> None:
+    assert kinds(run(made)) == []
+
+
+# -- the demo ----------------------------------------------------------------------------------
+
+CLEAN = Cluster(
+    nodes=1, slow_gpu=None, data_loading_gap=False, pageable_copies=False, uncovered_communication=False, gpu_metrics_hz=500
+)
+PLANTS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    # Ranks that have computed wait for the slow one: what they then reduce is not covered.
+    "slow GPU": ({"slow_gpu": 3}, ["slow-device", "uncovered-communication"]),
+    "uncovered communication": ({"uncovered_communication": True}, ["uncovered-communication"]),
+    "late batches": ({"data_loading_gap": True}, ["data-loading"]),
+    "pageable copies": ({"pageable_copies": True}, ["pageable-copies"]),
+    "allocations": ({"allocations_in_loop": True}, ["allocations"]),
+    "nothing": ({}, []),
+}
+
+
+@pytest.mark.parametrize("plant", list(PLANTS))
+def test_each_problem_of_the_demo_is_found_alone_and_a_clean_run_has_none(tmp_path: Path, plant: str) -> None:
+    settings, wanted = PLANTS[plant]
+    write_reports(tmp_path, replace(CLEAN, **settings))
+    assert kinds(dict(measure([tmp_path]).tables)) == wanted
+
+
+@pytest.mark.parametrize("shape", [{"iterations": 2, "layers": 2}, {"gpus_per_node": 1}, {"nodes": 2, "with_mpi": False}])
+def test_clean_runs_of_other_shapes_have_no_findings(tmp_path: Path, shape: dict[str, Any]) -> None:
+    write_reports(tmp_path, replace(CLEAN, **shape))
+    assert kinds(dict(measure([tmp_path]).tables)) == []
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The demo: its reports by rank, its findings, and what is true of it."""
+
+    folder: Path
+    cluster: Cluster
+    tables: Tables
+
+    def query(self, rank: int, sql: str) -> pl.DataFrame:
+        with closing(sqlite3.connect(self.folder / f"rank{rank:04d}.sqlite")) as database:
+            return pl.DataFrame(database.execute(sql).fetchall(), orient="row")
+
+    def intervals(self, rank: int, sql: str) -> list[tuple[int, int]]:
+        return [(int(start), int(end)) for start, end in self.query(rank, sql).iter_rows()]
+
+    def finding(self, kind: str) -> dict[str, Any]:
+        return self.tables["findings"].row(by_predicate=pl.col("kind") == kind, named=True)
+
+    def devices(self, kind: str) -> dict[str, dict[str, Any]]:
+        rows = self.tables["finding_devices"].filter(pl.col("kind") == kind)
+        return {row["device"]: row for row in rows.iter_rows(named=True)}
+
+    def device(self, rank: int) -> str:
+        return f"{self.cluster.host(rank)}:D{self.cluster.local_rank(rank)}"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    folder, cluster = tmp_path_factory.mktemp("demo"), cluster_of_demo()
+    write_reports(folder, cluster)
+    return Demo(folder, cluster, dict(measure([folder]).tables))
+
+
+KERNELS, COPIES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
+ON_DEVICE = " UNION ALL ".join(f"SELECT start, end FROM {table}" for table in (KERNELS, COPIES, "CUPTI_ACTIVITY_KIND_MEMSET"))
+# Clocks of hosts are placed to some us, and their drift is some millionths.
+CLOCKS = 2e-3
+
+
+def test_the_problems_of_the_demo_are_found_in_the_order_of_their_cost(demo: Demo) -> None:
+    findings = demo.tables["findings"]
+
+    assert kinds(demo.tables) == ["slow-device", "uncovered-communication", "data-loading", "pageable-copies"]
+    assert findings["place"].to_list() == [1, 2, 3, 4]
+    assert findings["cost_ns"].is_sorted(descending=True)
+    planted = {problem["kind"] for problem in truth(demo.cluster)["problems"]}
+    assert planted == {"slow GPU", "uncovered communication", "data loading gap", "pageable copies"}
+    elapsed = demo.tables["run"]["elapsed_ns"][0]
+    assert findings["share"].to_list() == pytest.approx((findings["cost_ns"] / (8 * elapsed)).to_list())
+
+
+def test_the_slow_gpu_of_the_demo(demo: Demo) -> None:
+    """What the kernels of rank 3 take longer than at the median of the other ranks, times 8 GPUs."""
+    means = {
+        rank: dict(
+            demo.query(rank, f"SELECT demangledName, avg(end - start) FROM {KERNELS} WHERE streamId = 7 GROUP BY 1").iter_rows()
+        )
+        for rank in range(8)
+    }
+    counts = demo.query(3, f"SELECT demangledName, count(*) FROM {KERNELS} WHERE streamId = 7 GROUP BY 1")
+    excess = sum(
+        count * (means[3][name] - statistics.median(means[rank][name] for rank in range(8) if rank != 3))
+        for name, count in counts.iter_rows()
+        if count >= 10
+    )
+    found = demo.finding("slow-device")
+
+    assert told(found, "devices", "device", "ranks") == (1, demo.device(3), "3")
+    assert found["rows"] == "CUDA-D3.S7; CUDA-D3.S16"
+    assert found["cost_ns"] == pytest.approx(8 * excess, rel=1e-4)
+    assert excess == pytest.approx(0.3 / 1.3 * sum(means[3][name] * count for name, count in counts.iter_rows()), rel=0.02)
+
+
+def test_the_uncovered_communication_of_the_demo(demo: Demo) -> None:
+    """Of each reduction the time from the last arrival on in which its rank runs no other kernel, on the true axis."""
+    told_truth = truth(demo.cluster)
+    reductions, alone = {}, {}
+    for rank in range(8):
+        of_rank = told_truth["ranks"][rank]
+        host = next(host for host in told_truth["hosts"] if host["name"] == of_rank["host"])
+        # What the clock of the host shows when the session begins, and how fast it goes.
+        began, rate = of_rank["session_start_ns"], 1 + host["drift_ppm"] * 1e-6
+        reduced = sorted(demo.intervals(rank, f"SELECT start, end FROM {KERNELS} WHERE streamId = 16"))
+        computed = demo.intervals(rank, f"SELECT start, end FROM {KERNELS} WHERE streamId = 7")
+        reductions[rank] = [(began + start / rate, began + end / rate) for start, end in reduced]
+        alone[rank] = [
+            end - start - sum(max(0, min(end, other_end) - max(start, other)) for other, other_end in computed)
+            for start, end in reduced
+        ]
+    wanted = {}
+    for rank in range(8):
+        arrivals = [max(reductions[other][turn][0] for other in range(8)) for turn in range(len(reductions[rank]))]
+        lengths = [end - last for (_, end), last in zip(reductions[rank], arrivals, strict=True)]
+        wanted[demo.device(rank)] = sum(min(pair) for pair in zip(alone[rank], lengths, strict=True))
+    found = {device: row["cost_ns"] for device, row in demo.devices("uncovered-communication").items()}
+
+    assert found == pytest.approx(wanted, rel=CLOCKS)
+    assert told(demo.finding("uncovered-communication"), "devices", "ranks", "cost_ns") == (8, "0-7", sum(found.values()))
+    assert (
+        demo.finding("uncovered-communication")["rows"] == f"CUDA-{demo.finding('uncovered-communication')['device'][7:]}.S16"
+    )
+
+
+def test_the_late_batches_of_the_demo(demo: Demo) -> None:
+    """Gaps of a ms and more that end with a copy to the device."""
+    gaps = {}
+    for rank in range(8):
+        copies = {start for start, _ in demo.intervals(rank, f"SELECT start, end FROM {COPIES} WHERE copyKind = 1")}
+        work, reached, found = sorted(demo.intervals(rank, ON_DEVICE)), 0, []
+        for start, end in work:
+            if reached and start - reached >= MS and start in copies and start > 200 * MS:
+                found.append((reached, start))
+            reached = max(reached, end)
+        gaps[demo.device(rank)] = found
+    rows = demo.devices("data-loading")
+    late = [problem for problem in truth(demo.cluster)["problems"] if problem["kind"] == "data loading gap"]
+
+    assert {device: row["count"] for device, row in rows.items()} == dict.fromkeys(gaps, 4)
+    costs = {device: sum(end - begin for begin, end in found) for device, found in gaps.items()}
+    assert {device: row["cost_ns"] for device, row in rows.items()} == pytest.approx(costs, rel=CLOCKS)
+    for device, row in rows.items():
+        assert row["end_ns"] - row["begin_ns"] == pytest.approx(gaps[device][-1][1] - gaps[device][0][0], rel=CLOCKS)
+        longest = max(end - begin for begin, end in gaps[device])
+        assert row["worst_end_ns"] - row["worst_begin_ns"] == pytest.approx(longest, rel=CLOCKS)
+    found = demo.finding("data-loading")
+    # From before the first late batch to the last one: so the truth tells, too.
+    assert found["end_ns"] - found["begin_ns"] == pytest.approx(late[-1]["end_ns"] - late[0]["start_ns"], rel=0.01)
+    rank = int(found["tasks"].split()[1])
+    pid = demo.cluster.pid(rank)
+    assert found["rows"] == f"CUDA-D{demo.cluster.local_rank(rank)}.S7; MPI Rank {rank} tid {pid}"
+
+
+def test_the_pageable_copies_of_the_demo(demo: Demo) -> None:
+    wanted = {
+        demo.device(rank): demo.query(rank, f"SELECT count(*), sum(end - start) FROM {COPIES} WHERE srcKind = 0").row(0)
+        for rank in range(8)
+    }
+    rows = demo.devices("pageable-copies")
+
+    assert {device: row["count"] for device, row in rows.items()} == {device: count for device, (count, _) in wanted.items()}
+    # Nothing else runs while the batch is copied.
+    assert {device: row["cost_ns"] for device, row in rows.items()} == pytest.approx(
+        {device: length for device, (_, length) in wanted.items()}, rel=CLOCKS
+    )
+
+
+def test_the_trace_of_the_demo_has_the_same_findings_and_their_views(demo: Demo, tmp_path: Path) -> None:
+    trace = translate([demo.folder], tmp_path / "demo").prv
+    of_trace = measure([trace]).tables
+
+    for name in ("findings", "finding_devices", "finding_numbers"):
+        assert_frame_equal(of_trace[name], demo.tables[name])
+    for view in demo.tables["findings"]["view"]:
+        assert (tmp_path / "demo.cfgs" / f"{view}.cfg").is_file()
+
+
+def test_small_windows_of_the_sweep_change_no_finding(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
+    for constant, value in (("WINDOW_ROWS", 3000), ("_BATCH_ROWS", 3000), ("_KEPT_ROWS", 0)):
+        monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)
+    pieces = measure([demo.folder]).tables
+
+    for name in ("findings", "finding_devices", "finding_numbers"):
+        assert_frame_equal(pieces[name], demo.tables[name])
+
+
+def test_the_command_tells_findings_on_the_screen_and_in_files(demo: Demo, command_line: CommandLine) -> None:
+    done = command_line.run("efficiency", demo.folder, "--json", "out.json", "--csv", "tables")
+
+    assert done.returncode == 0, done.stderr
+    found = demo.finding("slow-device")
+    lines = done.stdout.splitlines()
+    place = lines.index("Findings: device time that they cost at most")
+    assert lines[place + 1] == "  1. Slow GPU: the same kernels take longer on one device"
+    assert lines[place + 2].startswith(
+        f"     {found['cost_ns'] / 1e6:.3f} ms, {found['share'] * 100:.1f} % of the run, on {demo.device(3)}; "
+    )
+    told_in_json = json.loads((command_line.folder / "out.json").read_text())["tables"]["findings"]
+    assert told_in_json == demo.tables["findings"].to_dict(as_series=False)
+    assert pl.read_csv(command_line.folder / "tables" / "findings.csv")["kind"].to_list() == kinds(demo.tables)
+
+
+# -- the table of rules ------------------------------------------------------------------------
+
+
+def test_every_rule_has_its_view_its_limits_and_a_kind_of_its_own() -> None:
+    views = {f"{view.group}/{view.name}" for view in read_view_table().views}
+
+    assert {rule.view for rule in RULES} <= views
+    assert len({rule.kind for rule in RULES}) == len(RULES)
+    assert {limit.kind for limit in LIMITS} == {rule.kind for rule in RULES} | {"all rules"}
+    assert all(limit.unit in {"ns", "bytes", "0 to 1", ""} and limit.reason for limit in LIMITS)
+
+
+def test_hostile_names_stay_texts_in_findings(run: Run) -> None:
+    name = 'k<"\n;,{}[]>(' + "x" * 5000 + ")"
+    hostile = report()
+    time = 0
+    for length, count, communicates in ((100 * US, 51, False), (150 * US, 50, True), (100 * US, 1, False)):
+        if communicates:
+            hostile.kernel(NCCL, time - 10 * US, time + count * length - 10 * US, stream=8)
+        for _ in range(count):
+            hostile.kernel(name, time, time + length)
+            time += length
+    found = only(run(hostile))
+    assert found["kind"] == "two-modes"
+    assert len(found["seen"]) < 500
+    assert "\n" not in found["seen"]

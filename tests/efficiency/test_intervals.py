@@ -1,0 +1,136 @@
+"""The algebra of intervals: hand-made cases, and what must hold for any, against counting nanosecond by nanosecond."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys2prv.efficiency.intervals import Elapsed, Intervals, intersect, segments, subtract, summed, time_by, union
+
+GROUPS, END = 3, 40
+
+one = st.tuples(st.integers(0, GROUPS - 1), st.integers(0, END), st.integers(0, END))
+some = st.lists(one, max_size=12).map(
+    lambda found: Intervals.of(*(list(zip(*[(g, min(a, b), max(a, b)) for g, a, b in found], strict=True)) or ([], [], [])))
+)
+FAR = 1_700_000_000_000_000_000
+
+
+def covered(intervals: Intervals) -> np.ndarray:
+    """How many intervals are open in each group at each nanosecond."""
+    count = np.zeros((GROUPS, END), dtype=np.int64)
+    for group, begin, end in zip(intervals.group, intervals.begin, intervals.end, strict=True):
+        count[group, begin:end] += 1
+    return count
+
+
+def rows(intervals: Intervals) -> list[tuple[int, int, int]]:
+    return list(zip(intervals.group.tolist(), intervals.begin.tolist(), intervals.end.tolist(), strict=True))
+
+
+def test_touching_and_nested_intervals_become_one() -> None:
+    found = union(Intervals.of([0, 0, 0, 0, 1], [5, 0, 1, 20, 5], [9, 5, 3, 20, 6]))
+
+    assert rows(found) == [(0, 0, 9), (1, 5, 6)]
+
+
+def test_depth_counts_what_is_open() -> None:
+    found = segments(Intervals.of([0, 0, 0], [0, 2, 2], [10, 4, 8]), np.array([0, 1, 1]), 2)
+
+    assert found.begin.tolist() == [0, 2, 4, 8]
+    assert found.depth.tolist() == [1, 3, 2, 1]
+    assert found.mask.tolist() == [1, 3, 3, 1]
+
+
+def test_times_far_apart_and_many_groups_do_not_need_to_fit_one_key() -> None:
+    found = union(Intervals.of([1_000_000, 1_000_000, 0], [0, FAR, 7], [10, FAR + 5, 9]))
+
+    assert rows(found) == [(0, 7, 9), (1_000_000, 0, 10), (1_000_000, FAR, FAR + 5)]
+
+
+def test_elapsed_time_far_apart() -> None:
+    found = segments(Intervals.of([0, 1], [0, FAR], [10, FAR + 5]))
+    times = Elapsed(found, found.mask, 2)
+
+    assert times.until(np.array([0, 1, 1]), np.array([FAR, FAR + 3, 7]))[:, 1].tolist() == [10, 3, 0]
+
+
+def test_nothing_gives_nothing() -> None:
+    nothing = Intervals.of([], [], [])
+
+    assert len(union(nothing)) == len(subtract(nothing, nothing)) == len(intersect(nothing, nothing)) == 0
+    assert nothing.total(2).tolist() == [0, 0]
+    assert Elapsed(segments(nothing), segments(nothing).mask, 2).until(np.array([1]), np.array([5])).tolist() == [[0, 0]]
+
+
+@given(some)
+def test_a_union_covers_what_its_intervals_cover_once(intervals: Intervals) -> None:
+    found = union(intervals)
+
+    assert (covered(found) == (covered(intervals) > 0)).all()
+    assert (found.end > found.begin).all()
+    assert rows(found) == sorted(rows(found))
+
+
+@given(some, some)
+def test_subtraction_and_intersection_share_what_the_first_covers(one: Intervals, other: Intervals) -> None:
+    inside, outside = covered(one) > 0, covered(other) == 0
+
+    assert (covered(subtract(one, other)) == (inside & outside)).all()
+    assert (covered(intersect(one, other)) == (inside & ~outside)).all()
+
+
+@given(some, st.integers(0, END), st.integers(0, END))
+def test_clipping_keeps_what_lies_inside(intervals: Intervals, begin: int, end: int) -> None:
+    wanted = covered(intervals)
+    wanted[:, :begin] = 0
+    wanted[:, max(end, 0) :] = 0
+
+    assert (covered(intervals.clip(begin, end)) == wanted).all()
+
+
+@given(some, st.lists(st.integers(0, 1), min_size=12, max_size=12))
+def test_segments_tell_what_is_open_of_each_kind(intervals: Intervals, kinds: list[int]) -> None:
+    kind = np.array(kinds[: len(intervals)], dtype=np.int64)
+    found = segments(intervals, kind, 2)
+
+    for each in range(2):
+        count = np.zeros((GROUPS, END), dtype=np.int64)
+        for group, begin, end, open_ in zip(found.group, found.begin, found.end, found.counts[each], strict=True):
+            count[group, begin:end] = open_
+        assert (count == covered(intervals.only(kind == each))).all()
+
+
+@given(some, st.lists(st.tuples(st.integers(0, GROUPS - 1), st.integers(0, END)), min_size=1, max_size=6))
+def test_elapsed_time_is_the_sum_before_a_moment(intervals: Intervals, moments: list[tuple[int, int]]) -> None:
+    found = segments(intervals)
+    times = Elapsed(found, found.mask, 2)
+    group, time = (np.array(column, dtype=np.int64) for column in zip(*moments, strict=True))
+    busy = covered(intervals) > 0
+
+    assert times.until(group, time)[:, 1].tolist() == [int(busy[g, :t].sum()) for g, t in moments]
+
+
+@given(some, st.integers(-FAR, FAR))
+def test_shifting_time_changes_no_length(intervals: Intervals, shift: int) -> None:
+    shifted = Intervals(intervals.group, intervals.begin + shift, intervals.end + shift)
+
+    assert (union(shifted).total(GROUPS) == union(intervals).total(GROUPS)).all()
+
+
+@given(some, st.integers(0, END))
+def test_cutting_time_in_two_changes_no_sum(intervals: Intervals, cut: int) -> None:
+    parts = [segments(intervals.clip(0, cut)), segments(intervals.clip(cut, END))]
+    sums = sum(time_by(part.depth, part.length, 13, part.group, GROUPS) for part in parts)
+    whole = segments(intervals)
+    wanted = time_by(whole.depth, whole.length, 13, whole.group, GROUPS)
+
+    # Time in which nothing is open counts only between two edges of one part.
+    assert (sums[:, 1:] == wanted[:, 1:]).all()
+
+
+@pytest.mark.parametrize("length", [2**52, 3])
+def test_sums_of_long_times_are_exact(length: int) -> None:
+    assert summed(np.array([1, 1]), np.array([length, 1]), 3).tolist() == [0, length + 1, 0]

@@ -1,0 +1,619 @@
+"""The page of `efficiency`: one file that shows the numbers of the JSON, asks for nothing, and takes any text for text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from conftest import CommandLine, repeated
+from PIL import Image
+from support.large_run import grown
+
+from nsys2prv.demo import Cluster, ReportBuilder, write_report, write_reports
+from nsys2prv.demo.run_demo import run_demo
+from nsys2prv.efficiency import result_tables
+from nsys2prv.efficiency.measure import Efficiency, Options, measure
+from nsys2prv.efficiency.outputs.export import GENERATOR
+from nsys2prv.efficiency.outputs.page import content, page
+from nsys2prv.efficiency.outputs.page.charts import ACTIVITIES
+from nsys2prv.trace.translate import Options as TranslateOptions
+from nsys2prv.trace.translate import translate
+
+NOT_WRITABLE = 5
+LARGEST = 5_000_000
+
+HOSTILE = (
+    "</script><script>document.title = 'broken'</script>",
+    "<img src=x onerror=\"document.title = 'broken'\">",
+    "k<int, 'a'>(\"b\") & {c} [d] `e` %s \\n",
+    "line\none\r\n\ttab",
+    "<!-- --> ]]> {{ 7 * 7 }} {% endif %} @count{safe}",
+    "$$\\frac{1}{2}$$ \\(x\\)",
+    "مرحبا \u202eedoc\u2028 日本語 🚀",
+    "kilobytes<" + "x, " * 1500 + ">",
+)
+
+
+@dataclass
+class Element:
+    """An element of a page with its text."""
+
+    tag: str
+    attributes: dict[str, str]
+    text: str = ""
+
+
+class PageReader(HTMLParser):
+    """All elements of a page, as a parser of HTML sees them."""
+
+    _VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[Element] = []
+        self._open: list[Element] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        element = Element(tag, {name: value or "" for name, value in attrs})
+        self.elements.append(element)
+        if tag not in self._VOID:
+            self._open.append(element)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop().tag != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        for element in self._open:
+            element.text += data
+
+    def all(self, tag: str, **attributes: str) -> list[Element]:
+        return [
+            one
+            for one in self.elements
+            if one.tag == tag and all(one.attributes.get(name) == value for name, value in attributes.items())
+        ]
+
+    def one(self, tag: str, **attributes: str) -> Element:
+        (found,) = self.all(tag, **attributes)
+        return found
+
+    @property
+    def island(self) -> dict[str, Any]:
+        """The JSON in the page."""
+        found: dict[str, Any] = json.loads(self.one("script", id="data").text)
+        return found
+
+
+@dataclass
+class Run:
+    """A measured run and its page."""
+
+    measured: Efficiency
+    html: str
+    read: PageReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.read = PageReader(self.html)
+
+
+def run_of(measured: Efficiency) -> Run:
+    return Run(measured, page(measured.head, measured.tables))
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two nodes with two GPUs each."""
+    cluster = Cluster(nodes=2, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
+    return write_reports(tmp_path_factory.mktemp("reports"), cluster)
+
+
+@pytest.fixture(scope="module")
+def run(reports: list[Path]) -> Run:
+    return run_of(measure(reports, Options(regions=("*",), per_iteration="iteration")))
+
+
+def hostile_report() -> ReportBuilder:
+    report = ReportBuilder(host="node<b>$$x$$</b>").gpu(0)
+    for number, name in enumerate(HOSTILE):
+        report.kernel(name, 1000 * number + 100, 1000 * number + 900, launch=(1000 * number, 1000 * number + 50))
+        report.nvtx_range(name, 1000 * number, 1000 * number + 950)
+    return report
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path = hostile_report().write(tmp_path_factory.mktemp("hostile") / "<i>rank0.sqlite")
+    measured = measure([path], Options(regions=("*",)))
+    # Names as they were, where labels of the trace have no brackets and line ends.
+    names = dict(zip(measured.tables["kernels"]["kernel"], HOSTILE, strict=True))
+    of_kernels = {
+        name: table.with_columns(pl.col("kernel").replace(names))
+        for name, table in measured.tables.items()
+        if "kernel" in table.columns
+    }
+    return run_of(replace(measured, tables={**measured.tables, **of_kernels}))
+
+
+def unpacked(column: dict[str, Any]) -> list[Any]:
+    if "texts" not in column:
+        return list(column["values"])
+    return [None if place is None else column["texts"][place] for place in column["values"]]
+
+
+# -- one file ------------------------------------------------------------------
+
+
+def test_the_page_names_nothing_outside_of_it(run: Run) -> None:
+    for element in run.read.elements:
+        assert "src" not in element.attributes, element
+        assert not any(name.startswith("on") for name in element.attributes), element
+        assert element.attributes.get("href", "#").startswith("#") or element.attributes["href"] == "data:,"
+    assert not re.search(r"url\(|@import", run.read.one("style").text)
+
+
+def test_its_policy_allows_its_own_scripts_and_nothing_else(run: Run) -> None:
+    policy = dict(
+        part.strip().split(" ", 1)
+        for part in run.read.one("meta", **{"http-equiv": "Content-Security-Policy"}).attributes["content"].split(";")
+    )
+    scripts = [element.text for element in run.read.all("script") if "type" not in element.attributes]
+
+    assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == "'none'"
+    assert "connect-src" not in policy
+    assert policy["img-src"] == "data: blob:"
+    assert policy["script-src"].split() == [
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
+    ]
+    assert "Redistributions in binary form must reproduce the above copyright notice" in scripts[0]
+
+
+def test_links_lead_to_places_in_the_page_and_ids_are_there_once(run: Run) -> None:
+    ids = [element.attributes["id"] for element in run.read.elements if "id" in element.attributes]
+
+    assert len(ids) == len(set(ids))
+    targets = {element.attributes["href"][1:] for element in run.read.all("a")}
+    assert {"run", "efficiencies", "time", "map", "clocks", "definition-devices", "definition-the-page"} <= targets
+    assert targets <= set(ids)
+
+
+def test_every_figure_says_how_to_read_it_and_where_its_definitions_are(run: Run) -> None:
+    captions = run.read.all("figcaption")
+
+    assert len(captions) == len(run.read.all("figure")) >= 6
+    for caption in captions:
+        assert caption.text.rstrip().endswith("definitions")
+        assert caption.text.count(". ") >= 1
+
+
+# -- the numbers ---------------------------------------------------------------
+
+
+def test_tables_in_the_page_are_those_of_the_json(run: Run) -> None:
+    document = json.loads(json.dumps(run.measured.as_json()))["tables"]
+    tables = run.read.island["tables"]
+
+    drawn = content.DRAWN
+    assert set(tables) == {name for name, table in document.items() if any(table.values())} - drawn
+    for name, packed in tables.items():
+        for column in packed["columns"]:
+            found, wanted = unpacked(column), document[name][column["name"]]
+            if result_tables.BY_NAME[name].schema[column["name"]] is pl.Float64:
+                assert found == [None if value is None else pytest.approx(value, rel=1e-8) for value in wanted]
+            else:
+                assert found == wanted, (name, column["name"])
+        left = set(result_tables.BY_NAME[name].schema) - {column["name"] for column in packed["columns"]}
+        assert left <= {"nccl"}
+        assert run.read.one("section", **{"data-table": name})
+
+
+def test_the_trees_show_each_efficiency_with_its_product(run: Run) -> None:
+    leaves = {
+        leaf.attributes["data-metric"]: " ".join(leaf.text.split())
+        for leaf in run.read.all("li")
+        if "data-metric" in leaf.attributes
+    }
+    values = run.measured.tables["run"].row(0, named=True)
+
+    def percent(metric: str) -> str:
+        return f"{values[metric] * 100:.1f} %"
+
+    assert list(leaves) == run.measured.tables["tree"]["metric"].to_list()
+    for metric, text in leaves.items():
+        assert percent(metric) in text
+    factors = ("load_balance", "communication_efficiency", "orchestration_efficiency")
+    assert f"= {' × '.join(map(percent, factors))}" in leaves["device_parallel_efficiency"]
+
+
+def test_the_run_is_told_by_hosts_ranks_gpus_time_and_versions(run: Run) -> None:
+    told = " ".join(run.read.one("section", id="run").text.split())
+
+    for fact in ("gpu001", "gpu002", "0-3", "NVIDIA H100 80GB HBM3", "nsys 2024.2.3.38", "UTC", run.measured.head["nsys2prv"]):
+        assert fact in told
+
+
+def test_the_map_has_the_activity_of_each_device_in_percent(run: Run) -> None:
+    (drawn,) = run.read.island["maps"]
+    devices, bins = run.measured.tables["devices"]["device"].to_list(), run.measured.tables["bins"]
+    found = np.frombuffer(base64.b64decode(drawn["percent"]), dtype=np.uint8).reshape(len(devices), bins.height, 3)
+
+    assert drawn["rows"] == devices
+    assert drawn["edges_ns"] == [*bins["begin_ns"], bins["end_ns"][-1]]
+    for row in run.measured.tables["device_bins"].iter_rows(named=True):
+        length = bins["end_ns"][row["bin"]] - bins["begin_ns"][row["bin"]]
+        shares = [row[column] / length for column, *_ in ACTIVITIES]
+        wanted = [max(round(share * 100), 1) if share else 0 for share in shares]
+        assert found[devices.index(row["device"]), row["bin"]].tolist() == pytest.approx(wanted, abs=1)
+
+
+def test_the_page_of_a_trace_is_that_of_its_reports(reports: list[Path], tmp_path: Path) -> None:
+    trace = translate(reports, tmp_path / "out", TranslateOptions()).prv
+    options = Options(regions=("*",), per_iteration="iteration")
+    of_reports, of_trace = (run_of(measure(inputs, options)) for inputs in (reports, [trace]))
+
+    def told(run: Run) -> str:
+        head = run.measured.head
+        html = run.html.replace(head["title"], "TITLE")
+        facts = re.escape(head["input_kind"]) + r"</dt><dd>.*?</dd>"
+        html, count = re.subn(rf"<dt>{facts}", "<dt>INPUTS</dt>", html)
+        assert count == 1
+        # Bokeh counts its models through all pages.
+        first = min(int(number) for number in re.findall(r'"id":"p(\d{4,})"', html))
+        return re.sub(r'"p(\d{4,})"', lambda found: f'"p{int(found[1]) - first}"', html)
+
+    assert told(of_trace) == told(of_reports)
+
+
+def test_findings_stand_in_their_order_with_what_they_say(run: Run) -> None:
+    found = run.measured.tables["findings"].to_dicts()
+    numbers = run.measured.tables["finding_numbers"]
+
+    shown = [one for one in run.read.all("li") if one.attributes.get("id", "").startswith("finding-")]
+    assert found
+    assert [one.attributes["id"] for one in shown] == [f"finding-{finding['place']}" for finding in found]
+    for element, finding in zip(shown, found, strict=True):
+        told = element.text
+        for column in ("title", "seen", "advice", "device", "view"):
+            assert finding[column] in told
+        assert f"{finding['share'] * 100:.1f} %" in told
+        for number in numbers.filter(pl.col("place") == finding["place"])["number"]:
+            assert number in told
+
+
+def test_without_findings_there_is_no_section_of_them(hostile: Run) -> None:
+    tables = {name: table for name, table in hostile.measured.tables.items() if not name.startswith("finding")}
+
+    assert not PageReader(page(hostile.measured.head, tables)).all("section", id="findings")
+
+
+def test_a_run_without_anything_but_one_kernel_has_a_page(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.kernel("k", 0, 10)
+    measured = measure([report.write(tmp_path / "one.sqlite")])
+
+    read = PageReader(page(measured.head, measured.tables))
+    assert read.one("div", id="tree-device")
+    assert "kernels" in read.island["tables"]
+
+
+# -- any text ------------------------------------------------------------------
+
+
+def test_hostile_names_are_text(hostile: Run) -> None:
+    read = hostile.read
+
+    assert len(read.all("script")) == 3
+    assert not read.all("img")
+    assert len(read.all("b")) == len(read.all("figcaption"))
+    kernels = unpacked(read.island["tables"]["kernels"]["columns"][0])
+    assert kernels == list(HOSTILE)
+    assert {HOSTILE[0], HOSTILE[1]} <= set(unpacked(read.island["tables"]["regions"]["columns"][0]))
+    # Each whole name also stands at its histogram.
+    durations = read.one("section", id="durations").text
+    for kernel in kernels:
+        assert kernel in durations
+
+
+def test_labels_of_figures_are_short_and_no_tex(hostile: Run) -> None:
+    figures = json.dumps(hostile.read.island["figures"])
+
+    assert "$$" not in figures
+    assert "x, x, x, x, x, x, x, x, x, x, x, x, " not in figures
+
+
+# -- size ----------------------------------------------------------------------
+
+
+def test_a_page_of_a_thousand_gpus_is_below_five_megabytes_and_says_what_is_cut(run: Run) -> None:
+    tables = grown(run.measured.tables, 256)
+    assert tables["devices"].height == 1024
+    assert tables["sampled_bins"].height > 100_000
+
+    html = page(run.measured.head, tables)
+    read = PageReader(html)
+
+    assert len(html.encode()) < LARGEST
+    assert [one["rows"][0] for one in read.island["maps"]] == ["gpu001-0", "gpu001-0:D0"]
+    assert [len(one["rows"]) for one in read.island["maps"]] == [512, 1024]
+    assert len(read.island["tables"]["devices"]["columns"][0]["values"]) == 1024
+    section = read.one("section", id="table-sampled_kernels").text
+    shown, there = (int(number.replace(",", "")) for number in re.findall(r"first ([\d,]+) of ([\d,]+) rows", section)[0])
+    assert there == tables["sampled_kernels"].height > shown
+    assert len(read.island["tables"]["sampled_kernels"]["columns"][0]["values"]) == shown
+
+
+def test_ten_thousand_bins_of_a_thousand_gpus_are_drawn_as_fewer(run: Run) -> None:
+    bins, devices = 2_000, 1_024
+    edges = np.arange(bins + 1) * 1000
+    tables = grown(run.measured.tables, 256)
+    tables["bins"] = pl.concat([tables["bins"].head(1)] * bins).with_columns(
+        bin=pl.Series(range(bins)), begin_ns=pl.Series(edges[:-1]), end_ns=pl.Series(edges[1:])
+    )
+    names = pl.DataFrame({"device": tables["devices"]["device"]})
+    tables["device_bins"] = names.join(pl.DataFrame({"bin": range(bins)}), how="cross").select(
+        pl.col("bin").cast(pl.Int64),
+        "device",
+        kernels_ns=pl.lit(500),
+        nccl_ns=pl.lit(250),
+        memory_ns=pl.lit(0),
+        idle_ns=pl.lit(250),
+    )
+
+    html = page(run.measured.head, tables)
+
+    assert len(html.encode()) < LARGEST
+    drawn = PageReader(html).island["maps"][1]
+    percent = np.frombuffer(base64.b64decode(drawn["percent"]), dtype=np.uint8).reshape(devices, -1, 3)
+    assert percent.shape[1] == len(drawn["edges_ns"]) - 1 < bins
+    assert (percent == [50, 25, 0]).all()
+
+
+def test_a_longer_run_makes_no_larger_page(tmp_path: Path) -> None:
+    builder = ReportBuilder()
+    for index in range(6):
+        builder.kernel(f"kernel_{index}", 1000 * index + 300, 1000 * index + 900, launch=(1000 * index, 1000 * index + 100))
+    sizes = []
+    for times in (300, 30_000):
+        path = tmp_path / f"{times}.sqlite"
+        write_report(path, repeated(builder, times, ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"), period=6000))
+        measured = measure([path])
+        sizes.append(len(page(measured.head, measured.tables)))
+
+    assert sizes[1] < sizes[0] + 20_000
+
+
+# -- the command ---------------------------------------------------------------
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    return hostile_report().write(tmp_path / "rank0.sqlite")
+
+
+def test_the_command_writes_the_page_and_replaces_a_former_one(command_line: CommandLine, report: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    out.write_bytes(b"<html>" + GENERATOR + b'0.0.1">')
+
+    done = command_line.run("efficiency", report, "-o", out)
+
+    assert done.returncode == 0, done.stderr
+    assert "Device Parallel Efficiency" in done.stdout
+    assert PageReader(out.read_text(encoding="utf-8")).one("section", id="efficiencies")
+
+
+def test_another_file_is_replaced_only_by_force(command_line: CommandLine, report: Path, tmp_path: Path) -> None:
+    former = report.read_bytes()
+
+    refused = command_line.run("efficiency", report, "-o", report)
+
+    assert refused.returncode == NOT_WRITABLE
+    assert re.fullmatch(r"nsys2prv: .*rank0\.sqlite: is there already; use --force .*\n", refused.stderr)
+    assert report.read_bytes() == former
+    other = tmp_path / "notes.html"
+    other.write_text("mine")
+    assert command_line.run("efficiency", report, "-o", other, "--force").returncode == 0
+    assert GENERATOR in other.read_bytes()
+
+
+@pytest.mark.parametrize("place", ["not/there/page.html", "folder"])
+def test_a_place_that_can_not_be_is_told_at_once(command_line: CommandLine, tmp_path: Path, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+
+    # There is no such report either, but nobody looks for it.
+    refused = command_line.run("efficiency", tmp_path / "none.sqlite", "-o", tmp_path / place)
+
+    assert refused.returncode == NOT_WRITABLE
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_failed_run_leaves_the_former_page(command_line: CommandLine, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    former = b"<html>" + GENERATOR + b'0.0.1">'
+    out.write_bytes(former)
+    (tmp_path / "bad.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+
+    failed = command_line.run("efficiency", tmp_path / "bad.sqlite", "-o", out)
+
+    assert failed.returncode == 3
+    assert out.read_bytes() == former
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.sqlite", "page.html"]
+
+
+def test_the_demo_writes_its_page_and_its_json(tmp_path: Path) -> None:
+    result = run_demo(tmp_path / "demo", nodes=1, gpus_per_node=1)
+
+    document = json.loads(result.json.read_text(encoding="utf-8"))
+    read = PageReader(result.page.read_text(encoding="utf-8"))
+    assert document["format"] == result_tables.FORMAT
+    assert result.page == tmp_path / "demo" / "demo.html"
+    assert unpacked(read.island["tables"]["iterations"]["columns"][1]) == document["tables"]["iterations"]["iteration"]
+
+
+# -- a real browser ------------------------------------------------------------
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "chromium-headless-shell")
+QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
+         "--disable-default-apps", "--no-default-browser-check", "--disable-features=OptimizationHints")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Browser:
+    """Chromium without a window."""
+
+    program: str
+    folder: Path
+
+    def run(self, html: str, *options: str) -> tuple[str, str]:
+        """Open a page and wait until its scripts are done: what the browser printed, and what it complained of."""
+        path = self.folder / "page.html"
+        path.write_text(html, encoding="utf-8")
+        done = subprocess.run(
+            [self.program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *QUIET,
+             "--enable-logging=stderr",
+             f"--user-data-dir={self.folder / 'profile'}", "--virtual-time-budget=20000", *options, path.as_uri()],
+            capture_output=True, encoding="utf-8", timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "document idle" not in line]
+        return done.stdout, "\n".join(complaints)
+
+    def requests(self, html: str) -> list[str]:
+        """Addresses that the browser asked for while it showed a page."""
+        log = self.folder / "net.json"
+        self.run(html, f"--log-net-log={log}", "--dump-dom")
+        events = json.loads(log.read_text(encoding="utf-8"))["events"]
+        asked = [event["params"] for event in events if {"url", "initiator"} <= event.get("params", {}).keys()]
+        # What no page began is the browser's own.
+        return sorted({params["url"] for params in asked if params["initiator"] != "not an origin"})
+
+    def picture(self, html: str, *, dark: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Rows x columns x colours."""
+        path = self.folder / "picture.png"
+        options = (f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--window-size=1200,2400")
+        _, complaints = self.run(html, *options, f"--screenshot={path}")
+        assert complaints == ""
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB"))
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Browser:
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip(f"no browser is on PATH: none of {', '.join(BROWSERS)}")
+    return Browser(program, tmp_path)
+
+
+def with_script(html: str, script: str) -> str:
+    """A page that does something more when it is drawn; its policy must let it."""
+    checked = hashlib.sha256(script.encode()).digest()
+    allowed = html.replace("script-src ", f"script-src 'sha256-{base64.b64encode(checked).decode()}' ", 1)
+    return allowed.replace("</body>", f"<script>{script}</script></body>")
+
+
+def test_in_a_browser_hostile_names_are_text_and_all_is_drawn(hostile: Run, browser: Browser) -> None:
+    opening = "for (const button of document.querySelectorAll('button.cut')) button.click();"
+
+    dom, complaints = browser.run(with_script(hostile.html, opening), "--dump-dom")
+
+    assert complaints == ""
+    read = PageReader(dom)
+    assert read.one("html").attributes["data-drawn"] == "yes"
+    assert read.one("title").text == f"Efficiency of {hostile.measured.head['title']}"
+    assert not read.all("img")
+    shown = {element.text for element in read.all("bdi")}
+    for kernel in hostile.measured.tables["kernels"]["kernel"]:
+        # A parser of HTML takes each end of line for the same.
+        assert re.sub(r"\r\n?", "\n", kernel) in shown
+
+
+def test_in_a_browser_nothing_is_asked_for(hostile: Run, browser: Browser) -> None:
+    assert browser.requests(hostile.html) == []
+
+    # The same log does tell when a page asks.
+    asking = '<html><body><img src="http://nobody.invalid/picture.png"></body></html>'
+    assert browser.requests(asking) == ["http://nobody.invalid/picture.png"]
+
+
+def test_in_a_browser_tables_sort_filter_and_widen(run: Run, browser: Browser) -> None:
+    script = """
+    const place = document.querySelector('[data-table="kernels"]');
+    const cells = () => [...place.querySelectorAll("tbody tr")].map((row) => row.children[2].textContent);
+    const heading = [...place.querySelectorAll("th button")].find((button) => button.textContent === "count");
+    const told = {};
+    heading.click(); told.down = cells(); heading.click(); told.up = cells();
+    told.sort = heading.closest("th").getAttribute("aria-sort");
+    const columns = () => place.querySelectorAll("th").length;
+    told.main = columns(); place.querySelector("[aria-pressed]").click(); told.all = columns();
+    const field = place.querySelector("input"); field.value = "NCCLDEV"; field.dispatchEvent(new Event("input"));
+    setTimeout(() => {
+      told.names = [...place.querySelectorAll("tbody tr")].map((row) => row.children[0].textContent);
+      const made = document.createElement("pre"); made.id = "told"; made.textContent = JSON.stringify(told);
+      document.body.append(made);
+    }, 1000);
+    """
+    dom, complaints = browser.run(with_script(run.html, script), "--dump-dom")
+
+    assert complaints == ""
+    told = json.loads(PageReader(dom).one("pre", id="told").text)
+    counts = run.measured.tables["kernels"]["count"].sort()
+    assert told["up"] == [f"{count:,}" for count in counts.head(15)]
+    assert told["down"] == [f"{count:,}" for count in counts.reverse().head(15)]
+    assert (told["sort"], told["main"], told["all"]) == ("ascending", 11, 15)
+    assert told["names"]
+    assert all(name.startswith("ncclDev") for name in told["names"])
+
+
+def test_in_a_browser_the_map_is_read_with_keys(run: Run, browser: Browser) -> None:
+    script = """
+    addEventListener("load", () => setTimeout(() => {
+      const map = document.querySelector(".mapped .drawn");
+      map.focus();
+      const press = (key) => map.dispatchEvent(new KeyboardEvent("keydown", {key, cancelable: true}));
+      ["End", "ArrowDown", "ArrowLeft", "+", "-", "0"].forEach(press);
+      const made = document.createElement("pre"); made.id = "told";
+      made.textContent = document.querySelector(".mapped output").textContent;
+      document.body.append(made);
+    }, 8000));
+    """
+    dom, complaints = browser.run(with_script(run.html, script), "--dump-dom")
+
+    assert complaints == ""
+    device, last = run.measured.tables["devices"]["device"][1], run.measured.tables["bins"].height - 2
+    told = PageReader(dom).one("pre", id="told").text
+    cell = run.measured.tables["device_bins"].row(
+        by_predicate=(pl.col("device") == device) & (pl.col("bin") == last), named=True
+    )
+    length = sum(cell[name] for name in ("kernels_ns", "nccl_ns", "memory_ns", "idle_ns"))
+    assert told.startswith(f"{device}, ")
+    found = [int(number) for number in re.findall(r"(\d+) %", told)]
+    wanted = [cell[name] / length * 100 for name in ("kernels_ns", "nccl_ns", "memory_ns", "idle_ns")]
+    assert found == pytest.approx(wanted, abs=1.5)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_in_a_browser_figures_are_drawn_in_the_colours_of_the_system(run: Run, browser: Browser, dark: bool) -> None:
+    picture = browser.picture(run.html, dark=dark)
+
+    assert picture[1, 1].tolist() == ([0x14, 0x17, 0x1C] if dark else [0xFF, 0xFF, 0xFF])
+    for _, name, colour in ACTIVITIES:
+        wanted = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+        # Far more than its entry in the legend.
+        assert (picture == wanted).all(axis=-1).sum() > 400, name
+
+
+def test_the_largest_size_leaves_room() -> None:
+    assert content.LARGEST < LARGEST

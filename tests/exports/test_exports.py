@@ -1,0 +1,205 @@
+"""Opening reports: forms, columns that come and go, exports by nsys, what arguments stand for."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nsys2prv.demo import ReportBuilder, write_parquet_report, write_report
+from nsys2prv.errors import DamagedReport, EmptyReport, ExportError, MissingColumn, NotAReport, ReportNotFound, SameReportTwice
+from nsys2prv.exports import describe, find_reports, open_report
+from nsys2prv.exports.nsys import NsysExport
+from nsys2prv.run.inspect import as_text, inspect
+
+
+def test_an_optional_column_that_is_not_there_is_null_and_a_required_one_is_missed(tmp_path: Path) -> None:
+    report = ReportBuilder().without("CUPTI_ACTIVITY_KIND_KERNEL", "graphNodeId", "gridX")
+    report.kernel("k", 0, 10)
+    opened = open_report(report.write(tmp_path / "a.sqlite"))
+    rows = opened.collect(opened.scan("CUPTI_ACTIVITY_KIND_KERNEL", ("start",), ("graphNodeId", "gridX", "gridY")))
+    assert rows.rows() == [(0, None, None, 1)]
+    with pytest.raises(MissingColumn, match=r"a\.sqlite: table CUPTI_ACTIVITY_KIND_KERNEL has no column gridX"):
+        opened.scan("CUPTI_ACTIVITY_KIND_KERNEL", ("gridX",))
+
+
+def test_a_table_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
+    opened = open_report(ReportBuilder().write(tmp_path / "a.sqlite"))
+    assert opened.collect(opened.scan("OSRT_API", ("start", "end"))).is_empty()
+
+
+def test_text_after_many_rows_without_is_read(tmp_path: Path) -> None:
+    rows = 40_000
+    tables = dict(ReportBuilder().tables())
+    tables["NVTX_EVENTS"] = pl.DataFrame(
+        {
+            "start": range(rows), "eventType": [59] * rows, "globalTid": [1] * rows,
+            "text": [None] * (rows - 1) + ["late"], "doubleValue": [None] * (rows - 1) + [2.5],
+        },
+        schema_overrides={"text": pl.String, "doubleValue": pl.Float64},
+    )  # fmt: skip
+    write_report(tmp_path / "a.sqlite", tables)
+    opened = open_report(tmp_path / "a.sqlite")
+    last = opened.collect(opened.scan("NVTX_EVENTS", ("start",), ("text", "doubleValue"))).tail(1)
+    assert last.rows() == [(rows - 1, "late", 2.5)]
+
+
+def test_text_that_is_not_utf_8_is_read_with_marks(tmp_path: Path) -> None:
+    path = ReportBuilder().write(tmp_path / "a.sqlite")
+    with sqlite3.connect(path) as database:
+        database.execute("insert into StringIds values (999, cast(x'4df66c6c' as text))")
+    assert open_report(path).strings.filter(pl.col("id") == 999)["value"].to_list() == ["M\ufffdll"]
+
+
+def test_only_rows_with_a_value_are_read(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.nvtx_range("a", 0, 5).nvtx_mark("b", 3)
+    for path in (report.write(tmp_path / "a.sqlite"), tmp_path / "a_pqtdir"):
+        if path.suffix != ".sqlite":
+            write_parquet_report(path, report.tables())
+        opened = open_report(path)
+        marks = opened.scan("NVTX_EVENTS", ("start",), only={"eventType": (34,)})
+        assert opened.collect(marks)["start"].to_list() == [3]
+
+
+@pytest.mark.parametrize("size", [10, 100, 5000])
+def test_a_truncated_database_is_damaged(tmp_path: Path, size: int) -> None:
+    report = ReportBuilder()
+    for number in range(200):
+        report.os_call(f"call {number}", number, number + 1)
+    path = report.write(tmp_path / "a.sqlite")
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises((DamagedReport, NotAReport), match=r"a\.sqlite"):
+        open_report(path)
+
+
+def test_what_is_no_report_is_said(tmp_path: Path) -> None:
+    (tmp_path / "empty.sqlite").touch()
+    with pytest.raises(EmptyReport, match="the file is empty"):
+        open_report(tmp_path / "empty.sqlite")
+    (tmp_path / "text.sqlite").write_text("this is a text, and a long enough one to have a header " * 10)
+    with pytest.raises(NotAReport, match="not an SQLite database"):
+        open_report(tmp_path / "text.sqlite")
+    with sqlite3.connect(tmp_path / "other.sqlite") as database:
+        database.execute("create table birds (name text)")
+    with pytest.raises(NotAReport, match="not those of an nsys export"):
+        open_report(tmp_path / "other.sqlite")
+    with pytest.raises(ReportNotFound):
+        open_report(tmp_path / "missing.sqlite")
+
+
+def test_reports_are_found_in_folders_and_by_globs_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in (10, 9, 1):
+        ReportBuilder().write(tmp_path / f"rank{number}.sqlite")
+    write_parquet_report(tmp_path / "deep" / "x_pqtdir", ReportBuilder().tables())
+    (tmp_path / "notes.txt").touch()
+    # An export stands for the report beside it that it was made from.
+    (tmp_path / "rank9.nsys-rep").touch()
+    names = [path.name for path in find_reports([tmp_path])]
+    assert names == ["x_pqtdir", "rank1.sqlite", "rank9.sqlite", "rank10.sqlite"]
+    assert [path.name for path in find_reports([str(tmp_path / "rank1*.sqlite")])] == ["rank1.sqlite", "rank10.sqlite"]
+    with pytest.raises(SameReportTwice):
+        find_reports([tmp_path, tmp_path / "deep" / ".." / "rank1.sqlite"])
+    with pytest.raises(ReportNotFound, match="no file matches"):
+        find_reports([str(tmp_path / "*.qdrep")])
+
+
+@pytest.fixture
+def fake_nsys(tmp_path: Path) -> Path:
+    """A program that takes the arguments of `nsys export`, writes down what it was asked and gives a ready export."""
+    made = ReportBuilder(host="exported")
+    made.os_call("read", 0, 5)
+    (tmp_path / "ready").mkdir()
+    ready = made.write(tmp_path / "ready" / "ready.sqlite")
+    program = tmp_path / "bin" / "nsys"
+    program.parent.mkdir()
+    program.write_text(
+        f"""#!/bin/sh
+echo "$@" >> {tmp_path}/asked
+[ "$2" = --help ] && {{ echo "  --include-json=<true|false>"; exit 0; }}
+while [ $# -gt 1 ]; do [ "$1" = -o ] && out="$2"; shift; done
+cp {ready} "$out"
+"""
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
+
+
+def test_a_recorded_report_is_exported_once_and_again_when_it_is_newer(tmp_path: Path, fake_nsys: Path) -> None:
+    recorded = tmp_path / "run.nsys-rep"
+    recorded.write_text("protobuf")
+    export = NsysExport(fake_nsys, tmp_path / "cache")
+    assert describe(open_report(recorded, export)).host == "exported"
+    exported = export.target(recorded)
+    assert exported.parent == tmp_path / "cache"
+    assert exported.exists()
+    asked = (tmp_path / "asked").read_text().splitlines()
+    # Only what this version knows is asked for.
+    assert "--include-json=true" in asked[1]
+    assert "--include-blobs" not in asked[1]
+    open_report(recorded, export)
+    assert len((tmp_path / "asked").read_text().splitlines()) == 2
+    later = recorded.stat().st_mtime_ns + 10**12
+    os.utime(recorded, ns=(later, later))
+    open_report(recorded, export)
+    assert len((tmp_path / "asked").read_text().splitlines()) == 4
+    assert list((tmp_path / "cache").iterdir()) == [exported]
+    assert export.target(tmp_path / "other" / "run.nsys-rep") != exported
+
+
+def test_nsys_is_found_by_its_home_and_missed_with_a_sentence(
+    tmp_path: Path, fake_nsys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = tmp_path / "run.qdrep"
+    recorded.write_text("protobuf")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("NSYS_HOME", str(fake_nsys.parent))
+    assert NsysExport().program() == fake_nsys
+    monkeypatch.delenv("NSYS_HOME")
+    with pytest.raises(ExportError, match=r"run\.qdrep: only nsys can open this file.*name one with --nsys"):
+        open_report(recorded)
+
+
+def test_what_nsys_says_when_it_fails_is_told(tmp_path: Path) -> None:
+    program = tmp_path / "nsys"
+    program.write_text("#!/bin/sh\n[ \"$2\" = --help ] && exit 0\necho 'made by a newer version' >&2; exit 3\n")
+    program.chmod(0o755)
+    recorded = tmp_path / "run.nsys-rep"
+    recorded.write_text("protobuf")
+    with pytest.raises(ExportError, match="made by a newer version"):
+        open_report(recorded, NsysExport(program))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["nsys", "run.nsys-rep"]
+
+
+def test_an_export_without_any_metadata_is_described(tmp_path: Path) -> None:
+    report = ReportBuilder(schema=None, utc_ns=None)
+    report.kernel("k", 0, 10)
+    identity = describe(open_report(report.write(tmp_path / "a.sqlite")))
+    assert (identity.schema, identity.utc_ns, identity.host) == (None, None, "")
+    assert "does not tell when its session began" in identity.warnings[0]
+
+
+def test_a_schema_that_is_newer_than_known_is_a_warning_and_a_try(tmp_path: Path) -> None:
+    report = ReportBuilder(schema="3.99.0")
+    report.kernel("k", 0, 10)
+    found = inspect([report.write(tmp_path / "a.sqlite")])[0]
+    assert "schema 3.99 is newer than 3.28" in found["warnings"][0]
+    assert found["tables"][0]["sources"][0]["rows"] == 1
+
+
+def test_inspect_says_what_is_in_a_report(tmp_path: Path) -> None:
+    report = ReportBuilder(host="nid001", rank=3, with_mpi=True)
+    report.gpu(0, name="NVIDIA H100")
+    report.kernel("k", 1000, 2000, launch=(0, 500))
+    report.row("EVENTS_NOT_KNOWN", start=5, globalTid=report.global_tid())
+    text = as_text(inspect([report.write(tmp_path / "a.sqlite")])[0])
+    for expected in (
+        "schema 3.11, sqlite", "host nid001", "1 rank: 3 (from MPI_RANKS)", "1 x NVIDIA H100",
+        "0.000002 s from the first event to the last", "1  Kernels (kernels) on 1 row",
+        "1  EVENTS_NOT_KNOWN: no source translates",
+    ):  # fmt: skip
+        assert expected in text, text

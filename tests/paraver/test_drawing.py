@@ -1,0 +1,162 @@
+"""Pictures of views: what windows and tables show of a small trace, and what is drawn of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import xml.etree.ElementTree as ElementTree
+from types import ModuleType
+
+import polars as pl
+import pytest
+from conftest import CHECKOUT
+
+from nsys2prv.demo import ReportBuilder
+from nsys2prv.paraver.trace_reader import Trace, open_trace
+from nsys2prv.paraver.views.cfg import Cfg, parse_cfg
+from nsys2prv.paraver.views.drawing import draw
+from nsys2prv.paraver.views.semantics import NotDrawn, Semantics
+from nsys2prv.trace.translate import translate
+from nsys2prv.vocabulary import event_types
+
+GEMM, MINE, NCCL = "volta_sgemm_128x64_nn", "mine<&>[x]", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)"
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """Two ranks with a GPU each, from 0 to 1000 ns: a kernel on a stream, NCCL on another, a copy, and a nested NVTX range."""
+    folder = tmp_path_factory.mktemp("drawing")
+    reports = []
+    for rank in (0, 1):
+        report = ReportBuilder(rank=rank, pid=1000 + rank, host="node01", with_mpi=True)
+        report.gpu(rank, uuid=f"GPU-{rank}")
+        report.kernel(GEMM, 100, 400 + 100 * rank, launch=(10, 30), stream=7, device=rank)
+        report.kernel(MINE, 600, 700, stream=7, device=rank)
+        report.kernel(NCCL, 300, 650, stream=15, device=rank)
+        report.nvtx_range("outer", 0, 1000)
+        report.nvtx_range("inner", 200, 300)
+        reports.append(report.write(folder / f"rank{rank}.sqlite"))
+    return open_trace(translate(reports, folder / "out").prv)
+
+
+def view(trace: Trace, name: str) -> Cfg:
+    return parse_cfg((trace.path.with_suffix(".cfgs") / f"{name}.cfg").read_text(), name)
+
+
+def steps(trace: Trace, name: str, row: int) -> list[tuple[int, int, float]]:
+    cfg = view(trace, name)
+    found = Semantics(trace, cfg).steps(len(cfg.windows)).filter(pl.col("row") == row)
+    return found.select("begin", "end", "value").rows()
+
+
+def value_of(trace: Trace, number: int, label: str) -> int:
+    return next(value for value, named in (trace.labels.types[number].values or {}).items() if named == label)
+
+
+def test_a_window_of_names_has_the_number_of_what_runs_and_nothing_between(trace: Trace) -> None:
+    gemm, mine = value_of(trace, event_types.KERNEL, GEMM), value_of(trace, event_types.KERNEL, "mine<&>(x)")
+    stream = trace.names["THREAD"].index("CUDA-D0.S7")
+    assert steps(trace, "basics/kernels", stream) == [
+        (0, 100, 0.0),
+        (100, 400, float(gemm)),
+        (400, 600, 0.0),
+        (600, 700, float(mine)),
+        (700, 1000, 0.0),
+    ]
+
+
+def test_a_window_of_nested_ranges_shows_the_outer_one_again(trace: Trace) -> None:
+    name = next(label.label for number, label in trace.labels.types.items() if number == event_types.NVTX_PUSHPOP)
+    assert "pushpop" in name
+    outer, inner = (float(value_of(trace, event_types.NVTX_PUSHPOP, label)) for label in ("outer", "inner"))
+    assert steps(trace, "basics/nvtx_ranges-default", 0) == [(0, 200, outer), (200, 300, inner), (300, 1000, outer)]
+
+
+def test_a_window_of_gpus_tells_useful_time_from_communication(trace: Trace) -> None:
+    useful, communication = float(event_types.RUNNING), float(event_types.STATE_GROUP)
+    assert steps(trace, "analysis/device_activity", 0) == [
+        (0, 100, 0.0),
+        (100, 400, useful),
+        (400, 600, communication),
+        (600, 700, useful),
+        (700, 1000, 0.0),
+    ]
+
+
+def test_a_table_has_the_time_of_each_row_and_value(trace: Trace) -> None:
+    table = Semantics(trace, view(trace, "analysis/useful_time")).table()
+    assert (table.level, table.rows, table.columns, table.statistic) == ("task", (0, 1), (1,), "Time")
+    assert table.cells.tolist() == [[400.0], [500.0]]
+    shares = Semantics(trace, view(trace, "analysis/overlap_of_communication")).table()
+    assert shares.columns == (1, 2)
+    assert shares.cells.round(2).tolist() == [[57.14, 42.86], [28.57, 71.43]]
+
+
+def test_what_is_not_done_here_is_said_and_not_guessed(trace: Trace) -> None:
+    with pytest.raises(NotDrawn, match="planes"):
+        draw(trace, view(trace, "analysis/kernel_durations"))
+    text = (trace.path.with_suffix(".cfgs") / "basics/kernels.cfg").read_text()
+    with pytest.raises(NotDrawn, match="Recv BandWidth"):
+        draw(trace, parse_cfg(text.replace("{thread, Last Evt Val}", "{thread, Recv BandWidth}"), "changed"))
+
+
+def test_every_view_is_drawn_or_refused_and_every_picture_is_well_formed(trace: Trace) -> None:
+    drawn = refused = 0
+    for path in sorted(trace.path.with_suffix(".cfgs").rglob("*.cfg")):
+        try:
+            svg = draw(trace, parse_cfg(path.read_text(), path.name))
+        except NotDrawn:
+            refused += 1
+            continue
+        drawn += 1
+        assert svg == draw(trace, parse_cfg(path.read_text(), path.name))
+        root = ElementTree.fromstring(svg)
+        width = float(root.attrib["width"])
+        for text in root.iter("{http://www.w3.org/2000/svg}text"):
+            assert 0 <= float(text.attrib["x"]) <= width, (path, text.text)
+            assert 0 <= float(text.attrib["y"]) <= float(root.attrib["height"])
+            if "text-anchor" not in text.attrib:
+                assert float(text.attrib["x"]) + 6.5 * len(text.text or "") <= width, (path, text.text)
+    assert drawn > 30
+    assert refused < drawn / 4
+
+
+def test_a_picture_has_the_colours_and_labels_of_the_trace(trace: Trace) -> None:
+    svg = draw(trace, view(trace, "basics/kernels"))
+    for number, label in ((event_types.KERNEL, GEMM), (event_types.KERNEL, "mine<&>(x)")):
+        value = value_of(trace, number, label)
+        assert re.search(f'fill="{"#{:02x}{:02x}{:02x}".format(*trace.labels.colours[value])}" d="M', svg)
+    texts = [text.text for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    assert f"{value_of(trace, event_types.KERNEL, 'mine<&>(x)')}  mine<&>(x)" in texts
+    assert [text for text in texts if text and "CUDA-D0.S7" in text] == ["1.2 CUDA-D0.S7"]
+
+
+def test_only_the_time_that_is_asked_for_is_drawn(trace: Trace) -> None:
+    svg = draw(trace, view(trace, "basics/kernels"), (500, 1000))
+    assert GEMM not in svg
+    assert "mine&lt;&amp;&gt;(x)" in svg
+
+
+@pytest.fixture(scope="module")
+def pictures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pictures", CHECKOUT / "tools" / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Its dataclass asks for the module that it is in.
+    import sys
+
+    sys.modules["pictures"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_views_is_that_of_their_table(pictures: ModuleType) -> None:
+    text = pictures.PAGE.read_text(encoding="utf-8")
+    assert text == pictures.rewritten(text), "run `python tools/pictures.py`"
+    shown = set(re.findall(r"\(views/([^)]+\.svg)\)", text))
+    assert shown == {path.name for path in pictures.FOLDER.iterdir()}
+    assert len(shown) == len(pictures.PICTURES)
+    for name in shown:
+        assert (pictures.FOLDER / name).stat().st_size < 100_000
+        ElementTree.parse(pictures.FOLDER / name)

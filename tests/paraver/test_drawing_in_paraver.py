@@ -1,0 +1,143 @@
+"""What is drawn of a view is what Paraver computes for it: every window and table of a small run, against paramedir."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.paraver import Paraver, paraver_or_skip, read_table, read_timeline
+
+from nsys2prv.demo import Cluster, ReportBuilder, write_reports
+from nsys2prv.paraver.trace_reader import Trace, open_trace
+from nsys2prv.paraver.views.cfg import Cfg, parse_cfg
+from nsys2prv.paraver.views.semantics import NotDrawn, Semantics
+from nsys2prv.trace.translate import translate
+
+SMALL = Cluster(nodes=2, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
+ROUNDING = 0.0051
+"""paramedir prints two decimals."""
+
+
+def joined(begins: np.ndarray, values: np.ndarray) -> list[tuple[float, float]]:
+    """Begin and value where the value changes."""
+    changes = np.concatenate([[True], np.abs(np.diff(values)) > ROUNDING])
+    return list(zip(begins[changes].tolist(), values[changes].tolist(), strict=True))
+
+
+def row_name(trace: Trace, level: str, row: int) -> str:
+    if level == "task":
+        return f"1.{row + 1}"
+    task = max(index for index, one in enumerate(trace.header.tasks) if one.first_row <= row)
+    return f"1.{task + 1}.{row - trace.header.tasks[task].first_row + 1}"
+
+
+def compare_timeline(trace: Trace, semantics: Semantics, cfg: Cfg, printed: Path) -> None:
+    number = len(cfg.windows)
+    told = {row.removeprefix("THREAD ").removeprefix("TASK "): spans for row, spans in read_timeline(printed).items()}
+    for (row,), steps in semantics.steps(number).group_by("row", maintain_order=True):
+        name = row_name(trace, semantics.level(number), int(str(row)))
+        spans = np.array([(begin, value) for begin, length, value in told[name] if length > 0])
+        ours = joined(steps["begin"].to_numpy(), steps["value"].to_numpy())
+        theirs = joined(spans[:, 0], spans[:, 1])
+        assert [begin for begin, _ in ours] == [begin for begin, _ in theirs], name
+        assert [value for _, value in ours] == pytest.approx([value for _, value in theirs], abs=ROUNDING, rel=1e-9), name
+
+
+def compare_table(trace: Trace, semantics: Semantics, printed: Path) -> None:
+    ours, theirs = semantics.table(), read_table(printed)
+    names = trace.names["TASK" if ours.level == "task" else "THREAD"]
+    assert [name for name, _ in theirs.rows] == [names[row] for row in ours.rows]
+    cells = np.array([numbers for _, numbers in theirs.rows])
+    assert np.nan_to_num(ours.cells) == pytest.approx(cells, abs=ROUNDING, rel=1e-9)
+    for name, numbers in ours.totals().items():
+        assert numbers == pytest.approx(theirs.totals[name], abs=ROUNDING, rel=1e-9), name
+
+
+@pytest.mark.slow
+def test_every_view_that_is_drawn_shows_what_paraver_shows(tmp_path: Path) -> None:
+    paraver = paraver_or_skip(tmp_path / "home")
+    (tmp_path / "home").mkdir()
+    summary = translate(write_reports(tmp_path / "reports", SMALL), tmp_path / "small")
+    assert compared_views(paraver, summary.prv) > 100
+
+
+def one_process_with_two_gpus(**options: Any) -> ReportBuilder:
+    report = ReportBuilder(**options).gpu(0, cuda=0).gpu(1, cuda=1)
+    for device, first in ((0, 100), (1, 150)):
+        for place in range(6):
+            begin = first + 100 * place
+            report.kernel(
+                f"kernel_{place % 2}", begin, begin + 60 + 10 * device, device=device, launch=(begin - 50, begin - 40)
+            )
+            report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", begin + 30, begin + 70, device=device, stream=13)
+            report.copy(begin + 60, begin + 90, 4096, device=device, stream=14)
+        for time in range(40, 800, 40):
+            report.metric("Tensor Active [Throughput %]", time + device, (time + 7 * device) % 90, gpu=device)
+    return report
+
+
+def test_views_of_a_process_with_several_gpus_show_each_of_them(tmp_path: Path) -> None:
+    """Paraver adds up all threads of a task: the rows of other devices must count nothing."""
+    paraver = paraver_or_skip(tmp_path / "home")
+    (tmp_path / "home").mkdir()
+    report = one_process_with_two_gpus().write(tmp_path / "one.sqlite")
+    prv = translate([report], tmp_path / "one").prv
+
+    assert compared_views(paraver, prv) > 60
+    shown = [read_table(paraver.show(prv, only(tmp_path, f"useful_time_d{device}"))["view"]).rows[0][1] for device in (0, 1)]
+    assert shown == [(360.0,), (420.0,)]
+
+
+def test_views_of_gpus_that_processes_share_show_what_all_of_them_run(tmp_path: Path) -> None:
+    paraver = paraver_or_skip(tmp_path / "home")
+    (tmp_path / "home").mkdir()
+    reports = []
+    for pid, (first, second) in ((1000, ((0, 60), (100, 110))), (1001, ((40, 100), (300, 320)))):
+        report = ReportBuilder(pid=pid).gpu(0, cuda=0).gpu(1, cuda=1)
+        report.kernel("k", *first, device=0)
+        report.kernel("k", *second, device=1)
+        reports.append(report.write(tmp_path / f"{pid}.sqlite"))
+    prv = translate(reports, tmp_path / "one").prv
+
+    shown = [
+        read_table(paraver.show(prv, only(tmp_path, f"useful_time_node01_d{device}"))["view"]).rows[0][1] for device in (0, 1)
+    ]
+    assert shown == [(100.0,), (30.0,)]
+
+
+def only(folder: Path, view: str) -> Path:
+    """A folder with one of the views."""
+    alone = folder / view
+    alone.mkdir()
+    (alone / "view.cfg").write_text((folder / "one.cfgs" / "analysis" / f"{view}.cfg").read_text())
+    return alone
+
+
+_CUT = ("useful_bursts_d", "gaps_d", "gaps_by_length_d")
+"""Paraver joins bursts of the same value, but not always where rows of other devices change meanwhile."""
+
+
+def compared_views(paraver: Paraver, prv: Path) -> int:
+    """Compare what is drawn of each view with what Paraver shows; how many there were."""
+    folder = prv.with_suffix(".cfgs")
+    trace = open_trace(prv)
+    printed = paraver.show(prv, folder)
+    compared = 0
+    for name, path in printed.items():
+        if name.split("/")[1].startswith(_CUT):
+            continue
+        cfg = parse_cfg((folder / f"{name}.cfg").read_text(encoding="utf-8"), name)
+        semantics = Semantics(trace, cfg)
+        try:
+            if cfg.kind == "timeline":
+                compare_timeline(trace, semantics, cfg, path)
+            else:
+                compare_table(trace, semantics, path)
+        except NotDrawn:
+            continue
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
+        compared += 1
+    return compared

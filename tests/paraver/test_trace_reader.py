@@ -1,0 +1,382 @@
+"""The strict reader takes every line of a good trace as it stands, and names the line of a bad one."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys2prv.errors import TraceError
+from nsys2prv.paraver.trace_reader import Task, TypeLabel, open_trace
+from nsys2prv.vocabulary import event_types
+
+HEADER = "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:2)"
+RECORDS = [
+    "1:0:1:1:1:0:100:1",
+    "2:1:1:1:1:0:63000000:20:9200:-1",
+    "# a comment",
+    "2:1:1:1:1:5:63000000:21",
+    "3:0:1:1:1:5:6:5:1:2:1:50:51:8:55001",
+    "2:1:1:1:1:10:63000000:0:63000000:0",
+    "2:0:1:1:2:50:63000006:22:9101:4:63000006:0",
+]
+PCF = """\
+DEFAULT_OPTIONS
+LEVEL               THREAD
+UNITS               NANOSEC
+
+DEFAULT_SEMANTIC
+THREAD_FUNC         State As Is
+
+STATES
+0    Idle
+1    Running
+
+STATES_COLOR
+0    {117,195,255}
+
+EVENT_TYPE
+0    63000000    CUDA library call
+0    63000006    CUDA kernel
+VALUES
+0      End
+20     cudaLaunchKernel
+21     a kernel<int, 2>: it's "one" [with] # everything
+
+EVENT_TYPE
+7    9200    Correlation ID
+"""
+ROW = """\
+LEVEL NODE SIZE 2
+nid001
+nid002
+
+LEVEL THREAD SIZE 3
+main thread
+CUDA-D0.S7
+# not a comment
+"""
+
+
+def write(folder: Path, records: list[str], *, header: str = HEADER, pcf: str | None = None, row: str | None = None) -> Path:
+    path = folder / "trace.prv"
+    path.write_bytes("".join(f"{line}\n" for line in [header, *records]).encode())
+    for suffix, text in ((".pcf", pcf), (".row", row)):
+        if text is not None:
+            path.with_suffix(suffix).write_bytes(text.encode())
+    return path
+
+
+def test_header_gives_end_nodes_and_tasks(tmp_path: Path) -> None:
+    header = open_trace(write(tmp_path, RECORDS)).header
+
+    assert header.date == "21/11/2025 at 06:36"
+    assert header.end == 1000
+    assert header.cpus_per_node == (4, 2)
+    assert header.tasks == (Task(2, 1, 0), Task(1, 2, 2))
+    assert header.rows == 3
+
+
+def test_task_and_thread_give_the_row_that_the_names_are_in_order_of(tmp_path: Path) -> None:
+    header = open_trace(write(tmp_path, RECORDS)).header
+    places = pl.DataFrame({"task": [1, 1, 2], "thread": [1, 2, 1]})
+
+    assert places.select(row=header.row_of(pl.col("task"), pl.col("thread")))["row"].to_list() == [0, 1, 2]
+
+
+def test_records_come_as_they_stand_with_their_line_numbers(tmp_path: Path) -> None:
+    trace = open_trace(write(tmp_path, RECORDS))
+
+    assert trace.states().rows() == [(2, 0, 1, 1, 0, 100, 1)]
+    assert trace.events().rows() == [
+        (3, 0, 1, 1, 1, 0, 63000000, 20),
+        (3, 1, 1, 1, 1, 0, 9200, -1),
+        (5, 0, 1, 1, 1, 5, 63000000, 21),
+        (7, 0, 1, 1, 1, 10, 63000000, 0),
+        (7, 1, 1, 1, 1, 10, 63000000, 0),
+        (8, 0, 0, 1, 2, 50, 63000006, 22),
+        (8, 1, 0, 1, 2, 50, 9101, 4),
+        (8, 2, 0, 1, 2, 50, 63000006, 0),
+    ]
+    assert trace.messages().rows() == [(6, 0, 1, 1, 5, 6, 5, 2, 1, 50, 51, 8, 55001)]
+    assert trace.events([9200])["line"].to_list() == [3]
+    assert {*trace.states().dtypes, *trace.events().dtypes, *trace.messages().dtypes} == {pl.Int64}
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 40, 1 << 20])
+def test_blocks_of_any_size_hold_the_same_records(tmp_path: Path, block_bytes: int) -> None:
+    trace = open_trace(write(tmp_path, RECORDS))
+
+    blocks = list(trace.blocks(block_bytes=block_bytes))
+
+    assert [line for block in blocks for line in block.records["line"]] == [2, 3, 5, 6, 7, 8]
+    assert all(block.records["line"].min() >= block.first_line for block in blocks if not block.records.is_empty())  # type: ignore[operator]
+    assert pl.concat([block.events for block in blocks]).equals(trace.events())
+
+
+def test_a_trace_in_several_gzip_members_is_read_whole(tmp_path: Path) -> None:
+    plain = write(tmp_path, RECORDS, pcf=PCF)
+    text = plain.read_bytes()
+    packed = tmp_path / "trace.prv.gz"
+    packed.write_bytes(gzip.compress(text[:100]) + gzip.compress(text[100:]))
+
+    assert open_trace(packed).events().equals(open_trace(plain).events())
+    assert open_trace(packed).labels == open_trace(plain).labels
+
+
+def test_gzip_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
+    packed = tmp_path / "trace.prv.gz"
+    packed.write_bytes(gzip.compress(write(tmp_path, RECORDS).read_bytes())[:-9])
+
+    with pytest.raises(TraceError, match="cut off"):
+        open_trace(packed).events()
+
+
+def test_communicators_that_the_header_announces_are_passed_over(tmp_path: Path) -> None:
+    trace = open_trace(write(tmp_path, ["c:1:1:2:1:2", *RECORDS], header=f"{HEADER},1"))
+
+    assert trace.states()["line"].to_list() == [3]
+
+
+def test_a_trace_without_records_has_empty_frames(tmp_path: Path) -> None:
+    trace = open_trace(write(tmp_path, []))
+
+    assert trace.events().is_empty()
+    assert trace.intervals().is_empty()
+    assert list(trace.blocks()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("", "empty"),
+        ("  ", "nothing but blanks"),
+        ("1:0:1:1:1:0:100:1\r", "CR LF"),
+        ("4:0:1:1:1:0:100:1", "kind"),
+        ("c:1:1:2:1:2", "kind"),
+        ("1:0:1:1:1:0:100", "7 fields"),
+        ("1:0:1:1:1:0:100:1:1", "9 fields"),
+        ("2:0:1:1:1:0", "6 fields"),
+        ("2:0:1:1:1:0:9200", "7 fields"),
+        ("2:0:1:1:1:0:9200:1:9201", "9 fields"),
+        ("3:0:1:1:1:5:6:0:1:2:1:50:51:8", "14 fields"),
+        ("2:0:1:1:1:0:9200:1.5", "field 8, '1.5'"),
+        ("2:0:1:1:1:0:9200: 1", "field 8, ' 1'"),
+        ("2:0:1:1:1:0:9200:+1", "field 8"),
+        ("2:0:1:1:1:0:9200:٣", "field 8"),
+        ("2:0:1:1:1:0:9200:", "field 8"),
+        ("2:0:1:1:1::9200:1", "field 6"),
+        ("2:0:1:1:1:-5:9200:1", "negative"),
+        ("2:0:2:1:1:5:9200:1", "application"),
+        ("3:0:1:1:1:5:6:0:2:2:1:50:51:8:55001", "application"),
+        ("2:0:1:1:1:5:9200:9223372036854775808", "64 bits"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, why: str) -> None:
+    trace = open_trace(write(tmp_path, [*RECORDS, line, RECORDS[-1]]))
+
+    with pytest.raises(TraceError, match=rf"trace\.prv: line 9: .*{why}"):
+        trace.events()
+
+
+def test_damage_can_be_taken_note_of_instead(tmp_path: Path) -> None:
+    trace = open_trace(write(tmp_path, ["9", *RECORDS, "2:0:1:1:1:0:9200:9223372036854775808", "x"]))
+    lines: list[int | None] = []
+
+    blocks = list(trace.blocks(lambda line, why: lines.append(line)))
+
+    assert sorted(line for line in lines if line) == [2, 10, 11]
+    assert [line for block in blocks for line in block.records["line"]] == [3, 4, 6, 7, 8, 9]
+
+
+def test_a_last_line_without_end_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path, RECORDS)
+    path.write_bytes(path.read_bytes()[:-1])
+
+    with pytest.raises(TraceError, match=r"line 8: .*cut off"):
+        open_trace(path).events()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:2)",
+        "#Paraver (21/11/2025 at 06:36):1000:2(4,2):1:2(2:1,1:2)",
+        "#Paraver (21/11/2025 at 06:36):1000_us:2(4,2):1:2(2:1,1:2)",
+        "#Paraver (21/11/2025 at 06:36):1000_ns:3(4,2):1:2(2:1,1:2)",
+        "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):2:2(2:1,1:2):1(1:1)",
+        "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:3(2:1,1:2)",
+        "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:2)\r",
+    ],
+)
+def test_a_malformed_header_is_an_error(tmp_path: Path, header: str) -> None:
+    with pytest.raises(TraceError, match=r"trace\.prv: line 1: "):
+        open_trace(write(tmp_path, RECORDS, header=header))
+
+
+def test_what_is_not_there_or_no_trace_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no such file"):
+        open_trace(tmp_path / "none.prv")
+    (tmp_path / "empty.prv").touch()
+    with pytest.raises(TraceError, match="empty"):
+        open_trace(tmp_path / "empty.prv")
+    with pytest.raises(TraceError, match=r"\.prv\.gz"):
+        open_trace(tmp_path / "trace.txt")
+
+
+def test_labels_of_states_types_and_shared_values(tmp_path: Path) -> None:
+    trace = open_trace(write(tmp_path, RECORDS, pcf=PCF))
+    values = {0: "End", 20: "cudaLaunchKernel", 21: 'a kernel<int, 2>: it\'s "one" [with] # everything'}
+
+    assert trace.has_labels
+    assert trace.labels.states == {0: "Idle", 1: "Running"}
+    assert trace.labels.types == {
+        63000000: TypeLabel("CUDA library call", 0, values),
+        63000006: TypeLabel("CUDA kernel", 0, values),
+        9200: TypeLabel("Correlation ID", 7, None),
+    }
+
+
+def test_names_of_each_level(tmp_path: Path) -> None:
+    trace = open_trace(write(tmp_path, RECORDS, row=ROW))
+
+    assert trace.has_names
+    assert trace.names == {"NODE": ("nid001", "nid002"), "THREAD": ("main thread", "CUDA-D0.S7", "# not a comment")}
+
+
+def test_a_trace_without_labels_and_names_says_so(tmp_path: Path) -> None:
+    trace = open_trace(write(tmp_path, RECORDS))
+
+    assert (trace.has_labels, trace.has_names) == (False, False)
+    assert (dict(trace.labels.types), dict(trace.names)) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "why"),
+    [
+        (1, "0    5    early", "before the first section"),
+        (8, "STATE", "no line of section DEFAULT_SEMANTIC"),
+        (9, "0    Idle\r", "CR LF"),
+        (10, "1", "label of state 1 is empty"),
+        (10, "0    Running", "state 0 has two labels"),
+        (11, "  ", "blanks"),
+        (13, "0    117,195,255", "no line of section STATES_COLOR"),
+        (16, "0    x    CUDA library call", "no line of section EVENT_TYPE"),
+        (16, "0    2147483648    CUDA library call", "event type 2147483648 is above 2147483647"),
+        (17, "0    63000000    CUDA kernel", "event type 63000000 has two labels"),
+        (20, "0      cudaLaunchKernel", "value 0 has two labels"),
+        (20, "2147483648      cudaLaunchKernel", "value 2147483648 is above 2147483647"),
+        (20, "20", "label of value 20 is empty"),
+        (24, "7    9200    ", "label of event type 9200 is empty"),
+    ],
+)
+def test_a_malformed_line_of_the_pcf_is_named(tmp_path: Path, line: int, instead: str, why: str) -> None:
+    lines = PCF.split("\n")
+    lines[line - 1] = instead
+
+    with pytest.raises(TraceError, match=rf"trace\.pcf: line {line}: .*{why}"):
+        open_trace(write(tmp_path, RECORDS, pcf="\n".join(lines)))
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "why"),
+    [
+        (1, "LEVEL NODES SIZE 2", "LEVEL NODES SIZE 2"),
+        (1, "LEVEL NODE SIZE 1", ""),
+        (2, "", "name 1 of level NODE is empty"),
+        (5, "LEVEL NODE SIZE 3", "level NODE stands there twice"),
+        (5, "LEVEL THREAD SIZE 4", "announces 4 names and has 3"),
+    ],
+)
+def test_a_malformed_line_of_the_row_is_named(tmp_path: Path, line: int, instead: str, why: str) -> None:
+    lines = ROW.split("\n")
+    lines[line - 1] = instead
+
+    with pytest.raises(TraceError, match=rf"trace\.row: line \d: .*{why}"):
+        open_trace(write(tmp_path, RECORDS, row="\n".join(lines)))
+
+
+def test_intervals_pair_each_end_with_the_innermost_begin(tmp_path: Path) -> None:
+    intervals = open_trace(write(tmp_path, RECORDS)).intervals()
+
+    assert intervals.columns == ["task", "thread", "type", "begin", "end", "value", "depth"]
+    assert intervals.rows() == [
+        (1, 1, 63000000, 0, 10, 20, 1),
+        (1, 1, 63000000, 5, 10, 21, 2),
+        (1, 2, 63000006, 50, 50, 22, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "why"),
+    [
+        (["2:0:1:1:1:5:63000006:22"], "line 9: value 22 of type 63000006 begins and never ends"),
+        (["2:0:1:1:1:5:63000006:0"], "line 9: type 63000006 ends and never began"),
+        (["2:0:1:1:1:5:63000006:0", "2:0:1:1:1:5:63000006:22"], "line 9: "),
+        (["2:0:1:1:1:5:63000006:22", "2:0:1:1:2:6:63000006:0"], "line 9: "),
+    ],
+)
+def test_a_begin_without_end_or_an_end_without_begin_is_an_error(tmp_path: Path, records: list[str], why: str) -> None:
+    with pytest.raises(TraceError, match=why):
+        open_trace(write(tmp_path, [*RECORDS, *records])).intervals()
+
+
+# One interval of a row: value, what is nested in it, and time that passes before, inside and after.
+TREES = st.recursive(
+    st.just(()),
+    lambda children: st.lists(st.tuples(st.integers(1, 5), children, st.integers(0, 2)), max_size=4).map(tuple),
+    max_leaves=20,
+)
+Trees = tuple[tuple[int, "Trees", int], ...]
+Interval = tuple[int, int, int, int, int, int, int]
+
+
+def put_down(
+    row: tuple[int, int, int], trees: Trees, time: int, depth: int, pairs: list[tuple[int, int]], out: list[Interval]
+) -> int:
+    """Write the begins and ends of some intervals and what is inside them; returns the time after them."""
+    for value, inside, pause in trees:
+        begin, place = time, len(out)
+        pairs.append((begin, value))
+        out.append((*row, begin, -1, value, depth))
+        time = put_down(row, inside, time + pause, depth + 1, pairs, out) + pause
+        pairs.append((time, 0))
+        out[place] = (*row, begin, time, value, depth)
+        time += pause
+    return time
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(1, 2), st.just(1), st.sampled_from([event_types.KERNEL, event_types.CUDA_CALL])), TREES
+    ),
+    st.booleans(),
+)
+def test_nested_intervals_come_back_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: dict[tuple[int, int, int], Trees],
+    on_one_line: bool,
+) -> None:
+    expected: list[Interval] = []
+    lines: list[tuple[int, str]] = []
+    for (task, thread, number), trees in rows.items():
+        pairs: list[tuple[int, int]] = []
+        put_down((task, thread, number), trees, 0, 1, pairs, expected)
+        last = -1
+        for time, value in pairs:
+            if on_one_line and time == last:
+                lines[-1] = (time, f"{lines[-1][1]}:{number}:{value}")
+            else:
+                lines.append((time, f"2:0:1:{task}:{thread}:{time}:{number}:{value}"))
+            last = time
+    records = [line for _, line in sorted(lines, key=lambda timed: timed[0])]
+
+    found = open_trace(write(tmp_path_factory.mktemp("nested"), records)).intervals()
+
+    assert sorted(found.rows()) == sorted(expected)

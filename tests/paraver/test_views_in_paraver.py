@@ -1,0 +1,260 @@
+"""What Paraver shows in the views of the demo is what the reports say, computed here from their tables alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.paraver import Table, paraver_or_skip, read_table, read_tables, read_timeline
+
+from nsys2prv.demo import Cluster, write_reports
+from nsys2prv.paraver.trace_reader import open_trace
+from nsys2prv.paraver.views.of_trace import render_views
+from nsys2prv.timeline.labels import readable
+from nsys2prv.trace.translate import Options, translate
+
+SMALL = Cluster(nodes=2, gpus_per_node=2, iterations=6, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
+ROUNDING = 0.0051
+"""paramedir prints two decimals."""
+
+Spans = np.ndarray
+"""Begin and end, ns, of a row each."""
+
+
+class Shown:
+    """The demo, its trace, and what paramedir printed for each view."""
+
+    def __init__(self, folder: Path) -> None:
+        self.reports = write_reports(folder / "reports", SMALL)
+        # Offsets only: durations stay as they are in the reports.
+        self.summary = translate(self.reports, folder / "demo", Options(align="utc"))
+        self.length = self.summary.content["trace"]["length_ns"]
+        self._outputs: dict[str, Path] = {}
+        self._folder = folder
+
+    def load(self) -> None:
+        home = self._folder / "home"
+        home.mkdir()
+        self._outputs = paraver_or_skip(home).show(self.summary.prv, self._folder / "demo.cfgs")
+
+    def table(self, view: str) -> Table:
+        return read_table(self._outputs[view])
+
+    def tables(self, view: str) -> dict[str, Table]:
+        return read_tables(self._outputs[view])
+
+    def query(self, rank: int, sql: str) -> list[tuple]:  # type: ignore[type-arg]
+        with sqlite3.connect(f"file:{self.reports[rank]}?immutable=1", uri=True) as database:
+            return database.execute(sql).fetchall()
+
+    def kernels(self, rank: int, condition: str = "true") -> list[tuple[int, int, int, str]]:
+        return self.query(
+            rank,
+            f"""select kernel.start, kernel.end, kernel.streamId, name.value from CUPTI_ACTIVITY_KIND_KERNEL kernel
+            join StringIds name on name.id = kernel.demangledName where {condition} order by kernel.start""",
+        )
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    demo = Shown(tmp_path_factory.mktemp("views"))
+    demo.load()
+    return demo
+
+
+def spans(rows: Iterable[tuple]) -> Spans:  # type: ignore[type-arg]
+    return np.array([row[:2] for row in rows], dtype=np.int64).reshape(-1, 2)
+
+
+def depth(intervals: Spans) -> tuple[np.ndarray, np.ndarray]:
+    """Times where it changes how many intervals are open, and how many are from there on."""
+    times = np.concatenate([intervals[:, 0], intervals[:, 1]])
+    steps = np.concatenate([np.ones(len(intervals), int), -np.ones(len(intervals), int)])
+    order = np.lexsort((steps, times))
+    unique, last = np.unique(times[order][::-1], return_index=True)
+    return unique, np.cumsum(steps[order])[::-1][last]
+
+
+def open_at(intervals: Spans, moments: np.ndarray) -> np.ndarray:
+    times, count = depth(intervals)
+    place = np.searchsorted(times, moments, side="right") - 1
+    return np.where(place >= 0, count[place], 0)
+
+
+def time_by(*families: Spans, key: Callable[..., np.ndarray]) -> dict[int, int]:
+    """How long `key` of the numbers of open intervals of each family has which value."""
+    edges = np.unique(np.concatenate([one.ravel() for one in families]))
+    values = key(*(open_at(one, edges[:-1]) for one in families))
+    totals: dict[int, int] = defaultdict(int)
+    for value, length in zip(values.tolist(), np.diff(edges).tolist(), strict=True):
+        totals[value] += length
+    return totals
+
+
+COMPUTE, NCCL = "name.value not like '%nccl%'", "name.value like '%nccl%'"
+MEMORY = "select start, end from CUPTI_ACTIVITY_KIND_MEMCPY union all select start, end from CUPTI_ACTIVITY_KIND_MEMSET"
+
+
+def test_useful_time_is_the_union_of_compute_kernels_of_each_gpu(shown: Shown) -> None:
+    expected = [
+        time_by(spans(shown.kernels(rank, COMPUTE)), key=lambda useful: (useful > 0).astype(int))[1] for rank in range(4)
+    ]
+    table = shown.table("analysis/useful_time")
+
+    assert table.columns == ("1",)
+    assert table.column("1") == pytest.approx(expected, abs=ROUNDING)
+    assert table.totals["Total"] == pytest.approx([sum(expected)], abs=ROUNDING)
+    assert table.totals["Avg/Max"] == pytest.approx([np.mean(expected) / max(expected)], abs=ROUNDING)
+    assert table.totals["Avg/Max"][0] < 0.95  # the demo has a slow GPU
+
+
+def test_device_activity_is_what_the_efficiency_model_calls_useful_and_communication(shown: Shown) -> None:
+    table = shown.table("analysis/device_activity_time")
+    for rank in range(4):
+        useful = spans(shown.kernels(rank, COMPUTE))
+        communication = np.concatenate([spans(shown.kernels(rank, NCCL)), spans(shown.query(rank, MEMORY))])
+        expected = time_by(useful, communication, key=lambda u, c: np.where(u > 0, 1, np.where(c > 0, 13, 0)))
+
+        assert table.rows[rank][1] == pytest.approx([expected[1], expected[13]], abs=ROUNDING)
+
+
+def test_overlap_is_the_number_of_kernels_at_once_while_nccl_runs(shown: Shown) -> None:
+    against_communication = shown.table("analysis/overlap_of_communication")
+    against_trace = shown.table("analysis/overlap_of_trace")
+    for rank in range(4):
+        nccl = spans(shown.kernels(rank, NCCL))
+        every = spans(shown.kernels(rank))
+        expected = time_by(nccl, every, key=lambda c, k: np.where(c > 0, k, 0))
+        in_nccl = sum(length for count, length in expected.items() if count)
+
+        for place, column in enumerate(against_trace.columns):
+            length = expected[int(column)]
+            assert against_trace.rows[rank][1][place] == pytest.approx(100 * length / shown.length, abs=ROUNDING)
+            assert against_communication.rows[rank][1][place] == pytest.approx(100 * length / in_nccl, abs=ROUNDING)
+    assert against_communication.columns[:2] == ("1", "2")
+
+
+def test_kernel_profiles_are_total_number_and_average_of_each_name_on_each_stream(shown: Shown) -> None:
+    total, count = shown.table("analysis/kernel_time"), shown.table("analysis/kernel_count")
+    average, share = shown.table("analysis/kernel_average"), shown.table("analysis/kernel_time_percent")
+    place = 0
+    for rank in range(4):
+        durations: dict[int, dict[str, list[int]]] = {}
+        for start, end, stream, name in shown.kernels(rank, COMPUTE):
+            durations.setdefault(stream, {}).setdefault(readable(name), []).append(end - start)
+        (streams,) = {tuple(sorted({row[2] for row in shown.kernels(rank)} | set(durations)))}
+        for stream in streams:
+            expected = durations.get(stream, {})
+            for column, name in enumerate(total.columns):
+                of_name = expected.get(name, [])
+                assert total.rows[place][1][column] == pytest.approx(sum(of_name), abs=ROUNDING)
+                assert count.rows[place][1][column] == len(of_name)
+                assert average.rows[place][1][column] == pytest.approx(np.mean(of_name or [0]), abs=ROUNDING)
+                assert share.rows[place][1][column] == pytest.approx(100 * sum(of_name) / shown.length, abs=ROUNDING)
+            assert set(expected) <= set(total.columns)
+            place += 1
+    assert place == len(total.rows)
+
+
+def test_families_take_all_of_the_time_of_kernels(shown: Shown) -> None:
+    families, kernels, nccl = (shown.table(f"analysis/{view}") for view in ("family_time", "kernel_time", "nccl_time"))
+
+    assert len(families.columns) < len(kernels.columns) + len(nccl.columns)
+    for (_, by_family), (_, by_name), (_, by_nccl) in zip(families.rows, kernels.rows, nccl.rows, strict=True):
+        assert sum(by_family) == pytest.approx(sum(by_name) + sum(by_nccl), abs=0.1)
+
+
+def test_tensor_use_per_gemm_is_the_mean_over_the_time_of_its_kernels(shown: Shown) -> None:
+    table = shown.table("hwcounters/tensor_per_gemm")
+    for rank in range(4):
+        samples = np.array(
+            shown.query(
+                rank,
+                """select timestamp, value from GPU_METRICS join TARGET_INFO_GPU_METRICS using (typeId, metricId)
+                where metricName = 'Tensor Active' order by timestamp""",
+            )
+        )
+        gemms: dict[str, list[tuple[int, int]]] = {}
+        for start, end, _, name in shown.kernels(rank, "name.value like '%gemm%'"):
+            gemms.setdefault(name, []).append((start, end))
+        every = spans(interval for of_name in gemms.values() for interval in of_name)
+        assert depth(every)[1].max() == 1, "one GEMM at a time: else the view has to choose"
+
+        expected = {name: mean_during(samples, spans(of_name)) for name, of_name in gemms.items()}
+        assert dict(zip(table.columns, table.rows[rank][1], strict=True)) == pytest.approx(expected, abs=ROUNDING)
+    slow = [numbers for _, numbers in table.rows][SMALL.slow_gpu]
+    assert all(one < other for one, other in zip(slow, table.rows[0][1], strict=True)), "the slow GPU is to be seen"
+
+
+def mean_during(samples: np.ndarray, intervals: Spans) -> float:
+    """Mean over the time of intervals of a metric whose samples are about the time from the sample before."""
+    times, values = samples[:, 0], samples[:, 1].astype(float)
+    weight = total = 0.0
+    for begin, end in intervals.tolist():
+        inner = times[(times > begin) & (times < end)]
+        edges = np.concatenate([[begin], inner, [end]])
+        place = np.searchsorted(times, edges[1:], side="left")
+        lengths = np.diff(edges)
+        shown_values = np.where(place < len(times), values[np.minimum(place, len(times) - 1)], 0)
+        weight += lengths.sum()
+        total += (lengths * shown_values).sum()
+    return total / weight
+
+
+def test_gaps_are_the_idle_time_of_each_gpu(shown: Shown) -> None:
+    table = shown.table("analysis/gaps_by_length")
+    active = shown.table("analysis/active_time").column("1")
+
+    assert [sum(numbers) for _, numbers in table.rows] == pytest.approx([shown.length - one for one in active], abs=0.05)
+
+
+def test_a_straggler_has_more_useful_time_and_less_nccl_time_in_every_iteration(shown: Shown) -> None:
+    useful, nccl = shown.table("analysis/useful_per_iteration"), shown.table("analysis/nccl_per_iteration")
+
+    assert useful.columns == tuple(str(number + 1) for number in range(SMALL.iterations))
+    for place in range(SMALL.iterations):
+        of_rank = [numbers[place] for _, numbers in useful.rows]
+        waits = [numbers[place] for _, numbers in nccl.rows]
+        assert max(of_rank) == of_rank[SMALL.slow_gpu]
+        assert min(waits) == waits[SMALL.slow_gpu]
+
+
+def test_host_activity_fills_the_whole_time(shown: Shown) -> None:
+    table = shown.table("analysis/host_activity_time")
+
+    assert table.columns == ("1", "13", "32")
+    assert [sum(numbers) for _, numbers in table.rows] == pytest.approx([shown.length] * len(table.rows), abs=0.05)
+
+
+def test_spread_of_kernel_durations_counts_every_kernel(shown: Shown) -> None:
+    tables = shown.tables("analysis/kernel_durations")
+    counts = shown.table("analysis/kernel_count")
+
+    assert set(tables) == set(counts.columns)
+    for name, table in tables.items():
+        assert [sum(numbers) for _, numbers in table.rows] == counts.column(name)
+
+
+@pytest.mark.parametrize(("nodes", "gpus"), [(1, 1), (1, 4), (16, 1)], ids=["1 GPU", "4 GPUs", "16 nodes"])
+def test_the_same_views_show_all_rows_whatever_the_size_of_the_run(nodes: int, gpus: int, tmp_path: Path) -> None:
+    paraver = paraver_or_skip(tmp_path)
+    cluster = Cluster(nodes=nodes, gpus_per_node=gpus, iterations=1, layers=1, gpu_metrics_hz=500)
+    prv = translate(write_reports(tmp_path / "reports", cluster), tmp_path / "run").prv
+    header = open_trace(prv).header
+    names = ["basics/states", "analysis/useful", "analysis/useful_time", "analysis/kernel_time", "hwcounters/tensor_per_gemm"]
+    folder, _ = render_views(prv, tmp_path / "chosen", only=names)
+    shown = paraver.show(prv, folder)
+
+    assert set(shown) == set(names)
+    assert len(read_timeline(shown["basics/states"])) == header.rows
+    assert len(read_timeline(shown["analysis/useful"])) == nodes * gpus
+    streams = sum(name.startswith("CUDA-") for name in open_trace(prv).names["THREAD"])
+    for view, rows in [("useful_time", nodes * gpus), ("kernel_time", streams)]:
+        table = read_table(shown[f"analysis/{view}"])
+        assert len(table.rows) == rows
+        assert all(sum(numbers) > 0 for _, numbers in table.rows) or view == "kernel_time"
+    assert len(read_table(shown["hwcounters/tensor_per_gemm"]).rows) == nodes * gpus

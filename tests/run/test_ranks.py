@@ -1,0 +1,737 @@
+"""Who is who over all reports: ranks, hosts, whether they are of one run; broken ones among them; limits."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from conftest import CommandLine
+
+from nsys2prv.demo import ReportBuilder
+from nsys2prv.demo.cluster import Cluster, write_reports
+from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UsageError
+from nsys2prv.exports import Report, lookups, open_report
+from nsys2prv.exports.columns import COLUMNS
+from nsys2prv.exports.launchers import launched
+from nsys2prv.paraver.check import check_trace
+from nsys2prv.paraver.trace_reader import open_trace
+from nsys2prv.sources import SOURCES
+from nsys2prv.timeline import rows
+from nsys2prv.trace.translate import Options, Summary, translate
+
+DONE, USAGE, BAD_REPORT, INCONSISTENT, LEFT_OUT = 0, 2, 3, 9, 10
+START = 1_700_000_000_000_000_000
+"""UTC at time 0 of a report, ns."""
+
+
+def with_call(report: ReportBuilder) -> ReportBuilder:
+    return report.os_call("read", 0, 1000)
+
+
+def run(tmp_path: Path, reports: dict[str, ReportBuilder], options: Options | None = None, name: str = "out") -> Summary:
+    """The trace of reports that have one call each, by name of the file."""
+    folder = tmp_path / name
+    folder.mkdir()
+    paths = []
+    for path, report in reports.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        paths.append(with_call(report).write(folder / path))
+    summary = translate(paths, folder / "trace", options)
+    assert check_trace(summary.prv).ok
+    return summary
+
+
+def findings(summary: Summary) -> dict[str, str]:
+    """What is odd, by what it is about; the same stands among the warnings."""
+    found = {finding["about"]: finding["text"] for finding in summary.content["run"]["findings"]}
+    assert set(found.values()) <= set(summary.content["warnings"])
+    return found
+
+
+def ranks(summary: Summary) -> list[int | None]:
+    return [task["rank"] for task in summary.content["tasks"]]
+
+
+def sources_of_ranks(summary: Summary) -> set[str]:
+    return {report["rank_source"] for report in summary.content["reports"]}
+
+
+def hosts(summary: Summary) -> list[str]:
+    """Node of each report, in the order of their paths."""
+    return [report["host"] for report in summary.content["reports"]]
+
+
+# -- ranks ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "source", "size"),
+    [
+        ({"SLURM_PROCID": "{}", "SLURM_NTASKS": "4"}, "SLURM (SLURM_PROCID)", 4),
+        ({"SLURM_PROCID": "{}", "SLURM_NTASKS": "64", "SLURM_STEP_NUM_TASKS": "4"}, "SLURM (SLURM_PROCID)", 4),
+        ({"OMPI_COMM_WORLD_RANK": "{}", "OMPI_COMM_WORLD_SIZE": "4"}, "Open MPI (OMPI_COMM_WORLD_RANK)", 4),
+        ({"PMI_RANK": "{}", "PMI_SIZE": "4"}, "PMI (PMI_RANK)", 4),
+        ({"RANK": "{}", "WORLD_SIZE": "4", "LOCAL_RANK": "0"}, "torchrun (RANK)", 4),
+        ({"MV2_COMM_WORLD_RANK": "{}", "MV2_COMM_WORLD_SIZE": "4"}, "MVAPICH (MV2_COMM_WORLD_RANK)", 4),
+        ({"PMIX_RANK": "{}"}, "PMIx (PMIX_RANK)", 2),
+        ({"RANK": "{}"}, "environment (RANK)", 2),
+    ],
+)
+def test_each_launcher_tells_rank_and_size(tmp_path: Path, environment: dict[str, str], source: str, size: int) -> None:
+    reports = {
+        f"{rank}.sqlite": ReportBuilder(
+            pid=10 + rank, host=f"n{rank}", environment={name: value.format(rank) for name, value in environment.items()}
+        )
+        for rank in (1, 0)
+    }
+    found = run(tmp_path, reports)
+    assert ranks(found) == [0, 1]
+    assert sources_of_ranks(found) == {source}
+    assert found.content["run"]["size"] == size
+    assert found.content["run"]["missing"] == list(range(2, size))
+
+
+def test_the_innermost_launcher_counts() -> None:
+    # An mpirun in a batch script: all processes inherit the rank of the script.
+    environment = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}
+    assert [(one.rank, one.ranks) for one in launched(environment)] == [(3, 8), (0, 1)]
+
+
+def test_a_launcher_that_gave_all_the_same_rank_tells_nothing(tmp_path: Path) -> None:
+    # Somebody's profile exports RANK=0 and WORLD_SIZE=1 for runs on one GPU.
+    left_over = {"RANK": "0", "WORLD_SIZE": "1"}
+    reports = {f"{rank}.sqlite": ReportBuilder(pid=10 + rank, rank=rank, ranks=3, environment=left_over) for rank in (0, 1, 2)}
+    found = run(tmp_path, reports)
+    assert ranks(found) == [0, 1, 2]
+    assert sources_of_ranks(found) == {"SLURM (SLURM_PROCID)"}
+    assert findings(found) == {}
+
+
+def test_ranks_of_mpi_count_before_the_launcher_and_know_the_size_of_the_run(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=10, environment={"SLURM_PROCID": "0", "SLURM_NTASKS": "1"})
+    report.process(11)
+    report.mpi_rank(0, pid=10, tid=10).mpi_rank(1, pid=11, tid=11)
+    report.communicator(rank=0, size=2).communicator(rank=1, size=2).os_call("read", 0, 9, pid=11, tid=11)
+    found = run(tmp_path, {"both.sqlite": report})
+    assert ranks(found) == [0, 1]
+    assert found.content["run"] == {"ranks": [0, 1], "size": 2, "missing": [], "findings": []}
+
+
+def test_processes_that_read_data_for_a_rank_do_not_take_its_rank_away(tmp_path: Path) -> None:
+    report = ReportBuilder(rank=5, pid=10)
+    report.gpu(0)
+    for pid in (11, 12):
+        report.process(pid)
+        report.os_call("read", 0, 9, pid=pid, tid=pid)
+    report.kernel("k", 0, 9)
+    assert [(task["pid"], task["rank"]) for task in run(tmp_path, {"a.sqlite": report}).content["tasks"]] == [
+        (10, 5), (11, None), (12, None),
+    ]  # fmt: skip
+
+
+def test_a_pattern_takes_ranks_from_paths_whatever_the_reports_say(tmp_path: Path) -> None:
+    reports = {f"node{node}/gpu{gpu}.sqlite": ReportBuilder(pid=10 * node + gpu, host=f"n{node}", rank=7, ranks=8)
+               for node in (0, 1) for gpu in (0, 1)}  # fmt: skip
+    found = run(tmp_path, reports, Options(rank_pattern=r"node1/gpu(\d)"))
+    assert sources_of_ranks(found) == {"--rank-pattern", "SLURM (SLURM_PROCID)"}
+    assert ranks(found) == [0, 1, 7, 7]
+    assert "2 reports do not match --rank-pattern" in findings(found)["ranks not told"]
+    assert "rank is in more than one report (7" in findings(found)["duplicate ranks"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (Options(rank_pattern="rank(\\d+"), "not a regular expression"),
+        (Options(rank_pattern="rank\\d+"), "it has 0 groups"),
+        (Options(rank_pattern="(r)ank(\\d+)"), "it has 2 groups"),
+        (Options(rank_pattern="nothing(\\d+)"), "no path of a report matches"),
+        (Options(rank_pattern="(rank)"), "finds 'rank', which is no number"),
+        (Options(host_pattern="(a)(b)"), "it has 2 groups"),
+        (Options(host_pattern="nid001,nid002"), "no path of a report matches"),
+        (Options(host_pattern=","), "names of hosts"),
+    ],
+)
+def test_a_pattern_that_makes_no_sense_is_named(tmp_path: Path, options: Options, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        run(tmp_path, {"rank0.sqlite": ReportBuilder()}, options)
+
+
+def test_names_of_files_are_used_when_nothing_else_tells_and_it_is_said(tmp_path: Path) -> None:
+    reports = {f"app_rank{rank}.sqlite": ReportBuilder(pid=10 + rank, host=f"n{rank}") for rank in (11, 2)}
+    found = run(tmp_path, reports)
+    assert ranks(found) == [2, 11]
+    assert sources_of_ranks(found) == {"name of the file"}
+    assert "2 reports do not tell a rank: it is taken from the name of the file" in findings(found)["ranks by name"]
+
+
+@pytest.mark.parametrize(
+    "names", [("a/rank0.sqlite", "b/rank0.sqlite"), ("rank0.sqlite", "other.sqlite"), ("crank1.sqlite", "crank2.sqlite")]
+)
+def test_names_that_do_not_tell_ranks_of_all_are_not_guessed_from(tmp_path: Path, names: tuple[str, str]) -> None:
+    found = run(tmp_path, {name: ReportBuilder(pid=10 + index) for index, name in enumerate(names)})
+    assert ranks(found) == [None, None]
+    assert findings(found) == {}
+
+
+def test_a_report_without_a_rank_among_ranks_is_named(tmp_path: Path) -> None:
+    reports = {"a.sqlite": ReportBuilder(rank=0, ranks=1), "login.sqlite": ReportBuilder(pid=7, host="login")}
+    found = run(tmp_path, reports)
+    assert ranks(found) == [0, None]
+    assert "login.sqlite" in findings(found)["ranks not told"]
+
+
+def test_missing_ranks_are_counted_up_to_the_size_of_the_run(tmp_path: Path) -> None:
+    reports = {f"{rank}.sqlite": ReportBuilder(pid=10 + rank, rank=rank, ranks=8) for rank in (0, 3)}
+    assert findings(run(tmp_path, reports))["missing ranks"] == "ranks 1-2,4-7 of 8 are not among the reports"
+
+
+def test_without_a_size_a_gap_is_a_missing_rank(tmp_path: Path) -> None:
+    reports = {f"{rank}.sqlite": ReportBuilder(pid=10 + rank, environment={"PMIX_RANK": str(rank)}) for rank in (0, 2)}
+    assert findings(run(tmp_path, reports))["missing ranks"] == "rank 1 of 3 is not among the reports"
+
+
+def test_of_chosen_ranks_only_these_can_be_missing(tmp_path: Path) -> None:
+    reports = {f"{rank}.sqlite": ReportBuilder(pid=10 + rank, rank=rank, ranks=8) for rank in (0, 1, 3)}
+    found = run(tmp_path, reports, Options(ranks=frozenset({0, 1})))
+    assert ranks(found) == [0, 1]
+    assert findings(found) == {}
+    found = run(tmp_path, reports, Options(ranks=frozenset({0, 2})), "other")
+    assert findings(found)["missing ranks"] == "rank 2 of 8 is not among the reports"
+
+
+def test_duplicate_ranks_are_named_with_their_reports(tmp_path: Path) -> None:
+    reports = {f"{run}{rank}.sqlite": ReportBuilder(pid=10 + rank, rank=rank, ranks=2, host=run)
+               for run in "ab" for rank in (0, 1)}  # fmt: skip
+    found = run(tmp_path, reports)
+    assert findings(found)["duplicate ranks"].startswith("2 ranks are in more than one report (0-1; rank 0: ")
+    assert [(task["rank"], task["node"]) for task in found.content["tasks"]] == [(0, "a"), (0, "b"), (1, "a"), (1, "b")]
+
+
+# -- one run --------------------------------------------------------------------------------------------------------------
+
+
+def two(**differing: tuple[object, object]) -> dict[str, ReportBuilder]:
+    """Two ranks of one run on two hosts that differ in the arguments given."""
+    return {
+        f"{rank}.sqlite": ReportBuilder(
+            **{"rank": rank, "ranks": 2, "host": f"n{rank}", **{name: values[rank] for name, values in differing.items()}}  # type: ignore[arg-type]
+        )
+        for rank in (0, 1)
+    }
+
+
+@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "TORCHELASTIC_RUN_ID"])
+def test_reports_of_different_jobs_are_told(tmp_path: Path, variable: str) -> None:
+    found = run(tmp_path, two(environment=({variable: "4711"}, {variable: "4712"})))
+    assert "4711: 1 report" in findings(found)["different runs"]
+    assert "4712: 1 report" in findings(found)["different runs"]
+
+
+def test_parts_of_a_heterogeneous_job_are_one_run(tmp_path: Path) -> None:
+    parts = ({"SLURM_JOB_ID": "1", "SLURM_HET_JOB_ID": "1"}, {"SLURM_JOB_ID": "2", "SLURM_HET_JOB_ID": "1"})
+    assert findings(run(tmp_path, two(environment=parts))) == {}
+
+
+def test_runs_of_different_size_are_told(tmp_path: Path) -> None:
+    text = findings(run(tmp_path, two(ranks=(2, 4))))["different runs"]
+    assert "runs of different size: number of ranks 2: 1 report" in text
+
+
+def test_reports_that_do_not_touch_in_time_are_told(tmp_path: Path) -> None:
+    text = findings(run(tmp_path, two(utc_ns=(START, START + 3600 * 10**9))))["different runs"]
+    assert "2 stretches of time that do not touch: 1 report from 2023-11-14 22:13:20 to 2023-11-14 22:13:20" in text
+    assert "1 report from 2023-11-14 23:13:20" in text
+
+
+def test_clocks_that_are_seconds_apart_are_no_other_run(tmp_path: Path) -> None:
+    assert findings(run(tmp_path, two(utc_ns=(START, START + 10 * 10**9)))) == {}
+
+
+def test_mixed_versions_are_told(tmp_path: Path) -> None:
+    reports = two()
+    reports["1.sqlite"].without("META_DATA_EXPORT")
+    text = findings(run(tmp_path, reports))["mixed versions"]
+    assert "nsys 2024.2.3.38: 1 report" in text
+    assert "nsys not told: 1 report" in text
+
+
+def test_strict_makes_errors_of_all_that_is_not_one_complete_run(command_line: CommandLine, tmp_path: Path) -> None:
+    cases = {
+        "duplicate": two(rank=(0, 0), ranks=(1, 1)),
+        "missing": two(ranks=(4, 4)),
+        "jobs": two(environment=({"SLURM_JOB_ID": "1"}, {"SLURM_JOB_ID": "2"})),
+        "time": two(utc_ns=(START, START + 3600 * 10**9)),
+        "fine": two(),
+    }
+    for name, reports in cases.items():
+        (tmp_path / name).mkdir()
+        paths = [with_call(report).write(tmp_path / name / path) for path, report in reports.items()]
+        strict = command_line.run("translate", *paths, "-o", tmp_path / name / "strict", "--strict", "--align", "utc")
+        lax = command_line.run("translate", *paths, "-o", tmp_path / name / "lax", "--align", "utc")
+        if name == "fine":
+            assert (strict.returncode, strict.stderr, lax.stderr) == (DONE, "", "")
+            continue
+        assert strict.returncode == INCONSISTENT, name
+        assert strict.stderr.startswith("nsys2prv: the reports are not those of one complete run: ")
+        assert strict.stderr.count("\n") == 1
+        assert not list((tmp_path / name).glob("strict*"))
+        assert lax.returncode == DONE
+        assert lax.stderr.startswith("warning: ")
+        told = json.loads((tmp_path / name / "lax.json").read_text())["run"]["findings"]
+        assert [finding["is_error_with_strict"] for finding in told] == [True]
+        assert told[0]["text"] in lax.stderr
+        assert told[0]["text"] in strict.stderr
+
+
+def test_strict_is_not_about_conclusions(tmp_path: Path) -> None:
+    reports = {f"rank{rank}.sqlite": ReportBuilder(pid=10 + rank, host="") for rank in (0, 1)}
+    found = run(tmp_path, reports, Options(strict=True))
+    assert set(findings(found)) == {"ranks by name", "hosts not told"}
+    with pytest.raises(InconsistentRun):
+        run(tmp_path, two(rank=(0, 0)), Options(strict=True), "other")
+
+
+# -- hosts ----------------------------------------------------------------------------------------------------------------
+
+
+def gpus(report: ReportBuilder, *uuids: str) -> ReportBuilder:
+    for index, uuid in enumerate(uuids):
+        report.gpu(index, uuid=uuid)
+    return report
+
+
+def cpus(count: int, **arguments: object) -> ReportBuilder:
+    report = ReportBuilder(host="localhost", **arguments)  # type: ignore[arg-type]
+    for row in report._rows["TARGET_INFO_SYSTEM_ENV"]:
+        if row["name"] == "CpuCores":
+            row["value"] = str(count)
+    return report
+
+
+HOUR = 3600 * 10**9
+
+
+def test_containers_of_one_name_on_machines_that_booted_at_different_times_are_told_apart(tmp_path: Path) -> None:
+    boots = (10 * HOUR, 10 * HOUR + 10**6, 500 * HOUR)
+    reports = {f"{index}.sqlite": ReportBuilder(host="pytorch", pid=10 + index, monotonic_ns=boot)
+               for index, boot in enumerate(boots)}  # fmt: skip
+    found = run(tmp_path, reports)
+    assert hosts(found) == ["pytorch (1)", "pytorch (1)", "pytorch (2)"]
+    assert [node["name"] for node in found.content["nodes"]] == ["pytorch (1)", "pytorch (2)"]
+    assert "are of 2 hosts (they booted at different times)" in findings(found)["hosts told apart"]
+
+
+def test_a_host_whose_utc_was_stepped_a_little_stays_one(tmp_path: Path) -> None:
+    reports = {f"{index}.sqlite": ReportBuilder(pid=10 + index, monotonic_ns=HOUR + index * 10**9) for index in (0, 1)}
+    assert hosts(run(tmp_path, reports)) == ["node01", "node01"]
+
+
+def test_different_gpus_at_the_same_place_are_those_of_different_hosts(tmp_path: Path) -> None:
+    reports = {
+        f"{index}.sqlite": gpus(ReportBuilder(host="", pid=10 + index), f"uuid-{index}0", f"uuid-{index}1") for index in (0, 1)
+    }
+    found = run(tmp_path, reports)
+    assert hosts(found) == ["host (1)", "host (2)"]
+    assert "do not name their host" in findings(found)["hosts told apart"]
+
+
+def test_containers_that_share_a_gpu_are_on_one_host_whatever_else_differs(tmp_path: Path) -> None:
+    reports = {}
+    for index, count in enumerate((8, 16)):
+        report = cpus(count, pid=10 + index)
+        reports[f"{index}.sqlite"] = gpus(report, "uuid-0")
+    assert hosts(run(tmp_path, reports)) == ["localhost", "localhost"]
+
+
+def test_parts_of_a_gpu_are_no_different_gpus(tmp_path: Path) -> None:
+    reports = {f"{index}.sqlite": gpus(ReportBuilder(pid=10 + index), f"MIG-{index}") for index in (0, 1)}
+    assert hosts(run(tmp_path, reports)) == ["node01", "node01"]
+
+
+def test_different_numbers_of_cpus_tell_hosts_apart_unless_they_booted_together(tmp_path: Path) -> None:
+    reports = {f"{count}.sqlite": cpus(count, pid=count) for count in (8, 16)}
+    found = run(tmp_path, reports)
+    assert [node["cpus"] for node in found.content["nodes"]] == [8, 16]
+    reports = {f"{count}.sqlite": cpus(count, pid=count, monotonic_ns=HOUR) for count in (8, 16)}
+    assert len(run(tmp_path, reports, name="other").content["nodes"]) == 1
+
+
+def test_what_the_launcher_numbers_tells_hosts_apart(tmp_path: Path) -> None:
+    nodes = {
+        f"{rank}.sqlite": ReportBuilder(
+            host="box", rank=rank, ranks=4, pid=10 + rank, environment={"SLURM_NODEID": str(rank // 2)}
+        )
+        for rank in range(4)
+    }
+    assert hosts(run(tmp_path, nodes)) == ["box (1)", "box (1)", "box (2)", "box (2)"]
+    # Named so that the order of files is not that of ranks: hosts are numbered by rank.
+    local = {
+        f"{9 - rank}.sqlite": ReportBuilder(
+            host="box", pid=10 + rank, environment={"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2)}
+        )
+        for rank in range(4)
+    }
+    found = run(tmp_path, local, name="other")
+    assert hosts(found) == ["box (2)", "box (2)", "box (1)", "box (1)"]
+    assert [task["node"] for task in found.content["tasks"]] == ["box (1)", "box (1)", "box (2)", "box (2)"]
+
+
+def test_steps_of_a_job_number_its_nodes_anew(tmp_path: Path) -> None:
+    reports = {
+        f"{step}.sqlite": ReportBuilder(
+            pid=10 + step, environment={"SLURM_JOB_ID": "1", "SLURM_STEP_ID": str(step), "SLURM_NODEID": str(step)}
+        )
+        for step in (0, 1)
+    }
+    assert hosts(run(tmp_path, reports)) == ["node01", "node01"]
+
+
+def test_the_launcher_names_a_host_that_nsys_does_not(tmp_path: Path) -> None:
+    report = ReportBuilder(host="", environment={"SLURMD_NODENAME": "nid007", "HOSTNAME": "login01"})
+    found = run(tmp_path, {"a.sqlite": report})
+    assert hosts(found) == ["nid007"]
+    assert found.content["reports"][0]["host_source"] == "SLURMD_NODENAME"
+
+
+def test_reports_that_name_no_host_and_show_no_difference_are_one_host_and_it_is_said(tmp_path: Path) -> None:
+    reports = {f"{index}.sqlite": ReportBuilder(host="", pid=10 + index) for index in (0, 1)}
+    found = run(tmp_path, reports)
+    assert len(found.content["nodes"]) == 1
+    assert "2 reports do not name their host and are taken for reports of one" in findings(found)["hosts not told"]
+
+
+@pytest.mark.parametrize("pattern", [r"/(nid\d+)/", "nid1,nid12", " nid12 , nid1"])
+def test_hosts_are_taken_from_paths(tmp_path: Path, pattern: str) -> None:
+    reports = {f"{host}/r{index}.sqlite": ReportBuilder(host="same", pid=10 + index, monotonic_ns=HOUR * index)
+               for index, host in enumerate(("nid1", "nid12", "nid1"))}  # fmt: skip
+    found = run(tmp_path, reports, Options(host_pattern=pattern))
+    assert sorted(hosts(found)) == ["nid1", "nid1", "nid12"]
+    assert {report["host_source"] for report in found.content["reports"]} == {"--host-pattern"}
+    assert findings(found) == {}
+
+
+# -- equal numbers on two hosts -------------------------------------------------------------------------------------------
+
+
+def filled(table: str, column: str, dtype: object, time: int, index: int, report: ReportBuilder) -> object:
+    """A value of a column that makes sense in most tables."""
+    known = {
+        "start": time, "timestamp": time, "rawTimestamp": time, "end": time + 40 + index,
+        "globalTid": report.global_tid(), "globalPid": report.global_pid(), "deviceId": 0, "contextId": 1,
+        "greenContextId": None, "streamId": 7, "correlationId": 900 + index, "graphNodeId": None,
+    }  # fmt: skip
+    if column in known:
+        return known[column]
+    if column == "text":
+        return f"{table} {index}"
+    if dtype == pl.String:
+        return "{}"
+    if dtype == pl.Float64:
+        return 1.5
+    named = column.endswith("Name") or column in ("nameId", "textId")
+    return report.string(f"{table} {index}") if named else index
+
+
+def report_of_everything(host: str, scale: int) -> ReportBuilder:
+    """Events of every source; all ids are the same whatever the host, and times are stretched by `scale`."""
+    report = ReportBuilder(host=host, pid=77, process_name="app", with_mpi=True, rank=ord(host[-1]) - ord("a"), ranks=2)
+    report.gpu(0, uuid=f"uuid of {host}")
+    report.os_call("read", 0, 5 * scale)
+    launch = report.kernel("gemm", 200 * scale, 290 * scale, launch=(20 * scale, 30 * scale))
+    assert launch == 1
+    report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 300 * scale, 380 * scale, launch=(40 * scale, 45 * scale))
+    report.copy(400 * scale, 410 * scale, 4096, launch=(50 * scale, 55 * scale))
+    report.memset(420 * scale, 430 * scale, 64, launch=(60 * scale, 62 * scale))
+    report.graph(440 * scale, 470 * scale, launch=(63 * scale, 65 * scale))
+    report.nvtx_range("step", 10 * scale, 100 * scale, domain="train").nvtx_range(
+        "inner", 12 * scale, 50 * scale, domain="train"
+    )
+    report.nvtx_start_end("batch", 5 * scale, 95 * scale).nvtx_mark("here", 33 * scale)
+    report.mpi_p2p("MPI_Send", 500 * scale, 510 * scale, partner=1, size=8)
+    report.mpi_collective("MPI_Allreduce", 520 * scale, 540 * scale, size=8, received=8)
+    report.mpi_wait("MPI_Wait", 550 * scale, 560 * scale).mpi_other("MPI_Finalize", 570 * scale, 580 * scale)
+    report.metric("SM Active", 77 * scale, 50)
+    for source in SOURCES:
+        if source.table not in report._rows:
+            declared = COLUMNS[source.table]
+            values = {name: dtype for name, dtype in declared.items() if name in (*source.required, *source.optional)}
+            for index in (1, 2, 3):
+                time = (600 + 50 * index) * scale
+                row = {name: filled(source.table, name, dtype, time, index, report) for name, dtype in values.items()}
+                report.row(source.table, **row)  # type: ignore[arg-type]
+    return report
+
+
+def lines_of_node(summary: Summary, node: str) -> list[tuple[str, ...]]:
+    """Lines of the tasks of a node as if it were alone: tasks from 1 on, no CPU."""
+    names = [task["node"] for task in summary.content["tasks"]]
+    own = {str(index + 1): str(names[: index + 1].count(node)) for index, name in enumerate(names) if name == node}
+    found = []
+    for line in summary.prv.read_text().splitlines()[1:]:
+        fields = line.split(":")
+        if fields[3] not in own:
+            assert fields[0] != "3" or fields[9] not in own, f"from one host to another: {line}"
+            continue
+        fields[1], fields[3] = "", own[fields[3]]
+        if fields[0] == "3":
+            assert fields[9] in own, f"from one host to another: {line}"
+            fields[7], fields[9] = "", own[fields[9]]
+        found.append(tuple(fields))
+    return found
+
+
+def test_two_hosts_with_equal_pids_tids_streams_and_correlation_ids_stay_apart_in_every_source(tmp_path: Path) -> None:
+    options = Options(align="utc")
+    paths = {
+        host: report_of_everything(host, scale).write(tmp_path / f"{host}.sqlite") for host, scale in (("a", 10), ("b", 13))
+    }
+    merged = translate(list(paths.values()), tmp_path / "merged", options)
+    assert check_trace(merged.prv).ok
+    for host, path in paths.items():
+        alone = translate([path], tmp_path / f"alone_{host}", options)
+        # What the longer one lasts after the shorter one is told by states only: these go on to the end.
+        assert [line for line in lines_of_node(merged, host) if line[0] != "1"] == [
+            line for line in lines_of_node(alone, host) if line[0] != "1"
+        ]
+        end = str(alone.content["trace"]["length_ns"])
+        assert [line for line in lines_of_node(merged, host) if line[0] == "1" and int(line[6]) < int(end)] == [
+            line for line in lines_of_node(alone, host) if line[0] == "1" and line[6] != end
+        ]
+    written = {
+        source["source"]
+        for report in merged.content["reports"]
+        for table in report["tables"]
+        for source in table["sources"]
+        if source["written"]
+    }
+    assert written >= {
+        "nvtx", "nvtx-ranges", "nvtx-marks", "mpi", "openacc", "cuda-api", "os-runtime", "kernels", "copies", "memsets",
+        "graphs", "gpu-metrics", "ucx", "network", "cpu-metrics",
+    }  # fmt: skip
+
+
+def test_any_order_of_reports_gives_the_same_trace(tmp_path: Path) -> None:
+    reports = write_reports(tmp_path / "reports", Cluster(nodes=2, gpus_per_node=2, iterations=2, layers=2, seed=5))
+    texts = set()
+    for attempt in range(4):
+        shuffled = random.Random(attempt).sample(reports, len(reports))
+        (tmp_path / str(attempt)).mkdir()
+        summary = translate(shuffled, tmp_path / str(attempt) / "trace")
+        texts.add(tuple(summary.prv.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row")))
+    assert len(texts) == 1
+
+
+# -- broken reports among good ones ---------------------------------------------------------------------------------------
+
+
+def good(rank: int) -> ReportBuilder:
+    report = ReportBuilder(rank=rank, ranks=3, pid=10 + rank, host=f"n{rank}")
+    for index in range(50):
+        report.kernel("gemm", 100 * index + 30, 100 * index + 90, launch=(100 * index, 100 * index + 10))
+    return report
+
+
+def missing(folder: Path) -> Path:
+    return folder / "missing.sqlite"
+
+
+def text_file(folder: Path) -> Path:
+    path = folder / "notes.sqlite"
+    path.write_text("These are notes.\n" * 100)
+    return path
+
+
+def truncated(folder: Path) -> Path:
+    path = good(2).write(folder / "rank2.sqlite")
+    path.write_bytes(path.read_bytes()[:-4096])
+    return path
+
+
+def without_clock_column(folder: Path) -> Path:
+    """Breaks when it is described."""
+    path = good(2).write(folder / "rank2_pqtdir")
+    (path / "TARGET_INFO_SESSION_START_TIME.parquet").write_bytes(b"PAR1 and nothing else")
+    return path
+
+
+def without_needed_column(folder: Path) -> Path:
+    """Breaks when it is surveyed."""
+    return good(2).without("CUPTI_ACTIVITY_KIND_KERNEL", "end").write(folder / "rank2.sqlite")
+
+
+def text_among_numbers(folder: Path) -> Path:
+    """Breaks when it is translated, after many events: the survey does not look at sizes of grids."""
+    report = good(2)
+    for index in range(40_000):
+        report.kernel("late", 10_000 + 10 * index, 10_005 + 10 * index)
+    path = report.write(folder / "rank2.sqlite")
+    with sqlite3.connect(path) as database:
+        database.execute("update CUPTI_ACTIVITY_KIND_KERNEL set gridX = 'many' where start > 390000 and start < 390100")
+    database.close()
+    return path
+
+
+BROKEN: dict[Callable[[Path], Path], str] = {
+    missing: "there is no such file",
+    text_file: "not an SQLite database",
+    truncated: "damaged or incomplete",
+    without_clock_column: "damaged or incomplete",
+    without_needed_column: "has no column end",
+    text_among_numbers: "damaged or incomplete",
+}
+
+
+@pytest.mark.parametrize("make", BROKEN, ids=lambda make: make.__name__)
+def test_a_broken_report_is_named_and_left_out_and_the_exit_code_tells(
+    make: Callable[[Path], Path], command_line: CommandLine, tmp_path: Path
+) -> None:
+    whole = [good(rank).write(tmp_path / f"rank{rank}.sqlite") for rank in (0, 1)]
+    (tmp_path / "bad").mkdir()
+    broken = make(tmp_path / "bad")
+    for folder in ("one", "two", "three"):
+        (tmp_path / folder).mkdir()
+
+    refused = command_line.run("translate", *whole, broken, "-o", tmp_path / "one" / "trace")
+    done = command_line.run("translate", *whole, broken, "-o", tmp_path / "two" / "trace", "--keep-going")
+    without = command_line.run("translate", *whole, "-o", tmp_path / "three" / "trace")
+
+    assert refused.returncode == BAD_REPORT
+    assert not list((tmp_path / "one").iterdir())
+    assert done.returncode == LEFT_OUT
+    assert without.returncode == DONE
+    assert f"warning: left out: {broken}" in done.stderr
+    assert BROKEN[make] in done.stderr
+    assert "rank 2 of 3 is not among the reports" in done.stderr
+    content = json.loads((tmp_path / "two" / "trace.json").read_text())
+    assert [(Path(one["path"]), BROKEN[make] in one["error"]) for one in content["left_out"]] == [(broken, True)]
+    assert len(content["reports"]) == 2
+    # Nothing of it is in the trace.
+    for suffix in (".prv", ".pcf", ".row"):
+        assert (tmp_path / "two" / f"trace{suffix}").read_bytes() == (tmp_path / "three" / f"trace{suffix}").read_bytes()
+    assert sorted(path.name for path in (tmp_path / "two").iterdir()) == [
+        f"trace{end}" for end in (".cfgs", ".json", ".pcf", ".prv", ".row")
+    ]
+
+
+def test_several_broken_reports_are_all_named(command_line: CommandLine, tmp_path: Path) -> None:
+    whole = good(0).write(tmp_path / "rank0.sqlite")
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    broken = [text_file(folder), without_needed_column(folder), missing(folder), folder / "none*.sqlite"]
+    done = command_line.run("translate", whole, whole, *broken, "-o", tmp_path / "trace", "--keep-going")
+    assert done.returncode == LEFT_OUT
+    for path in (*broken, whole):
+        assert f"warning: left out: {path}: " in done.stderr
+
+
+def test_when_all_reports_are_broken_there_is_nothing_to_go_on_with(command_line: CommandLine, tmp_path: Path) -> None:
+    broken = [text_file(tmp_path), missing(tmp_path)]
+    done = command_line.run("translate", *broken, "-o", tmp_path / "trace", "--keep-going")
+    assert done.returncode == BAD_REPORT
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_report_that_breaks_off_in_the_middle_leaves_no_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    reports = [good(rank).write(tmp_path / f"rank{rank}.sqlite") for rank in range(3)]
+    without = translate(reports[:1] + reports[2:], tmp_path / "without")
+    pieces = Report.pieces
+    read = []
+
+    def breaking(self: Report, *arguments: object) -> Iterator[pl.DataFrame]:
+        for piece in pieces(self, *arguments):  # type: ignore[arg-type]
+            if self.path == reports[1]:
+                read.append(piece)
+                if len(read) > after:
+                    raise DamagedReport(self.path, "it breaks off")
+            yield piece
+
+    monkeypatch.setattr(Report, "pieces", breaking)
+    summary = translate(reports, tmp_path / "with", Options(keep_going=True, align="utc"))
+    assert summary.left_out == 1
+    assert len(read) > after
+    monkeypatch.setattr(Report, "pieces", pieces)
+    assert summary.prv.read_bytes() == without.prv.read_bytes()
+    monkeypatch.setattr(Report, "pieces", breaking)
+    with pytest.raises(ReportError, match="it breaks off"):
+        translate(reports, tmp_path / "refused", Options(align="utc"))
+
+
+# -- limits ---------------------------------------------------------------------------------------------------------------
+
+
+def many_streams(streams: int = 40) -> ReportBuilder:
+    """Kernels and copies that overlap on many streams of two contexts."""
+    report = ReportBuilder()
+    report.gpu(0)
+    for index in range(400):
+        stream, context = 7 + index % streams, 1 + index % 2
+        # Three kernels at any time.
+        report.kernel(f"k{index % 3}", 100 * index, 100 * index + 250, stream=stream, context=context,
+                      launch=(100 * index - 60, 100 * index - 50))  # fmt: skip
+        report.copy(100 * index + 10, 100 * index + 60, 8, stream=stream, context=context)
+    return report
+
+
+def test_folded_streams_are_a_few_rows_with_the_same_events(tmp_path: Path) -> None:
+    report = many_streams().write(tmp_path / "r.sqlite")
+    plain = translate([report], tmp_path / "plain")
+    folded = translate([report], tmp_path / "folded", Options(fold_streams=True))
+    assert check_trace(folded.prv).findings == ()
+    names = [name for task in folded.content["tasks"] for name in task["threads"] if name.startswith("CUDA")]
+    assert names == ["CUDA-D0.S0"] * 3
+    assert all(re.fullmatch(r"(?:CUDA|HIP)-(D\d+)\.S(\d+)(?:-(\S+))?\s*", name) for name in names)
+    assert plain.content["trace"]["rows"] > 40
+    what = ("begin", "end", "type", "value")
+    traces = [open_trace(summary.prv) for summary in (plain, folded)]
+    events = [trace.intervals().select(what).sort(what).rows() for trace in traces]
+    assert len(events[0]) == 1200
+    assert events[0] == events[1]
+    assert traces[0].messages().height == traces[1].messages().height == 400
+    # A row is running while a kernel is on it: all together as long as the kernels last.
+    running = traces[1].states().filter((pl.col("state") == 1) & (pl.col("thread") > 1))
+    assert (running["end"] - running["begin"]).sum() == 400 * 250
+
+
+def test_above_the_limit_streams_can_be_folded_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = many_streams().write(tmp_path / "r.sqlite")
+    monkeypatch.setattr(rows, "MOST_ROWS", 20)
+    with pytest.raises(TooManyRows, match=r"choose some of the ranks with --ranks, fold the 40 streams .* --fold-streams"):
+        translate([report], tmp_path / "plain")
+    folded = translate([report], tmp_path / "folded", Options(fold_streams=True))
+    assert folded.content["trace"]["rows"] == 4
+    monkeypatch.setattr(rows, "MOST_ROWS", 3)
+    with pytest.raises(TooManyRows, match="--ranks") as raised:
+        translate([report], tmp_path / "again", Options(fold_streams=True))
+    assert "--fold-streams" not in str(raised.value)
+
+
+def test_more_cpus_than_paraver_takes_are_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MOST_ROWS", 100)
+    reports = {f"{rank}.sqlite": ReportBuilder(host=f"n{rank}", rank=rank, ranks=2, pid=9) for rank in (0, 1)}
+    found = run(tmp_path, reports)
+    assert [node["cpus"] for node in found.content["nodes"]] == [1, 1]
+
+
+def test_texts_of_few_reports_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = [open_report(good(rank).write(tmp_path / f"{rank}.sqlite")) for rank in range(3)]
+    held = lookups.Lookups(most=int(2.5 * reports[0].strings.estimated_size()))
+    monkeypatch.setattr(lookups, "LOOKUPS", held)
+    read = [report.strings for report in reports]
+    assert held.reports == 2
+    # Used again though not held any longer; the one used last is held.
+    assert reports[0].strings.equals(read[0])
+    assert reports[0].strings is reports[0].distinct.strings
+    del reports, read
+    gc.collect()
+    assert held.reports == 0

@@ -1,0 +1,356 @@
+"""CUDA beyond calls, kernels and copies: waits, events, memory, page faults, graphs, overhead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nsys2prv.demo import ReportBuilder
+from nsys2prv.paraver.check import check_trace
+from nsys2prv.paraver.trace_reader import Trace, open_trace
+from nsys2prv.run.inspect import inspect
+from nsys2prv.run.session import TimeRange
+from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.vocabulary import event_types
+
+
+def run(tmp_path: Path, report: ReportBuilder, options: Options | None = None) -> Summary:
+    summary = translate([report.write(tmp_path / "report.sqlite")], tmp_path / "out", options)
+    assert check_trace(summary.prv).findings == ()
+    return summary
+
+
+def named(trace: Trace, event_type: int) -> list[tuple[str, int, int, str]]:
+    """Row, begin, end and label of the intervals of a type."""
+    values = trace.labels.types[event_type].values or {}
+    found = trace.intervals([event_type]).sort("begin", "end")
+    rows = found.select(trace.header.row_of(*(found[name] for name in ("task", "thread")))).to_series()
+    names = trace.names["THREAD"]
+    return [
+        (names[row], begin, end, values[value])
+        for row, (begin, end, value) in zip(rows, found.select("begin", "end", "value").rows(), strict=True)
+    ]
+
+
+def lines(summary: Summary, event_type: int) -> list[str]:
+    """What stands behind the time on the lines that begin with a type."""
+    return [
+        line.split(":", 6)[6]
+        for line in summary.prv.read_text().splitlines()
+        if line.startswith("2:") and line.split(":")[6] == str(event_type) and line.split(":")[7] != "0"
+    ]
+
+
+def pairs(line: str) -> dict[int, int]:
+    """Type and value of each pair of a line."""
+    numbers = list(map(int, line.split(":")))
+    return dict(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def entry(summary: Summary, table: str) -> dict:  # type: ignore[type-arg]
+    return next(found for found in summary.content["reports"][0]["tables"] if found["table"] == table)
+
+
+CALLS = {
+    "cudaDeviceSynchronize_v3020": event_types.SYNC_DEVICE,
+    "cuCtxSynchronize": event_types.SYNC_DEVICE,
+    "cudaStreamSynchronize_ptsz_v7000": event_types.SYNC_STREAM,
+    "cuEventSynchronize": event_types.SYNC_EVENT,
+    "cudaStreamWaitEvent_v3020": event_types.SYNC_WAIT_EVENT,
+    "cudaEventQuery_v3020": event_types.SYNC_EVENT_QUERY,
+    "cuStreamQuery": event_types.SYNC_STREAM_QUERY,
+    "cudaMemcpy_v3020": event_types.SYNC_OTHER,
+}
+
+
+def test_what_a_wait_is_for_is_told_by_its_call_and_not_by_its_number(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    for place, name in enumerate(CALLS):
+        begin = 100 * place
+        call = report.api_call(name, begin, begin + 50, tid=1000 + place % 2)
+        report.synchronization(begin + 10, begin + 40, kind=1, correlation=call)
+    summary = run(tmp_path, report)
+    found = named(open_trace(summary.prv), event_types.SYNCHRONIZATION)
+    assert [label for *_, label in found] == list(CALLS.values())
+    assert [row for row, *_ in found] == ["python3 tid 1000", "tid 1001"] * 4
+    assert found[0][1:3] == (10, 40)
+    assert "Metrics GPU0" not in open_trace(summary.prv).names["THREAD"]
+
+
+def test_ids_of_a_wait_that_do_not_apply_are_left_out(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    call = report.api_call("cudaEventSynchronize_v3020", 0, 50)
+    report.synchronization(10, 40, correlation=call, stream=4294967295, event=5)
+    call = report.api_call("cudaStreamSynchronize_v3020", 60, 90)
+    report.synchronization(65, 85, correlation=call, stream=13)
+    assert lines(run(tmp_path, report), event_types.SYNCHRONIZATION) == [
+        f"63000700:3:{event_types.SYNC_CONTEXT_ID}:1:{event_types.CUDA_EVENT_ID}:5",
+        f"63000700:2:{event_types.SYNC_STREAM_ID}:13:{event_types.SYNC_CONTEXT_ID}:1",
+    ]
+
+
+def test_waits_of_unknown_calls_lie_on_their_device_and_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    none = 4294967295
+    # An id of another process is not this one's.
+    report.api_call("cudaDeviceSynchronize_v3020", 0, 5, pid=2000, correlation=77)
+    report.synchronization(10, 40, correlation=77, stream=none)
+    report.synchronization(20, 50, correlation=78, stream=13)
+    report.synchronization(30, 35, stream=none, event=4)
+    report.synchronization(60, 65, correlation=80, stream=13, event=4)
+    summary = run(tmp_path, report)
+    trace = open_trace(summary.prv)
+    lanes = [event_types.TYPES[event_types.SYNCHRONIZATION].beside(event_types.SYNCHRONIZATION, lane) for lane in range(3)]
+    found = {interval[1:]: interval[0] for lane in lanes for interval in named(trace, lane)}
+    assert found == {
+        (10, 40, event_types.SYNC_DEVICE): "Metrics GPU0", (20, 50, event_types.SYNC_STREAM): "Metrics GPU0",
+        (30, 35, event_types.SYNC_EVENT): "Metrics GPU0", (60, 65, event_types.SYNC_WAIT_EVENT): "Metrics GPU0",
+    }  # fmt: skip
+    table = entry(summary, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
+    assert [(source["rows"], source["written"]) for source in table["sources"]] == [(0, 0), (4, 4)]
+    assert table["left_out"] == {}
+
+
+def test_waits_without_a_table_of_calls_are_not_lost(tmp_path: Path) -> None:
+    report = ReportBuilder().synchronization(10, 40, correlation=1)
+    found = named(open_trace(run(tmp_path, report).prv), event_types.SYNCHRONIZATION)
+    assert found == [("Metrics GPU0", 0, 30, event_types.SYNC_STREAM)]
+
+
+def test_an_event_is_recorded_when_the_device_says_so_else_when_the_call_began(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    report.kernel("k", 0, 500)
+    for event, told in enumerate((None, 0, 340), start=1):
+        call = report.api_call("cudaEventRecord_v3020", 100 * event, 100 * event + 20)
+        report.event_record(event, time=told, correlation=call)
+    report.event_record(9, correlation=1234)
+    # Two at one time on one stream are no overlap.
+    call = report.api_call("cudaEventRecord_v3020", 400, 410)
+    report.event_record(4, correlation=call).event_record(5, correlation=call)
+    summary = run(tmp_path, report)
+    trace = open_trace(summary.prv)
+    records = trace.events([event_types.CUDA_EVENT_RECORD]).sort("time", "value")
+    assert records.select("time", "value").rows() == [(100, 1), (200, 2), (340, 3), (400, 4), (400, 5)]
+    assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7")
+    assert set(records["thread"]) == {2}
+    [source] = entry(summary, "CUPTI_ACTIVITY_KIND_CUDA_EVENT")["sources"]
+    assert (source["rows"], source["written"], source["left_out"]) == (6, 5, {"no begin is told": 1})
+
+
+def test_memory_in_use_is_a_running_sum_of_each_kind_and_of_the_device(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0, cuda=0).gpu(1, cuda=1)
+    # Not in the order of time, as tables may be.
+    report.memory_use(30, 100, freed=True).memory_use(10, 100).memory_use(20, 1000, kind=4, name="matrix")
+    report.memory_use(40, 7, device=1).memory_use(50, 11)
+    trace = open_trace(run(tmp_path, report).prv)
+    kinds = {found.label: number for number, found in trace.labels.types.items() if found.label.startswith("GPU memory in use")}
+    assert set(kinds) == {"GPU memory in use", "GPU memory in use: Device", "GPU memory in use: Managed"}
+    assert trace.names["THREAD"] == ("Metrics GPU0", "Metrics GPU1")
+
+    def values(number: int) -> list[tuple[int, ...]]:
+        return trace.events([number]).sort("time").select("thread", "time", "value").rows()
+
+    assert values(kinds["GPU memory in use: Device"]) == [(1, 0, 100), (1, 20, 0), (2, 30, 7), (1, 40, 11)]
+    assert values(kinds["GPU memory in use: Managed"]) == [(1, 10, 1000)]
+    assert values(event_types.DEVICE_MEMORY_TOTAL) == [(1, 0, 100), (1, 10, 1100), (1, 20, 1000), (2, 30, 7), (1, 40, 1011)]
+    assert values(event_types.DEVICE_MEMORY_FREED) == [(1, 20, 100)]
+    assert [value for *_, value in values(event_types.DEVICE_MEMORY_ALLOCATED)] == [100, 1000, 7, 11]
+    assert trace.labels.types[event_types.DEVICE_MEMORY_NAME].values == {0: "End", 1: "matrix"}
+
+
+def test_memory_in_use_counts_what_was_allocated_before_the_time_chosen(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.memory_use(0, 100).memory_use(50, 10).memory_use(90, 1)
+    report.nvtx_range("all", 0, 100)
+    trace = open_trace(run(tmp_path, report, Options(time=TimeRange(40, 60))).prv)
+    assert trace.events([event_types.DEVICE_MEMORY_TOTAL]).select("time", "value").rows() == [(10, 110)]
+
+
+def test_operations_of_memory_pools_are_marks(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.row(
+        "CUDA_GPU_MEMORY_POOL_EVENTS",
+        start=10, globalPid=report.global_pid(), deviceId=0, address=64, operationType=3, poolType=1,
+        localMemoryPoolSize=500, localMemoryPoolUtilizedSize=300,
+    )  # fmt: skip
+    report.nvtx_range("all", 0, 100)
+    assert lines(run(tmp_path, report), event_types.POOL_OPERATION) == [
+        f"63000330:4:{event_types.POOL_TYPE}:2:{event_types.DEVICE_MEMORY_ADDRESS}:64:{event_types.POOL_SIZE}:500:{event_types.POOL_USED}:300"
+    ]
+
+
+def test_page_faults_of_a_device_that_overlap_are_all_whole(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    for start, end, faults, access in ((0, 50, 3, 2), (40, 80, 5, 1), (60, 70, 1, 2)):
+        report.gpu_page_fault(start, end, faults, access=access)
+    summary = run(tmp_path, report)
+    trace = open_trace(summary.prv)
+    lanes = [event_types.TYPES[event_types.GPU_PAGE_FAULT].beside(event_types.GPU_PAGE_FAULT, lane) for lane in range(2)]
+    assert sorted(interval[1:] for lane in lanes for interval in named(trace, lane)) == [
+        (0, 50, "Write"), (40, 80, "Read"), (60, 70, "Write"),
+    ]  # fmt: skip
+    assert trace.events([event_types.GPU_PAGE_FAULT_COUNT])["value"].sum() == 9
+    assert trace.names["THREAD"] == ("Metrics GPU0",)
+
+
+@pytest.mark.parametrize("hardware", [0, 200])
+def test_a_page_fault_of_the_host_is_a_mark_on_the_main_thread(tmp_path: Path, hardware: int) -> None:
+    report = ReportBuilder(hardware=hardware)
+    report.api_call("cudaMalloc_v3020", 0, 100)
+    report.row(
+        "CUDA_UM_CPU_PAGE_FAULT_EVENTS",
+        start=40, globalPid=report.global_pid(), address=4096, CpuInstruction=report.string("fill(float*)"),
+        module=report.string("/opt/app"), SourceFile=report.string("fill.cpp"), SourceLine=17,
+    )  # fmt: skip
+    report.row("CUDA_UM_CPU_PAGE_FAULT_EVENTS", start=50, globalPid=report.global_pid(), address=8192, CpuInstruction=999)
+    summary = run(tmp_path, report)
+    trace = open_trace(summary.prv)
+    assert trace.names["THREAD"] == ("python3 tid 1000",)
+    assert trace.labels.types[event_types.CPU_PAGE_FAULT].values == {1: "(unnamed)", 2: "fill(float*)"}
+    assert lines(summary, event_types.CPU_PAGE_FAULT) == [
+        f"63000402:2:{event_types.FAULT_MODULE}:1:{event_types.FAULT_FILE}:1:{event_types.FAULT_LINE}:17:{event_types.VIRTUAL_ADDRESS}:4096",
+        f"63000402:1:{event_types.VIRTUAL_ADDRESS}:8192",
+    ]
+
+
+def test_a_copy_tells_kinds_of_memory_devices_and_throughput(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    report.copy(0, 100, 1000, pageable=True)
+    report.copy(200, 300, 4000, kind=10, srcDeviceId=0, dstDeviceId=1)
+    report.copy(400, 400, 8, kind=1)
+    report.copy(500, 510, 64, kind=11, srcKind=7, dstKind=7, migrationCause=2, virtualAddress=4096)
+    # More bytes than fit into 64 bits times 10^9.
+    report.copy(1_000, 1_000_001_000, 80_000_000_000)
+    report.memset(600, 610, 64, memKind=1, value=255)
+    found = [pairs(line) for line in lines(run(tmp_path, report), event_types.MEMORY_OPERATION)]
+    source, destination = event_types.SOURCE_MEMORY, event_types.DESTINATION_MEMORY
+    assert found == [
+        {event_types.MEMORY_OPERATION: 5, event_types.MEMORY_SIZE: 1000, source: 1, destination: 3, event_types.THROUGHPUT: 10**10},
+        {
+            event_types.MEMORY_OPERATION: 7, event_types.MEMORY_SIZE: 4000, source: 3, destination: 3, event_types.SOURCE_DEVICE: 1,
+            event_types.DESTINATION_DEVICE: 2, event_types.THROUGHPUT: 4 * 10**10,
+        },
+        # No length, no throughput; its end is on the same line.
+        {event_types.MEMORY_OPERATION: 0, event_types.MEMORY_SIZE: 0, source: 0, destination: 0},
+        {
+            event_types.MEMORY_OPERATION: 9, event_types.MEMORY_SIZE: 64, source: 8, destination: 8, event_types.MIGRATION_CAUSE: 3,
+            event_types.VIRTUAL_ADDRESS: 4096, event_types.THROUGHPUT: 6_400_000_000,
+        },
+        {event_types.MEMORY_OPERATION: 6, event_types.MEMORY_SIZE: 64, destination: 2, event_types.MEMSET_VALUE: 255},
+        {event_types.MEMORY_OPERATION: 5, event_types.MEMORY_SIZE: 8 * 10**10, source: 2, destination: 3, event_types.THROUGHPUT: 8 * 10**10},
+    ]  # fmt: skip
+
+
+def test_green_contexts_are_told_where_there_are_some(tmp_path: Path) -> None:
+    report = ReportBuilder(schema="3.7.2")
+    for place, context in enumerate((None, 0, 4294967295, 3)):
+        report.kernel("k", 10 * place, 10 * place + 5, greenContextId=context)
+        report.copy(100 + 10 * place, 105 + 10 * place, 8, greenContextId=context)
+    trace = open_trace(run(tmp_path, report).prv)
+    assert trace.events([event_types.GREEN_CONTEXT]).filter(value=3).select("time").to_series().to_list() == [30, 130]
+    assert trace.events([event_types.GREEN_CONTEXT]).height == 4
+
+
+def test_nodes_of_a_graph_hang_on_the_call_that_launched_it(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    launch = report.api_call("cudaGraphLaunch_v10000", 0, 20)
+    for node, (start, end) in enumerate(((30, 40), (50, 60)), start=1):
+        report.kernel(f"k{node}", start, end, correlation=launch, graphNodeId=2**33 + node, graphId=5)
+    report.copy(70, 80, 16, correlation=launch, graphNodeId=2**33 + 3)
+    report.memset(90, 95, 16, correlation=launch, graphNodeId=2**33 + 4)
+    trace = open_trace(run(tmp_path, report).prv)
+    nodes = trace.events([event_types.GRAPH_NODE_ID]).filter(value=2**33 + 1)
+    assert nodes["time"].to_list() == [30]
+    begun = trace.events([event_types.GRAPH_NODE_ID]).filter(trace.events([event_types.GRAPH_NODE_ID])["value"] > 0)
+    assert (begun["value"] - 2**33).to_list() == [1, 2, 3, 4]
+    assert trace.events([event_types.GRAPH_ID])["value"].to_list() == [5, 0, 5, 0]
+    messages = trace.messages().sort("logical_recv")
+    assert messages.select("logical_send", "logical_recv", "tag").rows() == [
+        (0, 30, 55001), (0, 50, 55001), (0, 70, 55002), (0, 90, 55002),
+    ]  # fmt: skip
+
+
+def test_graphs_and_nodes_are_made_on_the_host_in_old_and_new_schemas(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.api_call("cudaGraphInstantiate_v12000", 0, 100)
+    at = {"globalTid": report.global_tid(), "eventClass": 95}
+    report.row("CUDA_GRAPH_EVENTS", start=10, end=10, nameId=report.string("Graph Creation"), graphId=1, **at)
+    report.row(
+        "CUDA_GRAPH_EVENTS", start=20, end=30, nameId=report.string("GraphExec Creation"), graphId=1, graphExecId=2, **at
+    )
+    report.row("CUDA_GRAPH_NODE_EVENTS", start=40, end=41, nameId=report.string("Node Creation"), graphNodeId=7, **at)
+    # Up to schema 3.7 nodes are in the table of graphs.
+    report.row(
+        "CUDA_GRAPH_EVENTS", start=50, end=51, nameId=report.string("Node Clone"), graphNodeId=8, originalGraphNodeId=7, **at
+    )
+    summary = run(tmp_path, report)
+    found = named(open_trace(summary.prv), event_types.GRAPH_CONSTRUCTION)
+    assert [interval[1:] for interval in found] == [
+        (10, 10, "Graph Creation"), (20, 30, "GraphExec Creation"), (40, 41, "Node Creation"), (50, 51, "Node Clone"),
+    ]  # fmt: skip
+    assert lines(summary, event_types.GRAPH_CONSTRUCTION)[-1].endswith(
+        f":{event_types.GRAPH_NODE_ID}:8:{event_types.GRAPH_ORIGINAL_NODE_ID}:7"
+    )
+
+
+def test_overhead_makes_no_rows_of_its_own(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.api_call("cudaLaunchKernel_v7000", 0, 100)
+    name = {"nameId": report.string("Lazy Function Loading")}
+    report.row(
+        "CUPTI_ACTIVITY_KIND_OVERHEAD",
+        start=10, end=60, globalTid=report.global_tid(), eventClass=103, correlationId=1, overheadType=7, **name,
+    )  # fmt: skip
+    for tid in (1000, 4711):
+        report.row("PROFILER_OVERHEAD", start=20, end=30, globalTid=report.global_tid(tid), **name)
+    summary = run(tmp_path, report)
+    trace = open_trace(summary.prv)
+    assert trace.names["THREAD"] == ("python3 tid 1000",)
+    assert named(trace, event_types.CUDA_OVERHEAD) == [("python3 tid 1000", 10, 60, "Lazy Function Loading")]
+    assert named(trace, event_types.PROFILER_OVERHEAD) == [("python3 tid 1000", 20, 30, "Lazy Function Loading")]
+    [source] = entry(summary, "PROFILER_OVERHEAD")["sources"]
+    assert source["left_out"] == {"its thread has no other events": 1}
+
+
+def test_inspect_counts_waits_by_whether_their_call_is_known(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    call = report.api_call("cudaStreamSynchronize_v3020", 0, 50)
+    report.synchronization(10, 40, correlation=call).synchronization(60, 70, correlation=99)
+    [found] = inspect([report.write(tmp_path / "report.sqlite")])
+    table = next(table for table in found["tables"] if table["table"] == "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
+    assert [source["rows"] for source in table["sources"]] == [1, 1]
+    assert table["left_out"] == {}
+
+
+def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
+    # From 128 on hardware ids make global ids negative in SQLite and large in Parquet.
+    report = ReportBuilder(hardware=200)
+    report.gpu(0)
+    call = report.api_call("cudaStreamSynchronize_v3020", 0, 50)
+    report.synchronization(10, 40, correlation=call).synchronization(20, 30, correlation=99)
+    call = report.api_call("cudaEventRecord_v3020", 60, 70)
+    report.event_record(1, correlation=call)
+    report.memory_use(5, 100, name="matrix").memory_use(50, 100, freed=True)
+    report.gpu_page_fault(10, 30, 2).gpu_page_fault(20, 40, 1, access=1)
+    report.copy(80, 90, 4096, kind=10, srcDeviceId=0, dstDeviceId=1)
+    report.row("CUDA_UM_CPU_PAGE_FAULT_EVENTS", start=5, globalPid=report.global_pid(), CpuInstruction=report.string("f"))
+    report.metric("GPC Clock Frequency", 30, -4_000_000_000).metric("SM Active", 30, 40, instance=1)
+    texts = []
+    for form in ("a.sqlite", "a_pqtdir", "a_arwdir"):
+        (tmp_path / f"out-{form}").mkdir()
+        summary = translate([report.write(tmp_path / form)], tmp_path / f"out-{form}" / "same")
+        assert check_trace(summary.prv).findings == ()
+        texts.append([summary.prv.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row")])
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_no_two_kinds_of_events_have_one_number() -> None:
+    assert len(event_types.TYPES) == len(event_types.EVENT_TYPES)

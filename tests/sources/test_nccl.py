@@ -1,0 +1,374 @@
+"""Regions of NCCL and events of NVTX with payloads, on the host and on the kernels behind them."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nsys2prv.demo import Cluster, ReportBuilder, payload_blob, write_arrow_report, write_parquet_report, write_reports
+from nsys2prv.paraver.check import check_trace
+from nsys2prv.paraver.trace_reader import Trace, open_trace
+from nsys2prv.sources.communication.nccl import ATTRIBUTES
+from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
+from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.vocabulary import event_types
+
+UINT64, INT, SIZE, DOUBLE = 18, 5, 22, 20
+STATIC = 1 << 24
+OPERATION = STATIC + 16
+COMMUNICATOR = 0xFEDC_BA98_7654_1A2B
+NCCL_SCHEMAS: dict[str, tuple[int, list[tuple[str, int, int]], str]] = {
+    "ncclCommInitRank": (
+        STATIC + 2,
+        [("NCCL communicator ID", UINT64, 0), ("No. of ranks", INT, 8), ("Rank", INT, 12), ("CUDA device", INT, 16)],
+        "<Qiii4x",
+    ),
+    "ncclAllReduce": (
+        STATIC + 7,
+        [("NCCL communicator ID", UINT64, 0), ("Message size [bytes]", SIZE, 8), ("Reduction operation", OPERATION, 16)],
+        "<QQi4x",
+    ),
+    "ncclBroadcast": (
+        STATIC + 6,
+        [("NCCL communicator ID", UINT64, 0), ("Message size [bytes]", SIZE, 8), ("Root", INT, 16)],
+        "<QQi4x",
+    ),
+    "ncclSend": (
+        STATIC + 9,
+        [("NCCL communicator ID", UINT64, 0), ("Message size [bytes]", SIZE, 8), ("Peer rank", INT, 16)],
+        "<QQi4x",
+    ),
+}
+
+
+class Nccl:
+    """Adds regions of NCCL with payloads to a report: as blobs, or as JSON."""
+
+    def __init__(self, report: ReportBuilder, *, binary: bool, pid: int | None = None) -> None:
+        self.report, self.binary, self.pid = report, binary, pid
+        if binary:
+            for schema, laid, _ in NCCL_SCHEMAS.values():
+                report.nvtx_schema(schema, laid, 24, domain="NCCL", pid=pid)
+
+    def call(self, name: str, start: int, end: int, *values: int) -> None:
+        domain = self.report.nvtx_domain("NCCL", pid=self.pid)
+        if not values:
+            self.report.nvtx_range(name, start, end, domain="NCCL", pid=self.pid, registered=True)
+            return
+        schema, laid, form = NCCL_SCHEMAS["ncclSend" if name == "ncclRecv" else name]
+        if self.binary:
+            blob = payload_blob(domain, schema, struct.pack(form, *values))
+            self.report.nvtx_range(name, start, end, domain="NCCL", pid=self.pid, registered=True, binaryData=blob)
+        else:
+            names = {0: "Sum", 1: "Product", 2: "Max", 3: "Min", 4: "Avg"}
+            payload = {
+                field: names[value] if code == OPERATION else value
+                for (field, code, _), value in zip(laid, values, strict=True)
+            }
+            self.report.nvtx_range(name, start, end, domain="NCCL", pid=self.pid, registered=True, payload=payload)
+
+
+def run(tmp_path: Path, *builders: ReportBuilder, options: Options | None = None, name: str = "out") -> Trace:
+    reports = [builder.write(tmp_path / f"{name}{index}.sqlite") for index, builder in enumerate(builders)]
+    return opened(translate(reports, tmp_path / name, options))
+
+
+def opened(summary: Summary) -> Trace:
+    assert check_trace(summary.prv).findings == ()
+    return open_trace(summary.prv)
+
+
+def told(trace: Trace, event_type: int, task: int = 1) -> list[dict[str, object]]:
+    """Label and attributes of each interval of a type, with labels for values that have some, in the order of begin."""
+    found = trace.events().filter((pl.col("task") == task) & (pl.col("value") != 0))
+    labels = {number: dict(of_type.values or {}) for number, of_type in trace.labels.types.items()}
+    names = ATTRIBUTES | {event_type: "call"}
+    lines: dict[int, dict[str, object]] = {}
+    for line, kind, value in found.select("line", "type", "value").iter_rows():
+        if kind in names:
+            label = labels.get(kind, {}).get(value, value)
+            lines.setdefault(line, {})[names[kind]] = label
+    return [line for _, line in sorted(lines.items()) if "call" in line]
+
+
+def one_rank(rank: int, *, binary: bool, with_init: bool = True) -> ReportBuilder:
+    """A rank of two that joins a communicator, reduces and broadcasts."""
+    report = ReportBuilder(host=f"node{rank}", pid=1000 + rank, rank=rank, ranks=2)
+    report.gpu(0, uuid=f"{rank}")
+    nccl = Nccl(report, binary=binary)
+    if with_init:
+        nccl.call("ncclCommInitRank", 10, 90, COMMUNICATOR, 2, rank, 0)
+    nccl.call("ncclAllReduce", 100, 200, COMMUNICATOR, 4096, 1)
+    report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 300, 400, launch=(110, 120))
+    nccl.call("ncclBroadcast", 500, 600, COMMUNICATOR, 64, 1)
+    report.kernel("ncclDevKernel_Broadcast_RING_LL(x)", 700, 800, launch=(510, 520))
+    return report
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_regions_of_nccl_and_the_kernels_behind_them_have_the_payload(tmp_path: Path, binary: bool) -> None:
+    trace = run(tmp_path, one_rank(0, binary=binary), one_rank(1, binary=binary))
+    label = "NCCL communicator of 2 ranks: 0-1 (#1a2b)"
+    for task in (1, 2):
+        of_communicator = {"NCCL communicator ID": label, "No. of ranks": 2, "Rank": task}
+        calls = [
+            {"call": "ncclAllReduce", "Message size [bytes]": 4096, "Reduction operation": "Prod", **of_communicator},
+            {"call": "ncclBroadcast", "Message size [bytes]": 64, "Root": 2, **of_communicator},
+        ]
+        assert told(trace, event_types.NCCL_REGION, task) == [{"call": "ncclCommInitRank", **of_communicator}, *calls]
+        assert told(trace, event_types.NCCL_CALL_OF_KERNEL, task) == calls
+        assert told(trace, event_types.NCCL_KERNEL, task)[0]["call"] == "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+    assert trace.labels.types[event_types.NCCL_COMMUNICATOR].values == {0: "End", 1: label}
+    # The rest of the payload is there too.
+    assert [found.label for found in trace.labels.types.values() if "CUDA device" in found.label] == [
+        "NVTX payload NCCL CUDA device"
+    ]
+
+
+def test_a_communicator_is_the_same_in_reports_that_do_not_tell_how_it_was_made(tmp_path: Path) -> None:
+    trace = run(tmp_path, one_rank(0, binary=True), one_rank(1, binary=False, with_init=False))
+    label = "NCCL communicator of 2 ranks: 0-1 (#1a2b)"
+    assert trace.labels.types[event_types.NCCL_COMMUNICATOR].values == {0: "End", 1: label}
+    assert told(trace, event_types.NCCL_REGION, 2)[0] == {
+        "call": "ncclAllReduce",
+        "Message size [bytes]": 4096,
+        "Reduction operation": "Prod",
+        "NCCL communicator ID": label,
+    }
+
+
+def test_payloads_are_the_same_in_all_forms_of_a_report(tmp_path: Path) -> None:
+    tables = one_rank(0, binary=True).tables()
+    write_parquet_report(tmp_path / "a_pqtdir", tables)
+    write_arrow_report(tmp_path / "a_arwdir", tables)
+    one_rank(0, binary=True).write(tmp_path / "a.sqlite")
+    traces = []
+    for form in ("a.sqlite", "a_pqtdir", "a_arwdir"):
+        (tmp_path / f"out_{form}").mkdir()
+        traces.append(translate([tmp_path / form], tmp_path / f"out_{form}" / "same").prv.read_text())
+    assert traces[0] == traces[1] == traces[2]
+    assert ":9501:4096:" in traces[0]
+
+
+def test_of_several_calls_in_a_group_a_kernel_has_what_they_agree_on(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    nccl = Nccl(report, binary=True)
+    nccl.call("ncclCommInitRank", 10, 90, COMMUNICATOR, 4, 2, 0)
+
+    def group(start: int, *calls: tuple[str, int, int]) -> None:
+        nccl.call("ncclGroupStart", start, start + 10)
+        for index, (name, size, peer) in enumerate(calls):
+            nccl.call(name, start + 20 + 10 * index, start + 25 + 10 * index, COMMUNICATOR, size, peer)
+        nccl.call("ncclGroupEnd", start + 80, start + 99)
+        report.kernel("ncclDevKernel_SendRecv(x)", start + 200, start + 210, launch=(start + 85, start + 88))
+
+    group(1000, ("ncclSend", 100, 1), ("ncclSend", 100, 3))
+    group(2000, ("ncclSend", 100, 3), ("ncclRecv", 200, 3))
+    group(3000, ("ncclRecv", 7, 0))
+    # A launch after the group is none of its kernels.
+    report.kernel("ncclDevKernel_AllGather(x)", 5000, 5001, launch=(4000, 4001))
+    trace = run(tmp_path, report)
+    of_communicator = {"NCCL communicator ID": "NCCL communicator of 4 ranks (#1a2b)", "No. of ranks": 4, "Rank": 3}
+    assert told(trace, event_types.NCCL_CALL_OF_KERNEL) == [
+        {"call": "ncclSend", "Message size [bytes]": 100, **of_communicator},
+        {"call": "ncclGroupEnd", "Peer rank": 4, **of_communicator},
+        {"call": "ncclRecv", "Message size [bytes]": 7, "Peer rank": 1, **of_communicator},
+    ]
+
+
+def test_kernels_find_their_call_in_a_report_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsys2prv.execution.external_sort.RUN_ROWS", 7)
+    monkeypatch.setattr("nsys2prv.execution.external_sort.WINDOW_ROWS", 3)
+    monkeypatch.setattr("nsys2prv.execution.external_sort._KEPT_ROWS", 2)
+    monkeypatch.setattr("nsys2prv.execution.external_sort._BATCH_ROWS", 2)
+    report = ReportBuilder()
+    report.gpu(0)
+    nccl = Nccl(report, binary=False)
+    for index in range(40):
+        start = 1000 * index
+        nccl.call("ncclGroupStart", start, start + 10)
+        for place in range(5):
+            nccl.call("ncclSend", start + 20 + 10 * place, start + 25 + 10 * place, COMMUNICATOR, 10 + index, place % 2)
+        nccl.call("ncclGroupEnd", start + 80, start + 99)
+        report.kernel("ncclDevKernel_SendRecv(x)", start + 200, start + 210, launch=(start + 85, start + 88))
+    trace = run(tmp_path, report)
+    found = told(trace, event_types.NCCL_CALL_OF_KERNEL)
+    assert [(one["call"], one["Message size [bytes]"]) for one in found] == [("ncclSend", 10 + index) for index in range(40)]
+    assert all("Peer rank" not in one for one in found)
+
+
+def test_processes_with_other_ids_for_the_domain_have_their_own_payloads(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000)
+    report.process(2000)
+    report.thread(2000, pid=2000)
+    # In the second process another domain has the id that NCCL has in the first one.
+    report.nvtx_domain("app", pid=2000)
+    for pid in (1000, 2000):
+        nccl = Nccl(report, binary=True, pid=pid)
+        nccl.call("ncclBroadcast", 100, 200, COMMUNICATOR + pid, pid, 0)
+    report.nvtx_schema(STATIC + 6, [("step", DOUBLE, 0), ("kind", DOUBLE, 8), ("more", DOUBLE, 16)], 24, domain="app", pid=2000)
+    blob = payload_blob(1, STATIC + 6, struct.pack("<ddd", 0.5, 2.0, 3.0))
+    report.nvtx_range("step", 300, 400, domain="app", pid=2000, binaryData=blob)
+    trace = run(tmp_path, report)
+    assert report.nvtx_domain("NCCL", pid=1000) == report.nvtx_domain("app", pid=2000)
+    for task, pid in ((1, 1000), (2, 2000)):
+        assert told(trace, event_types.NCCL_REGION, task)[0]["Message size [bytes]"] == pid
+    fields = {
+        trace.labels.types[number].label: value
+        for number, value in trace.events().filter(pl.col("value") != 0).select("type", "value").iter_rows()
+        if number in range(event_types.NVTX_REAL_FIELD, event_types.NVTX_REAL_FIELD + 20)
+    }
+    assert fields == {
+        "NVTX payload app step, real": 500_000,
+        "NVTX payload app kind, real": 2_000_000,
+        "NVTX payload app more, real": 3_000_000,
+    }
+
+
+def test_payloads_that_are_null_or_cut_leave_the_region_as_it_is(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    nccl = Nccl(report, binary=True)
+    nccl.call("ncclGroupStart", 0, 10)
+    whole = payload_blob(1, STATIC + 7, struct.pack("<QQi4x", COMMUNICATOR, 1, 0))
+    report.nvtx_range("ncclAllReduce", 20, 30, domain="NCCL", binaryData=whole[:40])
+    report.nvtx_range("ncclAllReduce", 40, 50, domain="NCCL", payload={"unfinished": "yes"})
+    trace = run(tmp_path, report)
+    assert told(trace, event_types.NCCL_REGION) == [
+        {"call": "ncclGroupStart"},
+        {"call": "ncclAllReduce"},
+        {"call": "ncclAllReduce"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_nccl"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)", True),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)", True),
+        ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", True),
+        ("ncclSymkDevKernel_AllReduce_RSxLD_AGxST_sum_f32(ncclSymkDevWorkArgs4K)", True),
+        ("ncclSymDevKernel_AllGather_LL(ncclSymDevArgs)", True),
+        ("ncclDevKernel_SendRecv(x)", True),
+        ("void at::native::nccl_like_copy(float*)", False),
+        ("my_ncclless_kernel(int)", False),
+        ("gemm", False),
+    ],
+)
+def test_kernels_of_nccl_are_known_by_their_names(name: str, is_nccl: bool) -> None:
+    assert pl.Series([name]).str.contains(NCCL_KERNEL_NAME).item() == is_nccl
+
+
+# -- any domain -----------------------------------------------------------------------------------------------------------
+
+
+def values_at(trace: Trace, time: int) -> dict[str, object]:
+    """Label of each type with a value at a time, and the value or its label."""
+    found = {}
+    for number, value in (
+        trace.events().filter((pl.col("time") == time) & (pl.col("value") != 0)).select("type", "value").rows()
+    ):
+        of_type = trace.labels.types[number]
+        found[of_type.label] = (of_type.values or {}).get(value, value)
+    return found
+
+
+def test_numbers_and_categories_of_events_are_in_the_trace(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.nvtx_category(1, "io", domain="app").nvtx_category(1, "compute")
+    report.nvtx_range("whole", 0, 1000)
+    report.nvtx_range("a", 100, 900, int64Value=-5, category=1, domain="app")
+    report.nvtx_range("b", 200, 800, uint32Value=7, category=1)
+    report.nvtx_range("c", 300, 400, category=9)
+    report.nvtx_mark("loss", 310, doubleValue=0.25)
+    report.nvtx_mark("huge", 320, doubleValue=1e300)
+    report.nvtx_mark("none", 330, doubleValue=float("nan"), category=0)
+    report.nvtx_start_end("free", 340, 500, floatValue=-1.5, category=1)
+    report.nvtx_start_end("other", 350, 600, uint64Value=-1)
+    trace = run(tmp_path, report)
+    app, default = "NVTX pushpop ranges app domain", "NVTX pushpop ranges default domain"
+    assert values_at(trace, 100) == {app: "a", "NVTX category": "io", "NVTX payload": -5}
+    assert values_at(trace, 200) == {default: "b", "NVTX category": "compute", "NVTX payload": 7}
+    assert values_at(trace, 300) == {default: "c", "NVTX category": "category 9"}
+    assert values_at(trace, 310) == {"NVTX marks": "loss", "NVTX payload, real": 250_000}
+    assert values_at(trace, 320) == {"NVTX marks": "huge"}
+    assert values_at(trace, 330) == {"NVTX marks": "none"}
+    assert values_at(trace, 340) == {
+        "NVTX startend ranges": "free", "NVTX category": "compute", "NVTX payload, real": -1_500_000,
+    }  # fmt: skip
+    assert values_at(trace, 350) == {"NVTX startend ranges (overlap 1)": "other", "NVTX payload": -1}
+    # What an inner range said is over when it ends, and what the outer one said is not.
+    ends = trace.events([event_types.NVTX_INTEGER]).filter(pl.col("value") == 0)["time"].to_list()
+    assert ends == [350, 800, 900]
+    pcf = next(tmp_path.glob("*.pcf")).read_text()
+    assert f"{event_types.NVTX_REAL}    NVTX payload, real\nPRECISION 6\n" in pcf
+
+
+def test_fields_of_any_domain_are_types_of_their_own(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.nvtx_range("outer", 0, 100, domain="app", payload={"step": 3, "loss": 1.25, "phase": "train", "done": True})
+    report.nvtx_range("inner", 10, 60, domain="app", payload={"step": 4, "nested": {"depth": 2}})
+    report.nvtx_mark("mark", 30, payload={"step": 5})
+    registered = report.string('{"rate": 8}')
+    report.nvtx_range("registered", 40, 50, jsonTextId=registered)
+    trace = run(tmp_path, report)
+    of_fields = [number for number, found in trace.labels.types.items() if found.label.startswith("NVTX payload ")]
+    spans = {
+        (trace.labels.types[number].label, begin, end): (trace.labels.types[number].values or {}).get(value, value)
+        for number, value, begin, end in trace.intervals(of_fields).select("type", "value", "begin", "end").iter_rows()
+    }
+    assert spans == {
+        ("NVTX payload app step", 0, 100): 3,
+        ("NVTX payload app loss, real", 0, 100): 1_250_000,
+        ("NVTX payload app phase, text", 0, 100): "train",
+        ("NVTX payload app done", 0, 100): 1,
+        ("NVTX payload app step", 10, 60): 4,
+        ("NVTX payload app depth", 10, 60): 2,
+        ("NVTX payload default step", 30, 30): 5,
+        ("NVTX payload default rate", 40, 50): 8,
+    }
+
+
+# -- names ----------------------------------------------------------------------------------------------------------------
+
+
+def test_names_that_the_program_gives_are_those_of_the_rows(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000)
+    report.gpu(0)
+    report.thread(1001, pid=1000, name="python3")
+    report.nvtx_thread_name("before", tid=1001).nvtx_thread_name("data loader", tid=1001).nvtx_thread_name("MPI Rank 0")
+    report.nvtx_range("a", 0, 10).nvtx_range("b", 0, 10, tid=1001)
+    report.kernel("k", 20, 30, stream=7)
+    report.kernel("k", 20, 30, stream=8)
+    place = {"hwId": 0, "vmId": 1, "deviceId": 0}
+    report.row("TARGET_INFO_NVTX_CUDA_DEVICE", name="left", **place)
+    report.row("TARGET_INFO_NVTX_CUDA_CONTEXT", name="main", processId=1000, contextId=1, **place)
+    report.row("TARGET_INFO_NVTX_CUDA_STREAM", name="copies", processId=1000, contextId=1, streamId=8, **place)
+    summary = translate([report.write(tmp_path / "a.sqlite")], tmp_path / "out")
+    # Tools that read traces know streams by these names: those of the program stand in OUT.json.
+    assert opened(summary).names["THREAD"] == ("python3 tid 1000", "data loader tid 1001", "CUDA-D0.S7", "CUDA-D0.S8")
+    assert summary.content["tasks"][0]["nvtx_names"] == {
+        3: "device left, context main",
+        4: "device left, context main, stream copies",
+    }
+
+
+def test_the_payloads_of_the_demo_are_the_same_in_both_forms(tmp_path: Path) -> None:
+    found = {}
+    for binary in (False, True):
+        cluster = Cluster(nodes=1, gpus_per_node=2, iterations=2, layers=2, gpu_metrics_hz=0, binary_payloads=binary)
+        trace = opened(translate(write_reports(tmp_path / str(binary), cluster), tmp_path / f"out{binary}"))
+        found[binary] = [
+            told(trace, kind, task) for kind in (event_types.NCCL_REGION, event_types.NCCL_CALL_OF_KERNEL) for task in (1, 2)
+        ]
+    assert found[False] == found[True]
+    regions, _, kernels, _ = found[True]
+    assert {one["NCCL communicator ID"] for one in regions} == {f"NCCL communicator of 2 ranks: 0-1 (#{MARK})"}
+    assert {one["call"] for one in kernels} == {"ncclAllReduce", "ncclBroadcast"}
+    assert all(one["Message size [bytes]"] > 0 for one in kernels)  # type: ignore[operator]
+
+
+MARK = f"{11_223_344_556_677_889_900 % (1 << 63):x}"[-4:]

@@ -1,0 +1,286 @@
+"""Properties of what the timeline is built from: sort in bounded memory, lanes, states, windows, the axis."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nsys2prv.clocks.align import place
+from nsys2prv.execution import external_sort
+from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.exports import Identity
+from nsys2prv.sources.lanes import Lanes
+from nsys2prv.timeline import states
+from nsys2prv.timeline.selection import TimeSelection
+from nsys2prv.trace.merge import Shape, TraceStore
+from nsys2prv.trace.records import SORT_COLUMNS, begin_records, end_records, point_records
+from nsys2prv.vocabulary import event_types
+
+spans = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(0, 25)).map(lambda one: (one[0], one[1], one[1] + one[2])),
+    max_size=40,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(
+    frames=st.lists(st.lists(st.tuples(st.integers(-5, 30), st.integers(0, 2)), max_size=60), max_size=12),
+    limits=st.sampled_from([(1000, 1000, 1000), (50, 30, 7), (10, 4, 1), (3, 100, 2)]),
+)
+def test_runs_on_disk_give_what_a_stable_sort_in_memory_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frames: list[list[tuple[int, int]]], limits: tuple[int, int, int]
+) -> None:
+    with monkeypatch.context() as patch:
+        for name, limit in zip(("RUN_ROWS", "WINDOW_ROWS", "_BATCH_ROWS"), limits, strict=True):
+            patch.setattr(external_sort, name, limit)
+        ordered = ExternalSort(["time", "order"], tmp_path / "runs")
+        whole = [pl.DataFrame(frame, schema={"time": pl.Int64, "order": pl.Int64}, orient="row") for frame in frames]
+        place_in = 0
+        for number, frame in enumerate(whole):
+            whole[number] = frame.with_columns(body=pl.int_range(place_in, place_in + frame.height).cast(pl.String))
+            place_in += frame.height
+            ordered.add(whole[number])
+        assert ordered.rows == place_in
+        windows = list(ordered.windows())
+    if not place_in:
+        assert all(window.is_empty() for window in windows)
+        return
+    assert pl.concat(windows).equals(pl.concat(whole).sort("time", "order", maintain_order=True))
+    for before, after in pairwise(windows):
+        assert before["time"].max() < after["time"].min()  # type: ignore[operator]
+    assert not list(tmp_path.glob("runs/*"))
+
+
+@settings(deadline=None, max_examples=100)
+@given(ranges=spans, cuts=st.sets(st.integers(0, 60), max_size=4))
+def test_no_two_ranges_of_a_lane_overlap_and_there_are_as_few_lanes_as_can_be(
+    ranges: list[tuple[int, int, int]], cuts: set[int]
+) -> None:
+    frame = pl.DataFrame(ranges, schema={"globalTid": pl.Int64, "start": pl.Int64, "end": pl.Int64}, orient="row").sort("start")
+    lanes = Lanes("globalTid")
+    edges = [-1, *sorted(cuts), 100]
+    pieces = [lanes(frame.filter(pl.col("start").is_between(a + 1, b))) for a, b in pairwise(edges)]
+    laned = pl.concat(pieces)
+    assert laned.equals(Lanes("globalTid")(frame))
+    # What has no length takes its lane for a moment all the same.
+    used = laned.with_columns(end=pl.max_horizontal("end", pl.col("start") + 1)).sort("globalTid", "lane", "start")
+    former = pl.col("end").shift(1).over("globalTid", "lane")
+    assert used.filter(former > pl.col("start")).is_empty()
+    for (row,), of_row in used.group_by("globalTid"):
+        running = [
+            sum(start <= moment < end for start, end in of_row.select("start", "end").iter_rows()) for moment in of_row["start"]
+        ]
+        assert of_row["lane"].max() == max(running) - 1, row
+
+
+def test_a_range_without_an_end_keeps_its_lane() -> None:
+    lanes = Lanes("globalTid")
+    first = lanes(pl.DataFrame({"globalTid": [1], "start": [0], "end": [None]}, schema_overrides={"end": pl.Int64}))
+    second = lanes(pl.DataFrame({"globalTid": [1, 1], "start": [5, 9], "end": [7, 11]}))
+    assert [*first["lane"], *second["lane"]] == [0, 1, 1]
+
+
+def _sweep(folder: Path, intervals: list[tuple[int, int, int, int]], kinds: list[str], windows: TimeSelection) -> pl.DataFrame:
+    frame = pl.DataFrame(intervals, schema=dict.fromkeys(("row", "start", "end", "state"), pl.Int64), orient="row")
+    edges = ExternalSort(["time"], folder)
+    edges.add(states.edges(frame))
+    rows = pl.DataFrame({"row": range(len(kinds)), "kind": kinds})
+    return pl.concat(list(states.sweep(edges, rows, windows))).sort("row", "start")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(
+    ranges=st.lists(
+        st.tuples(
+            st.integers(0, 1),
+            st.integers(0, 50),
+            st.integers(0, 20),
+            st.sampled_from(
+                [event_types.STATE_SYNCHRONIZATION, event_types.STATE_BLOCKED, event_types.STATE_IO, event_types.STATE_OTHERS]
+            ),
+        ),
+        max_size=30,
+    ),
+    window_rows=st.sampled_from([5, 1000]),
+)
+def test_at_any_time_the_state_is_the_first_in_priority_of_what_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: list[tuple[int, int, int, int]], window_rows: int
+) -> None:
+    intervals = [(row, start, start + length, state) for row, start, length, state in ranges]
+    with monkeypatch.context() as patch:
+        patch.setattr(external_sort, "WINDOW_ROWS", window_rows)
+        swept = _sweep(tmp_path, intervals, ["thread", "thread"], TimeSelection((0,), (80,)))
+    priority = [event_types.STATE_SYNCHRONIZATION, event_types.STATE_OTHERS, event_types.STATE_IO, event_types.STATE_BLOCKED]
+    for row in (0, 1):
+        drawn = np.full(80, -1)
+        for start, end, state in swept.filter(pl.col("row") == row).select("start", "end", "state").iter_rows():
+            assert (drawn[start:end] == -1).all()
+            drawn[start:end] = state
+        expected = np.full(80, event_types.RUNNING)
+        for state in reversed(priority):
+            for of_row, start, end, of_state in intervals:
+                if of_row == row and of_state == state:
+                    expected[start:end] = state
+        assert drawn.tolist() == expected.tolist()
+        # Neighbours differ: what stays the same is one state.
+        of_row = swept.filter(pl.col("row") == row)["state"]
+        assert (of_row != of_row.shift(1)).drop_nulls().all()
+
+
+def test_sampled_gpus_have_no_state_and_streams_idle(tmp_path: Path) -> None:
+    swept = _sweep(tmp_path, [(1, 10, 20, event_types.RUNNING)], ["thread", "stream", "gpu"], TimeSelection((0,), (30,)))
+    assert swept.drop("cpu").rows() == [
+        (0, 0, 30, event_types.RUNNING), (1, 0, 10, event_types.IDLE), (1, 10, 20, event_types.RUNNING), (1, 20, 30, event_types.IDLE),
+    ]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=100)
+@given(intervals=spans, stretches=st.lists(st.tuples(st.integers(0, 80), st.integers(1, 15)), min_size=1, max_size=4))
+def test_clipping_keeps_what_lies_inside_the_windows_and_nothing_else(
+    intervals: list[tuple[int, int, int]], stretches: list[tuple[int, int]]
+) -> None:
+    windows = TimeSelection.union(pl.DataFrame({"begin": [b for b, _ in stretches], "end": [b + n for b, n in stretches]}))
+    assert all(end < begin for end, begin in zip(windows.ends, windows.begins[1:], strict=False))
+    frame = pl.DataFrame(intervals, schema={"row": pl.Int64, "start": pl.Int64, "end": pl.Int64}, orient="row").with_row_index(
+        "i"
+    )
+    clipped = windows.clip(frame, shift=False)
+    kept = np.zeros((len(intervals), 110), dtype=bool)
+    inside = np.zeros(110, dtype=bool)
+    for begin, end in zip(windows.begins, windows.ends, strict=True):
+        inside[begin:end] = True
+    for index, start, end in clipped.select("i", "start", "end").iter_rows():
+        assert not kept[index, start:end].any()
+        kept[index, start:end] = True
+    for index, (_, start, end) in enumerate(intervals):
+        whole = np.zeros(110, dtype=bool)
+        whole[start:end] = True
+        assert (kept[index] == (whole & inside)).all()
+        if start == end:
+            at_an_edge = any(begin <= start <= end_ for begin, end_ in zip(windows.begins, windows.ends, strict=True))
+            assert (clipped["i"] == index).sum() == at_an_edge
+    assert windows.hold(frame["start"]).to_list() == [
+        any(begin <= start <= end for begin, end in zip(windows.begins, windows.ends, strict=True)) for _, start, _ in intervals
+    ]
+
+
+@settings(deadline=None, max_examples=100)
+@given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=30))
+def test_records_of_nested_ranges_close_the_inner_one_first(sizes: list[int]) -> None:
+    # A random tree: each number is how many siblings to close before the next range opens; many edges coincide.
+    stack: list[int] = []
+    ranges: list[tuple[int, int, int]] = []
+    begins: dict[int, int] = {}
+    time = 0
+    for name, pops in enumerate(sizes, start=1):
+        for _ in range(min(pops, len(stack))):
+            time += pops % 2
+            ended = stack.pop()
+            ranges.append((begins[ended], time, ended))
+        stack.append(name)
+        begins[name] = time
+        time += name % 2
+    while stack:
+        ended = stack.pop()
+        ranges.append((begins[ended], time, ended))
+    frame = pl.DataFrame(ranges, schema={"start": pl.Int64, "end": pl.Int64, "value": pl.Int64}, orient="row").with_columns(
+        row=pl.lit(0, pl.Int64), number=pl.lit(9600, pl.Int64)
+    )
+    frame = frame.sort("value")
+    records = pl.concat([end_records(frame), begin_records(frame)]).sort(SORT_COLUMNS, maintain_order=True)
+    opened: list[tuple[int, int]] = []
+    closed: list[tuple[int, int, int]] = []
+    for moment, body in records.select("time", "body").iter_rows():
+        for value in [int(part) for part in body.split(":")[1::2]]:
+            if value:
+                opened.append((moment, value))
+            else:
+                begin, name = opened.pop()
+                closed.append((begin, moment, name))
+    assert not opened
+    spans_of = {name: (begin, end) for begin, end, name in ranges}
+    # Ranges of equal extent are not told apart; all others are closed as they were opened.
+    assert sorted((begin, end) for begin, end, _ in closed) == sorted((begin, end) for begin, end, _ in ranges)
+    assert all(spans_of[name] == (begin, end) for begin, end, name in closed)
+
+
+def _as_they_are(lines: pl.DataFrame) -> pl.DataFrame:
+    return lines
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(
+    ranges=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.sampled_from([0, 1, 5, 40, 200])), max_size=40),
+    marks=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=20),
+    limits=st.sampled_from([(1000, 1000, 1000), (10, 12, 4), (3, 6, 1)]),
+    cut=st.integers(0, 8),
+)
+def test_the_merge_of_windows_gives_the_lines_of_all_events_sorted_at_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ranges: list[tuple[int, int, int]],
+    marks: list[tuple[int, int]],
+    limits: tuple[int, int, int],
+    cut: int,
+) -> None:
+    rows = pl.DataFrame({"row": [0, 1, 2], "task": [1, 1, 2], "thread": [1, 2, 1]})
+    intervals = pl.DataFrame(
+        [(row, start, start + length, 9600, 1 + index, index % 3 or None) for index, (row, start, length) in enumerate(ranges)],
+        schema=dict.fromkeys(("row", "start", "end", "number", "value", "9200"), pl.Int64),
+        orient="row",
+    )
+    points = pl.DataFrame(
+        [(row, start, 9005, 1 + index) for index, (row, start) in enumerate(marks)],
+        schema=dict.fromkeys(("row", "start", "number", "value"), pl.Int64),
+        orient="row",
+    )
+    with monkeypatch.context() as patch:
+        for name, limit in zip(("RUN_ROWS", "WINDOW_ROWS", "_BATCH_ROWS"), limits, strict=True):
+            patch.setattr(external_sort, name, limit)
+        patch.setattr(external_sort, "_KEPT_ROWS", limits[0] // 2)
+        activity = TraceStore(tmp_path / "activity")
+        for name, shape, frame in (("ranges", Shape.INTERVALS, intervals), ("marks", Shape.POINTS, points)):
+            activity.add_collection(name, shape)
+            part = activity.part(name)
+            for start in range(0, frame.height, 4):
+                part.add(frame.slice(start, 4))
+            activity.absorb(name, part)
+        windows = activity.windows(on_disk=True)
+        # As other processes get it: each makes some of the windows by itself.
+        elsewhere = pickle.loads(pickle.dumps(activity))
+        apart = [list(elsewhere.merge(rows, some, _as_they_are)) for some in (windows[cut:], windows[:cut])]
+        merged = list(activity.merge(rows, windows, _as_they_are))
+    lines = [end_records(intervals), begin_records(intervals), point_records(points.sort("start", maintain_order=True))]
+    whole = pl.concat(lines).sort(SORT_COLUMNS, maintain_order=True)
+    columns = ["time", "order", "row", "kind"]
+    together = pl.concat(merged) if merged else whole.clear()
+    assert together.equals(pl.concat([*apart[1], *apart[0]]) if merged else whole.clear())
+    assert together.select(columns).equals(whole.select(columns))
+    # Which of equal lines comes first is up to the order in which their runs are read.
+    assert together.sort(*columns, "body").equals(whole.sort(*columns, "body"))
+    assert not list(tmp_path.glob("activity/**/*.arrow"))
+
+
+def _identity(host: str, utc: int | None, monotonic: int | None = None) -> Identity:
+    return Identity(host, "", None, utc, monotonic, 0, {}, {}, {}, "", None, pl.DataFrame(), ())
+
+
+def test_reports_of_one_host_are_tied_by_its_monotonic_clock() -> None:
+    placed = place(
+        # UTC stepped by 5 between the two reports of host a.
+        [_identity("a", 1000, 50), _identity("a", 1105, 150), _identity("b", 1020)],
+        [(0, 10), (0, 10), (-10, 10)],
+    )
+    assert [(one.method, one.offset) for one in placed] == [("utc", 0), ("monotonic", 100), ("utc", 20)]
+
+
+def test_a_report_without_a_begin_of_its_session_starts_with_the_others() -> None:
+    placed = place([_identity("a", 1000), _identity("", None)], [(5, 10), (700, 900)])
+    assert [(one.method, one.offset) for one in placed] == [("utc", -5), ("none", -700)]

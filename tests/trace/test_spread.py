@@ -1,0 +1,429 @@
+"""The same trace from this process, from local workers and from a Dask cluster, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import CommandLine
+from polars.testing import assert_frame_equal
+
+from nsys2prv.demo import Cluster, ReportBuilder, write_reports
+from nsys2prv.efficiency import measure as measuring
+from nsys2prv.efficiency.measure import Efficiency
+from nsys2prv.errors import DamagedReport, UsageError
+from nsys2prv.execution import workers as execution
+from nsys2prv.paraver.check import check_trace
+from nsys2prv.run.session import ReadOptions
+from nsys2prv.trace.translate import Options, Summary, translate
+
+WAYS = ("2 workers", "dask")
+NOT_COMPARED = ("seconds", "options")
+"""What OUT.json tells of the way, not of the trace."""
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Reports of 4 ranks on 2 nodes."""
+    folder = tmp_path_factory.mktemp("reports")
+    write_reports(folder, Cluster(nodes=2, gpus_per_node=2, iterations=3, layers=2, with_nccl=True, with_mpi=True))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(reports: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What one process makes of them, under the name of a trace that all tests use."""
+    return files_of(translate([reports], tmp_path_factory.mktemp("alone") / "trace", Options()))
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[Any]:
+    """A Dask cluster of 2 workers on this machine."""
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield cluster
+
+
+def options_of(way: str, request: pytest.FixtureRequest, **options: Any) -> Options:
+    return Options(**the_way(way, request), **options)
+
+
+def reading(way: str, request: pytest.FixtureRequest, **options: Any) -> ReadOptions:
+    return ReadOptions(**the_way(way, request), **options)
+
+
+def the_way(way: str, request: pytest.FixtureRequest) -> dict[str, Any]:
+    if way == "dask":
+        return {"scheduler": request.getfixturevalue("dask").scheduler_address}
+    return {} if way == "one process" else {"workers": 2}
+
+
+def files_of(summary: Summary) -> dict[str, bytes]:
+    """The trace, its labels, rows and views, and the account without what tells of the way."""
+    base = summary.prv.with_name(summary.prv.name.removesuffix(".gz").removesuffix(".prv"))
+    account = {key: value for key, value in summary.content.items() if key not in NOT_COMPARED}
+    packed = summary.prv.read_bytes()
+    views = base.with_name(f"{base.name}.cfgs")
+    return {
+        "prv": gzip.decompress(packed) if summary.prv.suffix == ".gz" else packed,
+        "pcf": base.with_name(f"{base.name}.pcf").read_bytes(),
+        "row": base.with_name(f"{base.name}.row").read_bytes(),
+        "json": json.dumps(account).encode(),
+        **{str(view.relative_to(views)): view.read_bytes() for view in sorted(views.rglob("*.cfg"))},
+    }
+
+
+def outputs(summary: Summary) -> set[str]:
+    """How the names of all that lies beside the trace end: nothing half-made may stay there."""
+    return {path.name.removeprefix("trace") for path in summary.prv.parent.iterdir()}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("with_gzip", [False, True], ids=["plain", "gzip"])
+def test_the_trace_is_the_same_from_one_process_and_from_several(
+    way: str, with_gzip: bool, request: pytest.FixtureRequest, reports: Path, alone: dict[str, bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "several").mkdir()
+    spread = translate([reports], tmp_path / "several" / "trace", options_of(way, request, gzip=with_gzip))
+
+    one, several = ({**files, "json": without_size(files["json"])} for files in (alone, files_of(spread)))
+    assert several == one
+    assert check_trace(spread.prv).findings == ()
+    assert outputs(spread) == {".prv.gz" if with_gzip else ".prv", ".pcf", ".row", ".json", ".cfgs"}
+
+
+def without_size(account: bytes) -> bytes:
+    content = json.loads(account)
+    # A compressed trace is smaller.
+    del content["trace"]["bytes"]
+    return json.dumps(content).encode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("with_gzip", [False, True], ids=["plain", "gzip"])
+def test_a_trace_of_many_windows_is_joined_of_parts(
+    way: str, with_gzip: bool, request: pytest.FixtureRequest, long_report: Path, tmp_path: Path
+) -> None:
+    alone = translate([long_report], tmp_path / "one", Options())
+    spread = translate([long_report], tmp_path / "several", options_of(way, request, gzip=with_gzip))
+
+    assert files_of(spread)["prv"] == files_of(alone)["prv"]
+    if with_gzip:
+        # More than one member, and a reader that takes them for one stream.
+        assert spread.prv.read_bytes().count(b"\x1f\x8b\x08\x00\x00\x00\x00\x00") > 1
+
+
+def children() -> list[psutil.Process]:
+    """Local workers of this process."""
+    return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+
+
+def kill_when(reached: Callable[[], bool], processes: Callable[[], list[psutil.Process]], killed: list[int]) -> None:
+    """Kill one of the processes as soon as something is reached."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if reached() and (found := processes()):
+            found[0].kill()
+            killed.append(found[0].pid)
+            return
+        time.sleep(0.001)
+
+
+MOMENTS = {"looking over": "**/look.pickle", "collecting": "**/group*/**/*.arrow", "writing": "**/part-*"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_worker_changes_nothing_but_the_time(
+    way: str, moment: str, request: pytest.FixtureRequest, reports: Path, alone: dict[str, bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "several").mkdir()
+    options = options_of(way, request)
+
+    def nannied() -> list[psutil.Process]:
+        cluster = request.getfixturevalue("dask")
+        return [psutil.Process(nanny.pid) for nanny in cluster.workers.values() if nanny.pid]
+
+    killed: list[int] = []
+    watch = threading.Thread(
+        target=kill_when,
+        args=(
+            lambda: any((tmp_path / "several").glob(f".*/{MOMENTS[moment]}")),
+            nannied if way == "dask" else children,
+            killed,
+        ),
+    )
+    watch.start()
+    spread = translate([reports], tmp_path / "several" / "trace", options)
+    watch.join()
+
+    assert killed
+    assert files_of(spread) == alone
+    assert outputs(spread) == {".prv", ".pcf", ".row", ".json", ".cfgs"}
+
+
+def cut(reports: Path, folder: Path) -> Path:
+    """Copies of the reports, the third of which is truncated."""
+    shutil.copytree(reports, folder)
+    third = sorted(folder.glob("*.sqlite"))[2]
+    third.write_bytes(third.read_bytes()[:50_000])
+    return third
+
+
+@pytest.mark.parametrize("way", ["one process", *WAYS])
+def test_a_broken_report_is_named(way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path) -> None:
+    broken = cut(reports, tmp_path / "reports")
+
+    with pytest.raises(DamagedReport) as error:
+        translate([tmp_path / "reports"], tmp_path / "out", options_of(way, request))
+
+    assert str(broken) in str(error.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["reports"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_broken_report_is_left_out_as_by_one_process(
+    way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path
+) -> None:
+    cut(reports, tmp_path / "reports")
+    alone = translate([tmp_path / "reports"], tmp_path / "out", Options(keep_going=True))
+    spread = translate([tmp_path / "reports"], tmp_path / "out", options_of(way, request, keep_going=True, force=True))
+
+    assert spread.left_out == 1
+    assert {key: value for key, value in spread.content.items() if key not in NOT_COMPARED} == {
+        key: value for key, value in alone.content.items() if key not in NOT_COMPARED
+    }
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_interrupt_ends_the_workers_and_leaves_nothing(
+    number: signal.Signals, command_line: CommandLine, reports: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "there"
+    folder.mkdir()
+    process = command_line.start("translate", reports, "-o", folder / "out", "--workers", 2)
+    until = time.monotonic() + 60
+    while not any(folder.glob(".*/**/group*")) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    some = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 128 + number
+    assert stderr.startswith("nsys2prv: interrupted")
+    assert stderr.count("\n") == 1
+    assert len(some) >= 2
+    psutil.wait_procs(some, timeout=10)
+    assert [one for one in some if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []
+    assert list(folder.iterdir()) == []
+
+
+def test_workers_end_with_the_process_that_began_them(command_line: CommandLine, reports: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "there"
+    folder.mkdir()
+    process = command_line.start("translate", reports, "-o", folder / "out", "--workers", 2)
+    until = time.monotonic() + 60
+    while not any(folder.glob(".*/**/group*")) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    some = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate(timeout=60)
+
+    assert len(some) >= 2
+    _, alive = psutil.wait_procs(some, timeout=20)
+    assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def no_file_above_64_kb() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_for_workers_is_told_as_for_one_process(
+    command_line: CommandLine, long_report: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "there"
+    folder.mkdir()
+
+    done = command_line.run("translate", long_report, "-o", folder / "out", "--workers", 2, prepare=no_file_above_64_kb)
+
+    assert done.returncode == 5, done.stderr
+    assert done.stderr.startswith(f"nsys2prv: {folder / 'out'}: the disk is full")
+    assert done.stderr.count("\n") == 1
+    assert list(folder.iterdir()) == []
+
+
+def most_open_files(done: threading.Event) -> int:
+    most = 0
+    while not done.wait(0.002):
+        most = max(most, len(os.listdir("/proc/self/fd")))
+    return most
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not tell which files are open")
+def test_no_more_files_are_open_for_more_reports(reports: Path, tmp_path: Path) -> None:
+    found: dict[int, int] = {}
+    every = sorted(reports.glob("*.sqlite"))
+    for count in (2, len(every)):
+        done = threading.Event()
+        counted: list[int] = []
+        watch = threading.Thread(target=lambda done=done, counted=counted: counted.append(most_open_files(done)))
+        watch.start()
+        translate(every[:count], tmp_path / f"of{count}", Options())
+        done.set()
+        watch.join()
+        found[count] = counted[0]
+    assert found[len(every)] <= found[2] + 8, found
+    assert found[len(every)] < 128
+
+
+# -- efficiency numbers ---------------------------------------------------------------------------------------------------
+
+
+def assert_same_tables(found: Efficiency, wanted: Efficiency) -> None:
+    """Sums of fractions may differ in the last bits: they are added in another order."""
+    assert found.tables.keys() == wanted.tables.keys()
+    for name, table in wanted.tables.items():
+        assert_frame_equal(found.tables[name], table, rel_tol=1e-12)
+    assert found.head["warnings"] == wanted.head["warnings"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
+    way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path
+) -> None:
+    options = measuring.Options(regions=("*",), read=ReadOptions(scratch=tmp_path))
+    spread = measuring.Options(regions=("*",), read=reading(way, request, scratch=tmp_path))
+    alone = measuring.measure([reports], options)
+
+    filled = {name for name, table in alone.tables.items() if table.height}
+    assert filled >= {"devices", "kernels", "gaps", "regions", "threads", "nccl", "findings"}
+    assert_same_tables(measuring.measure([reports], spread), alone)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("way", ["one process", *WAYS])
+def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
+    way: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"rank{rank}.sqlite" for rank in range(3)]
+    for rank, path in enumerate(paths):
+        report = ReportBuilder(rank=rank, ranks=3, pid=1000 + rank).gpu(rank)
+        for index in range(500):
+            report.copy(100 * index, 100 * index + 40 + rank, 8)
+        report.write(path)
+    without = measuring.measure([paths[0], paths[2]])
+    with sqlite3.connect(paths[1]) as database:
+        # Nobody looks at sizes of copies before these are read.
+        database.execute("update CUPTI_ACTIVITY_KIND_MEMCPY set bytes = 'many' where start > 40000")
+    database.close()
+
+    (tmp_path / "scratch").mkdir()
+    found = measuring.measure(
+        paths, measuring.Options(read=reading(way, request, keep_going=True, scratch=tmp_path / "scratch"))
+    )
+    assert [one["path"] for one in found.head["left_out"]] == [str(paths[1])]
+    for name in ("devices", "memory_operations", "run"):
+        assert_frame_equal(found.tables[name], without.tables[name])
+    with pytest.raises(DamagedReport, match=r"rank1\.sqlite"):
+        measuring.measure(paths, measuring.Options(read=reading(way, request, scratch=tmp_path / "scratch")))
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_workers_of_a_cluster_must_see_the_folder_of_intermediate_files(
+    dask: Any, monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(execution, "_look_for", lambda folder: (False, "node07"))
+    how = ReadOptions(scheduler=dask.scheduler_address, scratch=tmp_path)
+    with pytest.raises(UsageError, match=r"node07, does not see .*--scratch"):
+        measuring.measure([reports], measuring.Options(read=how))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_measures_with_workers(command_line: CommandLine, reports: Path, tmp_path: Path) -> None:
+    done = command_line.run("efficiency", reports, "--workers", 2, "--json", "out.json")
+    both = command_line.run("efficiency", reports, "--workers", 2, "--scheduler", "tcp://127.0.0.1:1")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out.json").read_text())["options"] == {"workers": 2}
+    assert (both.returncode, both.stderr.count("\n")) == (2, 1)
+
+
+# -- a cluster that is not there: exit code 2 -----------------------------------------------------------------------------
+
+
+def test_a_cluster_needs_dask(monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+
+    with pytest.raises(UsageError, match=r"Dask, which is not installed: pip install 'nsys2prv\[dask\]'"):
+        translate([reports], tmp_path / "out", Options(scheduler="tcp://127.0.0.1:1"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    monkeypatch.setattr(execution, "_SECONDS_TO_ANSWER", 1)
+
+    with pytest.raises(UsageError, match=r"tcp://127.0.0.1:1: no Dask scheduler answers there"):
+        translate([reports], tmp_path / "out", Options(scheduler="tcp://127.0.0.1:1"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scheduler_file_that_is_not_there_is_named(reports: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="Dask is not installed")
+
+    with pytest.raises(UsageError, match=r"scheduler\.json: there is no such file"):
+        translate([reports], tmp_path / "out", Options(scheduler="scheduler.json"))
+
+
+def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    monkeypatch.setattr(execution, "_SECONDS_TO_COME", 1)
+
+    with distributed.LocalCluster(n_workers=0, dashboard_address=None) as empty:
+        options = Options(scheduler=empty.scheduler_address)
+        with pytest.raises(UsageError, match="no worker came"):
+            translate([reports], tmp_path / "out", options)
+
+
+def test_a_scheduler_file_does_as_its_address(dask: Any, reports: Path, tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps(dask.scheduler_info | {"address": dask.scheduler_address}, default=str))
+
+    summary = translate([reports], tmp_path / "out", Options(scheduler=str(file)))
+
+    assert check_trace(summary.prv).findings == ()
+
+
+def test_work_for_somebody_who_is_gone_leaves_nothing(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    mark = shared / execution._IN_USE
+    mark.touch()
+
+    def slow(text: str) -> str:
+        shutil.rmtree(shared)
+        (shared / "again").mkdir(parents=True)
+        return text
+
+    assert execution._inside((shared,), str.upper, "a") == "A"
+    assert mark.exists()
+    assert execution._inside((shared,), slow, "late") == "late"
+    assert not shared.exists()
+    with pytest.raises(FileNotFoundError):
+        execution._inside((shared,), slow, "later")
+    assert not shared.exists()

@@ -1,0 +1,354 @@
+"""A small report, and the whole trace that it must give."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nsys2prv.demo import ReportBuilder, write_arrow_report, write_parquet_report
+from nsys2prv.errors import NothingToTranslate, OutputExists, SameReportTwice, UsageError
+from nsys2prv.paraver.check import check_trace
+from nsys2prv.paraver.trace_reader import Trace, open_trace
+from nsys2prv.run.session import NvtxRange, TimeRange
+from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.vocabulary import event_types
+
+
+def run(tmp_path: Path, *builders: ReportBuilder, options: Options | None = None, name: str = "out") -> Summary:
+    reports = [builder.write(tmp_path / f"{name}{index}.sqlite") for index, builder in enumerate(builders)]
+    summary = translate(reports, tmp_path / name, options)
+    assert check_trace(summary.prv).findings == ()
+    return summary
+
+
+def intervals(summary: Summary, *types: int) -> list[tuple[int, ...]]:
+    found = open_trace(summary.prv).intervals(types).sort("begin", "end", "task", "thread")
+    return found.select("task", "thread", "begin", "end", "value").rows()
+
+
+def labels(trace: Trace, number: int) -> dict[int, str]:
+    return dict(trace.labels.types[number].values or {})
+
+
+def test_a_launch_and_its_kernel_give_this_trace_and_no_other(tmp_path: Path) -> None:
+    report = ReportBuilder(host="nid001", pid=1000)
+    report.gpu(0)
+    report.kernel("gemm", 3000, 5000, launch=(1000, 1500), stream=7, registersPerThread=32)
+    summary = run(tmp_path, report)
+    assert summary.prv.read_text().splitlines() == [
+        "#Paraver (14/11/2023 at 22:13):4000_ns:1(64):1:1(2:1)",
+        "1:0:1:1:1:0:500:32",
+        "2:0:1:1:1:0:63000000:18:9200:1",
+        "3:0:1:1:1:0:0:0:1:1:2:2000:2000:0:55001",
+        "1:0:1:1:2:0:2000:0",
+        "1:0:1:1:1:500:4000:1",
+        "2:0:1:1:1:500:63000000:0:9200:0",
+        "1:0:1:1:2:2000:4000:1",
+        "2:0:1:1:2:2000:63000006:19:9101:1:9102:1:9103:1:9104:128:9105:1:9106:1:9107:0:9108:0:9109:0:9110:32:9200:1:63000010:20",
+        "2:0:1:1:2:4000:63000006:0:9101:0:9102:0:9103:0:9104:0:9105:0:9106:0:9107:0:9108:0:9109:0:9110:0:9200:0:63000010:0",
+    ]
+    trace = open_trace(summary.prv)
+    assert trace.names["NODE"] == ("nid001",)
+    assert trace.names["TASK"] == ("nid001 pid 1000 python3",)
+    assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7")
+    assert labels(trace, event_types.CUDA_CALL) == {0: "End", 18: "cudaLaunchKernel"}
+    assert labels(trace, event_types.KERNEL) == {0: "End", 19: "gemm"}
+    assert labels(trace, event_types.KERNEL_FAMILY) == {0: "End", 20: "GEMM"}
+
+
+def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
+    # From 128 on hardware ids make global ids negative in SQLite and large in Parquet.
+    report = ReportBuilder(rank=0, with_mpi=True, hardware=200)
+    report.gpu(0)
+    report.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", 30, 90, launch=(10, 20), stream=15)
+    report.copy(100, 200, 4096, launch=(95, 99))
+    report.nvtx_range("step", 0, 300, domain="app", registered=True).nvtx_range("étape", 5, 200)
+    report.metric("SM Active", 50, 80)
+    tables = report.tables()
+    write_parquet_report(tmp_path / "a_pqtdir", tables)
+    write_arrow_report(tmp_path / "a_arwdir", tables)
+    report.write(tmp_path / "a.sqlite")
+    texts = []
+    for form in ("a.sqlite", "a_pqtdir", "a_arwdir"):
+        folder = tmp_path / f"out_{form}"
+        folder.mkdir()
+        summary = translate([tmp_path / form], folder / "same")
+        texts.append([(folder / f"same{suffix}").read_bytes() for suffix in (".prv", ".pcf", ".row")])
+        assert summary.content["reports"][0]["form"] == {"a.sqlite": "sqlite", "a_pqtdir": "parquet", "a_arwdir": "arrow"}[form]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_an_interval_without_length_is_one_line_with_its_begin_and_its_end(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.nvtx_range("outer", 0, 100).nvtx_range("nothing", 50, 50)
+    lines = run(tmp_path, report).prv.read_text().splitlines()
+    assert [line for line in lines if line.startswith("2:0:1:1:1:50:")] == ["2:0:1:1:1:50:9600:1:9600:0"]
+
+
+def test_nested_ranges_that_touch_stand_in_the_order_of_their_nesting(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    # All begin together, two end together, and another pair begins at that very time.
+    for name, start, end in (("b", 0, 60), ("a", 0, 100), ("c", 0, 60), ("e", 60, 70), ("d", 60, 100)):
+        report.nvtx_range(name, start, end)
+    summary = run(tmp_path, report)
+    names = labels(open_trace(summary.prv), event_types.NVTX_PUSHPOP)
+    found = open_trace(summary.prv).intervals([event_types.NVTX_PUSHPOP])
+    spans = {
+        names[value]: (begin, end, depth) for begin, end, value, depth in found.select("begin", "end", "value", "depth").rows()
+    }
+    assert spans["a"] == (0, 100, found["depth"].min())
+    assert {name: span[:2] for name, span in spans.items()} == {
+        "a": (0, 100), "b": (0, 60), "c": (0, 60), "d": (60, 100), "e": (60, 70),
+    }  # fmt: skip
+
+
+def test_ranges_that_overlap_freely_are_all_whole(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for name, start, end in (("one", 0, 50), ("two", 20, 80), ("three", 40, 90), ("four", 60, 100)):
+        report.nvtx_start_end(name, start, end)
+    summary = run(tmp_path, report)
+    lanes = [event_types.TYPES[event_types.NVTX_RANGE].beside(event_types.NVTX_RANGE, lane) for lane in range(3)]
+    assert [row[2:4] for row in intervals(summary, *lanes)] == [(0, 50), (20, 80), (40, 90), (60, 100)]
+    # As many lanes as ranges run at once, and each lane has its label.
+    trace = open_trace(summary.prv)
+    assert set(trace.events(lanes)["type"]) == set(lanes)
+    assert trace.labels.types[lanes[2]].label == "NVTX startend ranges (overlap 2)"
+
+
+def test_kernels_that_overlap_on_one_stream_are_all_whole_on_rows_of_their_own(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    # The table is not in the order of begin, as the tables of real reports.
+    for name, start, end in (("late", 90, 95), ("one", 0, 50), ("two", 40, 80), ("inside", 60, 70)):
+        report.kernel(name, start, end)
+    report.copy(45, 55, 8)
+    summary = run(tmp_path, report)
+    assert open_trace(summary.prv).names["THREAD"] == ("CUDA-D0.S7", "CUDA-D0.S7")
+    assert [row[1:4] for row in intervals(summary, event_types.KERNEL)] == [(1, 0, 50), (2, 40, 80), (1, 60, 70), (2, 90, 95)]
+    assert [row[1:4] for row in intervals(summary, event_types.MEMORY_OPERATION)] == [(1, 45, 55)]
+
+
+def test_a_range_that_was_never_closed_ends_with_the_report(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.nvtx_range("open", 10, None).nvtx_start_end("also open", 20, None).nvtx_range("last", 50, 500)
+    summary = run(tmp_path, report)
+    assert [row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)] == [(0, 490), (40, 490)]
+    assert [row[2:4] for row in intervals(summary, event_types.NVTX_RANGE)] == [(10, 490)]
+
+
+def test_all_requests_of_one_waitall_are_one_call(tmp_path: Path) -> None:
+    report = ReportBuilder(rank=0, with_mpi=True)
+    report.mpi_wait("MPI_Waitall", 100, 200, requests=(1, 2, 3, 4, 5))
+    report.mpi_wait("MPI_Wait", 300, 400)
+    summary = run(tmp_path, report)
+    assert [row[2:] for row in intervals(summary, event_types.MPI_POINT_TO_POINT)] == [(0, 100, 6), (200, 300, 5)]
+    table = next(table for table in summary.content["reports"][0]["tables"] if table["table"] == "MPI_START_WAIT_EVENTS")
+    assert table["rows"] == 6
+    assert table["sources"][0]["written"] == 2
+    assert sum(table["sources"][0]["left_out"].values()) == 4
+
+
+def test_states_say_what_a_row_does_at_any_time(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    report.api_call("cudaDeviceSynchronize_v3020", 100, 200)
+    report.os_call("pthread_cond_wait", 120, 150).os_call("read", 250, 260)
+    report.kernel("k", 110, 190)
+    report.kernel("ncclDevKernel_Broadcast(x)", 190, 220)
+    report.copy(230, 240, 8)
+    states = (
+        open_trace(run(tmp_path, report).prv).states().sort("thread", "begin").select("thread", "begin", "end", "state").rows()
+    )
+    assert states == [
+        (1, 0, 100, event_types.STATE_SYNCHRONIZATION), (1, 100, 150, event_types.RUNNING), (1, 150, 160, event_types.STATE_IO),
+        (2, 0, 10, event_types.IDLE), (2, 10, 90, event_types.RUNNING), (2, 90, 120, event_types.STATE_GROUP), (2, 120, 130, event_types.IDLE),
+        (2, 130, 140, event_types.STATE_MEMORY_TRANSFER), (2, 140, 160, event_types.IDLE),
+    ]  # fmt: skip
+
+
+def test_metrics_of_one_time_are_one_line_on_a_row_of_the_gpu(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    report.kernel("k", 0, 100)
+    for time in (10, 20):
+        report.metric("SM Active", time, time + 1).metric("Tensor Active", time, time + 2)
+    summary = run(tmp_path, report)
+    trace = open_trace(summary.prv)
+    assert trace.names["THREAD"][-1] == "Metrics GPU0"
+    samples = trace.events([9400, 9401])
+    assert samples.group_by("time").agg(pl.col("line").n_unique()).get_column("line").to_list() == [1, 1]
+    by_label = {
+        trace.labels.types[kind].label: value
+        for kind, value in samples.filter(pl.col("time") == 10).select("type", "value").rows()
+    }
+    assert by_label == {"SM Active": 11, "Tensor Active": 12}
+
+
+def test_time_is_cut_with_units_and_intervals_over_the_edge_are_clipped(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.nvtx_range("all", 0, 1000).nvtx_range("left", 0, 300).nvtx_range("out", 10, 20).nvtx_range("in", 400, 500)
+    summary = run(tmp_path, report, options=Options(time=TimeRange(200, 600)))
+    assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)) == [(0, 100), (0, 400), (200, 300)]
+    assert open_trace(summary.prv).header.end == 400
+    entry = next(table for table in summary.content["reports"][0]["tables"] if table["table"] == "NVTX_EVENTS")["sources"][0]
+    assert (entry["written"], entry["clipped"], entry["left_out"]) == (3, 2, {"outside the chosen time": 1})
+
+
+def test_a_launch_line_is_kept_only_where_both_its_ends_are(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    report.nvtx_range("whole", 0, 1000)
+    report.kernel("before", 250, 320, launch=(100, 110))
+    report.kernel("reaches in", 150, 240, launch=(120, 130), stream=8)
+    report.kernel("inside", 400, 420, launch=(300, 310))
+    summary = run(tmp_path, report, options=Options(time=TimeRange(200, 600)))
+    assert open_trace(summary.prv).messages().select("logical_send", "logical_recv").rows() == [(100, 200)]
+    assert len(intervals(summary, event_types.KERNEL)) == 3
+
+
+def test_the_time_inside_nvtx_ranges_of_all_their_instances(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.nvtx_range("step", 100, 200, domain="app").nvtx_range("step", 300, 400, domain="app").nvtx_range("step", 900, 950)
+    report.nvtx_range("work", 150, 350)
+    summary = run(tmp_path, report, options=Options(nvtx=NvtxRange("step", "app")))
+    assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)) == [(50, 100), (200, 250)]
+    assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP + 100)) == [(0, 100), (200, 300)]
+    # Between the instances no row is in any state.
+    assert open_trace(summary.prv).states().select("begin", "end").rows() == [(0, 100), (200, 300)]
+
+
+def test_ranks_are_chosen_and_short_intervals_left_out(tmp_path: Path) -> None:
+    reports = [ReportBuilder(rank=rank, pid=100 + rank) for rank in range(4)]
+    for rank, report in enumerate(reports):
+        report.api_call("cudaMalloc_v3020", 10, 10 + 100 * (rank + 1))
+        report.api_call("cudaFree_v3020", 900, 905)
+    summary = run(tmp_path, *reports, options=Options(ranks=frozenset({1, 3}), min_duration=50))
+    assert [task["rank"] for task in summary.content["tasks"]] == [1, 3]
+    assert [row[:4] for row in intervals(summary, event_types.CUDA_CALL)] == [(1, 1, 0, 200), (2, 1, 0, 400)]
+
+
+def test_only_and_skip_choose_sources_and_the_ledger_says_so(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    report.kernel("k", 30, 40, launch=(0, 10))
+    report.os_call("read", 5, 8)
+    summary = run(tmp_path, report, options=Options(only=("kernels", "os-runtime"), skip=("os-runtime",)))
+    tables = {table["table"]: table for table in summary.content["reports"][0]["tables"]}
+    assert tables["OSRT_API"]["left_out"] == {"its source was left out with --only or --skip": 1}
+    assert tables["CUPTI_ACTIVITY_KIND_KERNEL"]["sources"][0]["written"] == 1
+    with pytest.raises(UsageError, match="there is no source kernel; the sources are"):
+        translate([tmp_path / "out0.sqlite"], tmp_path / "other", Options(only=("kernel",)))
+
+
+def test_names_keep_the_numbers_of_an_earlier_trace(tmp_path: Path) -> None:
+    def report(*names: str) -> ReportBuilder:
+        made = ReportBuilder()
+        for place, name in enumerate(names):
+            made.nvtx_range(name, 100 * place, 100 * place + 50, domain="" if place % 2 else f"domain {name}")
+        return made
+
+    first = run(tmp_path, report("zebra", "yak", "ape"), name="first")
+    second = run(
+        tmp_path, report("ant", "yak", "zebra", "ape"), name="second", options=Options(labels=first.prv.with_suffix(".pcf"))
+    )
+
+    def numbers(summary: Summary) -> tuple[dict[str, int], dict[str, int]]:
+        types = open_trace(summary.prv).labels.types
+        values = {text: value for found in types.values() for value, text in (found.values or {}).items() if value}
+        return {found.label: number for number, found in types.items()}, values
+
+    (types_before, before), (types_after, after) = numbers(first), numbers(second)
+    assert {name: after[name] for name in before} == before
+    assert after["ant"] not in before.values()
+    shared = types_before.keys() & types_after.keys()
+    assert {label: types_after[label] for label in shared} == {label: types_before[label] for label in shared}
+    assert len(set(types_after.values())) == len(types_after)
+
+
+def test_a_compressed_trace_holds_the_same_and_is_the_same_file_each_time(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.nvtx_range("a", 0, 10)
+    plain = run(tmp_path, report, name="plain")
+    packed = run(tmp_path, report, name="packed", options=Options(gzip=True))
+    assert packed.prv.name == "packed.prv.gz"
+    assert gzip.decompress(packed.prv.read_bytes()) == plain.prv.read_bytes()
+    before = packed.prv.read_bytes()
+    assert (
+        translate([tmp_path / "packed0.sqlite"], tmp_path / "packed", Options(gzip=True, force=True)).prv.read_bytes() == before
+    )
+
+
+def test_a_former_output_is_replaced_only_when_told_so(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.nvtx_range("a", 0, 10)
+    run(tmp_path, report)
+    with pytest.raises(OutputExists, match=r"out\.prv: is there already; use --force"):
+        translate([tmp_path / "out0.sqlite"], tmp_path / "out.prv")
+    translate([tmp_path / "out0.sqlite"], tmp_path / "out", Options(gzip=True, force=True))
+    # The plain trace would be read with the labels of the compressed one.
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("out.cfgs", "out.json", "out.pcf", "out.prv.gz", "out.row", "out0.sqlite")
+    ]
+
+
+def test_a_copy_of_a_report_is_the_same_report(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.nvtx_range("a", 0, 10)
+    report.write(tmp_path / "a.sqlite")
+    report.write(tmp_path / "b.sqlite")
+    with pytest.raises(SameReportTwice, match=r"b\.sqlite: the same report as .*a\.sqlite"):
+        translate([tmp_path], tmp_path / "out")
+
+
+def test_nothing_to_translate_is_said(tmp_path: Path) -> None:
+    ReportBuilder().write(tmp_path / "a.sqlite")
+    with pytest.raises(NothingToTranslate, match="hold no events"):
+        translate([tmp_path / "a.sqlite"], tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.sqlite"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'k<float [4]>(char const*, "quoted")', "line\nbreak\ttab\r", "x" * 5000, "ядро 内核 🚀 αβ", " ", "[CUDA memcpy HtoD]",
+        "*", "#5 {1,2,3}", "EVENT_TYPE", "VALUES", "nul\x00byte", "0    63000006    fake", "\u2028separator",
+    ],
+)  # fmt: skip
+def test_hostile_names_come_out_readable_and_break_nothing(tmp_path: Path, name: str) -> None:
+    report = ReportBuilder(process_name=name)
+    report.gpu(0)
+    report.kernel(name, 0, 10, short_name="k")
+    report.kernel("tame", 20, 30, short_name="k")
+    report.nvtx_range(name, 0, 30, domain=name).metric(name or "m", 5, 1)
+    report.mpi_other("MPI_Comm_dup", 3, 4)
+    trace = open_trace(run(tmp_path, report).prv)
+    kernels = [label for value, label in labels(trace, event_types.KERNEL).items() if value]
+    assert len(kernels) == 2
+    assert "tame" in kernels
+    hostile = next(label for label in kernels if label != "tame")
+    assert 0 < len(hostile) <= 240
+    assert not set("[]\n\t\r") & set(hostile)
+    assert not any('"' in found.label or "*" in found.label for found in trace.labels.types.values())
+
+
+def test_the_account_is_beside_the_trace(tmp_path: Path) -> None:
+    report = ReportBuilder(rank=3)
+    report.gpu(0)
+    report.kernel("k", 30, 40, launch=(0, 10))
+    report.row("EVENTS_NOT_KNOWN", start=5, globalTid=report.global_tid())
+    report.diagnostic("Not all CUDA events might have been collected.")
+    summary = run(tmp_path, report)
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert content == json.loads(json.dumps(summary.content))
+    assert content["tasks"][0]["rank"] == 3
+    assert content["reports"][0]["warnings"] == ["nsys said: Not all CUDA events might have been collected."]
+    tables = {table["table"]: table for table in content["reports"][0]["tables"]}
+    assert tables["EVENTS_NOT_KNOWN"]["left_out"] == {"no source translates this table": 1}
+    for table in tables.values():
+        accounted = sum(table["left_out"].values())
+        accounted += sum(source["written"] + sum(source["left_out"].values()) for source in table["sources"])
+        assert accounted == table["rows"]

@@ -1,0 +1,218 @@
+"""Families of kernels: what names tell, whose rules count, and where families stand in a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from conftest import CommandLine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys2prv.demo import ReportBuilder
+from nsys2prv.errors import UsageError
+from nsys2prv.paraver.check import check_trace
+from nsys2prv.paraver.trace_reader import open_trace
+from nsys2prv.paraver.views.view_table import read_view_table
+from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
+from nsys2prv.trace.translate import Options, translate
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.kernel_families import FAMILY, families, read_rules, shipped_rules
+
+_TABLE = Path(__file__).with_name("kernel_names.tsv")
+KNOWN = dict(
+    reversed(line.split("\t"))
+    for line in _TABLE.read_text(encoding="utf-8").splitlines()
+    if line != "family\tname" and not line.startswith("#")
+)
+
+
+def family_of(name: str) -> str:
+    return str(families(pl.Series([name]))["family"].item())
+
+
+@pytest.mark.parametrize(("name", "family"), KNOWN.items(), ids=[name[:60] for name in KNOWN])
+def test_a_name_tells_its_family(name: str, family: str) -> None:
+    assert family_of(name) == family
+
+
+def test_all_names_at_once_give_the_same_as_each_alone_in_their_order() -> None:
+    names = pl.Series([None, *KNOWN, *reversed(KNOWN)])
+    found = families(names)
+    assert dict(found.select("name", "family").iter_rows()) == KNOWN
+    assert found["name"].to_list() == list(KNOWN)
+
+
+def test_details_and_kind_stand_in_columns_of_their_own() -> None:
+    found = families(
+        pl.Series(["nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "softmax_warp_backward", "mine", "test_84_gpu"])
+    )
+    assert found.columns == ["name", "family", "kind", "precision", "layout", "tile", "direction"]
+    assert found.drop("name").rows() == [
+        ("GEMM bf16 tn 192x192x64", "GEMM", "bf16", "tn", "192x192x64", None),
+        ("Softmax backward", "Softmax", None, None, None, "backward"),
+        ("mine", None, None, None, None, None),
+        ("test", None, None, None, None, None),
+    ]
+
+
+def test_views_of_gemm_and_attention_take_the_kernels_of_these_families() -> None:
+    patterns = {name: pattern for name, (_, pattern) in read_view_table().values.items()}
+
+    assert {name for name in KNOWN if patterns["gemm"].search(name)} == {
+        name for name, family in KNOWN.items() if family.startswith(("GEMM", "Grouped GEMM"))
+    }
+    assert {name for name in KNOWN if patterns["flash_attention"].search(name)} == {
+        name for name, family in KNOWN.items() if "attention" in family.lower()
+    }
+
+
+def test_no_names_give_no_families() -> None:
+    assert families(pl.Series([], dtype=pl.String)).height == 0
+    assert families(pl.Series([None], dtype=pl.String)).columns == families(pl.Series(["a"])).columns
+
+
+@given(st.lists(st.text() | st.text("<>()[]{}*\"',:_& \n\tab0x", max_size=80), max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_every_name_has_one_family_of_one_line(names: list[str]) -> None:
+    names = [name.encode("utf-8", "replace").decode() for name in names]
+    found = families(pl.Series(names, dtype=pl.String))
+    assert found["name"].to_list() == list(dict.fromkeys(names))
+    for family in found["family"]:
+        assert family == " ".join(family.split())
+        assert 0 < len(family) <= 120
+
+
+def test_a_name_of_a_megabyte_is_no_trouble() -> None:
+    hostile = ["(" * 1_000_000, "a" * 1_000_000, "nccl" * 250_000, "x<" * 500_000, "\n" * 1_000_000, "_128x128" * 100_000]
+    found = families(pl.Series(hostile))
+    assert found["family"].str.len_chars().max() <= 120  # type: ignore[operator]
+    assert found["family"].to_list()[4] == "(unnamed)"
+
+
+def test_every_kernel_that_is_one_of_nccl_is_so_by_its_family_too() -> None:
+    names = pl.Series([*KNOWN, "ncclNewKernel_Whatever", "ncclDevKernel_AlltoAll_RING", "NCCLKernel"])
+    is_nccl = names.str.contains(NCCL_KERNEL_NAME)
+    found = families(names)["family"].str.starts_with("NCCL ")
+    assert found.to_list() == is_nccl.to_list()
+
+
+def test_the_shipped_rules_keep_to_the_form_that_users_must_keep_to() -> None:
+    import nsys2prv.kernel_families
+
+    rules = shipped_rules()
+    path = Path(nsys2prv.vocabulary.kernel_families.__file__).with_name("kernel_families.csv")
+    assert read_rules(path) == (*rules, *rules)
+    details = {rule.what for rule in rules} - {FAMILY}
+    assert {piece for rule in rules for piece in rule.pieces[1::2] if not piece.isdigit()} == details
+
+
+def test_families_of_nothing_but_own_rules_have_no_details() -> None:
+    assert families(pl.Series(["gemm"]), ()).rows() == [("gemm", "gemm", None)]
+
+
+def own_rules(tmp_path: Path, *lines: str) -> Path:
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(["# ours", "what,value,pattern", "", *lines]) + "\n")
+    return path
+
+
+def test_own_rules_come_before_the_shipped_ones(tmp_path: Path) -> None:
+    path = own_rules(
+        tmp_path,
+        "family,Halo exchange,^(?:un)?pack_halo",
+        'family,My {precision} {colour} solver {1},"^solve<([a-z]+), "',
+        "colour,Red,double",
+        "precision,quad,double",
+    )
+    names = ["pack_halo(int)", "solve<double, 4>()", "solve<float, 4>()", "volta_sgemm_128x64_nn"]
+    assert families(pl.Series(names), read_rules(path))["family"].to_list() == [
+        "Halo exchange",
+        "My quad red solver double",
+        "My fp32 solver float",
+        "GEMM fp32 nn 128x64",
+    ]
+
+
+def test_a_trace_has_families_on_the_lines_of_kernels(tmp_path: Path) -> None:
+    report = ReportBuilder(host="node01")
+    report.kernel("volta_sgemm_128x64_nn", 100, 200)
+    report.kernel("volta_sgemm_128x64_tn", 200, 300)
+    report.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", 300, 400)
+    report.kernel("void [evil]<\n>::step(int)", 400, 500)
+    summary = translate([report.write(tmp_path / "a.sqlite")], tmp_path / "out")
+    assert check_trace(summary.prv).findings == ()
+    trace = open_trace(summary.prv)
+    labels = trace.labels.types[event_types.KERNEL_FAMILY].values or {}
+    found = trace.intervals([event_types.KERNEL_FAMILY]).sort("begin").select("begin", "end", "value").rows()
+    assert [(begin, end, labels[value]) for begin, end, value in found] == [
+        (0, 100, "GEMM fp32 nn 128x64"),
+        (100, 200, "GEMM fp32 tn 128x64"),
+        (200, 300, "NCCL AllReduce"),
+        (300, 400, "(evil)< >::step(int)"),
+    ]
+    kernels = trace.intervals([event_types.KERNEL, event_types.NCCL_KERNEL]).sort("begin").select("begin", "end").rows()
+    assert kernels == [(begin, end) for begin, end, _ in found]
+    # One view can show kernels and their families: no number means two things.
+    named = {
+        **(trace.labels.types[event_types.KERNEL].values or {}),
+        **(trace.labels.types[event_types.NCCL_KERNEL].values or {}),
+    }
+    assert {value: name for value, name in labels.items() if value in named} == {
+        value: named[value] for value in labels if value in named
+    }
+
+
+def test_own_rules_and_earlier_labels_decide_on_values(tmp_path: Path) -> None:
+    first, second = ReportBuilder(host="node01"), ReportBuilder(host="node01")
+    first.kernel("zebra<1>()", 0, 10)
+    second.kernel("ant<1>()", 0, 10)
+    second.kernel("zebra<1>()", 10, 20)
+    rules = own_rules(tmp_path, "family,Animal,ant|bee")
+    before = translate([first.write(tmp_path / "a.sqlite")], tmp_path / "first")
+    options = Options(kernel_families=rules, labels=before.prv.with_suffix(".pcf"))
+    after = translate([second.write(tmp_path / "b.sqlite")], tmp_path / "second", options)
+    old, new = (open_trace(summary.prv).labels.types[event_types.KERNEL_FAMILY].values or {} for summary in (before, after))
+    assert set(new.values()) == {"End", "Animal", "zebra"}
+    assert {value for value, label in new.items() if label == "zebra"} == {
+        value for value, label in old.items() if label == "zebra"
+    }
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        (["what;value;pattern"], ["line 1", "what,value,pattern"]),
+        ([""], ["line 1", "what,value,pattern"]),
+        (["what,value,pattern", "family,GEMM"], ["line 2", "2 cells"]),
+        (["what,value,pattern", "# note", "family,GEMM,a,b"], ["line 3", "4 cells"]),
+        (["what,value,pattern", "Family name,GEMM,a"], ["line 2", "'Family name'"]),
+        (["what,value,pattern", "name,GEMM,a"], ["line 2", "'name'"]),
+        (["what,value,pattern", "family,,a"], ["line 2", "no value"]),
+        (["what,value,pattern", "family,GEMM,(a"], ["line 2", "'(a'", "regular expression"]),
+        (["what,value,pattern", "family,GEMM,(?=a)b"], ["line 2", "look-around"]),
+        (["what,value,pattern", "family,GEMM {2},(a)"], ["line 2", "{2}", "1 groups"]),
+        (["what,value,pattern", 'family,GEMM,"a"b"'], ["line 2", "quotes"]),
+    ],
+)
+def test_a_file_that_is_no_rules_is_one_sentence(tmp_path: Path, lines: list[str], names: list[str]) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(UsageError) as error:
+        read_rules(path)
+    assert "\n" not in str(error.value)
+    assert all(name in str(error.value) for name in [str(path), *names])
+
+
+def test_a_file_that_can_t_be_read_ends_translate_as_a_bad_option_does(tmp_path: Path, command_line: CommandLine) -> None:
+    report = ReportBuilder(host="node01")
+    report.kernel("k", 0, 10)
+    source = report.write(tmp_path / "a.sqlite")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    for name in ("missing.csv", "binary.csv"):
+        done = command_line.run("translate", source, "-o", tmp_path / "out", "--kernel-families", tmp_path / name)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert name in done.stderr
+        assert not list(tmp_path.glob("out*"))

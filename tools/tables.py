@@ -1,0 +1,366 @@
+"""Writes the tables of the documentation from the tables of the code: `python tools/tables.py`.
+
+A table stands between `<!-- table NAME -->` and `<!-- end -->` in a page. A test compares them with what this gives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv import errors
+from nsys2prv.efficiency import result_tables
+from nsys2prv.efficiency.findings import LIMITS, RULES, Limit
+from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, View, event_type, read_view_table
+from nsys2prv.sources import SOURCES, RowKind
+from nsys2prv.sources.communication import message_ends as messages_between_ranks
+from nsys2prv.timeline import coverage
+from nsys2prv.vocabulary import event_types
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+_DOCS = CHECKOUT / "docs"
+PAGES = (
+    CHECKOUT / "README.md",
+    *(_DOCS / f"{name}.md" for name in ("trace", "sources", "views", "efficiency", "efficiency-json")),
+)
+
+_TABLE = re.compile(r"(<!-- table (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+_ERRORS: dict[type[errors.Nsys2prvError], str] = {
+    errors.Nsys2prvError: "`check`: the trace breaks a promise",
+    errors.UsageError: "an option or an argument that makes no sense",
+    errors.ReportError: "a report that can't be read: not there, no export, damaged, empty, without a needed column, twice",
+    errors.ExportError: "nsys is needed to open a `.nsys-rep`, and is not there or failed",
+    errors.OutputError: "the output can't be written: no such folder, there already (`--force`), the disk is full",
+    errors.TooManyRows: "more rows than Paraver takes",
+    errors.NothingToTranslate: "no event is left after the selection",
+    errors.TraceError: "a Paraver trace that can't be read",
+    errors.InconsistentRun: "`--strict`: the reports are not those of one complete run",
+    errors.WorkerDied: "workers died again and again under the same work",
+    errors.NoDevices: "`efficiency`, `compare`: no process uses a GPU",
+    errors.NotEfficiency: "`compare`: a `.json` that `efficiency --json` did not write",
+}
+
+_TAGS = {
+    event_types.TAG_KERNEL_LAUNCH: "API call to the kernel, or to the graph execution, that it launches",
+    event_types.TAG_MEMORY_LAUNCH: "API call to the copy or memset that it starts; its size is the number of bytes",
+    event_types.TAG_DEPENDENCY: "dependency (not written yet)",
+    event_types.TAG_NCCL_MESSAGE: "`ncclSend` to `ncclRecv`; its size is the number of bytes",
+}
+
+_VIEW_ROWS = {"streams": "streams", "hosts": "host threads", "metrics": "GPUs"}
+
+_SERIES = {
+    event_types.DEVICE_MEMORY: ("*kind of memory*", "one type per kind"),
+    event_types.GPU_METRIC: ("*name of the metric*", "one type per metric"),
+    event_types.NVTX_INTEGER_FIELD: ("*domain field*", "one type per field"),
+    event_types.NVTX_REAL_FIELD: ("*domain field*", "one type per field"),
+    event_types.NVTX_TEXT_FIELD: ("*domain field*", "one type per field"),
+    event_types.NVTX_PUSHPOP: ("*name*", "one type per domain"),
+    event_types.NVTX_PUSHPOP_ON_GPU: ("*name*", "one type per domain"),
+    event_types.NETWORK_METRIC: ("*name of the metric (unit)*", "one type per metric"),
+    event_types.CPU_METRIC: ("*name of the event* (per second)", "one type per event"),
+    event_types.CPU_REAL_METRIC: ("*name of the metric (unit)*", "one type per metric"),
+    event_types.SYSTEM_METRIC: ("*name of the metric*", "one type per metric"),
+    event_types.PLUGIN_METRIC: ("*plugin, type and field*", "one type per field of whole numbers"),
+    event_types.PLUGIN_REAL_METRIC: ("*plugin, type and field*", "one type per field of other numbers"),
+    event_types.PLUGIN_TEXT: ("*plugin, type and field*", "one type per field of texts"),
+}
+
+_ROWS = {
+    RowKind.THREAD: "host thread",
+    RowKind.STREAM: "CUDA stream",
+    RowKind.DEVICE: "`Metrics GPU` of the process",
+    RowKind.GPU: "`Metrics GPU`",
+    RowKind.UNIT: "part of the node, by name",
+}
+
+
+def event_types() -> str:
+    """Every line of EVENT_TYPES; types that differ in a depth or level only share one."""
+    rows = []
+    ordered = sorted(event_types.EVENT_TYPES, key=lambda event_type: event_type.number)
+    for kin in _kin(ordered):
+        found, last = kin[0], kin[-1]
+        member, each = _SERIES.get(found.number, ("", ""))
+        values = f"names: {found.values.name}" if found.values is not None else found.unit
+        lanes = f"where they overlap, one type per lane: {found.lanes}, ..." if found.lanes else ""
+        number, label = _numbers(found), found.label.format(member)
+        if len(kin) > 1:
+            number = f"{number} to {last.number}"
+            first, outermost = (int(re.sub(r"\D", "", one.label)) for one in (found, last))
+            label = re.sub(r"\d+", f"{first} to {outermost}", label)
+        rows.append((number, label, found.role.value, "; ".join(filter(None, (values, each, lanes)))))
+    return _table(("type", "label", "what it is", "values"), rows)
+
+
+def _kin(ordered: Iterable[event_types.EventType]) -> list[list[event_types.EventType]]:
+    """Types with neighbouring numbers that are alike but for one number in their labels."""
+    groups: list[list[event_types.EventType]] = []
+    for found in ordered:
+        former = groups[-1][-1] if groups else None
+        if (
+            former is not None
+            and (former.number + 1, former.role, former.values) == (found.number, found.role, found.values)
+            and re.sub(r"\d+", "", former.label) == re.sub(r"\d+", "", found.label) != found.label
+        ):
+            groups[-1].append(found)
+        else:
+            groups.append([found])
+    return groups
+
+
+def value_sets() -> str:
+    """Every set of values that several types share, and the numbers in it that never change."""
+    sets = {found.values.name: found.values for found in event_types.EVENT_TYPES if found.values is not None}
+    return _table(
+        ("names", "of types", "numbers that never change", "others from"),
+        (
+            (
+                name,
+                _of_types([found for found in event_types.EVENT_TYPES if found.values is values]),
+                _fixed(values.fixed.items()),
+                str(values.first),
+            )
+            for name, values in sets.items()
+        ),
+    )
+
+
+def _of_types(found: list[event_types.EventType]) -> str:
+    spans = [(kin[0].number, kin[-1].number) for kin in _kin(found)]
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)
+
+
+def states() -> str:
+    """Every state."""
+    return _table(("state", "label"), ((str(state.number), state.label) for state in event_types.STATES))
+
+
+def messages() -> str:
+    """Every tag of messages."""
+    tags = [(str(tag), text) for tag, text in _TAGS.items()]
+    return _table(
+        ("tag", "from and to"), [*tags, ("the tag of MPI", "send to receive between ranks; its size is that of the send")]
+    )
+
+
+def exit_codes() -> str:
+    """Every exit code."""
+    codes = [(0, "done"), *((error.exit_code, text) for error, text in _ERRORS.items())]
+    codes.append((errors.LEFT_OUT_EXIT_CODE, "done, but reports were left out (`--keep-going`)"))
+    codes.append((errors.INTERRUPTED_EXIT_CODE, "Ctrl-C"))
+    return _table(("code", "when"), ((str(code), text) for code, text in sorted(codes)))
+
+
+def sources() -> str:
+    """Every source by the name that --only and --skip take."""
+    names = dict.fromkeys(source.name for source in SOURCES)
+    rows = []
+    for name in names:
+        of_name = [source for source in SOURCES if source.name == name]
+        tables = dict.fromkeys(f"`{source.table}`" for source in of_name)
+        titles = dict.fromkeys(_without_brackets(source.title) for source in of_name)
+        rows.append((f"`{name}`", ", ".join(titles), ", ".join(tables)))
+    of_messages = ", ".join(f"`{table}`" for table in messages_between_ranks.TABLES)
+    rows.append((f"`{messages_between_ranks.NAME}`", "Messages between ranks, with `mpi` and `nccl`", of_messages))
+    return _table(("source", "what it is", "tables of the export"), rows)
+
+
+def source_tables() -> str:
+    """Every line of SOURCES."""
+    rows = [
+        (
+            f"`{source.name}`",
+            source.title,
+            f"`{source.table}`",
+            source.since or "first",
+            ", ".join(source.required),
+            ", ".join(source.optional),
+            ", ".join(f"{number}, ..." if event_types.TYPES[number].is_series else str(number) for number in source.types),
+            _ROWS[source.row],
+        )
+        for source in sorted(SOURCES, key=lambda source: source.name)
+    ]
+    head = ("source", "what it is", "table", "since schema", "columns it needs", "columns it uses", "event types", "row")
+    return _table(head, rows)
+
+
+def assumptions() -> str:
+    """What sources take for granted."""
+    told = sorted((source.name, source.table, source.assumption) for source in SOURCES if source.assumption)
+    return _table(
+        ("source", "table", "what is taken for granted"), ((f"`{name}`", f"`{table}`", text) for name, table, text in told)
+    )
+
+
+def left_out() -> str:
+    """Tables of events that no source reads."""
+    return _other_tables(coverage.LEFT_OUT)
+
+
+def no_events() -> str:
+    """Tables that hold no events."""
+    return _other_tables(coverage.NO_EVENTS)
+
+
+def _other_tables(others: Iterable[coverage.OtherTables]) -> str:
+    return _table(("tables", "what they hold"), ((_names(other.pattern), other.what) for other in others))
+
+
+def _names(pattern: str) -> str:
+    """A pattern as names that people write: `*` for anything."""
+    alternatives = re.split(r"\|(?![^(]*\))", pattern)
+    return ", ".join(f"`{name.replace('.*', '*').replace('|', ' or ')}`" for name in alternatives)
+
+
+def efficiency_head() -> str:
+    """What stands beside the tables in the JSON of efficiency numbers."""
+    return _keys(result_tables.HEAD)
+
+
+def comparison_head() -> str:
+    """What stands beside the tables in the JSON of a comparison."""
+    return _keys(result_tables.COMPARISON_HEAD)
+
+
+def _keys(head: Iterable[tuple[str, str, str]]) -> str:
+    return _table(("key", "type", "what it is"), ((f"`{key}`", kind, meaning) for key, kind, meaning in head))
+
+
+def efficiency_tables() -> str:
+    """Every table of efficiency numbers with its columns."""
+    return _with_columns(result_tables.TABLES)
+
+
+def comparison_tables() -> str:
+    """Every table of a comparison with its columns."""
+    return _with_columns(result_tables.COMPARISON_TABLES)
+
+
+def _with_columns(tables: Iterable[result_tables.Table]) -> str:
+    types = {pl.String: "text", pl.Int64: "whole number", pl.Float64: "number"}
+    pieces = []
+    for table in tables:
+        when = f" Has rows with {table.when}." if table.when else ""
+        columns = _table(
+            ("column", "type", "unit", "what it is"),
+            ((f"`{column.name}`", types[column.dtype], column.unit, column.meaning) for column in table.columns),
+        )
+        pieces.append(f"### `{table.name}`\n\n{table.title}. A row is {table.rows}.{when}\n\n{columns}")
+    return "\n" + "\n".join(pieces) + "\n"
+
+
+def finding_rules() -> str:
+    """Every rule of findings."""
+    pieces = []
+    for rule in RULES:
+        told = {"Sees": rule.sees, "Needs": rule.needs, "Cost": rule.cost, "View": f"`{rule.view}`", "Advice": rule.advice}
+        lines = "".join(f"- {what}: {text if text.endswith('.') else f'{text}.'}\n" for what, text in told.items())
+        pieces.append(f"### `{rule.kind}`\n\n{rule.title}\n\n{lines}")
+    return "\n" + "\n".join(pieces) + "\n"
+
+
+def finding_limits() -> str:
+    """Every limit of the rules."""
+    rows = [
+        (f"`{limit.kind}`" if limit.kind in _KINDS else limit.kind, limit.what, _limit(limit), limit.reason) for limit in LIMITS
+    ]
+    return _table(("rule", "what is compared", "limit", "why"), rows)
+
+
+_KINDS = frozenset(rule.kind for rule in RULES)
+
+
+def _limit(limit: Limit) -> str:
+    if limit.unit == "0 to 1":
+        return f"{limit.value * 100:g} %"
+    if limit.unit == "ns":
+        return f"{limit.value / 1000:g} us" if limit.value < 1_000_000 else f"{limit.value / 1e6:g} ms"
+    return f"{limit.value / 1024:g} KiB" if limit.unit == "bytes" else f"{limit.value:g}"
+
+
+def views(group: str) -> str:
+    """Every view of a group."""
+    table = read_view_table()
+    rows = [
+        (
+            f"`{view.name}`",
+            _shows(view),
+            _needs(view, [*table.metrics, *table.values, MESSAGES]),
+            f"{view.question} {view.reading}".strip(),
+        )
+        for view in table.views
+        if view.group == group
+    ]
+    return _table(("view", "shows", "needs", "question, and how to read it"), rows)
+
+
+def _shows(view: View) -> str:
+    files = f"; a file for each *{event_type(view.each).label.format('...')}*" if view.each else ""
+    rows = " of GPUs" if view.devices else f" of {_VIEW_ROWS[view.rows]}" if view.rows else ""
+    return f"{view.kind}{rows}{files}"
+
+
+def _needs(view: View, small_names: list[str]) -> str:
+    def text(name: str) -> str:
+        return name.replace("_", " ") if name in small_names else str(event_type(name).number)
+
+    return ", ".join(" or ".join(map(text, need)) for need in view.needs)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    **{f"views {group}": partial(views, group) for group in GROUPS},
+    "event types": event_types,
+    "value sets": value_sets,
+    "states": states,
+    "messages": messages,
+    "exit codes": exit_codes,
+    "sources": sources,
+    "source tables": source_tables,
+    "assumptions": assumptions,
+    "left out": left_out,
+    "no events": no_events,
+    "finding rules": finding_rules,
+    "finding limits": finding_limits,
+    "efficiency head": efficiency_head,
+    "efficiency tables": efficiency_tables,
+    "comparison head": comparison_head,
+    "comparison tables": comparison_tables,
+}
+
+
+def rewritten(page: str) -> str:
+    """Text of a page with its tables made anew."""
+    return _TABLE.sub(lambda found: f"{found[1]}{TABLES[found['name']]()}{found[3]}", page)
+
+
+def _numbers(found: event_types.EventType) -> str:
+    if not found.is_series:
+        return str(found.number)
+    first = [str(found.member(index)) for index in range(min(found.members, 2))]
+    return f"{', '.join(first)}{', ...' if found.members > 2 else ''} then {found.overflow}, ..."
+
+
+def _fixed(numbers: Iterable[tuple[str, int]]) -> str:
+    ordered = sorted((number, label) for label, number in numbers)
+    shown = [f"{number} {label}" for number, label in ordered[:20]]
+    return ", ".join(shown) + (f", ... to {ordered[-1][0]}" if len(ordered) > 20 else "")
+
+
+def _without_brackets(title: str) -> str:
+    return title.split(" (")[0]
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(rewritten(path.read_text(encoding="utf-8")), encoding="utf-8")
