@@ -80,7 +80,7 @@ _ROWS = {
 }
 
 
-def event_types() -> str:
+def event_type_rows() -> str:
     """Every line of EVENT_TYPES; types that differ in a depth or level only share one."""
     rows = []
     ordered = sorted(event_types.EVENT_TYPES, key=lambda event_type: event_type.number)
@@ -315,7 +315,7 @@ def _needs(view: View, small_names: list[str]) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     **{f"views {group}": partial(views, group) for group in GROUPS},
-    "event types": event_types,
+    "event types": event_type_rows,
     "value sets": value_sets,
     "states": states,
     "messages": messages,

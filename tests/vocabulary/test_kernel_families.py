@@ -99,7 +99,7 @@ def test_every_kernel_that_is_one_of_nccl_is_so_by_its_family_too() -> None:
 
 
 def test_the_shipped_rules_keep_to_the_form_that_users_must_keep_to() -> None:
-    import nsys2prv.kernel_families
+    import nsys2prv.vocabulary.kernel_families
 
     rules = shipped_rules()
     path = Path(nsys2prv.vocabulary.kernel_families.__file__).with_name("kernel_families.csv")
