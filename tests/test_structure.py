@@ -1,0 +1,145 @@
+"""The packages follow the data flow: imports point one way, and each name stands for one thing."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1] / "nsys2prv"
+
+# A module imports from its own package and from earlier lines; packages of one line do not import each other.
+ORDER = (
+    ("errors",),
+    ("vocabulary", "execution"),
+    ("exports",),
+    ("sources",),
+    ("timeline",),
+    ("clocks",),
+    ("run",),
+    ("trace", "paraver", "efficiency"),
+    ("demo",),
+    ("api",),
+    ("nsys2prv",),
+    ("cli",),
+    ("__main__",),
+)
+LEVEL = {package: level for level, group in enumerate(ORDER) for package in group}
+
+# The two places where one of `trace`, `paraver` and `efficiency` may know another.
+BRIDGES = {
+    ("nsys2prv.trace.translate", "paraver"),
+    ("nsys2prv.efficiency.from_trace", "paraver"),
+}
+
+# A command, and a function of the public API, has the name of what it calls.
+FRONT_DOORS = {"nsys2prv", "api", "cli"}
+
+# What is still to be cleaned up: nothing may be added here.
+IMPORTS_TO_REMOVE = {
+    ("nsys2prv.paraver.prv", "nsys2prv.trace.records"),
+    ("nsys2prv.timeline.placement", "nsys2prv.trace.merge"),
+    ("nsys2prv.trace.write", "nsys2prv.paraver.prv"),
+    ("nsys2prv.sources.source", "nsys2prv.sources"),
+    ("nsys2prv.exports.lookups", "nsys2prv.exports.report"),
+}
+MODULES_TO_RENAME = {"communication"}
+NAMES_TO_RENAME = {
+    "Clock",
+    "Finding",
+    "Labels",
+    "Options",
+    "Part",
+    "Rule",
+    "Table",
+    "Task",
+    "TimeSelection",
+    "Window",
+    "as_text",
+    "communicators",
+    "count",
+    "labels_of",
+    "message_ends",
+    "types_of",
+}
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+TREES = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def package_of(module: str) -> str:
+    """The package of a module, or its own name where it lies beside the packages."""
+    return [*module.split("."), "nsys2prv"][1]
+
+
+def imports_of(module: str) -> Iterator[str]:
+    """Modules of nsys2prv that a module imports, wherever in its text; `nsys2prv` alone is imported for the version only."""
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name != "nsys2prv")
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            members = [f"{node.module}.{alias.name}" for alias in node.names if alias.name != "__version__"]
+            yield from (member if member in TREES else node.module for member in members)
+
+
+IMPORTS = {
+    (module, imported) for module in TREES for imported in imports_of(module) if imported in TREES and imported != module
+}
+
+
+def test_every_package_has_its_place_in_the_data_flow() -> None:
+    assert {package_of(module) for module in TREES} <= set(LEVEL)
+
+
+def test_only_the_errors_lie_beside_the_packages() -> None:
+    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", "errors"}
+
+
+def test_imports_point_one_way() -> None:
+    upward = {
+        (module, imported)
+        for module, imported in IMPORTS
+        if package_of(module) != package_of(imported)
+        and LEVEL[package_of(module)] <= LEVEL[package_of(imported)]
+        and (module, package_of(imported)) not in BRIDGES
+    }
+
+    assert upward <= IMPORTS_TO_REMOVE
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    """A package's `__init__` gathers its modules, so a module that imports its own package closes a circle."""
+    graph = {module: {imported for importer, imported in IMPORTS - IMPORTS_TO_REMOVE if importer == module} for module in TREES}
+    circle = None
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = error.args[1]
+
+    assert circle is None
+
+
+def test_no_two_modules_have_the_same_name() -> None:
+    modules = [module.rpartition(".")[2] for module in TREES]
+
+    assert {name for name in modules if modules.count(name) > 1} <= MODULES_TO_RENAME
+
+
+def test_no_public_name_is_defined_in_two_modules() -> None:
+    places = defaultdict(list)
+    for module, tree in TREES.items():
+        for node in tree.body:
+            if (
+                isinstance(node, (ast.ClassDef, ast.FunctionDef))
+                and not node.name.startswith("_")
+                and package_of(module) not in FRONT_DOORS
+            ):
+                places[node.name].append(module)
+
+    assert {name: modules for name, modules in places.items() if len(modules) > 1 and name not in NAMES_TO_RENAME} == {}
