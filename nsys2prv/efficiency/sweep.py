@@ -1,6 +1,6 @@
 """A recording in stretches of time: what lies in each, cut at its edges. Sums over stretches are sums over the run.
 
-Only one stretch, and what reaches over its end, is in memory at a time. Who measures something takes each `TimeChunk` in and keeps
+Only one stretch, and what reaches over its end, is in memory at a time. A meter takes each `TimeChunk` in and keeps
 sums; times are additive over stretches, and what is not (a gap, a matched collective) carries its open end on.
 """
 
