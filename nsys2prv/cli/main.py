@@ -615,7 +615,7 @@ def _messages_text(messages: Any) -> list[str]:
 
 
 def _ranks_text(content: Any) -> str:
-    from nsys2prv.run.ranks import ranges
+    from nsys2prv.vocabulary.wording import ranges
 
     run = content["run"]
     sources = sorted({report["rank_source"] for report in content["reports"] if report["rank_source"]})

@@ -13,10 +13,10 @@ from tqdm import tqdm
 from nsys2prv.errors import counted
 from nsys2prv.exports import Report, describe, find_reports, open_report
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.run.ranks import ranges
 from nsys2prv.sources import SOURCES, present_sources
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.survey import count, whole_survey
+from nsys2prv.vocabulary.wording import ranges
 
 
 def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:

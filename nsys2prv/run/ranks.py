@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,6 +16,7 @@ from nsys2prv.errors import UsageError, counted
 from nsys2prv.exports.identity import Identity
 from nsys2prv.exports.launchers import jobs
 from nsys2prv.run.hosts import shared_names
+from nsys2prv.vocabulary.wording import ranges
 
 RANK_IN_NAME = re.compile(r"(?i)(?<![a-z])rank[-_.=]?(\d+)")
 """Where names of files usually have the rank. Tried when nothing else tells it."""
@@ -167,21 +168,6 @@ def resolve_ranks(
     findings += _apart_in_time(paths, settled, spans)
     findings += _mixed_versions(paths, settled)
     return Run(tuple(settled), tuple(sorted(by_rank)), size, missing, tuple(findings))
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Numbers as people write them.
-
-    >>> ranges([0, 1, 2, 7, 9, 8])
-    '0-2,7-9'
-    """
-    pieces: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if pieces and pieces[-1][-1] == number - 1:
-            pieces[-1][1:] = [number]
-        else:
-            pieces.append([number])
-    return ",".join("-".join(map(str, piece)) for piece in pieces)
 
 
 # -- ranks ----------------------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from nsys2prv.efficiency.findings import limits
 from nsys2prv.efficiency.findings.aggregate import part_of
 from nsys2prv.efficiency.findings.device_stats import on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Measured, Number, OnDevice
-from nsys2prv.efficiency.outputs.text import percent, time
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import MEMORY, NCCL, SweepContext, TimeChunk
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import percent, time
 
 _KERNEL = ["row", "begin", "until"]
 _UNCOVERED = (1 << NCCL, 1 << NCCL | 1 << MEMORY)

@@ -11,10 +11,10 @@ from nsys2prv.efficiency.findings.aggregate import NONE, Sums, part_of
 from nsys2prv.efficiency.findings.device_stats import Seen, by_device, cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import BYTES, NANOSECONDS, SHARE, Finding, Measured, Number, OnDevice, recurs
 from nsys2prv.efficiency.findings.gap_causes import SMALL, Idle, value_of
-from nsys2prv.efficiency.outputs.text import percent, size, time
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import MEMORY, SweepContext, TimeChunk
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import percent, size, time
 
 PAGEABLE_SHAPE, SMALL_SHAPE = range(2)
 _NO_SHAPE = -1

@@ -9,8 +9,8 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import limits
 from nsys2prv.efficiency.findings.finding import HERTZ, NANOSECONDS, PLAIN, SHARE, Finding, Measured, Number, OnDevice
-from nsys2prv.efficiency.outputs.text import percent, time
 from nsys2prv.errors import counted
+from nsys2prv.vocabulary.wording import percent, time
 
 KERNELS_BY_DEVICE = "kernels by device"
 """Name of the frame of `Measured.further` with `number`, `value`, `device`, `count` and `total` of all kernels but NCCL's."""

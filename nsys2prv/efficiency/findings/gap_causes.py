@@ -10,10 +10,10 @@ from nsys2prv.efficiency.findings import limits
 from nsys2prv.efficiency.findings.aggregate import Sums, part_of
 from nsys2prv.efficiency.findings.device_stats import Seen, by_device, cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Measured, Number, recurs
-from nsys2prv.efficiency.outputs.text import percent, time
 from nsys2prv.efficiency.run_events import TypeNames
 from nsys2prv.efficiency.sweep import SweepContext
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import percent, time
 
 TURN, DATA, SMALL, LAUNCH, HOST, ALLOCATION = range(6)
 """Shapes, in the order in which they are tried; ALLOCATION is beside the others."""

@@ -17,12 +17,12 @@ from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Me
 from nsys2prv.efficiency.findings.gap_causes import ALL_KERNELS
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.kernel_stats import bar_of
-from nsys2prv.efficiency.outputs.text import percent, short, time
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import KERNEL, NCCL, SweepContext, TimeChunk
 from nsys2prv.errors import counted
 from nsys2prv.execution.merging import Merging
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import percent, short, time
 
 _WORK = "work"
 """What is taken for the same work, a kernel after a kernel: the values of both in one number."""

@@ -12,10 +12,10 @@ from nsys2prv.efficiency.findings.aggregate import NONE, Sums, part_of
 from nsys2prv.efficiency.findings.device_stats import Seen, by_device, cost, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Measured, Number
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.outputs.text import percent, time
 from nsys2prv.efficiency.run_events import ON_DEVICES, STREAM, STREAM_NAME
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import percent, time
 
 DEFAULT_STREAM = 7
 """nsys' number of the default stream of a context."""

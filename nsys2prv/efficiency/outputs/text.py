@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,17 +9,10 @@ import polars as pl
 
 from nsys2prv.efficiency import result_tables
 from nsys2prv.errors import counted
+from nsys2prv.vocabulary.wording import percent, rate, short, size, time
 
 _ROWS = 10
-_LONGEST_NAME = 60
-
-_OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
-"""What moves the cursor of a terminal, changes colours, or turns the direction of writing."""
 _LONGEST_PATH = 200
-
-_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))
-_SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-_RATES = ((10**12, "TB/s"), (10**9, "GB/s"), (10**6, "MB/s"), (10**3, "kB/s"))
 
 # What is shown of each table: its columns, and what stands above them.
 _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
@@ -236,49 +228,3 @@ def _cell(column: result_tables.Column, value: Any) -> str:
     if column.dtype is pl.Int64:
         return f"{value:,}"
     return short(str(value)) if column.dtype is pl.String else f"{value:.3g}"
-
-
-def percent(value: float | None) -> str:
-    """A share.
-
-    >>> percent(0.4375), percent(None)
-    ('43.8 %', '-')
-    """
-    return "-" if value is None else f"{value * 100:.1f} %"
-
-
-def time(value: float) -> str:
-    """A time in ns with a unit that reads well.
-
-    >>> time(1_500_000), time(12)
-    ('1.500 ms', '12 ns')
-    """
-    return _scaled(value, _TIMES, "ns")
-
-
-def size(value: float) -> str:
-    """A number of bytes."""
-    return _scaled(value, _SIZES, "B")
-
-
-def rate(value: float) -> str:
-    """Bytes per second."""
-    return _scaled(value, _RATES, "B/s")
-
-
-def short(text: str, longest: int = _LONGEST_NAME) -> str:
-    """A text with its middle taken out when it is long, and without what a terminal would obey.
-
-    >>> short("a\\x1b[2J\\nb"), short("0123456789", 7)
-    ('a [2J b', '01...89')
-    """
-    text = " ".join(_OBEYED.sub(" ", text).split())
-    if len(text) <= longest:
-        return text
-    tail = longest // 3
-    return f"{text[: longest - tail - 3]}...{text[-tail:]}"
-
-
-def _scaled(value: float, units: Sequence[tuple[int, str]], smallest: str) -> str:
-    unit = next(((factor, name) for factor, name in units if abs(value) >= factor), None)
-    return f"{value:.0f} {smallest}" if unit is None else f"{value / unit[0]:.3f} {unit[1]}"

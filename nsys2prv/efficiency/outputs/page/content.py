@@ -17,10 +17,9 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from nsys2prv.efficiency import result_tables
-from nsys2prv.efficiency.outputs import text
 from nsys2prv.efficiency.outputs.page import charts
 from nsys2prv.efficiency.outputs.page.page_tables import PageTable, pack
-from nsys2prv.run.ranks import ranges
+from nsys2prv.vocabulary import wording
 
 LARGEST = 4_800_000
 """Bytes that a page has at most, as far as leaving out rows of tables can do it."""
@@ -167,14 +166,14 @@ def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[
     hosts = frames["nodes"]["node"].to_list()
     numbers = [rank for rank in frames["tasks"]["rank"].unique().sort() if rank is not None]
     window = head["window"]
-    time = text.time(window["length_ns"])
+    time = wording.time(window["length_ns"])
     if window["begin_ns"]:
-        time += f", from {text.time(window['begin_ns'])} to {text.time(window['end_ns'])} of the run"
+        time += f", from {wording.time(window['begin_ns'])} to {wording.time(window['end_ns'])} of the run"
     versions = [f"nsys {version}" for version in head.get("recorders", ())] + [f"nsys2prv {head['nsys2prv']}"]
     models = head.get("gpus", ())
     facts = [
         ("hosts", [f"{len(hosts):,}", *_some(hosts)]),
-        ("ranks", [f"{len(numbers):,}", ranges(numbers)] if numbers else ["none told"]),
+        ("ranks", [f"{len(numbers):,}", wording.ranges(numbers)] if numbers else ["none told"]),
         ("devices", [f"{run['devices']:,}", *_some(models)]),
         ("processes that use a GPU", [f"{run['processes']:,}"]),
         ("their threads that call CUDA or MPI", [f"{run['threads']:,}"]),
@@ -208,8 +207,8 @@ def _trees(tree: pl.DataFrame) -> list[dict[str, Any]]:
             factors = [other for other in rows if other["parent"] == row["metric"] and other["tree"] == which]
             sign = "" if row["parent"] is None else "×" if row["parent"] in seen else "="
             seen.add(row["parent"])
-            product = " × ".join(text.percent(other["value"]) for other in factors)
-            leaves.append({**row, "sign": sign, "percent": text.percent(row["value"]), "product": product})
+            product = " × ".join(wording.percent(other["value"]) for other in factors)
+            leaves.append({**row, "sign": sign, "percent": wording.percent(row["value"]), "product": product})
         if leaves:
             trees.append({"id": which, "title": title, "leaves": leaves})
     return trees
@@ -225,8 +224,8 @@ def _findings(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
     return [
         {
             **row,
-            "cost": None if row["cost_ns"] is None else text.time(row["cost_ns"]),
-            "percent": None if row["share"] is None else text.percent(row["share"]),
+            "cost": None if row["cost_ns"] is None else wording.time(row["cost_ns"]),
+            "percent": None if row["share"] is None else wording.percent(row["share"]),
             "when": _stretch(row["begin_ns"], row["end_ns"]),
             "worst": _stretch(row["worst_begin_ns"], row["worst_end_ns"]),
             "numbers": numbers.get(row["place"], []),
@@ -236,13 +235,13 @@ def _findings(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
 
 
 def _stretch(begin: int | None, end: int | None) -> str | None:
-    return None if begin is None or end is None else f"{text.time(begin)} to {text.time(end)}"
+    return None if begin is None or end is None else f"{wording.time(begin)} to {wording.time(end)}"
 
 
 def _number(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
-    forms = {"ns": text.time, "bytes": text.size, "bytes/s": text.rate, "0 to 1": text.percent}
+    forms = {"ns": wording.time, "bytes": wording.size, "bytes/s": wording.rate, "0 to 1": wording.percent}
     return forms[unit](value) if unit in forms else f"{value:,.6g} {unit}".rstrip()
 
 
@@ -289,8 +288,9 @@ def _histograms(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> li
     for (kernel,), bars in _parts(frames["kernel_histograms"], "kernel")[:MOST_HISTOGRAMS]:
         modes = frames["kernel_modes"].filter(pl.col("kernel") == kernel)
         row = told[kernel]
-        facts = [f"{row['count']:,} executions", f"{text.time(row['total_ns'])} ({text.percent(row['share'])} of kernel time)",
-                 f"median {text.time(row['median_ns'])}", f"p95 {text.time(row['p95_ns'])}"]  # fmt: skip
+        total, share = wording.time(row["total_ns"]), wording.percent(row["share"])
+        median, p95 = wording.time(row["median_ns"]), wording.time(row["p95_ns"])
+        facts = [f"{row['count']:,} executions", f"{total} ({share} of kernel time)", f"median {median}", f"p95 {p95}"]
         if modes.height > 1:
             facts.append(f"{modes.height} modes")
         shown.append({"kernel": kernel, "facts": ", ".join(facts), "id": drawn.add(charts.histogram(bars, modes))})
@@ -307,7 +307,7 @@ def _clocks(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> dict[s
     largest = rows["largest_error_ns"].max()
     return {
         "methods": rows.group_by("method", maintain_order=True).len().rows(),
-        "largest": text.time(largest) if isinstance(largest, int) else None,
+        "largest": wording.time(largest) if isinstance(largest, int) else None,
         "id": chart,
         "legend": [{"name": host, "colour": colour} for host, colour in colours],
     }
@@ -363,7 +363,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["short"] = text.short
+    environment.filters["short"] = wording.short
     return environment
 
 

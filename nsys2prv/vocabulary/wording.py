@@ -1,0 +1,75 @@
+"""How numbers and names are worded for people: shares, times, sizes, rates, ranges of ranks, long names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+_LONGEST_NAME = 60
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
+"""Characters that move the cursor of a terminal, change colours, or turn the direction of writing."""
+
+_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))
+_SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_RATES = ((10**12, "TB/s"), (10**9, "GB/s"), (10**6, "MB/s"), (10**3, "kB/s"))
+
+
+def percent(value: float | None) -> str:
+    """A share of 1 as percent, with one digit behind the point.
+
+    >>> percent(0.4375), percent(None)
+    ('43.8 %', '-')
+    """
+    return "-" if value is None else f"{value * 100:.1f} %"
+
+
+def time(value: float) -> str:
+    """A time in ns, in the largest unit of which it is at least one.
+
+    >>> time(1_500_000), time(12)
+    ('1.500 ms', '12 ns')
+    """
+    return _scaled(value, _TIMES, "ns")
+
+
+def size(value: float) -> str:
+    """A number of bytes, in the largest unit of which it is at least one."""
+    return _scaled(value, _SIZES, "B")
+
+
+def rate(value: float) -> str:
+    """A rate in bytes per second."""
+    return _scaled(value, _RATES, "B/s")
+
+
+def short(text: str, longest: int = _LONGEST_NAME) -> str:
+    """A text without its middle when it is long, and without characters that control a terminal.
+
+    >>> short("a\\x1b[2J\\nb"), short("0123456789", 7)
+    ('a [2J b', '01...89')
+    """
+    text = " ".join(_CONTROL.sub(" ", text).split())
+    if len(text) <= longest:
+        return text
+    tail = longest // 3
+    return f"{text[: longest - tail - 3]}...{text[-tail:]}"
+
+
+def _scaled(value: float, units: Sequence[tuple[int, str]], smallest: str) -> str:
+    unit = next(((factor, name) for factor, name in units if abs(value) >= factor), None)
+    return f"{value:.0f} {smallest}" if unit is None else f"{value / unit[0]:.3f} {unit[1]}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers in ascending order, neighbours as a range.
+
+    >>> ranges([0, 1, 2, 7, 9, 8])
+    '0-2,7-9'
+    """
+    pieces: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if pieces and pieces[-1][-1] == number - 1:
+            pieces[-1][1:] = [number]
+        else:
+            pieces.append([number])
+    return ",".join("-".join(map(str, piece)) for piece in pieces)
