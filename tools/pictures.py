@@ -15,12 +15,16 @@ from pathlib import Path
 
 from nsys2prv.demo.run_demo import run_demo
 from nsys2prv.paraver.trace_reader import open_trace
-from nsys2prv.paraver.views.cfg import parse_cfg
-from nsys2prv.paraver.views.drawing import Legend, draw
 from nsys2prv.paraver.views.view_table import View, read_view_table
 from nsys2prv.vocabulary import event_types
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "views.md"
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(CHECKOUT / "tests"))
+
+from support.view_drawing import Legend, draw  # noqa: E402
+from support.view_parser import parse_cfg  # noqa: E402
+
+PAGE = CHECKOUT / "docs" / "views.md"
 FOLDER = PAGE.with_suffix("")
 _SECTIONS = re.compile(r"(<!-- pictures (?P<group>[a-z]+) -->\n).*?(<!-- end of pictures -->)", re.DOTALL)
 NODES, GPUS = 2, 4

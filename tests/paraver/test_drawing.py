@@ -10,12 +10,12 @@ from types import ModuleType
 import polars as pl
 import pytest
 from conftest import CHECKOUT
+from support.view_drawing import draw
+from support.view_parser import Cfg, parse_cfg, parse_views
+from support.view_semantics import NotDrawn, Semantics
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.trace_reader import Trace, open_trace
-from nsys2prv.paraver.views.cfg import Cfg, parse_cfg
-from nsys2prv.paraver.views.drawing import draw
-from nsys2prv.paraver.views.semantics import NotDrawn, Semantics
 from nsys2prv.trace.translate import translate
 from nsys2prv.vocabulary import event_types
 
@@ -102,14 +102,14 @@ def test_what_is_not_done_here_is_said_and_not_guessed(trace: Trace) -> None:
 
 def test_every_view_is_drawn_or_refused_and_every_picture_is_well_formed(trace: Trace) -> None:
     drawn = refused = 0
-    for path in sorted(trace.path.with_suffix(".cfgs").rglob("*.cfg")):
+    for path, cfg in parse_views(trace.path.with_suffix(".cfgs")).items():
         try:
-            svg = draw(trace, parse_cfg(path.read_text(), path.name))
+            svg = draw(trace, cfg)
         except NotDrawn:
             refused += 1
             continue
         drawn += 1
-        assert svg == draw(trace, parse_cfg(path.read_text(), path.name))
+        assert svg == draw(trace, cfg)
         root = ElementTree.fromstring(svg)
         width = float(root.attrib["width"])
         for text in root.iter("{http://www.w3.org/2000/svg}text"):

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from support.paraver import Paraver, paraver_or_skip, read_table, read_timeline
+from support.view_parser import Cfg, parse_views
+from support.view_semantics import NotDrawn, Semantics
 
 from nsys2prv.demo import Cluster, ReportBuilder, write_reports
 from nsys2prv.paraver.trace_reader import Trace, open_trace
-from nsys2prv.paraver.views.cfg import Cfg, parse_cfg
-from nsys2prv.paraver.views.semantics import NotDrawn, Semantics
 from nsys2prv.trace.translate import translate
 
 SMALL = Cluster(nodes=2, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
@@ -123,12 +123,13 @@ def compared_views(paraver: Paraver, prv: Path) -> int:
     """Compare what is drawn of each view with what Paraver shows; how many there were."""
     folder = prv.with_suffix(".cfgs")
     trace = open_trace(prv)
+    views = parse_views(folder)
     printed = paraver.show(prv, folder)
     compared = 0
     for name, path in printed.items():
         if name.split("/")[1].startswith(_CUT):
             continue
-        cfg = parse_cfg((folder / f"{name}.cfg").read_text(encoding="utf-8"), name)
+        cfg = views[f"{name}.cfg"]
         semantics = Semantics(trace, cfg)
         try:
             if cfg.kind == "timeline":

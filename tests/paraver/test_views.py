@@ -18,11 +18,11 @@ import pytest
 from conftest import CommandLine
 from hypothesis import given
 from hypothesis import strategies as st
+from support.view_parser import Cfg, MalformedCfg, parse_cfg, parse_views
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.errors import OutputError, OutputExists, TraceError, UsageError
 from nsys2prv.paraver.trace_reader import Header, Labels, Task, Trace, TypeLabel, open_trace
-from nsys2prv.paraver.views.cfg import Cfg, MalformedCfg, parse_cfg
 from nsys2prv.paraver.views.of_trace import content_of, listed, render_views
 from nsys2prv.paraver.views.render import Rendered, ViewRenderer, slug, write_views
 from nsys2prv.paraver.views.trace_content import TraceContent
@@ -60,8 +60,13 @@ ONE_GPU = [(1, ["main", "CUDA-D0.S7", "CUDA-D0.S14", "Metrics GPU0"])]
 
 def rendered(found: TraceContent, view: str, folder: Path) -> dict[str, Cfg]:
     """Files of a view, by path, read strictly."""
-    written = ViewRenderer(found).render(folder, [view])
-    return {one.path: parse_cfg((folder / one.path).read_text(encoding="utf-8"), one.path) for one in written}
+    return render_and_parse(ViewRenderer(found), folder, [view])
+
+
+def render_and_parse(renderer: ViewRenderer, folder: Path, only: list[str] | None = None) -> dict[str, Cfg]:
+    written = renderer.render(folder, only or [])
+    views = parse_views(folder)
+    return {one.path: views[one.path] for one in written}
 
 
 def test_every_view_has_a_template_and_every_template_is_of_a_view() -> None:
@@ -257,9 +262,12 @@ def test_every_view_of_the_table_renders_for_a_trace_that_has_everything(tmp_pat
                "NVLink RX", "NVLink TX", "GPC Clock Frequency [MHz]"]  # fmt: skip
     types |= {event_types.GPU_METRIC + place: (name, None) for place, name in enumerate(metrics)}
     for place, tasks in enumerate([ONE_GPU, SEVERAL_GPUS, SHARED_GPU]):
-        written = ViewRenderer(content(types, tasks)).render(tmp_path / str(place))
+        folder = tmp_path / str(place)
+        written = ViewRenderer(content(types, tasks)).render(folder)
 
         assert {one.view.path for one in written} == {view.path for view in TABLE.views}
+        views = parse_views(folder)
+        assert {path: cfg.kind for path, cfg in views.items()} == {one.path: one.view.kind for one in written}
 
 
 HOSTILE = [
@@ -279,10 +287,9 @@ def test_hostile_labels_break_neither_a_view_nor_the_page_nor_the_workspace(host
     found = content(types, [(1, ["main", "CUDA-D0.S7", "Metrics GPU0", hostile])])
     written = write_views(tmp_path, found, Path("trace.prv"), tmp_path)
 
-    for one in written:
-        cfg = parse_cfg((tmp_path / one.path).read_text(encoding="utf-8"), one.path)
-        assert one.path == re.sub(r"[^a-z0-9_./-]", "", one.path)
-        assert ".." not in one.path
+    for path, cfg in parse_views(tmp_path).items():
+        assert path == re.sub(r"[^a-z0-9_./-]", "", path)
+        assert ".." not in path
         for window in cfg.windows:
             for label in [*window.filters.get("evt_type_label", ()), *window.filters.get("evt_value_label", ())]:
                 assert not set(label) & set('"*\n'), "Paraver can't read this name, or takes it for others"
@@ -392,7 +399,7 @@ def test_a_data_window_may_be_coarser_than_the_control_window_but_not_finer(tabl
         parse_cfg(finer.replace("Analyzer2D.DataWindow: 3", "Analyzer2D.DataWindow: 1"), "view")
 
 
-def test_a_template_that_is_wrong_fails_instead_of_giving_a_wrong_view(tmp_path: Path) -> None:
+def test_a_wrong_template_fails_when_it_is_rendered_or_read_strictly(tmp_path: Path) -> None:
     folder = tmp_path / "cfgs"
     (folder / "basics").mkdir(parents=True)
     (folder / "macros").mkdir()
@@ -413,7 +420,7 @@ def test_a_template_that_is_wrong_fails_instead_of_giving_a_wrong_view(tmp_path:
         (folder / "basics/mine.cfg.j2").write_text(start + template)
         os.utime(folder / "basics/mine.cfg.j2", (at, at))  # a template is read again when its time differs
         with pytest.raises(error):
-            renderer.render(tmp_path / "out")
+            render_and_parse(renderer, tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from support.paraver import Paraver, paraver_or_skip, read_tables, read_timeline
+from support.view_parser import parse_views
 
 from nsys2prv.paraver.trace_reader import Trace
-from nsys2prv.paraver.views.cfg import parse_cfg
 from nsys2prv.paraver.views.of_trace import content_of
 
 from .conftest import Translated
@@ -38,18 +38,19 @@ def views_of(trace: Trace) -> Path:
 def test_every_view_is_well_made_and_binds_only_to_what_the_trace_has(translated: Translated) -> None:
     trace = translated.trace
     occurring = content_of(trace.path).types
-    files = sorted(views_of(trace).rglob("*.cfg"))
+    views = parse_views(views_of(trace))
 
-    assert files
-    for path in files:
-        for window in parse_cfg(path.read_text(encoding="utf-8"), path.name).windows:
+    assert views
+    for cfg in views.values():
+        for window in cfg.windows:
             assert {int(number) for number in window.filters.get("evt_type", ())} <= set(occurring)
 
 
 def test_every_view_loads_in_paraver_is_of_its_kind_and_shows_all_rows(translated: Translated, paraver: Paraver) -> None:
     trace = translated.trace
+    views = parse_views(views_of(trace))
     for name, output in paraver.show(trace.path, views_of(trace)).items():
-        cfg = parse_cfg((views_of(trace) / f"{name}.cfg").read_text(encoding="utf-8"), name)
+        cfg = views[f"{name}.cfg"]
         window = cfg.windows[-1] if cfg.kind == "timeline" else cfg.windows[int(cfg.histogram["Analyzer2D.ControlWindow:"]) - 1]
         rows = ROWS[window.level](trace)
         chosen = [len(shown) for (level, _), shown in window.rows.items() if level != "appl"]

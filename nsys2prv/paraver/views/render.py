@@ -5,11 +5,7 @@ Paraver's views have no variables: numbers of metrics and kernels, rows and leve
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import os
 import re
-import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,10 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import jinja2
-from jinja2.bccache import Bucket
 
 from nsys2prv.errors import UsageError
-from nsys2prv.paraver.views.cfg import parse_cfg
 from nsys2prv.paraver.views.trace_content import Devices, TraceContent, TypeInTrace, Value
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
 from nsys2prv.paraver.views.workspace import Hint, Workspace, workspace_ws, workspaces_xml
@@ -138,7 +132,7 @@ class ViewRenderer:
 
         Raises
         ------
-        MalformedCfg, jinja2.TemplateError
+        jinja2.TemplateError
             A template is wrong: nothing that a user can cause.
         UsageError
             `only` names no view.
@@ -159,7 +153,7 @@ class ViewRenderer:
         return written
 
     def text(self, view: View, title: str, member: TypeInTrace | None = None, devices: Devices | None = None) -> str:
-        """Text of one file, read back strictly."""
+        """Text of one file."""
         needed = [name for need in view.needs for name in need if name != MESSAGES]
         subject = [member] if member else [one for name in needed for one in self._types_of(name)]
         rows = {name: getattr(self._content, name) for name in ROWS}
@@ -178,9 +172,7 @@ class ViewRenderer:
         head = self._environment.get_template("macros/head.cfg.j2").render(
             windows=len(re.findall(r"^window_name ", body, re.MULTILINE)), title=title, view=view
         )
-        text = re.sub(r"\n{3,}", "\n\n", f"{head}\n{_numbered(body)}".strip("\n")) + "\n"
-        parse_cfg(text, f"{view.template} for {title!r}")
-        return text
+        return re.sub(r"\n{3,}", "\n\n", f"{head}\n{_numbered(body)}".strip("\n")) + "\n"
 
     def _has(self, name: str) -> bool:
         return self._content.has_messages if name == MESSAGES else bool(self._types_of(name))
@@ -291,33 +283,11 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")[:_LONGEST_NAME].rstrip("_")
 
 
-class _CompiledTemplates(jinja2.BytecodeCache):
-    """Compiled templates where and when Python keeps compiled modules: to compile them takes longer than to render."""
-
-    def get_cache_key(self, name: str, filename: str | None = None) -> str:
-        return importlib.util.cache_from_source(filename or name)
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        with contextlib.suppress(OSError), Path(bucket.key).open("rb") as file:
-            bucket.load_bytecode(file)
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        if sys.dont_write_bytecode:
-            return
-        path = Path(bucket.key)
-        written = path.with_name(f"{path.name}.{os.getpid()}")
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            written.write_bytes(bucket.bytecode_to_string())
-            written.replace(path)
-
-
 @lru_cache
 def _environment(folder: Path) -> jinja2.Environment:
     """Templates of a folder: compiled once."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
-        bytecode_cache=_CompiledTemplates(),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.paraver.trace_reader import Trace
-from nsys2prv.paraver.views.cfg import Cfg, Window
-from nsys2prv.paraver.views.semantics import NotDrawn, Semantics, Table
+from support.view_parser import Cfg, Window
+from support.view_semantics import NotDrawn, Semantics, Table
 
 Colour = tuple[int, int, int]
 

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.paraver.trace_reader import Trace
-from nsys2prv.paraver.views.cfg import LEVELS, Cfg, Window
+from support.view_parser import LEVELS, Cfg, Window
 
 STEP_SCHEMA = {"row": pl.Int64, "begin": pl.Int64, "end": pl.Int64, "value": pl.Float64}
 """Steps of a window: on each row shown they follow each other from 0 to the end of the trace; times in ns. `row` is the index

@@ -1,7 +1,7 @@
-"""A strict reader of Paraver's view files (.cfg): what its loader accepts, and what it drops in silence is an error here.
+"""A strict parser of Paraver's view files (.cfg).
 
-Paraver ignores lines that it does not know, and makes a timeline of a table with a wrong line in it. Every view that is
-written goes through `parse_cfg`: a template that is wrong is found when it is rendered, also where there is no Paraver.
+Paraver's loader ignores lines that it does not know, and shows a timeline for a table that has a wrong line. Here each of these
+is an error, so tests find a wrong template without Paraver.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 LEVELS = ("workload", "appl", "task", "thread", "system", "node", "cpu")
 """Object levels, of processes and then of machines, the coarser ones first."""
@@ -138,6 +139,18 @@ def parse_cfg(text: str, name: str) -> Cfg:
         Something in it is not as Paraver's loader has it, or would be dropped.
     """
     return _Parser(text, name).parse()
+
+
+def parse_views(folder: Path) -> dict[str, Cfg]:
+    """All views below a folder, read strictly, by their path inside it.
+
+    Raises
+    ------
+    MalformedCfg
+        As `parse_cfg`, of the first view that is wrong.
+    """
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.cfg"))
+    return {name: parse_cfg((folder / name).read_text(encoding="utf-8"), name) for name in names}
 
 
 def _one_of(*allowed: str) -> Callable[[str], bool]:
