@@ -16,8 +16,9 @@ from nsys2prv import errors
 from nsys2prv.efficiency import result_tables
 from nsys2prv.efficiency.findings import LIMITS, RULES, Limit
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, View, event_type, read_view_table
-from nsys2prv.sources import SOURCES, RowKind
 from nsys2prv.sources.communication import message_ends as messages_between_ranks
+from nsys2prv.sources.registry import SOURCES
+from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline import coverage
 from nsys2prv.vocabulary import event_types
 
@@ -76,7 +77,7 @@ _ROWS = {
     RowKind.STREAM: "CUDA stream",
     RowKind.DEVICE: "`Metrics GPU` of the process",
     RowKind.GPU: "`Metrics GPU`",
-    RowKind.UNIT: "part of the node, by name",
+    RowKind.COMPONENT: "part of the node, by name",
 }
 
 

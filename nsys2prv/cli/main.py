@@ -60,7 +60,7 @@ def _readings() -> Iterable[str]:
 
 
 def _sources() -> Iterable[str]:
-    from nsys2prv.sources import NAMES
+    from nsys2prv.sources.registry import NAMES
 
     return NAMES
 

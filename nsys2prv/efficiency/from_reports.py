@@ -33,8 +33,8 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.forms import Stretch
 from nsys2prv.run.open import OpenedReport, no_progress
 from nsys2prv.run.session import Group, ReadOptions, RunSession
-from nsys2prv.sources import SOURCES, Source
-from nsys2prv.sources.source import LEFT_OUT
+from nsys2prv.sources.registry import SOURCES
+from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, Source, StreamedSource
 from nsys2prv.timeline.coverage import Entry
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.launches import Launches
@@ -198,7 +198,7 @@ class _Collector:
                 report_end=opened.span[1] if opened.span else 0,
                 min_duration=0,
             )
-            whole = found.source.gather is not None or found.source.in_order is not None
+            whole = isinstance(found.source, StreamedSource) or found.source.in_order is not None
             parts = 1 if whole else min(found.rows // _ROWS_AT_ONCE, _MOST_PARTS)
             for stretch in opened.report.tables.stretches(found.source.table, parts):
                 made = self._made.collections[collection.name].part()
@@ -241,17 +241,14 @@ class _Collector:
         self, report: Report, source: Source, collection: Collection, stretch: Stretch | None
     ) -> Iterator[pl.DataFrame]:
         """Events of a source in pieces, with the columns that the collection needs."""
-        if source.gather is not None:
-            folder = self._folder / f"gather{next(self._folders)}"
-            for piece in source.gather(report, folder):
-                yield _needed(complete(piece.lazy()), source, collection).collect()
-            return
-        if source.in_order is None:
-            yield from report.pieces(lambda piecewise: _needed(complete(source.frame(piecewise)), source, collection),
-                                     _PIECE_ROWS, stretch)  # fmt: skip
+        folder = self._folder / f"source{next(self._folders)}"
+        if isinstance(source, StreamedSource) or source.in_order is None:
+            yield from source.events(
+                report, lambda frame: _needed(complete(frame), source, collection), _PIECE_ROWS, stretch, folder
+            )
             return
         ordered = ExternalSort(["start"], self._folder / f"ordered{next(self._folders)}")
-        for piece in report.pieces(lambda piecewise: complete(source.frame(piecewise)), _PIECE_ROWS, stretch):
+        for piece in source.events(report, complete, _PIECE_ROWS, stretch, folder):
             ordered.add(piece.drop_nulls("start"))
         step = source.in_order()
         for window in ordered.windows():
@@ -289,7 +286,7 @@ def _without_lane(number: int, base: int) -> int:
 def _needed(frame: pl.LazyFrame, source: Source, collection: Collection) -> pl.LazyFrame:
     present = frame.collect_schema().names()
     attributes = [str(number) for numbers in collection.attributes.values() for number in numbers]
-    further = ["value", "again", *attributes, *(["correlationId", "size"] if source.launch is not None else [])]
+    further = ["value", CONTINUATION, *attributes, *(["correlationId", "size"] if source.launch is not None else [])]
     if LEFT_OUT in present:
         frame = frame.filter(pl.col(LEFT_OUT).is_null())
     columns = [*source.row.key, "start", "end", *TYPE_COLUMNS, *further]

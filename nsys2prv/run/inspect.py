@@ -13,7 +13,7 @@ from tqdm import tqdm
 from nsys2prv.errors import counted
 from nsys2prv.exports import Report, describe, find_reports, open_report
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.sources import SOURCES, present_sources
+from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.survey import count, whole_survey
 from nsys2prv.vocabulary.wording import ranges

@@ -22,7 +22,8 @@ from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.exports.identity import PID_MASK
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.sources import SOURCES, Source, present_sources
+from nsys2prv.sources.registry import SOURCES, present_sources
+from nsys2prv.sources.source import Source
 from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, survey, whole_survey
 
 E = TypeVar("E", bound=Nsys2prvError)

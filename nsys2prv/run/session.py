@@ -26,8 +26,8 @@ from nsys2prv.execution.workers import Workers
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.run.open import REPORTS_AT_ONCE, BrokenReports, LeftOut, OpenedReport, open_reports
 from nsys2prv.run.ranks import Naming, Run, resolve_ranks
-from nsys2prv.sources import Source
 from nsys2prv.sources.nvtx import nvtx_ranges
+from nsys2prv.sources.source import Source
 from nsys2prv.timeline.labels import EarlierLabels, Labels
 from nsys2prv.timeline.rows import Rows, arrange
 from nsys2prv.timeline.selection import TimeSelection

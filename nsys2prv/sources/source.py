@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +12,21 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import NOT_APPLICABLE
+from nsys2prv.exports.forms import Stretch
 from nsys2prv.exports.lookups import once
+
+Frame = Callable[[Report], pl.LazyFrame]
+Step = Callable[[pl.DataFrame], pl.DataFrame]
 
 
 class RowKind(enum.Enum):
-    """What a row of a trace stands for; the value is the columns that name it inside a report."""
+    """What a row of a trace is for; the value is the columns that identify it inside a report."""
 
     THREAD = ("globalTid",)
     STREAM = ("globalPid", "deviceId", "contextId", "streamId")
     DEVICE = ("globalPid", "deviceId")  # what a process does to a device as a whole
     GPU = ("gpu",)  # a device of the node, by the index that sampled metrics use
-    UNIT = ("unit",)  # a part of the node, by its name: a port, a CPU, a sensor
+    COMPONENT = ("component",)  # a part of the node, by its name: a port, a CPU, a sensor
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -30,8 +35,8 @@ class RowKind(enum.Enum):
 
     @property
     def key_schema(self) -> dict[str, type[pl.DataType]]:
-        """Columns of the key with their types: numbers, but for the name of a unit."""
-        return dict.fromkeys(self.key, pl.String if self is RowKind.UNIT else pl.Int64)
+        """Columns of the key with their types: numbers, but for the name of a component."""
+        return dict.fromkeys(self.key, pl.String if self is RowKind.COMPONENT else pl.Int64)
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,9 @@ class Launch:
     tag: int | None
 
 
-@dataclass(frozen=True)
-class Source:
-    """One kind of activity in one nsys table.
+@dataclass(frozen=True, kw_only=True)
+class Source(ABC):
+    """One kind of activity in one nsys table: a `TableSource` or a `StreamedSource`.
 
     Attributes
     ----------
@@ -61,10 +66,90 @@ class Source:
         The nsys table.
     required, optional
         Its columns; without a required one the report can't be translated.
+    only
+        Values of columns that rows of the source have; the other rows of the table belong to other sources.
+    times
+        Columns of the table with the start and the end of an event; where no two columns have them, what makes `start` and
+        `end` of the events of a report.
     row
         What rows its events are on.
+    existing_rows_only
+        Its events make no rows: they are on rows that other sources have, or left out.
     types
-        Event types it gives (numbers; of a series, the first).
+        Event types of its events and attributes (of a series, the first).
+    in_order
+        Makes a step that needs the events in the order of their start (all events that start together arrive together),
+        and keeps what it needs from one piece to the next.
+    launch
+        Its part in lines from API calls to what they start, if any.
+    derived
+        Its events are made of rows that other sources have: the account of rows counts none for it.
+    assumption
+        What is assumed about a table of which no real report was at hand; a sentence for the documentation.
+    since
+        Oldest schema that is known to have the table, such as "3.7"; "" for the first of all.
+    """
+
+    name: str
+    title: str
+    table: str
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    only: Mapping[str, tuple[int, ...]] | None = None
+    times: tuple[str, str] | Frame = ("start", "end")
+    row: RowKind
+    existing_rows_only: bool = False
+    types: tuple[int, ...]
+    in_order: Callable[[], Step] | None = None
+    launch: Launch | None = None
+    derived: bool = False
+    assumption: str = ""
+    since: str = ""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Its functions don't travel between processes: it is looked up there.
+        return _known_source, (self.title, self.table)
+
+    def scan(self, report: Report) -> pl.LazyFrame:
+        """The source's columns of its table, and only its rows."""
+        return report.scan_events(self.table, self.required, self.optional, self.only)
+
+    @abstractmethod
+    def surveyed(self, report: Report) -> pl.LazyFrame:
+        """A frame with every row key, type, series, label and text attribute of its events."""
+
+    @abstractmethod
+    def events(
+        self, report: Report, finish: Callable[[pl.LazyFrame], pl.LazyFrame], rows: int, stretch: Stretch | None, folder: Path
+    ) -> Iterator[pl.DataFrame]:
+        """Its events in bounded memory.
+
+        Parameters
+        ----------
+        report
+            The report.
+        finish
+            What is done to each piece.
+        rows
+            About how many rows of the table make a piece.
+        stretch
+            Part of the table, for sources that read it row by row; None for all.
+        folder
+            For intermediate files; need not exist.
+
+        Raises
+        ------
+        ReportError
+            When a table breaks off while it is read.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSource(Source):
+    """A source that makes each event of one row of its table.
+
+    Attributes
+    ----------
     frame
         From a report to a lazy frame, one row per event, in the order of the table:
 
@@ -75,82 +160,67 @@ class Source:
         - attributes: columns named by their event type, numbers or texts; null where an event has none
         - ``state``: Paraver state meanwhile, null for none
         - ``correlationId``, and ``size`` in bytes, when the source takes part in launches
-        - ``cpu``: number of the CPU on its host (0, 1, ...), null where it is not told; may be left out
-        - ``again``: true for a further event of a row that another event was made of already; may be left out
-        - ``left_out``: why the row becomes no event (for the ledger), null where it does; may be left out
-        - ``repaired``: whether the value was mended; may be left out
-    times
-        Columns of the table with the begin and the end of an event.
-    launch
-        Its part in launch lines, if any.
-    only
-        Rows of the table that belong to the source: values of a column. The others belong to other sources.
-    in_order
-        Makes a step that needs events in the order of their begin (all events that begin together arrive together), and
-        keeps what it needs from one piece to the next.
-    gather
-        For events that are found in several tables at once: makes frames of the columns of `frame`, in bounded memory, with
-        intermediate files in a folder. `frame` is for the survey then: all distinct keys, types, series, labels and text
-        attributes that `gather` gives stand in it; more do no harm. What stands there for nothing else has no `start`.
-    others
-        Further tables (with columns `start`, `end`) that `gather` takes times of events from.
-    derived
-        The events are made of those of other sources: the ledger has no rows for them.
-    rest
-        Why rows of the table that `frame` and `gather` pass over are left out, for the ledger; empty: other sources have them.
-    assumption
-        What is taken for granted about a table that no real report was there for; a sentence for the documentation.
-    since
-        Oldest schema that is known to have the table, such as "3.7"; "" for the first of all.
-    moments
-        From a report to `start` and `end` of the events, where no two columns of the table tell them.
-    guest
-        Its events lie on rows that others have: they make none of their own.
+        - ``cpu``: number of the CPU on its host (0, 1, ...), null where it is not known; may be left out
+        - ``continuation``: true for a further event of a row that another event was made of already; may be left out
+        - ``left_out``: why the row becomes no event (for the account), null where it does; may be left out
+        - ``repaired``: whether the value was repaired; may be left out
     """
 
-    name: str
-    title: str
-    table: str
-    required: tuple[str, ...]
-    optional: tuple[str, ...]
-    row: RowKind
-    types: tuple[int, ...]
-    frame: Callable[[Report], pl.LazyFrame]
-    times: tuple[str, str] = ("start", "end")
-    launch: Launch | None = None
-    only: Mapping[str, tuple[int, ...]] | None = None
-    in_order: Callable[[], Callable[[pl.DataFrame], pl.DataFrame]] | None = None
-    gather: Callable[[Report, Path], Iterator[pl.DataFrame]] | None = None
-    others: tuple[str, ...] = ()
-    derived: bool = False
-    rest: str = ""
-    assumption: str = ""
-    since: str = ""
-    moments: Callable[[Report], pl.LazyFrame] | None = None
-    guest: bool = False
+    frame: Frame
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # Its functions don't travel between processes: it is looked up there.
-        return _known_source, (self.title, self.table)
+    def surveyed(self, report: Report) -> pl.LazyFrame:
+        return self.frame(report)
 
-    def scan(self, report: Report) -> pl.LazyFrame:
-        """The source's columns of its table, and only its rows."""
-        return report.scan_events(self.table, self.required, self.optional, self.only)
+    def events(
+        self, report: Report, finish: Callable[[pl.LazyFrame], pl.LazyFrame], rows: int, stretch: Stretch | None, folder: Path
+    ) -> Iterator[pl.DataFrame]:
+        return report.pieces(lambda piecewise: finish(self.frame(piecewise)), rows, stretch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamedSource(Source):
+    """A source whose events need several tables at once, or rows far apart.
+
+    Attributes
+    ----------
+    stream
+        Makes frames with the columns of `TableSource.frame`, in bounded memory, with intermediate files in a folder.
+    names
+        A frame with all distinct keys, types, series, labels and text attributes of the events, for the survey; more do no
+        harm. A row that is there for nothing else has no `start`.
+    extra_tables
+        Further tables (with columns `start`, `end`) that times of events come from.
+    unread_reason
+        Why rows of the table that the source passes over are left out, for the account; "" where other sources have them.
+    """
+
+    stream: Callable[[Report, Path], Iterator[pl.DataFrame]]
+    names: Frame
+    extra_tables: tuple[str, ...] = ()
+    unread_reason: str = ""
+
+    def surveyed(self, report: Report) -> pl.LazyFrame:
+        return self.names(report)
+
+    def events(
+        self, report: Report, finish: Callable[[pl.LazyFrame], pl.LazyFrame], rows: int, stretch: Stretch | None, folder: Path
+    ) -> Iterator[pl.DataFrame]:
+        return (finish(piece.lazy()).collect() for piece in self.stream(report, folder))
 
 
 def _known_source(title: str, table: str) -> Source:
-    from nsys2prv.sources import SOURCES
+    from nsys2prv.sources.registry import SOURCES
 
     return next(source for source in SOURCES if (source.title, source.table) == (title, table))
 
 
-AGAIN = "again"
-"""Column that marks further events of one row of a table: the ledger counts rows."""
+CONTINUATION = "continuation"
+"""Column that marks further events of one row of a table: the account counts rows."""
 
 
 def count_rows(events: pl.DataFrame) -> int:
     """Number of rows of the table that events were made of."""
-    return events.height - int(events[AGAIN].sum() or 0) if AGAIN in events.columns else events.height
+    return events.height - int(events[CONTINUATION].sum() or 0) if CONTINUATION in events.columns else events.height
 
 
 LEFT_OUT, REPAIRED = "left_out", "repaired"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsys2prv.exports import Report
-from nsys2prv.sources import Source
 from nsys2prv.sources.counters import gpu_metrics, plugins
 from nsys2prv.sources.nvtx.nvtx_ranges import MARK, PUSHPOP_RANGE, STARTEND_RANGE
+from nsys2prv.sources.source import Source, StreamedSource
 
 NO_TIME = "no begin is told"
 NO_VALUE = "no value is told, or it is a rate and no time passed"
@@ -226,8 +226,9 @@ def walk(
 def _reason(table: str, selected: Sequence[Source], known: Sequence[Source]) -> str:
     if any(source.table == table for source in known) and not any(source.table == table for source in selected):
         return NOT_SELECTED
-    told = next((source.rest for source in selected if source.table == table and source.rest), None)
-    return told or reason_of(table) or NOT_TRANSLATED
+    of_table = [source for source in selected if source.table == table and isinstance(source, StreamedSource)]
+    unread = next((source.unread_reason for source in of_table if source.unread_reason), "")
+    return unread or reason_of(table) or NOT_TRANSLATED
 
 
 def _nvtx_rest(report: Report, rest: int, read: int, _selected: Sequence[Source]) -> dict[str, int]:

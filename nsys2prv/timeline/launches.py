@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.exports.identity import process_of
-from nsys2prv.sources import RowKind, Source
+from nsys2prv.sources.source import RowKind, Source
 
 _CALL_TAG = -1
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from nsys2prv.sources import Source
 from nsys2prv.sources.lanes import LANE_OF_TYPE
-from nsys2prv.sources.source import count_rows
+from nsys2prv.sources.source import Source, count_rows
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.coverage import Entry
 from nsys2prv.timeline.labels import Labels
@@ -91,7 +90,7 @@ class EventsOfSource:
         # Only the columns that tell go through the join: events can be wide.
         rows = named.select(self._key).join(self._row_of_key, on=self._key, how="left", maintain_order="left")["row"]
         placed = _without_nulls(named.with_columns(rows), ["row"])
-        absent = coverage.NO_OTHER_EVENTS if self._source.guest else coverage.ROW_NOT_CHOSEN
+        absent = coverage.NO_OTHER_EVENTS if self._source.existing_rows_only else coverage.ROW_NOT_CHOSEN
         entry.leave_out(absent, count_rows(named) - count_rows(placed))
         timed = placed.with_columns(
             start=self._placement.of(pl.col("start")),

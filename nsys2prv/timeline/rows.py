@@ -14,7 +14,7 @@ import polars as pl
 from nsys2prv.errors import TooManyRows
 from nsys2prv.exports import Identity
 from nsys2prv.exports.identity import PID_MASK
-from nsys2prv.sources import RowKind
+from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.survey import Survey
 
 MOST_ROWS = 65_535
@@ -152,7 +152,7 @@ def arrange(
     units = {
         (_host(identities[report]), unit, report)
         for report, kinds in enumerate(keys)
-        for (unit,) in kinds[RowKind.UNIT].iter_rows()
+        for (unit,) in kinds[RowKind.COMPONENT].iter_rows()
     }
     if ranks is None:
         hosts += sorted({*(entry[0] for entry in sampled), *(entry[0] for entry in units)}.difference(hosts))
@@ -186,7 +186,7 @@ def key_columns(kind: RowKind) -> dict[str, type[pl.DataType]]:
 def _keys_by_kind(surveys: Sequence[Survey]) -> dict[RowKind, pl.DataFrame]:
     found = {}
     for kind in RowKind:
-        frames = [survey.keys for survey in surveys if survey.source.row is kind and not survey.source.guest]
+        frames = [survey.keys for survey in surveys if survey.source.row is kind and not survey.source.existing_rows_only]
         key = list(kind.key)
         found[kind] = pl.concat(frames).unique().sort(key) if frames else pl.DataFrame(schema=kind.key_schema)
     lanes = [survey.lanes for survey in surveys if survey.lanes is not None]
@@ -336,7 +336,7 @@ class _Builder:
             if (host, unit) not in added:
                 added.add((host, unit))
                 name = " ".join(unit.split()) or "unnamed unit"
-                self._add(self._task_of_node(host), Thread(name, "unit"), (report, RowKind.UNIT, (unit,)))
+                self._add(self._task_of_node(host), Thread(name, "unit"), (report, RowKind.COMPONENT, (unit,)))
 
     def _task_of_node(self, host: str) -> int:
         """The task of what belongs to a node and to no process, made when it is needed."""

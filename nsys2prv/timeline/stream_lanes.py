@@ -13,8 +13,8 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.exports import Report
-from nsys2prv.sources import RowKind, Source
 from nsys2prv.sources.lanes import Lanes
+from nsys2prv.sources.source import RowKind, Source
 
 _PIECE_ROWS = 60_000
 _STREAM = "stream_number"
@@ -52,7 +52,7 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
     `keys` with a column `lanes`.
     """
     key = list(RowKind.STREAM.key)
-    events = source.frame(report)
+    events = source.surveyed(report)
     # Only what tells the streams of this report apart is read: often there is one process, one device, one context.
     telling = [name for name in key if keys[name].n_unique() > 1]
     if not _may_overlap(report, events.select(*telling, "start", "end").drop_nulls(), telling):

@@ -15,8 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources import RowKind, Source
-from nsys2prv.sources.source import AGAIN, LEFT_OUT, count_rows
+from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, RowKind, Source, StreamedSource, count_rows
 from nsys2prv.timeline.stream_lanes import count_lanes
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import Role
@@ -104,9 +103,8 @@ class Measure:
     """What is looked at for the extent of events: sources that share a table share measures."""
 
     table: str
-    times: tuple[str, str]
+    times: tuple[str, str] | Callable[[Report], pl.LazyFrame]
     only: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    moments: Callable[[Report], pl.LazyFrame] | None = None
 
     def of(self, report: Report) -> Extent:
         """What it finds in a report.
@@ -116,19 +114,18 @@ class Measure:
         ReportError
             When the table can't be read.
         """
-        if self.moments is None:
+        if isinstance(self.times, tuple):
             return Extent(*report.tables.extent(self.table, *self.times, dict(self.only)))
-        told = self.moments(report).select(pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max())
+        told = self.times(report).select(pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max())
         return Extent(*report.collect(told).row(0))
 
 
 def measures(source: Source, report: Report) -> list[Measure]:
     """What the extent of a source is made of: that of its own table, then those of what else its events are made of."""
     only = tuple((column, tuple(values)) for column, values in (source.only or {}).items())
-    own = Measure(source.table, source.times, only, source.moments)
-    # Moments tell all by themselves.
-    others = source.others if source.moments is None else ()
-    return [own, *(Measure(table, ("start", "end")) for table in filter(report.has, others))]
+    own = Measure(source.table, source.times, only)
+    extra = source.extra_tables if isinstance(source, StreamedSource) else ()
+    return [own, *(Measure(table, ("start", "end")) for table in filter(report.has, extra))]
 
 
 def joined(extents: Sequence[Extent]) -> Extent:
@@ -159,14 +156,16 @@ def count(report: Report, found: Survey) -> int:
     ReportError
         When the table breaks off while it is read.
     """
-    if found.source.gather is not None and not found.source.rest:
-        # Sources that share a table tell only here which rows are theirs.
-        with tempfile.TemporaryDirectory(prefix="nsys2prv-") as folder:
-            return sum(map(count_rows, found.source.gather(report, Path(folder))))
-    # What stands in a frame for the survey only has no begin.
-    frame = found.source.frame(report)
-    frame = frame.drop_nulls("start") if found.source.gather is not None else frame
-    further = pl.col(AGAIN).fill_null(False).sum() if AGAIN in frame.collect_schema().names() else pl.lit(0)
+    source = found.source
+    frame = source.surveyed(report)
+    if isinstance(source, StreamedSource):
+        if not source.unread_reason:
+            # Which rows of a shared table are the source's is known only from its events.
+            with tempfile.TemporaryDirectory(prefix="nsys2prv-") as folder:
+                return sum(map(count_rows, source.stream(report, Path(folder))))
+        # Rows for the survey only have no start.
+        frame = frame.drop_nulls("start")
+    further = pl.col(CONTINUATION).fill_null(False).sum() if CONTINUATION in frame.collect_schema().names() else pl.lit(0)
     return int(report.collect(frame.select(rows=pl.len().cast(pl.Int64) - further.cast(pl.Int64))).item())
 
 
@@ -185,7 +184,7 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
     ReportError
         When the table can't be read or misses a column.
     """
-    frame = complete(source.frame(report.distinct))
+    frame = complete(source.surveyed(report.distinct))
     if LEFT_OUT in frame.collect_schema().names():
         frame = frame.filter(pl.col(LEFT_OUT).is_null())
     attributes = text_attributes(frame.collect_schema())

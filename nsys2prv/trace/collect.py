@@ -22,9 +22,9 @@ from nsys2prv.exports.forms import Stretch
 from nsys2prv.exports.identity import PID_MASK
 from nsys2prv.run.open import OpenedReport, no_progress
 from nsys2prv.run.session import Group
-from nsys2prv.sources import SOURCES, RowKind, Source, kinds_with_messages
 from nsys2prv.sources.communication.message_ends import MPI, kinds_of_messages, message_ends
-from nsys2prv.sources.source import LEFT_OUT, REPAIRED, count_rows
+from nsys2prv.sources.registry import SOURCES, kinds_with_messages
+from nsys2prv.sources.source import LEFT_OUT, REPAIRED, RowKind, Source, StreamedSource, count_rows
 from nsys2prv.timeline import coverage, states
 from nsys2prv.timeline.coverage import Entry
 from nsys2prv.timeline.labels import Labels
@@ -270,11 +270,8 @@ class _Collector:
     def _pieces(self, report: Report, found: Survey, stretch: Stretch | None, entry: Entry) -> Iterator[pl.DataFrame]:
         """Events of a source in pieces; in the order of their begin when something needs that."""
         source = found.source
-        if source.gather is not None:
-            folder = self._folder / f"gather{next(self._folders)}"
-            pieces: Iterator[pl.DataFrame] = (piece.lazy().pipe(complete).collect() for piece in source.gather(report, folder))
-        else:
-            pieces = report.pieces(lambda piecewise: complete(source.frame(piecewise)), _PIECE_ROWS, stretch)
+        folder = self._folder / f"source{next(self._folders)}"
+        pieces = source.events(report, complete, _PIECE_ROWS, stretch, folder)
         step: Callable[[pl.DataFrame], pl.DataFrame] | None = None
         if source.in_order is not None:
             step = source.in_order()
@@ -310,7 +307,7 @@ def _accounted(piece: pl.DataFrame, entry: Entry) -> pl.DataFrame:
 
 def _read_at_once(found: Survey) -> bool:
     """Whether a table must be read as a whole: events are needed in order, or come from several tables."""
-    return found.source.in_order is not None or found.overlaps or found.source.gather is not None
+    return found.source.in_order is not None or found.overlaps or isinstance(found.source, StreamedSource)
 
 
 def _collection(source: Source) -> str:

@@ -27,7 +27,7 @@ from nsys2prv.paraver.row import write_row
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.trace_content import TraceContent
 from nsys2prv.run.session import NvtxRange, ReadOptions, RunSession, seen_by_workers
-from nsys2prv.sources import select_sources
+from nsys2prv.sources.registry import select_sources
 from nsys2prv.timeline.rank_messages import Messages
 from nsys2prv.trace.collect import MESSAGES, Collected, Plan, collect, collections
 from nsys2prv.trace.merge import TraceStore

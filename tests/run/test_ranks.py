@@ -22,7 +22,7 @@ from nsys2prv.exports.columns import COLUMNS
 from nsys2prv.exports.launchers import launched
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import open_trace
-from nsys2prv.sources import SOURCES
+from nsys2prv.sources.registry import SOURCES
 from nsys2prv.timeline import rows
 from nsys2prv.trace.translate import Options, Summary, translate
 

@@ -104,8 +104,8 @@ def test_a_gap_between_samples_is_0_and_a_late_begin_is_not(tmp_path: Path) -> N
 
 def test_what_ends_is_remembered_from_one_piece_to_the_next() -> None:
     step = EndsOfSamples()
-    point = {"unit": "U", "type": 1, "series": "S", "value": 9}
-    schema = {"unit": pl.String, "type": pl.Int64, "series": pl.String, "value": pl.Int64}
+    point = {"component": "U", "type": 1, "series": "S", "value": 9}
+    schema = {"component": pl.String, "type": pl.Int64, "series": pl.String, "value": pl.Int64}
 
     def piece(*points: tuple[int, int, bool]) -> pl.DataFrame:
         rows = [{**point, "start": start, "end": start, "until": until, "is_end": is_end} for start, until, is_end in points]

@@ -9,7 +9,7 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.exports.lookups import once
 from nsys2prv.sources.nvtx.nvtx_ranges import PUSHPOP, is_mpi_call, ranges_in_domains
-from nsys2prv.sources.source import RowKind, Source, named
+from nsys2prv.sources.source import RowKind, Source, TableSource, named
 from nsys2prv.vocabulary import event_types, mpi_calls
 
 _ANY_PARTNER = 0
@@ -106,7 +106,7 @@ _OF_EACH_CALL = (
 )
 
 
-def _table_source(table: str) -> Source:
+def _table_source(table: str) -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
         calls = _calls(report.strings["value"])
         names = report.strings.rename({"value": "label"}).join(calls, on="label", how="left", maintain_order="left")
@@ -123,7 +123,7 @@ def _table_source(table: str) -> Source:
             *([str(event_types.MPI_COMMUNICATOR)] if "commHandle" in _COLUMNS[table] else []),
         )
 
-    source = Source(
+    source = TableSource(
         name="mpi",
         title="MPI calls",
         table=table,
@@ -156,7 +156,7 @@ def _as_nvtx(report: Report) -> pl.LazyFrame:
 
 TABLES: tuple[Source, ...] = tuple(_table_source(table) for table in _ATTRIBUTES)
 
-AS_NVTX = Source(
+AS_NVTX = TableSource(
     name="mpi",
     title="MPI calls (as NVTX ranges)",
     table=PUSHPOP.table,

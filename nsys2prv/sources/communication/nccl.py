@@ -13,7 +13,7 @@ from nsys2prv.exports.lookups import once
 from nsys2prv.sources.correlate import with_calls
 from nsys2prv.sources.cuda.kernels import KERNELS, NCCL_KERNEL_NAME
 from nsys2prv.sources.nvtx import nvtx_ranges, payloads
-from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.sources.source import RowKind, Source, StreamedSource, TableSource
 from nsys2prv.vocabulary import event_types, nccl_names
 
 ATTRIBUTES = {
@@ -126,7 +126,7 @@ def _regions(report: Report) -> pl.LazyFrame:
     )
 
 
-REGIONS = Source(
+REGIONS = TableSource(
     name="nccl",
     title="NCCL regions",
     table=nvtx_ranges.PUSHPOP.table,
@@ -292,7 +292,7 @@ def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-CALLS_OF_KERNELS = Source(
+CALLS_OF_KERNELS = StreamedSource(
     name="nccl",
     title="NCCL calls of kernels",
     table=KERNELS.table,
@@ -300,8 +300,8 @@ CALLS_OF_KERNELS = Source(
     optional=("correlationId",),
     row=RowKind.STREAM,
     types=(event_types.NCCL_CALL_OF_KERNEL, *ATTRIBUTES),
-    frame=_calls_of_kernels,
-    gather=_gather,
+    names=_calls_of_kernels,
+    stream=_gather,
     derived=True,
     assumption="A kernel of NCCL belongs to the call, or to the group of calls, of its thread inside which it was launched.",
 )

@@ -7,7 +7,7 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.nvtx.nvtx_ranges import PUSHPOP, is_nvshmem_call, ranges_in_domains
-from nsys2prv.sources.source import RowKind, Source, first_match, named
+from nsys2prv.sources.source import RowKind, Source, TableSource, first_match, named
 from nsys2prv.vocabulary import event_types
 
 # (what a call's name looks like, Paraver state meanwhile); first match counts. As for MPI: what does not block only starts.
@@ -78,7 +78,7 @@ def _nvshmem(report: Report) -> pl.LazyFrame:
 
 _REQUIRED = ("start", "globalTid", "textId")
 
-SUBMISSIONS = Source(
+SUBMISSIONS = TableSource(
     name="ucx",
     title="UCX submissions",
     table="UCP_SUBMIT_EVENTS",
@@ -91,7 +91,7 @@ SUBMISSIONS = Source(
     assumption="A row is a call on its thread, with the message that it submits.",
 )
 
-REQUESTS = Source(
+REQUESTS = TableSource(
     name="ucx",
     title="UCX requests in progress",
     table="UCP_PROGRESS_EVENTS",
@@ -105,7 +105,7 @@ REQUESTS = Source(
     assumption="A row is a message in flight: rows of one thread may overlap freely, and take no state.",
 )
 
-OTHERS = Source(
+OTHERS = TableSource(
     name="ucx",
     title="UCX calls",
     table="UCP_EVENTS",
@@ -118,7 +118,7 @@ OTHERS = Source(
     assumption="A row is a call on its thread.",
 )
 
-NVSHMEM = Source(
+NVSHMEM = TableSource(
     name="nvshmem",
     title="NVSHMEM calls",
     table=PUSHPOP.table,

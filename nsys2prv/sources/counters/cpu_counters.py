@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.counters.sampling import EndsOfSamples, labels_of, per_second, with_ends, with_values
-from nsys2prv.sources.source import AGAIN, RowKind, Source
+from nsys2prv.sources.source import CONTINUATION, RowKind, Source, StreamedSource, TableSource
 from nsys2prv.vocabulary import event_types
 
 _COUNTS = "A count is what happened from the start of a sample to its end: it is shown as a rate per second, then 0."
@@ -40,18 +40,18 @@ def _on_components(report: Report, table: pl.LazyFrame, key: str) -> pl.LazyFram
         table.join(_components(report).lazy(), on="componentId", how="left", maintain_order="left")
         .join(_names(report, key).lazy(), on=key, how="left", maintain_order="left")
         .with_columns(
-            unit=pl.coalesce("component", pl.format("CPU {}", "componentId"), pl.lit("CPUs")),
+            component=pl.coalesce("component", pl.format("CPU {}", "componentId"), pl.lit("CPUs")),
             metric=pl.coalesce("metric", pl.format("CPU event {}", key), pl.lit("CPU event")),
         )
     )
 
 
-def _events_of(table: str, since: str) -> Source:
+def _events_of(table: str, since: str) -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
         counted = _on_components(report, source.scan(report), "eventId")
         return with_ends(
             counted.select(
-                "unit",
+                "component",
                 "start",
                 "end",
                 type=pl.lit(event_types.CPU_METRIC, pl.Int64),
@@ -60,13 +60,13 @@ def _events_of(table: str, since: str) -> Source:
             )
         )
 
-    source = Source(
+    source = TableSource(
         name="cpu-metrics",
         title="CPU and chip events",
         table=table,
         required=("start", "end", "count"),
         optional=("componentId", "eventId"),
-        row=RowKind.UNIT,
+        row=RowKind.COMPONENT,
         types=(event_types.CPU_METRIC,),
         frame=frame,
         in_order=EndsOfSamples,
@@ -76,13 +76,13 @@ def _events_of(table: str, since: str) -> Source:
     return source
 
 
-def _metrics_of(table: str, since: str) -> Source:
+def _metrics_of(table: str, since: str) -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
         measured = _on_components(report, source.scan(report), "metricId")
         written = (pl.col("value") * 10**event_types.REAL_PRECISION).round().cast(pl.Int64, strict=False)
         return with_ends(
             measured.select(
-                "unit",
+                "component",
                 "start",
                 "end",
                 type=pl.lit(event_types.CPU_REAL_METRIC, pl.Int64),
@@ -91,13 +91,13 @@ def _metrics_of(table: str, since: str) -> Source:
             )
         )
 
-    source = Source(
+    source = TableSource(
         name="cpu-metrics",
         title="CPU and chip metrics",
         table=table,
         required=("start", "end", "value"),
         optional=("componentId", "metricId"),
-        row=RowKind.UNIT,
+        row=RowKind.COMPONENT,
         types=(event_types.CPU_REAL_METRIC,),
         frame=frame,
         in_order=EndsOfSamples,
@@ -116,37 +116,39 @@ _Frame = Callable[[Report], pl.LazyFrame]
 _Named = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 
-def _beside_values(source: Source, of_events: _Frame, of_values: _Frame, named: Callable[[Report], _Named]) -> Source:
-    """A source whose events have their values in another table.
+@dataclass(frozen=True)
+class _BesideValues:
+    """Events whose counts are in another table.
 
-    Parameters
+    Attributes
     ----------
-    source
-        What it is; `frame` and `gather` are put in.
     of_events
-        Columns `unit`, `start`, `end`, `values_id`.
+        Columns `component`, `start`, `end`, `values_id`.
     of_values
         Columns `values_id`, `count`, and those that the name is made of.
     named
         Gives what makes `type`, `series` and `value` of the two together.
     """
 
-    def gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
-        name = named(report)
-        for joined in with_values(report, folder, of_events, of_values):
-            told = name(joined.lazy())
-            points = with_ends(told.select("unit", "start", "end", "type", "series", "value", was_again=AGAIN))
-            yield points.with_columns((pl.col(AGAIN) | pl.col("was_again")).alias(AGAIN)).drop("was_again").collect()
+    of_events: _Frame
+    of_values: _Frame
+    named: Callable[[Report], _Named]
 
-    def frame(report: Report) -> pl.LazyFrame:
-        # Whatever counter a unit may have: the values of each event are looked up later.
-        units = of_events(report).select("unit").unique()
-        counters = of_values(report).with_columns(start=pl.lit(0, pl.Int64), end=pl.lit(1, pl.Int64)).drop("values_id")
-        kinds = named(report)(counters).select("type", "series").unique()
+    def names(self, report: Report) -> pl.LazyFrame:
+        """Any counter for any component: which component has which is known when the tables are joined."""
+        components = self.of_events(report).select("component").unique()
+        counters = self.of_values(report).with_columns(start=pl.lit(0, pl.Int64), end=pl.lit(1, pl.Int64)).drop("values_id")
+        kinds = self.named(report)(counters).select("type", "series").unique()
         none = [pl.lit(None, pl.Int64).alias(column) for column in ("start", "end", "value")]
-        return units.join(kinds, how="cross").with_columns(none)
+        return components.join(kinds, how="cross").with_columns(none)
 
-    return replace(source, frame=frame, gather=gather)
+    def stream(self, report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+        """The events with their values, as the sources give them."""
+        name = self.named(report)
+        for joined in with_values(report, folder, self.of_events, self.of_values):
+            columns = ("component", "start", "end", "type", "series", "value")
+            points = with_ends(name(joined.lazy()).select(*columns, is_further=CONTINUATION))
+            yield points.with_columns(pl.col(CONTINUATION) | pl.col("is_further")).drop("is_further").collect()
 
 
 def _rates(type_number: int, name: pl.Expr) -> Callable[[pl.LazyFrame], pl.LazyFrame]:
@@ -156,7 +158,7 @@ def _rates(type_number: int, name: pl.Expr) -> Callable[[pl.LazyFrame], pl.LazyF
 
 
 def _core_events(report: Report) -> pl.LazyFrame:
-    return _CORES.scan(report).select("start", "end", unit=pl.format("CPU {}", "cpu"), values_id="counter_id")
+    return CORES.scan(report).select("start", "end", component=pl.format("CPU {}", "cpu"), values_id="counter_id")
 
 
 def _core_values(report: Report) -> pl.LazyFrame:
@@ -171,15 +173,18 @@ def _core_names(report: Report) -> _Named:
     return lambda joined: rates(joined.join(known, on="idx", how="left", maintain_order="left"))
 
 
-_CORES = Source(
+_CORES_COUNTS = _BesideValues(_core_events, _core_values, _core_names)
+
+CORES = StreamedSource(
     name="cpu-metrics",
     title="CPU core events",
     table="PMU_EVENTS",
     required=("start", "end", "cpu", "counter_id"),
     optional=(),
-    row=RowKind.UNIT,
+    row=RowKind.COMPONENT,
     types=(event_types.CPU_METRIC,),
-    frame=_core_events,
+    names=_CORES_COUNTS.names,
+    stream=_CORES_COUNTS.stream,
     in_order=EndsOfSamples,
     since="3.7",
     assumption=f"{_COUNTS} Values stand in PMU_EVENT_COUNTERS, their names in PMU_EVENT_REQUESTS.",
@@ -188,7 +193,7 @@ _CORES = Source(
 
 def _uncore_events(report: Report) -> pl.LazyFrame:
     unit = pl.coalesce(pl.format("CPU cluster {}", "clusterId"), pl.lit("CPU uncore"))
-    return _UNCORE.scan(report).select("start", "end", unit=unit, values_id="counterId")
+    return UNCORE.scan(report).select("start", "end", component=unit, values_id="counterId")
 
 
 def _uncore_values(report: Report) -> pl.LazyFrame:
@@ -203,15 +208,18 @@ def _uncore_names(report: Report) -> _Named:
     return lambda joined: rates(joined.join(kinds, on="kind", how="left", maintain_order="left"))
 
 
-_UNCORE = Source(
+_UNCORE_COUNTS = _BesideValues(_uncore_events, _uncore_values, _uncore_names)
+
+UNCORE = StreamedSource(
     name="cpu-metrics",
     title="CPU uncore events",
     table="UNCORE_PMU_EVENTS",
     required=("start", "end", "counterId"),
     optional=("clusterId",),
-    row=RowKind.UNIT,
+    row=RowKind.COMPONENT,
     types=(event_types.CPU_METRIC,),
-    frame=_uncore_events,
+    names=_UNCORE_COUNTS.names,
+    stream=_UNCORE_COUNTS.stream,
     in_order=EndsOfSamples,
     since="3.7",
     assumption=f"{_COUNTS} Values stand in UNCORE_PMU_EVENT_VALUES and are named by their raw id.",
@@ -219,7 +227,7 @@ _UNCORE = Source(
 
 
 def _bandwidth_events(report: Report) -> pl.LazyFrame:
-    return _BANDWIDTH.scan(report).select("start", "end", unit=pl.lit("Memory controller"), values_id="valuesId")
+    return BANDWIDTH.scan(report).select("start", "end", component=pl.lit("Memory controller"), values_id="valuesId")
 
 
 def _bandwidth_values(report: Report) -> pl.LazyFrame:
@@ -240,15 +248,18 @@ def _bandwidth_names(report: Report) -> _Named:
     return named
 
 
-_BANDWIDTH = Source(
+_BANDWIDTH_COUNTS = _BesideValues(_bandwidth_events, _bandwidth_values, _bandwidth_names)
+
+BANDWIDTH = StreamedSource(
     name="system-metrics",
     title="Memory bandwidth of the chip",
     table="BANDWIDTH_USAGE_EVENTS",
     required=("start", "end", "valuesId"),
     optional=(),
-    row=RowKind.UNIT,
+    row=RowKind.COMPONENT,
     types=(event_types.SYSTEM_METRIC,),
-    frame=_bandwidth_events,
+    names=_BANDWIDTH_COUNTS.names,
+    stream=_BANDWIDTH_COUNTS.stream,
     in_order=EndsOfSamples,
     since="3.28",
     assumption="Values stand in BANDWIDTH_USAGE_VALUES as the report has them; idx is a client of TARGET_INFO_XMC_SPEC.",
@@ -265,7 +276,7 @@ def _soc(report: Report) -> pl.LazyFrame:
     )
     return named.select(
         "value",
-        unit=pl.lit("SoC"),
+        component=pl.lit("SoC"),
         start=pl.col("timestamp"),
         end=pl.col("timestamp"),
         type=pl.lit(event_types.SYSTEM_METRIC, pl.Int64),
@@ -273,13 +284,13 @@ def _soc(report: Report) -> pl.LazyFrame:
     )
 
 
-SOC = Source(
+SOC = TableSource(
     name="system-metrics",
     title="Metrics of the chip",
     table="SOC_METRICS",
     required=("timestamp", "typeId", "metricId", "value"),
     optional=(),
-    row=RowKind.UNIT,
+    row=RowKind.COMPONENT,
     types=(event_types.SYSTEM_METRIC,),
     frame=_soc,
     times=("timestamp", "timestamp"),
@@ -292,8 +303,8 @@ SOURCES: tuple[Source, ...] = (
     _metrics_of("PERF_EVENT_CPU_METRIC_EVENT", "3.11"),
     _events_of("PERF_EVENT_SOC_OR_CPU_RAW_EVENT", "3.28"),
     _metrics_of("PERF_EVENT_SOC_OR_CPU_METRIC_EVENT", "3.28"),
-    _beside_values(_CORES, _core_events, _core_values, _core_names),
-    _beside_values(_UNCORE, _uncore_events, _uncore_values, _uncore_names),
-    _beside_values(_BANDWIDTH, _bandwidth_events, _bandwidth_values, _bandwidth_names),
+    CORES,
+    UNCORE,
+    BANDWIDTH,
     SOC,
 )

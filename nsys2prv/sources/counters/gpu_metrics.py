@@ -14,7 +14,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.counters import plugins
-from nsys2prv.sources.source import AGAIN, LEFT_OUT, REPAIRED, RowKind, Source
+from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, RowKind, TableSource
 from nsys2prv.vocabulary import event_types
 
 INSTANCE_OF_TYPE = 0xFFFFFFFF
@@ -119,7 +119,7 @@ def _json_frame(report: Report) -> pl.LazyFrame:
         .with_columns(pl.coalesce(LEFT_OUT, unreadable).alias(LEFT_OUT))
         # Rows are counted: what is left out of one is told, although its other samples are in the trace.
         .sort("row_of_table", pl.col(LEFT_OUT).is_null(), maintain_order=True)
-        .with_columns(pl.col("row_of_table").is_first_distinct().not_().alias(AGAIN))
+        .with_columns(pl.col("row_of_table").is_first_distinct().not_().alias(CONTINUATION))
         .drop("row_of_table")
     )
 
@@ -127,7 +127,7 @@ def _json_frame(report: Report) -> pl.LazyFrame:
 _NO_NAME = "GPU metric"
 UNREADABLE = "no value is told"
 
-METRICS = Source(
+METRICS = TableSource(
     name="gpu-metrics",
     title="GPU metrics",
     table="GPU_METRICS",
@@ -144,7 +144,7 @@ METRICS = Source(
     ),
 )
 
-METRICS_IN_JSON = Source(
+METRICS_IN_JSON = TableSource(
     name="gpu-metrics",
     title="GPU metrics (JSON rows)",
     table="GENERIC_EVENTS",
@@ -153,7 +153,7 @@ METRICS_IN_JSON = Source(
     row=RowKind.GPU,
     types=(event_types.GPU_METRIC,),
     frame=_json_frame,
-    moments=_json_moments,
+    times=_json_moments,
     since="3.7",
     assumption=(
         "A row of a type whose source is called GpuMetrics is a sample of all metrics of one GPU; without `timestamp` its "

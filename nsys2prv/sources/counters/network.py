@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.counters.sampling import EndsOfSamples, labels_of, with_ends
-from nsys2prv.sources.source import AGAIN, RowKind, Source
+from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
 from nsys2prv.vocabulary import event_types
 
 _PER_MS = "/ms"
@@ -62,7 +62,7 @@ def _hexadecimal(column: str) -> pl.Expr:
     return pl.concat_str(pl.lit("0x"), pl.concat_str(digits))
 
 
-def _unit(device: pl.Expr, kind: str, port: str) -> pl.Expr:
+def _component(device: pl.Expr, kind: str, port: str) -> pl.Expr:
     named = pl.coalesce(device, pl.concat_str(pl.lit(f"{kind} "), _hexadecimal("globalId")))
     return pl.when(pl.col(port).fill_null(0) > 0).then(pl.format("{} port {}", named, port)).otherwise(named)
 
@@ -75,7 +75,7 @@ def _samples(table: pl.LazyFrame, devices: pl.DataFrame, metrics: pl.DataFrame, 
         joined.select(
             "start",
             "end",
-            unit=_unit(pl.col("device"), kind, "portId"),
+            component=_component(pl.col("device"), kind, "portId"),
             type=pl.lit(event_types.NETWORK_METRIC, pl.Int64),
             series=pl.coalesce("metric", pl.format("network metric {}.{}", "metricsListId", "metricsIdx")),
             value=pl.col("value") * pl.col("factor").fill_null(1),
@@ -109,18 +109,18 @@ def _congestion(report: Report) -> pl.LazyFrame:
         .join(_switches(report).lazy(), on="globalId", how="left", maintain_order="left")
         .join(kinds.lazy(), on="congestionType", how="left", maintain_order="left")
         .with_columns(
-            unit=_unit(pl.col("device"), "Switch", "switchEgressPort"),
+            component=_component(pl.col("device"), "Switch", "switchEgressPort"),
             end=pl.col("start"),
             label=pl.coalesce("label", pl.format("congestion {}", "congestionType"), pl.lit("congestion")),
         )
     )
-    common = ("unit", "start", "end")
+    common = ("component", "start", "end")
     mark = told.select(
         *common,
         "label",
         type=pl.lit(event_types.IB_CONGESTION, pl.Int64),
         value=pl.lit(None, pl.Int64),
-        **{AGAIN: pl.lit(False)},
+        **{CONTINUATION: pl.lit(False)},
     )
     facts = [
         told.filter(pl.col(column).is_not_null()).select(
@@ -128,7 +128,7 @@ def _congestion(report: Report) -> pl.LazyFrame:
             label=pl.lit(None, pl.String),
             type=pl.lit(number, pl.Int64),
             value=pl.col(column),
-            **{AGAIN: pl.lit(True)},
+            **{CONTINUATION: pl.lit(True)},
         )
         for number, column in _OF_A_PACKET.items()
     ]
@@ -141,13 +141,13 @@ _RATES = (
     " its sample to its end, then 0."
 )
 
-ADAPTERS = Source(
+ADAPTERS = TableSource(
     name="network",
     title="Network adapter counters",
     table="NET_NIC_METRIC",
     required=_METRIC_COLUMNS,
     optional=("portId",),
-    row=RowKind.UNIT,
+    row=RowKind.COMPONENT,
     types=(event_types.NETWORK_METRIC,),
     frame=_of_adapters,
     in_order=EndsOfSamples,
@@ -155,13 +155,13 @@ ADAPTERS = Source(
     assumption=f"{_RATES} Adapters are named through NIC_ID_MAP; port 0 is an adapter as a whole.",
 )
 
-SWITCHES = Source(
+SWITCHES = TableSource(
     name="network",
     title="InfiniBand switch counters",
     table="NET_IB_SWITCH_METRIC",
     required=_METRIC_COLUMNS,
     optional=("portId",),
-    row=RowKind.UNIT,
+    row=RowKind.COMPONENT,
     types=(event_types.NETWORK_METRIC,),
     frame=_of_switches,
     in_order=EndsOfSamples,
@@ -169,13 +169,13 @@ SWITCHES = Source(
     assumption=f"{_RATES} globalId is the GUID of the switch.",
 )
 
-CONGESTION = Source(
+CONGESTION = TableSource(
     name="network",
     title="InfiniBand switch congestion",
     table="NET_IB_SWITCH_CONGESTION_EVENT",
     required=("start", "globalId"),
     optional=("congestionType", *_OF_A_PACKET.values(), "switchEgressPort"),
-    row=RowKind.UNIT,
+    row=RowKind.COMPONENT,
     types=(event_types.IB_CONGESTION, *_OF_A_PACKET),
     frame=_congestion,
     times=("start", "start"),

@@ -15,7 +15,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.counters.sampling import labels_of, with_values
-from nsys2prv.sources.source import AGAIN, RowKind, Source
+from nsys2prv.sources.source import CONTINUATION, RowKind, StreamedSource, TableSource
 from nsys2prv.vocabulary import event_types
 
 TABLE = "GENERIC_EVENTS"
@@ -25,21 +25,21 @@ _GPU_METRICS = r"^(?i)gpu ?metrics"
 """Sources whose events the module `gpu_metrics` reads."""
 
 # Fields that tell which part of the node an event is about.
-_NAMES_A_UNIT = r"^(?i)(device|dev|interface|iface|nic|hca|port|gpu|disk|mount|socket|uuid)([ _]?(name|id|index|uuid))?$"
-_MOST_UNITS = 256
+_NAMES_A_COMPONENT = r"^(?i)(device|dev|interface|iface|nic|hca|port|gpu|disk|mount|socket|uuid)([ _]?(name|id|index|uuid))?$"
+_MOST_COMPONENTS = 256
 _WHOLE_NUMBER = r"^\s*[+-]?[0-9]{1,18}\s*$"
 _FLOATING_TYPES = (2, 3)
 """`GENERIC_EVENT_TYPE_FIELDS.type` of numbers that are not whole."""
 
 _SCHEMA: dict[str, Any] = {
-    "unit": pl.String,
+    "component": pl.String,
     "start": pl.Int64,
     "end": pl.Int64,
     "type": pl.Int64,
     "series": pl.String,
     "label": pl.String,
     "value": pl.Int64,
-    AGAIN: pl.Boolean,
+    CONTINUATION: pl.Boolean,
 }
 
 
@@ -179,18 +179,18 @@ def _as_text(value: object) -> str | None:
 
 
 def _kinds(report: Report, types: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Columns `typeId`, `field`, `is_real` (some value is not whole) and `names_unit`."""
+    """Columns `typeId`, `field`, `is_real` (some value is not whole) and `names_component`."""
     number = pl.col("text").cast(pl.Float64, strict=False)
     found = (
         _long(_whole(report), types, names)
         .group_by("typeId", "field")
         .agg(
             is_real=(number.is_finite() & ~pl.col("text").str.contains(_WHOLE_NUMBER)).any(),
-            units=pl.col("text").filter(pl.col("field").str.contains(_NAMES_A_UNIT)).n_unique(),
+            units=pl.col("text").filter(pl.col("field").str.contains(_NAMES_A_COMPONENT)).n_unique(),
         )
     )
     return report.collect(found).select(
-        "typeId", "field", pl.col("is_real").fill_null(False), names_unit=pl.col("units").is_between(1, _MOST_UNITS)
+        "typeId", "field", pl.col("is_real").fill_null(False), names_component=pl.col("units").is_between(1, _MOST_COMPONENTS)
     )
 
 
@@ -200,18 +200,22 @@ def _frame(report: Report) -> pl.LazyFrame:
     if not names:
         return pl.LazyFrame(schema=_SCHEMA)
     kinds = _kinds(report, types, names)
-    own = sorted(kinds.filter("names_unit")["field"].unique().to_list())
+    own = sorted(kinds.filter("names_component")["field"].unique().to_list())
     part = (
         pl.concat_str([pl.col("fields").struct.field(name) for name in own], separator=" ", ignore_nulls=True) if own else None
     )
-    unit = pl.col("plugin") if part is None else pl.concat_str("plugin", part, separator=" ").str.strip_chars()
+    component = pl.col("plugin") if part is None else pl.concat_str("plugin", part, separator=" ").str.strip_chars()
     number = pl.col("text").cast(pl.Float64, strict=False)
     whole = pl.col("text").str.strip_chars().cast(pl.Int64, strict=False)
     scaled = (number * 10**event_types.REAL_PRECISION).round().cast(pl.Int64, strict=False)
     is_number = number.is_finite().fill_null(False)
     is_real = pl.col("is_real") & is_number
-    long = _long(report, types, names).with_columns(unit=unit).join(kinds.lazy(), on=["typeId", "field"], maintain_order="left")
-    samples = long.filter(~pl.col("names_unit")).with_columns(
+    long = (
+        _long(report, types, names)
+        .with_columns(component=component)
+        .join(kinds.lazy(), on=["typeId", "field"], maintain_order="left")
+    )
+    samples = long.filter(~pl.col("names_component")).with_columns(
         type=pl.when(is_real)
         .then(event_types.PLUGIN_REAL_METRIC)
         .when(is_number)
@@ -222,14 +226,14 @@ def _frame(report: Report) -> pl.LazyFrame:
         value=pl.when(is_real).then(scaled).when(is_number).then(pl.coalesce(whole, number.cast(pl.Int64, strict=False))),
     )
     return samples.select(
-        "unit",
+        "component",
         "start",
         pl.col("start").alias("end"),
         "type",
         pl.format("{} {}", "plugin", "field").alias("series"),
         "label",
         "value",
-        (pl.col("event") == pl.col("event").shift(1)).fill_null(False).alias(AGAIN),
+        (pl.col("event") == pl.col("event").shift(1)).fill_null(False).alias(CONTINUATION),
     )
 
 
@@ -258,8 +262,8 @@ def _keys_of_values(report: Report) -> pl.LazyFrame:
     if _has_json(report) or not report.has("GENERIC_EVENT_DATA"):
         return pl.LazyFrame(schema=_SCHEMA)
     known = types_of(report).filter(~pl.col("of_gpu")).join(_fields(report), on="typeId")
-    none = [pl.lit(None, dtype).alias(name) for name, dtype in _SCHEMA.items() if name not in ("unit", "type", "series")]
-    return known.lazy().select(unit="plugin", type=_type_of(pl.col("is_real")), series=_series()).with_columns(none)
+    none = [pl.lit(None, dtype).alias(name) for name, dtype in _SCHEMA.items() if name not in ("component", "type", "series")]
+    return known.lazy().select(component="plugin", type=_type_of(pl.col("is_real")), series=_series()).with_columns(none)
 
 
 def _with_values(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
@@ -286,8 +290,8 @@ def _with_values(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         yield told.select(
             "start",
             "value",
-            AGAIN,
-            unit="plugin",
+            CONTINUATION,
+            component="plugin",
             end="start",
             type=_type_of(pl.col("is_real").fill_null(False)),
             series=_series(),
@@ -300,31 +304,31 @@ _ASSUMPTION = (
     " device, interface, port and the like name the row."
 )
 
-EVENTS = Source(
+EVENTS = TableSource(
     name="plugins",
     title="Events of plugins",
     table=TABLE,
     required=("rawTimestamp", "typeId"),
     optional=("timestamp", "data"),
-    row=RowKind.UNIT,
+    row=RowKind.COMPONENT,
     types=(event_types.PLUGIN_METRIC, event_types.PLUGIN_REAL_METRIC, event_types.PLUGIN_TEXT),
     frame=_frame,
-    moments=_moments,
+    times=_moments,
     since="3.7",
     assumption=_ASSUMPTION,
 )
 
-EVENTS_WITH_VALUES = Source(
+EVENTS_WITH_VALUES = StreamedSource(
     name="plugins",
     title="Events of plugins (values in a table)",
     table=TABLE,
     required=("rawTimestamp", "typeId"),
     optional=("timestamp", "genericEventId"),
-    row=RowKind.UNIT,
+    row=RowKind.COMPONENT,
     types=(event_types.PLUGIN_METRIC, event_types.PLUGIN_REAL_METRIC),
-    frame=_keys_of_values,
-    gather=_with_values,
-    moments=_moments,
+    names=_keys_of_values,
+    stream=_with_values,
+    times=_moments,
     since="3.28",
     assumption="Without JSON in the export, values stand in GENERIC_EVENT_DATA; texts are lost then.",
 )

@@ -10,7 +10,7 @@ import polars as pl
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.exports import Report
 from nsys2prv.sources.correlate import side_by_side
-from nsys2prv.sources.source import AGAIN
+from nsys2prv.sources.source import CONTINUATION
 
 NS_PER_SECOND = 1_000_000_000
 _PIECE_ROWS = 30_000
@@ -44,7 +44,7 @@ def with_ends(samples: pl.LazyFrame) -> pl.LazyFrame:
     points = both.with_columns(
         start=pl.when("is_end").then(pl.col("until") + half).otherwise("start"),
         value=pl.when("is_end").then(pl.col("value") * 0).otherwise("value"),
-        **{AGAIN: pl.col("is_end")},
+        **{CONTINUATION: pl.col("is_end")},
     )
     return points.with_columns(end=pl.col("start"))
 
@@ -55,10 +55,10 @@ class EndsOfSamples:
     Called with points of `with_ends` in the order of `start`. Keeps, of each metric of each unit, how far its samples reach.
     """
 
-    _KEY = ("unit", "type", "series")
+    _KEY = ("component", "type", "series")
 
     def __init__(self) -> None:
-        self._reach = pl.DataFrame(schema={"unit": pl.String, "type": pl.Int64, "series": pl.String, "reach": pl.Int64})
+        self._reach = pl.DataFrame(schema={"component": pl.String, "type": pl.Int64, "series": pl.String, "reach": pl.Int64})
 
     def __call__(self, points: pl.DataFrame) -> pl.DataFrame:
         # What begins at the same time as a 0 counts before it.
@@ -112,4 +112,4 @@ def with_values(
     for found, known in side_by_side(of_events, of_values):
         beside = known if known.width else pl.DataFrame(schema=schema)
         numbered = found.with_row_index("event").join(beside, on=_ID, how="left", maintain_order="left")
-        yield numbered.with_columns(pl.col("event").is_first_distinct().not_().alias(AGAIN)).drop("event", _ID)
+        yield numbered.with_columns(pl.col("event").is_first_distinct().not_().alias(CONTINUATION)).drop("event", _ID)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import Launch, RowKind, Source, first_match, named
+from nsys2prv.sources.source import Launch, RowKind, TableSource, first_match, named
 from nsys2prv.vocabulary import event_types
 
 STATES_BY_NAME = (
@@ -41,7 +41,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     )
 
 
-CALLS = Source(
+CALLS = TableSource(
     name="cuda-api",
     title="CUDA API calls",
     table="CUPTI_ACTIVITY_KIND_RUNTIME",

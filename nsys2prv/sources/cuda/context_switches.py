@@ -6,14 +6,14 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.counters.sampling import labels_of
-from nsys2prv.sources.source import AGAIN, RowKind, Source
+from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
 from nsys2prv.vocabulary import event_types
 
 _SAVE_END, _CONTEXT_START = 7, 9
 """`tag` of the switches where a context has left the GPU, and where one begins to run."""
 
 
-def _source(table: str, since: str) -> Source:
+def _source(table: str, since: str) -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
         kinds = labels_of(report, "ENUM_GPU_CTX_SWITCH").rename({"id": "tag"}).lazy()
         switches = source.scan(report).with_columns(gpu="gpuId", start="timestamp", end="timestamp")
@@ -23,7 +23,7 @@ def _source(table: str, since: str) -> Source:
             label=pl.coalesce("label", pl.format("switch {}", "tag")),
             type=pl.lit(event_types.GPU_CONTEXT_SWITCH, pl.Int64),
             value=pl.lit(None, pl.Int64),
-            **{AGAIN: pl.lit(False)},
+            **{CONTINUATION: pl.lit(False)},
         )
         begins = pl.col("tag") == _CONTEXT_START
         pid = (pl.col("globalPid") // 2**24) & 0xFFFFFF
@@ -33,11 +33,11 @@ def _source(table: str, since: str) -> Source:
             label=pl.when(begins).then(context),
             type=pl.lit(event_types.GPU_CONTEXT, pl.Int64),
             value=pl.when(~begins).then(pl.lit(0, pl.Int64)),
-            **{AGAIN: pl.lit(True)},
+            **{CONTINUATION: pl.lit(True)},
         )
         return pl.concat([marks, runs])
 
-    source = Source(
+    source = TableSource(
         name="gpu-contexts",
         title="GPU context switches",
         table=table,

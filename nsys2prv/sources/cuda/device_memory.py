@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import DEVICE_ROW, RowKind, Source, device_row, enumerated
+from nsys2prv.sources.source import DEVICE_ROW, RowKind, TableSource, device_row, enumerated
 from nsys2prv.vocabulary import event_types
 
 _FREED = 1
@@ -86,7 +86,7 @@ def _pools(report: Report) -> pl.LazyFrame:
     )
 
 
-USAGE = Source(
+USAGE = TableSource(
     name="gpu-memory",
     title="GPU memory in use, allocations and frees",
     table="CUDA_GPU_MEMORY_USAGE_EVENTS",
@@ -108,7 +108,7 @@ USAGE = Source(
     in_order=RunningSums,
 )
 
-POOLS = Source(
+POOLS = TableSource(
     name="gpu-memory",
     title="GPU memory pools",
     table="CUDA_GPU_MEMORY_POOL_EVENTS",

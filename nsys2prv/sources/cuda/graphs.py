@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import Launch, RowKind, Source, named
+from nsys2prv.sources.source import Launch, RowKind, TableSource, named
 from nsys2prv.vocabulary import event_types
 
 
@@ -28,7 +28,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     )
 
 
-EXECUTIONS = Source(
+EXECUTIONS = TableSource(
     name="graphs",
     title="CUDA graph executions",
     table="CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
@@ -42,7 +42,7 @@ EXECUTIONS = Source(
 )
 
 
-def _construction(what: str, table: str, ids: dict[int, str], *, since: str = "", assumption: str = "") -> Source:
+def _construction(what: str, table: str, ids: dict[int, str], *, since: str = "", assumption: str = "") -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
         names = report.strings.rename({"value": "label"})
         return named(source.scan(report), "nameId", names).select(
@@ -54,7 +54,7 @@ def _construction(what: str, table: str, ids: dict[int, str], *, since: str = ""
             type=pl.lit(event_types.GRAPH_CONSTRUCTION, pl.Int64),
         )
 
-    source = Source(
+    source = TableSource(
         name="graphs",
         title=f"CUDA {what} made on the host",
         table=table,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import Launch, RowKind, Source, applicable, named
+from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, named
 from nsys2prv.vocabulary import event_types
 
 NCCL_KERNEL_NAME = r"(?i)(?:\b|\b_Z[0-9]+)nccl\w*kernel"
@@ -53,7 +53,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     )
 
 
-KERNELS = Source(
+KERNELS = TableSource(
     name="kernels",
     title="Kernels",
     table="CUPTI_ACTIVITY_KIND_KERNEL",

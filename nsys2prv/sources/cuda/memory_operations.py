@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import Launch, RowKind, Source, applicable, enumerated
+from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, enumerated
 from nsys2prv.vocabulary import event_types
 
 _REQUIRED = ("start", "end", "globalPid", "deviceId", "contextId", "streamId", "bytes")
@@ -76,7 +76,7 @@ def _memsets(report: Report) -> pl.LazyFrame:
     )
 
 
-COPIES = Source(
+COPIES = TableSource(
     name="copies",
     title="Memory copies",
     table="CUPTI_ACTIVITY_KIND_MEMCPY",
@@ -96,7 +96,7 @@ COPIES = Source(
     launch=Launch(event_types.TAG_MEMORY_LAUNCH),
 )
 
-MEMSETS = Source(
+MEMSETS = TableSource(
     name="memsets",
     title="Memsets",
     table="CUPTI_ACTIVITY_KIND_MEMSET",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import RowKind, Source, named
+from nsys2prv.sources.source import RowKind, TableSource, named
 from nsys2prv.vocabulary import event_types
 
 
-def _overhead(title: str, table: str, event_type: int, *, since: str = "") -> Source:
+def _overhead(title: str, table: str, event_type: int, *, since: str = "") -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
         names = report.strings.rename({"value": "label"})
         return named(source.scan(report), "nameId", names).select(
@@ -20,7 +20,7 @@ def _overhead(title: str, table: str, event_type: int, *, since: str = "") -> So
             type=pl.lit(event_type, pl.Int64),
         )
 
-    source = Source(
+    source = TableSource(
         name="overhead",
         title=title,
         table=table,
@@ -29,7 +29,7 @@ def _overhead(title: str, table: str, event_type: int, *, since: str = "") -> So
         row=RowKind.THREAD,
         types=(event_type,),
         frame=frame,
-        guest=True,
+        existing_rows_only=True,
         since=since,
     )
     return source

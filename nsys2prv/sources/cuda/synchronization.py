@@ -18,7 +18,7 @@ from nsys2prv.exports.identity import PID_MASK, process_of
 from nsys2prv.sources.correlate import CALLS_TABLE, with_calls
 from nsys2prv.sources.cuda.api_calls import call_names
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.sources.source import DEVICE_ROW, RowKind, Source, applicable, device_row
+from nsys2prv.sources.source import DEVICE_ROW, RowKind, StreamedSource, applicable, device_row
 from nsys2prv.vocabulary import event_types
 
 TABLE = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
@@ -158,7 +158,7 @@ def _on_devices(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         yield piece.filter(pl.col("callTid").is_null()).select(*_of_devices())
 
 
-ON_THREADS = Source(
+ON_THREADS = StreamedSource(
     name="synchronization",
     title="CUDA synchronization",
     table=TABLE,
@@ -166,11 +166,11 @@ ON_THREADS = Source(
     optional=_OPTIONAL,
     row=RowKind.THREAD,
     types=_TYPES,
-    frame=_waits_of_threads,
-    gather=_on_threads,
+    names=_waits_of_threads,
+    stream=_on_threads,
 )
 
-ON_DEVICES = Source(
+ON_DEVICES = StreamedSource(
     name="synchronization",
     title="CUDA synchronization (the call is not known)",
     table=TABLE,
@@ -178,8 +178,8 @@ ON_DEVICES = Source(
     optional=_OPTIONAL,
     row=RowKind.DEVICE,
     types=_TYPES,
-    frame=_waits_of_nobody,
-    gather=_on_devices,
+    names=_waits_of_nobody,
+    stream=_on_devices,
     in_order=lambda: Lanes(DEVICE_ROW),
 )
 
@@ -207,7 +207,7 @@ def _gathered_records(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         yield piece.select(_record(time))
 
 
-EVENT_RECORDS = Source(
+EVENT_RECORDS = StreamedSource(
     name="cuda-events",
     title="CUDA event records",
     table="CUPTI_ACTIVITY_KIND_CUDA_EVENT",
@@ -215,9 +215,9 @@ EVENT_RECORDS = Source(
     optional=("timestamp", "correlationId"),
     row=RowKind.STREAM,
     types=(event_types.CUDA_EVENT_RECORD, event_types.CORRELATION_ID),
-    frame=_records,
-    gather=_gathered_records,
-    moments=_records,
+    names=_records,
+    stream=_gathered_records,
+    times=_records,
     assumption=(
         "A record stands on its stream when the device reached it, where the table tells that time; else at the begin of the "
         "call that recorded it. A time of 0 is none."

@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.sources.source import DEVICE_ROW, UNNAMED, RowKind, Source, device_row, enumerated
+from nsys2prv.sources.source import DEVICE_ROW, UNNAMED, RowKind, TableSource, device_row, enumerated
 from nsys2prv.vocabulary import event_types
 
 
@@ -48,7 +48,7 @@ def _cpu_faults(report: Report) -> pl.LazyFrame:
 
 _TEXTS = ("CpuInstruction", "module", "SourceFile")
 
-GPU_FAULTS = Source(
+GPU_FAULTS = TableSource(
     name="page-faults",
     title="GPU page faults of unified memory",
     table="CUDA_UM_GPU_PAGE_FAULT_EVENTS",
@@ -60,7 +60,7 @@ GPU_FAULTS = Source(
     in_order=lambda: Lanes(DEVICE_ROW),
 )
 
-CPU_FAULTS = Source(
+CPU_FAULTS = TableSource(
     name="page-faults",
     title="CPU page faults of unified memory",
     table="CUDA_UM_CPU_PAGE_FAULT_EVENTS",

@@ -10,7 +10,7 @@ import polars as pl
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.exports import Report
 from nsys2prv.sources.correlate import side_by_side
-from nsys2prv.sources.source import UNNAMED, RowKind, Source
+from nsys2prv.sources.source import UNNAMED, RowKind, StreamedSource
 from nsys2prv.vocabulary import event_types
 
 FUNCTION, MODULE = "function", "module"
@@ -108,7 +108,7 @@ def _wide(of_chains: pl.DataFrame, types: Types) -> pl.DataFrame:
 _CALLERS: Types = {FUNCTION: event_types.CALLER}
 
 
-def _source(name: str, title: str, calls: str, chains: str, assumption: str = "") -> Source:
+def _source(name: str, title: str, calls: str, chains: str, assumption: str = "") -> StreamedSource:
     def of_calls(report: Report) -> pl.LazyFrame:
         return source.scan(report).filter(pl.col("callchainId") > 0)
 
@@ -128,7 +128,7 @@ def _source(name: str, title: str, calls: str, chains: str, assumption: str = ""
             has_any = pl.any_horizontal(pl.col(columns(_CALLERS)).is_not_null())
             yield as_events(piece.lazy().filter(has_any)).collect()
 
-    source = Source(
+    source = StreamedSource(
         name=name,
         title=title,
         table=calls,
@@ -136,8 +136,8 @@ def _source(name: str, title: str, calls: str, chains: str, assumption: str = ""
         optional=("callchainId",),
         row=RowKind.THREAD,
         types=tuple(event_types.CALLER + depth for depth in range(event_types.MOST_FRAMES)),
-        frame=frame,
-        gather=gather,
+        names=frame,
+        stream=gather,
         derived=True,
         assumption=assumption,
     )

@@ -11,7 +11,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.enumerations import labelled, labels_of
 from nsys2prv.sources.host import call_chains
 from nsys2prv.sources.host.profiled import FOREIGN, SAMPLES, of_profiled
-from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.sources.source import RowKind, StreamedSource
 from nsys2prv.vocabulary import event_types
 
 _CHAINS = "SAMPLING_CALLCHAINS"
@@ -49,7 +49,7 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         yield piece.drop("id")
 
 
-CPU_SAMPLES = Source(
+CPU_SAMPLES = StreamedSource(
     name="cpu-samples",
     title="CPU samples",
     table=SAMPLES,
@@ -61,8 +61,8 @@ CPU_SAMPLES = Source(
         event_types.SAMPLED_CYCLES,
         *(first + depth for first in _TYPES.values() for depth in range(event_types.MOST_FRAMES)),
     ),
-    frame=_frame,
+    names=_frame,
     times=("start", "start"),
-    gather=_gather,
-    rest=FOREIGN,
+    stream=_gather,
+    unread_reason=FOREIGN,
 )

@@ -5,16 +5,16 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import RowKind, Source, named
+from nsys2prv.sources.source import RowKind, TableSource, named
 from nsys2prv.vocabulary import event_types
 
 
-def _source(library: str, table: str, event_type: int) -> Source:
+def _source(library: str, table: str, event_type: int) -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
         called = named(source.scan(report), "nameId", report.strings.rename({"value": "label"}))
         return called.select("globalTid", "start", "end", "label", type=pl.lit(event_type, pl.Int64))
 
-    source = Source(
+    source = TableSource(
         name=library.lower(),
         title=f"{library} calls",
         table=table,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import UNNAMED, RowKind, Source
+from nsys2prv.sources.source import UNNAMED, RowKind, TableSource
 from nsys2prv.vocabulary import event_types
 
 _STATES = {
@@ -22,7 +22,7 @@ _STATES = {
 """Paraver state by `eventKind` (see events.OPENACC_KINDS)."""
 
 
-def _source(construct: str, table: str, event_type: int) -> Source:
+def _source(construct: str, table: str, event_type: int) -> TableSource:
     has_bytes = event_type == event_types.OPENACC_DATA
 
     def frame(report: Report) -> pl.LazyFrame:
@@ -48,7 +48,7 @@ def _source(construct: str, table: str, event_type: int) -> Source:
             )
         )
 
-    source = Source(
+    source = TableSource(
         name="openacc",
         title=f"OpenACC {construct} constructs",
         table=table,

@@ -8,7 +8,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.enumerations import labelled, labels_of
-from nsys2prv.sources.source import UNNAMED, RowKind, Source
+from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource
 from nsys2prv.vocabulary import event_types
 
 _PARALLEL, _TASK = str(event_types.OPENMP_PARALLEL_ID), str(event_types.OPENMP_TASK_ID)
@@ -71,7 +71,7 @@ _CONSTRUCTS = (
 """From the outermost to the innermost: constructs of equal extent nest in this order."""
 
 
-def _source(construct: _Construct) -> Source:
+def _source(construct: _Construct) -> TableSource:
     title = event_types.TYPES[construct.event_type].label
     told = ("nameId", construct.kind, construct.task, "parallelId" if construct.has_region else "")
 
@@ -95,7 +95,7 @@ def _source(construct: _Construct) -> Source:
             state=pl.lit(construct.state, pl.Int64),
         )
 
-    source = Source(
+    source = TableSource(
         name="openmp",
         title=title,
         table=f"OPENMP_EVENT_KIND_{construct.table}",

@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.enumerations import labelled, labels_of
-from nsys2prv.sources.source import RowKind, Source, first_match, named
+from nsys2prv.sources.source import RowKind, TableSource, first_match, named
 from nsys2prv.vocabulary import event_types
 
 # (what a call's name looks like, Paraver state meanwhile); first match counts.
@@ -46,7 +46,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     return called.select("globalTid", "start", "end", "label", "state", pl.col("type").fill_null(event_types.OS_CALL))
 
 
-CALLS = Source(
+CALLS = TableSource(
     name="os-runtime",
     title="OS runtime calls",
     table="OSRT_API",
@@ -76,7 +76,7 @@ def _accesses(report: Report) -> pl.LazyFrame:
     )
 
 
-FILE_ACCESSES = Source(
+FILE_ACCESSES = TableSource(
     name="file-access",
     title="File accesses",
     table="OSRT_FILE_ACCESS_EVENTS",

@@ -11,7 +11,7 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.exports import Report
 from nsys2prv.exports.enumerations import labelled, labels_of
 from nsys2prv.sources.host.profiled import FOREIGN, SCHEDULING, of_profiled
-from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.sources.source import RowKind, StreamedSource
 from nsys2prv.vocabulary import event_types
 
 _REQUIRED = ("start", "cpu", "isSchedIn", "globalTid")
@@ -144,7 +144,7 @@ def _before(report: Report, _folder: Path) -> Iterator[pl.DataFrame]:
     yield _as_events(unknown.lazy(), report).collect()
 
 
-SWITCHES = Source(
+SWITCHES = StreamedSource(
     name="scheduling",
     title="Threads on and off CPUs",
     table=SCHEDULING,
@@ -152,15 +152,15 @@ SWITCHES = Source(
     optional=_OPTIONAL,
     row=RowKind.THREAD,
     types=(event_types.EXECUTING_CPU, event_types.OFF_CPU, event_types.BLOCK_REASON),
-    frame=_frame,
+    names=_frame,
     times=("start", "start"),
-    gather=_gather,
-    rest=FOREIGN,
+    stream=_gather,
+    unread_reason=FOREIGN,
     assumption="threadState and threadBlock of a row that takes a thread off its CPU tell why it is off until its next row.",
 )
 """Each row of the table begins a stay, which the next row of the thread ends."""
 
-BEFORE = Source(
+BEFORE = StreamedSource(
     name="scheduling",
     title="Threads on and off CPUs before their first row",
     table=SCHEDULING,
@@ -168,9 +168,9 @@ BEFORE = Source(
     optional=_OPTIONAL,
     row=RowKind.THREAD,
     types=(event_types.EXECUTING_CPU, event_types.OFF_CPU),
-    frame=lambda report: _before_anything(report),
+    names=lambda report: _before_anything(report),
     times=("start", "start"),
-    gather=_before,
+    stream=_before,
     derived=True,
 )
 """A thread whose first row takes it off a CPU was there from the begin of the recording; any other one was on none."""

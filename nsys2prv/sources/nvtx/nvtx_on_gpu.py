@@ -24,7 +24,7 @@ from nsys2prv.sources.cuda.kernels import KERNELS
 from nsys2prv.sources.cuda.memory_operations import COPIES, MEMSETS
 from nsys2prv.sources.lanes import LANE_OF_TYPE, Lanes, NestedLanes
 from nsys2prv.sources.nvtx import autograd, nvtx_ranges
-from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.sources.source import RowKind, StreamedSource, TableSource
 from nsys2prv.vocabulary import event_types
 
 ON_GPU = {
@@ -208,7 +208,7 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
             yield in_lanes(window).select(*_KEY, "start", "end", *_NAMED, *_ATTRIBUTES, LANE_OF_TYPE)
 
 
-def _ranges(report: Report, source: Source) -> pl.LazyFrame:
+def _ranges(report: Report, source: TableSource) -> pl.LazyFrame:
     """Ranges of the host, with their types on the GPU."""
     frame = source.frame(report)
     there = frame.collect_schema().names()
@@ -246,7 +246,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     return pl.concat([streams.join(names.head(1), how="cross"), names], how="diagonal").select(list(schema))
 
 
-RANGES = Source(
+RANGES = StreamedSource(
     name="nvtx-gpu",
     title="NVTX ranges on the GPU",
     table=nvtx_ranges.PUSHPOP.table,
@@ -254,10 +254,10 @@ RANGES = Source(
     optional=nvtx_ranges.PUSHPOP.optional,
     row=RowKind.STREAM,
     types=(*ON_GPU.values(), *autograd.TYPES),
-    frame=_frame,
+    names=_frame,
     only={"eventType": (nvtx_ranges.PUSHPOP_RANGE, nvtx_ranges.STARTEND_RANGE)},
-    gather=_gather,
-    others=tuple(source.table for source in _WORK),
+    stream=_gather,
+    extra_tables=tuple(source.table for source in _WORK),
     derived=True,
     assumption="All kernels of a graph that is traced node by node have the correlation id of the call that launched it.",
 )

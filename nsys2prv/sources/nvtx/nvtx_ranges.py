@@ -11,7 +11,7 @@ from nsys2prv.exports.identity import NVTX_DOMAIN_CREATED, process_of
 from nsys2prv.exports.lookups import once
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.nvtx import autograd, payloads
-from nsys2prv.sources.source import UNNAMED, RowKind, Source
+from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource
 from nsys2prv.vocabulary import event_types, nccl_names
 
 CATEGORY_NAMED, MARK, PUSHPOP_RANGE, STARTEND_RANGE = 33, 34, 59, 60
@@ -273,7 +273,7 @@ def _values_of_ranges(report: Report, ranges: pl.LazyFrame) -> list[pl.LazyFrame
     ]
 
 
-PUSHPOP = Source(
+PUSHPOP = TableSource(
     name="nvtx",
     title="NVTX push/pop ranges",
     table="NVTX_EVENTS",
@@ -286,7 +286,7 @@ PUSHPOP = Source(
     assumption=autograd.ASSUMPTION,
 )
 
-STARTEND = Source(
+STARTEND = TableSource(
     name="nvtx-ranges",
     title="NVTX start/end ranges",
     table="NVTX_EVENTS",
@@ -299,7 +299,7 @@ STARTEND = Source(
     in_order=lambda: Lanes("globalTid"),
 )
 
-MARKS = Source(
+MARKS = TableSource(
     name="nvtx-marks",
     title="NVTX marks",
     table="NVTX_EVENTS",
@@ -312,7 +312,7 @@ MARKS = Source(
     only={"eventType": (MARK,)},
 )
 
-FIELDS = Source(
+FIELDS = TableSource(
     name="nvtx-payloads",
     title="NVTX payloads",
     table="NVTX_EVENTS",

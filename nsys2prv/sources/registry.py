@@ -1,0 +1,113 @@
+"""All sources: what is in a report is found by asking SOURCES. A new kind of activity is a module and a line here."""
+
+from __future__ import annotations
+
+from nsys2prv.errors import UsageError
+from nsys2prv.exports import Report
+from nsys2prv.sources.communication import message_ends, mpi, nccl, ucx
+from nsys2prv.sources.counters import cpu_counters, gpu_metrics, network, plugins
+from nsys2prv.sources.cuda import (
+    api_calls,
+    context_switches,
+    device_memory,
+    graphs,
+    kernels,
+    memory_operations,
+    overhead,
+    synchronization,
+    unified_memory,
+)
+from nsys2prv.sources.host import call_chains, cpu_samples, math_libraries, openacc, openmp, os_runtime, scheduling
+from nsys2prv.sources.nvtx import nvtx_on_gpu, nvtx_ranges
+from nsys2prv.sources.source import Source
+
+SOURCES: tuple[Source, ...] = (
+    nvtx_ranges.PUSHPOP,
+    nvtx_ranges.STARTEND,
+    nvtx_ranges.MARKS,
+    nvtx_ranges.FIELDS,
+    nccl.REGIONS,
+    *mpi.TABLES,
+    mpi.AS_NVTX,
+    *openmp.TABLES,
+    ucx.NVSHMEM,
+    ucx.OTHERS,
+    ucx.SUBMISSIONS,
+    ucx.REQUESTS,
+    openacc.DATA,
+    openacc.LAUNCH,
+    openacc.OTHER,
+    math_libraries.CUBLAS,
+    math_libraries.CUDNN,
+    api_calls.CALLS,
+    synchronization.ON_THREADS,
+    synchronization.ON_DEVICES,
+    graphs.GRAPHS,
+    graphs.NODES,
+    overhead.CUDA,
+    overhead.PROFILER,
+    unified_memory.CPU_FAULTS,
+    call_chains.CUDA_CALLERS,
+    os_runtime.CALLS,
+    os_runtime.FILE_ACCESSES,
+    call_chains.OS_CALLERS,
+    scheduling.BEFORE,
+    scheduling.SWITCHES,
+    cpu_samples.CPU_SAMPLES,
+    nvtx_on_gpu.RANGES,
+    kernels.KERNELS,
+    nccl.CALLS_OF_KERNELS,
+    memory_operations.COPIES,
+    memory_operations.MEMSETS,
+    graphs.EXECUTIONS,
+    synchronization.EVENT_RECORDS,
+    device_memory.USAGE,
+    device_memory.POOLS,
+    unified_memory.GPU_FAULTS,
+    gpu_metrics.METRICS,
+    gpu_metrics.METRICS_IN_JSON,
+    context_switches.SWITCHES,
+    context_switches.SWITCHES_UP_TO_3_0,
+    network.ADAPTERS,
+    network.SWITCHES,
+    network.CONGESTION,
+    *cpu_counters.SOURCES,
+    plugins.EVENTS,
+    plugins.EVENTS_WITH_VALUES,
+)
+"""All sources. Host activities are in order from the outermost to the innermost: ranges of equal extent nest in this order."""
+
+NAMES: tuple[str, ...] = (*dict.fromkeys(source.name for source in SOURCES), message_ends.NAME)
+"""Names for --only and --skip. Messages are no source: they join events of one, as launch lines do."""
+
+
+def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tuple[Source, ...]:
+    """Sources that a user asks for. Who asks for messages asks for the calls that they join.
+
+    Parameters
+    ----------
+    only, skip
+        Names of sources; an empty `only` means all.
+
+    Raises
+    ------
+    UsageError
+        When a name is not that of a source.
+    """
+    unknown = sorted({*only, *skip}.difference(NAMES))
+    if unknown:
+        raise UsageError(f"--only and --skip: there is no source {', '.join(unknown)}; the sources are {', '.join(NAMES)}")
+    wanted = (*only, *message_ends.KINDS) if message_ends.NAME in only else only
+    return tuple(source for source in SOURCES if (not wanted or source.name in wanted) and source.name not in skip)
+
+
+def kinds_with_messages(sources: tuple[Source, ...], skip: tuple[str, ...]) -> tuple[str, ...]:
+    """Kinds of messages between ranks that a user gets: with the calls that they join, unless messages are left out."""
+    return tuple(
+        kind for kind in message_ends.KINDS if message_ends.NAME not in skip and kind in {source.name for source in sources}
+    )
+
+
+def present_sources(report: Report, sources: tuple[Source, ...]) -> list[Source]:
+    """Those of `sources` whose table is in a report."""
+    return [source for source in sources if report.has(source.table)]
