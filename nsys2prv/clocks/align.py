@@ -22,6 +22,7 @@ from nsys2prv.clocks.collective_matching import Collectives, match_collectives
 from nsys2prv.clocks.estimate import Meetings, fit
 from nsys2prv.clocks.message_offsets import Exchanges, exchanges, fit_messages
 from nsys2prv.clocks.sync_points import SyncPoints, SyncPointsWork, read_sync_points
+from nsys2prv.execution.sizes import REPORTS_AT_ONCE
 from nsys2prv.execution.workers import InThisProcess, Workers
 from nsys2prv.exports import Identity, Report
 from nsys2prv.sources.communication.collectives import KINDS
@@ -226,9 +227,6 @@ def align(
     return Axis(tuple(placements), told, _odd(told), tuple(anchors))
 
 
-_REPORTS_AT_ONCE = 32
-
-
 def _anchors(
     reports: Sequence[Report],
     identities: Sequence[Identity],
@@ -244,7 +242,7 @@ def _anchors(
         for anchors, identity in zip(known or [None] * len(reports), identities, strict=True)
     ]
     left = [index for index, anchors in enumerate(found) if anchors is None]
-    groups = [[left[place] for place in group] for group in workers.groups([1] * len(left), _REPORTS_AT_ONCE)]
+    groups = [[left[place] for place in group] for group in workers.groups([1] * len(left), REPORTS_AT_ONCE)]
     pieces = [
         SyncPointsWork(tuple((reports[index], dict(identities[index].ranks)) for index in group), kinds, with_messages, folder)
         for group in groups

@@ -6,7 +6,6 @@ told by their names in the trace, events by their numbers there, and times count
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,12 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.vocabulary import event_types
-
-STREAM_NAME = re.compile(r"(?:CUDA|HIP)-D(\d+)\.S(\d+)(?:-(\S+))?\s*")
-METRICS_NAME = re.compile(r"Metrics GPU(\d+)")
-_RANK_NAME = re.compile(r"Rank (\d+)\b")
-_NODE_TASK = "Node "
+from nsys2prv.vocabulary import event_types, row_names
 
 HOST, STREAM, METRICS, OTHER = "host", "stream", "metrics", "other"
 """Kinds of rows: host threads, CUDA streams, what is known of a GPU as a whole, and parts of nodes."""
@@ -52,13 +46,12 @@ class TaskRows:
     @property
     def rank(self) -> int | None:
         """The rank that its name tells."""
-        found = _RANK_NAME.match(self.name)
-        return int(found[1]) if found else None
+        return row_names.rank_of_process(self.name)
 
     @property
     def is_node(self) -> bool:
         """Whether it holds what belongs to a node and to no process."""
-        return self.name == f"{_NODE_TASK}{self.node}"
+        return self.name == row_names.node_task_name(self.node)
 
 
 class RunRows:
@@ -122,11 +115,11 @@ class RunRows:
 
 
 def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
-    if found := STREAM_NAME.fullmatch(name):
+    if stream := row_names.parse_stream_name(name):
         # Traces without nodes in their header name them here.
-        return STREAM, Device(found[3] or task.node, int(found[1]))
-    if found := METRICS_NAME.match(name):
-        return METRICS, Device(task.node, int(found[1]))
+        return STREAM, Device(stream.node or task.node, stream.device)
+    if (device := row_names.device_of_metrics(name)) is not None:
+        return METRICS, Device(task.node, device)
     return (OTHER if task.is_node else HOST), None
 
 

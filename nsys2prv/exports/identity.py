@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import TypeVar, overload
 
 import polars as pl
 
@@ -14,8 +15,8 @@ from nsys2prv.exports.report import Report
 
 NEWEST_KNOWN_SCHEMA = (3, 28)
 
-PID_MASK = ~0xFFFFFF
-"""`globalTid & PID_MASK` is the `globalPid` of the thread's process."""
+_OF_PROCESS = ~0xFFFFFF
+_LOW_BITS = 0xFFFFFF
 NVTX_THREAD_NAME, NVTX_DOMAIN_CREATED = 39, 75
 _NAME_OF_RANK = r"^MPI Rank (\d+)$"
 """Name that nsys gives to the main thread of a rank of MPI."""
@@ -27,9 +28,40 @@ _LOSSES = (2, 3)
 """`DIAGNOSTIC_EVENT.severity` of messages that tell of something lost: warnings and errors (4 is chatter)."""
 
 
-def process_of(thread: str) -> pl.Expr:
-    """globalPid of a column of globalTid (or of globalPid)."""
-    return pl.col(thread) & PID_MASK
+GlobalId = TypeVar("GlobalId", int, pl.Expr, pl.Series)
+"""A globalTid or globalPid: from the highest bits the machine, the process and, in the lowest 24 bits, the thread (0 in a
+globalPid)."""
+
+
+@overload
+def process_of(global_id: GlobalId) -> GlobalId: ...
+@overload
+def process_of(global_id: str) -> pl.Expr: ...
+def process_of(global_id: GlobalId | str) -> GlobalId | pl.Expr:
+    """The globalPid of a thread's process, from its globalTid (or globalPid), or from the name of a column of these.
+
+    >>> process_of(0x1_000010_000011) == 0x1_000010_000000
+    True
+    """
+    return (pl.col(global_id) if isinstance(global_id, str) else global_id) & _OF_PROCESS
+
+
+def pid_of(global_id: GlobalId) -> GlobalId:
+    """The system's id of a process, from a globalTid or globalPid.
+
+    >>> pid_of(0x1_000010_000011)
+    16
+    """
+    return global_id // 2**24 & _LOW_BITS
+
+
+def tid_of(global_tid: GlobalId) -> GlobalId:
+    """The system's id of a thread.
+
+    >>> tid_of(0x1_000010_000011)
+    17
+    """
+    return global_tid & _LOW_BITS
 
 
 @dataclass(frozen=True)
@@ -172,7 +204,7 @@ class Identity:
         Every rank may call its own GPU "device 0": the tables of newer exports, else unique CUDA ordinals, else
         CUDA_VISIBLE_DEVICES, else nsys' own index tell which one it is.
         """
-        pid = global_pid >> 24 & 0xFFFFFF
+        pid = pid_of(global_pid)
         by_id = {gpu.id: gpu.key for gpu in self.gpus}
         if (pid, device) in self.process_devices:
             return self.process_devices[pid, device]
@@ -321,7 +353,7 @@ def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
         if named.height:
             return _by_process(named), "NVTX thread names"
     members = _read(report, "MPI_COMMUNICATORS", "rank")["rank"].drop_nulls().unique()
-    processes = (threads["globalTid"] & PID_MASK).unique()
+    processes = process_of(threads["globalTid"]).unique()
     if len(members) == 1 and len(processes) == 1:
         return {processes[0]: members[0]}, "MPI_COMMUNICATORS"
     return {}, ""
@@ -338,7 +370,7 @@ def _ranks_of_run(report: Report, ranks: Mapping[int, int], launches: tuple[Laun
 
 
 def _by_process(ranks: pl.DataFrame) -> dict[int, int]:
-    return {tid & PID_MASK: rank for tid, rank in ranks.select("globalTid", "rank").iter_rows()}
+    return {process_of(tid): rank for tid, rank in ranks.select("globalTid", "rank").iter_rows()}
 
 
 def _key_of_index(index: int) -> str:

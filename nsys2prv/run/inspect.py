@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from nsys2prv.errors import counted
 from nsys2prv.exports import Report, describe, find_reports, open_report
+from nsys2prv.exports.identity import pid_of
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.timeline import coverage
@@ -79,7 +80,7 @@ def _inspect(report: Report) -> dict[str, Any]:
         "last_ns": max((span[1] for span in spans), default=None),
         "ranks": identity.known_ranks,
         "rank_source": identity.known_ranks_source,
-        "processes": {str(pid >> 24 & 0xFFFFFF): name for pid, name in identity.processes.items()},
+        "processes": {str(pid_of(pid)): name for pid, name in identity.processes.items()},
         "gpus": [{"id": gpu.id, "name": gpu.name, "bus": gpu.bus} for gpu in identity.gpus],
         "nics": [nic.as_json() for nic in identity.nics],
         "tables": tables,

@@ -17,19 +17,17 @@ from typing import Any, Protocol, TypeVar
 from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.errors import ExportError, Nsys2prvError, ReportError, SameReportTwice
 from nsys2prv.execution.shared import Shared
+from nsys2prv.execution.sizes import REPORTS_AT_ONCE
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
-from nsys2prv.exports.identity import PID_MASK
+from nsys2prv.exports.identity import process_of
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.sources.source import Source
 from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, survey, whole_survey
 
 E = TypeVar("E", bound=Nsys2prvError)
-
-REPORTS_AT_ONCE = 32
-"""Reports that are worked on together at most: of these all names of processes and threads are in memory."""
 
 
 class Bar(Protocol):
@@ -343,5 +341,5 @@ def _forget_what_has_no_events(opened: OpenedReport) -> None:
     """A machine has thousands of threads and processes with names: only those with events get rows."""
     keys = [found.keys for found in opened.surveys]
     tids = {tid for key in keys if "globalTid" in key.columns for tid in key["globalTid"].to_list()}
-    pids = {pid & PID_MASK for key in keys if "globalPid" in key.columns for pid in key["globalPid"].to_list()}
-    opened.told = opened.identity = opened.told.of_events(pids | {tid & PID_MASK for tid in tids}, tids)
+    pids = {process_of(pid) for key in keys if "globalPid" in key.columns for pid in key["globalPid"].to_list()}
+    opened.told = opened.identity = opened.told.of_events(pids | {process_of(tid) for tid in tids}, tids)

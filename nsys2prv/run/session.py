@@ -22,9 +22,10 @@ from tqdm import tqdm
 from nsys2prv.clocks.align import Axis, align
 from nsys2prv.errors import InconsistentRun, NothingToTranslate, ReportError
 from nsys2prv.execution.shared import Shared
+from nsys2prv.execution.sizes import REPORTS_AT_ONCE, ROWS_OF_GROUP
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.run.open import REPORTS_AT_ONCE, BrokenReports, LeftOut, OpenedReport, open_reports
+from nsys2prv.run.open import BrokenReports, LeftOut, OpenedReport, open_reports
 from nsys2prv.run.ranks import Naming, Run, resolve_ranks
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.sources.source import Source
@@ -32,9 +33,6 @@ from nsys2prv.timeline.labels import EarlierLabels, Labels
 from nsys2prv.timeline.rows import Rows, arrange
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary.kernel_families import read_rules
-
-ROWS_AT_ONCE = 400_000
-"""Rows of tables from which on a group gets no more reports: launch lines of all of them wait for the last."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +305,7 @@ class RunSession:
         of_reports = [rows(opened) for opened in self.opened]
         groups = [
             Group(shared, tuple((index, self.opened[index]) for index in group), folder, not is_here, self._how.keep_going)
-            for group in self._workers.groups(of_reports, REPORTS_AT_ONCE, ROWS_AT_ONCE)
+            for group in self._workers.groups(of_reports, REPORTS_AT_ONCE, ROWS_OF_GROUP)
         ]
         broken: list[OpenedReport] = []
         with self.bar(what, sum(of_reports), "event") as bar:

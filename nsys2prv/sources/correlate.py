@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, plan_windows
+from nsys2prv.execution.sizes import HELD_ROWS, PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.identity import process_of
 
@@ -16,8 +17,6 @@ CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 CALL_COLUMNS = {"globalTid": "callTid", "nameId": "callNameId", "start": "callStart", "end": "callEnd"}
 """Columns of the table of calls, and what they are called beside an event."""
 
-_PIECE_ROWS = 60_000
-_FEW_ROWS = 30_000
 """Events up to which only the calls that caused them are looked at."""
 _PROCESS, _ID = "process", "correlationId"
 
@@ -56,18 +55,18 @@ def with_calls(
     events = ExternalSort([_ID], folder / "events")
     few: list[pl.DataFrame] = []
     for frame_of in frames_of if isinstance(frames_of, Sequence) else [frames_of]:
-        for piece in report.pieces(frame_of, _PIECE_ROWS):
+        for piece in report.pieces(frame_of, PIECE_ROWS):
             known = piece.with_columns(process, pl.col(_ID).fill_null(0))
             events.add(known)
-            if events.rows <= _FEW_ROWS:
+            if events.rows <= HELD_ROWS:
                 few.append(known.select(_PROCESS, _ID))
     if not events.rows:
         return
     calls = ExternalSort([_ID], folder / "calls")
     # The begin tells the outer one of two calls, also where nobody asks for it.
     read = {name: called for name, called in CALL_COLUMNS.items() if name in columns or name == "start"}
-    wanted_ids = pl.concat(few) if events.rows <= _FEW_ROWS else None
-    for piece in report.pieces(partial(_calls, read), _PIECE_ROWS):
+    wanted_ids = pl.concat(few) if events.rows <= HELD_ROWS else None
+    for piece in report.pieces(partial(_calls, read), PIECE_ROWS):
         told = piece.filter(pl.col(_ID) > 0)
         # All calls of a long report would be sorted on the disk for a few events.
         calls.add(told if wanted_ids is None else told.join(wanted_ids, on=[_PROCESS, _ID], how="semi"))

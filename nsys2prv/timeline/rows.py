@@ -13,9 +13,10 @@ import polars as pl
 
 from nsys2prv.errors import TooManyRows
 from nsys2prv.exports import Identity
-from nsys2prv.exports.identity import PID_MASK
+from nsys2prv.exports.identity import pid_of, process_of, tid_of
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.survey import Survey
+from nsys2prv.vocabulary import row_names
 
 MOST_ROWS = 65_535
 """Objects of a kind that Paraver takes."""
@@ -204,28 +205,24 @@ def _processes(identities: Sequence[Identity], keys: Sequence[dict[RowKind, pl.D
     found = []
     for report, (identity, kinds) in enumerate(zip(identities, keys, strict=True)):
         global_pids = sorted(
-            {tid & PID_MASK for (tid,) in kinds[RowKind.THREAD].iter_rows()}
-            | {pid & PID_MASK for kind in _OF_DEVICES for pid in kinds[kind]["globalPid"].to_list()}
+            {process_of(tid) for (tid,) in kinds[RowKind.THREAD].iter_rows()}
+            | {process_of(pid) for kind in _OF_DEVICES for pid in kinds[kind]["globalPid"].to_list()}
         )
         # The launcher's rank is that of the recorded program, not of each process that it starts: of several it is that
         # with work on GPUs, where the others read data for it.
-        on_devices = {pid & PID_MASK for kind in _OF_DEVICES for pid in kinds[kind]["globalPid"].to_list()}
+        on_devices = {process_of(pid) for kind in _OF_DEVICES for pid in kinds[kind]["globalPid"].to_list()}
         ranked = global_pids if len(global_pids) == 1 else sorted(on_devices)
         from_launcher = {ranked[0]: identity.launch_rank} if not identity.ranks and len(ranked) == 1 else {}
         for global_pid in global_pids:
             rank = identity.ranks.get(global_pid, from_launcher.get(global_pid))
             found.append(
-                _Process(rank is None, rank if rank is not None else 0, _host(identity), _pid(global_pid), report, global_pid)
+                _Process(rank is None, rank if rank is not None else 0, _host(identity), pid_of(global_pid), report, global_pid)
             )
     return sorted(found)
 
 
 def _rank(process: _Process) -> int | None:
     return None if process.without_rank else process.rank
-
-
-def _pid(global_pid: int) -> int:
-    return global_pid >> 24 & 0xFFFFFF
 
 
 def _device_numbers(
@@ -281,20 +278,18 @@ class _Builder:
         threads: list[Thread] = []
         rows: list[_KeysOfRow] = []
         names = dict(identity.threads.iter_rows())
-        tids = [tid for (tid,) in kinds[RowKind.THREAD].iter_rows() if tid & PID_MASK == process.global_pid]
-        for tid in sorted(tids, key=lambda tid: (tid & 0xFFFFFF != process.pid, tid)):
-            threads.append(Thread(_thread_name(names.get(tid, ""), tid & 0xFFFFFF), "thread"))
+        tids = [tid for (tid,) in kinds[RowKind.THREAD].iter_rows() if process_of(tid) == process.global_pid]
+        for tid in sorted(tids, key=lambda tid: (tid_of(tid) != process.pid, tid)):
+            threads.append(Thread(row_names.thread_name(names.get(tid, ""), tid_of(tid)), "thread"))
             rows.append([(process.report, RowKind.THREAD, (tid,))])
-        streams = [key for key in kinds[RowKind.STREAM].iter_rows() if key[0] & PID_MASK == process.global_pid]
+        streams = [key for key in kinds[RowKind.STREAM].iter_rows() if process_of(key[0]) == process.global_pid]
         devices = {key[1]: self._device(identity, process.global_pid, key[1]) for key in streams}
         for *key, lanes in sorted(streams, key=lambda key: (devices[key[1]], key[2], key[3])):
             for lane in range(lanes):
-                # Rows of other contexts, and of events that overlap, have the same name: tools that sum up a device
-                # read it, and take a suffix for the name of a node.
                 given = _given_names(identity, process.pid, *key[1:])
-                threads.append(Thread(f"CUDA-D{devices[key[1]]}.S{key[3]}", "stream", given))
+                threads.append(Thread(row_names.stream_name(devices[key[1]], key[3]), "stream", given))
                 rows.append([(process.report, RowKind.STREAM, (*key, lane))])
-        whole = [key for key in kinds[RowKind.DEVICE].iter_rows() if key[0] & PID_MASK == process.global_pid]
+        whole = [key for key in kinds[RowKind.DEVICE].iter_rows() if process_of(key[0]) == process.global_pid]
         devices |= {key[1]: self._device(identity, process.global_pid, key[1]) for key in whole}
         for of_device in sorted(whole, key=lambda key: (devices[key[1]], key)):
             thread = _metrics_of(devices[of_device[1]])
@@ -306,9 +301,8 @@ class _Builder:
             self._devices.setdefault(process.report, {})[process.global_pid, device] = number
             self._user_of_gpu.setdefault((process.host, number), len(self._tasks))
         rank = _rank(process)
-        title = f"Rank {rank} " if rank is not None else ""
         program = identity.processes.get(process.global_pid, "")
-        name = f"{title}{process.host} pid {process.pid}{f' {program}' if program else ''}"
+        name = row_names.process_name(rank, process.host, process.pid, program)
         self._tasks.append(Task(name, self._node[process.host], rank, process.report, process.pid, tuple(threads)))
         self._rows.append(rows)
 
@@ -335,14 +329,14 @@ class _Builder:
             # As for GPUs: what two reports sampled is told once.
             if (host, unit) not in added:
                 added.add((host, unit))
-                name = " ".join(unit.split()) or "unnamed unit"
+                name = row_names.on_one_line(unit) or "unnamed unit"
                 self._add(self._task_of_node(host), Thread(name, "unit"), (report, RowKind.COMPONENT, (unit,)))
 
     def _task_of_node(self, host: str) -> int:
         """The task of what belongs to a node and to no process, made when it is needed."""
         if host not in self._node_tasks:
             self._node_tasks[host] = len(self._tasks)
-            self._tasks.append(Task(f"Node {host}", self._node[host], None, None, None, ()))
+            self._tasks.append(Task(row_names.node_task_name(host), self._node[host], None, None, None, ()))
             self._rows.append([])
         return self._node_tasks[host]
 
@@ -410,18 +404,12 @@ class _Builder:
 
 
 def _metrics_of(device: int, instance: int | None = None) -> Thread:
-    """The row of what belongs to a device as a whole, or to an instance of it (MIG); tools that read traces know it by the
-    begin of its name."""
-    return Thread(f"Metrics GPU{device}" + (f"/{instance}" if instance is not None else ""), "gpu")
+    """The row of what belongs to a device as a whole, or to an instance of it (MIG)."""
+    return Thread(row_names.metrics_name(device, instance), "gpu")
 
 
 def _given_names(identity: Identity, pid: int, device: int, context: int, stream: int) -> str:
     """What the program calls a stream, its context and its device."""
     keys = {"device": (device,), "context": (pid, device, context), "stream": (pid, device, context, stream)}
-    names = {what: " ".join(identity.cuda_names.get(key, "").split()) for what, key in keys.items()}
+    names = {what: row_names.on_one_line(identity.cuda_names.get(key, "")) for what, key in keys.items()}
     return ", ".join(f"{what} {name}" for what, name in names.items() if name)
-
-
-def _thread_name(name: str, tid: int) -> str:
-    readable = " ".join(name.split())
-    return f"{readable} tid {tid}" if readable else f"tid {tid}"

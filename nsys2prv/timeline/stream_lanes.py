@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.source import RowKind, Source
 
-_PIECE_ROWS = 60_000
 _STREAM = "stream_number"
 
 
@@ -59,7 +59,7 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
         return keys.with_columns(lanes=pl.lit(1, pl.Int64))
     times = events.select(*key, "start", "end").drop_nulls()
     ordered = ExternalSort(["start"], folder)
-    for piece in report.batches(times, _PIECE_ROWS):
+    for piece in report.batches(times, PIECE_ROWS):
         ordered.add(piece)
     step = StreamLanes(keys)
     most = [keys.with_columns(lanes=pl.lit(1, pl.Int64))]
@@ -71,7 +71,7 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
 def _may_overlap(report: Report, times: pl.LazyFrame, key: list[str]) -> bool:
     """Whether events overlap, or the table is not in an order in which a look at neighbours would tell."""
     ends: dict[tuple[object, ...], int] = {}
-    for piece in report.batches(times, _PIECE_ROWS):
+    for piece in report.batches(times, PIECE_ROWS):
         streams = piece.partition_by(key, as_dict=True) if key else {(): piece}
         for name, of_stream in streams.items():
             start, end = of_stream["start"].to_numpy(), of_stream["end"].to_numpy()

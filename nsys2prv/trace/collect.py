@@ -16,10 +16,11 @@ import polars as pl
 
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.sizes import MOST_PARTS, READER_PIECE_ROWS, ROWS_OF_PART
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.exports import Report
 from nsys2prv.exports.forms import Stretch
-from nsys2prv.exports.identity import PID_MASK
+from nsys2prv.exports.identity import process_of
 from nsys2prv.run.open import OpenedReport, no_progress
 from nsys2prv.run.session import Group
 from nsys2prv.sources.communication.message_ends import MPI, kinds_of_messages, message_ends
@@ -40,12 +41,6 @@ from nsys2prv.trace.merge import Shape, TraceStore
 
 STATES, LAUNCHES, MESSAGES = "states", "launch lines", "messages between ranks"
 """Names of collections that are no source's."""
-
-_PIECE_ROWS = 50_000
-"""Events that are placed at once."""
-_ROWS_OF_PART = 75_000
-"""Rows of a table from which on several threads read it."""
-_MOST_PARTS = 4
 
 
 @dataclass(frozen=True)
@@ -188,7 +183,7 @@ class _Collector:
                 min_duration=plan.min_duration,
             )
             of_sources.append(Entry.of(found.source))
-            parts = 1 if _read_at_once(found) else min(found.rows // _ROWS_OF_PART, _MOST_PARTS)
+            parts = 1 if _read_at_once(found) else min(found.rows // ROWS_OF_PART, MOST_PARTS)
             for stretch in opened.report.tables.stretches(found.source.table, parts):
                 made = _Made(
                     self._activity.part(_collection(found.source)),
@@ -219,7 +214,7 @@ class _Collector:
         kinds = kinds_of_messages(opened.report, kinds_with_messages(self._plan.sources, self._plan.skip))
         if threads is None or not kinds:
             return
-        ranks = {tid & PID_MASK: rows.rank(row) for tid, row in threads.select("globalTid", "row").iter_rows()}
+        ranks = {process_of(tid): rows.rank(row) for tid, row in threads.select("globalTid", "row").iter_rows()}
         known = {process: rank for process, rank in ranks.items() if rank is not None}
         placement = self._plan.placements[index]
         made = self._made.messages.part()
@@ -271,7 +266,7 @@ class _Collector:
         """Events of a source in pieces; in the order of their begin when something needs that."""
         source = found.source
         folder = self._folder / f"source{next(self._folders)}"
-        pieces = source.events(report, complete, _PIECE_ROWS, stretch, folder)
+        pieces = source.events(report, complete, READER_PIECE_ROWS, stretch, folder)
         step: Callable[[pl.DataFrame], pl.DataFrame] | None = None
         if source.in_order is not None:
             step = source.in_order()

@@ -12,15 +12,13 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.shared import Shared
+from nsys2prv.execution.sizes import WINDOWS_OF_PART
 from nsys2prv.execution.workers import Workers
 from nsys2prv.paraver.prv import TraceWriter, join_parts
 from nsys2prv.timeline.rank_messages import Messages
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.trace.collect import MESSAGES
 from nsys2prv.trace.merge import Shape, TraceStore
-
-_WINDOWS_AT_ONCE = 64
-"""Windows of a part at most."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def write_trace(
                 tell(of_window.height)
             return writer.records
     shared = Shared(activity, folder / "activity.pickle"), Shared(rows, folder / "rows.pickle")
-    groups = workers.groups([1] * len(windows), _WINDOWS_AT_ONCE)
+    groups = workers.groups([1] * len(windows), WINDOWS_OF_PART)
     pieces = [Part(*shared, tuple(windows[index] for index in group), folder, prv.suffix) for group in groups]
     records = 0
 

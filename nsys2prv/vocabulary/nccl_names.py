@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from nsys2prv.vocabulary.wording import ranges
+
 REDUCTIONS = ("Sum", "Prod", "Max", "Min", "Avg")
 """Names of the reduction operations, in the order of NCCL's numbers (0, 1, ...)."""
 
@@ -66,21 +68,10 @@ def communicator_labels(keys: Iterable[str]) -> Mapping[str, str]:
     for identifier in identifiers:
         size = sizes.get(identifier)
         of_size = "" if size is None else f" of {size} rank{'s' if size != 1 else ''}"
-        members = f": {_stretches(ranks[identifier])}" if size is not None and len(ranks[identifier]) == size else ""
+        members = f": {ranges(ranks[identifier])}" if size is not None and len(ranks[identifier]) == size else ""
         labels[identifier] = f"NCCL communicator{of_size}{members} (#{identifier[-length:]})"
     return {key: labels[identifier] for key, (identifier, _, _) in split.items()}
 
 
 def _or_unknown(number: int | None) -> str:
     return _UNKNOWN if number is None else str(number)
-
-
-def _stretches(ranks: set[int]) -> str:
-    """Ranks in short.
-
-    >>> _stretches({0, 1, 2, 5, 7, 8})
-    '0-2,5,7-8'
-    """
-    firsts = sorted(rank for rank in ranks if rank - 1 not in ranks)
-    lasts = sorted(rank for rank in ranks if rank + 1 not in ranks)
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in zip(firsts, lasts, strict=True))

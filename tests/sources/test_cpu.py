@@ -302,7 +302,7 @@ def test_many_samples_get_each_their_own_call_chain(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("nsys2prv.execution.external_sort.RUN_ROWS", 50)
     monkeypatch.setattr("nsys2prv.execution.external_sort.WINDOW_ROWS", 40)
     monkeypatch.setattr("nsys2prv.execution.external_sort._KEPT_ROWS", 10)
-    monkeypatch.setattr("nsys2prv.sources.host.call_chains._PIECE_ROWS", 30)
+    monkeypatch.setattr("nsys2prv.sources.host.call_chains.PIECE_ROWS", 30)
     report = ReportBuilder(pid=1000)
     for number in range(300):
         report.cpu_sample(10 * number, [(f"f{number % 7}", "app"), (f"g{number % 5}", "app")][: number % 3])

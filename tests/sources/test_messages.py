@@ -390,7 +390,7 @@ def test_the_same_in_pieces_of_any_length(tmp_path: Path, monkeypatch: pytest.Mo
     assert whole.content["messages"]["matched"] == 2 * 50 * 3
     assert unmatched(whole) == ALL
     expected = drawn(whole)
-    monkeypatch.setattr("nsys2prv.sources.communication.message_ends._PIECE_ROWS", 7)
+    monkeypatch.setattr("nsys2prv.sources.communication.message_ends.PIECE_ROWS", 7)
     for name, rows in (("RUN_ROWS", 20), ("WINDOW_ROWS", 9), ("_KEPT_ROWS", 2), ("_BATCH_ROWS", 3)):
         monkeypatch.setattr(f"nsys2prv.execution.external_sort.{name}", rows)
     (tmp_path / "pieces").mkdir()

@@ -114,7 +114,7 @@ def test_messages_follow_the_calls_of_nccl(tmp_path: Path, options: Options, cou
 
 
 def test_groups_that_reach_over_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsys2prv.sources.communication.nccl_messages._PIECE_ROWS", 3)
+    monkeypatch.setattr("nsys2prv.sources.communication.nccl_messages.PIECE_ROWS", 3)
     for name, rows in (("RUN_ROWS", 4), ("WINDOW_ROWS", 5), ("_KEPT_ROWS", 2), ("_BATCH_ROWS", 2)):
         monkeypatch.setattr(f"nsys2prv.execution.external_sort.{name}", rows)
     test_calls_of_a_group_end_with_the_kernel_of_the_group(tmp_path)

@@ -11,6 +11,7 @@ import polars as pl
 from nsys2prv.efficiency.findings.aggregate import PARTS
 from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.efficiency.sweep import SweepContext
+from nsys2prv.vocabulary.wording import ranges
 
 NANOSECONDS, BYTES, SHARE, PLAIN, HERTZ = "ns", "bytes", "0 to 1", "", "Hz"
 """Units of numbers."""
@@ -198,7 +199,7 @@ def as_rows(findings: Sequence[Finding], measured: Measured, texts: Mapping[str,
                 "devices": len(one.on),
                 "device": measured.name(worst.device),
                 "tasks": "; ".join(rows.tasks[task].name for task in rows.tasks_of_device.get(worst.device, ())),
-                "ranks": spans(ranks) if ranks else None,
+                "ranks": ranges(ranks) if ranks else None,
                 "rows": "; ".join(dict.fromkeys(rows.names[row].strip() for row in worst.rows)),
                 "begin_ns": min(on.begin for on in one.on),
                 "end_ns": max(on.end for on in one.on),
@@ -225,18 +226,3 @@ def as_rows(findings: Sequence[Finding], measured: Measured, texts: Mapping[str,
             {**key, "number": number.what, "value": float(number.value), "unit": number.unit} for number in one.numbers
         ]
     return told
-
-
-def spans(numbers: Sequence[int]) -> str:
-    """Numbers as people write them.
-
-    >>> spans([7, 1, 2, 3, 3])
-    '1-3,7'
-    """
-    found: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

@@ -12,9 +12,9 @@ from nsys2prv.efficiency.findings.aggregate import NONE, Sums, part_of
 from nsys2prv.efficiency.findings.device_stats import Seen, by_device, cost, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Measured, Number
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.run_events import ON_DEVICES, STREAM, STREAM_NAME
+from nsys2prv.efficiency.run_events import ON_DEVICES, STREAM
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
-from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary import event_types, row_names
 from nsys2prv.vocabulary.wording import percent, time
 
 DEFAULT_STREAM = 7
@@ -150,8 +150,8 @@ def _is_serial(one: Seen, of_device: Mapping[str, int], measured: Measured) -> b
 
 
 def _is_default(name: str) -> bool:
-    found = STREAM_NAME.fullmatch(name)
-    return found is not None and int(found[2]) == DEFAULT_STREAM
+    stream = row_names.parse_stream_name(name)
+    return stream is not None and stream.stream == DEFAULT_STREAM
 
 
 def _latest_before(group: Numbers, end: Numbers) -> Numbers:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from nsys2prv.paraver.trace_reader import Header, Labels, Trace
-from nsys2prv.vocabulary import event_types
-
-_STREAM = re.compile(r"(?:CUDA|HIP)-D(\d+)\.S(\d+)(?:-\S+)?\s*")
-_METRICS = re.compile(r"Metrics GPU(\d+)(?:/\d+)?\s*")
-_NOT_HOST = re.compile(r"Metrics GPU|NIC |CPU \d|IB switch ")
+from nsys2prv.vocabulary import event_types, row_names
 
 
 @dataclass(frozen=True)
@@ -184,16 +179,16 @@ class TraceContent:
             for thread in range(task.threads):
                 place = task.first_row + thread
                 name = self.thread_names[place] if place < len(self.thread_names) else ""
-                stream, metrics = _STREAM.fullmatch(name), _METRICS.fullmatch(name)
-                device = stream or metrics
+                stream = row_names.parse_stream_name(name)
+                device = stream.device if stream else row_names.device_of_metrics(name)
                 rows.append(
                     _Row(
                         index,
                         thread,
                         task.node - 1,
-                        int(device[1]) if device else None,
+                        device,
                         stream is not None,
-                        stream is None and not _NOT_HOST.match(name),
+                        device is None and not row_names.is_component(name),
                     )
                 )
         return rows

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.identity import process_of
 from nsys2prv.sources.communication import mpi
@@ -18,7 +19,6 @@ KINDS = ("nccl", "mpi")
 _OF_NCCL = r"(?i)All_?Reduce|All_?Gather|Reduce_?Scatter"
 _OF_MPI = r"^MPI_(Barrier|Allreduce|Allgatherv?|Alltoall[vw]?|Reduce_scatter(_block)?)$"
 
-_PIECE_ROWS = 60_000
 _MOST = 8_192
 """Collectives of a sequence that are kept at its begin, and as many at its end: a drift shows over a long time."""
 
@@ -75,7 +75,7 @@ def _nccl(report: Report) -> Iterator[pl.DataFrame]:
             "end", "name", process="globalPid", sequence=pl.format("{}.{}.{}", "deviceId", "contextId", "streamId")
         )
 
-    return report.pieces(frame, _PIECE_ROWS)
+    return report.pieces(frame, PIECE_ROWS)
 
 
 def _mpi(report: Report) -> Iterator[pl.DataFrame]:
@@ -94,7 +94,7 @@ def _mpi(report: Report) -> Iterator[pl.DataFrame]:
             sequence = pl.col("communicator").fill_null("unknown")
             return named.select("end", "name", process=process_of("globalTid"), sequence=sequence)
 
-        return report.pieces(of_table, _PIECE_ROWS) if names.height else iter(())
+        return report.pieces(of_table, PIECE_ROWS) if names.height else iter(())
 
     def as_nvtx(report: Report) -> pl.LazyFrame:
         return (
@@ -108,4 +108,4 @@ def _mpi(report: Report) -> Iterator[pl.DataFrame]:
             )
         )
 
-    return report.pieces(as_nvtx, _PIECE_ROWS) if report.has(mpi.AS_NVTX.table, *mpi.AS_NVTX.required) else iter(())
+    return report.pieces(as_nvtx, PIECE_ROWS) if report.has(mpi.AS_NVTX.table, *mpi.AS_NVTX.required) else iter(())

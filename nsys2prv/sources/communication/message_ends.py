@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.identity import process_of
 from nsys2prv.sources.communication import nccl_messages
@@ -57,8 +58,6 @@ _CALL_SCHEMA = {
 _OF_MESSAGE = ("commHandle", "tag", "remoteRank", "size")
 _REQUEST = ["process", "requestHandle"]
 
-_PIECE_ROWS = 60_000
-
 
 def kinds_of_messages(report: Report, kinds: Sequence[str]) -> tuple[str, ...]:
     """Those of the kinds of messages that a report tells of."""
@@ -102,7 +101,7 @@ def _of_mpi(report: Report, ranks: Mapping[int, int], folder: Path) -> Iterator[
     parts = names.select(textId="id", part=pl.Series([mpi_calls.part(name) for name in names["value"]], dtype=pl.Int64))
     calls = ExternalSort(["start"], folder)
     for table in TABLES:
-        for piece in report.pieces(partial(_calls, table, parts), _PIECE_ROWS):
+        for piece in report.pieces(partial(_calls, table, parts), PIECE_ROWS):
             calls.add(piece)
     handles = communicators(report, ranks)
     requests = _Requests()

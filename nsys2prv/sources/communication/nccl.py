@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, plan_windows
+from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report, describe
 from nsys2prv.exports.lookups import once
 from nsys2prv.sources.correlate import with_calls
@@ -219,7 +220,7 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     for found in with_calls(report, _kernels, folder, ("globalTid", "start")):
         launched.add(found.drop_nulls("callStart").select(*_KEY, "start", "end", "callTid", "callStart"))
     regions = ExternalSort(["callStart"], folder / "regions")
-    for found in report.pieces(_regions, _PIECE_ROWS):
+    for found in report.pieces(_regions, PIECE_ROWS):
         regions.add(
             found.drop("type").rename({"start": "callStart", "end": "callEnd", "globalTid": "callTid"}).drop_nulls("callStart")
         )
@@ -236,9 +237,6 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
             open_regions = of_units.filter(is_last).drop("unit").tail(_MOST_KEPT)
         launched.drop_before(window.end)
         regions.drop_before(window.end)
-
-
-_PIECE_ROWS = 60_000
 
 
 def with_units(regions: pl.DataFrame) -> pl.DataFrame:

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.communication import nccl
 from nsys2prv.vocabulary import event_types, nccl_names
@@ -26,7 +27,6 @@ _CALL_SCHEMA = {
 }
 """Calls of NCCL; and kernels, which have an `end` and no label."""
 
-_PIECE_ROWS = 60_000
 _MOST_KEPT = 50_000
 """Calls that may be kept for kernels that come: more than a group of calls that is ever closed has."""
 
@@ -49,7 +49,7 @@ def message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     with the last of these, or with the call or group where none is known.
     """
     calls = ExternalSort(["callStart"], folder / "in-order")
-    for piece in report.pieces(nccl.point_to_point, _PIECE_ROWS):
+    for piece in report.pieces(nccl.point_to_point, PIECE_ROWS):
         calls.add(_of_schema(piece))
     for piece in nccl.launched_kernels(report, folder / "launched"):
         calls.add(_of_schema(piece))

@@ -11,7 +11,7 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.counters.sampling import EndsOfSamples, labels_of, per_second, with_ends, with_values
 from nsys2prv.sources.source import CONTINUATION, RowKind, Source, StreamedSource, TableSource
-from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary import event_types, row_names
 
 _COUNTS = "A count is what happened from the start of a sample to its end: it is shown as a rate per second, then 0."
 _PER_SECOND = "{} (per second)"
@@ -40,7 +40,7 @@ def _on_components(report: Report, table: pl.LazyFrame, key: str) -> pl.LazyFram
         table.join(_components(report).lazy(), on="componentId", how="left", maintain_order="left")
         .join(_names(report, key).lazy(), on=key, how="left", maintain_order="left")
         .with_columns(
-            component=pl.coalesce("component", pl.format("CPU {}", "componentId"), pl.lit("CPUs")),
+            component=pl.coalesce("component", pl.format(row_names.CPU, "componentId"), pl.lit("CPUs")),
             metric=pl.coalesce("metric", pl.format("CPU event {}", key), pl.lit("CPU event")),
         )
     )
@@ -158,7 +158,7 @@ def _rates(type_number: int, name: pl.Expr) -> Callable[[pl.LazyFrame], pl.LazyF
 
 
 def _core_events(report: Report) -> pl.LazyFrame:
-    return CORES.scan(report).select("start", "end", component=pl.format("CPU {}", "cpu"), values_id="counter_id")
+    return CORES.scan(report).select("start", "end", component=pl.format(row_names.CPU, "cpu"), values_id="counter_id")
 
 
 def _core_values(report: Report) -> pl.LazyFrame:

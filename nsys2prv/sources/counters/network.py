@@ -7,7 +7,7 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.counters.sampling import EndsOfSamples, labels_of, with_ends
 from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
-from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary import event_types, row_names
 
 _PER_MS = "/ms"
 _MS_PER_SECOND = 1000
@@ -39,7 +39,9 @@ def _adapters(report: Report) -> pl.DataFrame:
             names.select("globalId", "name"),
         ]
     ).drop_nulls()
-    return known.unique("globalId", keep="first", maintain_order=True).select("globalId", device=pl.format("NIC {}", "name"))
+    return known.unique("globalId", keep="first", maintain_order=True).select(
+        "globalId", device=pl.format(row_names.NIC, "name")
+    )
 
 
 def _switches(report: Report) -> pl.DataFrame:
@@ -49,7 +51,7 @@ def _switches(report: Report) -> pl.DataFrame:
         known.unique("guid", keep="first", maintain_order=True)
         .select(globalId="guid", name=pl.coalesce("des", "name"))
         .drop_nulls()
-        .select("globalId", device=pl.format("Switch {}", "name"))
+        .select("globalId", device=pl.format(row_names.SWITCH, "name"))
     )
 
 
@@ -62,12 +64,12 @@ def _hexadecimal(column: str) -> pl.Expr:
     return pl.concat_str(pl.lit("0x"), pl.concat_str(digits))
 
 
-def _component(device: pl.Expr, kind: str, port: str) -> pl.Expr:
-    named = pl.coalesce(device, pl.concat_str(pl.lit(f"{kind} "), _hexadecimal("globalId")))
+def _component(device: pl.Expr, pattern: str, port: str) -> pl.Expr:
+    named = pl.coalesce(device, pl.format(pattern, _hexadecimal("globalId")))
     return pl.when(pl.col(port).fill_null(0) > 0).then(pl.format("{} port {}", named, port)).otherwise(named)
 
 
-def _samples(table: pl.LazyFrame, devices: pl.DataFrame, metrics: pl.DataFrame, kind: str) -> pl.LazyFrame:
+def _samples(table: pl.LazyFrame, devices: pl.DataFrame, metrics: pl.DataFrame, pattern: str) -> pl.LazyFrame:
     joined = table.join(devices.lazy(), on="globalId", how="left", maintain_order="left").join(
         metrics.lazy(), on=["metricsListId", "metricsIdx"], how="left", maintain_order="left"
     )
@@ -75,7 +77,7 @@ def _samples(table: pl.LazyFrame, devices: pl.DataFrame, metrics: pl.DataFrame, 
         joined.select(
             "start",
             "end",
-            component=_component(pl.col("device"), kind, "portId"),
+            component=_component(pl.col("device"), pattern, "portId"),
             type=pl.lit(event_types.NETWORK_METRIC, pl.Int64),
             series=pl.coalesce("metric", pl.format("network metric {}.{}", "metricsListId", "metricsIdx")),
             value=pl.col("value") * pl.col("factor").fill_null(1),
@@ -84,11 +86,11 @@ def _samples(table: pl.LazyFrame, devices: pl.DataFrame, metrics: pl.DataFrame, 
 
 
 def _of_adapters(report: Report) -> pl.LazyFrame:
-    return _samples(ADAPTERS.scan(report), _adapters(report), _metrics(report), "NIC")
+    return _samples(ADAPTERS.scan(report), _adapters(report), _metrics(report), row_names.NIC)
 
 
 def _of_switches(report: Report) -> pl.LazyFrame:
-    return _samples(SWITCHES.scan(report), _switches(report), _metrics(report), "Switch")
+    return _samples(SWITCHES.scan(report), _switches(report), _metrics(report), row_names.SWITCH)
 
 
 _OF_A_PACKET = {
@@ -109,7 +111,7 @@ def _congestion(report: Report) -> pl.LazyFrame:
         .join(_switches(report).lazy(), on="globalId", how="left", maintain_order="left")
         .join(kinds.lazy(), on="congestionType", how="left", maintain_order="left")
         .with_columns(
-            component=_component(pl.col("device"), "Switch", "switchEgressPort"),
+            component=_component(pl.col("device"), row_names.SWITCH, "switchEgressPort"),
             end=pl.col("start"),
             label=pl.coalesce("label", pl.format("congestion {}", "congestionType"), pl.lit("congestion")),
         )

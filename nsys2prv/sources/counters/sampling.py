@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.sizes import WIDE_PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.correlate import side_by_side
 from nsys2prv.sources.source import CONTINUATION
 
 NS_PER_SECOND = 1_000_000_000
-_PIECE_ROWS = 30_000
 _ID = "values_id"
 _NO_VALUES = -1
 
@@ -105,9 +105,9 @@ def with_values(
     """
     of_events, of_values = ExternalSort([_ID], folder / "events"), ExternalSort([_ID], folder / "values")
     schema = values(report).collect_schema()
-    for piece in report.pieces(events, _PIECE_ROWS):
+    for piece in report.pieces(events, WIDE_PIECE_ROWS):
         of_events.add(piece.with_columns(pl.col(_ID).fill_null(_NO_VALUES)))
-    for piece in report.pieces(values, _PIECE_ROWS):
+    for piece in report.pieces(values, WIDE_PIECE_ROWS):
         of_values.add(piece.drop_nulls(_ID))
     for found, known in side_by_side(of_events, of_values):
         beside = known if known.width else pl.DataFrame(schema=schema)

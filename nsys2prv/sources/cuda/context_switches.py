@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.identity import pid_of
 from nsys2prv.sources.counters.sampling import labels_of
 from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
 from nsys2prv.vocabulary import event_types
@@ -26,7 +27,7 @@ def _source(table: str, since: str) -> TableSource:
             **{CONTINUATION: pl.lit(False)},
         )
         begins = pl.col("tag") == _CONTEXT_START
-        pid = (pl.col("globalPid") // 2**24) & 0xFFFFFF
+        pid = pid_of(pl.col("globalPid"))
         context = pl.concat_str(pl.lit("context "), "contextId", pl.coalesce(pl.format(" of pid {}", pid), pl.lit("")))
         runs = switches.filter(pl.col("tag").is_in([_SAVE_END, _CONTEXT_START])).select(
             *common,

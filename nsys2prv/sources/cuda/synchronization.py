@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
-from nsys2prv.exports.identity import PID_MASK, process_of
+from nsys2prv.exports.identity import process_of
 from nsys2prv.sources.correlate import CALLS_TABLE, with_calls
 from nsys2prv.sources.cuda.api_calls import call_names
 from nsys2prv.sources.lanes import Lanes
@@ -101,15 +102,13 @@ def _on_threads(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 class _KnownCalls:
     """Which correlation ids the calls of each process have: one bit per id."""
 
-    _PIECE_ROWS = 60_000
-
     def __init__(self, report: Report) -> None:
         self._bits: dict[int, np.ndarray] = {}
         if not report.has(CALLS_TABLE, "globalTid", "correlationId"):
             return
         calls = report.scan(CALLS_TABLE, ("globalTid", "correlationId"))
         ids = calls.select(process=process_of("globalTid"), id="correlationId").drop_nulls()
-        for piece in report.batches(ids.filter(pl.col("id") > 0), self._PIECE_ROWS):
+        for piece in report.batches(ids.filter(pl.col("id") > 0), PIECE_ROWS):
             for (process,), of_process in piece.partition_by("process", as_dict=True).items():
                 self._add(int(process), of_process["id"].to_numpy())
 
@@ -126,7 +125,7 @@ class _KnownCalls:
     def have(self, rows: pl.DataFrame) -> pl.Series:
         """Whether the call of each row (`globalPid`, `correlationId`) is known."""
         known = np.zeros(rows.height, dtype=bool)
-        processes = (rows["globalPid"] & PID_MASK).fill_null(0).to_numpy()
+        processes = process_of(rows["globalPid"]).fill_null(0).to_numpy()
         ids = rows["correlationId"].fill_null(0).to_numpy()
         for process, bits in self._bits.items():
             here = (processes == process) & (ids > 0) & (ids >> 3 < len(bits))
@@ -142,7 +141,7 @@ def _waits_of_nobody(report: Report) -> pl.LazyFrame:
         found = pl.DataFrame(schema=waits.collect_schema())
     else:
         known = _KnownCalls(report)
-        pieces = [piece.filter(~known.have(piece)) for piece in report.batches(waits, _KnownCalls._PIECE_ROWS)]
+        pieces = [piece.filter(~known.have(piece)) for piece in report.batches(waits, PIECE_ROWS)]
         distinct = [piece.with_columns(correlationId=None).unique() for piece in pieces if piece.height]
         found = pl.concat(distinct).unique() if distinct else pl.DataFrame(schema=waits.collect_schema())
     absent = [pl.lit(None, pl.Int64).alias(column) for column in ("start", "end", "contextId")]

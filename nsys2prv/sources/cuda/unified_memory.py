@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.identity import pid_of
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.source import DEVICE_ROW, UNNAMED, RowKind, TableSource, device_row, enumerated
 from nsys2prv.vocabulary import event_types
@@ -32,7 +33,7 @@ def _cpu_faults(report: Report) -> pl.LazyFrame:
         )
     return faults.select(
         # The table names the process only.
-        (pl.col("globalPid") | (pl.col("globalPid") // 2**24 & 0xFFFFFF)).alias("globalTid"),
+        (pl.col("globalPid") | pid_of(pl.col("globalPid"))).alias("globalTid"),
         "start",
         end="start",
         type=pl.lit(event_types.CPU_PAGE_FAULT, pl.Int64),

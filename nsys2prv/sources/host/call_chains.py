@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.correlate import side_by_side
 from nsys2prv.sources.source import UNNAMED, RowKind, StreamedSource
@@ -15,7 +16,6 @@ from nsys2prv.vocabulary import event_types
 
 FUNCTION, MODULE = "function", "module"
 _ID, _DEPTH = "id", "stackDepth"
-_PIECE_ROWS = 60_000
 
 Types = Mapping[str, int]
 """Event type of the innermost function, and perhaps of its module; those of the outer ones follow."""
@@ -85,9 +85,9 @@ def with_chains(
         For intermediate files.
     """
     of_events, of_frames = ExternalSort([key], folder / "events"), ExternalSort([_ID], folder / "frames")
-    for piece in report.pieces(frame_of, _PIECE_ROWS):
+    for piece in report.pieces(frame_of, PIECE_ROWS):
         of_events.add(piece)
-    for piece in report.pieces(lambda piecewise: frames(piecewise, table), _PIECE_ROWS):
+    for piece in report.pieces(lambda piecewise: frames(piecewise, table), PIECE_ROWS):
         of_frames.add(piece)
     for some, their_frames in side_by_side(of_events, of_frames):
         yield some.join(_wide(their_frames, types), left_on=key, right_on=_ID, how="left", maintain_order="left")

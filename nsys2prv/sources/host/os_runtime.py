@@ -6,6 +6,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.enumerations import labelled, labels_of
+from nsys2prv.exports.identity import tid_of
 from nsys2prv.sources.source import RowKind, TableSource, first_match, named
 from nsys2prv.vocabulary import event_types
 
@@ -68,7 +69,7 @@ def _accesses(report: Report) -> pl.LazyFrame:
     return accessed.select(
         pl.col("filePath").fill_null("unknown file").alias(str(event_types.FILE_NAME)),
         pl.col("bytesProcessed").alias(str(event_types.IO_SIZE)),
-        globalTid=pl.col("globalPid") + (pl.col("threadId") & 0xFFFFFF),
+        globalTid=pl.col("globalPid") + tid_of(pl.col("threadId")),
         start=pl.col("startedAt"),
         end=pl.col("endedAt"),
         type=pl.lit(event_types.FILE_ACCESS, pl.Int64),

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.enumerations import labelled, labels_of
 from nsys2prv.sources.host.profiled import FOREIGN, SCHEDULING, of_profiled
@@ -19,7 +20,6 @@ _OPTIONAL = ("threadState", "threadBlock")
 _OFF = "off CPU"
 """Value of the time off CPU where nsys does not tell the thread's state."""
 
-_PIECE_ROWS = 60_000
 _THREAD, _IS_IN = "globalTid", "isIn"
 _SWITCH = {
     _THREAD: pl.Int64,
@@ -113,7 +113,7 @@ def _frame(report: Report) -> pl.LazyFrame:
 
 def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     ordered = ExternalSort(["start"], folder)
-    for piece in report.pieces(_switches, _PIECE_ROWS):
+    for piece in report.pieces(_switches, PIECE_ROWS):
         is_told = piece.select(pl.all_horizontal(pl.col("start", _THREAD).is_not_null())).to_series()
         ordered.add(piece.filter(is_told))
         if not is_told.all():
@@ -129,7 +129,7 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 def _first_switches(report: Report) -> pl.DataFrame:
     """The first switch of each thread."""
     first = pl.DataFrame(schema=_SWITCH)
-    for piece in report.pieces(_switches, _PIECE_ROWS):
+    for piece in report.pieces(_switches, PIECE_ROWS):
         both = pl.concat([first, piece.drop_nulls([_THREAD, "start"])])
         first = both.sort("start", pl.col(_IS_IN).not_()).unique(_THREAD, keep="first", maintain_order=True)
     return first

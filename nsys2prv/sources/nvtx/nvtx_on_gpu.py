@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, plan_windows
+from nsys2prv.execution.sizes import WIDE_PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.communication import nccl
 from nsys2prv.sources.correlate import CALLS_TABLE, with_calls
@@ -41,7 +42,6 @@ _Schema = dict[str, type[pl.DataType]]
 _NAMED: _Schema = {"type": pl.Int64, "series": pl.String, "label": pl.String}
 _ATTRIBUTES: _Schema = {str(number): pl.String if event_types.TYPES[number].values else pl.Int64 for number in autograd.TYPES}
 
-_PIECE_ROWS = 30_000
 _PAIRS = 1_000_000
 """Ranges and streams that may have to do with each other which are looked at at once."""
 _NEVER = 2**62
@@ -193,7 +193,7 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         return
     ranges = ExternalSort(["hostStart"], folder / "ranges")
     for source in _HOST:
-        for piece in report.pieces(partial(_ranges, source=source), _PIECE_ROWS):
+        for piece in report.pieces(partial(_ranges, source=source), WIDE_PIECE_ROWS):
             told = piece.drop_nulls(["globalTid", "start"])
             numbers = pl.int_range(ranges.rows, ranges.rows + told.height, eager=True)
             ranges.add(told.rename({"start": "hostStart", "end": "hostEnd"}).with_columns(range=numbers))

@@ -1,0 +1,125 @@
+"""Names of rows and tasks: how they are written, and what can be read from them.
+
+Tools know rows of a trace by their names alone, so what writes a name and what parses it must agree. Names in traces of other
+tools are understood too: those of Extrae have the node behind the stream, those of HIP another prefix.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+NIC, SWITCH, CPU = "NIC {}", "Switch {}", "CPU {}"
+"""Patterns, for `str.format` and `pl.format`, of the names of parts of a node."""
+
+_STREAM = re.compile(r"(?:CUDA|HIP)-D(\d+)\.S(\d+)(?:-(\S+))?\s*")
+_METRICS = re.compile(r"Metrics GPU(\d+)(?:/\d+)?\s*")
+# Versions before 1.0 called switches "IB switch".
+_COMPONENT = re.compile(r"NIC |CPU \d|(?:IB s|S)witch ")
+_RANK = re.compile(r"Rank (\d+)\b")
+
+
+@dataclass(frozen=True)
+class StreamName:
+    """What the name of a stream's row says: device on its node, stream, and the node, "" where the name has none."""
+
+    device: int
+    stream: int
+    node: str
+
+
+def stream_name(device: int, stream: int) -> str:
+    """Name of the row of a CUDA stream.
+
+    Rows of several contexts, and of events that overlap, share a name: tools sum up a device by it, and would take a suffix for
+    the name of a node.
+
+    >>> stream_name(0, 7)
+    'CUDA-D0.S7'
+    """
+    return f"CUDA-D{device}.S{stream}"
+
+
+def parse_stream_name(name: str) -> StreamName | None:
+    """What the name of a stream's row says; None for other rows.
+
+    >>> parse_stream_name("CUDA-D0.S7-node1")
+    StreamName(device=0, stream=7, node='node1')
+    """
+    found = _STREAM.fullmatch(name)
+    return StreamName(int(found[1]), int(found[2]), found[3] or "") if found else None
+
+
+def metrics_name(device: int, instance: int | None = None) -> str:
+    """Name of the row of a GPU as a whole, or of an instance of it (MIG).
+
+    >>> metrics_name(1), metrics_name(1, 2)
+    ('Metrics GPU1', 'Metrics GPU1/2')
+    """
+    return f"Metrics GPU{device}" if instance is None else f"Metrics GPU{device}/{instance}"
+
+
+def device_of_metrics(name: str) -> int | None:
+    """Device whose metrics are on a row of this name; None for other rows.
+
+    >>> device_of_metrics("Metrics GPU1/2"), device_of_metrics("CUDA-D0.S7")
+    (1, None)
+    """
+    found = _METRICS.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def is_component(name: str) -> bool:
+    """Whether the name is that of a part of a node: a network adapter, a switch, a CPU.
+
+    >>> is_component("Switch 0x08c0eb0300a1b2c3 port 12"), is_component("python3 tid 1000")
+    (True, False)
+    """
+    return _COMPONENT.match(name) is not None
+
+
+def thread_name(name: str, tid: int) -> str:
+    """Name of the row of a host thread.
+
+    >>> thread_name("data loader", 1001), thread_name("", 7)
+    ('data loader tid 1001', 'tid 7')
+    """
+    return f"{on_one_line(name)} tid {tid}".strip()
+
+
+def process_name(rank: int | None, host: str, pid: int, program: str) -> str:
+    """Name of the task of a process.
+
+    >>> process_name(3, "node01", 4711, "python3"), process_name(None, "node01", 4712, "")
+    ('Rank 3 node01 pid 4711 python3', 'node01 pid 4712')
+    """
+    words = (f"Rank {rank}" if rank is not None else "", host, f"pid {pid}", program)
+    return " ".join(filter(None, words))
+
+
+def rank_of_process(name: str) -> int | None:
+    """Rank in the name of a task; None where it has none.
+
+    >>> rank_of_process("Rank 3 node01 pid 4711 python3"), rank_of_process("Node node01")
+    (3, None)
+    """
+    found = _RANK.match(name)
+    return int(found[1]) if found else None
+
+
+def node_task_name(host: str) -> str:
+    """Name of the task of what belongs to a node and to no process.
+
+    >>> node_task_name("node01")
+    'Node node01'
+    """
+    return f"Node {host}"
+
+
+def on_one_line(text: str) -> str:
+    """A text without line breaks and repeated blanks.
+
+    >>> on_one_line("data\\n  loader ")
+    'data loader'
+    """
+    return " ".join(text.split())
