@@ -1,18 +1,22 @@
-"""Writes the tables of the documentation from the tables of the code: `python tools/tables.py`.
+"""Writes the generated tables of the documentation: `python tools/tables.py`.
 
-A table stands between `<!-- table NAME -->` and `<!-- end -->` in a page. A test compares them with what this gives.
+A generated table is between `<!-- table NAME -->` and `<!-- end -->`. A test checks that each page has the current tables.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
+import typer
 
 from nsys2prv import errors
+from nsys2prv.cli.main import app
 from nsys2prv.efficiency import result_tables
 from nsys2prv.efficiency.findings import LIMITS, RULES, Limit
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, View, event_type, read_view_table
@@ -26,31 +30,31 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 _DOCS = CHECKOUT / "docs"
 PAGES = (
     CHECKOUT / "README.md",
-    *(_DOCS / f"{name}.md" for name in ("trace", "sources", "views", "efficiency", "efficiency-json")),
+    *(_DOCS / f"{name}.md" for name in ("commands", "trace", "sources", "views", "efficiency", "efficiency-json")),
 )
 
 _TABLE = re.compile(r"(<!-- table (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 _ERRORS: dict[type[errors.Nsys2prvError], str] = {
-    errors.Nsys2prvError: "`check`: the trace breaks a promise",
-    errors.UsageError: "an option or an argument that makes no sense",
-    errors.ReportError: "a report that can't be read: not there, no export, damaged, empty, without a needed column, twice",
-    errors.ExportError: "nsys is needed to open a `.nsys-rep`, and is not there or failed",
-    errors.OutputError: "the output can't be written: no such folder, there already (`--force`), the disk is full",
-    errors.TooManyRows: "more rows than Paraver takes",
-    errors.NothingToTranslate: "no event is left after the selection",
-    errors.TraceError: "a Paraver trace that can't be read",
-    errors.InconsistentRun: "`--strict`: the reports are not those of one complete run",
-    errors.WorkerDied: "workers died again and again under the same work",
+    errors.Nsys2prvError: "`check`: the trace is not valid",
+    errors.UsageError: "wrong option or argument",
+    errors.ReportError: "a report can't be read: missing, no nsys export, damaged, empty, without a required column, given twice",
+    errors.ExportError: "a `.nsys-rep` file needs nsys, which is not installed or failed",
+    errors.OutputError: "the output can't be written: no such folder, it exists already (use `--force`), or the disk is full",
+    errors.TooManyRows: "more rows than Paraver can display",
+    errors.NothingToTranslate: "the selected time, ranks and sources contain no event",
+    errors.TraceError: "a Paraver trace can't be read",
+    errors.InconsistentRun: "`--strict`: the reports are not one complete run",
+    errors.WorkerDied: "workers died repeatedly on the same piece of work",
     errors.NoDevices: "`efficiency`, `compare`: no process uses a GPU",
-    errors.NotEfficiency: "`compare`: a `.json` that `efficiency --json` did not write",
+    errors.NotEfficiency: "`compare`: a `.json` file that `efficiency --json` did not write",
 }
 
 _TAGS = {
-    event_types.TAG_KERNEL_LAUNCH: "API call to the kernel, or to the graph execution, that it launches",
-    event_types.TAG_MEMORY_LAUNCH: "API call to the copy or memset that it starts; its size is the number of bytes",
-    event_types.TAG_DEPENDENCY: "dependency (not written yet)",
-    event_types.TAG_NCCL_MESSAGE: "`ncclSend` to `ncclRecv`; its size is the number of bytes",
+    event_types.TAG_KERNEL_LAUNCH: "API call to the kernel or graph execution that it launches",
+    event_types.TAG_MEMORY_LAUNCH: "API call to the copy or memset that it starts; the size is in bytes",
+    event_types.TAG_DEPENDENCY: "dependency (reserved, not written)",
+    event_types.TAG_NCCL_MESSAGE: "`ncclSend` to `ncclRecv`; the size is in bytes",
 }
 
 _VIEW_ROWS = {"streams": "streams", "hosts": "host threads", "metrics": "GPUs"}
@@ -67,9 +71,9 @@ _SERIES = {
     event_types.CPU_METRIC: ("*name of the event* (per second)", "one type per event"),
     event_types.CPU_REAL_METRIC: ("*name of the metric (unit)*", "one type per metric"),
     event_types.SYSTEM_METRIC: ("*name of the metric*", "one type per metric"),
-    event_types.PLUGIN_METRIC: ("*plugin, type and field*", "one type per field of whole numbers"),
-    event_types.PLUGIN_REAL_METRIC: ("*plugin, type and field*", "one type per field of other numbers"),
-    event_types.PLUGIN_TEXT: ("*plugin, type and field*", "one type per field of texts"),
+    event_types.PLUGIN_METRIC: ("*plugin, type and field*", "one type per integer field"),
+    event_types.PLUGIN_REAL_METRIC: ("*plugin, type and field*", "one type per real field"),
+    event_types.PLUGIN_TEXT: ("*plugin, type and field*", "one type per text field"),
 }
 
 _ROWS = {
@@ -77,32 +81,31 @@ _ROWS = {
     RowKind.STREAM: "CUDA stream",
     RowKind.DEVICE: "`Metrics GPU` of the process",
     RowKind.GPU: "`Metrics GPU`",
-    RowKind.COMPONENT: "part of the node, by name",
+    RowKind.COMPONENT: "component of the node, by name",
 }
 
 
 def event_type_rows() -> str:
-    """Every line of EVENT_TYPES; types that differ in a depth or level only share one."""
+    """Every event type; types that differ only in a depth or level share a line."""
     rows = []
-    ordered = sorted(event_types.EVENT_TYPES, key=lambda event_type: event_type.number)
-    for kin in _kin(ordered):
-        found, last = kin[0], kin[-1]
-        member, each = _SERIES.get(found.number, ("", ""))
-        values = f"names: {found.values.name}" if found.values is not None else found.unit
-        lanes = f"where they overlap, one type per lane: {found.lanes}, ..." if found.lanes else ""
-        number, label = _numbers(found), found.label.format(member)
-        if len(kin) > 1:
+    for types in _consecutive(sorted(event_types.EVENT_TYPES, key=lambda event_type: event_type.number)):
+        first, last = types[0], types[-1]
+        member, series = _SERIES.get(first.number, ("", ""))
+        values = f"names: {first.values.name}" if first.values is not None else first.unit
+        lanes = f"where they overlap, one type per lane: {first.lanes}, ..." if first.lanes else ""
+        number, label = _numbers(first), first.label.format(member)
+        if len(types) > 1:
             number = f"{number} to {last.number}"
-            first, outermost = (int(re.sub(r"\D", "", one.label)) for one in (found, last))
-            label = re.sub(r"\d+", f"{first} to {outermost}", label)
-        rows.append((number, label, found.role.value, "; ".join(filter(None, (values, each, lanes)))))
+            lowest, highest = (int(re.sub(r"\D", "", one.label)) for one in (first, last))
+            label = re.sub(r"\d+", f"{lowest} to {highest}", label)
+        rows.append((number, label, first.role.value, "; ".join(filter(None, (values, series, lanes)))))
     return _table(("type", "label", "what it is", "values"), rows)
 
 
-def _kin(ordered: Iterable[event_types.EventType]) -> list[list[event_types.EventType]]:
-    """Types with neighbouring numbers that are alike but for one number in their labels."""
+def _consecutive(types: Iterable[event_types.EventType]) -> list[list[event_types.EventType]]:
+    """Groups of types with consecutive numbers whose labels differ in one number only."""
     groups: list[list[event_types.EventType]] = []
-    for found in ordered:
+    for found in types:
         former = groups[-1][-1] if groups else None
         if (
             former is not None
@@ -116,10 +119,10 @@ def _kin(ordered: Iterable[event_types.EventType]) -> list[list[event_types.Even
 
 
 def value_sets() -> str:
-    """Every set of values that several types share, and the numbers in it that never change."""
+    """Every set of names that event types share, and the fixed numbers in it."""
     sets = {found.values.name: found.values for found in event_types.EVENT_TYPES if found.values is not None}
     return _table(
-        ("names", "of types", "numbers that never change", "others from"),
+        ("names", "event types", "fixed numbers", "further names from"),
         (
             (
                 name,
@@ -133,7 +136,7 @@ def value_sets() -> str:
 
 
 def _of_types(found: list[event_types.EventType]) -> str:
-    spans = [(kin[0].number, kin[-1].number) for kin in _kin(found)]
+    spans = [(types[0].number, types[-1].number) for types in _consecutive(found)]
     return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)
 
 
@@ -146,14 +149,15 @@ def messages() -> str:
     """Every tag of messages."""
     tags = [(str(tag), text) for tag, text in _TAGS.items()]
     return _table(
-        ("tag", "from and to"), [*tags, ("the tag of MPI", "send to receive between ranks; its size is that of the send")]
+        ("tag", "from and to"),
+        [*tags, ("the MPI tag", "MPI send to receive; the size is that of the send, in bytes")],
     )
 
 
 def exit_codes() -> str:
     """Every exit code."""
     codes = [(0, "done"), *((error.exit_code, text) for error, text in _ERRORS.items())]
-    codes.append((errors.LEFT_OUT_EXIT_CODE, "done, but reports were left out (`--keep-going`)"))
+    codes.append((errors.LEFT_OUT_EXIT_CODE, "done, but unreadable reports were left out (`--keep-going`)"))
     codes.append((errors.INTERRUPTED_EXIT_CODE, "Ctrl-C"))
     return _table(("code", "when"), ((str(code), text) for code, text in sorted(codes)))
 
@@ -168,12 +172,12 @@ def sources() -> str:
         titles = dict.fromkeys(_without_brackets(source.title) for source in of_name)
         rows.append((f"`{name}`", ", ".join(titles), ", ".join(tables)))
     of_messages = ", ".join(f"`{table}`" for table in messages_between_ranks.TABLES)
-    rows.append((f"`{messages_between_ranks.NAME}`", "Messages between ranks, with `mpi` and `nccl`", of_messages))
+    rows.append((f"`{messages_between_ranks.NAME}`", "Messages between ranks, from `mpi` and `nccl`", of_messages))
     return _table(("source", "what it is", "tables of the export"), rows)
 
 
 def source_tables() -> str:
-    """Every line of SOURCES."""
+    """Every table that is read, with its columns."""
     rows = [
         (
             f"`{source.name}`",
@@ -187,15 +191,17 @@ def source_tables() -> str:
         )
         for source in sorted(SOURCES, key=lambda source: source.name)
     ]
-    head = ("source", "what it is", "table", "since schema", "columns it needs", "columns it uses", "event types", "row")
+    head = ("source", "what it is", "table", "since schema", "required columns", "optional columns", "event types", "row")
     return _table(head, rows)
 
 
 def assumptions() -> str:
-    """What sources take for granted."""
-    told = sorted((source.name, source.table, source.assumption) for source in SOURCES if source.assumption)
+    """What sources assume of tables that no real report was available for."""
+    tables: dict[tuple[str, str], list[str]] = {}
+    for name, table, text in sorted((source.name, source.table, source.assumption) for source in SOURCES if source.assumption):
+        tables.setdefault((name, text), []).append(f"`{table}`")
     return _table(
-        ("source", "table", "what is taken for granted"), ((f"`{name}`", f"`{table}`", text) for name, table, text in told)
+        ("source", "tables", "assumption"), ((f"`{name}`", ", ".join(names), text) for (name, text), names in tables.items())
     )
 
 
@@ -214,18 +220,18 @@ def _other_tables(others: Iterable[coverage.OtherTables]) -> str:
 
 
 def _names(pattern: str) -> str:
-    """A pattern as names that people write: `*` for anything."""
+    """A regular expression as names with `*` for anything."""
     alternatives = re.split(r"\|(?![^(]*\))", pattern)
     return ", ".join(f"`{name.replace('.*', '*').replace('|', ' or ')}`" for name in alternatives)
 
 
 def efficiency_head() -> str:
-    """What stands beside the tables in the JSON of efficiency numbers."""
+    """The keys beside the tables in the JSON of `efficiency`."""
     return _keys(result_tables.HEAD)
 
 
 def comparison_head() -> str:
-    """What stands beside the tables in the JSON of a comparison."""
+    """The keys beside the tables in the JSON of `compare`."""
     return _keys(result_tables.COMPARISON_HEAD)
 
 
@@ -234,25 +240,25 @@ def _keys(head: Iterable[tuple[str, str, str]]) -> str:
 
 
 def efficiency_tables() -> str:
-    """Every table of efficiency numbers with its columns."""
+    """Every table of `efficiency` with its columns."""
     return _with_columns(result_tables.TABLES)
 
 
 def comparison_tables() -> str:
-    """Every table of a comparison with its columns."""
+    """Every table of `compare` with its columns."""
     return _with_columns(result_tables.COMPARISON_TABLES)
 
 
 def _with_columns(tables: Iterable[result_tables.Table]) -> str:
-    types = {pl.String: "text", pl.Int64: "whole number", pl.Float64: "number"}
+    types = {pl.String: "text", pl.Int64: "integer", pl.Float64: "number"}
     pieces = []
     for table in tables:
-        when = f" Has rows with {table.when}." if table.when else ""
+        when = f" It has rows only with {table.when}." if table.when else ""
         columns = _table(
             ("column", "type", "unit", "what it is"),
             ((f"`{column.name}`", types[column.dtype], column.unit, column.meaning) for column in table.columns),
         )
-        pieces.append(f"### `{table.name}`\n\n{table.title}. A row is {table.rows}.{when}\n\n{columns}")
+        pieces.append(f"### `{table.name}`\n\n{table.title}. Each row is {table.rows}.{when}\n\n{columns}")
     return "\n" + "\n".join(pieces) + "\n"
 
 
@@ -260,18 +266,18 @@ def finding_rules() -> str:
     """Every rule of findings."""
     pieces = []
     for rule in RULES:
-        told = {"Sees": rule.sees, "Needs": rule.needs, "Cost": rule.cost, "View": f"`{rule.view}`", "Advice": rule.advice}
-        lines = "".join(f"- {what}: {text if text.endswith('.') else f'{text}.'}\n" for what, text in told.items())
+        parts = {"Pattern": rule.sees, "Needs": rule.needs, "Cost": rule.cost, "View": f"`{rule.view}`", "Advice": rule.advice}
+        lines = "".join(f"- {part}: {text if text.endswith('.') else f'{text}.'}\n" for part, text in parts.items())
         pieces.append(f"### `{rule.kind}`\n\n{rule.title}\n\n{lines}")
     return "\n" + "\n".join(pieces) + "\n"
 
 
 def finding_limits() -> str:
-    """Every limit of the rules."""
+    """Every threshold of the rules."""
     rows = [
         (f"`{limit.kind}`" if limit.kind in _KINDS else limit.kind, limit.what, _limit(limit), limit.reason) for limit in LIMITS
     ]
-    return _table(("rule", "what is compared", "limit", "why"), rows)
+    return _table(("rule", "what is compared", "threshold", "why"), rows)
 
 
 _KINDS = frozenset(rule.kind for rule in RULES)
@@ -314,7 +320,44 @@ def _needs(view: View, small_names: list[str]) -> str:
     return ", ".join(" or ".join(map(text, need)) for need in view.needs)
 
 
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+def command(name: str) -> str:
+    """What a command does, and its arguments and options, as its `--help` shows them."""
+    found = COMMANDS[name]
+    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in found.help.split("\n\n"))
+    arguments = " ".join(part.metavar for part in found.params if part.param_type_name == "argument")
+    rows = [(_spelling(part), _escaped(part.help) + _default(part)) for part in found.params]
+    return f"\n    nsys2prv {name} {arguments}\n\n{_escaped(text)}\n\n{_table(('argument or option', ''), rows)}"
+
+
+def _spelling(part: Any) -> str:
+    """What to type: `--out`, `-o OUT`."""
+    if part.param_type_name == "argument":
+        text = f"`{part.metavar}`"
+    else:
+        options = ", ".join(f"`{option}`" for option in part.opts)
+        text = options if part.is_flag else f"{options[:-1]} {part.metavar or part.name.upper()}`"
+    return text.replace("|", "\\|")
+
+
+def _default(part: Any) -> str:
+    if not part.show_default or not part.default:
+        return ""
+    if isinstance(part.default, Enum):
+        return f" One of {', '.join(f'`{choice.value}`' for choice in type(part.default))}; default: `{part.default.value}`."
+    return f" Default: `{part.default}`."
+
+
+def _escaped(text: str) -> str:
+    """Help as Markdown: the characters that Markdown would read, outside of code."""
+    pieces = re.split(r"(`[^`]*`)", text)
+    return "".join(piece if piece.startswith("`") else re.sub(r"([\\*<>|])", r"\\\1", piece) for piece in pieces)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    **{f"command {name}": partial(command, name) for name in COMMANDS},
     **{f"views {group}": partial(views, group) for group in GROUPS},
     "event types": event_type_rows,
     "value sets": value_sets,
@@ -336,7 +379,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def rewritten(page: str) -> str:
-    """Text of a page with its tables made anew."""
+    """The text of a page with current tables."""
     return _TABLE.sub(lambda found: f"{found[1]}{TABLES[found['name']]()}{found[3]}", page)
 
 

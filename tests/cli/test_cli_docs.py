@@ -44,14 +44,17 @@ def test_every_command_says_what_it_does(name: str) -> None:
 
 
 @pytest.mark.parametrize(("command", "parameter"), PARAMETERS, ids=lambda part: getattr(part, "name", part))
-def test_every_argument_and_option_has_help_and_a_place_in_the_readme(command: str, parameter: object) -> None:
+def test_every_argument_and_option_has_help_and_a_place_in_the_documentation(command: str, parameter: object) -> None:
     assert parameter.help, f"{command}: {parameter.name}"  # type: ignore[attr-defined]
     if parameter.param_type_name == "option":  # type: ignore[attr-defined]
         for spelling in parameter.opts:  # type: ignore[attr-defined]
-            assert re.search(rf"`[^`]*(?<![\w-]){re.escape(spelling)}(?![\w-])[^`]*`", README), f"{command} {spelling}"
-    else:
-        metavar = parameter.metavar.strip("[]").removesuffix("...")  # type: ignore[attr-defined]
-        assert re.search(rf"`[^`]*\b{command} \[?{re.escape(metavar)}\b", README), f"{command} {metavar}"
+            assert f"`{spelling}`" in tables.command(command) or f"`{spelling} " in tables.command(command)
+
+
+def test_the_readme_shows_options_that_exist() -> None:
+    spellings = {spelling for _, parameter in PARAMETERS for spelling in getattr(parameter, "opts", ())}
+
+    assert set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", " ".join(re.findall(r"`[^`]+`", README)))) <= spellings | {"--help"}
 
 
 @pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)
@@ -61,7 +64,7 @@ def test_tables_of_the_documentation_are_those_of_the_code(page: Path) -> None:
     assert text == tables.rewritten(text), "run `python tools/tables.py`"
 
 
-def test_every_table_stands_on_a_page() -> None:
+def test_every_table_is_on_a_page() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in tables.PAGES)
 
     assert set(re.findall(r"<!-- table ([a-z ]+) -->", pages)) == set(tables.TABLES)
@@ -77,17 +80,25 @@ def test_every_exit_code_is_explained() -> None:
     assert set(map(int, re.findall(r"^\| (\d+) \|", tables.exit_codes(), re.MULTILINE))) == codes
 
 
-def test_rooms_that_the_readme_names_are_there() -> None:
+def test_paths_that_the_readme_names_exist() -> None:
     named = re.findall(r"^\| (`.*`) \|", README.partition("## Where things are")[2], re.MULTILINE)
 
     for path in re.findall(r"`([^`]+)`", " ".join(named)):
         assert (CHECKOUT / path).exists(), path
 
 
-def test_links_between_pages_lead_somewhere() -> None:
-    for page in tables.PAGES:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+def heading_anchors(page: Path) -> set[str]:
+    """Anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md")], ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        assert not anchor or anchor in heading_anchors(linked), f"{target}#{anchor}"
 
 
 def test_the_citation_has_the_version_of_the_package() -> None:
