@@ -42,7 +42,7 @@ IMPORTS_TO_REMOVE = {
     ("nsys2prv.paraver.prv", "nsys2prv.trace.records"),
     ("nsys2prv.timeline.placement", "nsys2prv.trace.merge"),
     ("nsys2prv.trace.write", "nsys2prv.paraver.prv"),
-    ("nsys2prv.sources.source", "nsys2prv.sources"),
+    ("nsys2prv.sources.source", "nsys2prv.sources.registry"),
     ("nsys2prv.exports.lookups", "nsys2prv.exports.report"),
 }
 MODULES_TO_RENAME = {"communication"}
