@@ -38,7 +38,7 @@ _TABLE = re.compile(r"(<!-- table (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re
 _ERRORS: dict[type[errors.Nsys2prvError], str] = {
     errors.Nsys2prvError: "`check`: the trace is not valid",
     errors.UsageError: "wrong option or argument",
-    errors.ReportError: "a report can't be read: missing, no nsys export, damaged, empty, lacking a required column, given twice",
+    errors.ReportError: "a report can't be read: missing, no nsys export, damaged, empty, without a required column, twice",
     errors.ExportError: "a `.nsys-rep` file needs nsys, which is not installed or failed",
     errors.OutputError: "the output can't be written: no such folder, it exists already (use `--force`), or the disk is full",
     errors.TooManyRows: "more rows than Paraver can display",
