@@ -28,10 +28,6 @@ from nsys2prv.exports import Identity, Report
 from nsys2prv.sources.communication.collectives import KINDS
 from nsys2prv.timeline.time_axis import Clock, Placement
 
-METHODS = ("auto", "none", "utc", "monotonic", "messages", "mpi", "nccl")
-"""What --align takes."""
-
-
 _LEAST_ERROR = 500.0
 """ns; no clock is known better, however small its error seems."""
 
@@ -159,7 +155,7 @@ def align(
     reports, identities, spans
         The reports, who they are, and their first and last time.
     method
-        One of METHODS: "mpi" and "nccl" use collectives of one kind, "auto" of both, "messages" none. Messages, which are of
+        An `AlignMethod`: "mpi" and "nccl" use collectives of one kind, "auto" of both, "messages" none. Messages, which are of
         MPI, place hosts that collectives leave apart, and keep all forward.
     scratch
         For intermediate files; without it, messages are not looked at.

@@ -56,7 +56,7 @@ def alignment_error(
     cluster
         The run.
     method
-        One of `timeline.axis.METHODS`.
+        An `AlignMethod`.
     hosts
         Nodes to compare; None: all.
     moments

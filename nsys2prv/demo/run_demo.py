@@ -8,7 +8,8 @@ from pathlib import Path
 from nsys2prv.demo.scenario import Cluster
 from nsys2prv.errors import OutputError
 from nsys2prv.paraver.check import CheckResult, check_trace
-from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 _ITERATION = "iteration"
 """NVTX range around each iteration of the demo."""
@@ -40,7 +41,7 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
         When the folder can't be written.
     """
     from nsys2prv.demo.cluster import write_reports
-    from nsys2prv.efficiency.measure import Options as Efficiency
+    from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
     from nsys2prv.efficiency.measure import measure
     from nsys2prv.efficiency.outputs.export import json_text, write_files
     from nsys2prv.efficiency.outputs.page import page
@@ -53,8 +54,8 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
         reports = write_reports(folder, cluster_of_demo(nodes, gpus_per_node))
     except OSError as error:
         raise OutputError.not_writable(directory, str(error)) from error
-    summary = translate(reports, directory / "demo", Options(force=True))
-    measured = measure(reports, Efficiency(per_iteration=_ITERATION))
+    summary = translate(reports, directory / "demo", TranslateOptions(force=True))
+    measured = measure(reports, EfficiencyOptions(per_iteration=_ITERATION))
     page_path, json_path = directory / "demo.html", directory / "demo.efficiency.json"
     write_files({page_path: page(measured.head, measured.tables), json_path: json_text(measured.as_json())})
     return DemoResult(tuple(reports), summary, check_trace(summary.prv), page_path, json_path)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.efficiency.efficiency_options import NcclPolicy
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, Segments, segments, time_by
 from nsys2prv.efficiency.metrics import DeviceTree, HostTree, ProcessTimes
 from nsys2prv.efficiency.result_tables import CAUSES
@@ -29,9 +30,6 @@ from nsys2prv.efficiency.sweep import (
     first_open,
 )
 
-COMMUNICATION, USEFUL = NCCL_POLICIES = ("communication", "useful")
-"""What NCCL kernels count as: BSC's views say communication, the TALP library says useful."""
-
 _KERNELS, _NCCL, _MEMORY = 1 << KERNEL, 1 << NCCL, 1 << MEMORY
 _ALL_MASKS = np.arange(MASKS)
 
@@ -47,7 +45,7 @@ def active(by_mask: Numbers) -> Numbers:
 
 
 def _is_useful(reading: str) -> npt.NDArray[np.bool_]:
-    return (_ALL_MASKS & (_KERNELS | _NCCL if reading == USEFUL else _KERNELS)) > 0
+    return (_ALL_MASKS & (_KERNELS | _NCCL if reading == NcclPolicy.USEFUL else _KERNELS)) > 0
 
 
 def _sum_where(by_mask: Numbers, masks: npt.NDArray[np.bool_]) -> Numbers:
@@ -453,4 +451,4 @@ def bin_tables(ground: SweepContext, bins: Bins, trees: Trees) -> tuple[pl.DataF
     return pl.DataFrame(rows, infer_schema_length=None), by_device
 
 
-__all__ = ["COMMUNICATION", "NCCL_POLICIES", "NO_CALL", "USEFUL", "Bins", "RegionTimes", "TimesInWindows", "Totals", "Trees"]
+__all__ = ["NO_CALL", "Bins", "RegionTimes", "TimesInWindows", "Totals", "Trees"]

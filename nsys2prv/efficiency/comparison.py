@@ -12,7 +12,8 @@ import polars as pl
 
 import nsys2prv
 from nsys2prv.efficiency import result_tables
-from nsys2prv.efficiency.measure import Efficiency, Options, measure, tree_table
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import Efficiency, measure, tree_table
 from nsys2prv.errors import NotEfficiency, UsageError
 
 MOST_CHANGES = 200
@@ -35,7 +36,7 @@ class Comparison:
         return {**self.head, "tables": {name: table.to_dict(as_series=False) for name, table in self.tables.items()}}
 
 
-def compare(runs: Sequence[str | Path], options: Options | None = None) -> Comparison:
+def compare(runs: Sequence[str | Path], options: EfficiencyOptions | None = None) -> Comparison:
     """Lay runs side by side; the first is what the others are compared with.
 
     Parameters
@@ -55,7 +56,7 @@ def compare(runs: Sequence[str | Path], options: Options | None = None) -> Compa
     """
     if len(runs) < 2:
         raise UsageError("compare: two runs or more are needed; give a report, a folder of reports or a trace for each")
-    options = options or Options()
+    options = options or EfficiencyOptions()
     return compare_measured([_measured(run, options) for run in runs], [str(run) for run in runs])
 
 
@@ -125,7 +126,7 @@ def _read_table(table: result_tables.Table, given: Mapping[str, Sequence[Any]]) 
     return pl.DataFrame([pl.Series(name, given[name], dtype=dtype) for name, dtype in table.schema.items()])
 
 
-def _measured(run: str | Path, options: Options) -> Efficiency:
+def _measured(run: str | Path, options: EfficiencyOptions) -> Efficiency:
     path = Path(run)
     if path.suffix == ".json":
         return read_efficiency(path)

@@ -32,7 +32,8 @@ from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Report
 from nsys2prv.exports.forms import Stretch
 from nsys2prv.run.open import OpenedReport, no_progress
-from nsys2prv.run.session import Group, ReadOptions, RunSession
+from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.session import Group, RunSession
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, Source, StreamedSource
 from nsys2prv.timeline.coverage import Entry

@@ -39,7 +39,8 @@ from nsys2prv.efficiency.run_events import (
 from nsys2prv.errors import NothingToTranslate
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.paraver.trace_reader import Block, Trace, companion, open_trace
-from nsys2prv.run.session import ReadOptions, TimeRange
+from nsys2prv.run.option_values import TimeRange
+from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary import event_types
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +14,6 @@ import polars as pl
 import nsys2prv
 from nsys2prv.efficiency import result_tables
 from nsys2prv.efficiency.activity_times import (
-    COMMUNICATION,
     Bins,
     Totals,
     Trees,
@@ -25,6 +24,7 @@ from nsys2prv.efficiency.activity_times import (
     useful_table,
 )
 from nsys2prv.efficiency.clock_tables import clock_tables
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import KERNELS_BY_DEVICE, Findings, Measured
 from nsys2prv.efficiency.from_reports import record_reports
 from nsys2prv.efficiency.from_trace import is_trace, record_trace
@@ -41,36 +41,8 @@ from nsys2prv.errors import NoDevices, UsageError
 from nsys2prv.execution.output_files import scratch_alone
 from nsys2prv.execution.threads import WORKERS, ahead
 from nsys2prv.execution.workers import workers
-from nsys2prv.run.session import ReadOptions, seen_by_workers
+from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary import event_types
-
-BINS = 100
-"""Bins of the tables over time."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What to measure.
-
-    Attributes
-    ----------
-    nccl
-        What NCCL kernels count as: "communication" or "useful".
-    regions
-        Names of NVTX ranges that become rows of the table `regions` (`analysis.regions.ByName`).
-    per_iteration
-        Name of the NVTX range that is one iteration.
-    bins
-        Number of bins over time.
-    read
-        How reports are read; of a trace, `time`, `ranks`, `scratch` and `progress` count.
-    """
-
-    nccl: str = COMMUNICATION
-    regions: tuple[str, ...] = ()
-    per_iteration: str | None = None
-    bins: int = BINS
-    read: ReadOptions = field(default_factory=ReadOptions)
 
 
 @dataclass(frozen=True)
@@ -98,7 +70,7 @@ class Efficiency:
         return len(self.head["left_out"])
 
 
-def measure(arguments: Sequence[str | Path], options: Options | None = None) -> Efficiency:
+def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None = None) -> Efficiency:
     """Efficiency numbers of reports, or of a trace.
 
     Parameters
@@ -111,14 +83,13 @@ def measure(arguments: Sequence[str | Path], options: Options | None = None) -> 
     Nsys2prvError
         With one sentence for the user.
     """
-    options = options or Options()
-    arguments, how = seen_by_workers(arguments, options.read)
-    with scratch_alone(how.scratch) as folder:
-        recording = _record(arguments, replace(options, read=how), folder)
+    arguments, options = seen_by_workers(arguments, options or EfficiencyOptions())
+    with scratch_alone(options.scratch) as folder:
+        recording = _record(arguments, options, folder)
         return measure_events(recording, options)
 
 
-def measure_events(recording: RunEvents, options: Options) -> Efficiency:
+def measure_events(recording: RunEvents, options: EfficiencyOptions) -> Efficiency:
     """Efficiency numbers of a recording; its collections are used up.
 
     Raises
@@ -145,7 +116,7 @@ def measure_events(recording: RunEvents, options: Options) -> Efficiency:
             if meter is not None
         ],
     )
-    reading = options.nccl
+    reading = options.nccl.value
     trees = Trees(ground, reading, has_mpi=any(number in recording.types for number in event_types.MPI_TYPES.values()))
     run = trees.of_run(totals)
     over_time, by_device = bin_tables(ground, bins, trees)
@@ -243,26 +214,23 @@ def _nodes(ground: SweepContext, totals: Totals, trees: Trees) -> list[dict[str,
     ]
 
 
-def _record(arguments: Sequence[str | Path], options: Options, folder: Path) -> RunEvents:
+def _record(arguments: Sequence[str | Path], options: EfficiencyOptions, folder: Path) -> RunEvents:
     with_ranges = bool(options.regions) or options.per_iteration is not None
     traces = [argument for argument in arguments if is_trace(argument)]
     if not traces:
-        with workers(options.read.workers, options.read.scheduler) as some:
+        with workers(options.workers, options.scheduler) as some:
             some.share(folder)
-            return record_reports(arguments, options.read, folder, some, with_ranges=with_ranges)
+            return record_reports(arguments, options, folder, some, with_ranges=with_ranges)
     if len(arguments) > 1:
         raise UsageError(
             f"{traces[0]}: a trace is measured alone; give one trace, or reports, or lay runs side by side with `compare`"
         )
-    return record_trace(Path(traces[0]), options.read, folder, with_ranges=with_ranges)
+    return record_trace(Path(traces[0]), options, folder, with_ranges=with_ranges)
 
 
-def _told(options: Options) -> dict[str, Any]:
+def _told(options: EfficiencyOptions) -> dict[str, Any]:
     """Options that differ from their defaults, as JSON takes them."""
-    given = asdict(options)
-    given |= given.pop("read")
-    defaults = asdict(Options())
-    defaults |= defaults.pop("read")
+    given, defaults = asdict(options), asdict(EfficiencyOptions())
     told = {key: value for key, value in given.items() if value != defaults[key] and key != "progress"}
     return {key: _plain(value) for key, value in told.items()}
 

@@ -26,77 +26,15 @@ from nsys2prv.execution.sizes import REPORTS_AT_ONCE, ROWS_OF_GROUP
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.run.open import BrokenReports, LeftOut, OpenedReport, open_reports
+from nsys2prv.run.option_values import NvtxRange
 from nsys2prv.run.ranks import Naming, Run, resolve_ranks
+from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.sources.source import Source
 from nsys2prv.timeline.labels import EarlierLabels, Labels
 from nsys2prv.timeline.rows import Rows, arrange
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary.kernel_families import read_rules
-
-
-@dataclass(frozen=True)
-class TimeRange:
-    """A stretch of the time axis, ns from the first event; None is open."""
-
-    begin: int | None = None
-    end: int | None = None
-
-
-@dataclass(frozen=True)
-class NvtxRange:
-    """Name of a range, and of its domain (None: any)."""
-
-    name: str
-    domain: str | None = None
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """How reports are read, whatever is made of them.
-
-    Attributes
-    ----------
-    time
-        Part of the time axis to keep.
-    ranks
-        Ranks to keep; None keeps everything.
-    align
-        How clocks are tied together: one of `timeline.axis.METHODS`.
-    rank_pattern, host_pattern
-        Where the rank, and the host, stand in paths of reports (`reports.run.Naming.of`).
-    strict
-        Reports that are not those of one complete run are an error.
-    keep_going
-        Reports that can't be read are left out.
-    kernel_families
-        Own rules for families of kernels, before those that come with the program (`kernel_families.read_rules`).
-    nsys, cache
-        Program that exports .nsys-rep files, and folder for the exports.
-    scratch
-        Folder for intermediate files; by default that of the output, or that of the system where there is none.
-    workers
-        Processes on this machine that do the work; 0: this one does it.
-    scheduler
-        Address of a Dask scheduler whose workers do the work, or its scheduler file; "": none.
-    progress
-        Show progress; None: when stderr is a terminal.
-    """
-
-    time: TimeRange | None = None
-    ranks: frozenset[int] | None = None
-    align: str = "auto"
-    rank_pattern: str | None = None
-    host_pattern: str | None = None
-    strict: bool = False
-    keep_going: bool = False
-    kernel_families: Path | None = None
-    nsys: Path | None = None
-    cache: Path | None = None
-    scratch: Path | None = None
-    workers: int = 0
-    scheduler: str = ""
-    progress: bool | None = None
 
 
 R = TypeVar("R", bound=ReadOptions)
@@ -356,7 +294,7 @@ class RunSession:
             [opened.report for opened in self.opened],
             identities,
             spans,
-            how.align,
+            how.align.value,
             self._folder / f"clocks{next(self._folders)}",
             workers=self._workers,
             known=[opened.anchors for opened in self.opened],

@@ -26,51 +26,17 @@ from nsys2prv.paraver.prv import header
 from nsys2prv.paraver.row import write_row
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.trace_content import TraceContent
-from nsys2prv.run.session import NvtxRange, ReadOptions, RunSession, seen_by_workers
+from nsys2prv.run.session import RunSession, seen_by_workers
 from nsys2prv.sources.registry import select_sources
 from nsys2prv.timeline.rank_messages import Messages
 from nsys2prv.trace.collect import MESSAGES, Collected, Plan, collect, collections
 from nsys2prv.trace.merge import TraceStore
 from nsys2prv.trace.summary import Account
+from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.trace.write import pair_messages, write_trace
 
 PARAVER_LARGE_BYTES = 500_000_000
 """wxParaver asks to cut traces above this size."""
-
-
-@dataclass(frozen=True)
-class Options(ReadOptions):
-    """What to translate and how; what is said of reading reports stands in `ReadOptions`.
-
-    Attributes
-    ----------
-    only, skip
-        Names of sources (`nsys2prv.sources.NAMES`); an empty `only` means all.
-    nvtx
-        Keep the time inside these ranges.
-    min_duration
-        Intervals shorter than this are left out, ns.
-    fold_streams
-        All streams of a device and process become one row, or a few where events overlap.
-    labels
-        .pcf of an earlier trace: names keep the numbers that they have there.
-    no_views
-        Leave out the views of the trace, OUT.cfgs.
-    gzip
-        Write .prv.gz.
-    force
-        Replace a former output.
-    """
-
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    nvtx: NvtxRange | None = None
-    min_duration: int = 0
-    fold_streams: bool = False
-    labels: Path | None = None
-    no_views: bool = False
-    gzip: bool = False
-    force: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +52,7 @@ class Summary:
         return len(self.content["left_out"])
 
 
-def translate(arguments: Sequence[str | Path], out: Path, options: Options | None = None) -> Summary:
+def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOptions | None = None) -> Summary:
     """Translate reports into one Paraver trace: OUT.prv (or .prv.gz), OUT.pcf, OUT.row, OUT.json, and its views, OUT.cfgs.
 
     All of them appear under their names when all are complete, the trace last.
@@ -103,7 +69,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: Options | Non
     Nsys2prvError
         With one sentence for the user; nothing of the output is left then, and a former output is whole.
     """
-    arguments, options = seen_by_workers(arguments, options or Options())
+    arguments, options = seen_by_workers(arguments, options or TranslateOptions())
     base = without_suffix(out.absolute() if options.scheduler else out)
     final = final_paths(base, force=options.force)
     with (
@@ -141,7 +107,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: Options | Non
 class _Translation:
     """One run of `translate`."""
 
-    def __init__(self, arguments: Sequence[str | Path], options: Options, scratch: Path, workers: Workers) -> None:
+    def __init__(self, arguments: Sequence[str | Path], options: TranslateOptions, scratch: Path, workers: Workers) -> None:
         self._began = time.monotonic()
         self._options = options
         self._workers = workers
@@ -196,7 +162,7 @@ class _Translation:
                 f"the trace has {size / 1e6:.0f} MB and Paraver asks to cut traces above {PARAVER_LARGE_BYTES / 1e6:.0f} MB: "
                 f"--time, --nvtx, --ranks, --skip and --min-duration make it smaller"
             )
-        usual = asdict(Options())
+        usual = asdict(TranslateOptions())
         return Account(
             options={name: value for name, value in asdict(self._options).items() if value != usual[name]},
             opened=reports.opened,

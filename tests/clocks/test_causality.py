@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from nsys2prv.clocks.causality import WAY_SCHEMA, enforce_causality
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.trace_reader import open_trace
-from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 LEAST = 100
 """ns that the fastest message needs."""
@@ -97,7 +98,7 @@ def ways_in_trace(summary: Summary) -> list[int]:
 
 def test_messages_hold_what_collectives_say_within_what_can_be(tmp_path: Path) -> None:
     paths = reports(tmp_path, wrong=3_000_000)
-    by_clocks = translate(paths, tmp_path / "utc", Options(align="utc"))
+    by_clocks = translate(paths, tmp_path / "utc", TranslateOptions(align="utc"))
     assert by_clocks.content["messages"]["backward"] == 20
     aligned = translate(paths, tmp_path / "auto")
     assert aligned.content["messages"]["backward"] == 0

@@ -14,11 +14,11 @@ from polars.testing import assert_frame_equal
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.efficiency import result_tables
 from nsys2prv.efficiency.comparison import Comparison, compare, read_efficiency
-from nsys2prv.efficiency.measure import Options, measure
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import NoDevices, NotEfficiency, UsageError
-from nsys2prv.run.session import ReadOptions
-from nsys2prv.trace.translate import Options as TranslateOptions
 from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 GEMM, SMALL, NEW = "volta_sgemm_128x64_nn", "small(int)", "added(int)"
 
@@ -54,7 +54,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def compared(*runs: Path | str, **options: Any) -> Comparison:
-    return compare(list(runs), Options(read=ReadOptions(align="utc"), **options))
+    return compare(list(runs), EfficiencyOptions(align="utc", **options))
 
 
 def row(table: pl.DataFrame, **key: Any) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def test_reports_traces_and_json_give_the_same_comparison(runs: list[Path], tmp_
     documents = []
     for at, run in enumerate(runs):
         documents.append(tmp_path / f"{at}.json")
-        documents[-1].write_text(json.dumps(measure([run], Options(read=ReadOptions(align="utc"))).as_json()))
+        documents[-1].write_text(json.dumps(measure([run], EfficiencyOptions(align="utc")).as_json()))
     wanted = compared(*runs).tables
 
     for others in (traces, documents, [traces[0], documents[1]]):
@@ -182,7 +182,7 @@ def test_one_run_is_too_few(runs: list[Path]) -> None:
 
 def test_readings_of_nccl_must_agree(runs: list[Path], tmp_path: Path) -> None:
     document = tmp_path / "useful.json"
-    document.write_text(json.dumps(measure([runs[0]], Options(nccl="useful")).as_json()))
+    document.write_text(json.dumps(measure([runs[0]], EfficiencyOptions(nccl="useful")).as_json()))
 
     with pytest.raises(UsageError, match="same --nccl"):
         compared(document, runs[1])

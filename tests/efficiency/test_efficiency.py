@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from time import monotonic, sleep
@@ -22,18 +23,19 @@ from polars.testing import assert_frame_equal
 from nsys2prv.cli.main import app
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.efficiency import result_tables
-from nsys2prv.efficiency.measure import Efficiency, Options, measure
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import Efficiency, measure
 from nsys2prv.efficiency.metrics import DeviceTree, HostTree, ProcessTimes
 from nsys2prv.efficiency.outputs.talp import as_talp
 from nsys2prv.errors import NoDevices, NothingToTranslate, TraceError, UsageError
 from nsys2prv.paraver.trace_reader import Trace
-from nsys2prv.run.session import ReadOptions, TimeRange
-from nsys2prv.trace.translate import Options as TranslateOptions
+from nsys2prv.run.option_values import TimeRange
 from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 TENSOR = "Tensor Active [Throughput %]"
-PLACED = ReadOptions(align="utc")
+PLACED = EfficiencyOptions(align="utc")
 
 
 def rank0(**options: Any) -> ReportBuilder:
@@ -65,8 +67,8 @@ def two_gpus(tmp_path: Path) -> list[Path]:
     return [rank0().write(tmp_path / "rank0.sqlite"), rank1().write(tmp_path / "rank1.sqlite")]
 
 
-def measured(paths: Sequence[Path | str], read: ReadOptions = PLACED, **options: Any) -> Efficiency:
-    return measure(list(paths), Options(read=read, **options))
+def measured(paths: Sequence[Path | str], read: EfficiencyOptions = PLACED, **options: Any) -> Efficiency:
+    return measure(list(paths), replace(read, **options))
 
 
 def row(table: pl.DataFrame, **key: Any) -> dict[str, Any]:
@@ -172,7 +174,7 @@ def test_a_case_that_is_known_from_bsc() -> None:
 
 
 def test_a_gpu_that_is_idle_throughout_counts(two_gpus: list[Path]) -> None:
-    found = measured(two_gpus, ReadOptions(align="utc", time=TimeRange(650, 1000)))
+    found = measured(two_gpus, EfficiencyOptions(align="utc", time=TimeRange(650, 1000)))
     run = found.tables["run"].row(0, named=True)
 
     assert (run["devices"], run["useful_ns"], run["communication_ns"], run["elapsed_ns"]) == (2, 0, 50, 350)
@@ -484,7 +486,7 @@ def test_a_trace_in_small_blocks_gives_the_same(
 
 def test_a_part_of_the_time_is_the_same_from_both(two_gpus: list[Path], tmp_path: Path) -> None:
     trace = translate(two_gpus, tmp_path / "OUT", TranslateOptions(align="utc")).prv
-    part = ReadOptions(align="utc", time=TimeRange(260, 480))
+    part = EfficiencyOptions(align="utc", time=TimeRange(260, 480))
     of_reports, of_trace = measured(two_gpus, part), measured([trace], part)
 
     assert of_reports.head["window"] == of_trace.head["window"] == {"begin_ns": 260, "end_ns": 480, "length_ns": 220}
@@ -495,7 +497,7 @@ def test_a_part_of_the_time_is_the_same_from_both(two_gpus: list[Path], tmp_path
 
 def test_ranks_can_be_chosen_of_both(two_gpus: list[Path], tmp_path: Path) -> None:
     trace = translate(two_gpus, tmp_path / "OUT", TranslateOptions(align="utc")).prv
-    one = ReadOptions(align="utc", ranks=frozenset({1}))
+    one = EfficiencyOptions(align="utc", ranks=frozenset({1}))
 
     for found in (measured(two_gpus, one), measured([trace], one)):
         assert picked(found.tables["devices"], "device", "useful_ns") == [("node01:D1", 400)]
@@ -560,10 +562,10 @@ def test_a_trace_of_version_0_5_8_is_read_also_behind_the_end_in_its_header(tmp_
     ]  # fmt: skip
     gap = row(found.tables["longest_gaps"], begin_ns=300)
     assert (gap["thread"], gap["memory_ns"], gap["host_ns"]) == ("THREAD 1.1.1", 200, 100)
-    part = measured([tmp_path / "old.prv"], ReadOptions(time=TimeRange(200, 650)))
+    part = measured([tmp_path / "old.prv"], EfficiencyOptions(time=TimeRange(200, 650)))
     assert part.tables["devices"].select("useful_ns", "communication_ns", "elapsed_ns").row(0) == (100, 50, 450)
     with pytest.raises(NothingToTranslate, match=r"ends at 0\.000001 s"):
-        measured([tmp_path / "old.prv"], ReadOptions(time=TimeRange(900, None)))
+        measured([tmp_path / "old.prv"], EfficiencyOptions(time=TimeRange(900, None)))
 
 
 # -- what is written ------------------------------------------------------------------
@@ -754,13 +756,13 @@ def test_a_trace_that_is_not_there_and_a_time_behind_the_end(two_gpus: list[Path
     with pytest.raises(TraceError, match="no such file"):
         measured([tmp_path / "nothing.prv"])
     with pytest.raises(NothingToTranslate, match="before the time chosen"):
-        measured(two_gpus, ReadOptions(align="utc", time=TimeRange(5000, None)))
+        measured(two_gpus, EfficiencyOptions(align="utc", time=TimeRange(5000, None)))
 
 
 def test_a_broken_report_is_left_out_when_the_user_wants_to_go_on(two_gpus: list[Path], tmp_path: Path) -> None:
     broken = tmp_path / "broken.sqlite"
     broken.write_bytes(two_gpus[0].read_bytes()[:3000])
-    found = measured([*two_gpus, broken], ReadOptions(align="utc", keep_going=True))
+    found = measured([*two_gpus, broken], EfficiencyOptions(align="utc", keep_going=True))
 
     assert found.left_out == 1
     assert found.tables["run"]["devices"].item() == 2

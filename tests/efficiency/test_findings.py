@@ -18,10 +18,10 @@ from polars.testing import assert_frame_equal
 
 from nsys2prv.demo import Cluster, ReportBuilder, truth, write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import LIMITS, RULES
-from nsys2prv.efficiency.measure import Options, measure
+from nsys2prv.efficiency.measure import measure
 from nsys2prv.paraver.views.view_table import read_view_table
-from nsys2prv.run.session import ReadOptions
 from nsys2prv.trace.translate import translate
 
 US, MS = 1_000, 1_000_000
@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> Run:
 
     def of(*reports: ReportBuilder, **options: Any) -> Tables:
         paths = [one.write(tmp_path / f"rank{rank}.sqlite") for rank, one in enumerate(reports)]
-        return dict(measure(paths, Options(read=ReadOptions(align="utc"), **options)).tables)
+        return dict(measure(paths, EfficiencyOptions(align="utc", **options)).tables)
 
     return of
 

@@ -23,12 +23,13 @@ from support.large_run import grown
 from nsys2prv.demo import Cluster, ReportBuilder, write_report, write_reports
 from nsys2prv.demo.run_demo import run_demo
 from nsys2prv.efficiency import result_tables
-from nsys2prv.efficiency.measure import Efficiency, Options, measure
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import Efficiency, measure
 from nsys2prv.efficiency.outputs.export import GENERATOR
 from nsys2prv.efficiency.outputs.page import content, page
 from nsys2prv.efficiency.outputs.page.charts import ACTIVITIES
-from nsys2prv.trace.translate import Options as TranslateOptions
 from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 NOT_WRITABLE = 5
 LARGEST = 5_000_000
@@ -123,7 +124,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def run(reports: list[Path]) -> Run:
-    return run_of(measure(reports, Options(regions=("*",), per_iteration="iteration")))
+    return run_of(measure(reports, EfficiencyOptions(regions=("*",), per_iteration="iteration")))
 
 
 def hostile_report() -> ReportBuilder:
@@ -137,7 +138,7 @@ def hostile_report() -> ReportBuilder:
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     path = hostile_report().write(tmp_path_factory.mktemp("hostile") / "<i>rank0.sqlite")
-    measured = measure([path], Options(regions=("*",)))
+    measured = measure([path], EfficiencyOptions(regions=("*",)))
     # Names as they were, where labels of the trace have no brackets and line ends.
     names = dict(zip(measured.tables["kernels"]["kernel"], HOSTILE, strict=True))
     of_kernels = {
@@ -261,7 +262,7 @@ def test_the_map_has_the_activity_of_each_device_in_percent(run: Run) -> None:
 
 def test_the_page_of_a_trace_is_that_of_its_reports(reports: list[Path], tmp_path: Path) -> None:
     trace = translate(reports, tmp_path / "out", TranslateOptions()).prv
-    options = Options(regions=("*",), per_iteration="iteration")
+    options = EfficiencyOptions(regions=("*",), per_iteration="iteration")
     of_reports, of_trace = (run_of(measure(inputs, options)) for inputs in (reports, [trace]))
 
     def told(run: Run) -> str:

@@ -27,7 +27,8 @@ from nsys2prv.paraver.views.of_trace import content_of, listed, render_views
 from nsys2prv.paraver.views.render import Rendered, ViewRenderer, slug, write_views
 from nsys2prv.paraver.views.trace_content import TraceContent
 from nsys2prv.paraver.views.view_table import GROUPS, View, cfgs_folder, read_view_table
-from nsys2prv.trace.translate import Options, translate
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
 TABLE = read_view_table()
@@ -529,7 +530,7 @@ def test_views_of_a_trace_are_those_that_its_translation_made(report: Path, tmp_
 
 def test_without_views_a_former_folder_goes_with_its_trace(report: Path, tmp_path: Path) -> None:
     translate([report], tmp_path / "out")
-    summary = translate([report], tmp_path / "out", Options(force=True, no_views=True))
+    summary = translate([report], tmp_path / "out", TranslateOptions(force=True, no_views=True))
 
     assert not (tmp_path / "out.cfgs").exists()
     assert "views" not in summary.content
@@ -542,14 +543,14 @@ def test_a_former_folder_of_views_is_replaced_as_a_whole_and_only_when_asked(rep
         translate([report], tmp_path / "out")
     assert tree(tmp_path / "out.cfgs") == {"old.cfg": b"old"}
 
-    translate([report], tmp_path / "out", Options(force=True))
+    translate([report], tmp_path / "out", TranslateOptions(force=True))
     assert "old.cfg" not in tree(tmp_path / "out.cfgs")
 
 
 def test_a_file_in_the_place_of_the_folder_is_told(report: Path, tmp_path: Path) -> None:
     (tmp_path / "out.cfgs").write_text("mine")
     with pytest.raises(OutputError, match="there is a file of this name"):
-        translate([report], tmp_path / "out", Options(force=True))
+        translate([report], tmp_path / "out", TranslateOptions(force=True))
     assert (tmp_path / "out.cfgs").read_text() == "mine"
 
 
@@ -564,12 +565,12 @@ def test_views_of_a_failed_translation_leave_a_former_folder_as_it_was(
 
     monkeypatch.setattr("nsys2prv.paraver.views.render.write_views", broken)
     with pytest.raises(OutputError):
-        translate([report], tmp_path / "out", Options(force=True))
+        translate([report], tmp_path / "out", TranslateOptions(force=True))
     assert tree(tmp_path) == before
 
 
 def test_only_renders_what_is_named_and_refuses_what_is_not_there(report: Path, tmp_path: Path) -> None:
-    prv = translate([report], tmp_path / "out", Options(no_views=True)).prv
+    prv = translate([report], tmp_path / "out", TranslateOptions(no_views=True)).prv
     _, by_group = render_views(prv, only=["hwcounters"])
     _, by_name = render_views(prv, only=["useful_time", "basics/kernels"])
 
@@ -580,7 +581,7 @@ def test_only_renders_what_is_named_and_refuses_what_is_not_there(report: Path, 
 
 
 def test_a_folder_that_is_not_one_of_views_is_kept(report: Path, tmp_path: Path) -> None:
-    prv = translate([report], tmp_path / "out", Options(no_views=True)).prv
+    prv = translate([report], tmp_path / "out", TranslateOptions(no_views=True)).prv
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "notes.txt").write_text("keep")

@@ -15,7 +15,8 @@ from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.of_trace import render_views
 from nsys2prv.timeline.labels import readable
-from nsys2prv.trace.translate import Options, translate
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 SMALL = Cluster(nodes=2, gpus_per_node=2, iterations=6, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
 ROUNDING = 0.0051
@@ -31,7 +32,7 @@ class Shown:
     def __init__(self, folder: Path) -> None:
         self.reports = write_reports(folder / "reports", SMALL)
         # Offsets only: durations stay as they are in the reports.
-        self.summary = translate(self.reports, folder / "demo", Options(align="utc"))
+        self.summary = translate(self.reports, folder / "demo", TranslateOptions(align="utc"))
         self.length = self.summary.content["trace"]["length_ns"]
         self._outputs: dict[str, Path] = {}
         self._folder = folder

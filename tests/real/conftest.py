@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from nsys2prv.paraver.trace_reader import Trace, open_trace
-from nsys2prv.trace.translate import Options, translate
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 REPORTS_FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "reports"
 LARGEST_OUTPUT = 2 << 30
@@ -98,7 +99,7 @@ def translation(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tra
         if name not in done:
             paths = REPORTS[name]
             out = tmp_path_factory.mktemp("real") / "trace"
-            translate(list(paths), out=out, options=Options())
+            translate(list(paths), out=out, options=TranslateOptions())
             done[name] = Translated(paths, tuple(map(_database, paths)), open_trace(f"{out}.prv"))
         return done[name]
 

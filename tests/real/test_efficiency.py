@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from nsys2prv.efficiency.measure import Efficiency, Options, measure
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import Efficiency, measure
 from nsys2prv.errors import NoDevices
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.of_trace import render_views
@@ -33,7 +34,7 @@ def efficiency() -> Callable[[str, str], Efficiency]:
 
     def of(name: str, reading: str = "communication") -> Efficiency:
         if (name, reading) not in done:
-            options = Options(nccl=reading, regions=("*",), bins=20)
+            options = EfficiencyOptions(nccl=reading, regions=("*",), bins=20)
             try:
                 done[name, reading] = measure(list(REPORTS[name]), options)
             except NoDevices:
@@ -122,7 +123,7 @@ def test_both_readings_of_nccl_differ_by_its_kernels(efficiency: Measured) -> No
 
 def test_a_trace_gives_the_same_tables_as_its_reports(name: str, translation: Translation, efficiency: Measured) -> None:
     of_reports = efficiency(name, "communication")
-    of_trace = measure([translation(name).trace.path], Options(regions=("*",), bins=20))
+    of_trace = measure([translation(name).trace.path], EfficiencyOptions(regions=("*",), bins=20))
 
     for table, wanted in of_reports.tables.items():
         if table == "alignment":

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nsys2prv.trace.translate import Options, translate
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 from .conftest import Translated
 
@@ -23,9 +24,9 @@ def test_several_processes_give_the_trace_of_one(
     if way == "dask":
         distributed = pytest.importorskip("distributed", reason="Dask is not installed")
         with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-            spread = translate(alone.reports, out, Options(scheduler=cluster.scheduler_address))
+            spread = translate(alone.reports, out, TranslateOptions(scheduler=cluster.scheduler_address))
     else:
-        spread = translate(alone.reports, out, Options(workers=2))
+        spread = translate(alone.reports, out, TranslateOptions(workers=2))
 
     for suffix in (".prv", ".pcf", ".row"):
         assert spread.prv.with_suffix(suffix).read_bytes() == alone.trace.path.with_suffix(suffix).read_bytes()

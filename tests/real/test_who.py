@@ -6,7 +6,8 @@ import random
 from pathlib import Path
 
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.trace.translate import Options, translate
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 
 def test_any_order_of_reports_gives_the_same_trace(real_reports: Path, tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ def test_half_of_a_run_misses_the_other_half(real_reports: Path, tmp_path: Path)
 
 def test_two_runs_are_told_from_one(real_reports: Path, tmp_path: Path) -> None:
     reports = [*(real_reports / "v100x8").glob("*.sqlite"), *(real_reports / "mpi4").glob("*.sqlite")]
-    run = translate(reports, tmp_path / "trace", Options(only=("cuda-api", "mpi"))).content["run"]
+    run = translate(reports, tmp_path / "trace", TranslateOptions(only=("cuda-api", "mpi"))).content["run"]
     about = [finding["about"] for finding in run["findings"]]
     assert about.count("different runs") == 2
     assert set(about) == {"duplicate ranks", "different runs"}
@@ -41,7 +42,7 @@ def test_two_runs_are_told_from_one(real_reports: Path, tmp_path: Path) -> None:
 def test_streams_of_four_gpus_fold(real_reports: Path, tmp_path: Path) -> None:
     report = real_reports / "one-process-4gpu.sqlite"
     plain = translate([report], tmp_path / "plain")
-    folded = translate([report], tmp_path / "folded", Options(fold_streams=True))
+    folded = translate([report], tmp_path / "folded", TranslateOptions(fold_streams=True))
     assert check_trace(folded.prv).findings == ()
     streams = [
         [name for task in summary.content["tasks"] for name in task["threads"] if name.startswith("CUDA-")]

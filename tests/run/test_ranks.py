@@ -24,7 +24,8 @@ from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.timeline import rows
-from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 DONE, USAGE, BAD_REPORT, INCONSISTENT, LEFT_OUT = 0, 2, 3, 9, 10
 START = 1_700_000_000_000_000_000
@@ -35,7 +36,9 @@ def with_call(report: ReportBuilder) -> ReportBuilder:
     return report.os_call("read", 0, 1000)
 
 
-def run(tmp_path: Path, reports: dict[str, ReportBuilder], options: Options | None = None, name: str = "out") -> Summary:
+def run(
+    tmp_path: Path, reports: dict[str, ReportBuilder], options: TranslateOptions | None = None, name: str = "out"
+) -> Summary:
     """The trace of reports that have one call each, by name of the file."""
     folder = tmp_path / name
     folder.mkdir()
@@ -139,7 +142,7 @@ def test_processes_that_read_data_for_a_rank_do_not_take_its_rank_away(tmp_path:
 def test_a_pattern_takes_ranks_from_paths_whatever_the_reports_say(tmp_path: Path) -> None:
     reports = {f"node{node}/gpu{gpu}.sqlite": ReportBuilder(pid=10 * node + gpu, host=f"n{node}", rank=7, ranks=8)
                for node in (0, 1) for gpu in (0, 1)}  # fmt: skip
-    found = run(tmp_path, reports, Options(rank_pattern=r"node1/gpu(\d)"))
+    found = run(tmp_path, reports, TranslateOptions(rank_pattern=r"node1/gpu(\d)"))
     assert sources_of_ranks(found) == {"--rank-pattern", "SLURM (SLURM_PROCID)"}
     assert ranks(found) == [0, 1, 7, 7]
     assert "2 reports do not match --rank-pattern" in findings(found)["ranks not told"]
@@ -149,17 +152,17 @@ def test_a_pattern_takes_ranks_from_paths_whatever_the_reports_say(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (Options(rank_pattern="rank(\\d+"), "not a regular expression"),
-        (Options(rank_pattern="rank\\d+"), "it has 0 groups"),
-        (Options(rank_pattern="(r)ank(\\d+)"), "it has 2 groups"),
-        (Options(rank_pattern="nothing(\\d+)"), "no path of a report matches"),
-        (Options(rank_pattern="(rank)"), "finds 'rank', which is no number"),
-        (Options(host_pattern="(a)(b)"), "it has 2 groups"),
-        (Options(host_pattern="nid001,nid002"), "no path of a report matches"),
-        (Options(host_pattern=","), "names of hosts"),
+        (TranslateOptions(rank_pattern="rank(\\d+"), "not a regular expression"),
+        (TranslateOptions(rank_pattern="rank\\d+"), "it has 0 groups"),
+        (TranslateOptions(rank_pattern="(r)ank(\\d+)"), "it has 2 groups"),
+        (TranslateOptions(rank_pattern="nothing(\\d+)"), "no path of a report matches"),
+        (TranslateOptions(rank_pattern="(rank)"), "finds 'rank', which is no number"),
+        (TranslateOptions(host_pattern="(a)(b)"), "it has 2 groups"),
+        (TranslateOptions(host_pattern="nid001,nid002"), "no path of a report matches"),
+        (TranslateOptions(host_pattern=","), "names of hosts"),
     ],
 )
-def test_a_pattern_that_makes_no_sense_is_named(tmp_path: Path, options: Options, said: str) -> None:
+def test_a_pattern_that_makes_no_sense_is_named(tmp_path: Path, options: TranslateOptions, said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         run(tmp_path, {"rank0.sqlite": ReportBuilder()}, options)
 
@@ -200,10 +203,10 @@ def test_without_a_size_a_gap_is_a_missing_rank(tmp_path: Path) -> None:
 
 def test_of_chosen_ranks_only_these_can_be_missing(tmp_path: Path) -> None:
     reports = {f"{rank}.sqlite": ReportBuilder(pid=10 + rank, rank=rank, ranks=8) for rank in (0, 1, 3)}
-    found = run(tmp_path, reports, Options(ranks=frozenset({0, 1})))
+    found = run(tmp_path, reports, TranslateOptions(ranks=frozenset({0, 1})))
     assert ranks(found) == [0, 1]
     assert findings(found) == {}
-    found = run(tmp_path, reports, Options(ranks=frozenset({0, 2})), "other")
+    found = run(tmp_path, reports, TranslateOptions(ranks=frozenset({0, 2})), "other")
     assert findings(found)["missing ranks"] == "rank 2 of 8 is not among the reports"
 
 
@@ -293,10 +296,10 @@ def test_strict_makes_errors_of_all_that_is_not_one_complete_run(command_line: C
 
 def test_strict_is_not_about_conclusions(tmp_path: Path) -> None:
     reports = {f"rank{rank}.sqlite": ReportBuilder(pid=10 + rank, host="") for rank in (0, 1)}
-    found = run(tmp_path, reports, Options(strict=True))
+    found = run(tmp_path, reports, TranslateOptions(strict=True))
     assert set(findings(found)) == {"ranks by name", "hosts not told"}
     with pytest.raises(InconsistentRun):
-        run(tmp_path, two(rank=(0, 0)), Options(strict=True), "other")
+        run(tmp_path, two(rank=(0, 0)), TranslateOptions(strict=True), "other")
 
 
 # -- hosts ----------------------------------------------------------------------------------------------------------------
@@ -412,7 +415,7 @@ def test_reports_that_name_no_host_and_show_no_difference_are_one_host_and_it_is
 def test_hosts_are_taken_from_paths(tmp_path: Path, pattern: str) -> None:
     reports = {f"{host}/r{index}.sqlite": ReportBuilder(host="same", pid=10 + index, monotonic_ns=HOUR * index)
                for index, host in enumerate(("nid1", "nid12", "nid1"))}  # fmt: skip
-    found = run(tmp_path, reports, Options(host_pattern=pattern))
+    found = run(tmp_path, reports, TranslateOptions(host_pattern=pattern))
     assert sorted(hosts(found)) == ["nid1", "nid1", "nid12"]
     assert {report["host_source"] for report in found.content["reports"]} == {"--host-pattern"}
     assert findings(found) == {}
@@ -489,7 +492,7 @@ def lines_of_node(summary: Summary, node: str) -> list[tuple[str, ...]]:
 
 
 def test_two_hosts_with_equal_pids_tids_streams_and_correlation_ids_stay_apart_in_every_source(tmp_path: Path) -> None:
-    options = Options(align="utc")
+    options = TranslateOptions(align="utc")
     paths = {
         host: report_of_everything(host, scale).write(tmp_path / f"{host}.sqlite") for host, scale in (("a", 10), ("b", 13))
     }
@@ -657,14 +660,14 @@ def test_a_report_that_breaks_off_in_the_middle_leaves_no_events(
             yield piece
 
     monkeypatch.setattr(Report, "pieces", breaking)
-    summary = translate(reports, tmp_path / "with", Options(keep_going=True, align="utc"))
+    summary = translate(reports, tmp_path / "with", TranslateOptions(keep_going=True, align="utc"))
     assert summary.left_out == 1
     assert len(read) > after
     monkeypatch.setattr(Report, "pieces", pieces)
     assert summary.prv.read_bytes() == without.prv.read_bytes()
     monkeypatch.setattr(Report, "pieces", breaking)
     with pytest.raises(ReportError, match="it breaks off"):
-        translate(reports, tmp_path / "refused", Options(align="utc"))
+        translate(reports, tmp_path / "refused", TranslateOptions(align="utc"))
 
 
 # -- limits ---------------------------------------------------------------------------------------------------------------
@@ -686,7 +689,7 @@ def many_streams(streams: int = 40) -> ReportBuilder:
 def test_folded_streams_are_a_few_rows_with_the_same_events(tmp_path: Path) -> None:
     report = many_streams().write(tmp_path / "r.sqlite")
     plain = translate([report], tmp_path / "plain")
-    folded = translate([report], tmp_path / "folded", Options(fold_streams=True))
+    folded = translate([report], tmp_path / "folded", TranslateOptions(fold_streams=True))
     assert check_trace(folded.prv).findings == ()
     names = [name for task in folded.content["tasks"] for name in task["threads"] if name.startswith("CUDA")]
     assert names == ["CUDA-D0.S0"] * 3
@@ -708,11 +711,11 @@ def test_above_the_limit_streams_can_be_folded_and_it_is_said(tmp_path: Path, mo
     monkeypatch.setattr(rows, "MOST_ROWS", 20)
     with pytest.raises(TooManyRows, match=r"choose some of the ranks with --ranks, fold the 40 streams .* --fold-streams"):
         translate([report], tmp_path / "plain")
-    folded = translate([report], tmp_path / "folded", Options(fold_streams=True))
+    folded = translate([report], tmp_path / "folded", TranslateOptions(fold_streams=True))
     assert folded.content["trace"]["rows"] == 4
     monkeypatch.setattr(rows, "MOST_ROWS", 3)
     with pytest.raises(TooManyRows, match="--ranks") as raised:
-        translate([report], tmp_path / "again", Options(fold_streams=True))
+        translate([report], tmp_path / "again", TranslateOptions(fold_streams=True))
     assert "--fold-streams" not in str(raised.value)
 
 

@@ -21,11 +21,12 @@ from nsys2prv.sources.host import os_runtime
 from nsys2prv.sources.host.profiled import FOREIGN
 from nsys2prv.sources.host.scheduling import Stays
 from nsys2prv.sources.source import first_match
-from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
 
-def run(tmp_path: Path, *builders: ReportBuilder, options: Options | None = None) -> Summary:
+def run(tmp_path: Path, *builders: ReportBuilder, options: TranslateOptions | None = None) -> Summary:
     reports = [builder.write(tmp_path / f"report{index}.sqlite") for index, builder in enumerate(builders)]
     summary = translate(reports, tmp_path / "out", options)
     assert check_trace(summary.prv).findings == ()

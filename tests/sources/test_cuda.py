@@ -10,12 +10,13 @@ from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import inspect
-from nsys2prv.run.session import TimeRange
-from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.run.option_values import TimeRange
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
 
-def run(tmp_path: Path, report: ReportBuilder, options: Options | None = None) -> Summary:
+def run(tmp_path: Path, report: ReportBuilder, options: TranslateOptions | None = None) -> Summary:
     summary = translate([report.write(tmp_path / "report.sqlite")], tmp_path / "out", options)
     assert check_trace(summary.prv).findings == ()
     return summary
@@ -167,7 +168,7 @@ def test_memory_in_use_counts_what_was_allocated_before_the_time_chosen(tmp_path
     report = ReportBuilder()
     report.memory_use(0, 100).memory_use(50, 10).memory_use(90, 1)
     report.nvtx_range("all", 0, 100)
-    trace = open_trace(run(tmp_path, report, Options(time=TimeRange(40, 60))).prv)
+    trace = open_trace(run(tmp_path, report, TranslateOptions(time=TimeRange(40, 60))).prv)
     assert trace.events([event_types.DEVICE_MEMORY_TOTAL]).select("time", "value").rows() == [(10, 110)]
 
 

@@ -16,11 +16,12 @@ from nsys2prv.errors import UsageError
 from nsys2prv.exports import open_report
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import open_trace
-from nsys2prv.run.session import TimeRange
+from nsys2prv.run.option_values import TimeRange
 from nsys2prv.sources.communication import message_ends as ends_of_messages
 from nsys2prv.sources.communication.message_ends import message_ends
 from nsys2prv.timeline import rank_messages as matching
-from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 
 class Message(NamedTuple):
@@ -45,10 +46,10 @@ def rank_report(rank: int, ranks: int = 2) -> ReportBuilder:
     return report
 
 
-def run(tmp_path: Path, *builders: ReportBuilder, options: Options | None = None) -> Summary:
+def run(tmp_path: Path, *builders: ReportBuilder, options: TranslateOptions | None = None) -> Summary:
     reports = [builder.write(tmp_path / f"report{index}.sqlite") for index, builder in enumerate(builders)]
     # The clocks are right here, and messages faster than real ones.
-    summary = translate(reports, tmp_path / "out", replace(options or Options(), align="utc"))
+    summary = translate(reports, tmp_path / "out", replace(options or TranslateOptions(), align="utc"))
     assert check_trace(summary.prv).findings == ()
     return summary
 
@@ -294,7 +295,7 @@ def test_who_waits_before_the_send_does_not_make_a_message_run_backwards(tmp_pat
     assert check_trace(summary.prv).counts["backward_messages"] == 0
 
 
-def exchange(tmp_path: Path, options: Options) -> Summary:
+def exchange(tmp_path: Path, options: TranslateOptions) -> Summary:
     sender, receiver = rank_report(0), rank_report(1)
     for at in (100, 200, 300):
         sender.mpi_p2p("MPI_Send", at, at + 10, partner=1, size=at)
@@ -304,7 +305,7 @@ def exchange(tmp_path: Path, options: Options) -> Summary:
 
 
 def test_messages_inside_the_chosen_time_keep_their_partners(tmp_path: Path) -> None:
-    summary = exchange(tmp_path, Options(time=TimeRange(150, 250)))
+    summary = exchange(tmp_path, TranslateOptions(time=TimeRange(150, 250)))
     # What was begun before the chosen time is drawn from there.
     assert drawn(summary) == [Message(0, 50, 1, 0, 70, 200, 0)]
     assert summary.content["messages"]["left_out"] == {matching.OUTSIDE: 2}
@@ -313,25 +314,27 @@ def test_messages_inside_the_chosen_time_keep_their_partners(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "count"),
     [
-        (Options(skip=("messages",)), 0),
-        (Options(skip=("mpi",)), 0),
-        (Options(only=("nvtx",)), 0),
-        (Options(only=("mpi",)), 3),
-        (Options(only=("mpi", "nvtx"), skip=("messages",)), 0),
-        (Options(only=("messages",)), 3),
+        (TranslateOptions(skip=("messages",)), 0),
+        (TranslateOptions(skip=("mpi",)), 0),
+        (TranslateOptions(only=("nvtx",)), 0),
+        (TranslateOptions(only=("mpi",)), 3),
+        (TranslateOptions(only=("mpi", "nvtx"), skip=("messages",)), 0),
+        (TranslateOptions(only=("messages",)), 3),
     ],
 )
-def test_messages_follow_their_calls_and_have_a_name_of_their_own(tmp_path: Path, options: Options, count: int) -> None:
+def test_messages_follow_their_calls_and_have_a_name_of_their_own(
+    tmp_path: Path, options: TranslateOptions, count: int
+) -> None:
     assert len(drawn(exchange(tmp_path, options))) == count
 
 
 def test_an_unknown_name_is_told_with_that_of_messages(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="messages"):
-        exchange(tmp_path, Options(skip=("message",)))
+        exchange(tmp_path, TranslateOptions(skip=("message",)))
 
 
 def test_messages_to_ranks_that_were_not_chosen_are_counted(tmp_path: Path) -> None:
-    summary = exchange(tmp_path, Options(ranks=frozenset({0})))
+    summary = exchange(tmp_path, TranslateOptions(ranks=frozenset({0})))
     assert drawn(summary) == []
     assert unmatched(summary) == ({matching.NO_PARTNER: 3}, {})
 

@@ -13,7 +13,8 @@ from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.sources.communication.nccl import ATTRIBUTES
 from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
-from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
 UINT64, INT, SIZE, DOUBLE = 18, 5, 22, 20
@@ -71,7 +72,7 @@ class Nccl:
             self.report.nvtx_range(name, start, end, domain="NCCL", pid=self.pid, registered=True, payload=payload)
 
 
-def run(tmp_path: Path, *builders: ReportBuilder, options: Options | None = None, name: str = "out") -> Trace:
+def run(tmp_path: Path, *builders: ReportBuilder, options: TranslateOptions | None = None, name: str = "out") -> Trace:
     reports = [builder.write(tmp_path / f"{name}{index}.sqlite") for index, builder in enumerate(builders)]
     return opened(translate(reports, tmp_path / name, options))
 

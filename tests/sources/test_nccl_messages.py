@@ -10,7 +10,8 @@ from test_nccl import COMMUNICATOR, Nccl
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.timeline import rank_messages as matching
-from nsys2prv.trace.translate import Options, Summary
+from nsys2prv.trace.translate import Summary
+from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
 OTHER = COMMUNICATOR + 1
@@ -96,14 +97,14 @@ def test_calls_without_a_payload_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "count"),
     [
-        (Options(skip=("messages",)), 0),
-        (Options(skip=("nccl",)), 0),
-        (Options(only=("nccl",)), 1),
-        (Options(only=("messages",)), 1),
-        (Options(only=("mpi", "cuda-api")), 0),
+        (TranslateOptions(skip=("messages",)), 0),
+        (TranslateOptions(skip=("nccl",)), 0),
+        (TranslateOptions(only=("nccl",)), 1),
+        (TranslateOptions(only=("messages",)), 1),
+        (TranslateOptions(only=("mpi", "cuda-api")), 0),
     ],
 )
-def test_messages_follow_the_calls_of_nccl(tmp_path: Path, options: Options, count: int) -> None:
+def test_messages_follow_the_calls_of_nccl(tmp_path: Path, options: TranslateOptions, count: int) -> None:
     sender, of_sender = rank_report(0, 2)
     receiver, of_receiver = rank_report(1, 2)
     of_sender.call("ncclSend", 100, 120, COMMUNICATOR, 4096, 1)

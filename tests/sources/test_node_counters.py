@@ -13,12 +13,13 @@ from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import as_text, inspect
 from nsys2prv.sources.counters.sampling import EndsOfSamples
-from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 Samples = dict[tuple[str, str], list[tuple[int, int]]]
 
 
-def run(tmp_path: Path, *builders: ReportBuilder, form: str = ".sqlite", options: Options | None = None) -> Summary:
+def run(tmp_path: Path, *builders: ReportBuilder, form: str = ".sqlite", options: TranslateOptions | None = None) -> Summary:
     reports = [builder.write(tmp_path / f"report{index}{form}") for index, builder in enumerate(builders)]
     summary = translate(reports, tmp_path / "out", options)
     assert check_trace(summary.prv).findings == ()
@@ -304,7 +305,7 @@ def test_times_of_plugins_that_are_not_in_the_session_s_clock_are_left_out(tmp_p
     other.api_call("cudaFree_v3020", 0, 100)
     other.plugin_event("P", "t", None, {"a": 1}, raw_time=10**15)
     other._rows["GENERIC_EVENT_SOURCES"][0]["data"] = json.dumps({"Name": "P", "TimeSource": "ClockMonotonicRaw"})
-    summary = run(tmp_path, other, options=Options(force=True))
+    summary = run(tmp_path, other, options=TranslateOptions(force=True))
     assert table(summary, "GENERIC_EVENTS")["sources"][0]["left_out"] == {"no begin is told": 1}  # type: ignore[index]
     assert summary.content["trace"]["length_ns"] == 100
     balance(summary)
@@ -427,7 +428,7 @@ def test_a_source_that_is_skipped_is_named_as_the_reason(tmp_path: Path, form: s
     report.plugin_event("EFA", "", 5, {"tx": "1"})
     report.network_metric(report.nic("mlx5_0"), "A", 0, 10, 1)
 
-    summary = run(tmp_path, report, form=form, options=Options(skip=("plugins", "network")))
+    summary = run(tmp_path, report, form=form, options=TranslateOptions(skip=("plugins", "network")))
 
     skipped = "its source was left out with --only or --skip"
     assert table(summary, "NET_NIC_METRIC")["left_out"] == {skipped: 1}

@@ -18,10 +18,11 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import inspect
-from nsys2prv.run.session import NvtxRange
+from nsys2prv.run.option_values import NvtxRange
 from nsys2prv.sources.lanes import NestedLanes
 from nsys2prv.sources.nvtx import autograd, nvtx_on_gpu
-from nsys2prv.trace.translate import Options, translate
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
 ON_GPU = "NVTX pushpop ranges on the GPU {} domain"
@@ -38,7 +39,7 @@ class Projected(NamedTuple):
 
 
 def translated(tmp_path: Path, report: ReportBuilder, **options: object) -> Trace:
-    summary = translate([report.write(tmp_path / "report.sqlite")], tmp_path / "out", Options(**options))  # type: ignore[arg-type]
+    summary = translate([report.write(tmp_path / "report.sqlite")], tmp_path / "out", TranslateOptions(**options))  # type: ignore[arg-type]
     assert check_trace(summary.prv).findings == ()
     return open_trace(summary.prv)
 
@@ -218,8 +219,8 @@ def test_the_ledger_has_no_rows_of_projections_and_they_can_be_left_out(tmp_path
     assert {source["source"]: source["rows"] for table in inspected["tables"] for source in table["sources"]} == {
         "kernels": 1, "cuda-api": 1, "nvtx": 1,
     }  # fmt: skip
-    assert on_gpu(open_trace(translate([path], tmp_path / "without", Options(skip=("nvtx-gpu",))).prv)) == []
-    alone = open_trace(translate([path], tmp_path / "alone", Options(only=("nvtx-gpu",))).prv)
+    assert on_gpu(open_trace(translate([path], tmp_path / "without", TranslateOptions(skip=("nvtx-gpu",))).prv)) == []
+    alone = open_trace(translate([path], tmp_path / "alone", TranslateOptions(only=("nvtx-gpu",))).prv)
     assert [found.name for found in on_gpu(alone)] == ["r"]
 
 
@@ -310,8 +311,8 @@ def test_a_range_of_autograd_is_found_by_the_name_that_the_trace_shows(tmp_path:
         "aten::add, seq = 3", 40, 50
     )
     path = report.write(tmp_path / "r.sqlite")
-    one = translate([path], tmp_path / "one", Options(nvtx=NvtxRange("aten::mm, seq = 2")))
-    both = translate([path], tmp_path / "both", Options(nvtx=NvtxRange("aten::mm")))
+    one = translate([path], tmp_path / "one", TranslateOptions(nvtx=NvtxRange("aten::mm, seq = 2")))
+    both = translate([path], tmp_path / "both", TranslateOptions(nvtx=NvtxRange("aten::mm")))
     assert one.content["trace"]["windows_ns"] == [[20, 30]]
     assert both.content["trace"]["windows_ns"] == [[0, 10], [20, 30]]
 

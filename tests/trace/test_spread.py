@@ -23,12 +23,13 @@ from polars.testing import assert_frame_equal
 
 from nsys2prv.demo import Cluster, ReportBuilder, write_reports
 from nsys2prv.efficiency import measure as measuring
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import Efficiency
 from nsys2prv.errors import DamagedReport, UsageError
 from nsys2prv.execution import workers as execution
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.run.session import ReadOptions
-from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 WAYS = ("2 workers", "dask")
 NOT_COMPARED = ("seconds", "options")
@@ -46,7 +47,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def alone(reports: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What one process makes of them, under the name of a trace that all tests use."""
-    return files_of(translate([reports], tmp_path_factory.mktemp("alone") / "trace", Options()))
+    return files_of(translate([reports], tmp_path_factory.mktemp("alone") / "trace", TranslateOptions()))
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +58,12 @@ def dask() -> Iterator[Any]:
         yield cluster
 
 
-def options_of(way: str, request: pytest.FixtureRequest, **options: Any) -> Options:
-    return Options(**the_way(way, request), **options)
+def options_of(way: str, request: pytest.FixtureRequest, **options: Any) -> TranslateOptions:
+    return TranslateOptions(**the_way(way, request), **options)
 
 
-def reading(way: str, request: pytest.FixtureRequest, **options: Any) -> ReadOptions:
-    return ReadOptions(**the_way(way, request), **options)
+def reading(way: str, request: pytest.FixtureRequest, **options: Any) -> EfficiencyOptions:
+    return EfficiencyOptions(**the_way(way, request), **options)
 
 
 def the_way(way: str, request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def without_size(account: bytes) -> bytes:
 def test_a_trace_of_many_windows_is_joined_of_parts(
     way: str, with_gzip: bool, request: pytest.FixtureRequest, long_report: Path, tmp_path: Path
 ) -> None:
-    alone = translate([long_report], tmp_path / "one", Options())
+    alone = translate([long_report], tmp_path / "one", TranslateOptions())
     spread = translate([long_report], tmp_path / "several", options_of(way, request, gzip=with_gzip))
 
     assert files_of(spread)["prv"] == files_of(alone)["prv"]
@@ -200,7 +201,7 @@ def test_a_broken_report_is_left_out_as_by_one_process(
     way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path
 ) -> None:
     cut(reports, tmp_path / "reports")
-    alone = translate([tmp_path / "reports"], tmp_path / "out", Options(keep_going=True))
+    alone = translate([tmp_path / "reports"], tmp_path / "out", TranslateOptions(keep_going=True))
     spread = translate([tmp_path / "reports"], tmp_path / "out", options_of(way, request, keep_going=True, force=True))
 
     assert spread.left_out == 1
@@ -283,7 +284,7 @@ def test_no_more_files_are_open_for_more_reports(reports: Path, tmp_path: Path) 
         counted: list[int] = []
         watch = threading.Thread(target=lambda done=done, counted=counted: counted.append(most_open_files(done)))
         watch.start()
-        translate(every[:count], tmp_path / f"of{count}", Options())
+        translate(every[:count], tmp_path / f"of{count}", TranslateOptions())
         done.set()
         watch.join()
         found[count] = counted[0]
@@ -306,8 +307,8 @@ def assert_same_tables(found: Efficiency, wanted: Efficiency) -> None:
 def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
     way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path
 ) -> None:
-    options = measuring.Options(regions=("*",), read=ReadOptions(scratch=tmp_path))
-    spread = measuring.Options(regions=("*",), read=reading(way, request, scratch=tmp_path))
+    options = EfficiencyOptions(regions=("*",), scratch=tmp_path)
+    spread = reading(way, request, regions=("*",), scratch=tmp_path)
     alone = measuring.measure([reports], options)
 
     filled = {name for name, table in alone.tables.items() if table.height}
@@ -333,14 +334,12 @@ def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
     database.close()
 
     (tmp_path / "scratch").mkdir()
-    found = measuring.measure(
-        paths, measuring.Options(read=reading(way, request, keep_going=True, scratch=tmp_path / "scratch"))
-    )
+    found = measuring.measure(paths, reading(way, request, keep_going=True, scratch=tmp_path / "scratch"))
     assert [one["path"] for one in found.head["left_out"]] == [str(paths[1])]
     for name in ("devices", "memory_operations", "run"):
         assert_frame_equal(found.tables[name], without.tables[name])
     with pytest.raises(DamagedReport, match=r"rank1\.sqlite"):
-        measuring.measure(paths, measuring.Options(read=reading(way, request, scratch=tmp_path / "scratch")))
+        measuring.measure(paths, reading(way, request, scratch=tmp_path / "scratch"))
     assert not list((tmp_path / "scratch").iterdir())
 
 
@@ -348,9 +347,9 @@ def test_workers_of_a_cluster_must_see_the_folder_of_intermediate_files(
     dask: Any, monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(execution, "_look_for", lambda folder: (False, "node07"))
-    how = ReadOptions(scheduler=dask.scheduler_address, scratch=tmp_path)
+    how = EfficiencyOptions(scheduler=dask.scheduler_address, scratch=tmp_path)
     with pytest.raises(UsageError, match=r"node07, does not see .*--scratch"):
-        measuring.measure([reports], measuring.Options(read=how))
+        measuring.measure([reports], how)
     assert not list(tmp_path.iterdir())
 
 
@@ -370,7 +369,7 @@ def test_a_cluster_needs_dask(monkeypatch: pytest.MonkeyPatch, reports: Path, tm
     monkeypatch.setitem(sys.modules, "distributed", None)
 
     with pytest.raises(UsageError, match=r"Dask, which is not installed: pip install 'nsys2prv\[dask\]'"):
-        translate([reports], tmp_path / "out", Options(scheduler="tcp://127.0.0.1:1"))
+        translate([reports], tmp_path / "out", TranslateOptions(scheduler="tcp://127.0.0.1:1"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -379,7 +378,7 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(execution, "_SECONDS_TO_ANSWER", 1)
 
     with pytest.raises(UsageError, match=r"tcp://127.0.0.1:1: no Dask scheduler answers there"):
-        translate([reports], tmp_path / "out", Options(scheduler="tcp://127.0.0.1:1"))
+        translate([reports], tmp_path / "out", TranslateOptions(scheduler="tcp://127.0.0.1:1"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -387,7 +386,7 @@ def test_a_scheduler_file_that_is_not_there_is_named(reports: Path, tmp_path: Pa
     pytest.importorskip("distributed", reason="Dask is not installed")
 
     with pytest.raises(UsageError, match=r"scheduler\.json: there is no such file"):
-        translate([reports], tmp_path / "out", Options(scheduler="scheduler.json"))
+        translate([reports], tmp_path / "out", TranslateOptions(scheduler="scheduler.json"))
 
 
 def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path) -> None:
@@ -395,7 +394,7 @@ def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch, repo
     monkeypatch.setattr(execution, "_SECONDS_TO_COME", 1)
 
     with distributed.LocalCluster(n_workers=0, dashboard_address=None) as empty:
-        options = Options(scheduler=empty.scheduler_address)
+        options = TranslateOptions(scheduler=empty.scheduler_address)
         with pytest.raises(UsageError, match="no worker came"):
             translate([reports], tmp_path / "out", options)
 
@@ -404,7 +403,7 @@ def test_a_scheduler_file_does_as_its_address(dask: Any, reports: Path, tmp_path
     file = tmp_path / "scheduler.json"
     file.write_text(json.dumps(dask.scheduler_info | {"address": dask.scheduler_address}, default=str))
 
-    summary = translate([reports], tmp_path / "out", Options(scheduler=str(file)))
+    summary = translate([reports], tmp_path / "out", TranslateOptions(scheduler=str(file)))
 
     assert check_trace(summary.prv).findings == ()
 

@@ -13,12 +13,13 @@ from nsys2prv.demo import ReportBuilder, write_arrow_report, write_parquet_repor
 from nsys2prv.errors import NothingToTranslate, OutputExists, SameReportTwice, UsageError
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
-from nsys2prv.run.session import NvtxRange, TimeRange
-from nsys2prv.trace.translate import Options, Summary, translate
+from nsys2prv.run.option_values import NvtxRange, TimeRange
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
 
-def run(tmp_path: Path, *builders: ReportBuilder, options: Options | None = None, name: str = "out") -> Summary:
+def run(tmp_path: Path, *builders: ReportBuilder, options: TranslateOptions | None = None, name: str = "out") -> Summary:
     reports = [builder.write(tmp_path / f"{name}{index}.sqlite") for index, builder in enumerate(builders)]
     summary = translate(reports, tmp_path / name, options)
     assert check_trace(summary.prv).findings == ()
@@ -191,7 +192,7 @@ def test_metrics_of_one_time_are_one_line_on_a_row_of_the_gpu(tmp_path: Path) ->
 def test_time_is_cut_with_units_and_intervals_over_the_edge_are_clipped(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("all", 0, 1000).nvtx_range("left", 0, 300).nvtx_range("out", 10, 20).nvtx_range("in", 400, 500)
-    summary = run(tmp_path, report, options=Options(time=TimeRange(200, 600)))
+    summary = run(tmp_path, report, options=TranslateOptions(time=TimeRange(200, 600)))
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)) == [(0, 100), (0, 400), (200, 300)]
     assert open_trace(summary.prv).header.end == 400
     entry = next(table for table in summary.content["reports"][0]["tables"] if table["table"] == "NVTX_EVENTS")["sources"][0]
@@ -205,7 +206,7 @@ def test_a_launch_line_is_kept_only_where_both_its_ends_are(tmp_path: Path) -> N
     report.kernel("before", 250, 320, launch=(100, 110))
     report.kernel("reaches in", 150, 240, launch=(120, 130), stream=8)
     report.kernel("inside", 400, 420, launch=(300, 310))
-    summary = run(tmp_path, report, options=Options(time=TimeRange(200, 600)))
+    summary = run(tmp_path, report, options=TranslateOptions(time=TimeRange(200, 600)))
     assert open_trace(summary.prv).messages().select("logical_send", "logical_recv").rows() == [(100, 200)]
     assert len(intervals(summary, event_types.KERNEL)) == 3
 
@@ -214,7 +215,7 @@ def test_the_time_inside_nvtx_ranges_of_all_their_instances(tmp_path: Path) -> N
     report = ReportBuilder()
     report.nvtx_range("step", 100, 200, domain="app").nvtx_range("step", 300, 400, domain="app").nvtx_range("step", 900, 950)
     report.nvtx_range("work", 150, 350)
-    summary = run(tmp_path, report, options=Options(nvtx=NvtxRange("step", "app")))
+    summary = run(tmp_path, report, options=TranslateOptions(nvtx=NvtxRange("step", "app")))
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)) == [(50, 100), (200, 250)]
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP + 100)) == [(0, 100), (200, 300)]
     # Between the instances no row is in any state.
@@ -226,7 +227,7 @@ def test_ranks_are_chosen_and_short_intervals_left_out(tmp_path: Path) -> None:
     for rank, report in enumerate(reports):
         report.api_call("cudaMalloc_v3020", 10, 10 + 100 * (rank + 1))
         report.api_call("cudaFree_v3020", 900, 905)
-    summary = run(tmp_path, *reports, options=Options(ranks=frozenset({1, 3}), min_duration=50))
+    summary = run(tmp_path, *reports, options=TranslateOptions(ranks=frozenset({1, 3}), min_duration=50))
     assert [task["rank"] for task in summary.content["tasks"]] == [1, 3]
     assert [row[:4] for row in intervals(summary, event_types.CUDA_CALL)] == [(1, 1, 0, 200), (2, 1, 0, 400)]
 
@@ -236,12 +237,12 @@ def test_only_and_skip_choose_sources_and_the_ledger_says_so(tmp_path: Path) -> 
     report.gpu(0)
     report.kernel("k", 30, 40, launch=(0, 10))
     report.os_call("read", 5, 8)
-    summary = run(tmp_path, report, options=Options(only=("kernels", "os-runtime"), skip=("os-runtime",)))
+    summary = run(tmp_path, report, options=TranslateOptions(only=("kernels", "os-runtime"), skip=("os-runtime",)))
     tables = {table["table"]: table for table in summary.content["reports"][0]["tables"]}
     assert tables["OSRT_API"]["left_out"] == {"its source was left out with --only or --skip": 1}
     assert tables["CUPTI_ACTIVITY_KIND_KERNEL"]["sources"][0]["written"] == 1
     with pytest.raises(UsageError, match="there is no source kernel; the sources are"):
-        translate([tmp_path / "out0.sqlite"], tmp_path / "other", Options(only=("kernel",)))
+        translate([tmp_path / "out0.sqlite"], tmp_path / "other", TranslateOptions(only=("kernel",)))
 
 
 def test_names_keep_the_numbers_of_an_earlier_trace(tmp_path: Path) -> None:
@@ -253,7 +254,10 @@ def test_names_keep_the_numbers_of_an_earlier_trace(tmp_path: Path) -> None:
 
     first = run(tmp_path, report("zebra", "yak", "ape"), name="first")
     second = run(
-        tmp_path, report("ant", "yak", "zebra", "ape"), name="second", options=Options(labels=first.prv.with_suffix(".pcf"))
+        tmp_path,
+        report("ant", "yak", "zebra", "ape"),
+        name="second",
+        options=TranslateOptions(labels=first.prv.with_suffix(".pcf")),
     )
 
     def numbers(summary: Summary) -> tuple[dict[str, int], dict[str, int]]:
@@ -273,12 +277,13 @@ def test_a_compressed_trace_holds_the_same_and_is_the_same_file_each_time(tmp_pa
     report = ReportBuilder()
     report.nvtx_range("a", 0, 10)
     plain = run(tmp_path, report, name="plain")
-    packed = run(tmp_path, report, name="packed", options=Options(gzip=True))
+    packed = run(tmp_path, report, name="packed", options=TranslateOptions(gzip=True))
     assert packed.prv.name == "packed.prv.gz"
     assert gzip.decompress(packed.prv.read_bytes()) == plain.prv.read_bytes()
     before = packed.prv.read_bytes()
     assert (
-        translate([tmp_path / "packed0.sqlite"], tmp_path / "packed", Options(gzip=True, force=True)).prv.read_bytes() == before
+        translate([tmp_path / "packed0.sqlite"], tmp_path / "packed", TranslateOptions(gzip=True, force=True)).prv.read_bytes()
+        == before
     )
 
 
@@ -288,7 +293,7 @@ def test_a_former_output_is_replaced_only_when_told_so(tmp_path: Path) -> None:
     run(tmp_path, report)
     with pytest.raises(OutputExists, match=r"out\.prv: is there already; use --force"):
         translate([tmp_path / "out0.sqlite"], tmp_path / "out.prv")
-    translate([tmp_path / "out0.sqlite"], tmp_path / "out", Options(gzip=True, force=True))
+    translate([tmp_path / "out0.sqlite"], tmp_path / "out", TranslateOptions(gzip=True, force=True))
     # The plain trace would be read with the labels of the compressed one.
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("out.cfgs", "out.json", "out.pcf", "out.prv.gz", "out.row", "out0.sqlite")

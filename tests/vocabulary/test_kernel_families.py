@@ -16,7 +16,8 @@ from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.view_table import read_view_table
 from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
-from nsys2prv.trace.translate import Options, translate
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.kernel_families import FAMILY, families, read_rules, shipped_rules
 
@@ -171,7 +172,7 @@ def test_own_rules_and_earlier_labels_decide_on_values(tmp_path: Path) -> None:
     second.kernel("zebra<1>()", 10, 20)
     rules = own_rules(tmp_path, "family,Animal,ant|bee")
     before = translate([first.write(tmp_path / "a.sqlite")], tmp_path / "first")
-    options = Options(kernel_families=rules, labels=before.prv.with_suffix(".pcf"))
+    options = TranslateOptions(kernel_families=rules, labels=before.prv.with_suffix(".pcf"))
     after = translate([second.write(tmp_path / "b.sqlite")], tmp_path / "second", options)
     old, new = (open_trace(summary.prv).labels.types[event_types.KERNEL_FAMILY].values or {} for summary in (before, after))
     assert set(new.values()) == {"End", "Animal", "zebra"}

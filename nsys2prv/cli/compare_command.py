@@ -1,0 +1,46 @@
+"""`nsys2prv compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nsys2prv.cli.console import print_warnings
+from nsys2prv.cli.options import CsvFolder, JsonFile, takes
+from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions
+
+
+@takes(EfficiencyOptions, *COMPARE_OPTIONS)
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B [C...]",
+            help="One argument per run: a report, a folder or a quoted glob of reports, a trace, or a JSON of `efficiency`.",
+            show_default=False,
+        ),
+    ],
+    json_file: JsonFile = None,
+    csv: CsvFolder = None,
+    *,
+    options: EfficiencyOptions,
+) -> None:
+    """Compare runs, for scaling or before and after a change: efficiency trees, kernels by name and family, largest changes."""
+    from nsys2prv.efficiency.comparison import compare
+    from nsys2prv.efficiency.outputs.export import check_places, csv_files, json_text, write_files
+    from nsys2prv.efficiency.outputs.text import comparison_as_text
+
+    json_path = Path(json_file) if json_file not in (None, "-") else None
+    check_places([json_path] if json_path is not None else [], csv)
+    compared = compare(runs, options)
+    files: dict[Path, str | None] = csv_files(csv, compared.tables) if csv is not None else {}
+    if json_path is not None:
+        files[json_path] = json_text(compared.as_json())
+    write_files(files)
+    if json_file == "-":
+        print(json_text(compared.as_json()), end="")
+    else:
+        print(comparison_as_text(compared.head, compared.tables))
+        print_warnings(compared.head["warnings"])

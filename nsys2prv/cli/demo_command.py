@@ -1,0 +1,38 @@
+"""`nsys2prv demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nsys2prv.cli.console import print_json
+from nsys2prv.cli.options import AsJson
+from nsys2prv.cli.translation_text import translation_text
+
+
+def demo(
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Folder for reports and trace; it is made if it does not exist.")
+    ] = Path("nsys2prv-demo"),
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of the run.")] = 2,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs, and ranks, per node.")] = 4,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a small multi-node training run: write its reports, translate, check and measure them."""
+    from nsys2prv.demo.run_demo import run_demo
+
+    result = run_demo(directory, nodes, gpus)
+    if as_json:
+        print_json(result.summary.content)
+        return
+    print(f"{len(result.reports)} reports of {nodes} nodes with {gpus} GPUs each: {result.reports[0].parent}")
+    print(translation_text(result.summary.prv, result.summary.content))
+    print(f"efficiency: {result.page}, as JSON in {result.json}")
+    print(f"check: {'valid' if result.check.ok else 'not valid'}")
+    for finding in result.check.findings:
+        print(finding.text)
+    if not result.check.ok:
+        raise typer.Exit(1)
+    print(f"to open: wxparaver {result.summary.prv}, and {result.page} in a browser")

@@ -1,0 +1,66 @@
+"""`nsys2prv efficiency`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nsys2prv.cli.console import print_warnings
+from nsys2prv.cli.options import CsvFolder, JsonFile, takes
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.errors import LEFT_OUT_EXIT_CODE
+
+
+@takes(EfficiencyOptions)
+def efficiency(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="REPORT...|OUT.prv", help="Reports, as for translate; or one trace.", show_default=False),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="PAGE.html", help="Write a page with charts and tables, which works offline."),
+    ] = None,
+    json_file: JsonFile = None,
+    csv: CsvFolder = None,
+    talp: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a file in the format of DLB's TALP, for talp-pages.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing PAGE.html that is not such a page.")] = False,
+    *,
+    options: EfficiencyOptions,
+) -> None:
+    """Measure how efficiently a run uses its GPUs and hosts, from reports or from a trace.
+
+    Efficiency trees for the run, devices, nodes, NVTX regions, iterations and over time; overlap, kernels, gaps, copies, NCCL
+    and MPI. docs/efficiency-json.md describes all tables.
+    """
+    from nsys2prv.efficiency.measure import measure
+    from nsys2prv.efficiency.outputs.export import check_page_path, check_places, csv_files, json_text, write_files
+    from nsys2prv.efficiency.outputs.talp import as_talp
+    from nsys2prv.efficiency.outputs.text import as_text
+
+    json_path = Path(json_file) if json_file not in (None, "-") else None
+    check_places([path for path in (out, json_path, talp) if path is not None], csv)
+    if out is not None:
+        check_page_path(out, force=force)
+    measured = measure(inputs, options)
+    files: dict[Path, str | None] = csv_files(csv, measured.tables) if csv is not None else {}
+    if json_path is not None:
+        files[json_path] = json_text(measured.as_json())
+    if talp is not None:
+        files[talp] = json_text(as_talp(measured.head, measured.tables))
+    if out is not None:
+        from nsys2prv.efficiency.outputs.page import page
+
+        files[out] = page(measured.head, measured.tables)
+    write_files(files)
+    if json_file == "-":
+        print(json_text(measured.as_json()), end="")
+    else:
+        print(as_text(measured.head, measured.tables))
+        print_warnings(measured.head["warnings"])
+    if measured.left_out:
+        raise typer.Exit(LEFT_OUT_EXIT_CODE)

@@ -1,0 +1,20 @@
+"""`nsys2prv inspect`."""
+
+from __future__ import annotations
+
+from nsys2prv.cli.console import print_json
+from nsys2prv.cli.options import AsJson, Reports, takes
+from nsys2prv.run.read_options import ReadOptions
+
+
+@takes(ReadOptions, "nsys", "cache")
+def inspect(reports: Reports, as_json: AsJson = False, *, options: ReadOptions) -> None:
+    """Summarize reports: versions, host, ranks, GPUs, time span, rows per source, and what is lost or unusual."""
+    from nsys2prv.exports.nsys import NsysExport
+    from nsys2prv.run.inspect import as_text, inspect
+
+    found = inspect(reports, NsysExport(options.nsys, options.cache))
+    if as_json:
+        print_json(found)
+    else:
+        print("\n\n".join(map(as_text, found)))

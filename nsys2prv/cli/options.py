@@ -1,0 +1,111 @@
+"""Options of the command line: those of an `OptionSet` become options of a command; arguments and flags that commands share."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import Field
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from nsys2prv.errors import UsageError
+from nsys2prv.run.read_options import OptionSet, OptionText, declared_options
+
+Reports = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="REPORT...",
+        help="Reports: .nsys-rep, .sqlite, folders of Parquet or Arrow tables, folders that contain reports, globs.",
+        show_default=False,
+    ),
+]
+TracePath = typer.Argument(metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.")
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+JsonFile = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE|-", help="Write all tables as JSON; - prints them in place of the summary."),
+]
+CsvFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")]
+
+
+def takes(options: type[OptionSet], *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each option of a set, in the place of its parameter `options`.
+
+    Parameters
+    ----------
+    options
+        What the command gets as `options`.
+    names
+        The options that it has; by default all.
+    """
+    hints = get_type_hints(options)
+    declared = [(one, text) for one, text in declared_options(options) if not names or one.name in names]
+    added = [_parameter(one, text, hints[one.name]) for one, text in declared]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [
+            new.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for one in own
+            for new in (added if one.name == "options" else [one])
+        ]
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            chosen = {one.name: value for one in added if (value := given.pop(one.name)) is not None}
+            command(**given, options=options(**chosen))
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return decorate
+
+
+def _parameter(declared: Field[Any], text: OptionText, hint: Any) -> inspect.Parameter:
+    flag = f"--{declared.name.replace('_', '-')}"
+    default = declared.default
+    is_list = isinstance(default, tuple)
+    # Typer reads enumerations and paths itself; elements of lists are read together.
+    has_parser = text.read not in (None, Path) and not is_list and not isinstance(default, enum.Enum)
+    info = typer.Option(
+        flag,
+        *([text.short] if text.short else []),
+        help=text.help,
+        metavar=text.metavar,
+        min=text.least,
+        max=text.most,
+        parser=_parser(flag, text.read) if text.read is not None and has_parser else None,
+        autocompletion=completion(text.names) if text.names is not None else None,
+        show_default=bool(default),
+    )
+    return inspect.Parameter(
+        declared.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None if is_list else default,
+        annotation=Annotated[list[str] | None if is_list else hint, info],
+    )
+
+
+def _parser(flag: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def parse(value: Any) -> Any:
+        try:
+            return read(value)
+        except ValueError as error:
+            raise UsageError(f"{flag} {value}: {error}") from error
+
+    return parse
+
+
+def completion(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Values for the shell to complete: names that start with what is typed; after a comma, the next name."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, typed = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in names() if name.startswith(typed)]
+
+    return complete

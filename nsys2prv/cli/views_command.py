@@ -1,0 +1,53 @@
+"""`nsys2prv views`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nsys2prv.cli.console import print_json
+from nsys2prv.cli.options import AsJson
+from nsys2prv.errors import UsageError, counted
+from nsys2prv.run.option_values import name_list
+
+
+def views(
+    trace: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[OUT.prv]", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Output folder (default: OUT.cfgs).")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Views or groups to render, separated by commas (default: all that fit the trace).")
+    ] = None,
+    list_views: Annotated[
+        bool, typer.Option("--list", help="List all views, or those that fit the trace; write nothing.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing folder that is not one of views.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write Paraver views for a trace, also for one of another tool; existing views are replaced."""
+    from nsys2prv.paraver.views.of_trace import as_text, listed, render_views
+
+    names = name_list(only or ())
+    if list_views:
+        found = listed(trace, names)
+        if as_json:
+            print_json(found)
+        else:
+            print(as_text(found))
+        return
+    if trace is None:
+        raise UsageError("views: no trace given; give the .prv of a trace, or --list to list all views")
+    folder, rendered = render_views(trace, out, names, force=force)
+    written = [{"path": one.path, "title": one.title} for one in rendered]
+    if as_json:
+        print_json({"folder": str(folder), "views": written})
+    else:
+        print(f"{folder}: {counted(len(written), 'view')}, listed in {folder / 'index.html'}")

@@ -1,0 +1,25 @@
+"""Methods of clock synchronization, by the names that users give them."""
+
+from __future__ import annotations
+
+import enum
+
+
+class AlignMethod(str, enum.Enum):
+    """How clocks of several reports are synchronized.
+
+    `NONE` starts each report at its own first event. `UTC` uses the UTC clock of each report, and `MONOTONIC` also the monotonic
+    clock that reports of one host share. `MESSAGES` adds messages of MPI, `MPI` and `NCCL` the collectives of one library.
+    `AUTO` uses everything that is available.
+    """
+
+    AUTO = "auto"
+    NONE = "none"
+    UTC = "utc"
+    MONOTONIC = "monotonic"
+    MESSAGES = "messages"
+    MPI = "mpi"
+    NCCL = "nccl"
+
+    def __str__(self) -> str:
+        return self.value

@@ -1,0 +1,117 @@
+"""Values of options: from text as a user writes it, or from Python values.
+
+Each function takes both, so that the command line and the Python API read options alike. All raise ValueError with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """A part of the time axis, in ns from the first event of the run; None is open."""
+
+    begin: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class NvtxRange:
+    """Name of an NVTX range, and of its domain (None: any)."""
+
+    name: str
+    domain: str | None = None
+
+
+def duration(value: str | int) -> int:
+    """A time with its unit, in ns; a whole number is in ns already.
+
+    >>> duration("1.5s"), duration("10us"), duration(200)
+    (1500000000, 10000, 200)
+    """
+    if isinstance(value, int):
+        if value < 0:
+            raise ValueError("a negative time")
+        return value
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(ns|us|µs|ms|s|m)\s*", value)
+    if found is None:
+        raise ValueError("not a time; write a number with its unit (ns, us, ms, s, m), such as 1.5s or 10us")
+    whole, _, fraction = found[1].partition(".")
+    unit = _UNITS[found[2]]
+    # Not as a float: nanoseconds of a long trace have more digits than one holds.
+    return int(whole or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+
+
+def time_range(value: str | TimeRange | Sequence[str | int | None]) -> TimeRange:
+    """A range of time: START:END, or the two as a pair, of which each may be absent.
+
+    >>> time_range("1us:2us"), time_range((None, "30s"))
+    (TimeRange(begin=1000, end=2000), TimeRange(begin=None, end=30000000000))
+    """
+    if isinstance(value, TimeRange):
+        return value
+    if isinstance(value, str):
+        start, colon, end = (part.strip() or None for part in value.partition(":"))
+        if colon is None:
+            raise ValueError("not a time range; write START:END, such as 1.5s:2s, 200ms: or :30s")
+    else:
+        start, end = value
+    chosen = TimeRange(*(None if time is None else duration(time) for time in (start, end)))
+    if chosen.end is not None and chosen.end <= (chosen.begin or 0):
+        raise ValueError("the end is not after the start; write START:END, such as 1.5s:2s")
+    return chosen
+
+
+def nvtx_range(value: str | NvtxRange) -> NvtxRange:
+    """An NVTX range: NAME or NAME@DOMAIN.
+
+    >>> nvtx_range("step"), nvtx_range("step@app")
+    (NvtxRange(name='step', domain=None), NvtxRange(name='step', domain='app'))
+    """
+    if isinstance(value, NvtxRange):
+        return value
+    name, at, domain = value.rpartition("@")
+    if not at:
+        name, domain = value, ""
+    if not name:
+        raise ValueError("no name of a range; write NAME or NAME@DOMAIN")
+    return NvtxRange(name, domain or None)
+
+
+def rank_list(value: str | int | Iterable[int]) -> frozenset[int]:
+    """Ranks: numbers and ranges separated by commas, or the numbers themselves.
+
+    >>> sorted(rank_list("0-2,12")), sorted(rank_list(range(2)))
+    ([0, 1, 2, 12], [0, 1])
+    """
+    if isinstance(value, int):
+        return frozenset({value})
+    if not isinstance(value, str):
+        return frozenset(map(int, value))
+    ranks: set[int] = set()
+    for piece in value.split(","):
+        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            raise ValueError("not a list of ranks; write numbers and ranges, such as 0-7,12")
+        ranks.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+    return frozenset(ranks)
+
+
+def name_list(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Names separated by commas, or several such texts.
+
+    >>> name_list("nvtx, mpi"), name_list(["kernels,copies", "mpi"])
+    (('nvtx', 'mpi'), ('kernels', 'copies', 'mpi'))
+    """
+    texts = [value] if isinstance(value, str) else value
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+
+
+def texts(value: str | Iterable[str]) -> tuple[str, ...]:
+    """One text or several, each as it is."""
+    return (value,) if isinstance(value, str) else tuple(value)

@@ -1,0 +1,138 @@
+"""Options, each declared once: its name, type, default, text, and how a value is read.
+
+A field of an `OptionSet` is an option of the command line, `--fold-streams`, and a keyword of the Python API, `fold_streams`.
+Imported at each start of the program, so it needs nothing heavy.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from nsys2prv.clocks.methods import AlignMethod
+from nsys2prv.errors import UsageError
+from nsys2prv.run.option_values import TimeRange, rank_list, time_range
+
+_KEY = "option"
+
+
+@dataclass(frozen=True)
+class OptionText:
+    """What an option is besides its type and default.
+
+    Attributes
+    ----------
+    help
+        One sentence.
+    metavar
+        What is written in the place of its value.
+    read
+        From what a user gives to the value; raises ValueError with the reason.
+    short
+        A second spelling on the command line, such as -z.
+    least, most
+        Limits of a number.
+    names
+        Values that a shell can complete.
+    """
+
+    help: str
+    metavar: str | None = None
+    read: Callable[[Any], Any] | None = None
+    short: str = ""
+    least: int | None = None
+    most: int | None = None
+    names: Callable[[], Iterable[str]] | None = None
+
+
+def option(default: Any, help: str, metavar: str | None = None, read: Callable[[Any], Any] | None = None, **more: Any) -> Any:
+    """A field of an `OptionSet`; the other parameters are those of `OptionText`."""
+    return field(default=default, metadata={_KEY: OptionText(help, metavar, read, **more)})
+
+
+def one_of(choices: type[enum.Enum]) -> Callable[[Any], enum.Enum]:
+    """Reads one of a few names."""
+
+    def read(value: Any) -> enum.Enum:
+        try:
+            return choices(value)
+        except ValueError:
+            raise ValueError(f"not one of {', '.join(str(choice.value) for choice in choices)}") from None
+
+    return read
+
+
+@dataclass(frozen=True)
+class OptionSet:
+    """Options that belong together. Values may be given as texts, as on the command line.
+
+    Raises
+    ------
+    UsageError
+        When a value makes no sense.
+    """
+
+    def __post_init__(self) -> None:
+        for declared, text in declared_options(type(self)):
+            value = getattr(self, declared.name)
+            if value is None:
+                continue
+            try:
+                if text.read is not None:
+                    object.__setattr__(self, declared.name, text.read(value))
+                elif (text.least is not None and value < text.least) or (text.most is not None and value > text.most):
+                    raise ValueError(f"out of range, {text.least} to {text.most if text.most is not None else 'any number'}")
+            except (TypeError, ValueError) as error:
+                raise UsageError(f"{declared.name}={value!r}: {error}") from error
+
+
+def declared_options(options: type[OptionSet]) -> list[tuple[Field[Any], OptionText]]:
+    """The options of a set; those that it adds to others first."""
+    found = [(declared, declared.metadata[_KEY]) for declared in fields(options) if _KEY in declared.metadata]
+    return sorted(found, key=lambda pair: pair[0].name not in options.__annotations__)
+
+
+@dataclass(frozen=True)
+class ReadOptions(OptionSet):
+    """How reports are read, whatever is made of them.
+
+    `progress` shows progress on stderr; None: when that is a terminal.
+    """
+
+    time: TimeRange | None = option(
+        None, "Time range to keep, counted from the first event: 1.5s:2s, 200ms:, :30s.", "START:END", time_range
+    )
+    ranks: frozenset[int] | None = option(None, "Ranks to keep: 0-7,12.", "LIST", rank_list)
+    align: AlignMethod = option(
+        AlignMethod.AUTO,
+        "Clock synchronization method: auto, none, utc, monotonic (per host), messages, mpi or nccl (collectives).",
+        "METHOD",
+        one_of(AlignMethod),
+    )
+    rank_pattern: str | None = option(
+        None,
+        r"Regular expression whose group is the rank in the path of a report: 'rank(\d+)'. Takes precedence over ranks that "
+        r"reports contain.",
+        "REGEX",
+    )
+    host_pattern: str | None = option(
+        None,
+        r"Regular expression whose group is the host in the path of a report: '/(node\d+)/'; or host names: node01,node02.",
+        "REGEX|NAMES",
+    )
+    strict: bool = option(False, "Fail on duplicate or missing ranks, and on reports of different runs or versions.")
+    keep_going: bool = option(False, "Leave out reports that can't be read; the exit code is 10 then.")
+    kernel_families: Path | None = option(
+        None, "Additional rules for kernel families (CSV: what,value,pattern); they take precedence.", "FILE", Path
+    )
+    nsys: Path | None = option(None, "The nsys that exports .nsys-rep files (default: $NSYS_HOME, then PATH).", "PROGRAM", Path)
+    cache: Path | None = option(None, "Folder for exports of .nsys-rep files (default: beside each report).", "DIR", Path)
+    scratch: Path | None = option(
+        None, "Folder for intermediate files (default: beside the trace, or the system's temporary folder).", "DIR", Path
+    )
+    workers: int = option(0, "Processes on this machine that share the work (default: only this one).", "N", least=0)
+    scheduler: str = option("", "Dask cluster that does the work: address or file of its scheduler.", "ADDRESS|FILE")
+    progress: bool | None = None

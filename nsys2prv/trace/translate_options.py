@@ -1,0 +1,35 @@
+"""Options of a translation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsys2prv.run.option_values import NvtxRange, duration, name_list, nvtx_range
+from nsys2prv.run.read_options import ReadOptions, option
+
+
+def _source_names() -> Iterable[str]:
+    from nsys2prv.sources.registry import NAMES
+
+    return NAMES
+
+
+@dataclass(frozen=True)
+class TranslateOptions(ReadOptions):
+    """What to translate and how. Names of sources are those of `nsys2prv.sources.NAMES`."""
+
+    only: tuple[str, ...] = option(
+        (), "Sources to translate, separated by commas (default: all).", "NAMES", name_list, names=_source_names
+    )
+    skip: tuple[str, ...] = option((), "Sources to leave out, separated by commas.", "NAMES", name_list, names=_source_names)
+    nvtx: NvtxRange | None = option(None, "Keep only the time inside NVTX ranges of this name.", "NAME[@DOMAIN]", nvtx_range)
+    min_duration: int = option(0, "Leave out shorter intervals: 10us.", "TIME", duration)
+    fold_streams: bool = option(False, "One row for all streams of a device; more only where events overlap.")
+    labels: Path | None = option(
+        None, "Use the numbers that names have in an earlier trace, so that the two compare.", "EARLIER.pcf", Path
+    )
+    no_views: bool = option(False, "Write no views (OUT.cfgs).")
+    gzip: bool = option(False, "Write OUT.prv.gz, which Paraver reads too.", short="-z")
+    force: bool = option(False, "Replace an existing output.")
