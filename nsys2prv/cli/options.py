@@ -48,11 +48,8 @@ def takes(options: type[OptionSet], *names: str) -> Callable[[Callable[..., None
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True).parameters.values()
-        parameters = [
-            new.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for one in own
-            for new in (added if one.name == "options" else [one])
-        ]
+        parameters = [new for one in own for new in (added if one.name == "options" else [one])]
+        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
 
         @functools.wraps(command)
         def run(**given: Any) -> None:

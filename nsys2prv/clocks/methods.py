@@ -8,9 +8,9 @@ import enum
 class AlignMethod(str, enum.Enum):
     """How clocks of several reports are synchronized.
 
-    `NONE` starts each report at its own first event. `UTC` uses the UTC clock of each report, and `MONOTONIC` also the monotonic
-    clock that reports of one host share. `MESSAGES` adds messages of MPI, `MPI` and `NCCL` the collectives of one library.
-    `AUTO` uses everything that is available.
+    `NONE` starts each report at its own first event. `UTC` uses the UTC clock of each report, and `MONOTONIC` also the
+    monotonic clock that reports of one host share. `MESSAGES` adds messages of MPI, `MPI` and `NCCL` the collectives of one
+    library. `AUTO` uses everything that is available.
     """
 
     AUTO = "auto"

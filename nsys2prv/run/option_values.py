@@ -56,12 +56,11 @@ def time_range(value: str | TimeRange | Sequence[str | int | None]) -> TimeRange
     if isinstance(value, TimeRange):
         return value
     if isinstance(value, str):
-        start, colon, end = (part.strip() or None for part in value.partition(":"))
-        if colon is None:
+        if ":" not in value:
             raise ValueError("not a time range; write START:END, such as 1.5s:2s, 200ms: or :30s")
-    else:
-        start, end = value
-    chosen = TimeRange(*(None if time is None else duration(time) for time in (start, end)))
+        value = [part.strip() or None for part in value.split(":", 1)]
+    start, end = (None if time is None else duration(time) for time in value)
+    chosen = TimeRange(start, end)
     if chosen.end is not None and chosen.end <= (chosen.begin or 0):
         raise ValueError("the end is not after the start; write START:END, such as 1.5s:2s")
     return chosen

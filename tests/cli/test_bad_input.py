@@ -1,4 +1,4 @@
-"""What goes wrong ends with one sentence that names the file, an exit code of its own, and nothing half written."""
+"""Each error is one sentence that names the file, has its exit code, and leaves no incomplete output."""
 
 from __future__ import annotations
 
@@ -464,7 +464,7 @@ def test_an_option_that_makes_no_sense_is_named(
     assert contents(out.parent) == {}
 
 
-def test_an_unknown_source_is_told_with_those_that_there_are(command_line: CommandLine, report: Path, out: Path) -> None:
+def test_an_unknown_source_is_named_with_the_known_ones(command_line: CommandLine, report: Path, out: Path) -> None:
     sentence(command_line.run("translate", report, "-o", out, "--only", "kernles"), USAGE, "kernles", "kernels")
 
 
@@ -504,7 +504,7 @@ def test_check_names_a_trace_that_is_not_there(command_line: CommandLine, tmp_pa
     sentence(command_line.run("check", tmp_path / "missing.prv"), NOT_A_TRACE, tmp_path / "missing.prv")
 
 
-def test_check_ends_with_1_for_a_trace_that_breaks_a_promise(command_line: CommandLine, out: Path, former: object) -> None:
+def test_check_ends_with_1_for_a_trace_that_is_not_valid(command_line: CommandLine, out: Path, former: object) -> None:
     trace = out.with_suffix(".prv")
     header, *records = trace.read_text().splitlines(keepends=True)
     trace.write_text("".join([header, *reversed(records)]))
@@ -513,4 +513,4 @@ def test_check_ends_with_1_for_a_trace_that_breaks_a_promise(command_line: Comma
 
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "breaks promises" in done.stdout
+    assert "not valid" in done.stdout

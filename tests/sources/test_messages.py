@@ -322,9 +322,7 @@ def test_messages_inside_the_chosen_time_keep_their_partners(tmp_path: Path) -> 
         (TranslateOptions(only=("messages",)), 3),
     ],
 )
-def test_messages_follow_their_calls_and_have_a_name_of_their_own(
-    tmp_path: Path, options: TranslateOptions, count: int
-) -> None:
+def test_messages_follow_their_calls_and_have_their_own_name(tmp_path: Path, options: TranslateOptions, count: int) -> None:
     assert len(drawn(exchange(tmp_path, options))) == count
 
 
