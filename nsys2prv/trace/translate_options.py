@@ -18,7 +18,7 @@ def _source_names() -> Iterable[str]:
 
 @dataclass(frozen=True)
 class TranslateOptions(ReadOptions):
-    """What to translate and how. Names of sources are those of `nsys2prv.sources.NAMES`."""
+    """What to translate and how. Names of sources are those of `nsys2prv.sources.registry.NAMES`."""
 
     only: tuple[str, ...] = option(
         (), "Sources to translate, separated by commas (default: all).", "NAMES", name_list, names=_source_names
