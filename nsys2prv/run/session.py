@@ -36,7 +36,6 @@ from nsys2prv.timeline.rows import Rows, arrange
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary.kernel_families import read_rules
 
-
 R = TypeVar("R", bound=ReadOptions)
 P = TypeVar("P")
 
