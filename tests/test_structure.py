@@ -132,7 +132,7 @@ def test_no_two_modules_have_the_same_name() -> None:
 
 
 def test_no_public_name_is_defined_in_two_modules() -> None:
-    places = defaultdict(list)
+    places = defaultdict(set)
     for module, tree in TREES.items():
         for node in tree.body:
             if (
@@ -140,6 +140,6 @@ def test_no_public_name_is_defined_in_two_modules() -> None:
                 and not node.name.startswith("_")
                 and package_of(module) not in FRONT_DOORS
             ):
-                places[node.name].append(module)
+                places[node.name].add(module)
 
     assert {name: modules for name, modules in places.items() if len(modules) > 1 and name not in NAMES_TO_RENAME} == {}
