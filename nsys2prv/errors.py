@@ -1,6 +1,6 @@
 """Everything that nsys2prv says to a user when it cannot go on.
 
-    Nsys2prvError                     exit code 1   also what `check` exits with when a trace breaks a promise
+    Nsys2prvError                     exit code 1   also what `check` exits with when a trace is not valid
     ├── UsageError                    2   an option or an argument that makes no sense
     ├── ReportError                   3   a report that can't be read
     │   ├── ReportNotFound

@@ -21,19 +21,21 @@ def check(
 
     result = check_trace(trace, limit)
     if as_json:
-        findings = [
-            {"promise": finding.promise.name.lower(), "line": finding.line, "text": finding.text} for finding in result.findings
+        violations = [
+            {"rule": violation.rule.name.lower(), "line": violation.line, "text": violation.text}
+            for violation in result.violations
         ]
-        found = {promise.name.lower(): count for promise, count in result.found.items()}
-        print(json.dumps({"ok": result.ok, "findings": findings, "found": found, "counts": dict(result.counts)}, indent=1))
+        per_rule = {rule.name.lower(): count for rule, count in result.violations_per_rule.items()}
+        content = {"valid": result.valid, "violations": violations, "violations_per_rule": per_rule}
+        print(json.dumps({**content, "counts": dict(result.counts)}, indent=1))
     else:
-        for finding in result.findings:
-            print(finding.text)
-        for promise, count in result.found.items():
-            shown = sum(finding.promise is promise for finding in result.findings)
+        for violation in result.violations:
+            print(violation.text)
+        for rule, count in result.violations_per_rule.items():
+            shown = sum(violation.rule is rule for violation in result.violations)
             if count > shown:
-                print(f"... and {count - shown} more places that violate: {promise.value}")
+                print(f"... and {count - shown} more places that violate: {rule.value}")
         counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items() if count)
-        print(f"{trace}: {'valid' if result.ok else 'not valid'} ({counts or 'nothing was read'})")
-    if not result.ok:
+        print(f"{trace}: {'valid' if result.valid else 'not valid'} ({counts or 'nothing was read'})")
+    if not result.valid:
         raise typer.Exit(1)

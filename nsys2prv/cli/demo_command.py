@@ -30,9 +30,9 @@ def demo(
     print(f"{len(result.reports)} reports of {nodes} nodes with {gpus} GPUs each: {result.reports[0].parent}")
     print(translation_text(result.summary.prv, result.summary.content))
     print(f"efficiency: {result.page}, as JSON in {result.json}")
-    print(f"check: {'valid' if result.check.ok else 'not valid'}")
-    for finding in result.check.findings:
-        print(finding.text)
-    if not result.check.ok:
+    print(f"check: {'valid' if result.check.valid else 'not valid'}")
+    for violation in result.check.violations:
+        print(violation.text)
+    if not result.check.valid:
         raise typer.Exit(1)
     print(f"to open: wxparaver {result.summary.prv}, and {result.page} in a browser")

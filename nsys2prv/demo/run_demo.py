@@ -7,7 +7,8 @@ from pathlib import Path
 
 from nsys2prv.demo.scenario import Cluster
 from nsys2prv.errors import OutputError
-from nsys2prv.paraver.check import CheckResult, check_trace
+from nsys2prv.paraver.check import check_trace
+from nsys2prv.paraver.rules import CheckResult
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -17,7 +18,7 @@ _ITERATION = "iteration"
 
 @dataclass(frozen=True)
 class DemoResult:
-    """The reports made, what the translation said, whether the trace keeps its promises, and the files of its efficiency."""
+    """The reports made, what the translation said, the check of the trace, and the files of its efficiency."""
 
     reports: tuple[Path, ...]
     summary: Summary

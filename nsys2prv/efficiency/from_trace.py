@@ -38,7 +38,9 @@ from nsys2prv.efficiency.run_events import (
 )
 from nsys2prv.errors import NothingToTranslate
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.paraver.trace_reader import Block, Trace, companion, open_trace
+from nsys2prv.paraver.blocks import Block
+from nsys2prv.paraver.trace_files import companion
+from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.timeline.selection import TimeSelection

@@ -1,13 +1,15 @@
-"""Labels of a trace, .pcf: written from the event types in use, and read back from an earlier trace."""
+"""PcfLabels of a trace, .pcf: writer and strict reader."""
 
 from __future__ import annotations
 
 import colorsys
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nsys2prv.errors import TraceError
+from nsys2prv.paraver.trace_files import OnMalformed, raising, text_lines
 from nsys2prv.timeline.labels import EarlierLabels, UsedType
 from nsys2prv.vocabulary import event_types
 
@@ -27,15 +29,15 @@ DEFAULT_SEMANTIC
 THREAD_FUNC         State As Is
 """
 
-# Hues (0..1) of values that one timeline of CUDA shows: kernels blue to violet, NCCL orange, calls green, graphs cyan.
-# Memory operations have numbers of their own (events.COPY_KINDS), which states colour red and yellow.
+# Hues (0..1) of values that a timeline of CUDA shows together: kernels blue to violet, NCCL orange, calls green, graphs cyan.
+# Values of memory operations (event_types.COPY_KINDS) are numbers of states, and have the red and yellow of these.
 _HUES = {
     event_types.CUDA_CALL: (0.25, 0.42),
     event_types.KERNEL: (0.55, 0.80),
     event_types.NCCL_KERNEL: (0.04, 0.12),
     event_types.GRAPH_EXECUTION: (0.46, 0.52),
 }
-# Hues of families of kernels by what they do; the first that matches.
+# Hues of kernel families by what they do; the first pattern that matches counts.
 _FAMILY_HUES = (
     (r"^(NCCL|NVSHMEM|Custom All|Custom Reduce|Expert parallel|Userbuffers)", (0.04, 0.12)),
     (r"GEM[MV]|Split-K", (0.57, 0.66)),
@@ -78,7 +80,7 @@ def write_pcf(path: Path, used: Sequence[UsedType]) -> None:
 
 
 def _colours(used: Sequence[UsedType]) -> dict[int, tuple[int, int, int]]:
-    """Colour of each number: Paraver has one palette for states and for values of events."""
+    """Colour of each number: Paraver has a single palette for states and values of events."""
     colours = {state.number: state.colour for state in event_types.STATES}
     for used_type in used:
         if (used_type.number not in _HUES and used_type.number != event_types.KERNEL_FAMILY) or used_type.values is None:
@@ -86,7 +88,7 @@ def _colours(used: Sequence[UsedType]) -> dict[int, tuple[int, int, int]]:
         named = [(value, label) for value, label in used_type.values.items() if value < _MOST_COLOURS]
         for place, (value, label) in enumerate(named):
             first, last = _HUES.get(used_type.number) or _family_hues(label)
-            # Neighbours in the list get hues and shades far apart.
+            # Values that follow each other in the list get hues and shades far apart.
             hue = first + (last - first) * (place * _GOLDEN_RATIO % 1)
             shade = 0.95 - 0.4 * (place * _GOLDEN_RATIO * _GOLDEN_RATIO % 1)
             red, green, blue = colorsys.hsv_to_rgb(hue, 0.85, shade)
@@ -98,6 +100,132 @@ def _family_hues(label: str) -> tuple[float, float]:
     return next((hues for pattern, hues in _FAMILY_HUES if re.search(pattern, label)), _OTHER_FAMILIES)
 
 
+@dataclass(frozen=True)
+class TypeLabel:
+    """An event type in a .pcf.
+
+    Attributes
+    ----------
+    label, gradient
+        Its label, and the number before its own.
+    values
+        PcfLabels by value; None where its values are plain numbers.
+    precision
+        Paraver divides its values by ten to this power.
+    """
+
+    label: str
+    gradient: int
+    values: Mapping[int, str] | None
+    precision: int = 0
+
+
+@dataclass(frozen=True)
+class PcfLabels:
+    """Content of a .pcf: label of each state, each event type, and the colour (red, green, blue) of each value."""
+
+    states: Mapping[int, str] = field(default_factory=dict)
+    types: Mapping[int, TypeLabel] = field(default_factory=dict)
+    colours: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
+
+
+def read_pcf(path: Path, on_malformed: OnMalformed | None = None) -> PcfLabels:
+    """PcfLabels of a .pcf.
+
+    Parameters
+    ----------
+    path
+        The .pcf.
+    on_malformed
+        Called for each malformed line, which is then skipped; without it the first one raises.
+
+    Raises
+    ------
+    TraceError
+        A line is malformed (and `on_malformed` is None), or the file can't be read.
+    """
+    on_malformed = on_malformed or raising(path)
+    reader = _PcfReader(on_malformed)
+    for line, text in text_lines(path, on_malformed):
+        text = text.strip(" \t")
+        if text and not text.startswith("#"):
+            reader.read(line, text)
+    return PcfLabels(reader.states, reader.types, reader.colours)
+
+
+_SECTIONS = ("DEFAULT_OPTIONS", "DEFAULT_SEMANTIC", "STATES", "STATES_COLOR", "EVENT_TYPE", "GRADIENT_COLOR", "GRADIENT_NAMES")
+_VALUES = "VALUES"
+_PRECISION = re.compile(r"PRECISION\s+([0-9]+)")
+_COLOUR = r"\{\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*\}"
+_LABEL = r"(?:\s+(?P<label>.*))?"
+_FORMS = {
+    "DEFAULT_OPTIONS": re.compile(r"[A-Z_]+\s+\S.*"),
+    "DEFAULT_SEMANTIC": re.compile(r"[A-Z_]+\s+\S.*"),
+    "STATES": re.compile(rf"(?P<number>[0-9]+){_LABEL}"),
+    "STATES_COLOR": re.compile(rf"(?P<value>[0-9]+)\s+{_COLOUR}"),
+    "EVENT_TYPE": re.compile(rf"(?P<gradient>[0-9]+)\s+(?P<number>[0-9]+){_LABEL}"),
+    _VALUES: re.compile(rf"(?P<number>-?[0-9]+){_LABEL}"),
+    "GRADIENT_COLOR": re.compile(rf"[0-9]+\s+{_COLOUR}"),
+    "GRADIENT_NAMES": re.compile(r"[0-9]+\s+\S.*"),
+}
+
+
+class _PcfReader:
+    """Reads the lines of a .pcf one after the other."""
+
+    def __init__(self, on_malformed: OnMalformed) -> None:
+        self.states: dict[int, str] = {}
+        self.types: dict[int, TypeLabel] = {}
+        self.colours: dict[int, tuple[int, int, int]] = {}
+        self._on_malformed = on_malformed
+        self._section: str | None = None
+        # The types of an EVENT_TYPE section share the values below them.
+        self._group: list[int] = []
+        self._values: dict[int, str] = {}
+
+    def read(self, line: int, text: str) -> None:
+        if text in _SECTIONS:
+            self._section, self._group = text, []
+        elif self._section is None:
+            self._on_malformed(line, f"{text!r} comes before the first section")
+        elif text == _VALUES and self._section == "EVENT_TYPE":
+            if not self._group:
+                self._on_malformed(line, "VALUES follows no event type")
+            self._section, self._values = _VALUES, {}
+            self.types.update({number: replace(self.types[number], values=self._values) for number in self._group})
+        elif (precision := _PRECISION.fullmatch(text)) and self._group:
+            last = self._group[-1]
+            self.types[last] = replace(self.types[last], precision=int(precision[1]))
+        elif (form := _FORMS[self._section].fullmatch(text)) is None:
+            self._on_malformed(line, f"{text!r} is not a line of section {self._section}")
+        elif "value" in form.re.groupindex:
+            red, green, blue = (min(int(part), 255) for part in form.groups()[1:])
+            self.colours[int(form["value"])] = (red, green, blue)
+        elif "label" in form.re.groupindex:
+            self._add_label(line, self._section, form)
+
+    def _add_label(self, line: int, section: str, form: re.Match[str]) -> None:
+        number, label = int(form["number"]), form["label"] or ""
+        kind, known = {
+            "STATES": ("state", self.states.keys()),
+            "EVENT_TYPE": ("event type", self.types.keys()),
+            _VALUES: ("value", self._values.keys()),
+        }[section]
+        if not label:
+            self._on_malformed(line, f"the label of {kind} {number} is empty")
+        elif number in known:
+            self._on_malformed(line, f"{kind} {number} has two labels")
+        elif abs(number) > event_types.LARGEST_LABELLED_NUMBER:
+            self._on_malformed(line, f"{kind} {number} is above {event_types.LARGEST_LABELLED_NUMBER}: Paraver loses its label")
+        elif section == "STATES":
+            self.states[number] = label
+        elif section == "EVENT_TYPE":
+            self.types[number] = TypeLabel(label, int(form["gradient"]), None)
+            self._group.append(number)
+        else:
+            self._values[number] = label
+
+
 def read_earlier_labels(path: Path) -> EarlierLabels:
     """Numbers of an earlier trace, from its .pcf.
 
@@ -106,8 +234,6 @@ def read_earlier_labels(path: Path) -> EarlierLabels:
     TraceError
         When there is no .pcf to read.
     """
-    from nsys2prv.paraver.trace_reader import read_pcf
-
     if not path.exists():
         raise TraceError(path, "there is no such file to take labels from")
     labels = read_pcf(path)

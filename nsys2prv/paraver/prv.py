@@ -57,7 +57,7 @@ class TraceWriter:
         self._path = path
         self._first_line = first_line
         self._row_count = rows.height
-        # Of each kind of record on each row: all that stands before the time, with CPU 0 (any) and the one application.
+        # The text before the time, for each kind of record on each row, with CPU 0 (any) and application 1.
         self._places = rows.select(place=pl.format(":1:{}:{}", "task", "thread"))["place"]
         self._prefixes = pl.concat([pl.select(pl.format("{}:0{}", kind, self._places)).to_series() for kind in RECORD_KINDS])
         self._file: BinaryIO | None = None

@@ -1,4 +1,4 @@
-"""The check passes a trace that keeps its promises, and names each line that breaks one."""
+"""The check passes a valid trace, and names each line that breaks a rule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from nsys2prv.errors import TraceError
-from nsys2prv.paraver.check import CheckResult, Promise, check_trace
+from nsys2prv.paraver.check import check_trace
+from nsys2prv.paraver.rules import CheckResult, TraceRule
 
 PRV = """\
 #Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:2)
@@ -74,12 +75,12 @@ def changed(suffix: str, line: int, instead: str | None) -> dict[str, str]:
     return {**GOOD, suffix: "".join(lines)}
 
 
-def test_a_good_trace_keeps_every_promise(tmp_path: Path) -> None:
+def test_a_good_trace_is_valid(tmp_path: Path) -> None:
     result = check(tmp_path, GOOD)
 
-    assert result.findings == ()
-    assert result.ok
-    assert result.found == {}
+    assert result.violations == ()
+    assert result.valid
+    assert result.violations_per_rule == {}
     assert result.counts == {
         "rows": 3,
         "records": 9,
@@ -100,73 +101,73 @@ def test_a_compressed_trace_is_checked_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "line", "instead", "promise", "found_on", "text"),
+    ("suffix", "line", "instead", "rule", "found_on", "text"),
     [
-        (".prv", 1, "#Paraver (21/11/2025 at 06:36):1000:2(4,2):1:2(2:1,1:2)", Promise.HEADER, 1, "_ns"),
-        (".prv", 1, "#Paraver (now):1000_ns:2(4,2):1:2(2:1,1:2)", Promise.HEADER, 1, "date"),
-        (".prv", 1, "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:3)", Promise.HEADER, 1, "task 2 is on node 3"),
-        (".prv", 1, "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,0):1:2(2:1,1:2)", Promise.HEADER, 1, "node 2 has no CPU"),
-        (".prv", 1, "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(65535:1,1:2)", Promise.HEADER, 1, "65536 rows"),
-        (".prv", 1, "#Paraver (21/11/2025 at 06:36):999_ns:2(4,2):1:2(2:1,1:2)", Promise.END, 10, "1000 ns"),
-        (".prv", 5, "2:1:1:1:1:5:63000000", Promise.RECORDS, 5, "7 fields"),
-        (".prv", 5, "", Promise.RECORDS, 5, "empty"),
-        (".prv", 5, " ", Promise.RECORDS, 5, "blanks"),
-        (".prv", 5, "2:1:1:1:1:5:63000000:21\r", Promise.RECORDS, 5, "CR LF"),
-        (".prv", 5, "2:1:1:1:1:5:63000000:21\t", Promise.RECORDS, 5, "no whole number"),
-        (".prv", 8, "2:0:1:1:2:4:63000006:22:63000006:0", Promise.SORTED, 8, "4 ns stands after one at 10 ns"),
-        (".prv", 8, "2:0:1:1:3:50:63000006:22:63000006:0", Promise.PLACES, 8, "task 1 thread 3"),
-        (".prv", 8, "2:0:1:3:1:50:63000006:22:63000006:0", Promise.PLACES, 8, "task 3 thread 1"),
-        (".prv", 8, "2:0:1:1:0:50:63000006:22:63000006:0", Promise.PLACES, 8, "thread 0"),
-        (".prv", 8, "2:5:1:1:2:50:63000006:22:63000006:0", Promise.PLACES, 8, "CPU 5"),
-        (".prv", 8, "2:7:1:1:2:50:63000006:22:63000006:0", Promise.PLACES, 8, "CPU 7"),
-        (".prv", 6, "3:0:1:1:1:5:5:6:1:2:2:50:50:8:55001", Promise.PLACES, 6, "task 2 thread 2"),
-        (".prv", 6, "3:0:1:1:1:5:5:4:1:2:1:50:50:8:55001", Promise.PLACES, 6, "CPU 4"),
-        (".prv", 6, "3:0:1:1:1:5:5:6:1:2:1:50:1001:8:55001", Promise.END, 6, "a message at 1001 ns"),
-        (".prv", 9, "1:0:1:1:1:99:1000:0", Promise.STATES, 9, "before the former one ends at 100 ns"),
-        (".prv", 9, "1:0:1:1:1:100:100:0", Promise.STATES, 9, "begins at 100 ns and ends at 100 ns"),
-        (".prv", 9, "1:0:1:1:1:100:1001:0", Promise.END, 9, "a state at 1001 ns"),
-        (".prv", 9, "1:0:1:1:1:100:1000:2", Promise.LABELLED, 9, "state 2 has no label"),
-        (".prv", 7, "2:1:1:1:1:10:63000000:0", Promise.CLOSED, 4, "1 interval(s) of it never end"),
-        (".prv", 7, "2:1:1:1:1:10:63000000:0:63000000:0:63000000:0", Promise.CLOSED, 7, "no begin is open"),
-        (".prv", 8, "2:0:1:1:2:50:63000006:0:63000006:22", Promise.CLOSED, 8, "no begin is open"),
-        (".prv", 10, "2:0:1:1:1:1000:9006:3", Promise.LABELLED, 10, "type 9006 has no label"),
-        (".prv", 10, "2:0:1:1:1:1000:9005:4", Promise.LABELLED, 10, "value 4 of type 9005"),
-        (".prv", 10, "2:0:1:1:1:1000:9005:0", Promise.LABELLED, 10, "value 0 of type 9005"),
-        (".prv", 10, "2:0:1:1:1:1000:9200:9007199254740993", Promise.NUMBERS, 10, "9007199254740993"),
-        (".prv", 10, "2:0:1:1:1:1000:9200:-9007199254740993", Promise.NUMBERS, 10, "-9007199254740993"),
-        (".prv", 10, "2:0:1:1:1:1000:4294967296:1", Promise.NUMBERS, 10, "4294967296"),
-        (".pcf", 3, "1    Running\r", Promise.PCF, 3, "CR LF"),
-        (".pcf", 3, "1\tRunning", Promise.PCF, 3, "tab"),
-        (".pcf", 3, "1", Promise.PCF, 3, "empty"),
-        (".pcf", 4, "  ", Promise.PCF, 4, "blanks"),
-        (".pcf", 7, "0    63000000    CUDA kernel", Promise.PCF, 7, "two labels"),
-        (".pcf", 11, "2147483648    cuLaunchKernel", Promise.PCF, 11, "2147483648"),
-        (".pcf", 9, None, Promise.LABELLED, 7, "value 0 of type 63000000"),
-        (".pcf", 12, None, Promise.LABELLED, 8, "value 22 of type 63000006"),
-        (".row", 2, None, Promise.ROW, 3, "name 2 of level NODE is empty"),
-        (".row", 5, "LEVEL TASK SIZE 1", Promise.ROW, 7, "'rank 1'"),
-        (".row", 1, "#", Promise.ROW, 2, "'nid001'"),
-        (".row", 10, "main\t1", Promise.ROW, 10, "tab"),
+        (".prv", 1, "#Paraver (21/11/2025 at 06:36):1000:2(4,2):1:2(2:1,1:2)", TraceRule.HEADER, 1, "_ns"),
+        (".prv", 1, "#Paraver (now):1000_ns:2(4,2):1:2(2:1,1:2)", TraceRule.HEADER, 1, "date"),
+        (".prv", 1, "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:3)", TraceRule.HEADER, 1, "task 2 is on node 3"),
+        (".prv", 1, "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,0):1:2(2:1,1:2)", TraceRule.HEADER, 1, "node 2 has no CPU"),
+        (".prv", 1, "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(65535:1,1:2)", TraceRule.HEADER, 1, "65536 rows"),
+        (".prv", 1, "#Paraver (21/11/2025 at 06:36):999_ns:2(4,2):1:2(2:1,1:2)", TraceRule.END, 10, "1000 ns"),
+        (".prv", 5, "2:1:1:1:1:5:63000000", TraceRule.RECORDS, 5, "7 fields"),
+        (".prv", 5, "", TraceRule.RECORDS, 5, "empty"),
+        (".prv", 5, " ", TraceRule.RECORDS, 5, "blanks"),
+        (".prv", 5, "2:1:1:1:1:5:63000000:21\r", TraceRule.RECORDS, 5, "CR LF"),
+        (".prv", 5, "2:1:1:1:1:5:63000000:21\t", TraceRule.RECORDS, 5, "not a whole number"),
+        (".prv", 8, "2:0:1:1:2:4:63000006:22:63000006:0", TraceRule.SORTED, 8, "4 ns follows one at 10 ns"),
+        (".prv", 8, "2:0:1:1:3:50:63000006:22:63000006:0", TraceRule.PLACES, 8, "task 1 thread 3"),
+        (".prv", 8, "2:0:1:3:1:50:63000006:22:63000006:0", TraceRule.PLACES, 8, "task 3 thread 1"),
+        (".prv", 8, "2:0:1:1:0:50:63000006:22:63000006:0", TraceRule.PLACES, 8, "thread 0"),
+        (".prv", 8, "2:5:1:1:2:50:63000006:22:63000006:0", TraceRule.PLACES, 8, "CPU 5"),
+        (".prv", 8, "2:7:1:1:2:50:63000006:22:63000006:0", TraceRule.PLACES, 8, "CPU 7"),
+        (".prv", 6, "3:0:1:1:1:5:5:6:1:2:2:50:50:8:55001", TraceRule.PLACES, 6, "task 2 thread 2"),
+        (".prv", 6, "3:0:1:1:1:5:5:4:1:2:1:50:50:8:55001", TraceRule.PLACES, 6, "CPU 4"),
+        (".prv", 6, "3:0:1:1:1:5:5:6:1:2:1:50:1001:8:55001", TraceRule.END, 6, "a message at 1001 ns"),
+        (".prv", 9, "1:0:1:1:1:99:1000:0", TraceRule.STATES, 9, "before the former one ends at 100 ns"),
+        (".prv", 9, "1:0:1:1:1:100:100:0", TraceRule.STATES, 9, "starts at 100 ns and ends at 100 ns"),
+        (".prv", 9, "1:0:1:1:1:100:1001:0", TraceRule.END, 9, "a state at 1001 ns"),
+        (".prv", 9, "1:0:1:1:1:100:1000:2", TraceRule.LABELLED, 9, "state 2 has no label"),
+        (".prv", 7, "2:1:1:1:1:10:63000000:0", TraceRule.CLOSED, 4, "1 interval(s) of it never end"),
+        (".prv", 7, "2:1:1:1:1:10:63000000:0:63000000:0:63000000:0", TraceRule.CLOSED, 7, "none is open"),
+        (".prv", 8, "2:0:1:1:2:50:63000006:0:63000006:22", TraceRule.CLOSED, 8, "none is open"),
+        (".prv", 10, "2:0:1:1:1:1000:9006:3", TraceRule.LABELLED, 10, "type 9006 has no label"),
+        (".prv", 10, "2:0:1:1:1:1000:9005:4", TraceRule.LABELLED, 10, "value 4 of type 9005"),
+        (".prv", 10, "2:0:1:1:1:1000:9005:0", TraceRule.LABELLED, 10, "value 0 of type 9005"),
+        (".prv", 10, "2:0:1:1:1:1000:9200:9007199254740993", TraceRule.NUMBERS, 10, "9007199254740993"),
+        (".prv", 10, "2:0:1:1:1:1000:9200:-9007199254740993", TraceRule.NUMBERS, 10, "-9007199254740993"),
+        (".prv", 10, "2:0:1:1:1:1000:4294967296:1", TraceRule.NUMBERS, 10, "4294967296"),
+        (".pcf", 3, "1    Running\r", TraceRule.PCF, 3, "CR LF"),
+        (".pcf", 3, "1\tRunning", TraceRule.PCF, 3, "tab"),
+        (".pcf", 3, "1", TraceRule.PCF, 3, "empty"),
+        (".pcf", 4, "  ", TraceRule.PCF, 4, "blanks"),
+        (".pcf", 7, "0    63000000    CUDA kernel", TraceRule.PCF, 7, "two labels"),
+        (".pcf", 11, "2147483648    cuLaunchKernel", TraceRule.PCF, 11, "2147483648"),
+        (".pcf", 9, None, TraceRule.LABELLED, 7, "value 0 of type 63000000"),
+        (".pcf", 12, None, TraceRule.LABELLED, 8, "value 22 of type 63000006"),
+        (".row", 2, None, TraceRule.ROW, 3, "name 2 of level NODE is empty"),
+        (".row", 5, "LEVEL TASK SIZE 1", TraceRule.ROW, 7, "'rank 1'"),
+        (".row", 1, "#", TraceRule.ROW, 2, "'nid001'"),
+        (".row", 10, "main\t1", TraceRule.ROW, 10, "tab"),
     ],
 )
 def test_one_damaged_line_is_found(
-    tmp_path: Path, suffix: str, line: int, instead: str | None, promise: Promise, found_on: int | None, text: str
+    tmp_path: Path, suffix: str, line: int, instead: str | None, rule: TraceRule, found_on: int | None, text: str
 ) -> None:
     result = check(tmp_path, changed(suffix, line, instead))
 
-    assert not result.ok
-    finding = next(finding for finding in result.findings if finding.promise is promise)
-    assert finding.line == found_on
-    assert text in finding.text
+    assert not result.valid
+    violation = next(violation for violation in result.violations if violation.rule is rule)
+    assert violation.line == found_on
+    assert text in violation.text
     where = "" if found_on is None else f" line {found_on}"
-    assert f"{where}: " in finding.text
-    assert finding.text.startswith("trace.")
+    assert f"{where}: " in violation.text
+    assert violation.text.startswith("trace.")
 
 
 def test_an_overlap_is_one_finding_and_not_a_string_of_them(tmp_path: Path) -> None:
     result = check(tmp_path, changed(".prv", 9, "1:0:1:1:1:99:1000:0"))
 
-    assert result.found == {Promise.STATES: 1}
+    assert result.violations_per_rule == {TraceRule.STATES: 1}
 
 
 @pytest.mark.parametrize(("level", "names", "size"), [("NODE", 3, 2), ("TASK", 1, 2), ("THREAD", 2, 3), ("CPU", 5, 6)])
@@ -178,7 +179,7 @@ def test_a_level_with_another_number_of_names_than_the_header_has_is_found(
 
     result = check(tmp_path, {**GOOD, ".row": row})
 
-    assert [finding.text for finding in result.findings] == [
+    assert [violation.text for violation in result.violations] == [
         f"trace.row: level {level} has {names} names, and the header has {size}"
     ]
 
@@ -190,33 +191,33 @@ def test_a_trace_that_does_not_start_at_0_is_found(tmp_path: Path) -> None:
 
     result = check(tmp_path, {**GOOD, ".prv": records})
 
-    assert [(finding.promise, finding.line) for finding in result.findings] == [(Promise.START, 2)]
+    assert [(violation.rule, violation.line) for violation in result.violations] == [(TraceRule.START, 2)]
 
 
 def test_a_trace_without_records_is_found(tmp_path: Path) -> None:
     result = check(tmp_path, {**GOOD, ".prv": PRV.splitlines(keepends=True)[0]})
 
-    assert [finding.promise for finding in result.findings] == [Promise.START]
+    assert [violation.rule for violation in result.violations] == [TraceRule.START]
 
 
-@pytest.mark.parametrize(("suffix", "promise"), [(".pcf", Promise.PCF), (".row", Promise.ROW)])
-def test_a_missing_file_is_found(tmp_path: Path, suffix: str, promise: Promise) -> None:
+@pytest.mark.parametrize(("suffix", "rule"), [(".pcf", TraceRule.PCF), (".row", TraceRule.ROW)])
+def test_a_missing_file_is_found(tmp_path: Path, suffix: str, rule: TraceRule) -> None:
     result = check(tmp_path, {name: text for name, text in GOOD.items() if name != suffix})
 
-    assert [(finding.promise, finding.line) for finding in result.findings] == [(promise, None)]
+    assert [(violation.rule, violation.line) for violation in result.violations] == [(rule, None)]
 
 
 def test_a_message_that_is_received_before_it_was_sent_is_counted_and_no_finding(tmp_path: Path) -> None:
     result = check(tmp_path, changed(".prv", 6, "3:0:1:1:1:5:5:6:1:2:1:3:3:8:55001"))
 
-    assert result.ok
+    assert result.valid
     assert result.counts["backward_messages"] == 1
 
 
 def test_types_of_others_may_stay_open(tmp_path: Path) -> None:
     pcf = f"{PCF}\nEVENT_TYPE\n0    70000001    something of another tool\n"
 
-    assert check(tmp_path, {**changed(".prv", 10, "2:0:1:1:1:1000:70000001:3"), ".pcf": pcf}).ok
+    assert check(tmp_path, {**changed(".prv", 10, "2:0:1:1:1:1000:70000001:3"), ".pcf": pcf}).valid
 
 
 def test_findings_beyond_the_limit_are_counted(tmp_path: Path) -> None:
@@ -224,8 +225,8 @@ def test_findings_beyond_the_limit_are_counted(tmp_path: Path) -> None:
 
     result = check(tmp_path, {**GOOD, ".prv": PRV + many}, limit=5)
 
-    assert len(result.findings) == 10
-    assert result.found == {Promise.LABELLED: 50, Promise.RECORDS: 30}
+    assert len(result.violations) == 10
+    assert result.violations_per_rule == {TraceRule.LABELLED: 50, TraceRule.RECORDS: 30}
 
 
 def test_compressed_data_that_is_cut_off_is_found(tmp_path: Path) -> None:
@@ -234,8 +235,8 @@ def test_compressed_data_that_is_cut_off_is_found(tmp_path: Path) -> None:
 
     result = check_trace(tmp_path / "trace.prv.gz")
 
-    assert Promise.RECORDS in result.found
-    assert "cut off" in next(finding.text for finding in result.findings if finding.promise is Promise.RECORDS)
+    assert TraceRule.RECORDS in result.violations_per_rule
+    assert "cut off" in next(violation.text for violation in result.violations if violation.rule is TraceRule.RECORDS)
 
 
 @pytest.mark.parametrize("line", range(2, 11))
@@ -243,8 +244,8 @@ def test_what_is_open_is_carried_from_block_to_block(tmp_path: Path, line: int) 
     whole = check(tmp_path, changed(".prv", line, None))
     in_blocks = check_trace(tmp_path / "trace.prv", block_bytes=10)
 
-    assert set(in_blocks.findings) == set(whole.findings)
-    assert (in_blocks.found, in_blocks.counts) == (whole.found, whole.counts)
+    assert set(in_blocks.violations) == set(whole.violations)
+    assert (in_blocks.violations_per_rule, in_blocks.counts) == (whole.violations_per_rule, whole.counts)
 
 
 def test_a_trace_that_is_not_there_is_an_error(tmp_path: Path) -> None:

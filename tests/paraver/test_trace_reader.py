@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys2prv.errors import TraceError
-from nsys2prv.paraver.trace_reader import Task, TypeLabel, open_trace
+from nsys2prv.paraver.header import HeaderTask
+from nsys2prv.paraver.pcf import TypeLabel
+from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.vocabulary import event_types
 
 HEADER = "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:2)"
@@ -77,7 +79,7 @@ def test_header_gives_end_nodes_and_tasks(tmp_path: Path) -> None:
     assert header.date == "21/11/2025 at 06:36"
     assert header.end == 1000
     assert header.cpus_per_node == (4, 2)
-    assert header.tasks == (Task(2, 1, 0), Task(1, 2, 2))
+    assert header.tasks == (HeaderTask(2, 1, 0), HeaderTask(1, 2, 2))
     assert header.rows == 3
 
 
@@ -154,7 +156,7 @@ def test_a_trace_without_records_has_empty_frames(tmp_path: Path) -> None:
     ("line", "why"),
     [
         ("", "empty"),
-        ("  ", "nothing but blanks"),
+        ("  ", "only blanks"),
         ("1:0:1:1:1:0:100:1\r", "CR LF"),
         ("4:0:1:1:1:0:100:1", "kind"),
         ("c:1:1:2:1:2", "kind"),
@@ -259,14 +261,14 @@ def test_a_trace_without_labels_and_names_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "instead", "why"),
     [
-        (1, "0    5    early", "before the first section"),
-        (8, "STATE", "no line of section DEFAULT_SEMANTIC"),
+        (1, "0    5    early", "comes before the first section"),
+        (8, "STATE", "not a line of section DEFAULT_SEMANTIC"),
         (9, "0    Idle\r", "CR LF"),
         (10, "1", "label of state 1 is empty"),
         (10, "0    Running", "state 0 has two labels"),
         (11, "  ", "blanks"),
-        (13, "0    117,195,255", "no line of section STATES_COLOR"),
-        (16, "0    x    CUDA library call", "no line of section EVENT_TYPE"),
+        (13, "0    117,195,255", "not a line of section STATES_COLOR"),
+        (16, "0    x    CUDA library call", "not a line of section EVENT_TYPE"),
         (16, "0    2147483648    CUDA library call", "event type 2147483648 is above 2147483647"),
         (17, "0    63000000    CUDA kernel", "event type 63000000 has two labels"),
         (20, "0      cudaLaunchKernel", "value 0 has two labels"),
@@ -289,7 +291,7 @@ def test_a_malformed_line_of_the_pcf_is_named(tmp_path: Path, line: int, instead
         (1, "LEVEL NODES SIZE 2", "LEVEL NODES SIZE 2"),
         (1, "LEVEL NODE SIZE 1", ""),
         (2, "", "name 1 of level NODE is empty"),
-        (5, "LEVEL NODE SIZE 3", "level NODE stands there twice"),
+        (5, "LEVEL NODE SIZE 3", "level NODE appears twice"),
         (5, "LEVEL THREAD SIZE 4", "announces 4 names and has 3"),
     ],
 )
@@ -301,7 +303,7 @@ def test_a_malformed_line_of_the_row_is_named(tmp_path: Path, line: int, instead
         open_trace(write(tmp_path, RECORDS, row="\n".join(lines)))
 
 
-def test_intervals_pair_each_end_with_the_innermost_begin(tmp_path: Path) -> None:
+def test_intervals_pair_each_end_with_the_innermost_start(tmp_path: Path) -> None:
     intervals = open_trace(write(tmp_path, RECORDS)).intervals()
 
     assert intervals.columns == ["task", "thread", "type", "begin", "end", "value", "depth"]
@@ -315,13 +317,13 @@ def test_intervals_pair_each_end_with_the_innermost_begin(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("records", "why"),
     [
-        (["2:0:1:1:1:5:63000006:22"], "line 9: value 22 of type 63000006 begins and never ends"),
-        (["2:0:1:1:1:5:63000006:0"], "line 9: type 63000006 ends and never began"),
+        (["2:0:1:1:1:5:63000006:22"], "line 9: value 22 of type 63000006 starts and never ends"),
+        (["2:0:1:1:1:5:63000006:0"], "line 9: type 63000006 ends and never started"),
         (["2:0:1:1:1:5:63000006:0", "2:0:1:1:1:5:63000006:22"], "line 9: "),
         (["2:0:1:1:1:5:63000006:22", "2:0:1:1:2:6:63000006:0"], "line 9: "),
     ],
 )
-def test_a_begin_without_end_or_an_end_without_begin_is_an_error(tmp_path: Path, records: list[str], why: str) -> None:
+def test_a_start_without_end_or_an_end_without_start_is_an_error(tmp_path: Path, records: list[str], why: str) -> None:
     with pytest.raises(TraceError, match=why):
         open_trace(write(tmp_path, [*RECORDS, *records])).intervals()
 

@@ -22,7 +22,9 @@ from support.view_parser import Cfg, MalformedCfg, parse_cfg, parse_views
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.errors import OutputError, OutputExists, TraceError, UsageError
-from nsys2prv.paraver.trace_reader import Header, Labels, Task, Trace, TypeLabel, open_trace
+from nsys2prv.paraver.header import Header, HeaderTask
+from nsys2prv.paraver.pcf import PcfLabels, TypeLabel
+from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.paraver.views.of_trace import content_of, listed, render_views
 from nsys2prv.paraver.views.render import Rendered, ViewRenderer, slug, write_views
 from nsys2prv.paraver.views.trace_content import TraceContent
@@ -40,10 +42,10 @@ def content(
     """What is in a trace: types with labels and values, and for each task its node (1, 2, ...) and the names of its rows."""
     header_tasks, first = [], 0
     for node, names in tasks:
-        header_tasks.append(Task(len(names), node, first))
+        header_tasks.append(HeaderTask(len(names), node, first))
         first += len(names)
     nodes = max(node for node, _ in tasks)
-    labels = Labels({}, {number: TypeLabel(label, 0, values) for number, (label, values) in types.items()})
+    labels = PcfLabels({}, {number: TypeLabel(label, 0, values) for number, (label, values) in types.items()})
     header = Header("", 1000, (4,) * nodes, tuple(header_tasks))
 
     names = {"THREAD": tuple(name for _, of_task in tasks for name in of_task), "NODE": tuple("abcdefghijklmnop"[:nodes])}

@@ -1,4 +1,4 @@
-"""Traces of real reports keep their promises, load in Paraver, and show there what the report says."""
+"""Traces of real reports are valid, load in Paraver, and show there what the report says."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ window_compose_functions {{ 9, {{compose_cpu, As Is}}, {{compose_appl, As Is}}, 
 STATES_VIEW = VIEW.format(function="State As Is", types="All", composition="As Is")
 
 
-def test_the_trace_keeps_its_promises(translated: Translated) -> None:
-    assert check_trace(translated.trace.path).findings == ()
+def test_the_trace_is_valid(translated: Translated) -> None:
+    assert check_trace(translated.trace.path).violations == ()
 
 
 def test_paraver_loads_the_trace_without_a_message(translated: Translated, paramedir: Callable[[Path, str], Path]) -> None:

@@ -157,7 +157,7 @@ def test_fields_of_real_generic_events_have_their_values_and_times(tmp_path: Pat
 
     summary = translate([report], tmp_path / "out")
 
-    assert check_trace(summary.prv).findings == ()
+    assert check_trace(summary.prv).violations == ()
     trace = open_trace(summary.prv)
     samples = trace.events().filter(pl.col("type").is_between(94500000, 94599999))
     origin = min(time for time, *_ in expected)

@@ -43,7 +43,7 @@ def test_streams_of_four_gpus_fold(real_reports: Path, tmp_path: Path) -> None:
     report = real_reports / "one-process-4gpu.sqlite"
     plain = translate([report], tmp_path / "plain")
     folded = translate([report], tmp_path / "folded", TranslateOptions(fold_streams=True))
-    assert check_trace(folded.prv).findings == ()
+    assert check_trace(folded.prv).violations == ()
     streams = [
         [name for task in summary.content["tasks"] for name in task["threads"] if name.startswith("CUDA-")]
         for summary in (plain, folded)

@@ -47,7 +47,7 @@ def run(
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         paths.append(with_call(report).write(folder / path))
     summary = translate(paths, folder / "trace", options)
-    assert check_trace(summary.prv).ok
+    assert check_trace(summary.prv).valid
     return summary
 
 
@@ -497,7 +497,7 @@ def test_two_hosts_with_equal_pids_tids_streams_and_correlation_ids_stay_apart_i
         host: report_of_everything(host, scale).write(tmp_path / f"{host}.sqlite") for host, scale in (("a", 10), ("b", 13))
     }
     merged = translate(list(paths.values()), tmp_path / "merged", options)
-    assert check_trace(merged.prv).ok
+    assert check_trace(merged.prv).valid
     for host, path in paths.items():
         alone = translate([path], tmp_path / f"alone_{host}", options)
         # What the longer one lasts after the shorter one is told by states only: these go on to the end.
@@ -690,7 +690,7 @@ def test_folded_streams_are_a_few_rows_with_the_same_events(tmp_path: Path) -> N
     report = many_streams().write(tmp_path / "r.sqlite")
     plain = translate([report], tmp_path / "plain")
     folded = translate([report], tmp_path / "folded", TranslateOptions(fold_streams=True))
-    assert check_trace(folded.prv).findings == ()
+    assert check_trace(folded.prv).violations == ()
     names = [name for task in folded.content["tasks"] for name in task["threads"] if name.startswith("CUDA")]
     assert names == ["CUDA-D0.S0"] * 3
     assert all(re.fullmatch(r"(?:CUDA|HIP)-(D\d+)\.S(\d+)(?:-(\S+))?\s*", name) for name in names)

@@ -15,7 +15,7 @@ from nsys2prv.vocabulary import event_types
 
 def run(tmp_path: Path, report: ReportBuilder) -> tuple[Summary, Trace]:
     summary = translate([report.write(tmp_path / "report.sqlite")], tmp_path / "out")
-    assert check_trace(summary.prv).findings == ()
+    assert check_trace(summary.prv).violations == ()
     return summary, open_trace(summary.prv)
 
 

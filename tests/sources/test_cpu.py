@@ -29,7 +29,7 @@ from nsys2prv.vocabulary import event_types
 def run(tmp_path: Path, *builders: ReportBuilder, options: TranslateOptions | None = None) -> Summary:
     reports = [builder.write(tmp_path / f"report{index}.sqlite") for index, builder in enumerate(builders)]
     summary = translate(reports, tmp_path / "out", options)
-    assert check_trace(summary.prv).findings == ()
+    assert check_trace(summary.prv).violations == ()
     return summary
 
 

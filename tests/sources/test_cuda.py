@@ -18,7 +18,7 @@ from nsys2prv.vocabulary import event_types
 
 def run(tmp_path: Path, report: ReportBuilder, options: TranslateOptions | None = None) -> Summary:
     summary = translate([report.write(tmp_path / "report.sqlite")], tmp_path / "out", options)
-    assert check_trace(summary.prv).findings == ()
+    assert check_trace(summary.prv).violations == ()
     return summary
 
 
@@ -348,7 +348,7 @@ def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
     for form in ("a.sqlite", "a_pqtdir", "a_arwdir"):
         (tmp_path / f"out-{form}").mkdir()
         summary = translate([report.write(tmp_path / form)], tmp_path / f"out-{form}" / "same")
-        assert check_trace(summary.prv).findings == ()
+        assert check_trace(summary.prv).violations == ()
         texts.append([summary.prv.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row")])
     assert texts[0] == texts[1] == texts[2]
 

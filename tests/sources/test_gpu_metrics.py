@@ -21,7 +21,7 @@ PERCENTAGE, CLOCK = "SM Active", "GPC Clock Frequency"
 def run(tmp_path: Path, *reports: ReportBuilder) -> Summary:
     paths = [report.write(tmp_path / f"report{place}.sqlite") for place, report in enumerate(reports)]
     summary = translate(paths, tmp_path / "out")
-    assert check_trace(summary.prv).findings == ()
+    assert check_trace(summary.prv).violations == ()
     return summary
 
 

@@ -50,7 +50,7 @@ def run(tmp_path: Path, *builders: ReportBuilder, options: TranslateOptions | No
     reports = [builder.write(tmp_path / f"report{index}.sqlite") for index, builder in enumerate(builders)]
     # The clocks are right here, and messages faster than real ones.
     summary = translate(reports, tmp_path / "out", replace(options or TranslateOptions(), align="utc"))
-    assert check_trace(summary.prv).findings == ()
+    assert check_trace(summary.prv).violations == ()
     return summary
 
 

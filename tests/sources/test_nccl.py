@@ -78,7 +78,7 @@ def run(tmp_path: Path, *builders: ReportBuilder, options: TranslateOptions | No
 
 
 def opened(summary: Summary) -> Trace:
-    assert check_trace(summary.prv).findings == ()
+    assert check_trace(summary.prv).violations == ()
     return open_trace(summary.prv)
 
 

@@ -22,7 +22,7 @@ Samples = dict[tuple[str, str], list[tuple[int, int]]]
 def run(tmp_path: Path, *builders: ReportBuilder, form: str = ".sqlite", options: TranslateOptions | None = None) -> Summary:
     reports = [builder.write(tmp_path / f"report{index}{form}") for index, builder in enumerate(builders)]
     summary = translate(reports, tmp_path / "out", options)
-    assert check_trace(summary.prv).findings == ()
+    assert check_trace(summary.prv).violations == ()
     return summary
 
 

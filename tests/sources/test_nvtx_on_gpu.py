@@ -40,7 +40,7 @@ class Projected(NamedTuple):
 
 def translated(tmp_path: Path, report: ReportBuilder, **options: object) -> Trace:
     summary = translate([report.write(tmp_path / "report.sqlite")], tmp_path / "out", TranslateOptions(**options))  # type: ignore[arg-type]
-    assert check_trace(summary.prv).findings == ()
+    assert check_trace(summary.prv).violations == ()
     return open_trace(summary.prv)
 
 

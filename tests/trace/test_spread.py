@@ -102,7 +102,7 @@ def test_the_trace_is_the_same_from_one_process_and_from_several(
 
     one, several = ({**files, "json": without_size(files["json"])} for files in (alone, files_of(spread)))
     assert several == one
-    assert check_trace(spread.prv).findings == ()
+    assert check_trace(spread.prv).violations == ()
     assert outputs(spread) == {".prv.gz" if with_gzip else ".prv", ".pcf", ".row", ".json", ".cfgs"}
 
 
@@ -405,7 +405,7 @@ def test_a_scheduler_file_does_as_its_address(dask: Any, reports: Path, tmp_path
 
     summary = translate([reports], tmp_path / "out", TranslateOptions(scheduler=str(file)))
 
-    assert check_trace(summary.prv).findings == ()
+    assert check_trace(summary.prv).violations == ()
 
 
 def test_work_for_somebody_who_is_gone_leaves_nothing(tmp_path: Path) -> None:

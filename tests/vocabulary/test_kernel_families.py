@@ -143,7 +143,7 @@ def test_a_trace_has_families_on_the_lines_of_kernels(tmp_path: Path) -> None:
     report.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", 300, 400)
     report.kernel("void [evil]<\n>::step(int)", 400, 500)
     summary = translate([report.write(tmp_path / "a.sqlite")], tmp_path / "out")
-    assert check_trace(summary.prv).findings == ()
+    assert check_trace(summary.prv).violations == ()
     trace = open_trace(summary.prv)
     labels = trace.labels.types[event_types.KERNEL_FAMILY].values or {}
     found = trace.intervals([event_types.KERNEL_FAMILY]).sort("begin").select("begin", "end", "value").rows()

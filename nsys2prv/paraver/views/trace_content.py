@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from nsys2prv.paraver.trace_reader import Header, Labels, Trace
+from nsys2prv.paraver.header import Header
+from nsys2prv.paraver.pcf import PcfLabels
+from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.vocabulary import event_types, row_names
 
 
@@ -110,7 +112,7 @@ class TraceContent:
 
     header: Header
     types: Mapping[int, TypeInTrace]
-    labelled: Labels
+    labelled: PcfLabels
     thread_names: tuple[str, ...]
     node_names: tuple[str, ...]
     has_messages: bool

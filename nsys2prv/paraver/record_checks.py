@@ -1,0 +1,241 @@
+"""Checks of the records of a trace, block after block: only what is open (depths, last ends) is kept between two blocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.paraver.blocks import Block
+from nsys2prv.paraver.header import Header
+from nsys2prv.paraver.interval_pairs import is_interval
+from nsys2prv.paraver.pcf import PcfLabels
+from nsys2prv.paraver.rules import TraceRule, ViolationLog
+
+LARGEST_TYPE = 2**32 - 1
+"""Paraver keeps types in 32 bits; larger ones wrap without a message."""
+LARGEST_VALUE = 2**53
+"""Views compute in doubles; digits are lost above."""
+
+
+class RecordCheck:
+    """Checks a rule about records.
+
+    Parameters
+    ----------
+    path
+        The .prv.
+    log
+        Where violations are added.
+    counts
+        Where records are counted.
+    """
+
+    def __init__(self, path: Path, log: ViolationLog, counts: Counter[str]) -> None:
+        self.path = path
+        self.log = log
+        self.counts = counts
+
+    def update(self, block: Block) -> None:
+        """Check the next block of the trace."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Check what is known only after the last block."""
+
+    def violations(self, rule: TraceRule, offenders: pl.DataFrame, problem: str) -> None:
+        self.log.add_rows(rule, self.path, offenders, problem)
+
+
+def record_checks(
+    path: Path, header: Header, labels: PcfLabels | None, log: ViolationLog, counts: Counter[str]
+) -> Sequence[RecordCheck]:
+    """All checks of a trace; without labels (None) all but that of labels."""
+    common = (path, log, counts)
+    checks = [_Order(*common, header), _Places(*common, header), _States(*common), _Intervals(*common), _Numbers(*common)]
+    return checks if labels is None else [*checks, _Labelled(*common, labels)]
+
+
+class _Order(RecordCheck):
+    """Records are sorted, start at 0 and stay within the end of the header."""
+
+    def __init__(self, path: Path, log: ViolationLog, counts: Counter[str], header: Header) -> None:
+        super().__init__(path, log, counts)
+        self._end = header.end
+        self._last: int | None = None  # time of the last record so far, ns
+
+    def update(self, block: Block) -> None:
+        records = block.records.select("line", "time").with_columns(former=pl.col("time").shift(1, fill_value=self._last))
+        if records.is_empty():
+            return
+        if self._last is None and (first := records.row(0, named=True))["time"] != 0:
+            self.log.add(TraceRule.START, self.path, first["line"], f"the first record is at {first['time']} ns and not at 0")
+        late = records.filter(pl.col("time") < pl.col("former"))
+        self.violations(TraceRule.SORTED, late, "a record at {time} ns follows one at {former} ns")
+        self._last = records["time"][-1]
+        for kind, frame, last in (
+            ("an event", block.events.filter(pl.col("position") == 0), pl.col("time")),
+            ("a state", block.states, pl.col("end")),
+            ("a message", block.messages, pl.max_horizontal("logical_send", "physical_send", "logical_recv", "physical_recv")),
+        ):
+            beyond = frame.select("line", last=last).filter(pl.col("last") > self._end)
+            self.violations(TraceRule.END, beyond, f"{kind} at {{last}} ns is after the end of the trace, {self._end} ns")
+
+    def finish(self) -> None:
+        if self._last is None:
+            self.log.add(TraceRule.START, self.path, None, "it has no record")
+
+
+class _Places(RecordCheck):
+    """Task, thread and CPU of each record, and of the receiver of each message, are in the header; counts records."""
+
+    def __init__(self, path: Path, log: ViolationLog, counts: Counter[str], header: Header) -> None:
+        super().__init__(path, log, counts)
+        # CPUs are numbered over all nodes.
+        last_cpus = list(accumulate(header.cpus_per_node))
+        nodes = dict(enumerate(zip([0, *last_cpus], last_cpus, strict=False), start=1))
+        self._tasks = pl.DataFrame(
+            [(number, task.threads, *nodes.get(task.node, (None, None))) for number, task in enumerate(header.tasks, start=1)],
+            schema={"task": pl.Int64, "threads": pl.Int64, "cpus_before": pl.Int64, "last_cpu": pl.Int64},
+            orient="row",
+        )
+
+    def update(self, block: Block) -> None:
+        messages = block.messages
+        self.counts["states"] += block.states.height
+        self.counts["event_lines"] += block.records.height - block.states.height - messages.height
+        self.counts["events"] += block.events.height
+        self.counts["messages"] += messages.height
+        # Paraver draws the line of a message to the later of the two times of its receiver: a receiver that waits before the
+        # send does not make it backward.
+        arrival = pl.max_horizontal("logical_recv", "physical_recv")
+        backward = (arrival < pl.col("logical_send")) | (pl.col("physical_recv") < pl.col("physical_send"))
+        self.counts["backward_messages"] += messages.filter(backward).height
+        self._check(block.records.select("line", "cpu", "task", "thread"))
+        self._check(messages.select("line", cpu="recv_cpu", task="recv_task", thread="recv_thread"))
+
+    def _check(self, places: pl.DataFrame) -> None:
+        # Few places are distinct, so those are checked.
+        distinct = places.select("cpu", "task", "thread").unique().join(self._tasks, on="task", how="left")
+        off_rows = pl.col("threads").is_null() | ~pl.col("thread").is_between(1, "threads")
+        off_cpus = (pl.col("cpu") != 0) & ~pl.col("cpu").is_between("cpus_before", "last_cpu", closed="right").fill_null(False)
+        for off, problem in (
+            (off_rows, "task {task} thread {thread} is not in the header"),
+            (off_cpus & ~off_rows, "CPU {cpu} is not one of the node of task {task}"),
+        ):
+            bad = distinct.filter(off)
+            if not bad.is_empty():
+                offenders = places.join(bad, on=["cpu", "task", "thread"], how="semi").sort("line")
+                self.violations(TraceRule.PLACES, offenders, problem)
+
+
+class _States(RecordCheck):
+    """States of a row have a length, and each starts at or after the end of the former."""
+
+    ROW = ("task", "thread")
+
+    def __init__(self, path: Path, log: ViolationLog, counts: Counter[str]) -> None:
+        super().__init__(path, log, counts)
+        self._ends = pl.DataFrame(schema={"task": pl.Int64, "thread": pl.Int64, "last": pl.Int64})
+
+    def update(self, block: Block) -> None:
+        states = block.states
+        empty = states.filter(pl.col("end") <= pl.col("begin"))
+        self.violations(TraceRule.STATES, empty, "a state starts at {begin} ns and ends at {end} ns")
+        states = states.join(self._ends, on=self.ROW, how="left", maintain_order="left").with_columns(
+            former=pl.coalesce(pl.col("end").shift(1).over(self.ROW), "last")
+        )
+        overlapping = states.filter(pl.col("begin") < pl.col("former"))
+        problem = "a state of task {task} thread {thread} starts at {begin} ns, before the former one ends at {former} ns"
+        self.violations(TraceRule.STATES, overlapping, problem)
+        ends = states.group_by(self.ROW).agg(last=pl.col("end").last())
+        self._ends = pl.concat([self._ends.join(ends, on=self.ROW, how="anti"), ends])
+
+
+class _Intervals(RecordCheck):
+    """Each start of an interval has its end on the same row, and each end its start.
+
+    Depths are counted rather than intervals paired (`interval_pairs`), so memory does not grow with what never ends.
+    """
+
+    KEY = ("task", "thread", "type")
+
+    def __init__(self, path: Path, log: ViolationLog, counts: Counter[str]) -> None:
+        super().__init__(path, log, counts)
+        self._is_interval: dict[int, bool] = {}
+        # Intervals that are open after the blocks so far: how many nest, and the line of the outermost start.
+        self._open = pl.DataFrame(schema={**dict.fromkeys(self.KEY, pl.Int64), "depth": pl.Int64, "line": pl.Int64})
+
+    def update(self, block: Block) -> None:
+        edges = self._edges(block.events.select("line", *self.KEY, "value"))
+        is_start = pl.col("value") != 0
+        edges = (
+            edges.join(self._open.rename({"line": "since"}), on=self.KEY, how="left", maintain_order="left")
+            .with_columns(pl.col("depth").fill_null(0) + pl.when(is_start).then(1).otherwise(-1).cum_sum().over(self.KEY))
+            # An end without a start takes the depth below all former ones; it is then left out of the depth.
+            .with_columns(lowest=pl.min_horizontal(pl.lit(0), pl.col("depth").cum_min().over(self.KEY)))
+            .with_columns(orphan=pl.col("lowest") < pl.col("lowest").shift(1).over(self.KEY).fill_null(0))
+            .with_columns(pl.col("depth") - pl.col("lowest"))
+        )
+        problem = "type {type} of task {task} thread {thread} ends (value 0) and none is open"
+        self.violations(TraceRule.CLOSED, edges.filter("orphan"), problem)
+        self.counts["intervals"] += edges.filter(~is_start & ~pl.col("orphan")).height
+        outermost = pl.col("line").filter(is_start & (pl.col("depth") == 1)).last()
+        now = edges.group_by(self.KEY, maintain_order=True).agg(
+            pl.col("depth").last(), line=pl.coalesce(outermost, pl.col("since").first())
+        )
+        self._open = pl.concat([self._open.join(now, on=self.KEY, how="anti"), now.filter(pl.col("depth") > 0)])
+
+    def _edges(self, pairs: pl.DataFrame) -> pl.DataFrame:
+        for number in pairs["type"].unique():
+            if number not in self._is_interval:
+                self._is_interval[number] = is_interval(number)
+        return pairs.filter(pl.col("type").is_in([number for number, yes in self._is_interval.items() if yes]))
+
+    def finish(self) -> None:
+        problem = "type {type} of task {task} thread {thread} starts here, and {depth} interval(s) of it never end"
+        self.violations(TraceRule.CLOSED, self._open.sort("line"), problem)
+
+
+class _Numbers(RecordCheck):
+    """Types fit in 32 bits, values in the digits of a double."""
+
+    def update(self, block: Block) -> None:
+        wraps = block.events.filter(pl.col("type") > LARGEST_TYPE)
+        problem = f"type {{type}} is above {LARGEST_TYPE}, and Paraver takes another"
+        self.violations(TraceRule.NUMBERS, wraps, problem)
+        inexact = block.events.filter(~pl.col("value").is_between(-LARGEST_VALUE, LARGEST_VALUE))
+        problem = f"value {{value}} of type {{type}} is beyond {LARGEST_VALUE}, and views lose its last digits"
+        self.violations(TraceRule.NUMBERS, inexact, problem)
+
+
+class _Labelled(RecordCheck):
+    """Each state, each type, and each value of a type whose values have labels, is in the .pcf; each is reported once."""
+
+    def __init__(self, path: Path, log: ViolationLog, counts: Counter[str], labels: PcfLabels) -> None:
+        super().__init__(path, log, counts)
+        self._known = {
+            "state": pl.DataFrame({"state": list(labels.states)}, schema={"state": pl.Int64}),
+            "type": pl.DataFrame({"type": list(labels.types)}, schema={"type": pl.Int64}),
+            "value": pl.DataFrame(
+                [(number, value) for number, label in labels.types.items() for value in label.values or ()],
+                schema={"type": pl.Int64, "value": pl.Int64},
+                orient="row",
+            ),
+        }
+        self._with_values = [number for number, label in labels.types.items() if label.values is not None]
+
+    def update(self, block: Block) -> None:
+        valued = block.events.filter(pl.col("type").is_in(self._with_values))
+        self._check("state", block.states, ("state",), "state {state}")
+        self._check("type", block.events, ("type",), "type {type}")
+        self._check("value", valued, ("type", "value"), "value {value} of type {type}")
+
+    def _check(self, kind: str, frame: pl.DataFrame, key: tuple[str, ...], name: str) -> None:
+        unlabelled = frame.group_by(key).agg(pl.col("line").first()).join(self._known[kind], on=key, how="anti").sort("line")
+        self.violations(TraceRule.LABELLED, unlabelled, f"{name} has no label in the .pcf")
+        # What is reported counts as known from now on. Beyond the limit it is counted once per block, which bounds memory.
+        self._known[kind] = pl.concat([self._known[kind], unlabelled.head(self.log.limit).select(key)])
