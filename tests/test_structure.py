@@ -49,12 +49,10 @@ MODULES_TO_RENAME = {"communication"}
 NAMES_TO_RENAME = {
     "Clock",
     "Finding",
-    "Labels",
     "Options",
     "Part",
     "Rule",
     "Table",
-    "Task",
     "TimeSelection",
     "Window",
     "as_text",
