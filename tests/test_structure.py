@@ -49,12 +49,9 @@ MODULES_TO_RENAME = {"communication"}
 NAMES_TO_RENAME = {
     "Clock",
     "Finding",
-    "Options",
     "Part",
     "Rule",
-    "Table",
     "TimeSelection",
-    "Window",
     "as_text",
     "communicators",
     "count",

@@ -136,8 +136,12 @@ def value_sets() -> str:
 
 
 def _of_types(found: list[event_types.EventType]) -> str:
-    spans = [(types[0].number, types[-1].number) for types in _consecutive(found)]
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)
+    return ", ".join(
+        f"{types[0].number} to {types[-1].number}"
+        if len(types) > 1
+        else f"{types[0].number}{', ...' if types[0].is_series else ''}"
+        for types in _consecutive(found)
+    )
 
 
 def states() -> str:
@@ -186,7 +190,7 @@ def source_tables() -> str:
             source.since or "first",
             ", ".join(source.required),
             ", ".join(source.optional),
-            ", ".join(f"{number}, ..." if event_types.TYPES[number].is_series else str(number) for number in source.types),
+            _of_types([event_types.TYPES[number] for number in source.types]),
             _ROWS[source.row],
         )
         for source in sorted(SOURCES, key=lambda source: source.name)
@@ -211,12 +215,12 @@ def left_out() -> str:
 
 
 def no_events() -> str:
-    """Tables that hold no events."""
+    """Tables without events."""
     return _other_tables(coverage.NO_EVENTS)
 
 
 def _other_tables(others: Iterable[coverage.OtherTables]) -> str:
-    return _table(("tables", "what they hold"), ((_names(other.pattern), other.what) for other in others))
+    return _table(("tables", "contents"), ((_names(other.pattern), other.what) for other in others))
 
 
 def _names(pattern: str) -> str:
@@ -351,7 +355,7 @@ def _default(part: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Help as Markdown: the characters that Markdown would read, outside of code."""
+    """Help as Markdown: special characters are escaped, except in code."""
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(piece if piece.startswith("`") else re.sub(r"([\\*<>|])", r"\\\1", piece) for piece in pieces)
 
