@@ -349,9 +349,7 @@ def _spelling(part: Any) -> str:
 def _default(part: Any) -> str:
     if not part.show_default or not part.default:
         return ""
-    if isinstance(part.default, Enum):
-        return f" One of {', '.join(f'`{choice.value}`' for choice in type(part.default))}; default: `{part.default.value}`."
-    return f" Default: `{part.default}`."
+    return f" Default: `{part.default.value if isinstance(part.default, Enum) else part.default}`."
 
 
 def _escaped(text: str) -> str:
