@@ -1,28 +1,28 @@
-"""Everything that nsys2prv says to a user when it cannot go on.
+"""All errors that users see; `exit_code` is what the command line ends with.
 
-    Nsys2prvError                     exit code 1   also what `check` exits with when a trace is not valid
-    ├── UsageError                    2   an option or an argument that makes no sense
+    Nsys2prvError                     exit code 1   also of `check`, for a trace that is not valid
+    ├── UsageError                    2   an invalid option or argument
     ├── ReportError                   3   a report that can't be read
     │   ├── ReportNotFound
-    │   ├── NotAReport                    not a database, not a folder of tables
-    │   ├── DamagedReport                 truncated, unreadable
-    │   ├── EmptyReport                   no tables, or nothing in them
-    │   ├── MissingColumn                 a table without a column that it must have
+    │   ├── NotAReport                    neither a database nor a folder of tables
+    │   ├── DamagedReport                 truncated or unreadable
+    │   ├── EmptyReport                   no tables, or no events in them
+    │   ├── MissingColumn                 a table lacks a column that is needed
     │   └── SameReportTwice
-    ├── ExportError                   4   nsys is needed, or failed
+    ├── ExportError                   4   nsys is needed and was not found, or it failed
     ├── OutputError                   5   the output can't be written
     │   ├── OutputExists
     │   └── DiskFull
-    ├── TooManyRows                   6   more rows than Paraver takes
+    ├── TooManyRows                   6   more rows than Paraver supports
     ├── NothingToTranslate            7   no event is left after the selection
     ├── TraceError                    8   a Paraver trace that can't be read
-    ├── InconsistentRun               9   with --strict: the reports are not those of one complete run
-    ├── WorkerDied                   11   workers died under the same work again and again
-    ├── NoDevices                    12   efficiency numbers of a run in which no process uses a GPU
-    └── NotEfficiency                13   a file that is not what `efficiency --json` wrote
+    ├── InconsistentRun               9   with --strict: the reports are not one complete run
+    ├── WorkerDied                   11   workers died repeatedly during the same work
+    ├── NoDevices                    12   efficiency of a run in which no process uses a GPU
+    └── NotEfficiency                13   a file that `efficiency --json` did not write
 
-A translation that left reports out (--keep-going) ends with 10, Ctrl-C with 130 and SIGTERM with 143, as in shells. Each
-error is one sentence that names the file, what is wrong and what to do. Nothing else is raised at users on purpose.
+A translation that left reports out (--keep-going) ends with 10, Ctrl-C with 130 and SIGTERM with 143, as in shells. The text
+of an error is one sentence that names the file, what is wrong, and what to do. No other exception is raised on purpose.
 """
 
 from __future__ import annotations
@@ -31,27 +31,41 @@ from collections.abc import Iterable
 from pathlib import Path
 
 LEFT_OUT_EXIT_CODE = 10
-"""Done, but reports were left out."""
+"""Success, but reports were left out."""
 INTERRUPTED_EXIT_CODE = 130
 TERMINATED_EXIT_CODE = 143
 
 
 class Nsys2prvError(Exception):
-    """Base of all errors with a sentence for the user; `exit_code` is what the command line ends with."""
+    """Base of all errors; its text is one sentence for the user.
+
+    Attributes
+    ----------
+    exit_code
+        What the command line ends with.
+    """
 
     exit_code = 1
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors come back from other processes, and most are made of other things than their sentence.
-        return _again, (type(self), str(self), dict(self.__dict__))
+        # Errors are pickled in worker processes, and most constructors take other arguments than the text.
+        return _restored, (type(self), str(self), dict(self.__dict__))
 
 
 class UsageError(Nsys2prvError):
+    """Wrong option or argument."""
+
     exit_code = 2
 
 
 class ReportError(Nsys2prvError):
-    """`path` is that of the report, or of the file in it that is wrong."""
+    """A report can't be read: missing, no nsys export, damaged, empty, without a required column, twice.
+
+    Attributes
+    ----------
+    path
+        The report, or the file in it that is wrong.
+    """
 
     exit_code = 3
 
@@ -80,7 +94,7 @@ class DamagedReport(ReportError):
 
 
 class EmptyReport(ReportError):
-    def __init__(self, path: str | Path, why: str = "it holds no table with events") -> None:
+    def __init__(self, path: str | Path, why: str = "it contains no table with events") -> None:
         super().__init__(path, f"{path}: {why}; record the program again, or leave this report out")
 
 
@@ -100,24 +114,28 @@ class SameReportTwice(ReportError):
 
 
 class ExportError(Nsys2prvError):
+    """A `.nsys-rep` file needs nsys, which is not installed or failed."""
+
     exit_code = 4
 
     @classmethod
     def no_nsys(cls, path: str | Path) -> ExportError:
         return cls(
-            f"{path}: only nsys can open this file and there is no nsys on PATH; name one with --nsys or NSYS_HOME, "
-            f"or export the report where nsys is: nsys export --type sqlite {Path(path).name}"
+            f"{path}: only nsys can open this file, and no nsys is on PATH; give one with --nsys or NSYS_HOME, "
+            f"or export the report where nsys is installed: nsys export --type sqlite {Path(path).name}"
         )
 
     @classmethod
     def failed(cls, path: str | Path, nsys: str | Path, why: str) -> ExportError:
         return cls(
-            f"{path}: {nsys} could not export it ({_one_line(why)}); an nsys of the same or a newer version than the one "
-            f"that recorded the report is needed, name it with --nsys"
+            f"{path}: {nsys} could not export it ({_one_line(why)}); give an nsys of the same version as the one that "
+            f"recorded the report, or a newer one, with --nsys"
         )
 
 
 class OutputError(Nsys2prvError):
+    """The output can't be written: no such folder, it exists already (use `--force`), or the disk is full."""
+
     exit_code = 5
 
     @classmethod
@@ -127,28 +145,32 @@ class OutputError(Nsys2prvError):
 
 class OutputExists(OutputError):
     def __init__(self, path: str | Path) -> None:
-        super().__init__(f"{path}: is there already; use --force to replace it, or give another name with -o")
+        super().__init__(f"{path}: exists already; use --force to replace it, or give another name with -o")
 
 
 class DiskFull(OutputError):
     def __init__(self, path: str | Path, *, has_output: bool = True) -> None:
         elsewhere = "put the intermediate files elsewhere with --scratch"
-        mend = f"write elsewhere with -o, {elsewhere}, or make the trace smaller (-z, --time, --skip, --min-duration)"
-        super().__init__(f"{path}: the disk is full; free some room, {mend if has_output else f'or {elsewhere}'}")
+        remedy = f"write elsewhere with -o, {elsewhere}, or make the trace smaller (-z, --time, --skip, --min-duration)"
+        super().__init__(f"{path}: the disk is full; free some space, {remedy if has_output else f'or {elsewhere}'}")
 
 
 class TooManyRows(Nsys2prvError):
+    """More rows than Paraver can display."""
+
     exit_code = 6
 
     def __init__(self, rows: int, limit: int, streams: int = 0) -> None:
-        fold = f"fold the {counted(streams, 'stream')} into a few rows per device with --fold-streams, " if streams else ""
+        fold = f"merge the {counted(streams, 'stream')} into a few rows per device with --fold-streams, " if streams else ""
         super().__init__(
-            f"the trace would have {counted(rows, 'row')} and Paraver takes {limit:,} at most; choose some of the ranks with "
+            f"the trace would have {counted(rows, 'row')} and Paraver supports at most {limit:,}; select ranks with "
             f"--ranks, {fold}or leave sources out with --skip"
         )
 
 
 class NothingToTranslate(Nsys2prvError):
+    """The selected time, ranks and sources contain no event."""
+
     exit_code = 7
 
     def __init__(self, why: str) -> None:
@@ -156,6 +178,8 @@ class NothingToTranslate(Nsys2prvError):
 
 
 class TraceError(Nsys2prvError):
+    """A Paraver trace can't be read."""
+
     exit_code = 8
 
     def __init__(self, path: str | Path, why: str) -> None:
@@ -163,37 +187,45 @@ class TraceError(Nsys2prvError):
 
 
 class InconsistentRun(Nsys2prvError):
+    """`--strict`: the reports are not one complete run."""
+
     exit_code = 9
 
     def __init__(self, findings: Iterable[str]) -> None:
         super().__init__(
-            f"the reports are not those of one complete run: {'; '.join(findings)} (without --strict this is a warning)"
+            f"the reports are not one complete run: {'; '.join(findings)} (without --strict this is a warning)"
         )
 
 
 class WorkerDied(Nsys2prvError):
+    """Workers died repeatedly on the same piece of work."""
+
     exit_code = 11
 
     def __init__(self, tries: int) -> None:
         super().__init__(
-            f"workers died {tries} times under the same piece of work, most likely for want of memory; "
+            f"workers died {tries} times during the same work, most likely because they ran out of memory; "
             f"use fewer workers on each machine, or give the job more memory"
         )
 
 
 class NoDevices(Nsys2prvError):
+    """`efficiency`, `compare`: no process uses a GPU."""
+
     exit_code = 12
 
     def __init__(self, inputs: Iterable[str | Path]) -> None:
         paths = list(map(str, inputs))
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         super().__init__(
-            f"{paths[0]}{more}: no process in it uses a GPU, so there are no device efficiencies; give reports that recorded "
-            f"CUDA (nsys profile --trace=cuda), or a trace with rows of CUDA streams"
+            f"{paths[0]}{more}: no process uses a GPU, so there are no device efficiencies; give reports that include CUDA "
+            f"(nsys profile --trace=cuda), or a trace with rows of CUDA streams"
         )
 
 
 class NotEfficiency(Nsys2prvError):
+    """`compare`: a `.json` file that `efficiency --json` did not write."""
+
     exit_code = 13
 
     def __init__(self, path: str | Path, why: str) -> None:
@@ -202,7 +234,7 @@ class NotEfficiency(Nsys2prvError):
         )
 
 
-def _again(kind: type[Nsys2prvError], sentence: str, attributes: dict[str, object]) -> Nsys2prvError:
+def _restored(kind: type[Nsys2prvError], sentence: str, attributes: dict[str, object]) -> Nsys2prvError:
     error = kind.__new__(kind)
     error.args = (sentence,)
     error.__dict__.update(attributes)

@@ -35,21 +35,6 @@ PAGES = (
 
 _TABLE = re.compile(r"(<!-- table (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-_ERRORS: dict[type[errors.Nsys2prvError], str] = {
-    errors.Nsys2prvError: "`check`: the trace is not valid",
-    errors.UsageError: "wrong option or argument",
-    errors.ReportError: "a report can't be read: missing, no nsys export, damaged, empty, without a required column, twice",
-    errors.ExportError: "a `.nsys-rep` file needs nsys, which is not installed or failed",
-    errors.OutputError: "the output can't be written: no such folder, it exists already (use `--force`), or the disk is full",
-    errors.TooManyRows: "more rows than Paraver can display",
-    errors.NothingToTranslate: "the selected time, ranks and sources contain no event",
-    errors.TraceError: "a Paraver trace can't be read",
-    errors.InconsistentRun: "`--strict`: the reports are not one complete run",
-    errors.WorkerDied: "workers died repeatedly on the same piece of work",
-    errors.NoDevices: "`efficiency`, `compare`: no process uses a GPU",
-    errors.NotEfficiency: "`compare`: a `.json` file that `efficiency --json` did not write",
-}
-
 _TAGS = {
     event_types.TAG_KERNEL_LAUNCH: "API call to the kernel or graph execution that it launches",
     event_types.TAG_MEMORY_LAUNCH: "API call to the copy or memset that it starts; the size is in bytes",
@@ -159,8 +144,11 @@ def messages() -> str:
 
 
 def exit_codes() -> str:
-    """Every exit code."""
-    codes = [(0, "done"), *((error.exit_code, text) for error, text in _ERRORS.items())]
+    """Every exit code; those of errors are in their docstrings."""
+    codes = [(0, "done"), (errors.Nsys2prvError.exit_code, "`check`: the trace is not valid")]
+    for error in errors.Nsys2prvError.__subclasses__():
+        first_line = str(error.__doc__).partition("\n")[0].removesuffix(".")
+        codes.append((error.exit_code, first_line[0].lower() + first_line[1:]))
     codes.append((errors.LEFT_OUT_EXIT_CODE, "done, but unreadable reports were left out (`--keep-going`)"))
     codes.append((errors.INTERRUPTED_EXIT_CODE, "Ctrl-C"))
     return _table(("code", "when"), ((str(code), text) for code, text in sorted(codes)))

@@ -1,4 +1,4 @@
-"""What is in reports, without translating them."""
+"""Summaries of reports, without translating them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,24 @@ from nsys2prv.vocabulary.wording import ranges
 
 
 def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
-    """What each report holds: versions, host, ranks, GPUs, time span, rows per source, what is lost or odd.
+    """Versions, host, ranks, GPUs, time span, rows per source, and what is lost or unusual, of each report.
 
     Parameters
     ----------
     arguments
         Reports: files, folders, globs.
+    nsys
+        How .nsys-rep files are exported.
+
+    Returns
+    -------
+    list
+        An object per report, as `inspect --json` prints it. Times are in ns of the report's own clock.
 
     Raises
     ------
     ReportError
-        When one can't be read.
+        When a report can't be read.
     """
     paths = find_reports(arguments)
     return [
@@ -41,7 +48,7 @@ def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> 
 
 def _inspect(report: Report) -> dict[str, Any]:
     identity = describe(report)
-    # What is made of the events of other sources is not in a table.
+    # Derived sources reuse the tables of others.
     present = [source for source in present_sources(report, SOURCES) if not source.derived]
     surveys = [found for source in present if not (found := whole_survey(report, source)).is_empty]
     counts = {id(found): count(report, found) for found in surveys}
@@ -89,10 +96,10 @@ def _inspect(report: Report) -> dict[str, Any]:
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """One report of `inspect` as lines for people."""
-    known = found["schema"] or "not told (2021 or earlier)"
-    lines = [found["path"], f"  nsys {found['nsys'] or 'version not told'}, schema {known}, {found['form']}"]
-    lines.append(f"  host {found['host'] or 'not told'}" + (f", {found['cpus']} CPUs" if found["cpus"] else ""))
+    """One report of `inspect` as text."""
+    schema = found["schema"] or "unknown (2021 or earlier)"
+    lines = [found["path"], f"  nsys {found['nsys'] or 'version unknown'}, schema {schema}, {found['form']}"]
+    lines.append(f"  host {found['host'] or 'unknown'}" + (f", {found['cpus']} CPUs" if found["cpus"] else ""))
     if found["ranks"]:
         lines.append(f"  {counted(len(found['ranks']), 'rank')}: {ranges(found['ranks'])} (from {found['rank_source']})")
     if found["processes"]:
@@ -103,8 +110,8 @@ def as_text(found: dict[str, Any]) -> str:
     if names:
         lines.append(f"  GPUs: {', '.join(f'{names.count(name)} x {name}' for name in dict.fromkeys(names))}")
     for nic in found["nics"]:
-        told = ", ".join(text for text in (nic["device"], nic["link"], f"GUID {nic['guid']}" if nic["guid"] else "") if text)
-        lines.append(f"  network adapter {nic['name']}" + (f": {told}" if told else ""))
+        details = ", ".join(text for text in (nic["device"], nic["link"], f"GUID {nic['guid']}" if nic["guid"] else "") if text)
+        lines.append(f"  network adapter {nic['name']}" + (f": {details}" if details else ""))
     if found["first_ns"] is not None:
         lines.append(f"  {(found['last_ns'] - found['first_ns']) / 1e9:.6f} s from the first event to the last")
     for table in found["tables"]:

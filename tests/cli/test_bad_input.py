@@ -293,7 +293,7 @@ def test_an_output_in_a_read_only_folder_cannot_be_written(command_line: Command
 
 
 @pytest.mark.parametrize("suffix", [".prv", ".prv.gz", ".pcf", ".row", ".json"])
-def test_a_file_that_is_there_already_is_only_replaced_when_forced(
+def test_an_existing_file_is_replaced_only_with_force(
     suffix: str, command_line: CommandLine, report: Path, out: Path
 ) -> None:
     there = out.with_suffix(suffix)
@@ -433,7 +433,7 @@ def wait_until(reached: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.002)
 
 
-# -- options that make no sense: exit code 2 ------------------------------------------------------------------------------
+# -- invalid options: exit code 2 ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -455,7 +455,7 @@ def wait_until(reached: Callable[[], bool], seconds: float = 60) -> None:
         ("--no-such-option=x", "--no-such-option"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_named(
+def test_an_invalid_option_is_named(
     option: str, named: str, command_line: CommandLine, report: Path, out: Path
 ) -> None:
     done = command_line.run("translate", report, "-o", out, option)

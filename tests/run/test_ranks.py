@@ -283,7 +283,7 @@ def test_strict_makes_errors_of_all_that_is_not_one_complete_run(command_line: C
             assert (strict.returncode, strict.stderr, lax.stderr) == (DONE, "", "")
             continue
         assert strict.returncode == INCONSISTENT, name
-        assert strict.stderr.startswith("nsys2prv: the reports are not those of one complete run: ")
+        assert strict.stderr.startswith("nsys2prv: the reports are not one complete run: ")
         assert strict.stderr.count("\n") == 1
         assert not list((tmp_path / name).glob("strict*"))
         assert lax.returncode == DONE

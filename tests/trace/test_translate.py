@@ -291,7 +291,7 @@ def test_a_former_output_is_replaced_only_when_told_so(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("a", 0, 10)
     run(tmp_path, report)
-    with pytest.raises(OutputExists, match=r"out\.prv: is there already; use --force"):
+    with pytest.raises(OutputExists, match=r"out\.prv: exists already; use --force"):
         translate([tmp_path / "out0.sqlite"], tmp_path / "out.prv")
     translate([tmp_path / "out0.sqlite"], tmp_path / "out", TranslateOptions(gzip=True, force=True))
     # The plain trace would be read with the labels of the compressed one.
