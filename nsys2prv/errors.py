@@ -192,9 +192,7 @@ class InconsistentRun(Nsys2prvError):
     exit_code = 9
 
     def __init__(self, findings: Iterable[str]) -> None:
-        super().__init__(
-            f"the reports are not one complete run: {'; '.join(findings)} (without --strict this is a warning)"
-        )
+        super().__init__(f"the reports are not one complete run: {'; '.join(findings)} (without --strict this is a warning)")
 
 
 class WorkerDied(Nsys2prvError):

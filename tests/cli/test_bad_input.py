@@ -293,9 +293,7 @@ def test_an_output_in_a_read_only_folder_cannot_be_written(command_line: Command
 
 
 @pytest.mark.parametrize("suffix", [".prv", ".prv.gz", ".pcf", ".row", ".json"])
-def test_an_existing_file_is_replaced_only_with_force(
-    suffix: str, command_line: CommandLine, report: Path, out: Path
-) -> None:
+def test_an_existing_file_is_replaced_only_with_force(suffix: str, command_line: CommandLine, report: Path, out: Path) -> None:
     there = out.with_suffix(suffix)
     there.write_text("somebody's work\n")
 
@@ -455,9 +453,7 @@ def wait_until(reached: Callable[[], bool], seconds: float = 60) -> None:
         ("--no-such-option=x", "--no-such-option"),
     ],
 )
-def test_an_invalid_option_is_named(
-    option: str, named: str, command_line: CommandLine, report: Path, out: Path
-) -> None:
+def test_an_invalid_option_is_named(option: str, named: str, command_line: CommandLine, report: Path, out: Path) -> None:
     done = command_line.run("translate", report, "-o", out, option)
 
     sentence(done, USAGE, named)
