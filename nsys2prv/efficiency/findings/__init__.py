@@ -1,14 +1,11 @@
-"""Findings: the typical shapes of a run that costs time, with their numbers, their place and what people do about them.
+"""Findings: typical causes of lost time in a run, with their numbers, where to look, and what people do about them.
 
-Tables of a run, and what is measured for findings alone, enter; rows of the tables `findings`, `finding_devices` and
-`finding_numbers` leave. A module per subject holds what is measured and the rules that judge it; what a rule takes for much or
-little stands in `limits`, its words in `catalogue`.
+The tables of a run and what is measured for rules enter; rows of the tables `findings`, `finding_devices` and
+`finding_numbers` leave. A rule is a module in `rules` and a line in `registry`.
 """
 
-from nsys2prv.efficiency.findings.catalogue import RULES, Rule
-from nsys2prv.efficiency.findings.devices import KERNELS_BY_DEVICE
 from nsys2prv.efficiency.findings.engine import Findings
-from nsys2prv.efficiency.findings.finding import Measured
-from nsys2prv.efficiency.findings.limits import LIMITS, Limit
+from nsys2prv.efficiency.findings.registry import RULES
+from nsys2prv.efficiency.findings.rule import GENERAL_LIMITS, FindingRule, Limit
 
-__all__ = ["KERNELS_BY_DEVICE", "LIMITS", "RULES", "Findings", "Limit", "Measured", "Rule"]
+__all__ = ["GENERAL_LIMITS", "RULES", "FindingRule", "Findings", "Limit"]

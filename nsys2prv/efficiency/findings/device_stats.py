@@ -1,94 +1,111 @@
-"""What sums tell of each device: how often, how much, since when, and where to look."""
+"""What was measured on each device: how often, at what cost, since when, and where to look."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import polars as pl
 
 from nsys2prv.efficiency.findings.aggregate import NONE
-from nsys2prv.efficiency.findings.finding import OnDevice
 from nsys2prv.efficiency.sweep import SweepContext
 from nsys2prv.errors import counted
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Sums of one shape on one device.
+class DeviceStats:
+    """What a rule measured on one device.
 
     Attributes
     ----------
-    on
-        What becomes of it in a finding.
+    device
+        Its index.
+    count, cost
+        Number of occurrences, and what they cost there at most, ns.
+    begin, end
+        When the first one begins and the last one ends, ns.
+    worst
+        Begin and end of the place to look at, ns.
+    rows
+        Rows of the trace that show it there.
     parts
-        Parts of the run in which it is seen.
+        Parts of the run with occurrences.
     longest
         Cost of the most costly occurrence, ns.
     sums
-        Sums by name.
+        Further sums over the occurrences, by name.
     """
 
-    on: OnDevice
-    parts: Sequence[int]
-    longest: int
-    sums: dict[str, int]
+    device: int
+    count: int
+    cost: int
+    begin: int
+    end: int
+    worst: tuple[int, int]
+    rows: tuple[int, ...] = ()
+    parts: Sequence[int] = ()
+    longest: int = 0
+    sums: Mapping[str, int] = field(default_factory=dict)
 
 
-def by_device(ground: SweepContext, frame: pl.DataFrame, sums: Sequence[str], *, place: str) -> list[Seen]:
-    """Sums of one shape by device.
+def by_device(
+    context: SweepContext, frame: pl.DataFrame, sums: Sequence[str] = (), *, worst: Literal["part", "occurrence"] = "part"
+) -> list[DeviceStats]:
+    """Statistics of each device.
 
     Parameters
     ----------
     frame
-        Rows of `Sums.frame` with `device` and `part` in the key, and `count` and `cost` among the sums.
+        Rows of `OccurrenceSums.frame` with `device` and `part` in the key, and `count` and `cost` among the sums.
     sums
-        Further sums that are wanted.
-    place
-        Where to look: "part" for the part of the run where it costs most, "top" for the most costly occurrence.
+        Further sums.
+    worst
+        Where to look: the part of the run with the highest cost, or the most costly occurrence.
     """
-    found = []
+    stats = []
     for (device,), rows in frame.partition_by("device", as_dict=True, maintain_order=True).items():
-        dearest = rows.sort("cost", "part", descending=[True, False]).row(0, named=True)
+        part = rows.sort("cost", "part", descending=[True, False]).row(0, named=True)
         top = rows.sort("top_cost", "top_begin", descending=[True, False]).row(0, named=True)
-        worst = (dearest["begin"], dearest["end"]) if place == "part" else (top["top_begin"], top["top_end"])
-        on = OnDevice(
-            device=int(device),
-            count=int(rows["count"].sum()),
-            cost=int(rows["cost"].sum()),
-            begin=int(rows["begin"].min()),  # type: ignore[arg-type]
-            end=int(rows["end"].max()),  # type: ignore[arg-type]
-            worst=worst,
-            rows=_rows(ground, dearest if place == "part" else top),
+        stats.append(
+            DeviceStats(
+                device=int(device),
+                count=int(rows["count"].sum()),
+                cost=int(rows["cost"].sum()),
+                begin=int(rows["begin"].min()),  # type: ignore[arg-type]
+                end=int(rows["end"].max()),  # type: ignore[arg-type]
+                worst=(part["begin"], part["end"]) if worst == "part" else (top["top_begin"], top["top_end"]),
+                rows=_rows(context, part if worst == "part" else top),
+                parts=rows["part"].to_list(),
+                longest=int(top["top_cost"]),
+                sums={name: int(rows[name].sum()) for name in sums},
+            )
         )
-        told = {name: int(rows[name].sum()) for name in sums}
-        found.append(Seen(on, rows["part"].to_list(), int(top["top_cost"]), told))
-    return found
+    return stats
 
 
-def total(found: Sequence[Seen], name: str) -> int:
+def total(stats: Sequence[DeviceStats], name: str) -> int:
     """A sum over devices."""
-    return sum(one.sums[name] for one in found)
+    return sum(one.sums[name] for one in stats)
 
 
-def count(found: Sequence[Seen]) -> int:
-    """How often on all devices."""
-    return sum(one.on.count for one in found)
+def count(stats: Sequence[DeviceStats]) -> int:
+    """Number of occurrences on all devices."""
+    return sum(one.count for one in stats)
 
 
-def cost(found: Sequence[Seen]) -> int:
-    """Cost of all devices, ns."""
-    return sum(one.on.cost for one in found)
+def cost(stats: Sequence[DeviceStats]) -> int:
+    """Cost on all devices, ns."""
+    return sum(one.cost for one in stats)
 
 
-def on_devices(found: Sequence[Any]) -> str:
-    """How a sentence about some devices begins."""
-    return f"on {counted(len(found), 'GPU')}"
+def on_devices(stats: Sequence[DeviceStats]) -> str:
+    """The number of devices, for a sentence about them."""
+    return f"on {counted(len(stats), 'GPU')}"
 
 
-def _rows(ground: SweepContext, one: dict[str, Any]) -> tuple[int, ...]:
-    """Rows of the trace of the most costly occurrence: the stream and the host thread."""
-    row, thread = one["top_row"], one["top_thread"]
-    host = (int(ground.callers[thread]),) if thread != NONE else ()
+def _rows(context: SweepContext, occurrence: Mapping[str, Any]) -> tuple[int, ...]:
+    """Rows of the trace that show an occurrence: the stream and the host thread."""
+    row, thread = occurrence["top_row"], occurrence["top_thread"]
+    host = (int(context.callers[thread]),) if thread != NONE else ()
     return (*((int(row),) if row != NONE else ()), *host)

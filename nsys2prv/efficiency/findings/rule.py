@@ -1,0 +1,228 @@
+"""What a rule of findings consists of, and what it judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import polars as pl
+
+from nsys2prv.efficiency.findings.aggregate import PARTS
+from nsys2prv.efficiency.findings.device_stats import DeviceStats
+from nsys2prv.efficiency.findings.finding import Finding
+from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
+from nsys2prv.efficiency.run_events import STREAM
+from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A number that a rule compares with.
+
+    A share is one of the active time of a device, from its first to its last activity, unless `what` says otherwise.
+
+    Attributes
+    ----------
+    what
+        What is compared.
+    value, unit
+        The number; the unit is ns, bytes, "0 to 1" or nothing.
+    reason
+        Why it has this value.
+    """
+
+    what: str
+    value: float
+    unit: str
+    reason: str
+
+
+LEAST_COST = Limit("least cost of a finding", 1_000_000, "ns", "the first few ms are not a run to judge")
+LEAST_SHARE = Limit("least cost of a finding, of E n", 0.01, "0 to 1", "less of the run is not worth a look")
+RECURRING = Limit(
+    "of the tenths of a device's active time, least part with occurrences (for rules about what recurs)", 0.5, "0 to 1",
+    "else it belongs to a phase, such as the start",
+)  # fmt: skip
+ACTIVE_PARTS = Limit(
+    "least part of the window from first to last activity of a device (likewise)", 0.1, "0 to 1", "less is too short for a loop"
+)
+
+GENERAL_LIMITS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS)
+"""Limits of all rules."""
+
+
+class RuleMeter(Protocol):
+    """Measures for a rule what the tables of a run do not hold, chunk by chunk."""
+
+    def __init__(self, context: SweepContext) -> None: ...
+
+    def update(self, chunk: TimeChunk) -> None:
+        """Add what is in a chunk."""
+
+
+AnyMeter = TypeVar("AnyMeter", bound=RuleMeter)
+
+
+@dataclass(frozen=True)
+class FindingRule:
+    """One rule.
+
+    Attributes
+    ----------
+    kind, title
+        Its name for programs and for people.
+    sees
+        What it looks for.
+    needs
+        What must be recorded; without it the rule finds nothing.
+    cost
+        How its cost is counted: device time at most, ns.
+    view
+        The view that shows it, by its name in cfgs/views.ini.
+    advice
+        What people do about it.
+    limits
+        What it compares with. A device is part of a finding when it is itself beyond all of them.
+    judge
+        The finding of a run, if there is one.
+    meters
+        What it measures.
+    gap_cause
+        The gaps that it counts.
+    """
+
+    kind: str
+    title: str
+    sees: str
+    needs: str
+    cost: str
+    view: str
+    advice: str
+    limits: Sequence[Limit]
+    judge: Callable[[Evidence], Finding | None]
+    meters: Sequence[type[RuleMeter]] = ()
+    gap_cause: GapCause | None = None
+
+
+class Evidence:
+    """What rules judge: a run, its tables, and what was measured for rules.
+
+    Attributes
+    ----------
+    context
+        What all chunks share.
+    tables
+        Tables of the results, with the types of their columns.
+    first, last
+        First begin and last end of activity of each device, ns; -1: none.
+    gaps
+        Gaps by cause.
+    kernels_by_device
+        `number`, `value`, `device`, `count`, `total` (ns) of all kernels but NCCL's.
+    arrivals
+        `row`, `start` (of an NCCL kernel) and `last`: when the last rank arrived in its collective, ns, where that is known.
+    """
+
+    def __init__(
+        self,
+        context: SweepContext,
+        tables: Mapping[str, pl.DataFrame],
+        activity: tuple[Sequence[int], Sequence[int]],
+        gaps: GapCauses,
+        meters: Mapping[type[RuleMeter], RuleMeter],
+        *,
+        kernels_by_device: pl.DataFrame,
+        arrivals: pl.DataFrame,
+    ) -> None:
+        self.context = context
+        self.tables = tables
+        self.first, self.last = activity
+        self.gaps = gaps
+        self.kernels_by_device = kernels_by_device
+        self.arrivals = arrivals
+        self._meters = meters
+        self._findings: dict[str, Finding | None] = {}
+
+    def meter(self, kind: type[AnyMeter]) -> AnyMeter:
+        """A meter that a rule declares."""
+        meter = self._meters[kind]
+        assert isinstance(meter, kind)
+        return meter
+
+    def finding(self, rule: FindingRule) -> Finding | None:
+        """The finding of a rule; rules are judged once."""
+        if rule.kind not in self._findings:
+            self._findings[rule.kind] = rule.judge(self)
+        return self._findings[rule.kind]
+
+    @property
+    def length(self) -> int:
+        """E, ns."""
+        return self.context.recording.length
+
+    @property
+    def devices(self) -> int:
+        """n."""
+        return len(self.context.recording.rows.devices)
+
+    def device_name(self, device: int) -> str:
+        """Name of a device."""
+        return self.context.recording.rows.devices[device].name
+
+    def device_index(self, name: str) -> int:
+        """Index of a device."""
+        return next(index for index, one in enumerate(self.context.recording.rows.devices) if one.name == name)
+
+    def streams(self, device: int) -> tuple[int, ...]:
+        """Rows of the streams of a device."""
+        rows = self.context.recording.rows
+        return tuple(
+            row for row, (kind, of) in enumerate(zip(rows.kind, rows.device, strict=True)) if kind == STREAM and of == device
+        )
+
+    def kernel_name(self, number: int, value: int) -> str:
+        """Name of a kernel."""
+        return str(self.context.recording.named(pl.Series([number]), pl.Series([value]))[0])
+
+    def active(self, device: int) -> int:
+        """Time from the first to the last activity of a device, ns."""
+        return self.last[device] - self.first[device]
+
+    @property
+    def active_time(self) -> int:
+        """Time from the first to the last activity of any device, ns."""
+        firsts = [first for first in self.first if first >= 0]
+        return max(self.last) - min(firsts) if firsts else 0
+
+    def whole_device(self, device: int, count: int, cost: int) -> DeviceStats:
+        """A device that shows something all the time; the place to look at is the bin where it computes most against others."""
+        bins = self.tables["device_bins"].join(self.tables["bins"].select("bin", "begin_ns", "end_ns"), on="bin")
+        is_own = pl.col("device") == self.device_name(device)
+        others = bins.filter(~is_own).group_by("bin").agg(others=pl.col("kernels_ns").mean())
+        place = bins.filter(is_own).join(others, on="bin")
+        worst = place.sort(pl.col("kernels_ns") - pl.col("others"), -pl.col("bin"), descending=True).row(0, named=True)
+        return DeviceStats(
+            device,
+            count,
+            cost,
+            self.first[device],
+            self.last[device],
+            (worst["begin_ns"], worst["end_ns"]),
+            self.streams(device),
+        )
+
+    def costs_share(self, stats: DeviceStats, least: Limit) -> bool:
+        """Whether the cost on a device is at least a share of its active time."""
+        return stats.cost >= least.value * self.active(stats.device)
+
+    def recurs(self, stats: DeviceStats) -> bool:
+        """Whether there are occurrences in many of the tenths of the active time of a device: RECURRING, ACTIVE_PARTS."""
+        length = max(self.length, 1)
+        first = min(self.first[stats.device] * PARTS // length, PARTS - 1)
+        last = min(self.last[stats.device] * PARTS // length, PARTS - 1)
+        parts = last - first + 1
+        if parts < ACTIVE_PARTS.value * PARTS:
+            return False
+        tenths = {(part - first) * 10 // parts for part in stats.parts if first <= part <= last}
+        return len(tenths) >= RECURRING.value * 10

@@ -1,0 +1,58 @@
+"""Allocations in the loop: devices wait while memory is allocated or freed."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices
+from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
+from nsys2prv.efficiency.findings.gap_causes import GapCause
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.vocabulary.wording import time
+
+KIND = "allocations"
+
+FEWEST_GAPS = Limit("fewest gaps with such calls", 10, "", "fewer belong to the start of phases")
+LEAST_LOST = Limit("least share lost", 0.01, "0 to 1", "they are easily avoided")
+
+
+def judge(evidence: Evidence) -> Finding | None:
+    """Devices with such gaps again and again."""
+    devices = [
+        stats
+        for stats in evidence.gaps.by_device(KIND)
+        if stats.count >= FEWEST_GAPS.value and evidence.costs_share(stats, LEAST_LOST) and evidence.recurs(stats)
+    ]
+    if not devices:
+        return None
+    gaps, lost, longest = count(devices), cost(devices), max(stats.longest for stats in devices)
+    text = (
+        f"in {gaps:,} gaps {on_devices(devices)} the launching thread allocates or frees memory, {time(lost / gaps)} on average "
+        f"and {time(longest)} at most"
+    )
+    numbers = (
+        Number("gaps", gaps),
+        Number("mean time in these calls in a gap", lost / gaps, NANOSECONDS),
+        Number("longest time", longest, NANOSECONDS),
+    )
+    return Finding(text, devices, numbers)
+
+
+RULE = FindingRule(
+    kind=KIND,
+    title="Allocations in the loop: devices wait while memory is allocated or freed",
+    sees="gaps after work in which the launching thread allocates or frees memory, again and again",
+    needs="CUDA API calls",
+    cost="time of these calls in the gaps",
+    view="basics/cuda_calls",
+    advice="Allocate before the loop, use a memory pool (cudaMallocAsync) or the caching allocator of the framework.",
+    limits=(FEWEST_GAPS, LEAST_LOST),
+    judge=judge,
+    gap_cause=GapCause(
+        pl.col("is_late")
+        & (pl.col("allocation_ns") > 0)
+        & (pl.col("after_kernel") | (pl.col("after_copy") & ~pl.col("after_upload") & (pl.col("former_size") >= 0))),
+        cost=pl.col("allocation_ns"),
+        is_exclusive=False,
+    ),
+)

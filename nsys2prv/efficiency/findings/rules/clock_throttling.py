@@ -1,0 +1,69 @@
+"""Clock throttling: the clock of a busy device is lower for a time."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.efficiency.findings.device_stats import DeviceStats, on_devices
+from nsys2prv.efficiency.findings.finding import HERTZ, Finding, Number
+from nsys2prv.efficiency.findings.gpu_clocks import BUSY, busy_clocks, hertz
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+
+LARGEST_RATIO = Limit("largest ratio to the median of the busy bins", 0.9, "", "GPUs give up some percent under load")
+FEWEST_BINS = Limit("fewest bins with such a clock", 3, "", "a single one may be an odd sample")
+LEAST_LOST = Limit("least share lost", 0.01, "0 to 1", "less is not worth a look")
+
+
+def judge(evidence: Evidence) -> Finding | None:
+    """Devices with a low clock in several busy bins."""
+    busy = busy_clocks(evidence)
+    ratio = pl.col("mean") / pl.col("median")
+    low = busy.filter(pl.col("mean") <= LARGEST_RATIO.value * pl.col("median")).with_columns(
+        cost=(pl.col("kernels_ns") * (1 - ratio)).round().cast(pl.Int64)
+    )
+    devices = []
+    for (name,), rows in low.partition_by("device", as_dict=True, maintain_order=True).items():
+        device = evidence.device_index(str(name))
+        worst = rows.sort("cost", "bin", descending=[True, False]).row(0, named=True)
+        stats = DeviceStats(
+            device=device,
+            count=rows.height,
+            cost=int(rows["cost"].sum()),
+            begin=int(rows["begin_ns"].min()),  # type: ignore[arg-type]
+            end=int(rows["end_ns"].max()),  # type: ignore[arg-type]
+            worst=(worst["begin_ns"], worst["end_ns"]),
+            rows=evidence.streams(device),
+        )
+        if stats.count >= FEWEST_BINS.value and evidence.costs_share(stats, LEAST_LOST):
+            devices.append(stats)
+    if not devices:
+        return None
+    is_slow = pl.col("device").is_in([evidence.device_name(stats.device) for stats in devices])
+    low = low.filter(is_slow).sort(ratio, maintain_order=True)
+    lowest = low.row(0, named=True)
+    unit = hertz(lowest["metric"])
+    text = (
+        f"in {low.height} of {busy.filter(is_slow).height} busy bins {on_devices(devices)} the clock is lower than in most, down "
+        f"to {lowest['mean'] * unit / 1e6:,.0f} MHz from the usual {lowest['median'] * unit / 1e6:,.0f} MHz"
+    )
+    numbers = (
+        Number("bins with a low clock", low.height),
+        Number("lowest clock", lowest["mean"] * unit, HERTZ),
+        Number("usual clock of that GPU", lowest["median"] * unit, HERTZ),
+        Number("lowest clock against the usual one", lowest["mean"] / lowest["median"]),
+    )
+    return Finding(text, devices, numbers)
+
+
+RULE = FindingRule(
+    kind="clock-throttling",
+    title="Clock throttling: the device runs slower for a time",
+    sees="bins in which a busy device has a lower clock than in most of its busy bins",
+    needs="sampled clocks (GPC Clock Frequency)",
+    cost="kernel time in these bins x (1 - clock / median clock)",
+    view="hwcounters/metric",
+    advice="Look at power limit, temperature and other users of the GPU (nvidia-smi -q -d PERFORMANCE); lock clocks to compare "
+    "runs.",
+    limits=(BUSY, LARGEST_RATIO, FEWEST_BINS, LEAST_LOST),
+    judge=judge,
+)

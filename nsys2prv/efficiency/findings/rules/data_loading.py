@@ -1,0 +1,73 @@
+"""Data loading: devices wait for new data."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, count, on_devices, total
+from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
+from nsys2prv.efficiency.findings.gap_causes import GapCause
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rules.host_bound import HOST_PART
+from nsys2prv.vocabulary.wording import time
+
+KIND = "data-loading"
+
+SHORTEST_GAP = Limit("shortest gap that counts", 1_000_000, "ns", "a batch that is ready is copied within some 100 us")
+SMALLEST_COPY = Limit("smallest copy after it", 16_384, "bytes", "smaller ones are flags and parameters, and no batch")
+FEWEST_GAPS = Limit("fewest such gaps on a device", 3, "", "the first batch always comes late, and one more may")
+REACH = Limit(
+    "least part of a device's active time from the first to the last of them", 0.3, "0 to 1", "else it is a phase"
+)
+LEAST_LOST = Limit("least share lost", 0.02, "0 to 1", "less is not worth more loading processes")
+
+
+def judge(evidence: Evidence) -> Finding | None:
+    """Devices with such gaps over much of the run."""
+
+    def is_data_loading(stats: DeviceStats) -> bool:
+        return (
+            stats.count >= FEWEST_GAPS.value
+            and evidence.costs_share(stats, LEAST_LOST)
+            and stats.end - stats.begin >= REACH.value * evidence.active(stats.device)
+        )
+
+    devices = [stats for stats in evidence.gaps.by_device(KIND, worst="occurrence") if is_data_loading(stats)]
+    if not devices:
+        return None
+    gaps, lost, longest = count(devices), cost(devices), max(stats.longest for stats in devices)
+    text = (
+        f"{gaps:,} gaps {on_devices(devices)}, {time(lost / gaps)} on average and {time(longest)} at most, end with the copy of "
+        f"new data to the device; meanwhile the launching thread is in no CUDA call"
+    )
+    numbers = (
+        Number("gaps", gaps),
+        Number("mean gap", lost / gaps, NANOSECONDS),
+        Number("longest gap", longest, NANOSECONDS),
+        Number("part of the gaps in OS calls", total(devices, "in_os") / lost, SHARE),
+    )
+    return Finding(text, devices, numbers)
+
+
+RULE = FindingRule(
+    kind=KIND,
+    title="Data loading: devices wait for new data",
+    sees="long gaps between work and the copy of new data to the device, while the launching thread is in neither CUDA nor MPI "
+    "calls (as of `host-bound`)",
+    needs="CUDA API calls, copies with sizes",
+    cost="sum of the gaps, without the time in allocation calls",
+    view="analysis/gaps",
+    advice="More loading processes (num_workers), prefetching, faster storage or decoding on the GPU; copy the next batch while "
+    "the device computes.",
+    limits=(SHORTEST_GAP, SMALLEST_COPY, FEWEST_GAPS, REACH, LEAST_LOST),
+    judge=judge,
+    gap_cause=GapCause(
+        pl.col("is_late")
+        & pl.col("before_upload")
+        & ~pl.col("after_upload")
+        & (pl.col("next_size") >= SMALLEST_COPY.value)
+        & (pl.col("length") >= SHORTEST_GAP.value)
+        & (pl.col("host") >= HOST_PART.value * pl.col("length")),
+        sums={"in_os": pl.col("os_ns")},
+    ),
+)

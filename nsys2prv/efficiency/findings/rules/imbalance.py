@@ -1,0 +1,55 @@
+"""Imbalance: one device has more useful work than others."""
+
+from __future__ import annotations
+
+from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rules import slow_device
+from nsys2prv.vocabulary.wording import percent, time
+
+LEAST_LOST = Limit(
+    "least share lost, of n x the active time of all, beside what slow devices explain", 0.05, "0 to 1",
+    "a load balance above 95 % is good",
+)  # fmt: skip
+
+
+def judge(evidence: Evidence) -> Finding | None:
+    """The device with most useful work; what slow devices explain is left out."""
+    devices = evidence.tables["devices"]
+    useful = devices["useful_ns"]
+    if devices.height < 2 or not useful.max():
+        return None
+    most = int(useful.max())  # type: ignore[arg-type]
+    slow = evidence.finding(slow_device.RULE)
+    explained = slow.cost if slow is not None else 0
+    lost = most * devices.height - int(useful.sum()) - explained
+    if lost < LEAST_LOST.value * evidence.active_time * evidence.devices:
+        return None
+    mean, least = float(useful.mean()), int(useful.min())  # type: ignore[arg-type]
+    largest = int(useful.arg_max() or 0)
+    balance = mean / most
+    text = (
+        f"{devices['device'][largest]} computes {time(most)}, the {devices.height} GPUs {time(mean)} on average, and the one "
+        f"with least work {time(least)}: load balance {percent(balance)}"
+    )
+    numbers = (
+        Number("load balance", balance, SHARE),
+        Number("largest useful time", most, NANOSECONDS),
+        Number("mean useful time", mean, NANOSECONDS),
+        Number("smallest useful time", least, NANOSECONDS),
+        Number("of it explained by slow GPUs", explained, NANOSECONDS),
+    )
+    return Finding(text, [evidence.whole_device(largest, 1, lost)], numbers)
+
+
+RULE = FindingRule(
+    kind="imbalance",
+    title="Imbalance: one device has more useful work than others",
+    sees="useful time of the device that has most of it against the mean over devices, beside what slow GPUs explain",
+    needs="two devices or more",
+    cost="n max U - sum U, less the cost of slow GPUs",
+    view="analysis/useful_time",
+    advice="Distribute the work anew: sizes of parts, sequence lengths, pipeline stages, experts; use devices that are idle.",
+    limits=(LEAST_LOST,),
+    judge=judge,
+)

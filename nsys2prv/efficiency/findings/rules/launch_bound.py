@@ -1,0 +1,74 @@
+"""Launch-bound: kernels are shorter than their launches take."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, count, on_devices, total
+from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
+from nsys2prv.efficiency.findings.gap_causes import GapCause
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.vocabulary.wording import percent, time
+
+KIND = "launch-bound"
+
+LONGEST_GAP = Limit("longest gap that counts", 100_000, "ns", "a launch takes 2 to 20 us, with Python around it up to 100")
+LAUNCHED_AHEAD = Limit(
+    "longest time from the start of the launch to the gap", 5_000, "ns", "a launch takes as long; else the device is late"
+)
+LAUNCHING = Limit("least part of the gap in launches or between calls", 0.9, "0 to 1", "else it waits, copies or allocates")
+FEWEST_GAPS = Limit("fewest such gaps on a device", 100, "", "the first launch after any wait leaves such a gap too")
+LONGEST_KERNEL = Limit(
+    "longest kernel after such a gap against the gap (means)", 4, "", "beyond, the gaps are less than a fifth of the time"
+)
+LEAST_LOST = Limit("least share lost", 0.05, "0 to 1", "less is the normal price of launches")
+
+
+def judge(evidence: Evidence) -> Finding | None:
+    """Devices with many such gaps."""
+
+    def is_launch_bound(stats: DeviceStats) -> bool:
+        return (
+            stats.count >= FEWEST_GAPS.value
+            and evidence.costs_share(stats, LEAST_LOST)
+            and stats.sums["next_length"] <= LONGEST_KERNEL.value * stats.cost
+        )
+
+    devices = [stats for stats in evidence.gaps.by_device(KIND) if is_launch_bound(stats)]
+    if not devices:
+        return None
+    gaps, lost = count(devices), cost(devices)
+    kernel, launching = total(devices, "next_length") / gaps, total(devices, "launching") / lost
+    text = (
+        f"{gaps:,} gaps {on_devices(devices)}, {time(lost / gaps)} on average, before kernels of {time(kernel)}: meanwhile the "
+        f"launching thread is in launch calls ({percent(launching)} of the gaps) or on the way to the next one"
+    )
+    numbers = (
+        Number("gaps", gaps),
+        Number("mean gap", lost / gaps, NANOSECONDS),
+        Number("mean duration of the kernels behind them", kernel, NANOSECONDS),
+        Number("part of the gaps in launch calls", launching, SHARE),
+    )
+    return Finding(text, devices, numbers)
+
+
+RULE = FindingRule(
+    kind=KIND,
+    title="Launch-bound: kernels are shorter than their launches take",
+    sees="short gaps before kernels while the launching thread does nothing but launch: it is in a launch, or between two calls",
+    needs="CUDA API calls",
+    cost="sum of the gaps, without the time in allocation calls",
+    view="analysis/gaps",
+    advice="Launch less: CUDA graphs, fused kernels (torch.compile), larger batches. Launch earlier: no synchronisation in the "
+    "loop, less Python between launches.",
+    limits=(LONGEST_GAP, LAUNCHED_AHEAD, LAUNCHING, FEWEST_GAPS, LONGEST_KERNEL, LEAST_LOST),
+    judge=judge,
+    gap_cause=GapCause(
+        (pl.col("launched") >= pl.col("begin") - LAUNCHED_AHEAD.value)
+        & pl.col("before_kernel")
+        & (pl.col("launch_ns") > 0)
+        & (pl.col("length") <= LONGEST_GAP.value)
+        & (pl.col("launch_ns") + pl.col("other_cuda_ns") + pl.col("host") >= LAUNCHING.value * pl.col("length")),
+        sums={"launching": pl.col("launch_ns"), "next_length": pl.col("next_length")},
+    ),
+)

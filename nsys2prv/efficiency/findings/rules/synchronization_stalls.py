@@ -1,0 +1,67 @@
+"""Synchronization stalls: host and device wait for each other in turn."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
+from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
+from nsys2prv.efficiency.findings.gap_causes import GapCause
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.vocabulary.wording import time
+
+KIND = "synchronization-stalls"
+
+LONGEST_GAP = Limit(
+    "longest gap that counts", 200_000, "ns", "a stall is the end of a wait, a look at the result, and a launch"
+)
+LARGEST_RESULT = Limit("largest copy of a result", 65_536, "bytes", "flags, norms and the like; it takes mostly latency")
+FEWEST_STALLS = Limit("fewest stalls on a device", 50, "", "few are the ends of phases")
+LEAST_LOST = Limit("least share lost", 0.05, "0 to 1", "one stall per iteration is normal: only the loss counts")
+
+_AFTER_RESULT = pl.col("after_download") & pl.col("former_size").is_between(0, LARGEST_RESULT.value)
+
+
+def judge(evidence: Evidence) -> Finding | None:
+    """Devices with many such gaps."""
+    devices = [
+        stats
+        for stats in evidence.gaps.by_device(KIND)
+        if stats.count >= FEWEST_STALLS.value and evidence.costs_share(stats, LEAST_LOST)
+    ]
+    if not devices:
+        return None
+    stalls, lost, results = count(devices), cost(devices), total(devices, "results")
+    text = (
+        f"{stalls:,} times {on_devices(devices)} the launching thread waits until the device has nothing left to do, "
+        f"{results:,} times for a small copy to the host, and only then launches the next work, {time(lost / stalls)} later on "
+        f"average"
+    )
+    numbers = (
+        Number("stalls", stalls),
+        Number("stalls after a small copy to the host", results),
+        Number("mean gap", lost / stalls, NANOSECONDS),
+    )
+    return Finding(text, devices, numbers)
+
+
+RULE = FindingRule(
+    kind=KIND,
+    title="Synchronization stalls: host and device wait for each other in turn",
+    sees="short gaps that start while the launching thread waits for the device, in a synchronisation or in the copy of a "
+    "small result; the next work is launched only after the wait",
+    needs="CUDA API calls",
+    cost="sum of the gaps, without the time in allocation calls",
+    view="views/cuda_activities",
+    advice="Keep results on the device; look at them every n-th iteration, or later through an event; batch small copies; "
+    "replace loops on the host by kernels.",
+    limits=(LONGEST_GAP, LARGEST_RESULT, FEWEST_STALLS, LEAST_LOST),
+    judge=judge,
+    gap_cause=GapCause(
+        pl.col("is_late")
+        & ((pl.col("synchronization_ns") > 0) | (_AFTER_RESULT & (pl.col("memory_ns") > 0)))
+        & (pl.col("before_kernel") | pl.col("before_upload"))
+        & (pl.col("length") <= LONGEST_GAP.value),
+        sums={"results": _AFTER_RESULT.cast(pl.Int64)},
+    ),
+)
