@@ -18,7 +18,7 @@ import typer
 from nsys2prv import errors
 from nsys2prv.cli.main import app
 from nsys2prv.efficiency import result_tables
-from nsys2prv.efficiency.findings import LIMITS, RULES, Limit
+from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES, Threshold
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, View, event_type, read_view_table
 from nsys2prv.sources.communication import message_ends as messages_between_ranks
 from nsys2prv.sources.registry import SOURCES
@@ -264,23 +264,20 @@ def finding_rules() -> str:
     return "\n" + "\n".join(pieces) + "\n"
 
 
-def finding_limits() -> str:
+def finding_thresholds() -> str:
     """Every threshold of the rules."""
-    rows = [
-        (f"`{limit.kind}`" if limit.kind in _KINDS else limit.kind, limit.what, _limit(limit), limit.reason) for limit in LIMITS
-    ]
+    thresholds = [("all rules", threshold) for threshold in GENERAL_THRESHOLDS]
+    thresholds += [(f"`{rule.kind}`", threshold) for rule in RULES for threshold in rule.thresholds]
+    rows = [(rule, threshold.what, _threshold(threshold), threshold.reason) for rule, threshold in thresholds]
     return _table(("rule", "what is compared", "threshold", "why"), rows)
 
 
-_KINDS = frozenset(rule.kind for rule in RULES)
-
-
-def _limit(limit: Limit) -> str:
-    if limit.unit == "0 to 1":
-        return f"{limit.value * 100:g} %"
-    if limit.unit == "ns":
-        return f"{limit.value / 1000:g} us" if limit.value < 1_000_000 else f"{limit.value / 1e6:g} ms"
-    return f"{limit.value / 1024:g} KiB" if limit.unit == "bytes" else f"{limit.value:g}"
+def _threshold(threshold: Threshold) -> str:
+    if threshold.unit == "0 to 1":
+        return f"{threshold.value * 100:g} %"
+    if threshold.unit == "ns":
+        return f"{threshold.value / 1000:g} us" if threshold.value < 1_000_000 else f"{threshold.value / 1e6:g} ms"
+    return f"{threshold.value / 1024:g} KiB" if threshold.unit == "bytes" else f"{threshold.value:g}"
 
 
 def views(group: str) -> str:
@@ -360,7 +357,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "left out": left_out,
     "no events": no_events,
     "finding rules": finding_rules,
-    "finding limits": finding_limits,
+    "finding thresholds": finding_thresholds,
     "efficiency head": efficiency_head,
     "efficiency tables": efficiency_tables,
     "comparison head": comparison_head,

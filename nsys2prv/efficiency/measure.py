@@ -25,7 +25,7 @@ from nsys2prv.efficiency.activity_times import (
 )
 from nsys2prv.efficiency.clock_tables import clock_tables
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.findings import KERNELS_BY_DEVICE, Findings, Measured
+from nsys2prv.efficiency.findings import Findings
 from nsys2prv.efficiency.from_reports import record_reports
 from nsys2prv.efficiency.from_trace import is_trace, record_trace
 from nsys2prv.efficiency.meters.calls import Calls, MemoryOperations
@@ -105,7 +105,7 @@ def measure_events(recording: RunEvents, options: EfficiencyOptions) -> Efficien
     regions = Regions(ground, options.regions) if options.regions else None
     iterations = Iterations(ground, options.per_iteration) if options.per_iteration is not None else None
     findings = Findings(ground)
-    overlap, kernels, gaps, nccl = Overlap(ground), Kernels(ground), Gaps(ground, findings.take_gaps), Nccl(ground)
+    overlap, kernels, gaps, nccl = Overlap(ground), Kernels(ground), Gaps(ground, findings.update_gaps), Nccl(ground)
     calls, memory, sampled = Calls(ground), MemoryOperations(ground), Sampled(ground, bins)
     _sweep(
         ground,
@@ -139,8 +139,8 @@ def measure_events(recording: RunEvents, options: EfficiencyOptions) -> Efficien
         tables |= measured.tables()
     tables |= sampled.tables(tables.get("kernels", result_tables.BY_NAME["kernels"].empty))
     checked = result_tables.checked(tables)
-    seen = Measured(ground, checked, totals.first.tolist(), totals.last.tolist(), {KERNELS_BY_DEVICE: kernels.by_device})
-    told = findings.tables(seen, nccl.arrivals)
+    activity = totals.first.tolist(), totals.last.tolist()
+    of_findings = findings.tables(checked, activity, kernels_by_device=kernels.by_device, arrivals=nccl.arrivals)
     head = {
         "format": result_tables.FORMAT,
         "version": result_tables.VERSION,
@@ -161,7 +161,7 @@ def measure_events(recording: RunEvents, options: EfficiencyOptions) -> Efficien
         ],
         "left_out": [{"path": path, "error": error} for path, error in recording.left_out],
     }
-    return Efficiency(head, checked | result_tables.checked(told, [result_tables.BY_NAME[name] for name in told]))
+    return Efficiency(head, checked | result_tables.checked(of_findings, [result_tables.BY_NAME[name] for name in of_findings]))
 
 
 class Meter(Protocol):

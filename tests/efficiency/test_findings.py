@@ -19,7 +19,7 @@ from polars.testing import assert_frame_equal
 from nsys2prv.demo import Cluster, ReportBuilder, truth, write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.findings import LIMITS, RULES
+from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.paraver.views.view_table import read_view_table
 from nsys2prv.trace.translate import translate
@@ -129,21 +129,21 @@ def test_ping_pong(run: Run) -> None:
     tables = run(taking_turns())
 
     assert told(only(tables), "kind", *WHERE) == (
-        "ping-pong", 59 * 70 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 40 * US, 5910 * US
+        "synchronization-stalls", 59 * 70 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 40 * US, 5910 * US
     )  # fmt: skip
-    assert numbers(tables) == {"turns": 59, "turns after a small copy to the host": 0, "mean gap": 70 * US}
+    assert numbers(tables) == {"stalls": 59, "stalls after a small copy to the host": 0, "mean gap": 70 * US}
 
 
 def test_ping_pong_with_small_copies_to_the_host(run: Run) -> None:
     tables = run(taking_turns(copies=True))
 
-    assert told(only(tables), "kind", "cost_ns") == ("ping-pong", 59 * 68 * US)
-    assert numbers(tables)["turns after a small copy to the host"] == 59
+    assert told(only(tables), "kind", "cost_ns") == ("synchronization-stalls", 59 * 68 * US)
+    assert numbers(tables)["stalls after a small copy to the host"] == 59
 
 
 def test_few_turns_and_waits_that_end_before_the_device_are_no_ping_pong(run: Run) -> None:
     assert kinds(run(taking_turns(50))) == []
-    assert "ping-pong" not in kinds(run(taking_turns(late=False)))
+    assert "synchronization-stalls" not in kinds(run(taking_turns(late=False)))
 
 
 def computing_hosts(count: int = 20, *, in_mpi: bool = False, with_calls: bool = True) -> ReportBuilder:
@@ -335,7 +335,7 @@ def test_a_clock_drop(run: Run) -> None:
     tables = run(clocked(10))
 
     assert told(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
-        "clock-drop", 5 * MS, 1, "node01:D0", "0", "CUDA-D0.S7", 20 * MS, 30 * MS, 20 * MS, 21 * MS
+        "clock-throttling", 5 * MS, 1, "node01:D0", "0", "CUDA-D0.S7", 20 * MS, 30 * MS, 20 * MS, 21 * MS
     )  # fmt: skip
     assert numbers(tables) == {
         "bins with a low clock": 10, "lowest clock": 1e9, "usual clock of that GPU": 2e9,
@@ -375,10 +375,10 @@ def test_two_modes_of_a_kernel(run: Run) -> None:
     tables = run(beside(150 * US))
 
     assert told(only(tables), "kind", *WHERE) == (
-        "two-modes", 50 * 50 * US, 1, "node01:D0", "0", "CUDA-D0.S7; CUDA-D0.S8", 5100 * US, 12600 * US
+        "contention-slowdown", 50 * 50 * US, 1, "node01:D0", "0", "CUDA-D0.S7; CUDA-D0.S8", 5100 * US, 12600 * US
     )  # fmt: skip
     assert numbers(tables) == {
-        "kernels with two modes": 1, "executions beside NCCL kernels": 50,
+        "kernels with a slowdown": 1, "executions beside NCCL kernels": 50,
         "mean duration alone, of the kernel that loses most": 100 * US, "mean duration beside NCCL kernels": 150 * US,
         "part of its executions beside NCCL kernels": pytest.approx(50 / 101),
     }  # fmt: skip
@@ -406,7 +406,7 @@ def test_uncovered_communication(run: Run) -> None:
     found = only(tables)
 
     assert told(found, "kind", *WHERE) == (
-        "uncovered-communication", 2 * 12 * 500 * US, 2, "node01:D0", "0-1", "CUDA-D0.S8", MS, 23700 * US
+        "exposed-communication", 2 * 12 * 500 * US, 2, "node01:D0", "0-1", "CUDA-D0.S8", MS, 23700 * US
     )  # fmt: skip
     assert numbers(tables) == {
         "NCCL kernels": 24, "their time, waits for the last rank left out": 12 * MS, "part of it beside no other kernel": 1,
@@ -417,7 +417,7 @@ def test_uncovered_communication(run: Run) -> None:
 
 def test_covered_and_rare_communication_is_not_told(run: Run) -> None:
     part = run(reducing(0, 0, covered=340 * US), reducing(1, 0, covered=340 * US))
-    assert told(only(part), "kind", "cost_ns") == ("uncovered-communication", 2 * 12 * 360 * US)
+    assert told(only(part), "kind", "cost_ns") == ("exposed-communication", 2 * 12 * 360 * US)
     assert kinds(run(reducing(0, 0, covered=500 * US), reducing(1, 0, covered=500 * US))) == []
     assert kinds(run(reducing(0, 0, count=9), reducing(1, 0, count=9))) == []
 
@@ -430,7 +430,7 @@ def test_sends_and_receives_of_two_ranks_wait_for_each_other(run: Run) -> None:
             made.kernel("k(int)", begin + late, begin + late + MS)
             made.kernel("ncclDevKernel_SendRecv(x)", begin + late + MS, begin + 1700 * US, stream=8)
     tables = run(*reports)
-    assert told(only(tables), "kind", "cost_ns") == ("uncovered-communication", 2 * 12 * 400 * US)
+    assert told(only(tables), "kind", "cost_ns") == ("exposed-communication", 2 * 12 * 400 * US)
     assert numbers(tables)["their waits for the last rank"] == 12 * 300 * US
 
 
@@ -538,8 +538,8 @@ CLEAN = Cluster(
 )
 PLANTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     # Ranks that have computed wait for the slow one: what they then reduce is not covered.
-    "slow GPU": ({"slow_gpu": 3}, ["slow-device", "uncovered-communication"]),
-    "uncovered communication": ({"uncovered_communication": True}, ["uncovered-communication"]),
+    "slow GPU": ({"slow_gpu": 3}, ["slow-device", "exposed-communication"]),
+    "uncovered communication": ({"uncovered_communication": True}, ["exposed-communication"]),
     "late batches": ({"data_loading_gap": True}, ["data-loading"]),
     "pageable copies": ({"pageable_copies": True}, ["pageable-copies"]),
     "allocations": ({"allocations_in_loop": True}, ["allocations"]),
@@ -602,7 +602,7 @@ CLOCKS = 2e-3
 def test_the_problems_of_the_demo_are_found_in_the_order_of_their_cost(demo: Demo) -> None:
     findings = demo.tables["findings"]
 
-    assert kinds(demo.tables) == ["slow-device", "uncovered-communication", "data-loading", "pageable-copies"]
+    assert kinds(demo.tables) == ["slow-device", "exposed-communication", "data-loading", "pageable-copies"]
     assert findings["place"].to_list() == [1, 2, 3, 4]
     assert findings["cost_ns"].is_sorted(descending=True)
     planted = {problem["kind"] for problem in truth(demo.cluster)["problems"]}
@@ -654,13 +654,11 @@ def test_the_uncovered_communication_of_the_demo(demo: Demo) -> None:
         arrivals = [max(reductions[other][turn][0] for other in range(8)) for turn in range(len(reductions[rank]))]
         lengths = [end - last for (_, end), last in zip(reductions[rank], arrivals, strict=True)]
         wanted[demo.device(rank)] = sum(min(pair) for pair in zip(alone[rank], lengths, strict=True))
-    found = {device: row["cost_ns"] for device, row in demo.devices("uncovered-communication").items()}
+    found = {device: row["cost_ns"] for device, row in demo.devices("exposed-communication").items()}
 
     assert found == pytest.approx(wanted, rel=CLOCKS)
-    assert told(demo.finding("uncovered-communication"), "devices", "ranks", "cost_ns") == (8, "0-7", sum(found.values()))
-    assert (
-        demo.finding("uncovered-communication")["rows"] == f"CUDA-{demo.finding('uncovered-communication')['device'][7:]}.S16"
-    )
+    assert told(demo.finding("exposed-communication"), "devices", "ranks", "cost_ns") == (8, "0-7", sum(found.values()))
+    assert demo.finding("exposed-communication")["rows"] == f"CUDA-{demo.finding('exposed-communication')['device'][7:]}.S16"
 
 
 def test_the_late_batches_of_the_demo(demo: Demo) -> None:
@@ -749,8 +747,9 @@ def test_every_rule_has_its_view_its_limits_and_a_kind_of_its_own() -> None:
 
     assert {rule.view for rule in RULES} <= views
     assert len({rule.kind for rule in RULES}) == len(RULES)
-    assert {limit.kind for limit in LIMITS} == {rule.kind for rule in RULES} | {"all rules"}
-    assert all(limit.unit in {"ns", "bytes", "0 to 1", ""} and limit.reason for limit in LIMITS)
+    assert all(rule.thresholds for rule in RULES)
+    thresholds = [*GENERAL_THRESHOLDS, *(threshold for rule in RULES for threshold in rule.thresholds)]
+    assert all(threshold.unit in {"ns", "bytes", "0 to 1", ""} and threshold.reason for threshold in thresholds)
 
 
 def test_hostile_names_stay_texts_in_findings(run: Run) -> None:
@@ -764,6 +763,6 @@ def test_hostile_names_stay_texts_in_findings(run: Run) -> None:
             hostile.kernel(name, time, time + length)
             time += length
     found = only(run(hostile))
-    assert found["kind"] == "two-modes"
+    assert found["kind"] == "contention-slowdown"
     assert len(found["seen"]) < 500
     assert "\n" not in found["seen"]

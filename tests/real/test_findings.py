@@ -24,7 +24,7 @@ FOUND: dict[str, list[str]] = {
     # Processes that get work by MPI, prepare it, copy it to the GPU, and compute for 50 us.
     "mpi-as-nvtx-2.9": ["data-loading", "pageable-copies"],
     # A wait for the device after every kernel.
-    "no-metadata-2020": ["ping-pong"],
+    "no-metadata-2020": ["synchronization-stalls"],
     # A host that computes between short phases of four GPUs.
     "one-process-4gpu": ["host-bound", "pageable-copies"],
     # Python and calls of the OS between short bursts of kernels.
@@ -265,7 +265,7 @@ def seen(tables: Tables, is_one: Callable[[Gap], bool]) -> dict[tuple[int, int],
     ("report", "kind", "is_one"),
     [
         ("mpi-as-nvtx-2.9", "data-loading", is_loading),
-        ("no-metadata-2020", "ping-pong", is_turn),
+        ("no-metadata-2020", "synchronization-stalls", is_turn),
         ("one-process-4gpu", "host-bound", is_host),
         ("pytorch-h100", "host-bound", is_host),
         ("pytorch-nccl-2gpu", "host-bound", is_host),

@@ -6,6 +6,6 @@ The tables of a run and what is measured for rules enter; rows of the tables `fi
 
 from nsys2prv.efficiency.findings.engine import Findings
 from nsys2prv.efficiency.findings.registry import RULES
-from nsys2prv.efficiency.findings.rule import GENERAL_LIMITS, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import GENERAL_THRESHOLDS, FindingRule, Threshold
 
-__all__ = ["GENERAL_LIMITS", "RULES", "FindingRule", "Findings", "Limit"]
+__all__ = ["GENERAL_THRESHOLDS", "RULES", "FindingRule", "Findings", "Threshold"]

@@ -73,7 +73,7 @@ class GapCauses:
         inner = gaps.filter((pl.col("former_number") > 0) & pl.col("number").is_not_null() & (pl.col("unknown_ns") == 0))
         if inner.is_empty():
             return
-        inner = inner.with_columns(self._neighbours())
+        inner = inner.with_columns(**self._neighbours())
         exclusive: pl.Expr = pl.lit(_NO_CAUSE)
         for place, cause in reversed(list(enumerate(self._causes.values()))):
             if cause.is_exclusive:

@@ -6,9 +6,9 @@ import re
 
 import polars as pl
 
-from nsys2prv.efficiency.findings.rule import Evidence, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, Threshold
 
-BUSY = Limit("least part of a bin in which the device runs kernels", 0.5, "0 to 1", "idle GPUs lower their clocks")
+BUSY = Threshold("least part of a bin in which the device runs kernels", 0.5, "0 to 1", "idle GPUs lower their clocks")
 
 _CLOCK = re.compile(r"\bGPC Clock", re.IGNORECASE)
 _TO_HERTZ = ((re.compile(r"\[MHz\]"), 1e6), (re.compile(r"\[kHz\]"), 1e3))

@@ -17,7 +17,7 @@ from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 
 
 @dataclass(frozen=True)
-class Limit:
+class Threshold:
     """A number that a rule compares with.
 
     A share is one of the active time of a device, from its first to its last activity, unless `what` says otherwise.
@@ -38,18 +38,18 @@ class Limit:
     reason: str
 
 
-LEAST_COST = Limit("least cost of a finding", 1_000_000, "ns", "the first few ms are not a run to judge")
-LEAST_SHARE = Limit("least cost of a finding, of E n", 0.01, "0 to 1", "less of the run is not worth a look")
-RECURRING = Limit(
+LEAST_COST = Threshold("least cost of a finding", 1_000_000, "ns", "the first few ms are not a run to judge")
+LEAST_SHARE = Threshold("least cost of a finding, of E n", 0.01, "0 to 1", "less of the run is not worth a look")
+RECURRING = Threshold(
     "of the tenths of a device's active time, least part with occurrences (for rules about what recurs)", 0.5, "0 to 1",
     "else it belongs to a phase, such as the start",
 )  # fmt: skip
-ACTIVE_PARTS = Limit(
+ACTIVE_PARTS = Threshold(
     "least part of the window from first to last activity of a device (likewise)", 0.1, "0 to 1", "less is too short for a loop"
 )
 
-GENERAL_LIMITS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS)
-"""Limits of all rules."""
+GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS)
+"""Thresholds of all rules."""
 
 
 class RuleMeter(Protocol):
@@ -82,7 +82,7 @@ class FindingRule:
         The view that shows it, by its name in cfgs/views.ini.
     advice
         What people do about it.
-    limits
+    thresholds
         What it compares with. A device is part of a finding when it is itself beyond all of them.
     judge
         The finding of a run, if there is one.
@@ -99,7 +99,7 @@ class FindingRule:
     cost: str
     view: str
     advice: str
-    limits: Sequence[Limit]
+    thresholds: Sequence[Threshold]
     judge: Callable[[Evidence], Finding | None]
     meters: Sequence[type[RuleMeter]] = ()
     gap_cause: GapCause | None = None
@@ -212,7 +212,7 @@ class Evidence:
             self.streams(device),
         )
 
-    def costs_share(self, stats: DeviceStats, least: Limit) -> bool:
+    def costs_share(self, stats: DeviceStats, least: Threshold) -> bool:
         """Whether the cost on a device is at least a share of its active time."""
         return stats.cost >= least.value * self.active(stats.device)
 

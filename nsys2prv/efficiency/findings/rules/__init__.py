@@ -1,1 +1,1 @@
-"""The rules of findings, a module each: limits, words, what is measured, how it judges. `registry` lists them."""
+"""The rules of findings, a module each: thresholds, words, what is measured, how it judges. `registry` lists them."""

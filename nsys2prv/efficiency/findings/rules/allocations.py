@@ -7,13 +7,13 @@ import polars as pl
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.vocabulary.wording import time
 
 KIND = "allocations"
 
-FEWEST_GAPS = Limit("fewest gaps with such calls", 10, "", "fewer belong to the start of phases")
-LEAST_LOST = Limit("least share lost", 0.01, "0 to 1", "they are easily avoided")
+FEWEST_GAPS = Threshold("fewest gaps with such calls", 10, "", "fewer belong to the start of phases")
+LEAST_LOST = Threshold("least share lost", 0.01, "0 to 1", "they are easily avoided")
 
 
 def judge(evidence: Evidence) -> Finding | None:
@@ -46,7 +46,7 @@ RULE = FindingRule(
     cost="time of these calls in the gaps",
     view="basics/cuda_calls",
     advice="Allocate before the loop, use a memory pool (cudaMallocAsync) or the caching allocator of the framework.",
-    limits=(FEWEST_GAPS, LEAST_LOST),
+    thresholds=(FEWEST_GAPS, LEAST_LOST),
     judge=judge,
     gap_cause=GapCause(
         pl.col("is_late")

@@ -7,11 +7,11 @@ import polars as pl
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, on_devices
 from nsys2prv.efficiency.findings.finding import HERTZ, Finding, Number
 from nsys2prv.efficiency.findings.gpu_clocks import BUSY, busy_clocks, hertz
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 
-LARGEST_RATIO = Limit("largest ratio to the median of the busy bins", 0.9, "", "GPUs give up some percent under load")
-FEWEST_BINS = Limit("fewest bins with such a clock", 3, "", "a single one may be an odd sample")
-LEAST_LOST = Limit("least share lost", 0.01, "0 to 1", "less is not worth a look")
+LARGEST_RATIO = Threshold("largest ratio to the median of the busy bins", 0.9, "", "GPUs give up some percent under load")
+FEWEST_BINS = Threshold("fewest bins with such a clock", 3, "", "a single one may be an odd sample")
+LEAST_LOST = Threshold("least share lost", 0.01, "0 to 1", "less is not worth a look")
 
 
 def judge(evidence: Evidence) -> Finding | None:
@@ -64,6 +64,6 @@ RULE = FindingRule(
     view="hwcounters/metric",
     advice="Look at power limit, temperature and other users of the GPU (nvidia-smi -q -d PERFORMANCE); lock clocks to compare "
     "runs.",
-    limits=(BUSY, LARGEST_RATIO, FEWEST_BINS, LEAST_LOST),
+    thresholds=(BUSY, LARGEST_RATIO, FEWEST_BINS, LEAST_LOST),
     judge=judge,
 )

@@ -15,7 +15,7 @@ from nsys2prv.efficiency.findings.aggregate import NONE, PARTS
 from nsys2prv.efficiency.findings.device_stats import by_device, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import ALL_KERNELS
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.kernel_stats import bar_of
 from nsys2prv.efficiency.run_events import ON_DEVICES
@@ -25,13 +25,15 @@ from nsys2prv.execution.merging import Merging
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, short, time
 
-SLOWDOWN = Limit("least ratio of the durations beside and alone (means)", 1.2, "", "sharing the GPU always costs some percent")
-FEWEST_EXECUTIONS = Limit("fewest executions alone, and beside NCCL kernels", 20, "", "means of fewer are chance")
-SEPARATION = Limit(
+SLOWDOWN = Threshold(
+    "least ratio of the durations beside and alone (means)", 1.2, "", "sharing the GPU always costs some percent"
+)
+FEWEST_EXECUTIONS = Threshold("fewest executions alone, and beside NCCL kernels", 20, "", "means of fewer are chance")
+SEPARATION = Threshold(
     "least part of the executions, alone and beside, on their side of the middle (geometric mean of the means)", 0.9, "0 to 1",
     "only then NCCL kernels explain the durations, and not the work",
 )  # fmt: skip
-LEAST_LOST = Limit("least share lost", 0.01, "0 to 1", "less is not worth a look")
+LEAST_LOST = Threshold("least share lost", 0.01, "0 to 1", "less is not worth a look")
 
 _WORK = "work"
 """A kernel after a kernel, which is taken for the same work: the values of both in one number."""
@@ -201,7 +203,7 @@ RULE = FindingRule(
     view="analysis/kernel_durations",
     advice="Overlap costs multiprocessors and bandwidth: fewer NCCL channels (NCCL_MAX_CTAS), transfers by copy engines, other "
     "points in time for collectives; compare with the time that overlap saves.",
-    limits=(SLOWDOWN, FEWEST_EXECUTIONS, SEPARATION, LEAST_LOST),
+    thresholds=(SLOWDOWN, FEWEST_EXECUTIONS, SEPARATION, LEAST_LOST),
     judge=judge,
     meters=(NcclContention,),
 )

@@ -7,19 +7,19 @@ import polars as pl
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.efficiency.findings.rules.host_bound import HOST_PART
 from nsys2prv.vocabulary.wording import time
 
 KIND = "data-loading"
 
-SHORTEST_GAP = Limit("shortest gap that counts", 1_000_000, "ns", "a batch that is ready is copied within some 100 us")
-SMALLEST_COPY = Limit("smallest copy after it", 16_384, "bytes", "smaller ones are flags and parameters, and no batch")
-FEWEST_GAPS = Limit("fewest such gaps on a device", 3, "", "the first batch always comes late, and one more may")
-REACH = Limit(
+SHORTEST_GAP = Threshold("shortest gap that counts", 1_000_000, "ns", "a batch that is ready is copied within some 100 us")
+SMALLEST_COPY = Threshold("smallest copy after it", 16_384, "bytes", "smaller ones are flags and parameters, and no batch")
+FEWEST_GAPS = Threshold("fewest such gaps on a device", 3, "", "the first batch always comes late, and one more may")
+REACH = Threshold(
     "least part of a device's active time from the first to the last of them", 0.3, "0 to 1", "else it is a phase"
 )
-LEAST_LOST = Limit("least share lost", 0.02, "0 to 1", "less is not worth more loading processes")
+LEAST_LOST = Threshold("least share lost", 0.02, "0 to 1", "less is not worth more loading processes")
 
 
 def judge(evidence: Evidence) -> Finding | None:
@@ -59,7 +59,7 @@ RULE = FindingRule(
     view="analysis/gaps",
     advice="More loading processes (num_workers), prefetching, faster storage or decoding on the GPU; copy the next batch while "
     "the device computes.",
-    limits=(SHORTEST_GAP, SMALLEST_COPY, FEWEST_GAPS, REACH, LEAST_LOST),
+    thresholds=(SHORTEST_GAP, SMALLEST_COPY, FEWEST_GAPS, REACH, LEAST_LOST),
     judge=judge,
     gap_cause=GapCause(
         pl.col("is_late")

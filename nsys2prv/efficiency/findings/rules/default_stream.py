@@ -10,7 +10,7 @@ import polars as pl
 from nsys2prv.efficiency.findings.aggregate import NONE, OccurrenceSums, part_of
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, by_device, cost, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import ON_DEVICES, STREAM
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
@@ -20,19 +20,22 @@ from nsys2prv.vocabulary.wording import percent, time
 DEFAULT_STREAM = 7
 """nsys' number of the default stream of a context."""
 
-NEAR = Limit(
-    "longest time from the end on the default stream to the start on the other", 10_000, "ns", "then the one waited for the other"
+NEAR = Threshold(
+    "longest time from the end on the default stream to the start on the other",
+    10_000,
+    "ns",
+    "then the one waited for the other",
 )
-WAITING = Limit(
+WAITING = Threshold(
     "shortest time that the work was launched, and its stream free, before that end", 10_000, "ns",
     "then it was the stream that waited, not the host",
 )  # fmt: skip
-FEWEST_WAITS = Limit("fewest waits on a device", 20, "", "fewer are chance")
-WAITING_PART = Limit("least part of the work on other streams that waits", 0.5, "0 to 1", "else it is not the rule")
-BESIDE = Limit(
+FEWEST_WAITS = Threshold("fewest waits on a device", 20, "", "fewer are chance")
+WAITING_PART = Threshold("least part of the work on other streams that waits", 0.5, "0 to 1", "else it is not the rule")
+BESIDE = Threshold(
     "largest part of that work that starts beside the default stream", 0.02, "0 to 1", "streams that wait for it never do"
 )
-LEAST_LOST = Limit("least share lost", 0.02, "0 to 1", "less is not worth a change of the program")
+LEAST_LOST = Threshold("least share lost", 0.02, "0 to 1", "less is not worth a change of the program")
 
 _EVENT_WAITS = ("cudaStreamWaitEvent", "cuStreamWaitEvent")
 _TIME_BITS = 46
@@ -107,9 +110,7 @@ class DefaultStreamWaits:
             )
         )
         latest = pl.col("default_end") - WAITING.value
-        near = work.filter(
-            (pl.col("start") - pl.col("default_end")).is_between(0, NEAR.value) & (pl.col("own_end") <= latest)
-        )
+        near = work.filter((pl.col("start") - pl.col("default_end")).is_between(0, NEAR.value) & (pl.col("own_end") <= latest))
         if near.is_empty():
             return
         launches = all_launches.select(pl.col("to_row").cast(pl.Int64).alias("row"), start="to_time", launched="time")
@@ -196,7 +197,7 @@ RULE = FindingRule(
     view="basics/kernels",
     advice="Non-blocking streams (cudaStreamNonBlocking), per-thread default streams (--default-stream per-thread), nothing on "
     "the default stream.",
-    limits=(NEAR, WAITING, FEWEST_WAITS, WAITING_PART, BESIDE, LEAST_LOST),
+    thresholds=(NEAR, WAITING, FEWEST_WAITS, WAITING_PART, BESIDE, LEAST_LOST),
     judge=judge,
     meters=(DefaultStreamWaits,),
 )

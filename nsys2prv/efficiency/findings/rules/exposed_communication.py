@@ -9,18 +9,18 @@ import polars as pl
 from nsys2prv.efficiency.findings.aggregate import part_of
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import MEMORY, NCCL, SweepContext, TimeChunk
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, time
 
-EXPOSED_PART = Limit(
+EXPOSED_PART = Threshold(
     "least part of the time of NCCL kernels, without waits, that is exposed", 0.3, "0 to 1",
     "the last bucket of a step is always exposed",
 )  # fmt: skip
-FEWEST_KERNELS = Limit("fewest NCCL kernels on a device", 10, "", "few are a start: broadcasts of parameters")
-LEAST_LOST = Limit("least share lost", 0.05, "0 to 1", "less is the normal end of a step")
+FEWEST_KERNELS = Threshold("fewest NCCL kernels on a device", 10, "", "few are a start: broadcasts of parameters")
+LEAST_LOST = Threshold("least share lost", 0.05, "0 to 1", "less is the normal end of a step")
 
 _KERNEL = ["row", "begin", "until"]
 _EXPOSED = (1 << NCCL, 1 << NCCL | 1 << MEMORY)
@@ -133,7 +133,7 @@ RULE = FindingRule(
     view="analysis/overlap_of_communication",
     advice="Start collectives earlier and in smaller buckets, during the backward pass; prefetch parameters; overlap with "
     "independent work; less to move: gradient accumulation, compression, other parallelism.",
-    limits=(EXPOSED_PART, FEWEST_KERNELS, LEAST_LOST),
+    thresholds=(EXPOSED_PART, FEWEST_KERNELS, LEAST_LOST),
     judge=judge,
     meters=(ExposedKernels,),
 )

@@ -7,14 +7,14 @@ import polars as pl
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.vocabulary.wording import percent, time
 
 KIND = "host-bound"
 
-HOST_PART = Limit("least part of the gap outside CUDA and MPI calls", 0.5, "0 to 1", "else the calls dominate")
-FEWEST_GAPS = Limit("fewest such gaps on a device", 10, "", "few are phases of the program, such as an initialisation")
-LEAST_LOST = Limit("least share lost, without the longest gap", 0.05, "0 to 1", "the longest is often a separate phase")
+HOST_PART = Threshold("least part of the gap outside CUDA and MPI calls", 0.5, "0 to 1", "else the calls dominate")
+FEWEST_GAPS = Threshold("fewest such gaps on a device", 10, "", "few are phases of the program, such as an initialisation")
+LEAST_LOST = Threshold("least share lost, without the longest gap", 0.05, "0 to 1", "the longest is often a separate phase")
 
 
 def judge(evidence: Evidence) -> Finding | None:
@@ -55,7 +55,7 @@ RULE = FindingRule(
     cost="sum of the gaps, without the time in allocation calls",
     view="analysis/gaps",
     advice="Move the work of the host to the device or to other threads, and launch ahead of the device.",
-    limits=(HOST_PART, FEWEST_GAPS, LEAST_LOST),
+    thresholds=(HOST_PART, FEWEST_GAPS, LEAST_LOST),
     judge=judge,
     gap_cause=GapCause(
         pl.col("is_late") & (pl.col("host") >= HOST_PART.value * pl.col("length")),

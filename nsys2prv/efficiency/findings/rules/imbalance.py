@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.efficiency.findings.rules import slow_device
 from nsys2prv.vocabulary.wording import percent, time
 
-LEAST_LOST = Limit(
+LEAST_LOST = Threshold(
     "least share lost, of n x the active time of all, beside what slow devices explain", 0.05, "0 to 1",
     "a load balance above 95 % is good",
 )  # fmt: skip
@@ -50,6 +50,6 @@ RULE = FindingRule(
     cost="n max U - sum U, less the cost of slow GPUs",
     view="analysis/useful_time",
     advice="Distribute the work anew: sizes of parts, sequence lengths, pipeline stages, experts; use devices that are idle.",
-    limits=(LEAST_LOST,),
+    thresholds=(LEAST_LOST,),
     judge=judge,
 )

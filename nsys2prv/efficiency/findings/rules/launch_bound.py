@@ -7,21 +7,21 @@ import polars as pl
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.vocabulary.wording import percent, time
 
 KIND = "launch-bound"
 
-LONGEST_GAP = Limit("longest gap that counts", 100_000, "ns", "a launch takes 2 to 20 us, with Python around it up to 100")
-LAUNCHED_AHEAD = Limit(
+LONGEST_GAP = Threshold("longest gap that counts", 100_000, "ns", "a launch takes 2 to 20 us, with Python around it up to 100")
+LAUNCHED_AHEAD = Threshold(
     "longest time from the start of the launch to the gap", 5_000, "ns", "a launch takes as long; else the device is late"
 )
-LAUNCHING = Limit("least part of the gap in launches or between calls", 0.9, "0 to 1", "else it waits, copies or allocates")
-FEWEST_GAPS = Limit("fewest such gaps on a device", 100, "", "the first launch after any wait leaves such a gap too")
-LONGEST_KERNEL = Limit(
+LAUNCHING = Threshold("least part of the gap in launches or between calls", 0.9, "0 to 1", "else it waits, copies or allocates")
+FEWEST_GAPS = Threshold("fewest such gaps on a device", 100, "", "the first launch after any wait leaves such a gap too")
+LONGEST_KERNEL = Threshold(
     "longest kernel after such a gap against the gap (means)", 4, "", "beyond, the gaps are less than a fifth of the time"
 )
-LEAST_LOST = Limit("least share lost", 0.05, "0 to 1", "less is the normal price of launches")
+LEAST_LOST = Threshold("least share lost", 0.05, "0 to 1", "less is the normal price of launches")
 
 
 def judge(evidence: Evidence) -> Finding | None:
@@ -61,7 +61,7 @@ RULE = FindingRule(
     view="analysis/gaps",
     advice="Launch less: CUDA graphs, fused kernels (torch.compile), larger batches. Launch earlier: no synchronisation in the "
     "loop, less Python between launches.",
-    limits=(LONGEST_GAP, LAUNCHED_AHEAD, LAUNCHING, FEWEST_GAPS, LONGEST_KERNEL, LEAST_LOST),
+    thresholds=(LONGEST_GAP, LAUNCHED_AHEAD, LAUNCHING, FEWEST_GAPS, LONGEST_KERNEL, LEAST_LOST),
     judge=judge,
     gap_cause=GapCause(
         (pl.col("launched") >= pl.col("begin") - LAUNCHED_AHEAD.value)

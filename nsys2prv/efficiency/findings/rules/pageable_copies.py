@@ -7,14 +7,14 @@ import polars as pl
 from nsys2prv.efficiency.findings.copy_times import CopyTimes
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import BYTES, NANOSECONDS, SHARE, Finding, Number
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.vocabulary.wording import percent, size
 
-SMALLEST_COPY = Limit(
+SMALLEST_COPY = Threshold(
     "smallest copy", 65_536, "bytes", "smaller ones to the device return before they are done also from pageable memory"
 )
-FEWEST_COPIES = Limit("fewest copies on a device", 10, "", "fewer are those of a start")
-LEAST_LOST = Limit("least share lost", 0.01, "0 to 1", "they are easily avoided")
+FEWEST_COPIES = Threshold("fewest copies on a device", 10, "", "fewer are those of a start")
+LEAST_LOST = Threshold("least share lost", 0.01, "0 to 1", "they are easily avoided")
 
 
 class PageableCopies(CopyTimes):
@@ -55,7 +55,7 @@ RULE = FindingRule(
     view="basics/copy_source",
     advice="Pinned memory (cudaMallocHost, pin_memory=True with non_blocking=True): copies are faster, and overlap with "
     "kernels.",
-    limits=(SMALLEST_COPY, FEWEST_COPIES, LEAST_LOST),
+    thresholds=(SMALLEST_COPY, FEWEST_COPIES, LEAST_LOST),
     judge=judge,
     meters=(PageableCopies,),
 )

@@ -6,22 +6,22 @@ import polars as pl
 
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gpu_clocks import clock_ratio
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import time
 
-SLOWDOWN = Limit("least ratio of durations to the median device", 1.05, "", "GPUs of one kind differ by some percent")
-AGREEMENT = Limit(
+SLOWDOWN = Threshold("least ratio of durations to the median device", 1.05, "", "GPUs of one kind differ by some percent")
+AGREEMENT = Threshold(
     "least part of the time in kernels that are slower there", 0.75, "0 to 1", "else single kernels have other work there"
 )
-COUNT_DIFFERENCE = Limit(
+COUNT_DIFFERENCE = Threshold(
     "largest difference of executions of a kernel to the median device", 0.05, "0 to 1", "other counts are other work"
 )
-FEWEST_EXECUTIONS = Limit("fewest executions of a kernel on a device", 10, "", "means of fewer are chance")
-COMPARABLE = Limit(
+FEWEST_EXECUTIONS = Threshold("fewest executions of a kernel on a device", 10, "", "means of fewer are chance")
+COMPARABLE = Threshold(
     "least part of the kernel time that can be compared", 0.5, "0 to 1", "else the devices do different things"
 )
-LEAST_LOST = Limit("least share lost, of the active time of all", 0.02, "0 to 1", "less is within the spread of GPUs")
+LEAST_LOST = Threshold("least share lost, of the active time of all", 0.02, "0 to 1", "less is within the spread of GPUs")
 
 _MOST_DEVICES = 50
 """Slow devices that are listed."""
@@ -118,6 +118,6 @@ RULE = FindingRule(
     view="analysis/kernel_average",
     advice="Compare clocks, temperature, power limit and ECC errors (nvidia-smi -q), look for another process on that GPU, check "
     "the placement; leave the device out to prove it.",
-    limits=(SLOWDOWN, AGREEMENT, COUNT_DIFFERENCE, FEWEST_EXECUTIONS, COMPARABLE, LEAST_LOST),
+    thresholds=(SLOWDOWN, AGREEMENT, COUNT_DIFFERENCE, FEWEST_EXECUTIONS, COMPARABLE, LEAST_LOST),
     judge=judge,
 )

@@ -10,15 +10,15 @@ from nsys2prv.efficiency.findings.copy_times import CopyTimes
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import BYTES, NANOSECONDS, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.vocabulary.wording import size, time
 
 KIND = "small-copies"
 
-LARGEST_COPY = Limit("largest copy", 65_536, "bytes", "below, a copy takes latency, not bandwidth")
-LONGEST_GAP = Limit("longest gap between two of them that counts", 100_000, "ns", "as for launches")
-FEWEST_COPIES = Limit("fewest copies on a device", 500, "", "a few per iteration are normal")
-LEAST_LOST = Limit("least share lost", 0.02, "0 to 1", "less is not worth a change of the program")
+LARGEST_COPY = Threshold("largest copy", 65_536, "bytes", "below, a copy takes latency, not bandwidth")
+LONGEST_GAP = Threshold("longest gap between two of them that counts", 100_000, "ns", "as for launches")
+FEWEST_COPIES = Threshold("fewest copies on a device", 500, "", "a few per iteration are normal")
+LEAST_LOST = Threshold("least share lost", 0.02, "0 to 1", "less is not worth a change of the program")
 
 
 class SmallCopies(CopyTimes):
@@ -63,7 +63,7 @@ RULE = FindingRule(
     cost="time of the copies in which no kernel runs, and of short gaps between two of them",
     view="basics/copy_size",
     advice="Put small pieces into one buffer and copy that, or make them on the device.",
-    limits=(LARGEST_COPY, LONGEST_GAP, FEWEST_COPIES, LEAST_LOST),
+    thresholds=(LARGEST_COPY, LONGEST_GAP, FEWEST_COPIES, LEAST_LOST),
     judge=judge,
     meters=(SmallCopies,),
     gap_cause=GapCause(

@@ -7,17 +7,17 @@ import polars as pl
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Limit
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.vocabulary.wording import time
 
 KIND = "synchronization-stalls"
 
-LONGEST_GAP = Limit(
+LONGEST_GAP = Threshold(
     "longest gap that counts", 200_000, "ns", "a stall is the end of a wait, a look at the result, and a launch"
 )
-LARGEST_RESULT = Limit("largest copy of a result", 65_536, "bytes", "flags, norms and the like; it takes mostly latency")
-FEWEST_STALLS = Limit("fewest stalls on a device", 50, "", "few are the ends of phases")
-LEAST_LOST = Limit("least share lost", 0.05, "0 to 1", "one stall per iteration is normal: only the loss counts")
+LARGEST_RESULT = Threshold("largest copy of a result", 65_536, "bytes", "flags, norms and the like; it takes mostly latency")
+FEWEST_STALLS = Threshold("fewest stalls on a device", 50, "", "few are the ends of phases")
+LEAST_LOST = Threshold("least share lost", 0.05, "0 to 1", "one stall per iteration is normal: only the loss counts")
 
 _AFTER_RESULT = pl.col("after_download") & pl.col("former_size").is_between(0, LARGEST_RESULT.value)
 
@@ -55,7 +55,7 @@ RULE = FindingRule(
     view="views/cuda_activities",
     advice="Keep results on the device; look at them every n-th iteration, or later through an event; batch small copies; "
     "replace loops on the host by kernels.",
-    limits=(LONGEST_GAP, LARGEST_RESULT, FEWEST_STALLS, LEAST_LOST),
+    thresholds=(LONGEST_GAP, LARGEST_RESULT, FEWEST_STALLS, LEAST_LOST),
     judge=judge,
     gap_cause=GapCause(
         pl.col("is_late")
