@@ -14,7 +14,7 @@ FEWEST_BINS = Threshold("fewest bins with such a clock", 3, "", "a single one ma
 LEAST_LOST = Threshold("least share lost", 0.01, "0 to 1", "less is not worth a look")
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """Devices with a low clock in several busy bins."""
     busy = busy_clocks(evidence)
     ratio = pl.col("mean") / pl.col("median")
@@ -43,8 +43,8 @@ def judge(evidence: Evidence) -> Finding | None:
     lowest = low.row(0, named=True)
     unit = hertz(lowest["metric"])
     text = (
-        f"in {low.height} of {busy.filter(is_slow).height} busy bins {on_devices(devices)} the clock is lower than in most, down "
-        f"to {lowest['mean'] * unit / 1e6:,.0f} MHz from the usual {lowest['median'] * unit / 1e6:,.0f} MHz"
+        f"in {low.height} of {busy.filter(is_slow).height} busy bins {on_devices(devices)} the clock is lower than in most, "
+        f"down to {lowest['mean'] * unit / 1e6:,.0f} MHz from the usual {lowest['median'] * unit / 1e6:,.0f} MHz"
     )
     numbers = (
         Number("bins with a low clock", low.height),
@@ -65,5 +65,5 @@ RULE = FindingRule(
     advice="Look at power limit, temperature and other users of the GPU (nvidia-smi -q -d PERFORMANCE); lock clocks to compare "
     "runs.",
     thresholds=(BUSY, LARGEST_RATIO, FEWEST_BINS, LEAST_LOST),
-    judge=judge,
+    judge=_judge,
 )

@@ -8,7 +8,7 @@ from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, count, 
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
-from nsys2prv.efficiency.findings.rules.host_bound import HOST_PART
+from nsys2prv.efficiency.findings.patterns.host_bound import HOST_PART
 from nsys2prv.vocabulary.wording import time
 
 KIND = "data-loading"
@@ -22,7 +22,7 @@ REACH = Threshold(
 LEAST_LOST = Threshold("least share lost", 0.02, "0 to 1", "less is not worth more loading processes")
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """Devices with such gaps over much of the run."""
 
     def is_data_loading(stats: DeviceStats) -> bool:
@@ -37,8 +37,8 @@ def judge(evidence: Evidence) -> Finding | None:
         return None
     gaps, lost, longest = count(devices), cost(devices), max(stats.longest for stats in devices)
     text = (
-        f"{gaps:,} gaps {on_devices(devices)}, {time(lost / gaps)} on average and {time(longest)} at most, end with the copy of "
-        f"new data to the device; meanwhile the launching thread is in no CUDA call"
+        f"{gaps:,} gaps {on_devices(devices)}, {time(lost / gaps)} on average and {time(longest)} at most, end with the copy "
+        f"of new data to the device; meanwhile the launching thread is in no CUDA call"
     )
     numbers = (
         Number("gaps", gaps),
@@ -57,10 +57,10 @@ RULE = FindingRule(
     needs="CUDA API calls, copies with sizes",
     cost="sum of the gaps, without the time in allocation calls",
     view="analysis/gaps",
-    advice="More loading processes (num_workers), prefetching, faster storage or decoding on the GPU; copy the next batch while "
-    "the device computes.",
+    advice="More loading processes (num_workers), prefetching, faster storage or decoding on the GPU; copy the next batch "
+    "while the device computes.",
     thresholds=(SHORTEST_GAP, SMALLEST_COPY, FEWEST_GAPS, REACH, LEAST_LOST),
-    judge=judge,
+    judge=_judge,
     gap_cause=GapCause(
         pl.col("is_late")
         & pl.col("before_upload")

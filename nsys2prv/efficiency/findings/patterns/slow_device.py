@@ -27,7 +27,7 @@ _MOST_DEVICES = 50
 """Slow devices that are listed."""
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """Slow devices; the slowest one counts."""
     slow = _against_others(evidence).filter(
         (pl.col("total") >= SLOWDOWN.value * pl.col("usual"))
@@ -69,8 +69,9 @@ def _against_others(evidence: Evidence) -> pl.DataFrame:
 
     Returns
     -------
-    Columns `device`, `total` (ns of its comparable kernels), `usual` (ns of as many at the median of the others), `excess` (their
-    difference), `slower` (the part of `total` in kernels that take longer), `everything` (ns of all its kernels), `count`.
+    Columns `device`, `total` (ns of its comparable kernels), `usual` (ns of as many at the median of the others), `excess`
+    (their difference), `slower` (the part of `total` in kernels that take longer), `everything` (ns of all its kernels),
+    `count`.
     """
     kernels = evidence.kernels_by_device.with_columns(mean=pl.col("total") / pl.col("count"))
     everything = kernels.group_by("device").agg(everything=pl.col("total").sum())
@@ -116,8 +117,8 @@ RULE = FindingRule(
     cost="what its kernels take longer than at the median of the others, times n: all may have to wait for it; of several slow "
     "ones the slowest counts",
     view="analysis/kernel_average",
-    advice="Compare clocks, temperature, power limit and ECC errors (nvidia-smi -q), look for another process on that GPU, check "
-    "the placement; leave the device out to prove it.",
+    advice="Compare clocks, temperature, power limit and ECC errors (nvidia-smi -q), look for another process on that GPU, "
+    "check the placement; leave the device out to prove it.",
     thresholds=(SLOWDOWN, AGREEMENT, COUNT_DIFFERENCE, FEWEST_EXECUTIONS, COMPARABLE, LEAST_LOST),
-    judge=judge,
+    judge=_judge,
 )

@@ -71,7 +71,7 @@ class ExposedKernels:
         )
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """Devices whose NCCL kernels are exposed for much of their time."""
     kernels = evidence.meter(ExposedKernels).kernels(evidence.arrivals)
     devices = _devices(kernels, evidence) if kernels is not None else []
@@ -134,6 +134,6 @@ RULE = FindingRule(
     advice="Start collectives earlier and in smaller buckets, during the backward pass; prefetch parameters; overlap with "
     "independent work; less to move: gradient accumulation, compression, other parallelism.",
     thresholds=(EXPOSED_PART, FEWEST_KERNELS, LEAST_LOST),
-    judge=judge,
+    judge=_judge,
     meters=(ExposedKernels,),
 )

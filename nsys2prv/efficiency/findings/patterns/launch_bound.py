@@ -24,7 +24,7 @@ LONGEST_KERNEL = Threshold(
 LEAST_LOST = Threshold("least share lost", 0.05, "0 to 1", "less is the normal price of launches")
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """Devices with many such gaps."""
 
     def is_launch_bound(stats: DeviceStats) -> bool:
@@ -55,14 +55,15 @@ def judge(evidence: Evidence) -> Finding | None:
 RULE = FindingRule(
     kind=KIND,
     title="Launch-bound: kernels are shorter than their launches take",
-    sees="short gaps before kernels while the launching thread does nothing but launch: it is in a launch, or between two calls",
+    sees="short gaps before kernels while the launching thread does nothing but launch: it is in a launch, or "
+    "between two calls",
     needs="CUDA API calls",
     cost="sum of the gaps, without the time in allocation calls",
     view="analysis/gaps",
     advice="Launch less: CUDA graphs, fused kernels (torch.compile), larger batches. Launch earlier: no synchronisation in the "
     "loop, less Python between launches.",
     thresholds=(LONGEST_GAP, LAUNCHED_AHEAD, LAUNCHING, FEWEST_GAPS, LONGEST_KERNEL, LEAST_LOST),
-    judge=judge,
+    judge=_judge,
     gap_cause=GapCause(
         (pl.col("launched") >= pl.col("begin") - LAUNCHED_AHEAD.value)
         & pl.col("before_kernel")

@@ -1,4 +1,4 @@
-"""All rules of findings. A new rule is a module in `rules`, and a line here.
+"""All rules of findings. A new rule is a module in `patterns`, and a line here.
 
 A gap counts for the first rule in this order that it matches; findings of the same cost are in this order.
 """
@@ -6,7 +6,7 @@ A gap counts for the first rule in this order that it matches; findings of the s
 from __future__ import annotations
 
 from nsys2prv.efficiency.findings.rule import FindingRule
-from nsys2prv.efficiency.findings.rules import (
+from nsys2prv.efficiency.findings.patterns import (
     allocations,
     clock_throttling,
     contention_slowdown,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
-from nsys2prv.efficiency.findings.rules import slow_device
+from nsys2prv.efficiency.findings.patterns import slow_device
 from nsys2prv.vocabulary.wording import percent, time
 
 LEAST_LOST = Threshold(
@@ -13,7 +13,7 @@ LEAST_LOST = Threshold(
 )  # fmt: skip
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """The device with most useful work; what slow devices explain is left out."""
     devices = evidence.tables["devices"]
     useful = devices["useful_ns"]
@@ -51,5 +51,5 @@ RULE = FindingRule(
     view="analysis/useful_time",
     advice="Distribute the work anew: sizes of parts, sequence lengths, pipeline stages, experts; use devices that are idle.",
     thresholds=(LEAST_LOST,),
-    judge=judge,
+    judge=_judge,
 )

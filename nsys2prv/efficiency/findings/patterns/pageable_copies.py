@@ -23,7 +23,7 @@ class PageableCopies(CopyTimes):
     matches = pl.col("is_pageable") & (pl.col("size") >= SMALLEST_COPY.value)
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """Devices with such copies again and again."""
     devices = [
         stats
@@ -56,6 +56,6 @@ RULE = FindingRule(
     advice="Pinned memory (cudaMallocHost, pin_memory=True with non_blocking=True): copies are faster, and overlap with "
     "kernels.",
     thresholds=(SMALLEST_COPY, FEWEST_COPIES, LEAST_LOST),
-    judge=judge,
+    judge=_judge,
     meters=(PageableCopies,),
 )

@@ -27,7 +27,7 @@ class SmallCopies(CopyTimes):
     matches = pl.col("size") < LARGEST_COPY.value
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """Devices with many such copies; the gaps between them are a part of their cost."""
     gaps_of = {stats.device: stats.cost for stats in evidence.gaps.by_device(KIND)}
     with_gaps = [
@@ -64,7 +64,7 @@ RULE = FindingRule(
     view="basics/copy_size",
     advice="Put small pieces into one buffer and copy that, or make them on the device.",
     thresholds=(LARGEST_COPY, LONGEST_GAP, FEWEST_COPIES, LEAST_LOST),
-    judge=judge,
+    judge=_judge,
     meters=(SmallCopies,),
     gap_cause=GapCause(
         pl.col("before_copy")

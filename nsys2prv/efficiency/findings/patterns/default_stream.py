@@ -141,7 +141,7 @@ class DefaultStreamWaits:
         return {row["device"]: row for row in self._work.frame().iter_rows(named=True)}
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """Devices where most of the work on other streams waits for the default stream."""
     meter = evidence.meter(DefaultStreamWaits)
     all_work = meter.work()
@@ -198,6 +198,6 @@ RULE = FindingRule(
     advice="Non-blocking streams (cudaStreamNonBlocking), per-thread default streams (--default-stream per-thread), nothing on "
     "the default stream.",
     thresholds=(NEAR, WAITING, FEWEST_WAITS, WAITING_PART, BESIDE, LEAST_LOST),
-    judge=judge,
+    judge=_judge,
     meters=(DefaultStreamWaits,),
 )

@@ -161,7 +161,7 @@ class _Executions(Merging):
         return rows.group_by(_WORK, "key").agg(pl.col("begin").min(), pl.col("end").max(), sums)
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """Devices with slowed kernels."""
     meter = evidence.meter(NcclContention)
     slowed = meter.slowed()
@@ -204,6 +204,6 @@ RULE = FindingRule(
     advice="Overlap costs multiprocessors and bandwidth: fewer NCCL channels (NCCL_MAX_CTAS), transfers by copy engines, other "
     "points in time for collectives; compare with the time that overlap saves.",
     thresholds=(SLOWDOWN, FEWEST_EXECUTIONS, SEPARATION, LEAST_LOST),
-    judge=judge,
+    judge=_judge,
     meters=(NcclContention,),
 )

@@ -22,7 +22,7 @@ LEAST_LOST = Threshold("least share lost", 0.05, "0 to 1", "one stall per iterat
 _AFTER_RESULT = pl.col("after_download") & pl.col("former_size").is_between(0, LARGEST_RESULT.value)
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """Devices with many such gaps."""
     devices = [
         stats
@@ -56,7 +56,7 @@ RULE = FindingRule(
     advice="Keep results on the device; look at them every n-th iteration, or later through an event; batch small copies; "
     "replace loops on the host by kernels.",
     thresholds=(LONGEST_GAP, LARGEST_RESULT, FEWEST_STALLS, LEAST_LOST),
-    judge=judge,
+    judge=_judge,
     gap_cause=GapCause(
         pl.col("is_late")
         & ((pl.col("synchronization_ns") > 0) | (_AFTER_RESULT & (pl.col("memory_ns") > 0)))

@@ -16,7 +16,7 @@ FEWEST_GAPS = Threshold("fewest gaps with such calls", 10, "", "fewer belong to 
 LEAST_LOST = Threshold("least share lost", 0.01, "0 to 1", "they are easily avoided")
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """Devices with such gaps again and again."""
     devices = [
         stats
@@ -27,8 +27,8 @@ def judge(evidence: Evidence) -> Finding | None:
         return None
     gaps, lost, longest = count(devices), cost(devices), max(stats.longest for stats in devices)
     text = (
-        f"in {gaps:,} gaps {on_devices(devices)} the launching thread allocates or frees memory, {time(lost / gaps)} on average "
-        f"and {time(longest)} at most"
+        f"in {gaps:,} gaps {on_devices(devices)} the launching thread allocates or frees memory, {time(lost / gaps)} on "
+        f"average and {time(longest)} at most"
     )
     numbers = (
         Number("gaps", gaps),
@@ -47,7 +47,7 @@ RULE = FindingRule(
     view="basics/cuda_calls",
     advice="Allocate before the loop, use a memory pool (cudaMallocAsync) or the caching allocator of the framework.",
     thresholds=(FEWEST_GAPS, LEAST_LOST),
-    judge=judge,
+    judge=_judge,
     gap_cause=GapCause(
         pl.col("is_late")
         & (pl.col("allocation_ns") > 0)

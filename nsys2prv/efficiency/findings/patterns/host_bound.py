@@ -17,7 +17,7 @@ FEWEST_GAPS = Threshold("fewest such gaps on a device", 10, "", "few are phases 
 LEAST_LOST = Threshold("least share lost, without the longest gap", 0.05, "0 to 1", "the longest is often a separate phase")
 
 
-def judge(evidence: Evidence) -> Finding | None:
+def _judge(evidence: Evidence) -> Finding | None:
     """Devices with such gaps again and again."""
 
     def is_host_bound(stats: DeviceStats) -> bool:
@@ -56,7 +56,7 @@ RULE = FindingRule(
     view="analysis/gaps",
     advice="Move the work of the host to the device or to other threads, and launch ahead of the device.",
     thresholds=(HOST_PART, FEWEST_GAPS, LEAST_LOST),
-    judge=judge,
+    judge=_judge,
     gap_cause=GapCause(
         pl.col("is_late") & (pl.col("host") >= HOST_PART.value * pl.col("length")),
         sums={"computing": pl.col("host_ns"), "in_os": pl.col("os_ns")},

@@ -1,1 +1,0 @@
-"""The rules of findings, a module each: thresholds, words, what is measured, how it judges. `registry` lists them."""
