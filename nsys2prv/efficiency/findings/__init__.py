@@ -5,7 +5,7 @@ The tables of a run and what is measured for rules enter; rows of the tables `fi
 """
 
 from nsys2prv.efficiency.findings.engine import Findings
-from nsys2prv.efficiency.findings.rule_registry import RULES
 from nsys2prv.efficiency.findings.rule import GENERAL_THRESHOLDS, FindingRule, Threshold
+from nsys2prv.efficiency.findings.rule_registry import RULES
 
 __all__ = ["GENERAL_THRESHOLDS", "RULES", "FindingRule", "Findings", "Threshold"]

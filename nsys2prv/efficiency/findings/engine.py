@@ -9,8 +9,8 @@ import polars as pl
 
 from nsys2prv.efficiency.findings.finding import Finding
 from nsys2prv.efficiency.findings.gap_causes import GapCauses
-from nsys2prv.efficiency.findings.rule_registry import RULES
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, Evidence, FindingRule
+from nsys2prv.efficiency.findings.rule_registry import RULES
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.vocabulary.wording import ranges
 

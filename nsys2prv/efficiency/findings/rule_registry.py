@@ -5,7 +5,6 @@ A gap counts for the first rule in this order that it matches; findings of the s
 
 from __future__ import annotations
 
-from nsys2prv.efficiency.findings.rule import FindingRule
 from nsys2prv.efficiency.findings.patterns import (
     allocations,
     clock_throttling,
@@ -21,6 +20,7 @@ from nsys2prv.efficiency.findings.patterns import (
     small_copies,
     synchronization_stalls,
 )
+from nsys2prv.efficiency.findings.rule import FindingRule
 
 RULES: tuple[FindingRule, ...] = (
     synchronization_stalls.RULE,

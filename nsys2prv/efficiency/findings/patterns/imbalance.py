@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.efficiency.findings.patterns import slow_device
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.vocabulary.wording import percent, time
 
 LEAST_LOST = Threshold(
