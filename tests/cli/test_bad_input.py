@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import CommandLine
+from support.command_line import CommandLine
 
 from nsys2prv.demo import ReportBuilder
 

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import typer
+from support.checkout import CHECKOUT, tool
 
 import nsys2prv
 from nsys2prv import errors
 from nsys2prv.cli.main import app
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 PARAMETERS = [(name, parameter) for name, command in COMMANDS.items() for parameter in command.params]
 
 
-def load_tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tables", CHECKOUT / "tools" / "tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tables = load_tables()
+tables = tool("tables")
 
 
 def test_the_program_has_the_commands_that_the_readme_shows() -> None:

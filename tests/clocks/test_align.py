@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import CommandLine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.command_line import CommandLine
 
 from nsys2prv.clocks.collective_matching import Collectives, match, match_collectives
 from nsys2prv.clocks.estimate import Meetings, fit

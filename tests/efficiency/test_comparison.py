@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import CommandLine
 from polars.testing import assert_frame_equal
+from support.command_line import CommandLine
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.efficiency import result_tables

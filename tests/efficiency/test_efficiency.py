@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 import pytest
 import typer
-from conftest import CommandLine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
+from support.command_line import CommandLine
 
 from nsys2prv.cli.main import app
 from nsys2prv.demo import ReportBuilder

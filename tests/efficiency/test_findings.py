@@ -13,8 +13,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import CommandLine
 from polars.testing import assert_frame_equal
+from support.command_line import CommandLine
 
 from nsys2prv.demo import Cluster, ReportBuilder, truth, write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import xml.etree.ElementTree as ElementTree
 from types import ModuleType
 
 import polars as pl
 import pytest
-from conftest import CHECKOUT
+from support.checkout import tool
 from support.view_drawing import draw
 from support.view_parser import Cfg, parse_cfg, parse_views
 from support.view_semantics import NotDrawn, Semantics
@@ -139,16 +138,7 @@ def test_only_the_time_that_is_asked_for_is_drawn(trace: Trace) -> None:
 
 @pytest.fixture(scope="module")
 def pictures() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pictures", CHECKOUT / "tools" / "pictures.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclass asks for the module that it is in.
-    import sys
-
-    sys.modules["pictures"] = module
-    spec.loader.exec_module(module)
-    return module
+    return tool("pictures")
 
 
 def test_the_page_of_views_is_that_of_their_table(pictures: ModuleType) -> None:

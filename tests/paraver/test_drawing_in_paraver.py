@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.paraver import Paraver, paraver_or_skip, read_table, read_timeline
+from support.paramedir import Paramedir, read_table, read_timeline
 from support.view_parser import Cfg, parse_views
 from support.view_semantics import NotDrawn, Semantics
 
@@ -56,11 +56,9 @@ def compare_table(trace: Trace, semantics: Semantics, printed: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_view_that_is_drawn_shows_what_paraver_shows(tmp_path: Path) -> None:
-    paraver = paraver_or_skip(tmp_path / "home")
-    (tmp_path / "home").mkdir()
+def test_every_view_that_is_drawn_shows_what_paraver_shows(tmp_path: Path, paramedir: Paramedir) -> None:
     summary = translate(write_reports(tmp_path / "reports", SMALL), tmp_path / "small")
-    assert compared_views(paraver, summary.prv) > 100
+    assert compared_views(paramedir, summary.prv) > 100
 
 
 def one_process_with_two_gpus(**options: Any) -> ReportBuilder:
@@ -78,21 +76,17 @@ def one_process_with_two_gpus(**options: Any) -> ReportBuilder:
     return report
 
 
-def test_views_of_a_process_with_several_gpus_show_each_of_them(tmp_path: Path) -> None:
+def test_views_of_a_process_with_several_gpus_show_each_of_them(tmp_path: Path, paramedir: Paramedir) -> None:
     """Paraver adds up all threads of a task: the rows of other devices must count nothing."""
-    paraver = paraver_or_skip(tmp_path / "home")
-    (tmp_path / "home").mkdir()
     report = one_process_with_two_gpus().write(tmp_path / "one.sqlite")
     prv = translate([report], tmp_path / "one").prv
 
-    assert compared_views(paraver, prv) > 60
-    shown = [read_table(paraver.show(prv, only(tmp_path, f"useful_time_d{device}"))["view"]).rows[0][1] for device in (0, 1)]
+    assert compared_views(paramedir, prv) > 60
+    shown = [read_table(paramedir.show(prv, only(tmp_path, f"useful_time_d{device}"))["view"]).rows[0][1] for device in (0, 1)]
     assert shown == [(360.0,), (420.0,)]
 
 
-def test_views_of_gpus_that_processes_share_show_what_all_of_them_run(tmp_path: Path) -> None:
-    paraver = paraver_or_skip(tmp_path / "home")
-    (tmp_path / "home").mkdir()
+def test_views_of_gpus_that_processes_share_show_what_all_of_them_run(tmp_path: Path, paramedir: Paramedir) -> None:
     reports = []
     for pid, (first, second) in ((1000, ((0, 60), (100, 110))), (1001, ((40, 100), (300, 320)))):
         report = ReportBuilder(pid=pid).gpu(0, cuda=0).gpu(1, cuda=1)
@@ -102,7 +96,7 @@ def test_views_of_gpus_that_processes_share_show_what_all_of_them_run(tmp_path: 
     prv = translate(reports, tmp_path / "one").prv
 
     shown = [
-        read_table(paraver.show(prv, only(tmp_path, f"useful_time_node01_d{device}"))["view"]).rows[0][1] for device in (0, 1)
+        read_table(paramedir.show(prv, only(tmp_path, f"useful_time_node01_d{device}"))["view"]).rows[0][1] for device in (0, 1)
     ]
     assert shown == [(100.0,), (30.0,)]
 
@@ -119,12 +113,12 @@ _CUT = ("useful_bursts_d", "gaps_d", "gaps_by_length_d")
 """Paraver joins bursts of the same value, but not always where rows of other devices change meanwhile."""
 
 
-def compared_views(paraver: Paraver, prv: Path) -> int:
+def compared_views(paramedir: Paramedir, prv: Path) -> int:
     """Compare what is drawn of each view with what Paraver shows; how many there were."""
     folder = prv.with_suffix(".cfgs")
     trace = open_trace(prv)
     views = parse_views(folder)
-    printed = paraver.show(prv, folder)
+    printed = paramedir.show(prv, folder)
     compared = 0
     for name, path in printed.items():
         if name.split("/")[1].startswith(_CUT):

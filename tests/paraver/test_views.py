@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 
 import jinja2
 import pytest
-from conftest import CommandLine
 from hypothesis import given
 from hypothesis import strategies as st
+from support.command_line import CommandLine
 from support.view_parser import Cfg, MalformedCfg, parse_cfg, parse_views
 
 from nsys2prv.demo import ReportBuilder

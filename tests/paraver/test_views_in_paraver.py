@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.paraver import Table, paraver_or_skip, read_table, read_tables, read_timeline
+from support.paramedir import Paramedir, Table, paramedir_or_skip, read_table, read_tables, read_timeline
 
 from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.paraver.trace_reader import open_trace
@@ -40,7 +40,7 @@ class Shown:
     def load(self) -> None:
         home = self._folder / "home"
         home.mkdir()
-        self._outputs = paraver_or_skip(home).show(self.summary.prv, self._folder / "demo.cfgs")
+        self._outputs = paramedir_or_skip(home).show(self.summary.prv, self._folder / "demo.cfgs")
 
     def table(self, view: str) -> Table:
         return read_table(self._outputs[view])
@@ -241,14 +241,15 @@ def test_spread_of_kernel_durations_counts_every_kernel(shown: Shown) -> None:
 
 
 @pytest.mark.parametrize(("nodes", "gpus"), [(1, 1), (1, 4), (16, 1)], ids=["1 GPU", "4 GPUs", "16 nodes"])
-def test_the_same_views_show_all_rows_whatever_the_size_of_the_run(nodes: int, gpus: int, tmp_path: Path) -> None:
-    paraver = paraver_or_skip(tmp_path)
+def test_the_same_views_show_all_rows_whatever_the_size_of_the_run(
+    nodes: int, gpus: int, tmp_path: Path, paramedir: Paramedir
+) -> None:
     cluster = Cluster(nodes=nodes, gpus_per_node=gpus, iterations=1, layers=1, gpu_metrics_hz=500)
     prv = translate(write_reports(tmp_path / "reports", cluster), tmp_path / "run").prv
     header = open_trace(prv).header
     names = ["basics/states", "analysis/useful", "analysis/useful_time", "analysis/kernel_time", "hwcounters/tensor_per_gemm"]
     folder, _ = render_views(prv, tmp_path / "chosen", only=names)
-    shown = paraver.show(prv, folder)
+    shown = paramedir.show(prv, folder)
 
     assert set(shown) == set(names)
     assert len(read_timeline(shown["basics/states"])) == header.rows

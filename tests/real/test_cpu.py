@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import polars as pl
 import pytest
+from support.paramedir import Paramedir
 
 from .conftest import Translated
 from .test_paraver import STATES_VIEW
@@ -208,12 +208,12 @@ def test_each_file_access_is_there(translation: Translation) -> None:
 
 @pytest.mark.parametrize("report", ["sched", "one-process-4gpu"])
 def test_paraver_shows_on_each_cpu_the_time_that_threads_are_there(
-    translation: Translation, paramedir: Callable[[Path, str], Path], report: str
+    translation: Translation, paramedir: Paramedir, report: str
 ) -> None:
     translated = translation(report)
     of_cpus = STATES_VIEW.replace("window_level thread", "window_level cpu")
     time: dict[str, int] = {}
-    for line in paramedir(translated.trace.path, of_cpus).read_text().splitlines():
+    for line in paramedir.show_one(translated.trace.path, of_cpus).read_text().splitlines():
         cpu, _, length, state = line.split("\t")
         time[cpu] = time.get(cpu, 0) + (round(float(length)) if float(state) else 0)
 

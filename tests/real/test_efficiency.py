@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from support.paramedir import Paramedir
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import Efficiency, measure
@@ -166,7 +167,7 @@ def test_paraver_computes_the_same_times(
     column: str,
     translation: Translation,
     efficiency: Measured,
-    paramedir: Callable[[Path, str], Path],
+    paramedir: Paramedir,
     tmp_path: Path,
 ) -> None:
     trace = translation(name).trace
@@ -175,7 +176,7 @@ def test_paraver_computes_the_same_times(
     found: list[float] = []
     # A device each where one process uses several.
     for path in sorted(rendered.rglob(f"{view}*.cfg")):
-        found += [value for row in rows_of_table(paramedir(trace.path, path.read_text())) for value in row]
+        found += [value for row in rows_of_table(paramedir.show_one(trace.path, path.read_text())) for value in row]
 
     assert sorted(found) == sorted(float(value) for value in devices[column] if value)
 
@@ -240,7 +241,7 @@ def test_bscs_definitions_give_the_same_on_what_paraver_shows(
     report: str,
     translation: Translation,
     efficiency: Measured,
-    paramedir: Callable[[Path, str], Path],
+    paramedir: Paramedir,
     tmp_path: Path,
 ) -> None:
     """The same from the time lines that paramedir writes of the rendered views."""
@@ -251,7 +252,7 @@ def test_bscs_definitions_give_the_same_on_what_paraver_shows(
     def shown(view: str) -> pl.DataFrame:
         schema = dict.fromkeys(("task", "thread", "begin", "end"), pl.Int64)
         found = list(rendered.rglob(f"basics/{view}.cfg"))
-        lines = paramedir(trace.path, found[0].read_text()).read_text().splitlines() if found else []
+        lines = paramedir.show_one(trace.path, found[0].read_text()).read_text().splitlines() if found else []
         cells = [line.split("\t") for line in lines if line[:1].isdigit()]
         rows = [
             (*map(int, row.split(".")[1:]), round(float(begin)), round(float(begin)) + round(float(duration)))

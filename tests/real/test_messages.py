@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
+from support.paramedir import Paramedir
 
 from nsys2prv.paraver.check import check_trace
 
@@ -217,7 +218,7 @@ def test_no_message_runs_backwards(translation: Callable[[str], Translated], mpi
 
 @pytest.mark.parametrize("mpi_report", REPORTS)
 def test_paraver_counts_the_messages_on_their_way(
-    translation: Callable[[str], Translated], paramedir: Callable[[Path, str], Path], mpi_report: str
+    translation: Callable[[str], Translated], paramedir: Paramedir, mpi_report: str
 ) -> None:
     """Paraver's own count of messages sent and not yet received goes up and down as those of the trace do."""
     trace = translation(mpi_report).trace
@@ -232,7 +233,7 @@ def test_paraver_counts_the_messages_on_their_way(
             height += step
             most[task] = max(most.get(task, 0), height)
     shown: dict[int, float] = defaultdict(float)
-    for line in paramedir(trace.path, view).read_text().splitlines():
+    for line in paramedir.show_one(trace.path, view).read_text().splitlines():
         row, _, _, value = line.split("\t")
         task = int(row.split(".")[1])
         shown[task] = max(shown[task], float(value))

@@ -6,10 +6,10 @@ import re
 import sqlite3
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import polars as pl
 import pytest
+from support.paramedir import Paramedir
 
 from nsys2prv.paraver.trace_reader import Trace
 
@@ -104,14 +104,14 @@ def test_ranges_on_the_gpu_have_the_sequence_ids_of_their_names(translation: Cal
 
 
 def test_paraver_shows_on_the_gpu_the_innermost_range_and_then_the_outer_one_again(
-    translation: Callable[[str], Translated], paramedir: Callable[[Path, str], Path]
+    translation: Callable[[str], Translated], paramedir: Paramedir
 ) -> None:
     trace = translation(REPORT).trace
     view = VIEW.format(function="Last Evt Val", types="=", composition="Stacked Val").replace(
         "window_selected", "window_filter_module evt_type 1 9650\nwindow_selected"
     )
     shown: dict[tuple[int, int], list[Step]] = {}
-    for line in paramedir(trace.path, view).read_text().splitlines():
+    for line in paramedir.show_one(trace.path, view).read_text().splitlines():
         row, begin, length, value = line.split("\t")
         _, task, thread = map(int, row.split("."))
         step = (float(begin), float(begin) + float(length), str(round(float(value))))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.paramedir import Paramedir
 
 from nsys2prv.paraver.check import check_trace
 
@@ -47,8 +48,8 @@ def test_the_trace_is_valid(translated: Translated) -> None:
     assert check_trace(translated.trace.path).violations == ()
 
 
-def test_paraver_loads_the_trace_without_a_message(translated: Translated, paramedir: Callable[[Path, str], Path]) -> None:
-    lines = paramedir(translated.trace.path, STATES_VIEW).read_text().splitlines()
+def test_paraver_loads_the_trace_without_a_message(translated: Translated, paramedir: Paramedir) -> None:
+    lines = paramedir.show_one(translated.trace.path, STATES_VIEW).read_text().splitlines()
 
     assert len({line.split("\t")[0] for line in lines}) == translated.trace.header.rows
 
@@ -107,7 +108,7 @@ NVTX_REPORTS = [name for name in REPORTS if name.startswith("nvtx-")]
 @pytest.mark.parametrize("nvtx_report", NVTX_REPORTS or [pytest.param("", marks=pytest.mark.skip(reason="no reports"))])
 @pytest.mark.parametrize("domain", ["default", "app.compute"])
 def test_when_an_inner_range_ends_the_outer_one_is_shown_again(
-    translation: Callable[[str], Translated], paramedir: Callable[[Path, str], Path], nvtx_report: str, domain: str
+    translation: Callable[[str], Translated], paramedir: Paramedir, nvtx_report: str, domain: str
 ) -> None:
     translated = translation(nvtx_report)
     trace = translated.trace
@@ -120,7 +121,7 @@ def test_when_an_inner_range_ends_the_outer_one_is_shown_again(
         "window_selected", f"window_filter_module evt_type 1 {number}\nwindow_selected"
     )
     shown: dict[int, list[Step]] = {}
-    for line in paramedir(trace.path, view).read_text().splitlines():
+    for line in paramedir.show_one(trace.path, view).read_text().splitlines():
         row, begin, duration, value = line.split("\t")
         thread = int(row.split(".")[2])
         label = (labels or {})[round(float(value))] if float(value) else ""

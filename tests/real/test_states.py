@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from support.paramedir import Paramedir
 
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.vocabulary import event_types
@@ -38,13 +39,13 @@ def _states(trace: Trace) -> pl.DataFrame:
 
 @pytest.mark.parametrize("report", [*WITH_STREAMS, "mpi4", "openacc-mpas"])
 def test_paraver_shows_each_state_as_long_as_it_lasts(
-    translation: Callable[[str], Translated], paramedir: Callable[[Path, str], Path], report: str
+    translation: Callable[[str], Translated], paramedir: Paramedir, report: str
 ) -> None:
     trace = translation(report).trace
     # State 0, Idle, is also what Paraver shows where there is none.
     expected = _states(trace).filter(pl.col("value") != event_types.IDLE).sort("task", "thread", "value")
 
-    shown = _shown(paramedir(trace.path, STATES_VIEW)).filter(pl.col("value") != event_types.IDLE)
+    shown = _shown(paramedir.show_one(trace.path, STATES_VIEW)).filter(pl.col("value") != event_types.IDLE)
 
     assert shown.sort("task", "thread", "value").equals(expected)
     assert not expected.is_empty()
@@ -52,14 +53,14 @@ def test_paraver_shows_each_state_as_long_as_it_lasts(
 
 @pytest.mark.parametrize("report", [*WITH_STREAMS, "mpi4"])
 def test_useful_is_the_time_that_each_row_runs(
-    translation: Callable[[str], Translated], paramedir: Callable[[Path, str], Path], report: str
+    translation: Callable[[str], Translated], paramedir: Paramedir, report: str
 ) -> None:
     trace = translation(report).trace
     running = (
         _states(trace).filter(pl.col("value") == event_types.RUNNING).select("task", "thread", "time").sort("task", "thread")
     )
 
-    useful = _shown(paramedir(trace.path, USEFUL_VIEW)).filter(pl.col("value") == 1).select("task", "thread", "time")
+    useful = _shown(paramedir.show_one(trace.path, USEFUL_VIEW)).filter(pl.col("value") == 1).select("task", "thread", "time")
 
     assert useful.sort("task", "thread").equals(running)
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support.checkout import REAL_REPORTS
+from support.paramedir import Paramedir
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.check import check_trace
@@ -19,7 +21,7 @@ from nsys2prv.run.inspect import as_text, inspect
 from nsys2prv.timeline import coverage
 from nsys2prv.trace.translate import translate
 
-from .conftest import REPORTS_FOLDER, Translated
+from .conftest import Translated
 from .test_paraver import VIEW
 
 # Tables of the real reports whose rows are no events, found by looking at them.
@@ -140,7 +142,7 @@ def test_generic_events_of_gpus_are_the_samples_of_gpu_metrics(translation: Call
 
 
 def test_fields_of_real_generic_events_have_their_values_and_times(tmp_path: Path) -> None:
-    original = REPORTS_FOLDER / "gpu-metrics-a100.sqlite"
+    original = REAL_REPORTS / "gpu-metrics-a100.sqlite"
     if not original.is_file():
         pytest.skip(f"no report {original}")
     # The only real events of this kind are metrics of a GPU: as those of a plugin, without the table that repeats them.
@@ -170,13 +172,13 @@ def test_fields_of_real_generic_events_have_their_values_and_times(tmp_path: Pat
     assert (entry["rows"], entry["sources"][0]["written"], entry["left_out"]) == (4086, 4086, {})
 
 
-def test_paraver_shows_the_decimals_of_a_sampled_number(tmp_path: Path, paramedir: Callable[[Path, str], Path]) -> None:
+def test_paraver_shows_the_decimals_of_a_sampled_number(tmp_path: Path, paramedir: Paramedir) -> None:
     report = ReportBuilder(pid=1000)
     for start, value in ((0, 1.5), (1000, 0.25)):
         report.row("PERF_EVENT_CPU_METRIC_EVENT", start=start, end=start + 1000, componentId=3, metricId=2, value=value)
     summary = translate([report.write(tmp_path / "report.sqlite")], tmp_path / "out")
 
-    shown = paramedir(summary.prv, VIEW.format(function="Last Evt Val", types="All", composition="As Is")).read_text()
+    shown = paramedir.show_one(summary.prv, VIEW.format(function="Last Evt Val", types="All", composition="As Is")).read_text()
 
     assert [line.split("\t")[1:] for line in shown.splitlines() if line] == [
         ["0.00", "1000.00", "1.50"],

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.paraver import Paraver, paraver_or_skip, read_tables, read_timeline
+from support.paramedir import Paramedir, read_tables, read_timeline
 from support.view_parser import parse_views
 
 from nsys2prv.paraver.trace_reader import Trace
@@ -26,11 +26,6 @@ ROWS: dict[str, Callable[[Trace], int]] = {
 }
 
 
-@pytest.fixture
-def paraver(tmp_path: Path) -> Paraver:
-    return paraver_or_skip(tmp_path)
-
-
 def views_of(trace: Trace) -> Path:
     return trace.path.with_suffix(".cfgs")
 
@@ -46,10 +41,10 @@ def test_every_view_is_well_made_and_binds_only_to_what_the_trace_has(translated
             assert {int(number) for number in window.filters.get("evt_type", ())} <= set(occurring)
 
 
-def test_every_view_loads_in_paraver_is_of_its_kind_and_shows_all_rows(translated: Translated, paraver: Paraver) -> None:
+def test_every_view_loads_in_paraver_is_of_its_kind_and_shows_all_rows(translated: Translated, paramedir: Paramedir) -> None:
     trace = translated.trace
     views = parse_views(views_of(trace))
-    for name, output in paraver.show(trace.path, views_of(trace)).items():
+    for name, output in paramedir.show(trace.path, views_of(trace)).items():
         cfg = views[f"{name}.cfg"]
         window = cfg.windows[-1] if cfg.kind == "timeline" else cfg.windows[int(cfg.histogram["Analyzer2D.ControlWindow:"]) - 1]
         rows = ROWS[window.level](trace)
@@ -88,12 +83,12 @@ def types_of(path: Path, trace: Trace) -> set[int]:
 
 @pytest.mark.parametrize("report", ["gpu-metrics-a100", "pytorch-nccl-2gpu", "cuda-graphs", "openacc-mpas"])
 def test_views_of_nsys2prv_058_load_where_their_events_are(
-    report: str, translation: Callable[[str], Translated], paraver: Paraver
+    report: str, translation: Callable[[str], Translated], paramedir: Paramedir
 ) -> None:
     folder, trace = foreign("nsys2prv-0.5.8"), translation(report).trace
     occurring = set(content_of(trace.path).types)
     wanted = {str(path.relative_to(folder).with_suffix("")): types_of(path, trace) for path in folder.rglob("*.cfg")}
-    written, messages = paraver.load(trace.path, folder)
+    written, messages = paramedir.load(trace.path, folder)
 
     assert len(wanted) == 57
     # Paraver tells of types that are missing, and shows what is there.
@@ -102,9 +97,9 @@ def test_views_of_nsys2prv_058_load_where_their_events_are(
     assert len(written) >= 15
 
 
-def test_views_of_basicanalysis_work_unchanged(translation: Callable[[str], Translated], paraver: Paraver) -> None:
+def test_views_of_basicanalysis_work_unchanged(translation: Callable[[str], Translated], paramedir: Paramedir) -> None:
     folder, translated = foreign("basicanalysis"), translation("pytorch-nccl-2gpu")
-    shown = paraver.show(translated.trace.path, folder)
+    shown = paramedir.show(translated.trace.path, folder)
     busy = {
         name: sum(duration for steps in read_timeline(path).values() for _, duration, value in steps if value)
         for name, path in shown.items()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from conftest import CommandLine
+from support.command_line import CommandLine
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.demo.cluster import Cluster, write_reports

@@ -137,7 +137,8 @@ def test_at_any_time_the_state_is_the_first_in_priority_of_what_is_open(
 def test_sampled_gpus_have_no_state_and_streams_idle(tmp_path: Path) -> None:
     swept = _sweep(tmp_path, [(1, 10, 20, event_types.RUNNING)], ["thread", "stream", "gpu"], TimeSelection((0,), (30,)))
     assert swept.drop("cpu").rows() == [
-        (0, 0, 30, event_types.RUNNING), (1, 0, 10, event_types.IDLE), (1, 10, 20, event_types.RUNNING), (1, 20, 30, event_types.IDLE),
+        (0, 0, 30, event_types.RUNNING), (1, 0, 10, event_types.IDLE), (1, 10, 20, event_types.RUNNING),
+        (1, 20, 30, event_types.IDLE),
     ]  # fmt: skip
 
 

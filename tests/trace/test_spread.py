@@ -18,8 +18,8 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import CommandLine
 from polars.testing import assert_frame_equal
+from support.command_line import CommandLine
 
 from nsys2prv.demo import Cluster, ReportBuilder, write_reports
 from nsys2prv.efficiency import measure as measuring

@@ -8,22 +8,15 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.traces import labels_of, translate_reports
 
 from nsys2prv.demo import ReportBuilder, write_arrow_report, write_parquet_report
 from nsys2prv.errors import NothingToTranslate, OutputExists, SameReportTwice, UsageError
-from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.trace_reader import Trace, open_trace
+from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.run.option_values import NvtxRange, TimeRange
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
-
-
-def run(tmp_path: Path, *builders: ReportBuilder, options: TranslateOptions | None = None, name: str = "out") -> Summary:
-    reports = [builder.write(tmp_path / f"{name}{index}.sqlite") for index, builder in enumerate(builders)]
-    summary = translate(reports, tmp_path / name, options)
-    assert check_trace(summary.prv).violations == ()
-    return summary
 
 
 def intervals(summary: Summary, *types: int) -> list[tuple[int, ...]]:
@@ -31,15 +24,11 @@ def intervals(summary: Summary, *types: int) -> list[tuple[int, ...]]:
     return found.select("task", "thread", "begin", "end", "value").rows()
 
 
-def labels(trace: Trace, number: int) -> dict[int, str]:
-    return dict(trace.labels.types[number].values or {})
-
-
 def test_a_launch_and_its_kernel_give_this_trace_and_no_other(tmp_path: Path) -> None:
     report = ReportBuilder(host="nid001", pid=1000)
     report.gpu(0)
     report.kernel("gemm", 3000, 5000, launch=(1000, 1500), stream=7, registersPerThread=32)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     assert summary.prv.read_text().splitlines() == [
         "#Paraver (14/11/2023 at 22:13):4000_ns:1(64):1:1(2:1)",
         "1:0:1:1:1:0:500:32",
@@ -56,9 +45,9 @@ def test_a_launch_and_its_kernel_give_this_trace_and_no_other(tmp_path: Path) ->
     assert trace.names["NODE"] == ("nid001",)
     assert trace.names["TASK"] == ("nid001 pid 1000 python3",)
     assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7")
-    assert labels(trace, event_types.CUDA_CALL) == {0: "End", 18: "cudaLaunchKernel"}
-    assert labels(trace, event_types.KERNEL) == {0: "End", 19: "gemm"}
-    assert labels(trace, event_types.KERNEL_FAMILY) == {0: "End", 20: "GEMM"}
+    assert labels_of(trace, event_types.CUDA_CALL) == {0: "End", 18: "cudaLaunchKernel"}
+    assert labels_of(trace, event_types.KERNEL) == {0: "End", 19: "gemm"}
+    assert labels_of(trace, event_types.KERNEL_FAMILY) == {0: "End", 20: "GEMM"}
 
 
 def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
@@ -86,7 +75,7 @@ def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
 def test_an_interval_without_length_is_one_line_with_its_begin_and_its_end(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("outer", 0, 100).nvtx_range("nothing", 50, 50)
-    lines = run(tmp_path, report).prv.read_text().splitlines()
+    lines = translate_reports(tmp_path, report).prv.read_text().splitlines()
     assert [line for line in lines if line.startswith("2:0:1:1:1:50:")] == ["2:0:1:1:1:50:9600:1:9600:0"]
 
 
@@ -95,8 +84,8 @@ def test_nested_ranges_that_touch_stand_in_the_order_of_their_nesting(tmp_path: 
     # All begin together, two end together, and another pair begins at that very time.
     for name, start, end in (("b", 0, 60), ("a", 0, 100), ("c", 0, 60), ("e", 60, 70), ("d", 60, 100)):
         report.nvtx_range(name, start, end)
-    summary = run(tmp_path, report)
-    names = labels(open_trace(summary.prv), event_types.NVTX_PUSHPOP)
+    summary = translate_reports(tmp_path, report)
+    names = labels_of(open_trace(summary.prv), event_types.NVTX_PUSHPOP)
     found = open_trace(summary.prv).intervals([event_types.NVTX_PUSHPOP])
     spans = {
         names[value]: (begin, end, depth) for begin, end, value, depth in found.select("begin", "end", "value", "depth").rows()
@@ -111,7 +100,7 @@ def test_ranges_that_overlap_freely_are_all_whole(tmp_path: Path) -> None:
     report = ReportBuilder()
     for name, start, end in (("one", 0, 50), ("two", 20, 80), ("three", 40, 90), ("four", 60, 100)):
         report.nvtx_start_end(name, start, end)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     lanes = [event_types.TYPES[event_types.NVTX_RANGE].beside(event_types.NVTX_RANGE, lane) for lane in range(3)]
     assert [row[2:4] for row in intervals(summary, *lanes)] == [(0, 50), (20, 80), (40, 90), (60, 100)]
     # As many lanes as ranges run at once, and each lane has its label.
@@ -127,7 +116,7 @@ def test_kernels_that_overlap_on_one_stream_are_all_whole_on_rows_of_their_own(t
     for name, start, end in (("late", 90, 95), ("one", 0, 50), ("two", 40, 80), ("inside", 60, 70)):
         report.kernel(name, start, end)
     report.copy(45, 55, 8)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     assert open_trace(summary.prv).names["THREAD"] == ("CUDA-D0.S7", "CUDA-D0.S7")
     assert [row[1:4] for row in intervals(summary, event_types.KERNEL)] == [(1, 0, 50), (2, 40, 80), (1, 60, 70), (2, 90, 95)]
     assert [row[1:4] for row in intervals(summary, event_types.MEMORY_OPERATION)] == [(1, 45, 55)]
@@ -136,7 +125,7 @@ def test_kernels_that_overlap_on_one_stream_are_all_whole_on_rows_of_their_own(t
 def test_a_range_that_was_never_closed_ends_with_the_report(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("open", 10, None).nvtx_start_end("also open", 20, None).nvtx_range("last", 50, 500)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     assert [row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)] == [(0, 490), (40, 490)]
     assert [row[2:4] for row in intervals(summary, event_types.NVTX_RANGE)] == [(10, 490)]
 
@@ -145,7 +134,7 @@ def test_all_requests_of_one_waitall_are_one_call(tmp_path: Path) -> None:
     report = ReportBuilder(rank=0, with_mpi=True)
     report.mpi_wait("MPI_Waitall", 100, 200, requests=(1, 2, 3, 4, 5))
     report.mpi_wait("MPI_Wait", 300, 400)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     assert [row[2:] for row in intervals(summary, event_types.MPI_POINT_TO_POINT)] == [(0, 100, 6), (200, 300, 5)]
     table = next(table for table in summary.content["reports"][0]["tables"] if table["table"] == "MPI_START_WAIT_EVENTS")
     assert table["rows"] == 6
@@ -162,12 +151,16 @@ def test_states_say_what_a_row_does_at_any_time(tmp_path: Path) -> None:
     report.kernel("ncclDevKernel_Broadcast(x)", 190, 220)
     report.copy(230, 240, 8)
     states = (
-        open_trace(run(tmp_path, report).prv).states().sort("thread", "begin").select("thread", "begin", "end", "state").rows()
+        open_trace(translate_reports(tmp_path, report).prv)
+        .states()
+        .sort("thread", "begin")
+        .select("thread", "begin", "end", "state")
+        .rows()
     )
     assert states == [
         (1, 0, 100, event_types.STATE_SYNCHRONIZATION), (1, 100, 150, event_types.RUNNING), (1, 150, 160, event_types.STATE_IO),
-        (2, 0, 10, event_types.IDLE), (2, 10, 90, event_types.RUNNING), (2, 90, 120, event_types.STATE_GROUP), (2, 120, 130, event_types.IDLE),
-        (2, 130, 140, event_types.STATE_MEMORY_TRANSFER), (2, 140, 160, event_types.IDLE),
+        (2, 0, 10, event_types.IDLE), (2, 10, 90, event_types.RUNNING), (2, 90, 120, event_types.STATE_GROUP),
+        (2, 120, 130, event_types.IDLE), (2, 130, 140, event_types.STATE_MEMORY_TRANSFER), (2, 140, 160, event_types.IDLE),
     ]  # fmt: skip
 
 
@@ -177,7 +170,7 @@ def test_metrics_of_one_time_are_one_line_on_a_row_of_the_gpu(tmp_path: Path) ->
     report.kernel("k", 0, 100)
     for time in (10, 20):
         report.metric("SM Active", time, time + 1).metric("Tensor Active", time, time + 2)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
     assert trace.names["THREAD"][-1] == "Metrics GPU0"
     samples = trace.events([9400, 9401])
@@ -192,7 +185,7 @@ def test_metrics_of_one_time_are_one_line_on_a_row_of_the_gpu(tmp_path: Path) ->
 def test_time_is_cut_with_units_and_intervals_over_the_edge_are_clipped(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("all", 0, 1000).nvtx_range("left", 0, 300).nvtx_range("out", 10, 20).nvtx_range("in", 400, 500)
-    summary = run(tmp_path, report, options=TranslateOptions(time=TimeRange(200, 600)))
+    summary = translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(200, 600)))
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)) == [(0, 100), (0, 400), (200, 300)]
     assert open_trace(summary.prv).header.end == 400
     entry = next(table for table in summary.content["reports"][0]["tables"] if table["table"] == "NVTX_EVENTS")["sources"][0]
@@ -206,7 +199,7 @@ def test_a_launch_line_is_kept_only_where_both_its_ends_are(tmp_path: Path) -> N
     report.kernel("before", 250, 320, launch=(100, 110))
     report.kernel("reaches in", 150, 240, launch=(120, 130), stream=8)
     report.kernel("inside", 400, 420, launch=(300, 310))
-    summary = run(tmp_path, report, options=TranslateOptions(time=TimeRange(200, 600)))
+    summary = translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(200, 600)))
     assert open_trace(summary.prv).messages().select("logical_send", "logical_recv").rows() == [(100, 200)]
     assert len(intervals(summary, event_types.KERNEL)) == 3
 
@@ -215,7 +208,7 @@ def test_the_time_inside_nvtx_ranges_of_all_their_instances(tmp_path: Path) -> N
     report = ReportBuilder()
     report.nvtx_range("step", 100, 200, domain="app").nvtx_range("step", 300, 400, domain="app").nvtx_range("step", 900, 950)
     report.nvtx_range("work", 150, 350)
-    summary = run(tmp_path, report, options=TranslateOptions(nvtx=NvtxRange("step", "app")))
+    summary = translate_reports(tmp_path, report, options=TranslateOptions(nvtx=NvtxRange("step", "app")))
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)) == [(50, 100), (200, 250)]
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP + 100)) == [(0, 100), (200, 300)]
     # Between the instances no row is in any state.
@@ -227,7 +220,7 @@ def test_ranks_are_chosen_and_short_intervals_left_out(tmp_path: Path) -> None:
     for rank, report in enumerate(reports):
         report.api_call("cudaMalloc_v3020", 10, 10 + 100 * (rank + 1))
         report.api_call("cudaFree_v3020", 900, 905)
-    summary = run(tmp_path, *reports, options=TranslateOptions(ranks=frozenset({1, 3}), min_duration=50))
+    summary = translate_reports(tmp_path, *reports, options=TranslateOptions(ranks=frozenset({1, 3}), min_duration=50))
     assert [task["rank"] for task in summary.content["tasks"]] == [1, 3]
     assert [row[:4] for row in intervals(summary, event_types.CUDA_CALL)] == [(1, 1, 0, 200), (2, 1, 0, 400)]
 
@@ -237,7 +230,9 @@ def test_only_and_skip_choose_sources_and_the_ledger_says_so(tmp_path: Path) -> 
     report.gpu(0)
     report.kernel("k", 30, 40, launch=(0, 10))
     report.os_call("read", 5, 8)
-    summary = run(tmp_path, report, options=TranslateOptions(only=("kernels", "os-runtime"), skip=("os-runtime",)))
+    summary = translate_reports(
+        tmp_path, report, options=TranslateOptions(only=("kernels", "os-runtime"), skip=("os-runtime",))
+    )
     tables = {table["table"]: table for table in summary.content["reports"][0]["tables"]}
     assert tables["OSRT_API"]["left_out"] == {"its source was left out with --only or --skip": 1}
     assert tables["CUPTI_ACTIVITY_KIND_KERNEL"]["sources"][0]["written"] == 1
@@ -252,8 +247,8 @@ def test_names_keep_the_numbers_of_an_earlier_trace(tmp_path: Path) -> None:
             made.nvtx_range(name, 100 * place, 100 * place + 50, domain="" if place % 2 else f"domain {name}")
         return made
 
-    first = run(tmp_path, report("zebra", "yak", "ape"), name="first")
-    second = run(
+    first = translate_reports(tmp_path, report("zebra", "yak", "ape"), name="first")
+    second = translate_reports(
         tmp_path,
         report("ant", "yak", "zebra", "ape"),
         name="second",
@@ -276,8 +271,8 @@ def test_names_keep_the_numbers_of_an_earlier_trace(tmp_path: Path) -> None:
 def test_a_compressed_trace_holds_the_same_and_is_the_same_file_each_time(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("a", 0, 10)
-    plain = run(tmp_path, report, name="plain")
-    packed = run(tmp_path, report, name="packed", options=TranslateOptions(gzip=True))
+    plain = translate_reports(tmp_path, report, name="plain")
+    packed = translate_reports(tmp_path, report, name="packed", options=TranslateOptions(gzip=True))
     assert packed.prv.name == "packed.prv.gz"
     assert gzip.decompress(packed.prv.read_bytes()) == plain.prv.read_bytes()
     before = packed.prv.read_bytes()
@@ -290,7 +285,7 @@ def test_a_compressed_trace_holds_the_same_and_is_the_same_file_each_time(tmp_pa
 def test_a_former_output_is_replaced_only_when_told_so(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("a", 0, 10)
-    run(tmp_path, report)
+    translate_reports(tmp_path, report)
     with pytest.raises(OutputExists, match=r"out\.prv: exists already; use --force"):
         translate([tmp_path / "out0.sqlite"], tmp_path / "out.prv")
     translate([tmp_path / "out0.sqlite"], tmp_path / "out", TranslateOptions(gzip=True, force=True))
@@ -330,8 +325,8 @@ def test_hostile_names_come_out_readable_and_break_nothing(tmp_path: Path, name:
     report.kernel("tame", 20, 30, short_name="k")
     report.nvtx_range(name, 0, 30, domain=name).metric(name or "m", 5, 1)
     report.mpi_other("MPI_Comm_dup", 3, 4)
-    trace = open_trace(run(tmp_path, report).prv)
-    kernels = [label for value, label in labels(trace, event_types.KERNEL).items() if value]
+    trace = open_trace(translate_reports(tmp_path, report).prv)
+    kernels = [label for value, label in labels_of(trace, event_types.KERNEL).items() if value]
     assert len(kernels) == 2
     assert "tame" in kernels
     hostile = next(label for label in kernels if label != "tame")
@@ -346,7 +341,7 @@ def test_the_account_is_beside_the_trace(tmp_path: Path) -> None:
     report.kernel("k", 30, 40, launch=(0, 10))
     report.row("EVENTS_NOT_KNOWN", start=5, globalTid=report.global_tid())
     report.diagnostic("Not all CUDA events might have been collected.")
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     content = json.loads((tmp_path / "out.json").read_text())
     assert content == json.loads(json.dumps(summary.content))
     assert content["tasks"][0]["rank"] == 3

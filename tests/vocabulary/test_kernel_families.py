@@ -6,9 +6,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from conftest import CommandLine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.command_line import CommandLine
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.errors import UsageError

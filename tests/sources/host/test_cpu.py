@@ -11,30 +11,17 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.traces import label_of, table_summary, translate_reports
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.exports.columns import COLUMNS
-from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import inspect
 from nsys2prv.sources.host import os_runtime
 from nsys2prv.sources.host.profiled import FOREIGN
 from nsys2prv.sources.host.scheduling import Stays
 from nsys2prv.sources.source import first_match
-from nsys2prv.trace.translate import Summary, translate
-from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
-
-
-def run(tmp_path: Path, *builders: ReportBuilder, options: TranslateOptions | None = None) -> Summary:
-    reports = [builder.write(tmp_path / f"report{index}.sqlite") for index, builder in enumerate(builders)]
-    summary = translate(reports, tmp_path / "out", options)
-    assert check_trace(summary.prv).violations == ()
-    return summary
-
-
-def label(trace: Trace, number: int, value: int) -> str:
-    return (trace.labels.types[number].values or {})[value]
 
 
 def on_cpu(trace: Trace) -> list[tuple[int, ...]]:
@@ -43,12 +30,7 @@ def on_cpu(trace: Trace) -> list[tuple[int, ...]]:
     return found.select("thread", "begin", "end", pl.col("value") - 1).rows()
 
 
-def account(summary: Summary, table: str, report: int = 0) -> dict[str, Any]:
-    tables: list[dict[str, Any]] = summary.content["reports"][report]["tables"]
-    return next(entry for entry in tables if entry["table"] == table)
-
-
-def accounted(entry: dict[str, Any]) -> int:
+def rows_accounted_for(entry: dict[str, Any]) -> int:
     of_sources = sum(source["written"] + sum(source["left_out"].values()) for source in entry["sources"])
     return int(sum(entry["left_out"].values()) + of_sources)
 
@@ -59,7 +41,7 @@ def accounted(entry: dict[str, Any]) -> int:
 def test_a_thread_that_moves_between_cpus_gives_this_trace_and_no_other(tmp_path: Path) -> None:
     report = ReportBuilder(host="nid001", pid=1000)
     report.on_cpu(0, 100, cpu=3).on_cpu(150, 300, cpu=71)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     # The host says that it has 64 CPUs; the report speaks of a 72nd one.
     assert summary.prv.read_text().splitlines() == [
         "#Paraver (14/11/2023 at 22:13):300_ns:1(72):1:1(1:1)",
@@ -74,14 +56,14 @@ def test_a_thread_that_moves_between_cpus_gives_this_trace_and_no_other(tmp_path
         "2:72:1:1:1:300:40000033:0",
         "2:0:1:1:1:300:40000061:12:40000061:0",
     ]
-    assert label(open_trace(summary.prv), event_types.OFF_CPU, 12) == "off CPU"
+    assert label_of(open_trace(summary.prv), event_types.OFF_CPU, 12) == "off CPU"
 
 
 def test_cpus_are_counted_over_the_nodes(tmp_path: Path) -> None:
     first, second = (ReportBuilder(host=f"nid{index}", pid=1000 + index, rank=index) for index in range(2))
     first.on_cpu(0, 10, cpu=5)
     second.on_cpu(0, 10, cpu=5)
-    trace = open_trace(run(tmp_path, first, second).prv)
+    trace = open_trace(translate_reports(tmp_path, first, second).prv)
     assert trace.header.cpus_per_node == (64, 64)
     begins = trace.events([event_types.EXECUTING_CPU]).filter(pl.col("value") > 0)
     assert begins.sort("task").select("task", "cpu", "value").rows() == [(1, 6, 6), (2, 70, 6)]
@@ -91,7 +73,7 @@ def test_what_is_open_at_the_begin_and_at_the_end_reaches_there(tmp_path: Path) 
     report = ReportBuilder(pid=1000)
     report.nvtx_range("all", 0, 1000)
     report.switch(200, 1, on=False).switch(700, 2, on=True)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     assert on_cpu(open_trace(summary.prv)) == [(1, 0, 200, 1), (1, 700, 1000, 2)]
     states = open_trace(summary.prv).states().select("cpu", "begin", "end", "state").rows()
     assert states == [
@@ -99,15 +81,15 @@ def test_what_is_open_at_the_begin_and_at_the_end_reaches_there(tmp_path: Path) 
         (0, 200, 700, event_types.STATE_BLOCKED),
         (3, 700, 1000, event_types.RUNNING),
     ]
-    entry = account(summary, "SCHED_EVENTS")
-    assert (entry["rows"], accounted(entry), entry["derived"][0]["written"]) == (2, 2, 1)
+    entry = table_summary(summary, "SCHED_EVENTS")
+    assert (entry["rows"], rows_accounted_for(entry), entry["derived"][0]["written"]) == (2, 2, 1)
 
 
 def test_a_thread_is_blocked_off_cpu_where_no_call_says_more(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     report.on_cpu(0, 100).on_cpu(300, 400)
     report.api_call("cudaDeviceSynchronize", 200, 350)
-    states = open_trace(run(tmp_path, report).prv).states().select("begin", "end", "state", "cpu").rows()
+    states = open_trace(translate_reports(tmp_path, report).prv).states().select("begin", "end", "state", "cpu").rows()
     # Off CPU at 100, in the call from 200 on, back on the CPU at 300 and still in the call.
     assert states == [
         (0, 100, event_types.RUNNING, 1),
@@ -124,12 +106,12 @@ def test_time_off_cpu_tells_the_state_of_the_thread_and_its_reason(tmp_path: Pat
     report.switch(0, 0, on=True).switch(10, 0, on=False, threadState=2, threadBlock=6)
     report.switch(20, 0, on=True).switch(30, 0, on=False, threadState=77, threadBlock=99).switch(40, 0, on=True)
     report.switch(50, 0, on=False)
-    trace = open_trace(run(tmp_path, report).prv)
+    trace = open_trace(translate_reports(tmp_path, report).prv)
     off = trace.intervals([event_types.OFF_CPU]).sort("begin")
-    told = [(begin, label(trace, event_types.OFF_CPU, value)) for begin, value in off.select("begin", "value").rows()]
-    assert told == [(10, "Interruptible"), (30, "thread state 77"), (50, "off CPU")]
+    reported = [(begin, label_of(trace, event_types.OFF_CPU, value)) for begin, value in off.select("begin", "value").rows()]
+    assert reported == [(10, "Interruptible"), (30, "thread state 77"), (50, "off CPU")]
     reasons = trace.events([event_types.BLOCK_REASON]).filter(pl.col("value") > 0)
-    assert [label(trace, event_types.BLOCK_REASON, value) for value in reasons["value"]] == ["Mutex", "reason 99"]
+    assert [label_of(trace, event_types.BLOCK_REASON, value) for value in reasons["value"]] == ["Mutex", "reason 99"]
 
 
 def test_switches_of_one_nanosecond_follow_each_other_as_they_must(tmp_path: Path) -> None:
@@ -137,24 +119,29 @@ def test_switches_of_one_nanosecond_follow_each_other_as_they_must(tmp_path: Pat
     # Off and on again while it runs; then on and off again while it does not: nsys writes "off" first both times.
     report.switch(0, 0, on=True).switch(10, 0, on=False).switch(10, 1, on=True).switch(20, 1, on=False)
     report.switch(30, 2, on=False).switch(30, 2, on=True).switch(40, 3, on=True).switch(50, 3, on=False)
-    assert on_cpu(open_trace(run(tmp_path, report).prv)) == [(1, 0, 10, 0), (1, 10, 20, 1), (1, 30, 30, 2), (1, 40, 50, 3)]
+    assert on_cpu(open_trace(translate_reports(tmp_path, report).prv)) == [
+        (1, 0, 10, 0),
+        (1, 10, 20, 1),
+        (1, 30, 30, 2),
+        (1, 40, 50, 3),
+    ]
 
 
 def test_a_lost_row_costs_no_time_that_is_known(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     report.switch(0, 0, on=True).switch(10, 1, on=True).switch(20, 1, on=False).switch(35, 1, on=False).switch(40, 0, on=True)
     report.switch(50, 0, on=False)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     assert on_cpu(open_trace(summary.prv)) == [(1, 0, 10, 0), (1, 10, 20, 1), (1, 40, 50, 0)]
-    assert accounted(account(summary, "SCHED_EVENTS")) == 6
+    assert rows_accounted_for(table_summary(summary, "SCHED_EVENTS")) == 6
 
 
 def test_rows_without_a_thread_are_counted(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     report.on_cpu(0, 10).row("SCHED_EVENTS", start=3, cpu=0, isSchedIn=1)
-    entry = account(run(tmp_path, report), "SCHED_EVENTS")
+    entry = table_summary(translate_reports(tmp_path, report), "SCHED_EVENTS")
     assert entry["sources"][0]["left_out"] == {"the table names no thread, stream or device": 1}
-    assert accounted(entry) == entry["rows"] == 3
+    assert rows_accounted_for(entry) == entry["rows"] == 3
 
 
 def whole_system(report: ReportBuilder) -> ReportBuilder:
@@ -173,13 +160,13 @@ def test_threads_of_other_programs_have_no_rows_and_are_counted(tmp_path: Path, 
         report.row("META_DATA_CAPTURE", name="SAMPLE_ALL_TASKS", value="true")
     elif sign == "mode":
         report.row("META_DATA_CAPTURE", name="LINUX_PERF_OPTIONS:COLLECTION_MODE", value="SystemWide")
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     assert [task["pid"] for task in summary.content["tasks"]] == [1000]
     for table, rows in (("SCHED_EVENTS", 8), ("COMPOSITE_EVENTS", 4)):
-        entry = account(summary, table)
+        entry = table_summary(summary, table)
         assert entry["left_out"] == {FOREIGN: rows}
-        assert accounted(entry) == entry["rows"]
-    inspected = inspect([tmp_path / "report0.sqlite"])[0]["tables"]
+        assert rows_accounted_for(entry) == entry["rows"]
+    inspected = inspect([tmp_path / "out0.sqlite"])[0]["tables"]
     assert {entry["table"]: entry["left_out"] for entry in inspected if entry["left_out"]} == {
         "SCHED_EVENTS": {FOREIGN: 8},
         "COMPOSITE_EVENTS": {FOREIGN: 4},
@@ -189,14 +176,14 @@ def test_threads_of_other_programs_have_no_rows_and_are_counted(tmp_path: Path, 
 def test_the_launched_program_is_known_by_its_name_where_nothing_else_was_recorded(tmp_path: Path) -> None:
     report = whole_system(ReportBuilder(pid=1000, process_name="a.out").on_cpu(0, 10))
     report.row("META_DATA_CAPTURE", name="PROCESS_0:COMMAND", value="/home/me/a.out")
-    assert [task["pid"] for task in run(tmp_path, report).content["tasks"]] == [1000]
+    assert [task["pid"] for task in translate_reports(tmp_path, report).content["tasks"]] == [1000]
 
 
 def test_children_without_other_events_keep_their_rows(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000).os_call("fork", 0, 5).on_cpu(0, 10)
     report.process(1001, "child")
     report.on_cpu(20, 30, pid=1001, tid=1001)
-    assert [task["pid"] for task in run(tmp_path, report).content["tasks"]] == [1000, 1001]
+    assert [task["pid"] for task in translate_reports(tmp_path, report).content["tasks"]] == [1000, 1001]
 
 
 SWITCHES = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 3), st.integers(0, 2), st.booleans()), max_size=40)
@@ -274,13 +261,13 @@ def test_a_sample_is_one_line_with_its_cpu_and_its_call_chain(tmp_path: Path) ->
     report.nvtx_range("all", 0, 100)
     report.cpu_sample(10, [("work(long)", "app"), ("0x7fd9", "libx.so"), ("main", "app")], cpu=4, cycles=7)
     report.cpu_sample(20, cpu=5, state=3)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     lines = [line for line in summary.prv.read_text().splitlines() if f":{event_types.CPU_SAMPLE}:" in line]
     trace = open_trace(summary.prv)
     assert lines[1] == "2:6:1:1:1:20:30000300:4:30000301:1"
     assert lines[0].startswith("2:5:1:1:1:10:30000300:2:30000301:7:30000000:")
     chain = trace.events().filter(pl.col("type").is_between(30000000, 30000299))
-    assert [(kind, label(trace, kind, value)) for kind, value in chain.select("type", "value").rows()] == [
+    assert [(kind, label_of(trace, kind, value)) for kind, value in chain.select("type", "value").rows()] == [
         (30000000, "work(long)"), (30000001, "unresolved in libx.so"), (30000002, "main"),
         (30000200, "app"), (30000201, "libx.so"), (30000202, "app"),
     ]  # fmt: skip
@@ -292,9 +279,9 @@ def test_a_sample_is_one_line_with_its_cpu_and_its_call_chain(tmp_path: Path) ->
 def test_the_innermost_frames_of_a_deep_call_chain_are_kept(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000).nvtx_range("all", 0, 100)
     report.cpu_sample(10, [(f"f{depth}", "app") for depth in range(event_types.MOST_FRAMES + 5)])
-    trace = open_trace(run(tmp_path, report).prv)
+    trace = open_trace(translate_reports(tmp_path, report).prv)
     functions = trace.events().filter(pl.col("type").is_between(30000000, 30000099))
-    assert [label(trace, kind, value) for kind, value in functions.select("type", "value").rows()] == [
+    assert [label_of(trace, kind, value) for kind, value in functions.select("type", "value").rows()] == [
         f"f{depth}" for depth in range(event_types.MOST_FRAMES)
     ]
 
@@ -307,13 +294,13 @@ def test_many_samples_get_each_their_own_call_chain(tmp_path: Path, monkeypatch:
     report = ReportBuilder(pid=1000)
     for number in range(300):
         report.cpu_sample(10 * number, [(f"f{number % 7}", "app"), (f"g{number % 5}", "app")][: number % 3])
-    trace = open_trace(run(tmp_path, report).prv)
+    trace = open_trace(translate_reports(tmp_path, report).prv)
     for depth, (name, modulo) in enumerate((("f", 7), ("g", 5))):
         found = trace.events([event_types.SAMPLED_FUNCTION + depth])
-        told = {
-            time: label(trace, event_types.SAMPLED_FUNCTION + depth, value) for time, value in found["time", "value"].rows()
+        reported = {
+            time: label_of(trace, event_types.SAMPLED_FUNCTION + depth, value) for time, value in found["time", "value"].rows()
         }
-        assert told == {10 * n: f"{name}{n % modulo}" for n in range(300) if n % 3 > depth}
+        assert reported == {10 * n: f"{name}{n % modulo}" for n in range(300) if n % 3 > depth}
 
 
 def test_calls_have_the_chain_of_their_callers(tmp_path: Path) -> None:
@@ -323,17 +310,17 @@ def test_calls_have_the_chain_of_their_callers(tmp_path: Path) -> None:
     report.api_call("cudaMalloc", 100, 200)
     report._rows["CUPTI_ACTIVITY_KIND_RUNTIME"][0]["callchainId"] = 9
     report.call_chain("CUDA_CALLCHAINS", 9, [("cudaMalloc", "libcudart.so"), ("setup()", "app")])
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
     callers = trace.events().filter(pl.col("type").is_between(event_types.CALLER, event_types.CALLER + 99), pl.col("value") > 0)
-    told = [(time, kind, label(trace, kind, value)) for time, kind, value in callers["time", "type", "value"].rows()]
-    assert told == [
+    reported = [(time, kind, label_of(trace, kind, value)) for time, kind, value in callers["time", "type", "value"].rows()]
+    assert reported == [
         (0, 70000000, "__GI___ioctl"), (0, 70000001, "unresolved in libcuda.so"), (0, 70000002, "main"),
         (100, 70000000, "cudaMalloc"), (100, 70000001, "setup()"),
     ]  # fmt: skip
     assert trace.intervals([event_types.CALLER]).select("begin", "end").rows() == [(0, 50), (100, 200)]
-    assert account(summary, "OSRT_API")["derived"][0]["written"] == 1
-    assert accounted(account(summary, "OSRT_API")) == 2
+    assert table_summary(summary, "OSRT_API")["derived"][0]["written"] == 1
+    assert rows_accounted_for(table_summary(summary, "OSRT_API")) == 2
 
 
 # -- the OS runtime --------------------------------------------------------------------------------------------------------
@@ -362,15 +349,15 @@ def test_families_of_os_calls_have_types_and_states_of_their_own_and_may_nest(tm
     report = ReportBuilder(pid=1000)
     report.os_call("pthread_join", 0, 100).os_call("fopen", 110, 200).os_call("open", 120, 130, nesting=1)
     report.os_call("ioctl", 210, 220).os_call("read", 230, 240)
-    trace = open_trace(run(tmp_path, report).prv)
+    trace = open_trace(translate_reports(tmp_path, report).prv)
     found = trace.intervals([event_types.PTHREAD_CALL, event_types.IO_CALL, event_types.OS_CALL]).sort("begin")
-    told = [
-        (kind, begin, label(trace, kind, value), depth)
+    reported = [
+        (kind, begin, label_of(trace, kind, value), depth)
         for kind, begin, value, depth in found["type", "begin", "value", "depth"].rows()
     ]
-    assert told == [
-        (event_types.PTHREAD_CALL, 0, "pthread_join", 1), (event_types.IO_CALL, 110, "fopen", 1), (event_types.IO_CALL, 120, "open", 2),
-        (event_types.OS_CALL, 210, "ioctl", 1), (event_types.IO_CALL, 230, "read", 1),
+    assert reported == [
+        (event_types.PTHREAD_CALL, 0, "pthread_join", 1), (event_types.IO_CALL, 110, "fopen", 1),
+        (event_types.IO_CALL, 120, "open", 2), (event_types.OS_CALL, 210, "ioctl", 1), (event_types.IO_CALL, 230, "read", 1),
     ]  # fmt: skip
     # Extrae's numbers where it has some.
     assert found["value"][0] == 3
@@ -393,21 +380,21 @@ def test_file_accesses_have_the_name_of_the_file_and_bytes(tmp_path: Path) -> No
             fileAccessId=file, threadId=thread, startedAt=10 + size, endedAt=20 + size, eventType=kind, apiCallId=1,
             bytesProcessed=size,
         )  # fmt: skip
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
     assert trace.names["THREAD"] == ("python3 tid 1000", "tid 1001")
     found = trace.intervals([event_types.FILE_ACCESS]).sort("begin")
-    told = [
-        (thread, begin, label(trace, event_types.FILE_ACCESS, value))
+    reported = [
+        (thread, begin, label_of(trace, event_types.FILE_ACCESS, value))
         for thread, begin, value in found["thread", "begin", "value"].rows()
     ]
-    assert told == [(2, 0, "access 5"), (1, 4096, "Read from file")]
+    assert reported == [(2, 0, "access 5"), (1, 4096, "Read from file")]
     assert {
-        label(trace, event_types.FILE_NAME, value) for value in trace.events([event_types.FILE_NAME])["value"] if value
+        label_of(trace, event_types.FILE_NAME, value) for value in trace.events([event_types.FILE_NAME])["value"] if value
     } == {"/data/in.h5"}
     assert trace.events([event_types.IO_SIZE])["value"].sum() == 4096
     # The table of files does not say whose the second file is.
-    entry = account(summary, "OSRT_FILE_ACCESS_EVENTS")
+    entry = table_summary(summary, "OSRT_FILE_ACCESS_EVENTS")
     assert entry["sources"][0]["left_out"] == {"the table names no thread, stream or device": 1}
 
 
@@ -427,14 +414,14 @@ def test_openmp_constructs_have_types_kinds_and_ids(tmp_path: Path) -> None:
     construct("SYNC_REGION", 60, 100, "Barrier", kind=2, parallelId=5, taskId=2)
     construct("TASK_CREATE", 20, 20, "Task create", parentTaskId=2, newTaskId=7)
     construct("MUTEX_WAIT", 30, 40, "Mutex", kind=5, waitId=9, taskId=2)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
     found = trace.intervals().sort("type")
-    told = [
-        (kind, begin, end, label(trace, kind, value))
+    reported = [
+        (kind, begin, end, label_of(trace, kind, value))
         for kind, begin, end, value in found["type", "begin", "end", "value"].rows()
     ]
-    assert told == [
+    assert reported == [
         (60000001, 0, 100, "Parallel"),
         (60000002, 10, 60, "worksharing, kind 1"),
         (60000005, 60, 100, "Implicit barrier"),
@@ -444,7 +431,7 @@ def test_openmp_constructs_have_types_kinds_and_ids(tmp_path: Path) -> None:
     assert set(trace.events([event_types.OPENMP_PARALLEL_ID])["value"]) == {5, 0}
     assert set(trace.events([event_types.OPENMP_TASK_ID])["value"]) == {1, 2, 7, 0}
     assert (60, 100, event_types.STATE_SYNCHRONIZATION) in trace.states().select("begin", "end", "state").rows()
-    assert all(accounted(entry) == entry["rows"] for entry in summary.content["reports"][0]["tables"])
+    assert all(rows_accounted_for(entry) == entry["rows"] for entry in summary.content["reports"][0]["tables"])
 
 
 def test_every_openmp_table_has_a_source(tmp_path: Path) -> None:
@@ -452,7 +439,7 @@ def test_every_openmp_table_has_a_source(tmp_path: Path) -> None:
     tables = [table for table in COLUMNS if table.startswith("OPENMP_EVENT_KIND_")]
     for start, table in enumerate(tables):
         report.row(table, start=10 * start, end=10 * start + 5, globalTid=report.global_tid(), nameId=report.string(table))
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     assert len(tables) == 18
     found = open_trace(summary.prv).intervals()
     assert (found.height, found["type"].n_unique()) == (18, 18)
@@ -462,10 +449,10 @@ def test_calls_of_math_libraries(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     for table, name, start in (("CUBLAS_EVENTS", "cublasSgemm_v2", 0), ("CUDNN_EVENTS", "cudnnConvolutionForward", 50)):
         report.row(table, start=start, end=start + 30, eventClass=1, globalTid=report.global_tid(), nameId=report.string(name))
-    trace = open_trace(run(tmp_path, report).prv)
+    trace = open_trace(translate_reports(tmp_path, report).prv)
     found = trace.intervals().sort("begin")
-    told = [
-        (kind, begin, end, label(trace, kind, value))
+    reported = [
+        (kind, begin, end, label_of(trace, kind, value))
         for kind, begin, end, value in found["type", "begin", "end", "value"].rows()
     ]
-    assert told == [(67000000, 0, 30, "cublasSgemm_v2"), (67000001, 50, 80, "cudnnConvolutionForward")]
+    assert reported == [(67000000, 0, 30, "cublasSgemm_v2"), (67000001, 50, 80, "cudnnConvolutionForward")]

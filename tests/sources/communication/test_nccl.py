@@ -7,82 +7,18 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.nccl_regions import COMMUNICATOR, DOUBLE, STATIC, Nccl
+from support.traces import checked, trace_of
 
 from nsys2prv.demo import Cluster, ReportBuilder, payload_blob, write_arrow_report, write_parquet_report, write_reports
-from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.sources.communication.nccl import ATTRIBUTES
 from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
-from nsys2prv.trace.translate import Summary, translate
-from nsys2prv.trace.translate_options import TranslateOptions
+from nsys2prv.trace.translate import translate
 from nsys2prv.vocabulary import event_types
 
-UINT64, INT, SIZE, DOUBLE = 18, 5, 22, 20
-STATIC = 1 << 24
-OPERATION = STATIC + 16
-COMMUNICATOR = 0xFEDC_BA98_7654_1A2B
-NCCL_SCHEMAS: dict[str, tuple[int, list[tuple[str, int, int]], str]] = {
-    "ncclCommInitRank": (
-        STATIC + 2,
-        [("NCCL communicator ID", UINT64, 0), ("No. of ranks", INT, 8), ("Rank", INT, 12), ("CUDA device", INT, 16)],
-        "<Qiii4x",
-    ),
-    "ncclAllReduce": (
-        STATIC + 7,
-        [("NCCL communicator ID", UINT64, 0), ("Message size [bytes]", SIZE, 8), ("Reduction operation", OPERATION, 16)],
-        "<QQi4x",
-    ),
-    "ncclBroadcast": (
-        STATIC + 6,
-        [("NCCL communicator ID", UINT64, 0), ("Message size [bytes]", SIZE, 8), ("Root", INT, 16)],
-        "<QQi4x",
-    ),
-    "ncclSend": (
-        STATIC + 9,
-        [("NCCL communicator ID", UINT64, 0), ("Message size [bytes]", SIZE, 8), ("Peer rank", INT, 16)],
-        "<QQi4x",
-    ),
-}
 
-
-class Nccl:
-    """Adds regions of NCCL with payloads to a report: as blobs, or as JSON."""
-
-    def __init__(self, report: ReportBuilder, *, binary: bool, pid: int | None = None) -> None:
-        self.report, self.binary, self.pid = report, binary, pid
-        if binary:
-            for schema, laid, _ in NCCL_SCHEMAS.values():
-                report.nvtx_schema(schema, laid, 24, domain="NCCL", pid=pid)
-
-    def call(self, name: str, start: int, end: int, *values: int) -> None:
-        domain = self.report.nvtx_domain("NCCL", pid=self.pid)
-        if not values:
-            self.report.nvtx_range(name, start, end, domain="NCCL", pid=self.pid, registered=True)
-            return
-        schema, laid, form = NCCL_SCHEMAS["ncclSend" if name == "ncclRecv" else name]
-        if self.binary:
-            blob = payload_blob(domain, schema, struct.pack(form, *values))
-            self.report.nvtx_range(name, start, end, domain="NCCL", pid=self.pid, registered=True, binaryData=blob)
-        else:
-            names = {0: "Sum", 1: "Product", 2: "Max", 3: "Min", 4: "Avg"}
-            payload = {
-                field: names[value] if code == OPERATION else value
-                for (field, code, _), value in zip(laid, values, strict=True)
-            }
-            self.report.nvtx_range(name, start, end, domain="NCCL", pid=self.pid, registered=True, payload=payload)
-
-
-def run(tmp_path: Path, *builders: ReportBuilder, options: TranslateOptions | None = None, name: str = "out") -> Trace:
-    reports = [builder.write(tmp_path / f"{name}{index}.sqlite") for index, builder in enumerate(builders)]
-    return opened(translate(reports, tmp_path / name, options))
-
-
-def opened(summary: Summary) -> Trace:
-    assert check_trace(summary.prv).violations == ()
-    return open_trace(summary.prv)
-
-
-def told(trace: Trace, event_type: int, task: int = 1) -> list[dict[str, object]]:
+def attributes_of(trace: Trace, event_type: int, task: int = 1) -> list[dict[str, object]]:
     """Label and attributes of each interval of a type, with labels for values that have some, in the order of begin."""
     found = trace.events().filter((pl.col("task") == task) & (pl.col("value") != 0))
     labels = {number: dict(of_type.values or {}) for number, of_type in trace.labels.types.items()}
@@ -111,7 +47,7 @@ def one_rank(rank: int, *, binary: bool, with_init: bool = True) -> ReportBuilde
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 def test_regions_of_nccl_and_the_kernels_behind_them_have_the_payload(tmp_path: Path, binary: bool) -> None:
-    trace = run(tmp_path, one_rank(0, binary=binary), one_rank(1, binary=binary))
+    trace = trace_of(tmp_path, one_rank(0, binary=binary), one_rank(1, binary=binary))
     label = "NCCL communicator of 2 ranks: 0-1 (#1a2b)"
     for task in (1, 2):
         of_communicator = {"NCCL communicator ID": label, "No. of ranks": 2, "Rank": task}
@@ -119,9 +55,9 @@ def test_regions_of_nccl_and_the_kernels_behind_them_have_the_payload(tmp_path: 
             {"call": "ncclAllReduce", "Message size [bytes]": 4096, "Reduction operation": "Prod", **of_communicator},
             {"call": "ncclBroadcast", "Message size [bytes]": 64, "Root": 2, **of_communicator},
         ]
-        assert told(trace, event_types.NCCL_REGION, task) == [{"call": "ncclCommInitRank", **of_communicator}, *calls]
-        assert told(trace, event_types.NCCL_CALL_OF_KERNEL, task) == calls
-        assert told(trace, event_types.NCCL_KERNEL, task)[0]["call"] == "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+        assert attributes_of(trace, event_types.NCCL_REGION, task) == [{"call": "ncclCommInitRank", **of_communicator}, *calls]
+        assert attributes_of(trace, event_types.NCCL_CALL_OF_KERNEL, task) == calls
+        assert attributes_of(trace, event_types.NCCL_KERNEL, task)[0]["call"] == "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
     assert trace.labels.types[event_types.NCCL_COMMUNICATOR].values == {0: "End", 1: label}
     # The rest of the payload is there too.
     assert [found.label for found in trace.labels.types.values() if "CUDA device" in found.label] == [
@@ -130,10 +66,10 @@ def test_regions_of_nccl_and_the_kernels_behind_them_have_the_payload(tmp_path: 
 
 
 def test_a_communicator_is_the_same_in_reports_that_do_not_tell_how_it_was_made(tmp_path: Path) -> None:
-    trace = run(tmp_path, one_rank(0, binary=True), one_rank(1, binary=False, with_init=False))
+    trace = trace_of(tmp_path, one_rank(0, binary=True), one_rank(1, binary=False, with_init=False))
     label = "NCCL communicator of 2 ranks: 0-1 (#1a2b)"
     assert trace.labels.types[event_types.NCCL_COMMUNICATOR].values == {0: "End", 1: label}
-    assert told(trace, event_types.NCCL_REGION, 2)[0] == {
+    assert attributes_of(trace, event_types.NCCL_REGION, 2)[0] == {
         "call": "ncclAllReduce",
         "Message size [bytes]": 4096,
         "Reduction operation": "Prod",
@@ -172,9 +108,9 @@ def test_of_several_calls_in_a_group_a_kernel_has_what_they_agree_on(tmp_path: P
     group(3000, ("ncclRecv", 7, 0))
     # A launch after the group is none of its kernels.
     report.kernel("ncclDevKernel_AllGather(x)", 5000, 5001, launch=(4000, 4001))
-    trace = run(tmp_path, report)
+    trace = trace_of(tmp_path, report)
     of_communicator = {"NCCL communicator ID": "NCCL communicator of 4 ranks (#1a2b)", "No. of ranks": 4, "Rank": 3}
-    assert told(trace, event_types.NCCL_CALL_OF_KERNEL) == [
+    assert attributes_of(trace, event_types.NCCL_CALL_OF_KERNEL) == [
         {"call": "ncclSend", "Message size [bytes]": 100, **of_communicator},
         {"call": "ncclGroupEnd", "Peer rank": 4, **of_communicator},
         {"call": "ncclRecv", "Message size [bytes]": 7, "Peer rank": 1, **of_communicator},
@@ -196,8 +132,8 @@ def test_kernels_find_their_call_in_a_report_of_many_windows(tmp_path: Path, mon
             nccl.call("ncclSend", start + 20 + 10 * place, start + 25 + 10 * place, COMMUNICATOR, 10 + index, place % 2)
         nccl.call("ncclGroupEnd", start + 80, start + 99)
         report.kernel("ncclDevKernel_SendRecv(x)", start + 200, start + 210, launch=(start + 85, start + 88))
-    trace = run(tmp_path, report)
-    found = told(trace, event_types.NCCL_CALL_OF_KERNEL)
+    trace = trace_of(tmp_path, report)
+    found = attributes_of(trace, event_types.NCCL_CALL_OF_KERNEL)
     assert [(one["call"], one["Message size [bytes]"]) for one in found] == [("ncclSend", 10 + index) for index in range(40)]
     assert all("Peer rank" not in one for one in found)
 
@@ -214,10 +150,10 @@ def test_processes_with_other_ids_for_the_domain_have_their_own_payloads(tmp_pat
     report.nvtx_schema(STATIC + 6, [("step", DOUBLE, 0), ("kind", DOUBLE, 8), ("more", DOUBLE, 16)], 24, domain="app", pid=2000)
     blob = payload_blob(1, STATIC + 6, struct.pack("<ddd", 0.5, 2.0, 3.0))
     report.nvtx_range("step", 300, 400, domain="app", pid=2000, binaryData=blob)
-    trace = run(tmp_path, report)
+    trace = trace_of(tmp_path, report)
     assert report.nvtx_domain("NCCL", pid=1000) == report.nvtx_domain("app", pid=2000)
     for task, pid in ((1, 1000), (2, 2000)):
-        assert told(trace, event_types.NCCL_REGION, task)[0]["Message size [bytes]"] == pid
+        assert attributes_of(trace, event_types.NCCL_REGION, task)[0]["Message size [bytes]"] == pid
     fields = {
         trace.labels.types[number].label: value
         for number, value in trace.events().filter(pl.col("value") != 0).select("type", "value").iter_rows()
@@ -237,8 +173,8 @@ def test_payloads_that_are_null_or_cut_leave_the_region_as_it_is(tmp_path: Path)
     whole = payload_blob(1, STATIC + 7, struct.pack("<QQi4x", COMMUNICATOR, 1, 0))
     report.nvtx_range("ncclAllReduce", 20, 30, domain="NCCL", binaryData=whole[:40])
     report.nvtx_range("ncclAllReduce", 40, 50, domain="NCCL", payload={"unfinished": "yes"})
-    trace = run(tmp_path, report)
-    assert told(trace, event_types.NCCL_REGION) == [
+    trace = trace_of(tmp_path, report)
+    assert attributes_of(trace, event_types.NCCL_REGION) == [
         {"call": "ncclGroupStart"},
         {"call": "ncclAllReduce"},
         {"call": "ncclAllReduce"},
@@ -289,7 +225,7 @@ def test_numbers_and_categories_of_events_are_in_the_trace(tmp_path: Path) -> No
     report.nvtx_mark("none", 330, doubleValue=float("nan"), category=0)
     report.nvtx_start_end("free", 340, 500, floatValue=-1.5, category=1)
     report.nvtx_start_end("other", 350, 600, uint64Value=-1)
-    trace = run(tmp_path, report)
+    trace = trace_of(tmp_path, report)
     app, default = "NVTX pushpop ranges app domain", "NVTX pushpop ranges default domain"
     assert values_at(trace, 100) == {app: "a", "NVTX category": "io", "NVTX payload": -5}
     assert values_at(trace, 200) == {default: "b", "NVTX category": "compute", "NVTX payload": 7}
@@ -315,7 +251,7 @@ def test_fields_of_any_domain_are_types_of_their_own(tmp_path: Path) -> None:
     report.nvtx_mark("mark", 30, payload={"step": 5})
     registered = report.string('{"rate": 8}')
     report.nvtx_range("registered", 40, 50, jsonTextId=registered)
-    trace = run(tmp_path, report)
+    trace = trace_of(tmp_path, report)
     of_fields = [number for number, found in trace.labels.types.items() if found.label.startswith("NVTX payload ")]
     spans = {
         (trace.labels.types[number].label, begin, end): (trace.labels.types[number].values or {}).get(value, value)
@@ -350,7 +286,12 @@ def test_names_that_the_program_gives_are_those_of_the_rows(tmp_path: Path) -> N
     report.row("TARGET_INFO_NVTX_CUDA_STREAM", name="copies", processId=1000, contextId=1, streamId=8, **place)
     summary = translate([report.write(tmp_path / "a.sqlite")], tmp_path / "out")
     # Tools that read traces know streams by these names: those of the program stand in OUT.json.
-    assert opened(summary).names["THREAD"] == ("python3 tid 1000", "data loader tid 1001", "CUDA-D0.S7", "CUDA-D0.S8")
+    assert open_trace(checked(summary).prv).names["THREAD"] == (
+        "python3 tid 1000",
+        "data loader tid 1001",
+        "CUDA-D0.S7",
+        "CUDA-D0.S8",
+    )
     assert summary.content["tasks"][0]["nvtx_names"] == {
         3: "device left, context main",
         4: "device left, context main, stream copies",
@@ -361,9 +302,11 @@ def test_the_payloads_of_the_demo_are_the_same_in_both_forms(tmp_path: Path) -> 
     found = {}
     for binary in (False, True):
         cluster = Cluster(nodes=1, gpus_per_node=2, iterations=2, layers=2, gpu_metrics_hz=0, binary_payloads=binary)
-        trace = opened(translate(write_reports(tmp_path / str(binary), cluster), tmp_path / f"out{binary}"))
+        trace = open_trace(checked(translate(write_reports(tmp_path / str(binary), cluster), tmp_path / f"out{binary}")).prv)
         found[binary] = [
-            told(trace, kind, task) for kind in (event_types.NCCL_REGION, event_types.NCCL_CALL_OF_KERNEL) for task in (1, 2)
+            attributes_of(trace, kind, task)
+            for kind in (event_types.NCCL_REGION, event_types.NCCL_CALL_OF_KERNEL)
+            for task in (1, 2)
         ]
     assert found[False] == found[True]
     regions, _, kernels, _ = found[True]

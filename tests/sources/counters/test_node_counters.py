@@ -7,23 +7,16 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.traces import label_of, table_summary, translate_reports
 
 from nsys2prv.demo import ReportBuilder
-from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.trace_reader import Trace, open_trace
+from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.run.inspect import as_text, inspect
 from nsys2prv.sources.counters.sampling import EndsOfSamples
-from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate import Summary
 from nsys2prv.trace.translate_options import TranslateOptions
 
 Samples = dict[tuple[str, str], list[tuple[int, int]]]
-
-
-def run(tmp_path: Path, *builders: ReportBuilder, form: str = ".sqlite", options: TranslateOptions | None = None) -> Summary:
-    reports = [builder.write(tmp_path / f"report{index}{form}") for index, builder in enumerate(builders)]
-    summary = translate(reports, tmp_path / "out", options)
-    assert check_trace(summary.prv).violations == ()
-    return summary
 
 
 def samples(summary: Summary) -> Samples:
@@ -35,14 +28,6 @@ def samples(summary: Summary) -> Samples:
     for time, row, number, value in events.select("time", "row", "type", "value").iter_rows():
         found.setdefault((rows[row], trace.labels.types[number].label), []).append((time, value))
     return found
-
-
-def label(trace: Trace, event_type: str, value: int) -> str:
-    return next((kind.values or {})[value] for kind in trace.labels.types.values() if kind.label == event_type)
-
-
-def table(summary: Summary, name: str) -> dict[str, object]:
-    return next(one for one in summary.content["reports"][0]["tables"] if one["table"] == name)
 
 
 def balance(summary: Summary) -> None:
@@ -63,7 +48,7 @@ def test_an_adapter_has_its_rates_per_second_and_0_after_the_last_sample(tmp_pat
         report.network_metric(nic, "IB: Bytes sent", start, start + 1_000_000, value)
         report.network_metric(nic, "IB: Average size", start, start + 1_000_000, 64, unit="bytes")
 
-    summary = run(tmp_path, report, form=form)
+    summary = translate_reports(tmp_path, report, form=form)
 
     found = samples(summary)
     assert found["NIC mlx5_0", "IB: Bytes sent (bytes/s)"] == [
@@ -77,7 +62,7 @@ def test_an_adapter_has_its_rates_per_second_and_0_after_the_last_sample(tmp_pat
         *((time, 64) for time in range(0, 4_000_000, 1_000_000)),
         (4_000_000, 0),
     ]
-    assert table(summary, "NET_NIC_METRIC")["sources"][0]["written"] == 8  # type: ignore[index]
+    assert table_summary(summary, "NET_NIC_METRIC")["sources"][0]["written"] == 8
     balance(summary)
 
 
@@ -87,7 +72,7 @@ def test_metrics_of_one_moment_stand_on_one_line(tmp_path: Path) -> None:
     report.network_metric(nic, "A", 0, 1000, 5, unit="packets/ms")
     report.network_metric(nic, "B", 0, 1000, 6, unit="ticks/ms")
 
-    lines = run(tmp_path, report).prv.read_text().splitlines()[1:]
+    lines = translate_reports(tmp_path, report).prv.read_text().splitlines()[1:]
 
     assert lines == ["2:0:1:1:1:0:9300:5000:9301:6000", "2:0:1:1:1:1000:9300:0:9301:0"]
 
@@ -98,7 +83,7 @@ def test_a_gap_between_samples_is_0_and_a_late_begin_is_not(tmp_path: Path) -> N
     for start, value in ((0, 1), (1_010, 2), (5_000, 3)):
         report.network_metric(nic, "A", start, start + 1000, value, unit="")
 
-    found = samples(run(tmp_path, report))
+    found = samples(translate_reports(tmp_path, report))
 
     assert found["NIC mlx5_0", "A"] == [(0, 1), (1_010, 2), (2_010, 0), (5_000, 3), (6_000, 0)]
 
@@ -129,7 +114,7 @@ def test_ports_of_adapters_and_switches_are_rows_of_their_node(tmp_path: Path) -
     report.network_metric(-17, "IB: Bytes sent", 0, 1000, 3, port=12, switch=True)
     report.network_metric(-2, "IB: Bytes sent", 0, 1000, 4, switch=True)
 
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
 
     metric = "IB: Bytes sent (bytes/s)"
     assert {row: events[0][1] for (row, _), events in samples(summary).items()} == {
@@ -148,7 +133,7 @@ def test_a_metric_has_the_same_number_in_all_reports(tmp_path: Path) -> None:
     first.network_metric(one, "A", 0, 10, 1, unit="").network_metric(one, "B", 0, 10, 2, unit="")
     second.network_metric(other, "B", 0, 10, 3, unit="").network_metric(other, "A", 0, 10, 4, unit="")
 
-    summary = run(tmp_path, first, second)
+    summary = translate_reports(tmp_path, first, second)
 
     values = open_trace(summary.prv).events().filter(pl.col("value") != 0)
     assert values.select("task", "type", "value").sort("task", "type").rows() == [
@@ -169,12 +154,12 @@ def test_a_congested_packet_is_told_with_all_that_is_known_of_it(tmp_path: Path)
     )  # fmt: skip
     report.row("NET_IB_SWITCH_CONGESTION_EVENT", start=90, globalId=255)
 
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
 
     trace = open_trace(summary.prv)
     found = samples(summary)
     row = "Switch 0x00000000000000ff port 10"
-    assert label(trace, "InfiniBand switch congestion", found[row, "InfiniBand switch congestion"][0][1]) == "High delay"
+    assert label_of(trace, "InfiniBand switch congestion", found[row, "InfiniBand switch congestion"][0][1]) == "High delay"
     packet = {kind.removeprefix("Congested packet "): events for (name, kind), events in found.items() if name == row}
     del packet["InfiniBand switch congestion"]
     assert packet == {
@@ -202,7 +187,7 @@ def test_events_of_cpus_are_rates_and_metrics_keep_their_decimals(tmp_path: Path
     report.row("PERF_EVENT_SOC_OR_CPU_RAW_EVENT", start=0, end=2000, vmId=1, componentId=7, eventId=1, count=10)
     report.row("PERF_EVENT_SOC_OR_CPU_METRIC_EVENT", start=0, end=1000, vmId=1, componentId=7, metricId=2, value=-0.5)
 
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
 
     assert samples(summary) == {
         ("CPU 3", "cycles (per second)"): [(0, 3_000_000_000), (1000, 1_500_000_000), (2000, 0)],
@@ -213,7 +198,7 @@ def test_events_of_cpus_are_rates_and_metrics_keep_their_decimals(tmp_path: Path
     number = next(one["number"] for one in summary.content["event_types"] if one["label"] == "ipc (inst/cycle)")
     assert f"EVENT_TYPE\n7    {number}    ipc (inst/cycle)\nPRECISION 3\n" in summary.prv.with_suffix(".pcf").read_text()
     # A rate needs time.
-    assert table(summary, "PERF_EVENT_CPU_RAW_EVENT")["sources"][0]["left_out"] == {  # type: ignore[index]
+    assert table_summary(summary, "PERF_EVENT_CPU_RAW_EVENT")["sources"][0]["left_out"] == {
         "no value is told, or it is a rate and no time passed": 1
     }
     balance(summary)
@@ -234,7 +219,7 @@ def test_counters_of_cores_are_found_in_their_own_table(tmp_path: Path) -> None:
     report.row("BANDWIDTH_USAGE_VALUES", id=8, idx=1, value=77)
     report.row("TARGET_INFO_XMC_SPEC", vmId=1, clientId=1, type="C", name="GPU", groupId="g")
 
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
 
     mega = 1_000_000
     assert samples(summary) == {
@@ -245,7 +230,7 @@ def test_counters_of_cores_are_found_in_their_own_table(tmp_path: Path) -> None:
         ("CPU cluster 2", "Uncore event 42 (per second)"): [(0, 60 * mega), (500, 0)],
         ("Memory controller", "Memory bandwidth of GPU"): [(0, 77), (500, 0)],
     }
-    assert table(summary, "PMU_EVENTS")["sources"][0]["rows"] == 5  # type: ignore[index]
+    assert table_summary(summary, "PMU_EVENTS")["sources"][0]["rows"] == 5
     assert [one["table"] for one in summary.content["reports"][0]["tables"]] == [
         "BANDWIDTH_USAGE_EVENTS",
         "PMU_EVENTS",
@@ -260,7 +245,7 @@ def test_metrics_of_the_chip_are_read_like_those_of_gpus(tmp_path: Path) -> None
     report.row("SOC_METRICS", timestamp=10, typeId=5, metricId=0, value=3)
     report.row("SOC_METRICS", timestamp=20, typeId=5, metricId=0, value=4)
 
-    assert samples(run(tmp_path, report)) == {("SoC", "CPU Read Throughput"): [(0, 3), (10, 4)]}
+    assert samples(translate_reports(tmp_path, report)) == {("SoC", "CPU Read Throughput"): [(0, 3), (10, 4)]}
 
 
 @pytest.mark.parametrize("form", [".sqlite", "_pqtdir"])
@@ -274,12 +259,12 @@ def test_fields_of_a_plugin_are_samples_and_labels(tmp_path: Path, form: str) ->
     report.plugin_event("NVML", "GPU 0", 200, {"power W": 300, "state": "P2", "temperature C": 41})
     report.plugin_event("Lustre", "", 150, {"read ops": 9})
 
-    summary = run(tmp_path, report, form=form)
+    summary = translate_reports(tmp_path, report, form=form)
 
     found = samples(summary)
     trace = open_trace(summary.prv)
     states = found.pop(("NVML GPU 0", "NVML GPU 0 state"))
-    assert [(time, label(trace, "NVML GPU 0 state", value)) for time, value in states] == [(0, "P0"), (100, "P2")]
+    assert [(time, label_of(trace, "NVML GPU 0 state", value)) for time, value in states] == [(0, "P0"), (100, "P2")]
     assert found == {
         ("EFA counters rdmap0s6", "EFA counters tx_bytes"): [(0, 4096), (100, 8192)],
         ("EFA counters rdmap0s6", "EFA counters rx_bytes"): [(0, 10)],
@@ -289,8 +274,8 @@ def test_fields_of_a_plugin_are_samples_and_labels(tmp_path: Path, form: str) ->
         ("NVML GPU 0", "NVML GPU 0 temperature C"): [(0, 40), (100, 41)],
         ("Lustre", "Lustre read ops"): [(50, 9)],
     }
-    assert table(summary, "GENERIC_EVENTS")["rows"] == 6
-    assert table(summary, "GENERIC_EVENTS")["sources"][0]["written"] == 6  # type: ignore[index]
+    assert table_summary(summary, "GENERIC_EVENTS")["rows"] == 6
+    assert table_summary(summary, "GENERIC_EVENTS")["sources"][0]["written"] == 6
     balance(summary)
 
 
@@ -298,15 +283,15 @@ def test_times_of_plugins_that_are_not_in_the_session_s_clock_are_left_out(tmp_p
     report = ReportBuilder(pid=1000)
     report.plugin_event("P", "t", None, {"a": 1}, raw_time=700)
     report.plugin_event("P", "t", None, {"a": 2}, raw_time=900)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     assert samples(summary) == {("P t", "P t a"): [(0, 1), (200, 2)]}
 
     other = ReportBuilder(pid=1000)
     other.api_call("cudaFree_v3020", 0, 100)
     other.plugin_event("P", "t", None, {"a": 1}, raw_time=10**15)
     other._rows["GENERIC_EVENT_SOURCES"][0]["data"] = json.dumps({"Name": "P", "TimeSource": "ClockMonotonicRaw"})
-    summary = run(tmp_path, other, options=TranslateOptions(force=True))
-    assert table(summary, "GENERIC_EVENTS")["sources"][0]["left_out"] == {"no begin is told": 1}  # type: ignore[index]
+    summary = translate_reports(tmp_path, other, options=TranslateOptions(force=True))
+    assert table_summary(summary, "GENERIC_EVENTS")["sources"][0]["left_out"] == {"no begin is told": 1}
     assert summary.content["trace"]["length_ns"] == 100
     balance(summary)
 
@@ -319,10 +304,10 @@ def test_an_event_of_a_plugin_that_is_damaged_does_not_cost_the_others(tmp_path:
         report.plugin_event("P", "t", time, {"a": 0})
         report._rows["GENERIC_EVENTS"][-1]["data"] = text
 
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
 
     assert samples(summary)["P t", "P t a"] == [(0, 1), (10, 2)]
-    assert table(summary, "GENERIC_EVENTS")["left_out"] == {"events without a field that can be shown": 3}
+    assert table_summary(summary, "GENERIC_EVENTS")["left_out"] == {"events without a field that can be shown": 3}
     balance(summary)
 
 
@@ -338,13 +323,13 @@ def test_without_json_the_values_of_plugins_are_found_in_their_table(tmp_path: P
         report.row("GENERIC_EVENT_DATA", genericEventId=event, fieldIdx=0, uintVal=clock)
         report.row("GENERIC_EVENT_DATA", genericEventId=event, fieldIdx=1, doubleVal=power)
 
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
 
     assert samples(summary) == {
         ("NVML GPU 0", "NVML GPU 0 clock"): [(0, 1980), (50, 1755)],
         ("NVML GPU 0", "NVML GPU 0 power"): [(0, 71_250), (50, 70_000)],
     }
-    assert table(summary, "GENERIC_EVENTS")["sources"][0]["rows"] == 2  # type: ignore[index]
+    assert table_summary(summary, "GENERIC_EVENTS")["sources"][0]["rows"] == 2
     balance(summary)
 
 
@@ -355,9 +340,9 @@ def test_metrics_of_gpus_among_the_events_of_plugins_are_named_in_the_ledger(tmp
     report.plugin_event("GpuMetrics", "", 0, {"SM Active": "50"})
     report.plugin_event("EFA", "", 5, {"tx": "1"})
 
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
 
-    assert table(summary, "GENERIC_EVENTS")["left_out"] == {"metrics of GPUs, whose samples stand in GPU_METRICS": 1}
+    assert table_summary(summary, "GENERIC_EVENTS")["left_out"] == {"metrics of GPUs, whose samples stand in GPU_METRICS": 1}
     assert samples(summary) == {("Metrics GPU0", "SM Active"): [(0, 50)], ("EFA", "EFA tx"): [(5, 1)]}
     balance(summary)
 
@@ -375,17 +360,20 @@ def test_contexts_of_a_gpu_run_from_their_start_to_their_end(tmp_path: Path) -> 
         )  # fmt: skip
     report.row("GPU_CONTEXT_SWITCH_EVENTS", tag=9, vmId=1, seqNo=9, contextId=2, timestamp=150)
 
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
 
     trace, found = open_trace(summary.prv), samples(summary)
     runs = [
-        (time, label(trace, "GPU context that runs", value)) for time, value in found["Metrics GPU0", "GPU context that runs"]
+        (time, label_of(trace, "GPU context that runs", value))
+        for time, value in found["Metrics GPU0", "GPU context that runs"]
     ]
     first, second = "context 1 of pid 1000", "context 2 of pid 1000"
     assert runs == [(0, first), (100, "End"), (120, second), (200, "End")]
-    marks = [(time, label(trace, "GPU context switch", value)) for time, value in found["Metrics GPU0", "GPU context switch"]]
+    marks = [
+        (time, label_of(trace, "GPU context switch", value)) for time, value in found["Metrics GPU0", "GPU context switch"]
+    ]
     assert marks == [(time, {7: "Save end", 8: "Restore start", 9: "Context start"}[tag]) for time, tag, _ in switches]
-    assert table(summary, "GPU_CONTEXT_SWITCH_EVENTS")["sources"][0]["left_out"] == {  # type: ignore[index]
+    assert table_summary(summary, "GPU_CONTEXT_SWITCH_EVENTS")["sources"][0]["left_out"] == {
         "the table names no thread, stream or device": 1
     }
     balance(summary)
@@ -428,11 +416,11 @@ def test_a_source_that_is_skipped_is_named_as_the_reason(tmp_path: Path, form: s
     report.plugin_event("EFA", "", 5, {"tx": "1"})
     report.network_metric(report.nic("mlx5_0"), "A", 0, 10, 1)
 
-    summary = run(tmp_path, report, form=form, options=TranslateOptions(skip=("plugins", "network")))
+    summary = translate_reports(tmp_path, report, form=form, options=TranslateOptions(skip=("plugins", "network")))
 
     skipped = "its source was left out with --only or --skip"
-    assert table(summary, "NET_NIC_METRIC")["left_out"] == {skipped: 1}
-    assert table(summary, "GENERIC_EVENTS")["left_out"] == {
+    assert table_summary(summary, "NET_NIC_METRIC")["left_out"] == {skipped: 1}
+    assert table_summary(summary, "GENERIC_EVENTS")["left_out"] == {
         "metrics of GPUs, whose samples stand in GPU_METRICS": 1,
         skipped: 1,
     }

@@ -5,18 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
+from support.traces import trace_of, translate_reports
 
 from nsys2prv.demo import ReportBuilder
-from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
-from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.vocabulary import event_types
-
-
-def run(tmp_path: Path, report: ReportBuilder) -> tuple[Summary, Trace]:
-    summary = translate([report.write(tmp_path / "report.sqlite")], tmp_path / "out")
-    assert check_trace(summary.prv).violations == ()
-    return summary, open_trace(summary.prv)
 
 
 def intervals(trace: Trace, *types: int) -> list[tuple[str, str, int, int]]:
@@ -45,7 +38,8 @@ def test_calls_of_ucx_have_their_messages_and_states(tmp_path: Path) -> None:
     ucx(report, "UCP_EVENTS", "ucp_worker_progress", 80, 90)
     ucx(report, "UCP_EVENTS", "ucp_worker_flush", 92, 100)
 
-    summary, trace = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
+    trace = open_trace(summary.prv)
 
     assert intervals(trace, event_types.UCX_SUBMIT, event_types.UCX_OTHER) == [
         ("UCX call", "ucp_init", 0, 10),
@@ -82,7 +76,7 @@ def test_requests_of_ucx_that_overlap_do_not_cut_each_other_off(tmp_path: Path) 
     for start, end, tag in ((0, 50, 1), (10, 30, 2), (20, 80, 3), (60, 70, 4)):
         ucx(report, "UCP_PROGRESS_EVENTS", "ucp_tag_send_nbx", start, end, packedSize=100 * tag, tag=tag)
 
-    _, trace = run(tmp_path, report)
+    trace = trace_of(tmp_path, report)
 
     lanes = [number for number in trace.labels.types if number == 51000002 or 51001000 <= number < 51002000]
     assert [(begin, end) for *_, begin, end in intervals(trace, *lanes)] == [(0, 50), (10, 30), (20, 80), (60, 70)]
@@ -99,7 +93,8 @@ def test_calls_of_nvshmem_are_told_from_other_ranges(tmp_path: Path) -> None:
     report.nvtx_range("nvshmem_malloc", 70, 80, domain="NVSHMEM")
     report.nvtx_range("nvshmem_barrier_all", 90, 100)
 
-    summary, trace = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
+    trace = open_trace(summary.prv)
 
     assert intervals(trace, event_types.NVSHMEM_CALL) == [
         ("NVSHMEM call", "nvshmem_barrier_all", 0, 10),

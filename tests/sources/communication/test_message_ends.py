@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.traces import NONE, RankMessage, rank_messages, translate_unaligned, unmatched_messages
 
 from nsys2prv.demo import ReportBuilder, write_arrow_report, write_parquet_report
 from nsys2prv.errors import UsageError
 from nsys2prv.exports import open_report
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.sources.communication import message_ends as ends_of_messages
 from nsys2prv.sources.communication.message_ends import message_ends
 from nsys2prv.timeline import rank_messages as matching
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
-
-
-class Message(NamedTuple):
-    """Tasks are ranks here; times are those of the reports, ns."""
-
-    sender: int
-    sent: int
-    receiver: int
-    waited: int
-    received: int
-    size: int
-    tag: int
-
 
 WORLD = 94577367172512
 
@@ -46,41 +31,13 @@ def rank_report(rank: int, ranks: int = 2) -> ReportBuilder:
     return report
 
 
-def run(tmp_path: Path, *builders: ReportBuilder, options: TranslateOptions | None = None) -> Summary:
-    reports = [builder.write(tmp_path / f"report{index}.sqlite") for index, builder in enumerate(builders)]
-    # The clocks are right here, and messages faster than real ones.
-    summary = translate(reports, tmp_path / "out", replace(options or TranslateOptions(), align="utc"))
-    assert check_trace(summary.prv).violations == ()
-    return summary
-
-
-def drawn(summary: Summary) -> list[Message]:
-    found = open_trace(summary.prv).messages()
-    assert (found["logical_send"] == found["physical_send"]).all()
-    ranks = {task: entry["rank"] for task, entry in enumerate(summary.content["tasks"], start=1)}
-    columns = ("send_task", "logical_send", "recv_task", "logical_recv", "physical_recv", "size", "tag")
-    return sorted(
-        Message(ranks[sender], sent, ranks[receiver], waited, received, size, tag)
-        for sender, sent, receiver, waited, received, size, tag in found.select(columns).iter_rows()
-    )
-
-
-def unmatched(summary: Summary) -> tuple[dict[str, int], dict[str, int]]:
-    found = summary.content["messages"]["unmatched"]
-    return found["sends"], found["receives"]
-
-
-ALL = ({}, {})
-"""What is unmatched when every send has its receive."""
-
-
 def test_a_message_goes_from_the_begin_of_the_send_to_the_end_of_the_receive(tmp_path: Path) -> None:
     sender, receiver = rank_report(0), rank_report(1)
     sender.mpi_p2p("MPI_Send", 100, 200, partner=1, size=64, tag=7)
     receiver.mpi_p2p("MPI_Recv", 50, 180, partner=0, size=4096, tag=7)
-    summary = run(tmp_path, sender, receiver)
+    summary = translate_unaligned(tmp_path, sender, receiver)
     # The size is that of the message; a receive may have room for more.
-    assert drawn(summary) == [Message(0, 100, 1, 50, 180, 64, 7)]
+    assert rank_messages(summary) == [RankMessage(0, 100, 1, 50, 180, 64, 7)]
     assert "3:0:1:1:1:100:100:0:1:2:1:50:180:64:7" in summary.prv.read_text().splitlines()
     assert summary.content["messages"] == {
         "matched": 1, "written": 1, "left_out": {}, "backward": 0, "unmatched": {"sends": {}, "receives": {}},
@@ -94,14 +51,14 @@ def test_messages_are_told_apart_by_partner_tag_and_order(tmp_path: Path) -> Non
     two.mpi_p2p("MPI_Ssend", 90, 300, partner=2, size=4, tag=5)
     for start, partner, tag in ((130, 0, 6), (140, 0, 5), (150, 1, 5), (160, 0, 5)):
         three.mpi_p2p("MPI_Recv", start, start + 5, partner=partner, size=0, tag=tag)
-    summary = run(tmp_path, one, two, three)
-    assert drawn(summary) == [
-        Message(0, 100, 2, 140, 145, 1, 5),
-        Message(0, 110, 2, 130, 135, 2, 6),
-        Message(0, 120, 2, 160, 165, 3, 5),
-        Message(1, 90, 2, 150, 155, 4, 5),
+    summary = translate_unaligned(tmp_path, one, two, three)
+    assert rank_messages(summary) == [
+        RankMessage(0, 100, 2, 140, 145, 1, 5),
+        RankMessage(0, 110, 2, 130, 135, 2, 6),
+        RankMessage(0, 120, 2, 160, 165, 3, 5),
+        RankMessage(1, 90, 2, 150, 155, 4, 5),
     ]
-    assert unmatched(summary) == ALL
+    assert unmatched_messages(summary) == NONE
 
 
 def test_the_wait_that_completes_a_receive_ends_its_message(tmp_path: Path) -> None:
@@ -112,11 +69,11 @@ def test_the_wait_that_completes_a_receive_ends_its_message(tmp_path: Path) -> N
     sender.mpi_wait("MPI_Waitall", 200, 300, requests=(70, 71, 72))
     receiver.mpi_wait("MPI_Test", 150, 160, requests=(92,))
     receiver.mpi_wait("MPI_Waitall", 200, 400, requests=(90, 91))
-    summary = run(tmp_path, sender, receiver)
-    assert drawn(summary) == [
-        Message(0, 100, 1, 50, 400, 0, 0),
-        Message(0, 110, 1, 60, 400, 1, 1),
-        Message(0, 120, 1, 70, 160, 2, 2),
+    summary = translate_unaligned(tmp_path, sender, receiver)
+    assert rank_messages(summary) == [
+        RankMessage(0, 100, 1, 50, 400, 0, 0),
+        RankMessage(0, 110, 1, 60, 400, 1, 1),
+        RankMessage(0, 120, 1, 70, 160, 2, 2),
     ]
 
 
@@ -130,8 +87,8 @@ def test_a_handle_that_is_used_again_is_another_request(tmp_path: Path) -> None:
         # A collective, and a send, may get the same handle after it.
         receiver.mpi_collective("MPI_Ibarrier", round_ + 70, round_ + 80, request=70)
         receiver.mpi_wait("MPI_Wait", round_ + 90, round_ + 100, requests=(70,))
-    summary = run(tmp_path, sender, receiver)
-    assert drawn(summary) == [Message(0, at, 1, at + 30, at + 60, 8, 0) for at in (1000, 2000, 3000)]
+    summary = translate_unaligned(tmp_path, sender, receiver)
+    assert rank_messages(summary) == [RankMessage(0, at, 1, at + 30, at + 60, 8, 0) for at in (1000, 2000, 3000)]
 
 
 def test_equal_handles_of_two_processes_are_different_requests(tmp_path: Path) -> None:
@@ -144,9 +101,9 @@ def test_equal_handles_of_two_processes_are_different_requests(tmp_path: Path) -
         report.mpi_p2p("MPI_Irecv", 20, 30, partner=1 - rank, size=8, request=70, pid=pid)
         report.mpi_p2p("MPI_Send", 40 + rank, 50, partner=1 - rank, size=8, pid=pid)
         report.mpi_wait("MPI_Wait", 60, 70 + rank, requests=(70,), pid=pid)
-    summary = run(tmp_path, report)
-    assert drawn(summary) == [Message(0, 40, 1, 20, 71, 8, 0), Message(1, 41, 0, 20, 70, 8, 0)]
-    assert unmatched(summary) == ALL
+    summary = translate_unaligned(tmp_path, report)
+    assert rank_messages(summary) == [RankMessage(0, 40, 1, 20, 71, 8, 0), RankMessage(1, 41, 0, 20, 70, 8, 0)]
+    assert unmatched_messages(summary) == NONE
 
 
 def test_persistent_requests_are_one_message_per_start(tmp_path: Path) -> None:
@@ -161,9 +118,9 @@ def test_persistent_requests_are_one_message_per_start(tmp_path: Path) -> None:
         receiver.mpi_wait("MPI_Waitany", at + 30, at + 40, requests=(90,))
         # MPI_Waitall tells of requests that are complete already.
         receiver.mpi_wait("MPI_Waitall", at + 50, at + 60, requests=(90, 91))
-    summary = run(tmp_path, sender, receiver)
-    assert drawn(summary) == [Message(0, at, 1, at + 20, at + 40, 80, 9) for at in (100, 200, 300)]
-    assert unmatched(summary) == ALL
+    summary = translate_unaligned(tmp_path, sender, receiver)
+    assert rank_messages(summary) == [RankMessage(0, at, 1, at + 20, at + 40, 80, 9) for at in (100, 200, 300)]
+    assert unmatched_messages(summary) == NONE
 
 
 def test_sendrecv_is_a_send_and_a_receive_with_one_row_or_two(tmp_path: Path) -> None:
@@ -175,11 +132,11 @@ def test_sendrecv_is_a_send_and_a_receive_with_one_row_or_two(tmp_path: Path) ->
     for rank, report in enumerate(reports[:2]):
         # An exchange: one row.
         report.mpi_p2p("MPI_Sendrecv_replace", 300, 350 + rank, partner=1 - rank, size=16, tag=8)
-    summary = run(tmp_path, *reports)
-    ring = [Message(rank, 100, (rank + 1) % 3, 100, 150 + (rank + 1) % 3, 40, 7) for rank in range(3)]
-    exchange = [Message(0, 300, 1, 300, 351, 16, 8), Message(1, 300, 0, 300, 350, 16, 8)]
-    assert drawn(summary) == sorted(ring + exchange)
-    assert unmatched(summary) == ALL
+    summary = translate_unaligned(tmp_path, *reports)
+    ring = [RankMessage(rank, 100, (rank + 1) % 3, 100, 150 + (rank + 1) % 3, 40, 7) for rank in range(3)]
+    exchange = [RankMessage(0, 300, 1, 300, 351, 16, 8), RankMessage(1, 300, 0, 300, 350, 16, 8)]
+    assert rank_messages(summary) == sorted(ring + exchange)
+    assert unmatched_messages(summary) == NONE
 
 
 def test_ranks_of_a_communicator_are_those_of_its_split(tmp_path: Path) -> None:
@@ -191,9 +148,9 @@ def test_ranks_of_a_communicator_are_those_of_its_split(tmp_path: Path) -> None:
             report.mpi_p2p("MPI_Send", 100, 110, partner=1, size=rank, communicator=500 + rank)
         else:
             report.mpi_p2p("MPI_Recv", 100, 120, partner=0, size=8, communicator=500 + rank)
-    summary = run(tmp_path, *reports)
-    assert drawn(summary) == [Message(0, 100, 2, 100, 120, 0, 0), Message(1, 100, 3, 100, 120, 1, 0)]
-    assert unmatched(summary) == ALL
+    summary = translate_unaligned(tmp_path, *reports)
+    assert rank_messages(summary) == [RankMessage(0, 100, 2, 100, 120, 0, 0), RankMessage(1, 100, 3, 100, 120, 1, 0)]
+    assert unmatched_messages(summary) == NONE
 
 
 def test_a_communicator_that_tells_no_group_has_the_ranks_of_its_parent(tmp_path: Path) -> None:
@@ -209,11 +166,11 @@ def test_a_communicator_that_tells_no_group_has_the_ranks_of_its_parent(tmp_path
         else:
             for handle, size in ((copy, 2), (grid, 1)):
                 report.mpi_p2p("MPI_Recv", 300 - size, 300, partner=0, size=8, communicator=handle)
-    summary = run(tmp_path, *reports)
-    assert drawn(summary) == [
-        Message(sender, 100 * size, sender - 2, 300 - size, 300, size, 0) for sender in (2, 3) for size in (1, 2)
+    summary = translate_unaligned(tmp_path, *reports)
+    assert rank_messages(summary) == [
+        RankMessage(sender, 100 * size, sender - 2, 300 - size, 300, size, 0) for sender in (2, 3) for size in (1, 2)
     ]
-    assert unmatched(summary) == ALL
+    assert unmatched_messages(summary) == NONE
 
 
 def test_the_handle_of_a_communicator_that_was_freed_gets_a_new_meaning(tmp_path: Path) -> None:
@@ -225,9 +182,9 @@ def test_the_handle_of_a_communicator_that_was_freed_gets_a_new_meaning(tmp_path
         call, end = (("MPI_Send", 10), ("MPI_Recv", 40))[rank]
         report.mpi_p2p(call, 150, 150 + end, partner=1 - rank, size=1, communicator=500)
         report.mpi_p2p(call, 250, 250 + end, partner=rank, size=2, communicator=500)
-    summary = run(tmp_path, *reports)
-    assert drawn(summary) == [Message(0, 150, 1, 150, 190, 1, 0), Message(0, 250, 1, 250, 290, 2, 0)]
-    assert unmatched(summary) == ALL
+    summary = translate_unaligned(tmp_path, *reports)
+    assert rank_messages(summary) == [RankMessage(0, 150, 1, 150, 190, 1, 0), RankMessage(0, 250, 1, 250, 290, 2, 0)]
+    assert unmatched_messages(summary) == NONE
 
 
 def test_a_message_to_oneself(tmp_path: Path) -> None:
@@ -235,8 +192,8 @@ def test_a_message_to_oneself(tmp_path: Path) -> None:
     report.mpi_p2p("MPI_Irecv", 100, 110, partner=0, size=8, request=1)
     report.mpi_p2p("MPI_Send", 120, 130, partner=0, size=8)
     report.mpi_wait("MPI_Wait", 140, 150, requests=(1,))
-    summary = run(tmp_path, report)
-    assert drawn(summary) == [Message(0, 120, 0, 100, 150, 8, 0)]
+    summary = translate_unaligned(tmp_path, report)
+    assert rank_messages(summary) == [RankMessage(0, 120, 0, 100, 150, 8, 0)]
 
 
 def test_what_is_in_no_message_is_counted_under_a_reason(tmp_path: Path) -> None:
@@ -253,9 +210,9 @@ def test_what_is_in_no_message_is_counted_under_a_reason(tmp_path: Path) -> None
     receiver.mpi_p2p("MPI_Irecv", 160, 170, partner=0, size=8, tag=4, request=9)
     # A probe is no message.
     receiver.mpi_p2p("MPI_Probe", 180, 190, partner=0, size=0, tag=2)
-    summary = run(tmp_path, sender, receiver)
-    assert drawn(summary) == [Message(0, 100, 1, 100, 110, 8, 1)]
-    sends, receives = unmatched(summary)
+    summary = translate_unaligned(tmp_path, sender, receiver)
+    assert rank_messages(summary) == [RankMessage(0, 100, 1, 100, 110, 8, 1)]
+    sends, receives = unmatched_messages(summary)
     assert sends == {
         matching.NO_MATCH: 1, matching.NO_PARTNER: 1, matching.NO_DESTINATION: 1, matching.NO_COMMUNICATOR: 1,
     }  # fmt: skip
@@ -270,18 +227,18 @@ def test_a_receive_of_any_tag_takes_the_first_message_that_is_left(tmp_path: Pat
         sender.mpi_p2p("MPI_Send", 100 + place, 101 + place, partner=1, size=place, tag=tag)
     for place, tag in enumerate((5, -1, -1, 6, -1)):
         receiver.mpi_p2p("MPI_Recv", 200 + 10 * place, 205 + 10 * place, partner=0, size=8, tag=tag)
-    summary = run(tmp_path, sender, receiver)
-    assert [(found.size, found.tag, found.waited) for found in drawn(summary)] == [
+    summary = translate_unaligned(tmp_path, sender, receiver)
+    assert [(found.size, found.tag, found.waited) for found in rank_messages(summary)] == [
         (0, 3, 210), (1, 5, 200), (2, 5, 220), (3, 4, 240), (4, 6, 230),
     ]  # fmt: skip
-    assert unmatched(summary) == ALL
+    assert unmatched_messages(summary) == NONE
 
 
 def test_a_message_that_runs_backwards_is_counted(tmp_path: Path) -> None:
     sender, receiver = rank_report(0), rank_report(1)
     sender.mpi_p2p("MPI_Send", 300, 310, partner=1, size=8)
     receiver.mpi_p2p("MPI_Recv", 100, 200, partner=0, size=8)
-    summary = run(tmp_path, sender, receiver)
+    summary = translate_unaligned(tmp_path, sender, receiver)
     assert summary.content["messages"]["backward"] == 1
     assert check_trace(summary.prv).counts["backward_messages"] == 1
 
@@ -290,7 +247,7 @@ def test_who_waits_before_the_send_does_not_make_a_message_run_backwards(tmp_pat
     sender, receiver = rank_report(0), rank_report(1)
     sender.mpi_p2p("MPI_Send", 150, 310, partner=1, size=8)
     receiver.mpi_p2p("MPI_Recv", 100, 200, partner=0, size=8)
-    summary = run(tmp_path, sender, receiver)
+    summary = translate_unaligned(tmp_path, sender, receiver)
     assert summary.content["messages"]["backward"] == 0
     assert check_trace(summary.prv).counts["backward_messages"] == 0
 
@@ -301,13 +258,13 @@ def exchange(tmp_path: Path, options: TranslateOptions) -> Summary:
         sender.mpi_p2p("MPI_Send", at, at + 10, partner=1, size=at)
         receiver.mpi_p2p("MPI_Recv", at - 60, at + 20, partner=0, size=8)
     sender.nvtx_range("work", 0, 400)
-    return run(tmp_path, sender, receiver, options=options)
+    return translate_unaligned(tmp_path, sender, receiver, options=options)
 
 
 def test_messages_inside_the_chosen_time_keep_their_partners(tmp_path: Path) -> None:
     summary = exchange(tmp_path, TranslateOptions(time=TimeRange(150, 250)))
     # What was begun before the chosen time is drawn from there.
-    assert drawn(summary) == [Message(0, 50, 1, 0, 70, 200, 0)]
+    assert rank_messages(summary) == [RankMessage(0, 50, 1, 0, 70, 200, 0)]
     assert summary.content["messages"]["left_out"] == {matching.OUTSIDE: 2}
 
 
@@ -323,7 +280,7 @@ def test_messages_inside_the_chosen_time_keep_their_partners(tmp_path: Path) -> 
     ],
 )
 def test_messages_follow_their_calls_and_have_their_own_name(tmp_path: Path, options: TranslateOptions, count: int) -> None:
-    assert len(drawn(exchange(tmp_path, options))) == count
+    assert len(rank_messages(exchange(tmp_path, options))) == count
 
 
 def test_an_unknown_name_is_told_with_that_of_messages(tmp_path: Path) -> None:
@@ -333,8 +290,8 @@ def test_an_unknown_name_is_told_with_that_of_messages(tmp_path: Path) -> None:
 
 def test_messages_to_ranks_that_were_not_chosen_are_counted(tmp_path: Path) -> None:
     summary = exchange(tmp_path, TranslateOptions(ranks=frozenset({0})))
-    assert drawn(summary) == []
-    assert unmatched(summary) == ({matching.NO_PARTNER: 3}, {})
+    assert rank_messages(summary) == []
+    assert unmatched_messages(summary) == ({matching.NO_PARTNER: 3}, {})
 
 
 def test_two_reports_are_matched_on_the_common_axis(tmp_path: Path) -> None:
@@ -343,7 +300,7 @@ def test_two_reports_are_matched_on_the_common_axis(tmp_path: Path) -> None:
     receiver = ReportBuilder(host="two", rank=1, ranks=2, with_mpi=True, utc_ns=begin + 500)
     sender.mpi_other("MPI_Init", 0, 10).mpi_p2p("MPI_Send", 1000, 1100, partner=1, size=8)
     receiver.mpi_p2p("MPI_Recv", 400, 700, partner=0, size=8)
-    assert drawn(run(tmp_path, sender, receiver)) == [Message(0, 1000, 1, 900, 1200, 8, 0)]
+    assert rank_messages(translate_unaligned(tmp_path, sender, receiver)) == [RankMessage(0, 1000, 1, 900, 1200, 8, 0)]
 
 
 def test_old_columns_suffice(tmp_path: Path) -> None:
@@ -353,9 +310,9 @@ def test_old_columns_suffice(tmp_path: Path) -> None:
     receiver.mpi_p2p("MPI_Irecv", 200, 210, partner=0, size=4096, tag=7)
     for report in (sender, receiver):
         report.without("MPI_P2P_EVENTS", "requestHandle", "tag", "size")
-    summary = run(tmp_path, sender, receiver)
-    assert drawn(summary) == [Message(0, 100, 1, 50, 180, 0, 0)]
-    assert unmatched(summary) == ({}, {matching.NO_MATCH: 1})
+    summary = translate_unaligned(tmp_path, sender, receiver)
+    assert rank_messages(summary) == [RankMessage(0, 100, 1, 50, 180, 0, 0)]
+    assert unmatched_messages(summary) == ({}, {matching.NO_MATCH: 1})
 
 
 def test_all_forms_of_a_report_give_the_same_messages(tmp_path: Path) -> None:
@@ -387,17 +344,17 @@ def test_the_same_in_pieces_of_any_length(tmp_path: Path, monkeypatch: pytest.Mo
             report.mpi_p2p("MPI_Isend", at + 4, at + 5, partner=1 - rank, size=step, tag=step % 3, request=73)
             report.mpi_p2p("MPI_Sendrecv", at + 10, at + 20, partner=1 - rank, size=4, tag=3)
             report.mpi_wait("MPI_Waitall", at + 60, at + 80 + rank, requests=(70, 71, 72, 73))
-    whole = run(tmp_path, *reports)
+    whole = translate_unaligned(tmp_path, *reports)
     assert whole.content["messages"]["matched"] == 2 * 50 * 3
-    assert unmatched(whole) == ALL
-    expected = drawn(whole)
+    assert unmatched_messages(whole) == NONE
+    expected = rank_messages(whole)
     monkeypatch.setattr("nsys2prv.sources.communication.message_ends.PIECE_ROWS", 7)
     for name, rows in (("RUN_ROWS", 20), ("WINDOW_ROWS", 9), ("_KEPT_ROWS", 2), ("_BATCH_ROWS", 3)):
         monkeypatch.setattr(f"nsys2prv.execution.external_sort.{name}", rows)
     (tmp_path / "pieces").mkdir()
-    pieces = run(tmp_path / "pieces", *reports)
-    assert drawn(pieces) == expected
-    assert unmatched(pieces) == ALL
+    pieces = translate_unaligned(tmp_path / "pieces", *reports)
+    assert rank_messages(pieces) == expected
+    assert unmatched_messages(pieces) == NONE
 
 
 _CALLS = st.lists(

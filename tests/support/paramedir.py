@@ -1,4 +1,4 @@
-"""paramedir, BSC's command-line reader of traces, as tests use it: many views of one trace at once, and tables as numbers."""
+"""paramedir, BSC's command-line reader of traces: many views of one trace at once, and its tables as numbers."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Paraver:
-    """paramedir with a home of its own."""
+class Paramedir:
+    """paramedir with a separate home folder."""
 
     program: str
     home: Path
@@ -72,6 +72,13 @@ class Paraver:
                 written[name] = path
         return written, messages
 
+    def show_one(self, prv: Path, view: str) -> Path:
+        """What paramedir writes for the text of one view; any message is a failure."""
+        folder = self.home / "one"
+        folder.mkdir(exist_ok=True)
+        (folder / "view.cfg").write_text(view, encoding="utf-8")
+        return self.show(prv, folder)["view"]
+
     def show(self, prv: Path, views: Path) -> dict[str, Path]:
         """What paramedir writes for every view of a folder; any message, and any view without output, is a failure."""
         written, messages = self.load(prv, views)
@@ -80,11 +87,12 @@ class Paraver:
         return written
 
 
-def paraver_or_skip(home: Path) -> Paraver:
+def paramedir_or_skip(home: Path) -> Paramedir:
+    """paramedir that keeps its files in a folder; the test is skipped where it is not installed."""
     program = shutil.which("paramedir")
     if program is None:
         pytest.skip("paramedir is not on PATH")
-    return Paraver(program, home)
+    return Paramedir(program, home)
 
 
 def read_tables(path: Path) -> dict[str, Table]:

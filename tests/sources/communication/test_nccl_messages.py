@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_messages import ALL, Message, drawn, run, unmatched
-from test_nccl import COMMUNICATOR, Nccl
+from support.nccl_regions import COMMUNICATOR, Nccl
+from support.traces import NONE, RankMessage, rank_messages, translate_unaligned, unmatched_messages
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.timeline import rank_messages as matching
@@ -32,9 +32,9 @@ def rank_report(rank: int, ranks: int, *, binary: bool = False, with_init: bool 
     return report, nccl
 
 
-def of_nccl(summary: Summary) -> list[Message]:
+def of_nccl(summary: Summary) -> list[RankMessage]:
     """Messages without the lines from calls to kernels."""
-    return [message for message in drawn(summary) if message.tag == TAG]
+    return [message for message in rank_messages(summary) if message.tag == TAG]
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
@@ -48,9 +48,9 @@ def test_a_message_ends_with_the_kernel_of_the_receive(tmp_path: Path, binary: b
     # A collective, and a kernel of another call.
     of_receiver.call("ncclAllReduce", 500, 520, COMMUNICATOR, 8, 0)
     receiver.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 600, 700, launch=(505, 510))
-    summary = run(tmp_path, sender, receiver)
-    assert of_nccl(summary) == [Message(0, 100, 1, 80, 410, 4096, TAG)]
-    assert unmatched(summary) == ALL
+    summary = translate_unaligned(tmp_path, sender, receiver)
+    assert of_nccl(summary) == [RankMessage(0, 100, 1, 80, 410, 4096, TAG)]
+    assert unmatched_messages(summary) == NONE
 
 
 def test_calls_of_a_group_end_with_the_kernel_of_the_group(tmp_path: Path) -> None:
@@ -62,13 +62,13 @@ def test_calls_of_a_group_end_with_the_kernel_of_the_group(tmp_path: Path) -> No
             nccl.call("ncclRecv", at + 20, at + 22, COMMUNICATOR, at, (rank - 1) % 3)
             nccl.call("ncclGroupEnd", at + 30, at + 50)
             report.kernel(KERNEL, at + 100, at + 300 + rank, launch=(at + 40, at + 45))
-    summary = run(tmp_path, *(report for report, _ in reports))
+    summary = translate_unaligned(tmp_path, *(report for report, _ in reports))
     assert of_nccl(summary) == sorted(
-        Message(rank, at + 10, (rank + 1) % 3, at + 20, at + 300 + (rank + 1) % 3, at + rank, TAG)
+        RankMessage(rank, at + 10, (rank + 1) % 3, at + 20, at + 300 + (rank + 1) % 3, at + rank, TAG)
         for rank in range(3)
         for at in (1000, 2000)
     )
-    assert unmatched(summary) == ALL
+    assert unmatched_messages(summary) == NONE
 
 
 def test_peers_are_ranks_of_the_communicator(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_peers_are_ranks_of_the_communicator(tmp_path: Path) -> None:
     # Rank 0 of the program is rank 2 of the other communicator.
     reports[0][1].call("ncclSend", 100, 110, OTHER, 8, 1)
     reports[1][1].call("ncclRecv", 120, 150, OTHER, 8, 2)
-    summary = run(tmp_path, *(report for report, _ in reports))
+    summary = translate_unaligned(tmp_path, *(report for report, _ in reports))
     # No kernel is known: the message ends with the call.
-    assert of_nccl(summary) == [Message(0, 100, 1, 120, 150, 8, TAG)]
+    assert of_nccl(summary) == [RankMessage(0, 100, 1, 120, 150, 8, TAG)]
 
 
 def test_calls_without_a_payload_are_counted(tmp_path: Path) -> None:
@@ -86,9 +86,9 @@ def test_calls_without_a_payload_are_counted(tmp_path: Path) -> None:
     nccl.call("ncclSend", 100, 110)
     nccl.call("ncclRecv", 200, 210)
     nccl.call("ncclRecv", 300, 310, COMMUNICATOR, 8, 1)
-    summary = run(tmp_path, report)
+    summary = translate_unaligned(tmp_path, report)
     assert of_nccl(summary) == []
-    assert unmatched(summary) == (
+    assert unmatched_messages(summary) == (
         {matching.NO_COMMUNICATOR: 1},
         {matching.NO_COMMUNICATOR: 1, matching.NO_PARTNER: 1},
     )
@@ -111,7 +111,7 @@ def test_messages_follow_the_calls_of_nccl(tmp_path: Path, options: TranslateOpt
     sender.kernel(KERNEL, 200, 400, launch=(110, 115))
     of_receiver.call("ncclRecv", 80, 99, COMMUNICATOR, 4096, 0)
     receiver.kernel(KERNEL, 150, 410, launch=(90, 95))
-    assert len(of_nccl(run(tmp_path, sender, receiver, options=options))) == count
+    assert len(of_nccl(translate_unaligned(tmp_path, sender, receiver, options=options))) == count
 
 
 def test_groups_that_reach_over_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

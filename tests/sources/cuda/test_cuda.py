@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.traces import table_summary, translate_reports
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.check import check_trace
@@ -14,12 +15,6 @@ from nsys2prv.run.option_values import TimeRange
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
-
-
-def run(tmp_path: Path, report: ReportBuilder, options: TranslateOptions | None = None) -> Summary:
-    summary = translate([report.write(tmp_path / "report.sqlite")], tmp_path / "out", options)
-    assert check_trace(summary.prv).violations == ()
-    return summary
 
 
 def named(trace: Trace, event_type: int) -> list[tuple[str, int, int, str]]:
@@ -49,10 +44,6 @@ def pairs(line: str) -> dict[int, int]:
     return dict(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def entry(summary: Summary, table: str) -> dict:  # type: ignore[type-arg]
-    return next(found for found in summary.content["reports"][0]["tables"] if found["table"] == table)
-
-
 CALLS = {
     "cudaDeviceSynchronize_v3020": event_types.SYNC_DEVICE,
     "cuCtxSynchronize": event_types.SYNC_DEVICE,
@@ -72,7 +63,7 @@ def test_what_a_wait_is_for_is_told_by_its_call_and_not_by_its_number(tmp_path: 
         begin = 100 * place
         call = report.api_call(name, begin, begin + 50, tid=1000 + place % 2)
         report.synchronization(begin + 10, begin + 40, kind=1, correlation=call)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     found = named(open_trace(summary.prv), event_types.SYNCHRONIZATION)
     assert [label for *_, label in found] == list(CALLS.values())
     assert [row for row, *_ in found] == ["python3 tid 1000", "tid 1001"] * 4
@@ -86,7 +77,7 @@ def test_ids_of_a_wait_that_do_not_apply_are_left_out(tmp_path: Path) -> None:
     report.synchronization(10, 40, correlation=call, stream=4294967295, event=5)
     call = report.api_call("cudaStreamSynchronize_v3020", 60, 90)
     report.synchronization(65, 85, correlation=call, stream=13)
-    assert lines(run(tmp_path, report), event_types.SYNCHRONIZATION) == [
+    assert lines(translate_reports(tmp_path, report), event_types.SYNCHRONIZATION) == [
         f"63000700:3:{event_types.SYNC_CONTEXT_ID}:1:{event_types.CUDA_EVENT_ID}:5",
         f"63000700:2:{event_types.SYNC_STREAM_ID}:13:{event_types.SYNC_CONTEXT_ID}:1",
     ]
@@ -102,7 +93,7 @@ def test_waits_of_unknown_calls_lie_on_their_device_and_are_told_apart_by_their_
     report.synchronization(20, 50, correlation=78, stream=13)
     report.synchronization(30, 35, stream=none, event=4)
     report.synchronization(60, 65, correlation=80, stream=13, event=4)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
     lanes = [event_types.TYPES[event_types.SYNCHRONIZATION].beside(event_types.SYNCHRONIZATION, lane) for lane in range(3)]
     found = {interval[1:]: interval[0] for lane in lanes for interval in named(trace, lane)}
@@ -110,14 +101,14 @@ def test_waits_of_unknown_calls_lie_on_their_device_and_are_told_apart_by_their_
         (10, 40, event_types.SYNC_DEVICE): "Metrics GPU0", (20, 50, event_types.SYNC_STREAM): "Metrics GPU0",
         (30, 35, event_types.SYNC_EVENT): "Metrics GPU0", (60, 65, event_types.SYNC_WAIT_EVENT): "Metrics GPU0",
     }  # fmt: skip
-    table = entry(summary, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
+    table = table_summary(summary, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
     assert [(source["rows"], source["written"]) for source in table["sources"]] == [(0, 0), (4, 4)]
     assert table["left_out"] == {}
 
 
 def test_waits_without_a_table_of_calls_are_not_lost(tmp_path: Path) -> None:
     report = ReportBuilder().synchronization(10, 40, correlation=1)
-    found = named(open_trace(run(tmp_path, report).prv), event_types.SYNCHRONIZATION)
+    found = named(open_trace(translate_reports(tmp_path, report).prv), event_types.SYNCHRONIZATION)
     assert found == [("Metrics GPU0", 0, 30, event_types.SYNC_STREAM)]
 
 
@@ -132,13 +123,13 @@ def test_an_event_is_recorded_when_the_device_says_so_else_when_the_call_began(t
     # Two at one time on one stream are no overlap.
     call = report.api_call("cudaEventRecord_v3020", 400, 410)
     report.event_record(4, correlation=call).event_record(5, correlation=call)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
     records = trace.events([event_types.CUDA_EVENT_RECORD]).sort("time", "value")
     assert records.select("time", "value").rows() == [(100, 1), (200, 2), (340, 3), (400, 4), (400, 5)]
     assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7")
     assert set(records["thread"]) == {2}
-    [source] = entry(summary, "CUPTI_ACTIVITY_KIND_CUDA_EVENT")["sources"]
+    [source] = table_summary(summary, "CUPTI_ACTIVITY_KIND_CUDA_EVENT")["sources"]
     assert (source["rows"], source["written"], source["left_out"]) == (6, 5, {"no begin is told": 1})
 
 
@@ -148,7 +139,7 @@ def test_memory_in_use_is_a_running_sum_of_each_kind_and_of_the_device(tmp_path:
     # Not in the order of time, as tables may be.
     report.memory_use(30, 100, freed=True).memory_use(10, 100).memory_use(20, 1000, kind=4, name="matrix")
     report.memory_use(40, 7, device=1).memory_use(50, 11)
-    trace = open_trace(run(tmp_path, report).prv)
+    trace = open_trace(translate_reports(tmp_path, report).prv)
     kinds = {found.label: number for number, found in trace.labels.types.items() if found.label.startswith("GPU memory in use")}
     assert set(kinds) == {"GPU memory in use", "GPU memory in use: Device", "GPU memory in use: Managed"}
     assert trace.names["THREAD"] == ("Metrics GPU0", "Metrics GPU1")
@@ -168,7 +159,7 @@ def test_memory_in_use_counts_what_was_allocated_before_the_time_chosen(tmp_path
     report = ReportBuilder()
     report.memory_use(0, 100).memory_use(50, 10).memory_use(90, 1)
     report.nvtx_range("all", 0, 100)
-    trace = open_trace(run(tmp_path, report, TranslateOptions(time=TimeRange(40, 60))).prv)
+    trace = open_trace(translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(40, 60))).prv)
     assert trace.events([event_types.DEVICE_MEMORY_TOTAL]).select("time", "value").rows() == [(10, 110)]
 
 
@@ -180,7 +171,7 @@ def test_operations_of_memory_pools_are_marks(tmp_path: Path) -> None:
         localMemoryPoolSize=500, localMemoryPoolUtilizedSize=300,
     )  # fmt: skip
     report.nvtx_range("all", 0, 100)
-    assert lines(run(tmp_path, report), event_types.POOL_OPERATION) == [
+    assert lines(translate_reports(tmp_path, report), event_types.POOL_OPERATION) == [
         f"63000330:4:{event_types.POOL_TYPE}:2:{event_types.DEVICE_MEMORY_ADDRESS}:64:{event_types.POOL_SIZE}:500:{event_types.POOL_USED}:300"
     ]
 
@@ -190,7 +181,7 @@ def test_page_faults_of_a_device_that_overlap_are_all_whole(tmp_path: Path) -> N
     report.gpu(0)
     for start, end, faults, access in ((0, 50, 3, 2), (40, 80, 5, 1), (60, 70, 1, 2)):
         report.gpu_page_fault(start, end, faults, access=access)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
     lanes = [event_types.TYPES[event_types.GPU_PAGE_FAULT].beside(event_types.GPU_PAGE_FAULT, lane) for lane in range(2)]
     assert sorted(interval[1:] for lane in lanes for interval in named(trace, lane)) == [
@@ -210,7 +201,7 @@ def test_a_page_fault_of_the_host_is_a_mark_on_the_main_thread(tmp_path: Path, h
         module=report.string("/opt/app"), SourceFile=report.string("fill.cpp"), SourceLine=17,
     )  # fmt: skip
     report.row("CUDA_UM_CPU_PAGE_FAULT_EVENTS", start=50, globalPid=report.global_pid(), address=8192, CpuInstruction=999)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
     assert trace.names["THREAD"] == ("python3 tid 1000",)
     assert trace.labels.types[event_types.CPU_PAGE_FAULT].values == {1: "(unnamed)", 2: "fill(float*)"}
@@ -230,22 +221,20 @@ def test_a_copy_tells_kinds_of_memory_devices_and_throughput(tmp_path: Path) -> 
     # More bytes than fit into 64 bits times 10^9.
     report.copy(1_000, 1_000_001_000, 80_000_000_000)
     report.memset(600, 610, 64, memKind=1, value=255)
-    found = [pairs(line) for line in lines(run(tmp_path, report), event_types.MEMORY_OPERATION)]
-    source, destination = event_types.SOURCE_MEMORY, event_types.DESTINATION_MEMORY
+    found = [pairs(line) for line in lines(translate_reports(tmp_path, report), event_types.MEMORY_OPERATION)]
+    types = event_types
     assert found == [
-        {event_types.MEMORY_OPERATION: 5, event_types.MEMORY_SIZE: 1000, source: 1, destination: 3, event_types.THROUGHPUT: 10**10},
-        {
-            event_types.MEMORY_OPERATION: 7, event_types.MEMORY_SIZE: 4000, source: 3, destination: 3, event_types.SOURCE_DEVICE: 1,
-            event_types.DESTINATION_DEVICE: 2, event_types.THROUGHPUT: 4 * 10**10,
-        },
+        {types.MEMORY_OPERATION: 5, types.MEMORY_SIZE: 1000, types.SOURCE_MEMORY: 1, types.DESTINATION_MEMORY: 3,
+         types.THROUGHPUT: 10**10},
+        {types.MEMORY_OPERATION: 7, types.MEMORY_SIZE: 4000, types.SOURCE_MEMORY: 3, types.DESTINATION_MEMORY: 3,
+         types.SOURCE_DEVICE: 1, types.DESTINATION_DEVICE: 2, types.THROUGHPUT: 4 * 10**10},
         # No length, no throughput; its end is on the same line.
-        {event_types.MEMORY_OPERATION: 0, event_types.MEMORY_SIZE: 0, source: 0, destination: 0},
-        {
-            event_types.MEMORY_OPERATION: 9, event_types.MEMORY_SIZE: 64, source: 8, destination: 8, event_types.MIGRATION_CAUSE: 3,
-            event_types.VIRTUAL_ADDRESS: 4096, event_types.THROUGHPUT: 6_400_000_000,
-        },
-        {event_types.MEMORY_OPERATION: 6, event_types.MEMORY_SIZE: 64, destination: 2, event_types.MEMSET_VALUE: 255},
-        {event_types.MEMORY_OPERATION: 5, event_types.MEMORY_SIZE: 8 * 10**10, source: 2, destination: 3, event_types.THROUGHPUT: 8 * 10**10},
+        {types.MEMORY_OPERATION: 0, types.MEMORY_SIZE: 0, types.SOURCE_MEMORY: 0, types.DESTINATION_MEMORY: 0},
+        {types.MEMORY_OPERATION: 9, types.MEMORY_SIZE: 64, types.SOURCE_MEMORY: 8, types.DESTINATION_MEMORY: 8,
+         types.MIGRATION_CAUSE: 3, types.VIRTUAL_ADDRESS: 4096, types.THROUGHPUT: 6_400_000_000},
+        {types.MEMORY_OPERATION: 6, types.MEMORY_SIZE: 64, types.DESTINATION_MEMORY: 2, types.MEMSET_VALUE: 255},
+        {types.MEMORY_OPERATION: 5, types.MEMORY_SIZE: 8 * 10**10, types.SOURCE_MEMORY: 2, types.DESTINATION_MEMORY: 3,
+         types.THROUGHPUT: 8 * 10**10},
     ]  # fmt: skip
 
 
@@ -254,7 +243,7 @@ def test_green_contexts_are_told_where_there_are_some(tmp_path: Path) -> None:
     for place, context in enumerate((None, 0, 4294967295, 3)):
         report.kernel("k", 10 * place, 10 * place + 5, greenContextId=context)
         report.copy(100 + 10 * place, 105 + 10 * place, 8, greenContextId=context)
-    trace = open_trace(run(tmp_path, report).prv)
+    trace = open_trace(translate_reports(tmp_path, report).prv)
     assert trace.events([event_types.GREEN_CONTEXT]).filter(value=3).select("time").to_series().to_list() == [30, 130]
     assert trace.events([event_types.GREEN_CONTEXT]).height == 4
 
@@ -267,7 +256,7 @@ def test_nodes_of_a_graph_hang_on_the_call_that_launched_it(tmp_path: Path) -> N
         report.kernel(f"k{node}", start, end, correlation=launch, graphNodeId=2**33 + node, graphId=5)
     report.copy(70, 80, 16, correlation=launch, graphNodeId=2**33 + 3)
     report.memset(90, 95, 16, correlation=launch, graphNodeId=2**33 + 4)
-    trace = open_trace(run(tmp_path, report).prv)
+    trace = open_trace(translate_reports(tmp_path, report).prv)
     nodes = trace.events([event_types.GRAPH_NODE_ID]).filter(value=2**33 + 1)
     assert nodes["time"].to_list() == [30]
     begun = trace.events([event_types.GRAPH_NODE_ID]).filter(trace.events([event_types.GRAPH_NODE_ID])["value"] > 0)
@@ -292,7 +281,7 @@ def test_graphs_and_nodes_are_made_on_the_host_in_old_and_new_schemas(tmp_path: 
     report.row(
         "CUDA_GRAPH_EVENTS", start=50, end=51, nameId=report.string("Node Clone"), graphNodeId=8, originalGraphNodeId=7, **at
     )
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     found = named(open_trace(summary.prv), event_types.GRAPH_CONSTRUCTION)
     assert [interval[1:] for interval in found] == [
         (10, 10, "Graph Creation"), (20, 30, "GraphExec Creation"), (40, 41, "Node Creation"), (50, 51, "Node Clone"),
@@ -312,12 +301,12 @@ def test_overhead_makes_no_rows_of_its_own(tmp_path: Path) -> None:
     )  # fmt: skip
     for tid in (1000, 4711):
         report.row("PROFILER_OVERHEAD", start=20, end=30, globalTid=report.global_tid(tid), **name)
-    summary = run(tmp_path, report)
+    summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
     assert trace.names["THREAD"] == ("python3 tid 1000",)
     assert named(trace, event_types.CUDA_OVERHEAD) == [("python3 tid 1000", 10, 60, "Lazy Function Loading")]
     assert named(trace, event_types.PROFILER_OVERHEAD) == [("python3 tid 1000", 20, 30, "Lazy Function Loading")]
-    [source] = entry(summary, "PROFILER_OVERHEAD")["sources"]
+    [source] = table_summary(summary, "PROFILER_OVERHEAD")["sources"]
     assert source["left_out"] == {"its thread has no other events": 1}
 
 

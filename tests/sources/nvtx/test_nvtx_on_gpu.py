@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.traces import trace_of
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.execution import external_sort
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import inspect
 from nsys2prv.run.option_values import NvtxRange
@@ -36,12 +36,6 @@ class Projected(NamedTuple):
     row: str
     begin: int
     end: int
-
-
-def translated(tmp_path: Path, report: ReportBuilder, **options: object) -> Trace:
-    summary = translate([report.write(tmp_path / "report.sqlite")], tmp_path / "out", TranslateOptions(**options))  # type: ignore[arg-type]
-    assert check_trace(summary.prv).violations == ()
-    return open_trace(summary.prv)
 
 
 def on_gpu(trace: Trace) -> list[Projected]:
@@ -70,7 +64,7 @@ def test_a_range_reaches_from_its_first_kernel_to_its_last_and_ranges_nest_as_on
     report.memset(400, 410, 8, launch=(90, 95))
     report.kernel("outside", 500, 510, launch=(110, 120))
     report.kernel("of nobody", 600, 610)
-    trace = translated(tmp_path, report)
+    trace = trace_of(tmp_path, report)
     default = ON_GPU.format("default")
     assert on_gpu(trace) == [
         Projected(default, "step", "CUDA-D0.S7", 5, 410),
@@ -91,7 +85,7 @@ def test_a_call_belongs_to_ranges_that_it_begins_in_also_on_their_edges(tmp_path
         "after", 11, 30
     )
     report.kernel("k", 20, 25, launch=(10, 15))
-    assert spans(translated(tmp_path, report)) == {"ends there": (20, 25), "begins there": (20, 25)}
+    assert spans(trace_of(tmp_path, report)) == {"ends there": (20, 25), "begins there": (20, 25)}
 
 
 def test_work_of_another_thread_or_process_or_without_a_range_is_not_that_of_a_range(tmp_path: Path) -> None:
@@ -103,7 +97,7 @@ def test_work_of_another_thread_or_process_or_without_a_range_is_not_that_of_a_r
         # Correlation ids repeat between processes.
         report.api_call("cudaLaunchKernel_v7000", 10, 15, tid=tid, pid=pid, correlation=7 + tid % 2)
         report.kernel("k", *kernel, pid=pid, correlation=7 + tid % 2)
-    assert spans(translated(tmp_path, report)) == {"mine": (110, 120), "theirs": (150, 160)}
+    assert spans(trace_of(tmp_path, report)) == {"mine": (110, 120), "theirs": (150, 160)}
 
 
 def test_a_range_lies_on_each_stream_and_device_it_launched_work_on(tmp_path: Path) -> None:
@@ -114,7 +108,7 @@ def test_a_range_lies_on_each_stream_and_device_it_launched_work_on(tmp_path: Pa
     report.kernel("b", 205, 230, launch=(3, 4), stream=13)
     report.copy(150, 160, 8, launch=(5, 6), stream=13)
     report.kernel("c", 220, 240, launch=(7, 8), stream=7, device=1, context=2)
-    assert [found[2:] for found in on_gpu(translated(tmp_path, report))] == [
+    assert [found[2:] for found in on_gpu(trace_of(tmp_path, report))] == [
         ("CUDA-D0.S7", 200, 210),
         ("CUDA-D0.S13", 150, 230),
         ("CUDA-D1.S7", 220, 240),
@@ -128,7 +122,7 @@ def test_executions_of_graphs_and_all_nodes_of_one_launch_count(tmp_path: Path) 
     launch = report.api_call("cudaGraphLaunch_v10000", 25, 26)
     for start in (300, 320, 340):
         report.kernel("node", start, start + 10, correlation=launch, graphNodeId=start)
-    assert spans(translated(tmp_path, report)) == {"whole graph": (100, 200), "its nodes": (300, 350)}
+    assert spans(trace_of(tmp_path, report)) == {"whole graph": (100, 200), "its nodes": (300, 350)}
 
 
 def test_each_domain_has_the_type_beside_its_type_on_the_host(tmp_path: Path) -> None:
@@ -138,7 +132,7 @@ def test_each_domain_has_the_type_beside_its_type_on_the_host(tmp_path: Path) ->
         report.nvtx_range(name, 100 * at, 100 * at + 50, domain=domain)
         if domain != "idle":
             report.kernel("k", 100 * at + 60, 100 * at + 70, launch=(100 * at + 10, 100 * at + 20))
-    trace = translated(tmp_path, report)
+    trace = trace_of(tmp_path, report)
     on_host = {name: number for number, used in trace.labels.types.items() for name in [used.label] if "GPU" not in used.label}
     assert on_host["NVTX pushpop ranges zeta domain"] == 9800
     found = trace.intervals([9590, 9650, 9850]).select("type", "begin", "end").sort("type").rows()
@@ -152,7 +146,7 @@ def test_start_end_ranges_that_overlap_freely_and_unclosed_ranges(tmp_path: Path
     report.nvtx_start_end("one", 0, 20).nvtx_start_end("two", 10, 40, end_tid=1001).nvtx_range("never closed", 30, None)
     for launch, kernel in ((5, (100, 110)), (15, (110, 120)), (35, (120, 130))):
         report.kernel("k", *kernel, launch=(launch, launch + 1))
-    trace = translated(tmp_path, report)
+    trace = trace_of(tmp_path, report)
     assert spans(trace) == {"one": (100, 120), "two": (110, 130), "never closed": (120, 130)}
     assert {found.name: found.type for found in on_gpu(trace)} == {
         "one": "NVTX startend ranges on the GPU",
@@ -171,7 +165,7 @@ def test_ranges_of_two_threads_on_one_stream_do_not_cut_each_other_off(tmp_path:
     report.nvtx_range("within", 70, 80, tid=1002)
     launch = report.api_call("cudaLaunchKernel_v7000", 75, 76, tid=1002)
     report.kernel("k", 130, 140, correlation=launch)
-    trace = translated(tmp_path, report)
+    trace = trace_of(tmp_path, report)
     first, second = ON_GPU.format("default"), ON_GPU.format("default") + " (overlap 1)"
     assert [(found.type, found.name, found.begin, found.end) for found in on_gpu(trace)] == [
         (first, "thread 1000", 110, 155),
@@ -189,7 +183,7 @@ def test_projections_lie_on_the_first_row_of_a_stream_whose_kernels_overlap(tmp_
     report.nvtx_range("both", 0, 10)
     report.kernel("a", 20, 50, launch=(1, 2))
     report.kernel("b", 30, 60, launch=(3, 4))
-    trace = translated(tmp_path, report)
+    trace = trace_of(tmp_path, report)
     assert trace.names["THREAD"].count("CUDA-D0.S7") == 2
     assert trace.intervals([event_types.NVTX_PUSHPOP_ON_GPU]).select("thread", "begin", "end").rows() == [(2, 20, 60)]
 
@@ -202,7 +196,7 @@ def test_without_ranges_or_work_or_calls_there_is_nothing(tmp_path: Path) -> Non
     for name, report in {"a": no_ranges, "b": no_work, "c": no_calls}.items():
         folder = tmp_path / name
         folder.mkdir()
-        assert on_gpu(translated(folder, report)) == []
+        assert on_gpu(trace_of(folder, report)) == []
 
 
 def test_the_ledger_has_no_rows_of_projections_and_they_can_be_left_out(tmp_path: Path) -> None:
@@ -230,7 +224,7 @@ def test_in_a_part_of_the_time_projections_are_clipped_and_nest(tmp_path: Path) 
     report.kernel("a", 100, 200, launch=(15, 16))
     report.kernel("b", 300, 400, launch=(30, 31))
     report.nvtx_range("cut", 150, 350, domain="cut")
-    trace = translated(tmp_path, report, nvtx=NvtxRange("cut"))
+    trace = trace_of(tmp_path, report, options=TranslateOptions(nvtx=NvtxRange("cut")))
     assert spans(trace) == {"outer": (0, 200), "inner": (0, 50)}
 
 
@@ -246,7 +240,7 @@ def test_forward_and_backward_of_an_operator_have_one_sequence_id_on_host_and_gp
     report.nvtx_range("MmBackward0, seq = 0, op_id = 51", 110, 130, tid=1001)
     launch = report.api_call("cudaLaunchKernel_v7000", 120, 121, tid=1001)
     report.kernel("gemm", 200, 210, correlation=launch)
-    trace = translated(tmp_path, report)
+    trace = trace_of(tmp_path, report)
     host = trace.intervals([event_types.NVTX_PUSHPOP])
     names = trace.labels.types[event_types.NVTX_PUSHPOP].values or {}
     assert sorted(names[value] for value in host["value"]) == [

@@ -1,0 +1,104 @@
+"""From reports made in a test to the trace they give, read strictly, and what is in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nsys2prv.demo import ReportBuilder
+from nsys2prv.paraver.check import check_trace
+from nsys2prv.paraver.trace_reader import Trace, open_trace
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
+
+
+def translate_reports(
+    folder: Path, *builders: ReportBuilder, options: TranslateOptions | None = None, name: str = "out", form: str = ".sqlite"
+) -> Summary:
+    """Write reports and translate them together.
+
+    Parameters
+    ----------
+    folder
+        Reports and trace are written into it.
+    builders
+        One for each report, written as `{name}0`, `{name}1`, ... in the given form.
+    name
+        Name of the trace.
+
+    Returns
+    -------
+    Summary
+        Of a trace without violations.
+    """
+    reports = [builder.write(folder / f"{name}{index}{form}") for index, builder in enumerate(builders)]
+    return checked(translate(reports, folder / name, options))
+
+
+def trace_of(folder: Path, *builders: ReportBuilder, options: TranslateOptions | None = None, name: str = "out") -> Trace:
+    """The trace that reports give, open."""
+    return open_trace(translate_reports(folder, *builders, options=options, name=name).prv)
+
+
+def checked(summary: Summary) -> Summary:
+    """The same summary, once the strict reader has found nothing wrong with the trace."""
+    assert check_trace(summary.prv).violations == ()
+    return summary
+
+
+def translate_unaligned(folder: Path, *builders: ReportBuilder, options: TranslateOptions | None = None) -> Summary:
+    """The same with clocks taken as they are: in small made reports they are right, and messages faster than real ones."""
+    return translate_reports(folder, *builders, options=replace(options or TranslateOptions(), align="utc"))
+
+
+def labels_of(trace: Trace, event_type: int) -> dict[int, str]:
+    """Labels of the values of an event type."""
+    return dict(trace.labels.types[event_type].values or {})
+
+
+def label_of(trace: Trace, event_type: int | str, value: int) -> str:
+    """Label of a value of an event type, which is given by number or by label."""
+    numbers = [number for number, named in trace.labels.types.items() if event_type in (number, named.label)]
+    return next(labels[value] for labels in map(partial(labels_of, trace), numbers) if value in labels)
+
+
+def table_summary(summary: Summary, table: str, report: int = 0) -> dict[str, Any]:
+    """The entry of one table of a report: its rows, by source and by reason where they are left out."""
+    tables: list[dict[str, Any]] = summary.content["reports"][report]["tables"]
+    return next(entry for entry in tables if entry["table"] == table)
+
+
+class RankMessage(NamedTuple):
+    """A message between ranks. Times are those of the trace, ns."""
+
+    sender: int
+    sent: int
+    receiver: int
+    waited: int
+    received: int
+    size: int
+    tag: int
+
+
+def rank_messages(summary: Summary) -> list[RankMessage]:
+    """Messages of a trace in which each task is a rank, sorted."""
+    found = open_trace(summary.prv).messages()
+    assert (found["logical_send"] == found["physical_send"]).all()
+    ranks = {task: entry["rank"] for task, entry in enumerate(summary.content["tasks"], start=1)}
+    columns = ("send_task", "logical_send", "recv_task", "logical_recv", "physical_recv", "size", "tag")
+    return sorted(
+        RankMessage(ranks[sender], sent, ranks[receiver], waited, received, size, tag)
+        for sender, sent, receiver, waited, received, size, tag in found.select(columns).iter_rows()
+    )
+
+
+def unmatched_messages(summary: Summary) -> tuple[dict[str, int], dict[str, int]]:
+    """Sends and receives without a partner, by reason."""
+    found = summary.content["messages"]["unmatched"]
+    return found["sends"], found["receives"]
+
+
+NONE: tuple[dict[str, int], dict[str, int]] = ({}, {})
+"""Unmatched messages where every send has its receive."""
