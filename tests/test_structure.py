@@ -45,12 +45,10 @@ IMPORTS_TO_REMOVE = {
     ("nsys2prv.sources.source", "nsys2prv.sources.registry"),
     ("nsys2prv.exports.lookups", "nsys2prv.exports.report"),
 }
-MODULES_TO_RENAME = {"communication"}
 NAMES_TO_RENAME = {
     "Clock",
     "Finding",
     "Part",
-    "Rule",
     "TimeSelection",
     "as_text",
     "communicators",
@@ -123,7 +121,7 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 def test_no_two_modules_have_the_same_name() -> None:
     modules = [module.rpartition(".")[2] for module in TREES]
 
-    assert {name for name in modules if modules.count(name) > 1} <= MODULES_TO_RENAME
+    assert {name for name in modules if modules.count(name) > 1} == set()
 
 
 def test_no_public_name_is_defined_in_two_modules() -> None:
