@@ -17,8 +17,9 @@ import typer
 
 from nsys2prv import errors
 from nsys2prv.cli.main import app
-from nsys2prv.efficiency import result_tables
+from nsys2prv.efficiency import comparison, table_registry
 from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES, Threshold
+from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, View, event_type, read_view_table
 from nsys2prv.sources.communication import message_ends as messages_between_ranks
 from nsys2prv.sources.registry import SOURCES
@@ -219,12 +220,12 @@ def _names(pattern: str) -> str:
 
 def efficiency_head() -> str:
     """The keys beside the tables in the JSON of `efficiency`."""
-    return _keys(result_tables.HEAD)
+    return _keys(table_registry.HEAD)
 
 
 def comparison_head() -> str:
     """The keys beside the tables in the JSON of `compare`."""
-    return _keys(result_tables.COMPARISON_HEAD)
+    return _keys(comparison.HEAD)
 
 
 def _keys(head: Iterable[tuple[str, str, str]]) -> str:
@@ -233,15 +234,15 @@ def _keys(head: Iterable[tuple[str, str, str]]) -> str:
 
 def efficiency_tables() -> str:
     """Every table of `efficiency` with its columns."""
-    return _with_columns(result_tables.TABLES)
+    return _with_columns(table_registry.TABLES)
 
 
 def comparison_tables() -> str:
     """Every table of `compare` with its columns."""
-    return _with_columns(result_tables.COMPARISON_TABLES)
+    return _with_columns(comparison.TABLES)
 
 
-def _with_columns(tables: Iterable[result_tables.Table]) -> str:
+def _with_columns(tables: Iterable[Table]) -> str:
     types = {pl.String: "text", pl.Int64: "integer", pl.Float64: "number"}
     pieces = []
     for table in tables:

@@ -29,18 +29,14 @@ def compare(
 ) -> None:
     """Compare runs, for scaling or before and after a change: efficiency trees, kernels by name and family, largest changes."""
     from nsys2prv.efficiency.comparison import compare
-    from nsys2prv.efficiency.outputs.export import check_places, csv_files, json_text, write_files
-    from nsys2prv.efficiency.outputs.text import comparison_as_text
+    from nsys2prv.efficiency.outputs.export import check_places, json_text
 
     json_path = Path(json_file) if json_file not in (None, "-") else None
     check_places([json_path] if json_path is not None else [], csv)
     compared = compare(runs, options)
-    files: dict[Path, str | None] = csv_files(csv, compared.tables) if csv is not None else {}
-    if json_path is not None:
-        files[json_path] = json_text(compared.as_json())
-    write_files(files)
+    compared.write(json_path=json_path, csv_folder=csv)
     if json_file == "-":
         print(json_text(compared.as_json()), end="")
     else:
-        print(comparison_as_text(compared.head, compared.tables))
+        print(compared.as_text())
         print_warnings(compared.head["warnings"])

@@ -38,29 +38,18 @@ def efficiency(
     and MPI. docs/efficiency-json.md describes all tables.
     """
     from nsys2prv.efficiency.measure import measure
-    from nsys2prv.efficiency.outputs.export import check_page_path, check_places, csv_files, json_text, write_files
-    from nsys2prv.efficiency.outputs.talp import as_talp
-    from nsys2prv.efficiency.outputs.text import as_text
+    from nsys2prv.efficiency.outputs.export import check_page_path, check_places, json_text
 
     json_path = Path(json_file) if json_file not in (None, "-") else None
     check_places([path for path in (out, json_path, talp) if path is not None], csv)
     if out is not None:
         check_page_path(out, force=force)
     measured = measure(inputs, options)
-    files: dict[Path, str | None] = csv_files(csv, measured.tables) if csv is not None else {}
-    if json_path is not None:
-        files[json_path] = json_text(measured.as_json())
-    if talp is not None:
-        files[talp] = json_text(as_talp(measured.head, measured.tables))
-    if out is not None:
-        from nsys2prv.efficiency.outputs.page import page
-
-        files[out] = page(measured.head, measured.tables)
-    write_files(files)
+    measured.write(json_path=json_path, csv_folder=csv, talp_path=talp, page_path=out)
     if json_file == "-":
         print(json_text(measured.as_json()), end="")
     else:
-        print(as_text(measured.head, measured.tables))
+        print(measured.as_text())
         print_warnings(measured.head["warnings"])
     if measured.left_out:
         raise typer.Exit(LEFT_OUT_EXIT_CODE)

@@ -44,8 +44,6 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
     from nsys2prv.demo.cluster import write_reports
     from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
     from nsys2prv.efficiency.measure import measure
-    from nsys2prv.efficiency.outputs.export import json_text, write_files
-    from nsys2prv.efficiency.outputs.page import page
 
     folder = directory / "reports"
     try:
@@ -58,5 +56,5 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
     summary = translate(reports, directory / "demo", TranslateOptions(force=True))
     measured = measure(reports, EfficiencyOptions(per_iteration=_ITERATION))
     page_path, json_path = directory / "demo.html", directory / "demo.efficiency.json"
-    write_files({page_path: page(measured.head, measured.tables), json_path: json_text(measured.as_json())})
+    measured.write(page_path=page_path, json_path=json_path)
     return DemoResult(tuple(reports), summary, check_trace(summary.prv), page_path, json_path)

@@ -1,16 +1,50 @@
-"""How well clocks fit each other: the tables `alignment` and `alignment_bins`."""
+"""How well clocks of hosts agree: the tables `alignment` and `alignment_bins`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nsys2prv.efficiency.result_tables import Column, Filled, Table
 
-def clock_tables(clocks: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Both tables from what OUT.json tells of each clock (`timeline.axis.HostClock.as_json`)."""
+ALIGNMENT = Table(
+    "alignment",
+    "Clock alignment",
+    "one clock",
+    (
+        Column.text("host", "host, or report where clocks of a host are not tied to each other"),
+        Column.text("method", "how it was placed"),
+        Column.count("anchors", "collectives that it was fitted to; null without"),
+        Column.ns("offset_ns", "offset against the rough placement; null without collectives"),
+        Column.number("drift_ppm", "drift in millionths; null without collectives"),
+        Column.ns("median_error_ns", "remaining error, median; null without collectives"),
+        Column.ns("p95_error_ns", "95th percentile; null without collectives"),
+        Column.ns("largest_error_ns", "largest; null without collectives"),
+    ),
+    when="reports (of a trace: when its .json is there)",
+)
+ALIGNMENT_BINS = Table(
+    "alignment_bins",
+    "Remaining error of clocks over time",
+    "one clock in one of the intervals of equal length between the first collective and the last",
+    (
+        Column.text("host", "as in `alignment`"),
+        Column.count("bin", "0, 1, ..."),
+        Column.ns(
+            "error_ns",
+            "median of what remains between the host's collectives and those of the others, with sign; "
+            "null where there are none",
+        ),
+    ),
+    when="clocks that were aligned by collectives",
+)
+
+
+def clock_tables(clocks: Sequence[Mapping[str, Any]]) -> Filled:
+    """Both tables, from the entries of clocks in OUT.json."""
     return {
-        "alignment": [_placed(clock) for clock in clocks],
-        "alignment_bins": [row for clock in clocks for row in _over_time(clock)],
+        ALIGNMENT: [_placed(clock) for clock in clocks],
+        ALIGNMENT_BINS: [row for clock in clocks for row in _over_time(clock)],
     }
 
 

@@ -2,42 +2,115 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 import nsys2prv
-from nsys2prv.efficiency import result_tables
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import Efficiency, measure, tree_table
-from nsys2prv.errors import NotEfficiency, UsageError
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.metrics import TREE_COLUMNS, tree_rows
+from nsys2prv.efficiency.result_tables import READING, Column, Filled, Table, frames
+from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
+from nsys2prv.errors import UsageError
 
 MOST_CHANGES = 200
-"""Changes that are told for each run: the largest."""
+"""Changes of each run that have a row: the largest."""
 MOST_KERNELS = 500
 """Kernels that are matched: those that take most time in any run."""
 
 _IDLE = "idle"
 
+_RUN = Column.text("run", "`A`, `B`, ... in the order given")
+RUNS = Table(
+    "runs",
+    "The runs",
+    "one run",
+    (
+        _RUN,
+        Column.text("title", "its name"),
+        *TREE_COLUMNS,
+        Column.number("speedup", "E of the first run / E"),
+        Column.number("useful_scalability", "sum U of the first run / sum U: 1 when equal work takes equal time (strong)"),
+        Column.number("useful_scalability_per_device", "mean U of the first run / mean U (weak scaling)"),
+        Column.number("global_efficiency", "device parallel efficiency x useful scalability"),
+        Column.number("global_efficiency_per_device", "device parallel efficiency x useful scalability per device"),
+    ),
+    by_reading=True,
+)
+METRICS = Table(
+    "metrics",
+    "Efficiencies side by side",
+    "one efficiency of one run",
+    (
+        _RUN,
+        READING,
+        Column.text("tree", "`device` or `host`"),
+        Column.text("metric", "name of the column of `run`"),
+        Column.text("title", "name for people"),
+        Column.text("parent", "the metric whose factor it is; null for the root"),
+        Column.count("level", "0 for the root"),
+        Column.share("value", "the efficiency"),
+        Column.number("change", "difference to the first run"),
+    ),
+    by_reading=True,
+)
+MATCHED = Table(
+    "matched",
+    "Kernels and families side by side",
+    "one kernel or family of one run",
+    (
+        Column.text("level", "`kernel` or `family`"),
+        Column.text("name", "its name"),
+        Column.text("family", "family of a kernel"),
+        _RUN,
+        Column.count("runs", "runs that have it"),
+        Column.count("count", "executions"),
+        Column.ns("total_ns", "sum of durations"),
+        Column.mean_ns("mean_ns", "mean duration"),
+        Column.share("share", "of the sum of durations of all kernels of the run"),
+        Column.number("mean_ratio", "mean duration / that of the first run; null where one of them has none"),
+        Column.number("scalability", "sum of durations in the first run / sum here; null where one of them has none"),
+    ),
+)
+CHANGES = Table(
+    "changes",
+    "What changed most",
+    "one item that takes time, in one run against the first",
+    (
+        _RUN,
+        Column.text("what", "`devices`, `family`, `kernel`, `gaps`, `memory`, `CUDA call` or `MPI call`"),
+        Column.text("name", "its name; of gaps: what the launching thread did"),
+        Column.mean_ns("before_ns", "time in the first run, per device (of calls: per host thread)"),
+        Column.mean_ns("after_ns", "time in this run, likewise"),
+        Column.mean_ns("difference_ns", "after - before"),
+        Column.number("ratio", "after / before; null when it was not there before"),
+    ),
+)
 
-@dataclass(frozen=True)
-class Comparison:
-    """Runs side by side: `head` has the keys of `schema.COMPARISON_HEAD` but `tables`."""
 
-    head: Mapping[str, Any]
-    tables: Mapping[str, pl.DataFrame]
+TABLES = (RUNS, METRICS, MATCHED, CHANGES)
+"""All tables of a comparison."""
 
-    def as_json(self) -> dict[str, Any]:
-        """The object that `--json` writes."""
-        return {**self.head, "tables": {name: table.to_dict(as_series=False) for name, table in self.tables.items()}}
+FORMAT = "nsys2prv-comparison"
+VERSION = 1
+HEAD: tuple[tuple[str, str, str], ...] = (
+    ("format", "text", f"`{FORMAT}`"),
+    ("version", "number", f"of this format: {VERSION}"),
+    ("nsys2prv", "text", "version of the program"),
+    ("runs", "list of objects", "`run` (`A`, `B`, ...), `input`, `title`"),
+    ("nccl", "text", "`communication` or `useful`: what NCCL kernels count as"),
+    ("warnings", "list of texts", "what is odd, of all runs"),
+    ("tables", "object", "as above"),
+)
+"""Keys of the JSON: key, type, meaning."""
 
 
-def compare(runs: Sequence[str | Path], options: EfficiencyOptions | None = None) -> Comparison:
-    """Lay runs side by side; the first is what the others are compared with.
+def compare(runs: Sequence[str | Path], options: EfficiencyOptions | None = None) -> ComparisonResult:
+    """Compare runs with the first of them.
 
     Parameters
     ----------
@@ -50,7 +123,7 @@ def compare(runs: Sequence[str | Path], options: EfficiencyOptions | None = None
     Raises
     ------
     UsageError
-        When there are fewer than two runs, or they were measured with different readings of NCCL.
+        When there are fewer than two runs, or NCCL kernels do not count as the same in all of them.
     Nsys2prvError
         As of `measure`.
     """
@@ -60,8 +133,8 @@ def compare(runs: Sequence[str | Path], options: EfficiencyOptions | None = None
     return compare_measured([_measured(run, options) for run in runs], [str(run) for run in runs])
 
 
-def compare_measured(measured: Sequence[Efficiency], inputs: Sequence[str]) -> Comparison:
-    """The same for runs that are measured; `inputs` are what the user named."""
+def compare_measured(measured: Sequence[EfficiencyResult], inputs: Sequence[str]) -> ComparisonResult:
+    """Compare measured runs; `inputs` are the arguments of the user."""
     readings = sorted({one.head["nccl"] for one in measured})
     if len(readings) > 1:
         raise UsageError(
@@ -69,15 +142,15 @@ def compare_measured(measured: Sequence[Efficiency], inputs: Sequence[str]) -> C
             f"same --nccl"
         )
     names = [_letters(place) for place in range(len(measured))]
-    tables: dict[str, Any] = {
-        "runs": _runs(names, measured),
-        "metrics": _metrics(names, measured, readings[0]),
-        "matched": _matched(names, measured),
-        "changes": _changes(names, measured),
+    tables: Filled = {
+        RUNS: _runs(names, measured),
+        METRICS: _metrics(names, measured),
+        MATCHED: _matched(names, measured),
+        CHANGES: _changes(names, measured),
     }
     head = {
-        "format": result_tables.COMPARISON_FORMAT,
-        "version": result_tables.COMPARISON_VERSION,
+        "format": FORMAT,
+        "version": VERSION,
         "nsys2prv": nsys2prv.__version__,
         "runs": [
             {"run": name, "input": given, "title": one.head["title"]}
@@ -88,45 +161,10 @@ def compare_measured(measured: Sequence[Efficiency], inputs: Sequence[str]) -> C
             f"{name}: {warning}" for name, one in zip(names, measured, strict=True) for warning in one.head["warnings"]
         ],
     }
-    return Comparison(head, result_tables.checked(tables, result_tables.COMPARISON_TABLES))
+    return ComparisonResult(head, frames(tables, TABLES))
 
 
-def read_efficiency(path: Path) -> Efficiency:
-    """Efficiency numbers that `--json` wrote.
-
-    Raises
-    ------
-    NotEfficiency
-        When the file is another one, or one of a newer version.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise NotEfficiency(path, f"it can't be read ({error.strerror or error})") from error
-    except ValueError as error:
-        raise NotEfficiency(path, "it is no JSON") from error
-    if not isinstance(content, dict) or content.get("format") != result_tables.FORMAT:
-        raise NotEfficiency(path, f"its format is not {result_tables.FORMAT}")
-    if content.get("version") != result_tables.VERSION:
-        raise NotEfficiency(
-            path, f"it has version {content.get('version')} of the format, and version {result_tables.VERSION} is read"
-        )
-    try:
-        given = content.pop("tables")
-        tables = {table.name: _read_table(table, given[table.name]) for table in result_tables.TABLES}
-        if tables["run"].height != 1:
-            raise ValueError(f"the table run has {tables['run'].height} rows")
-        return Efficiency({key: content[key] for key, _, _ in result_tables.HEAD if key != "tables"}, tables)
-    except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
-        raise NotEfficiency(path, f"a table or a key of it is missing or damaged ({error})") from error
-
-
-def _read_table(table: result_tables.Table, given: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
-    """A table of a document, which may have further columns."""
-    return pl.DataFrame([pl.Series(name, given[name], dtype=dtype) for name, dtype in table.schema.items()])
-
-
-def _measured(run: str | Path, options: EfficiencyOptions) -> Efficiency:
+def _measured(run: str | Path, options: EfficiencyOptions) -> EfficiencyResult:
     path = Path(run)
     if path.suffix == ".json":
         return read_efficiency(path)
@@ -143,7 +181,7 @@ def _letters(place: int) -> str:
     return (_letters(rest - 1) if rest else "") + chr(ord("A") + last)
 
 
-def _runs(names: Sequence[str], measured: Sequence[Efficiency]) -> list[dict[str, Any]]:
+def _runs(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> list[dict[str, Any]]:
     first = measured[0].tables["run"].row(0, named=True)
     found = []
     for name, one in zip(names, measured, strict=True):
@@ -166,19 +204,19 @@ def _runs(names: Sequence[str], measured: Sequence[Efficiency]) -> list[dict[str
     return found
 
 
-def _metrics(names: Sequence[str], measured: Sequence[Efficiency], reading: str) -> list[dict[str, Any]]:
+def _metrics(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> list[dict[str, Any]]:
     first: Mapping[str, Any] = measured[0].tables["run"].row(0, named=True)
     found = []
     for name, one in zip(names, measured, strict=True):
-        for row in tree_table(one.tables["run"].row(0, named=True), reading):
+        for row in tree_rows(one.tables["run"].row(0, named=True)):
             before, value = first[row["metric"]], row["value"]
             change = value - before if value is not None and before is not None else None
-            told = {key: row[key] for key in ("nccl", "tree", "metric", "title", "parent", "level", "value")}
-            found.append({"run": name, **told, "change": change})
+            columns = {key: row[key] for key in METRICS.schema if key in row}
+            found.append({"run": name, **columns, "change": change})
     return found
 
 
-def _matched(names: Sequence[str], measured: Sequence[Efficiency]) -> pl.DataFrame:
+def _matched(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> pl.DataFrame:
     frames = []
     for name, one in zip(names, measured, strict=True):
         kernels, families = one.tables["kernels"], one.tables["families"]
@@ -197,7 +235,7 @@ def _matched(names: Sequence[str], measured: Sequence[Efficiency]) -> pl.DataFra
     ).sort("level", "largest", "name", "run", descending=[False, True, False, False])
 
 
-def _changes(names: Sequence[str], measured: Sequence[Efficiency]) -> pl.DataFrame:
+def _changes(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> pl.DataFrame:
     """What takes another share of the time of a device, or of a thread, than in the first run."""
     before = _times(measured[0]).rename({"time": "before_ns"})
     what = ["what", "name"]
@@ -217,7 +255,7 @@ def _changes(names: Sequence[str], measured: Sequence[Efficiency]) -> pl.DataFra
     return pl.concat(frames)
 
 
-def _times(one: Efficiency) -> pl.DataFrame:
+def _times(one: EfficiencyResult) -> pl.DataFrame:
     """Columns `what`, `name`, `time` (ns per device; of calls per host thread)."""
     tables = one.tables
     run = tables["run"].row(0, named=True)

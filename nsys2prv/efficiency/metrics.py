@@ -1,79 +1,58 @@
-"""The efficiency model: formulas on times, nothing else.
+"""The efficiency model: measured times, and one entry per efficiency from which every output follows.
 
-Devices (sums and maxima over the n physical GPUs of a window of E ns; U useful, C communication outside U, A = U + C):
+Symbols in formulas: E is the length of the window and n the number of physical GPUs. Of a device, U is useful time, C
+communication outside U, and A = U + C. Of a host thread of a process that uses a GPU, G is the time in CUDA calls, M that in
+MPI calls outside G, and U the rest of E.
 
-    Device Parallel Efficiency   sum U / (E n)
-    = Load Balance               sum U / (n max U)
-    x Communication Efficiency   max U / max A
-    x Orchestration Efficiency   max A / E
-
-Hosts (threads of processes that use a GPU; G in CUDA calls, M in MPI calls outside G, U the rest of E):
-
-    Host Parallel Efficiency     sum U / sum (U + M + G)
-    = MPI Parallel Efficiency    (E - mean M) / E
-      = MPI Load Balance         (E - mean M) / (E - min M)
-      x MPI Communication Eff.   (E - min M) / E
-    x Device Offload Efficiency  sum U / sum (U + G)
-
-Names and hierarchy follow the POP metrics (https://pop-coe.eu) and the TALP module of BSC's DLB. An efficiency without a
-meaning, such as the balance of devices without useful work, is None.
+Names and hierarchy follow the POP metrics (https://pop-coe.eu) and the TALP module of BSC's DLB. An efficiency is the product
+of its factors. One without a meaning, such as the balance of devices without useful work, is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from nsys2prv.efficiency.result_tables import READING, Column, Table
+
+# -- measured times -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class DeviceTree:
-    """What the devices did in a window, and the tree of their efficiencies (0 to 1).
+class DeviceTimes:
+    """What the devices did in a window; the meaning of each attribute is that of its column in DEVICE_TREE.
 
     Attributes
     ----------
-    elapsed
-        E, length of the window, ns.
+    elapsed_ns
+        E.
     devices
-        n, number of physical GPUs.
-    useful, communication
-        sum of U, sum of C, ns.
-    max_useful, max_active
-        The largest U and the largest A of a device, ns.
+        n.
+    useful_ns, communication_ns
+        sum U, sum C.
+    max_useful_ns, max_active_ns
+        max U, max A.
     """
 
-    elapsed: int
+    elapsed_ns: int
     devices: int
-    useful: int
-    communication: int
-    max_useful: int
-    max_active: int
+    useful_ns: int
+    communication_ns: int
+    max_useful_ns: int
+    max_active_ns: int
+    has_mpi = False
 
     @classmethod
-    def of(cls, elapsed: int, useful: Sequence[int], communication: Sequence[int]) -> DeviceTree:
+    def of(cls, elapsed: int, useful: Sequence[int], communication: Sequence[int]) -> DeviceTimes:
         """From U and C of each device, ns."""
         active = [u + c for u, c in zip(useful, communication, strict=True)]
         return cls(elapsed, len(useful), sum(useful), sum(communication), max(useful, default=0), max(active, default=0))
 
     @property
-    def active(self) -> int:
-        """sum of A, ns."""
-        return self.useful + self.communication
-
-    @property
-    def parallel_efficiency(self) -> float | None:
-        return _ratio(self.useful, self.elapsed * self.devices)
-
-    @property
-    def load_balance(self) -> float | None:
-        return _ratio(self.useful, self.devices * self.max_useful)
-
-    @property
-    def communication_efficiency(self) -> float | None:
-        return _ratio(self.max_useful, self.max_active)
-
-    @property
-    def orchestration_efficiency(self) -> float | None:
-        return _ratio(self.max_active, self.elapsed)
+    def active_ns(self) -> int:
+        """sum A."""
+        return self.useful_ns + self.communication_ns
 
 
 @dataclass(frozen=True)
@@ -83,79 +62,334 @@ class ProcessTimes:
     Attributes
     ----------
     threads
-        How many threads count.
-    gpu_runtime, mpi
-        G and M of these.
+        Number of threads that count.
+    cuda, mpi
+        Their G and M.
     """
 
     threads: int
-    gpu_runtime: int
+    cuda: int
     mpi: int
 
 
 @dataclass(frozen=True)
-class HostTree:
-    """What the hosts did in a window, and the tree of their efficiencies (0 to 1).
+class HostTimes:
+    """What the hosts did in a window; the meaning of each attribute is that of its column in HOST_TREE.
 
     Attributes
     ----------
     elapsed
-        E times the number of threads: the sum of the windows of all of them, ns. E is their mean.
+        Sum of the windows of all threads, ns: E is their mean.
     processes, threads
-        How many count.
-    useful, gpu_runtime, mpi
-        sums of U, G, M over threads, ns.
-    min_mpi
-        The smallest M of a process, as the mean over its threads, ns.
+        Number of processes and of their threads.
+    host_useful_ns, cuda_ns, mpi_ns
+        sum U, sum G, sum M over threads.
+    min_mpi_ns
+        Smallest M of a process, as the mean over its threads.
     has_mpi
-        Whether there are MPI calls at all: without them the MPI rows are absent, not 100 %.
+        Whether the run has MPI calls: without them MPI efficiencies are absent, not 100 %.
     """
 
     elapsed: int
     processes: int
     threads: int
-    useful: int
-    gpu_runtime: int
-    mpi: int
-    min_mpi: float
+    host_useful_ns: int
+    cuda_ns: int
+    mpi_ns: int
+    min_mpi_ns: float
     has_mpi: bool
 
     @classmethod
-    def of(cls, elapsed: int, processes: Sequence[ProcessTimes], *, has_mpi: bool) -> HostTree:
+    def of(cls, elapsed: int, processes: Sequence[ProcessTimes], *, has_mpi: bool) -> HostTimes:
         """From the times of each process, and the sum of the windows of all their threads.
 
         The mean of M over processes weighs each with its threads, so that the product is exact also where processes have
         different numbers of them; with one thread each it is the plain mean.
         """
         threads = sum(one.threads for one in processes)
-        runtime, mpi = sum(one.gpu_runtime for one in processes), sum(one.mpi for one in processes)
+        cuda, mpi = sum(one.cuda for one in processes), sum(one.mpi for one in processes)
         means = [one.mpi / one.threads for one in processes if one.threads]
-        useful = elapsed - runtime - mpi
-        return cls(elapsed, len(processes), threads, useful, runtime, mpi, min(means, default=0.0), has_mpi)
+        return cls(elapsed, len(processes), threads, elapsed - cuda - mpi, cuda, mpi, min(means, default=0.0), has_mpi)
 
     @property
-    def parallel_efficiency(self) -> float | None:
-        return _ratio(self.useful, self.useful + self.mpi + self.gpu_runtime)
+    def least_in_mpi(self) -> float:
+        """min M summed over threads, ns."""
+        return self.min_mpi_ns * self.threads
+
+
+# -- efficiencies ---------------------------------------------------------------------------------------------------------
+
+Times = TypeVar("Times", DeviceTimes, HostTimes)
+
+
+@dataclass(frozen=True)
+class Efficiency(Generic[Times]):
+    """One efficiency: all that outputs and documentation need to show it.
+
+    Attributes
+    ----------
+    name, title, abbreviation
+        Its column in tables, its name for people, and a heading for narrow tables.
+    parent
+        Name of the efficiency of which it is a factor; None for the root.
+    formula
+        How it is computed, in the symbols of this module.
+    parts
+        Numerator and denominator of the formula.
+    reads_as
+        Where time goes when it is low; of a root: what it is.
+    loss
+        What is lost, to be followed by the share; "" for a root.
+    talp
+        Its key in the JSON of TALP.
+    null_without
+        Without which it has no meaning; "" when it always has one.
+    needs_mpi
+        Whether it is absent from trees without MPI.
+    """
+
+    name: str
+    title: str
+    abbreviation: str
+    parent: str | None
+    formula: str
+    parts: Callable[[Times], tuple[float, float]]
+    reads_as: str
+    loss: str
+    talp: str
+    null_without: str = ""
+    needs_mpi: bool = False
+
+    def value(self, times: Times) -> float | None:
+        """The efficiency, 0 to 1; None where it has no meaning."""
+        part, whole = self.parts(times)
+        return part / whole if whole and (times.has_mpi or not self.needs_mpi) else None
 
     @property
-    def device_offload_efficiency(self) -> float | None:
-        return _ratio(self.useful, self.useful + self.gpu_runtime)
+    def heading(self) -> str:
+        """The title as a heading of a column: `MPI parallel eff.`"""
+        words = self.title.replace("Efficiency", "eff.").split()
+        return " ".join(word if word.isupper() else word.lower() for word in words)
+
+
+@dataclass(frozen=True)
+class EfficiencyTree(Generic[Times]):
+    """A tree of efficiencies over the same measured times.
+
+    Attributes
+    ----------
+    name, title
+        For programs and for people.
+    times
+        Columns of the measured times; each is an attribute of the times.
+    efficiencies
+        In the order in which they are read: each after its parent.
+    """
+
+    name: str
+    title: str
+    times: tuple[Column, ...]
+    efficiencies: tuple[Efficiency[Times], ...]
 
     @property
-    def mpi_parallel_efficiency(self) -> float | None:
-        return self._of_mpi(self.elapsed - self.mpi, self.elapsed)
+    def columns(self) -> tuple[Column, ...]:
+        """Columns of the times and of the efficiencies."""
+        return (*self.times, *(Column.share(one.name, self._meaning(one)) for one in self.efficiencies))
 
-    @property
-    def mpi_load_balance(self) -> float | None:
-        return self._of_mpi(self.elapsed - self.mpi, self.elapsed - self.min_mpi * self.threads)
+    def row(self, times: Times) -> dict[str, Any]:
+        """Values of the columns."""
+        measured = {column.name: getattr(times, column.name) for column in self.times}
+        return measured | {one.name: one.value(times) for one in self.efficiencies}
 
-    @property
-    def mpi_communication_efficiency(self) -> float | None:
-        return self._of_mpi(self.elapsed - self.min_mpi * self.threads, self.elapsed)
+    def level(self, one: Efficiency[Times]) -> int:
+        """0 for the root, 1 for its factors, and so on."""
+        return next((1 + self.level(other) for other in self.efficiencies if other.name == one.parent), 0)
 
-    def _of_mpi(self, part: float, whole: float) -> float | None:
-        return _ratio(part, whole) if self.has_mpi else None
+    def _meaning(self, one: Efficiency[Times]) -> str:
+        factors = [f"`{other.name}`" for other in self.efficiencies if other.parent == one.name]
+        product = f"; the product of {', '.join(factors[:-1])} and {factors[-1]}" if factors else ""
+        without = f"; null without {one.null_without}" if one.null_without else ""
+        return one.formula + product + without
 
 
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
+DEVICE_TREE: EfficiencyTree[DeviceTimes] = EfficiencyTree(
+    "device",
+    "Devices",
+    times=(
+        Column.count("devices", "n, physical GPUs, also those that were idle throughout"),
+        Column.ns("elapsed_ns", "E, length of the window"),
+        Column.ns("useful_ns", "sum over devices of U, the time in which at least one useful kernel ran"),
+        Column.ns("communication_ns", "sum over devices of C, the time in which data moved and no useful kernel ran"),
+        Column.ns("active_ns", "sum over devices of A = U + C"),
+        Column.ns("max_useful_ns", "largest U of a device"),
+        Column.ns("max_active_ns", "largest A of a device"),
+    ),
+    efficiencies=(
+        Efficiency(
+            "device_parallel_efficiency",
+            "Device Parallel Efficiency",
+            "PE",
+            parent=None,
+            formula="sum U / (E n)",
+            parts=lambda times: (times.useful_ns, times.elapsed_ns * times.devices),
+            reads_as="time in which devices compute",
+            loss="",
+            talp="gpuParallelEfficiency",
+        ),
+        Efficiency(
+            "load_balance",
+            "Load Balance",
+            "LB",
+            parent="device_parallel_efficiency",
+            formula="sum U / (n max U)",
+            parts=lambda times: (times.useful_ns, times.devices * times.max_useful_ns),
+            reads_as="devices are idle because another one has more useful work",
+            loss="lost to imbalance between devices",
+            talp="gpuLoadBalance",
+            null_without="useful time",
+        ),
+        Efficiency(
+            "communication_efficiency",
+            "Communication Efficiency",
+            "CE",
+            parent="device_parallel_efficiency",
+            formula="max U / max A",
+            parts=lambda times: (times.max_useful_ns, times.max_active_ns),
+            reads_as="devices are busy with moving data",
+            loss="lost to exposed communication",
+            talp="gpuCommunicationEfficiency",
+            null_without="activity",
+        ),
+        Efficiency(
+            "orchestration_efficiency",
+            "Orchestration Efficiency",
+            "OE",
+            parent="device_parallel_efficiency",
+            formula="max A / E",
+            parts=lambda times: (times.max_active_ns, times.elapsed_ns),
+            reads_as="devices are idle because no work is pending",
+            loss="lost to idle devices without pending work",
+            talp="gpuOrchestrationEfficiency",
+        ),
+    ),
+)
+
+HOST_TREE: EfficiencyTree[HostTimes] = EfficiencyTree(
+    "host",
+    "Hosts",
+    times=(
+        Column.count("processes", "processes that use a GPU"),
+        Column.count("threads", "their threads that call CUDA or MPI"),
+        Column.ns("host_useful_ns", "sum over these threads of the time in neither CUDA nor MPI calls"),
+        Column.ns("cuda_ns", "sum of G, the time in CUDA API calls"),
+        Column.ns("mpi_ns", "sum of M, the time in MPI calls, outside CUDA API calls"),
+        Column.mean_ns("min_mpi_ns", "smallest M of a process (mean over its threads)"),
+    ),
+    efficiencies=(
+        Efficiency(
+            "host_parallel_efficiency",
+            "Host Parallel Efficiency",
+            "host PE",
+            parent=None,
+            formula="sum U / sum (U + M + G)",
+            parts=lambda times: (times.host_useful_ns, times.host_useful_ns + times.mpi_ns + times.cuda_ns),
+            reads_as="time in which hosts compute",
+            loss="",
+            talp="parallelEfficiency",
+        ),
+        Efficiency(
+            "mpi_parallel_efficiency",
+            "MPI Parallel Efficiency",
+            "MPI PE",
+            parent="host_parallel_efficiency",
+            formula="(E - mean M) / E",
+            parts=lambda times: (times.elapsed - times.mpi_ns, times.elapsed),
+            reads_as="hosts are in MPI calls",
+            loss="lost to MPI calls",
+            talp="mpiParallelEfficiency",
+            null_without="MPI",
+            needs_mpi=True,
+        ),
+        Efficiency(
+            "mpi_load_balance",
+            "MPI Load Balance",
+            "MPI LB",
+            parent="mpi_parallel_efficiency",
+            formula="(E - mean M) / (E - min M)",
+            parts=lambda times: (times.elapsed - times.mpi_ns, times.elapsed - times.least_in_mpi),
+            reads_as="hosts wait for another one",
+            loss="lost to imbalance between processes",
+            talp="mpiLoadBalance",
+            null_without="MPI",
+            needs_mpi=True,
+        ),
+        Efficiency(
+            "mpi_communication_efficiency",
+            "MPI Communication Efficiency",
+            "MPI CE",
+            parent="mpi_parallel_efficiency",
+            formula="(E - min M) / E",
+            parts=lambda times: (times.elapsed - times.least_in_mpi, times.elapsed),
+            reads_as="all hosts move data, or wait in turn",
+            loss="lost to communication and waits in turn",
+            talp="mpiCommunicationEfficiency",
+            null_without="MPI",
+            needs_mpi=True,
+        ),
+        Efficiency(
+            "device_offload_efficiency",
+            "Device Offload Efficiency",
+            "DOE",
+            parent="host_parallel_efficiency",
+            formula="sum U / sum (U + G)",
+            parts=lambda times: (times.host_useful_ns, times.host_useful_ns + times.cuda_ns),
+            reads_as="hosts are in CUDA calls: they launch, copy and wait",
+            loss="lost to CUDA calls",
+            talp="deviceOffloadEfficiency",
+        ),
+    ),
+)
+
+TREES: tuple[EfficiencyTree[Any], ...] = (DEVICE_TREE, HOST_TREE)
+EFFICIENCIES: Mapping[str, Efficiency[Any]] = {one.name: one for tree in TREES for one in tree.efficiencies}
+"""All efficiencies by name, in the order in which they are read."""
+TREE_COLUMNS = (READING, *DEVICE_TREE.columns, *HOST_TREE.columns)
+"""Columns of tables that have both trees in one row."""
+
+TREE_TABLE = Table(
+    "tree",
+    "Efficiencies of the devices and of the hosts",
+    "one efficiency",
+    (
+        READING,
+        Column.text("tree", "`device` or `host`"),
+        Column.text("metric", "name of the column of `run`"),
+        Column.text("title", "name for people"),
+        Column.text("parent", "the metric whose factor it is; null for the root"),
+        Column.count("level", "0 for the root"),
+        Column.share("value", "the efficiency; null where it has no meaning"),
+        Column.text("formula", "how it is computed"),
+        Column.text("reads_as", "what is lost where it is low"),
+    ),
+    by_reading=True,
+)
+
+
+def tree_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the table `tree`, from the row of the table `run`; MPI's are absent where there is none."""
+    return [
+        {
+            "nccl": run[READING.name],
+            "tree": tree.name,
+            "metric": one.name,
+            "title": one.title,
+            "parent": one.parent,
+            "level": tree.level(one),
+            "value": run[one.name],
+            "formula": one.formula,
+            "reads_as": one.reads_as,
+        }
+        for tree in TREES
+        for one in tree.efficiencies
+        if not (one.needs_mpi and run[one.name] is None)
+    ]

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, Segments, segments
-from nsys2prv.efficiency.result_tables import CAUSES
 from nsys2prv.efficiency.run_events import COLLECTIONS, NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES, SAMPLES, RunEvents
 from nsys2prv.execution.external_sort import plan_windows
 from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
@@ -30,9 +29,13 @@ KINDS_OF_NUMBER = {
     event_types.NCCL_KERNEL: NCCL,
     event_types.MEMORY_OPERATION: MEMORY,
 }
+KERNEL_TYPES = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind != MEMORY)
+"""Event types of kernels, NCCL kernels and graphs."""
 MASKS = 8
 """What runs on a device, as bits: 1 kernels, 2 NCCL kernels, 4 copies and memsets."""
 
+CAUSES = ("launch", "synchronization", "memory", "allocation", "other_cuda", "mpi", "os")
+"""Categories of calls of a host thread; where calls overlap, the first category counts."""
 LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA, MPI, OS, NO_CALL = range(8)
 """What a host thread does, in the order of CAUSES; NO_CALL: nothing of these."""
 ACTIVITIES = len(CAUSES) + 1
@@ -161,6 +164,14 @@ class SweepContext:
         self._categories: Numbers = np.full(max(values, default=0) + 1, OTHER_CUDA, dtype=np.int64)
         if values:
             self._categories[list(values)] = call_categories(pl.Series(list(values.values()), dtype=pl.String))
+
+    def device_names(self, index: pl.Expr) -> pl.Expr:
+        """Names of devices by their index."""
+        return pl.lit(pl.Series([device.name for device in self.recording.rows.devices], dtype=pl.String)).gather(index)
+
+    def task_names(self, index: pl.Expr) -> pl.Expr:
+        """Names of tasks by their index."""
+        return pl.lit(pl.Series([task.name for task in self.recording.rows.tasks], dtype=pl.String)).gather(index)
 
     def kind(self, numbers: npt.NDArray[np.generic]) -> Numbers:
         """Kind of activity of event types of devices."""

@@ -12,10 +12,11 @@ from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
 
 from nsys2prv.demo import ReportBuilder
-from nsys2prv.efficiency import result_tables
-from nsys2prv.efficiency.comparison import Comparison, compare, read_efficiency
+from nsys2prv.efficiency import comparison
+from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import ComparisonResult, read_efficiency
 from nsys2prv.errors import NoDevices, NotEfficiency, UsageError
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -53,7 +54,7 @@ def runs(tmp_path: Path) -> list[Path]:
     return [one_gpu(tmp_path), two_gpus(tmp_path)]
 
 
-def compared(*runs: Path | str, **options: Any) -> Comparison:
+def compared(*runs: Path | str, **options: Any) -> ComparisonResult:
     return compare(list(runs), EfficiencyOptions(align="utc", **options))
 
 
@@ -152,9 +153,9 @@ def test_reports_traces_and_json_give_the_same_comparison(runs: list[Path], tmp_
 def test_json_has_every_key_table_and_column_of_the_schema(runs: list[Path]) -> None:
     content = json.loads(json.dumps(compared(*runs).as_json(), allow_nan=False))
 
-    assert list(content) == [key for key, _, _ in result_tables.COMPARISON_HEAD]
-    assert list(content["tables"]) == [table.name for table in result_tables.COMPARISON_TABLES]
-    for table in result_tables.COMPARISON_TABLES:
+    assert list(content) == [key for key, _, _ in comparison.HEAD]
+    assert list(content["tables"]) == [table.name for table in comparison.TABLES]
+    for table in comparison.TABLES:
         columns = content["tables"][table.name]
         assert list(columns) == list(table.schema)
         assert pl.DataFrame(columns, schema=table.schema).height > 0
@@ -166,7 +167,7 @@ def test_the_command_prints_and_writes(runs: list[Path], command_line: CommandLi
     assert done.returncode == 0, done.stderr
     assert "speedup" in done.stdout
     assert "1.600" in done.stdout
-    assert json.loads((command_line.folder / "out.json").read_text())["format"] == result_tables.COMPARISON_FORMAT
+    assert json.loads((command_line.folder / "out.json").read_text())["format"] == comparison.FORMAT
     assert pl.read_csv(command_line.folder / "tables" / "runs.csv")["useful_ns"].to_list() == [800, 1025]
     printed = command_line.run("compare", *runs, "--align", "utc", "--json", "-")
     assert json.loads(printed.stdout) == json.loads((command_line.folder / "out.json").read_text())

@@ -22,11 +22,21 @@ from support.command_line import CommandLine
 
 from nsys2prv.cli.main import app
 from nsys2prv.demo import ReportBuilder
-from nsys2prv.efficiency import result_tables
+from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import Efficiency, measure
-from nsys2prv.efficiency.metrics import DeviceTree, HostTree, ProcessTimes
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.metrics import (
+    DEVICE_TREE,
+    HOST_TREE,
+    TREES,
+    DeviceTimes,
+    EfficiencyTree,
+    HostTimes,
+    ProcessTimes,
+)
 from nsys2prv.efficiency.outputs.talp import as_talp
+from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.sweep import CAUSES
 from nsys2prv.errors import NoDevices, NothingToTranslate, TraceError, UsageError
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.run.option_values import TimeRange
@@ -67,7 +77,7 @@ def two_gpus(tmp_path: Path) -> list[Path]:
     return [rank0().write(tmp_path / "rank0.sqlite"), rank1().write(tmp_path / "rank1.sqlite")]
 
 
-def measured(paths: Sequence[Path | str], read: EfficiencyOptions = PLACED, **options: Any) -> Efficiency:
+def measured(paths: Sequence[Path | str], read: EfficiencyOptions = PLACED, **options: Any) -> EfficiencyResult:
     return measure(list(paths), replace(read, **options))
 
 
@@ -140,34 +150,43 @@ def test_without_mpi_its_rows_are_absent(tmp_path: Path) -> None:
 times = st.integers(0, 10**15)
 
 
+def assert_products(tree: EfficiencyTree[Any], measured: Any) -> None:
+    """Each efficiency with a meaning is the product of its factors."""
+    row = tree.row(measured)
+    for one in tree.efficiencies:
+        factors = [row[other.name] for other in tree.efficiencies if other.parent == one.name]
+        if factors and None not in factors:
+            assert row[one.name] == pytest.approx(float(np.prod(factors)), rel=1e-12, abs=1e-300)
+
+
 @given(st.lists(st.tuples(times, times), min_size=1, max_size=8), st.integers(1, 10**16))
 def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(devices: list[tuple[int, int]], elapsed: int) -> None:
-    tree = DeviceTree.of(elapsed, [useful for useful, _ in devices], [moved for _, moved in devices])
+    measured = DeviceTimes.of(elapsed, [useful for useful, _ in devices], [moved for _, moved in devices])
 
-    factors = [tree.load_balance, tree.communication_efficiency, tree.orchestration_efficiency]
-    if None in factors:
-        assert tree.useful == 0
-        return
-    assert tree.parallel_efficiency == pytest.approx(float(np.prod(factors)), rel=1e-12, abs=1e-300)
+    assert_products(DEVICE_TREE, measured)
+    assert measured.useful_ns == 0 or None not in DEVICE_TREE.row(measured).values()
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), times, times), min_size=1, max_size=8))
 def test_the_product_of_the_factors_is_the_efficiency_of_the_hosts(processes: list[tuple[int, int, int]]) -> None:
     elapsed = 3 * max(gpu + mpi for _, gpu, mpi in processes) + 1
-    found = [ProcessTimes(threads, gpu, mpi) for threads, gpu, mpi in processes]
-    tree = HostTree.of(elapsed * sum(threads for threads, _, _ in processes), found, has_mpi=True)
+    of_processes = [ProcessTimes(threads, gpu, mpi) for threads, gpu, mpi in processes]
+    measured = HostTimes.of(elapsed * sum(threads for threads, _, _ in processes), of_processes, has_mpi=True)
 
-    of_mpi = tree.mpi_load_balance * tree.mpi_communication_efficiency  # type: ignore[operator]
-    assert tree.mpi_parallel_efficiency == pytest.approx(of_mpi, rel=1e-12)
-    product = tree.mpi_parallel_efficiency * tree.device_offload_efficiency  # type: ignore[operator]
-    assert tree.parallel_efficiency == pytest.approx(product, rel=1e-12)
+    assert_products(HOST_TREE, measured)
+    assert None not in HOST_TREE.row(measured).values()
+
+
+def test_every_efficiency_but_the_roots_is_a_factor_of_a_known_one_and_says_what_it_loses() -> None:
+    for tree in TREES:
+        for place, one in enumerate(tree.efficiencies):
+            assert bool(one.loss) == (place > 0) == (one.parent in [former.name for former in tree.efficiencies[:place]])
 
 
 def test_a_case_that_is_known_from_bsc() -> None:
-    tree = DeviceTree.of(10_000, [4_400, 4_450, 4_430, 4_460], [540, 540, 540, 540])
+    row = DEVICE_TREE.row(DeviceTimes.of(10_000, [4_400, 4_450, 4_430, 4_460], [540, 540, 540, 540]))
 
-    told = [tree.parallel_efficiency, tree.load_balance, tree.communication_efficiency, tree.orchestration_efficiency]
-    assert [round(value, 2) for value in told if value is not None] == [0.44, 0.99, 0.89, 0.5]
+    assert [round(row[one.name], 2) for one in DEVICE_TREE.efficiencies] == [0.44, 0.99, 0.89, 0.5]
 
 
 # -- devices are physical GPUs ------------------------------------------------------------------
@@ -251,7 +270,7 @@ def written(folder: Path, reports: Sequence[Sequence[Kernel]], *, shift: int = 0
     return paths
 
 
-DEVICE_COLUMNS = [name for name in result_tables.BY_NAME["devices"].schema if name not in ("tasks", "streams")]
+DEVICE_COLUMNS = [name for name in table_registry.BY_NAME["devices"].schema if name not in ("tasks", "streams")]
 
 
 @quick
@@ -280,7 +299,7 @@ def test_bins_add_up_to_the_run_and_gaps_to_the_idle_time(tmp_path: Path, found:
     of_bins = tables["device_bins"].select(pl.col("kernels_ns", "nccl_ns", "memory_ns", "idle_ns").sum()).row(0)
     assert of_bins == (device["kernels_ns"], device["nccl_alone_ns"], device["memory_alone_ns"], device["idle_ns"])
     assert tables["gaps"]["total_ns"].sum() == device["idle_ns"]
-    causes = [f"{cause}_ns" for cause in (*result_tables.CAUSES, "host", "unknown")]
+    causes = [f"{cause}_ns" for cause in (*CAUSES, "host", "unknown")]
     assert (tables["gaps"].select(pl.sum_horizontal(causes)).to_series() == tables["gaps"]["total_ns"]).all()
 
 
@@ -340,9 +359,9 @@ def test_gaps_tell_what_the_launching_thread_did(two_gpus: list[Path]) -> None:
 
     first = row(gaps, device="node01:D0", begin_ns=0)
     assert (first["end_ns"], first["before"], first["after"], first["thread"]) == (100, None, "k1(int)", "python3 tid 1000")
-    assert [first[f"{cause}_ns"] for cause in (*result_tables.CAUSES, "host", "unknown")] == [30, 50, 10, 10, 0, 0, 0, 0, 0]
+    assert [first[f"{cause}_ns"] for cause in (*CAUSES, "host", "unknown")] == [30, 50, 10, 10, 0, 0, 0, 0, 0]
     second = row(gaps, device="node01:D1", begin_ns=0)
-    assert [second[f"{cause}_ns"] for cause in (*result_tables.CAUSES, "host", "unknown")] == [20, 0, 0, 5, 0, 0, 0, 75, 0]
+    assert [second[f"{cause}_ns"] for cause in (*CAUSES, "host", "unknown")] == [20, 0, 0, 5, 0, 0, 0, 75, 0]
     last = row(gaps, device="node01:D0", begin_ns=600)
     assert (last["before"], last["after"], last["task"], last["unknown_ns"]) == ("k2(int)", None, None, 400)
 
@@ -574,9 +593,9 @@ def test_a_trace_of_version_0_5_8_is_read_also_behind_the_end_in_its_header(tmp_
 def test_json_has_every_key_table_and_column_of_the_schema(two_gpus: list[Path]) -> None:
     content = json.loads(json.dumps(measured(two_gpus).as_json(), allow_nan=False))
 
-    assert list(content) == [key for key, _, _ in result_tables.HEAD]
-    assert (content["format"], content["version"]) == (result_tables.FORMAT, result_tables.VERSION)
-    for table in result_tables.TABLES:
+    assert list(content) == [key for key, _, _ in table_registry.HEAD]
+    assert (content["format"], content["version"]) == (table_registry.FORMAT, table_registry.VERSION)
+    for table in table_registry.TABLES:
         columns = content["tables"][table.name]
         assert list(columns) == list(table.schema)
         assert len({len(values) for values in columns.values()}) == 1
@@ -710,7 +729,7 @@ def test_the_shell_completes_values(option: str, begun: str, wanted: list[str]) 
 def test_json_goes_to_the_screen(two_gpus: list[Path], command_line: CommandLine) -> None:
     done = command_line.run("efficiency", *two_gpus, "--json", "-")
 
-    assert json.loads(done.stdout)["format"] == result_tables.FORMAT
+    assert json.loads(done.stdout)["format"] == table_registry.FORMAT
 
 
 def test_the_talp_file_has_the_numbers_of_the_trees(two_gpus: list[Path]) -> None:

@@ -20,12 +20,13 @@ from support.reports import repeated
 
 from nsys2prv.demo import Cluster, ReportBuilder, write_report, write_reports
 from nsys2prv.demo.run_demo import run_demo
-from nsys2prv.efficiency import result_tables
+from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import Efficiency, measure
+from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.export import GENERATOR
 from nsys2prv.efficiency.outputs.page import content, page
 from nsys2prv.efficiency.outputs.page.charts import ACTIVITIES
+from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -48,7 +49,7 @@ HOSTILE = (
 class Run:
     """A measured run and its page."""
 
-    measured: Efficiency
+    measured: EfficiencyResult
     html: str
     read: PageReader = field(init=False)
 
@@ -56,7 +57,7 @@ class Run:
         self.read = PageReader(self.html)
 
 
-def run_of(measured: Efficiency) -> Run:
+def run_of(measured: EfficiencyResult) -> Run:
     return Run(measured, page(measured.head, measured.tables))
 
 
@@ -157,11 +158,11 @@ def test_tables_in_the_page_are_those_of_the_json(run: Run) -> None:
     for name, packed in tables.items():
         for column in packed["columns"]:
             found, wanted = unpacked(column), document[name][column["name"]]
-            if result_tables.BY_NAME[name].schema[column["name"]] is pl.Float64:
+            if table_registry.BY_NAME[name].schema[column["name"]] is pl.Float64:
                 assert found == [None if value is None else pytest.approx(value, rel=1e-8) for value in wanted]
             else:
                 assert found == wanted, (name, column["name"])
-        left = set(result_tables.BY_NAME[name].schema) - {column["name"] for column in packed["columns"]}
+        left = set(table_registry.BY_NAME[name].schema) - {column["name"] for column in packed["columns"]}
         assert left <= {"nccl"}
         assert run.read.one("section", **{"data-table": name})
 
@@ -403,7 +404,7 @@ def test_the_demo_writes_its_page_and_its_json(tmp_path: Path) -> None:
 
     document = json.loads(result.json.read_text(encoding="utf-8"))
     read = PageReader(result.page.read_text(encoding="utf-8"))
-    assert document["format"] == result_tables.FORMAT
+    assert document["format"] == table_registry.FORMAT
     assert result.page == tmp_path / "demo" / "demo.html"
     assert unpacked(read.island["tables"]["iterations"]["columns"][1]) == document["tables"]["iterations"]["iteration"]
 

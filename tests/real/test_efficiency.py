@@ -13,7 +13,8 @@ from polars.testing import assert_frame_equal
 from support.paramedir import Paramedir
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import Efficiency, measure
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import NoDevices
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.of_trace import render_views
@@ -21,7 +22,7 @@ from nsys2prv.paraver.views.of_trace import render_views
 from .conftest import REPORTS, Translated
 
 Translation = Callable[[str], Translated]
-Measured = Callable[[str, str], Efficiency]
+Measured = Callable[[str, str], EfficiencyResult]
 Stretches = np.ndarray
 
 _NCCL = re.compile(r"\bnccl\w*kernel", re.IGNORECASE)
@@ -29,11 +30,11 @@ _NO_GPU = ("cpu-only", "mpi2_one_report", "mpi4", "nvtx-", "sched")
 
 
 @pytest.fixture(scope="session")
-def efficiency() -> Callable[[str, str], Efficiency]:
+def efficiency() -> Callable[[str, str], EfficiencyResult]:
     """Gives the numbers of some of REPORTS for a reading of NCCL; each is measured once."""
-    done: dict[tuple[str, str], Efficiency] = {}
+    done: dict[tuple[str, str], EfficiencyResult] = {}
 
-    def of(name: str, reading: str = "communication") -> Efficiency:
+    def of(name: str, reading: str = "communication") -> EfficiencyResult:
         if (name, reading) not in done:
             options = EfficiencyOptions(nccl=reading, regions=("*",), bins=20)
             try:

@@ -15,7 +15,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nsys2prv.efficiency.measure import Efficiency, measure
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import NoDevices
 
 from .conftest import REPORTS
@@ -51,11 +52,11 @@ def category(call: str) -> int:
 
 
 @pytest.fixture(scope="session")
-def efficiency() -> Callable[[str], Efficiency]:
+def efficiency() -> Callable[[str], EfficiencyResult]:
     """Gives the numbers of some of REPORTS; each is measured once."""
-    done: dict[str, Efficiency] = {}
+    done: dict[str, EfficiencyResult] = {}
 
-    def of(name: str) -> Efficiency:
+    def of(name: str) -> EfficiencyResult:
         if name not in REPORTS:
             pytest.skip(f"no report {name}")
         if name not in done:
@@ -68,7 +69,7 @@ def efficiency() -> Callable[[str], Efficiency]:
     return of
 
 
-Measured = Callable[[str], Efficiency]
+Measured = Callable[[str], EfficiencyResult]
 
 
 def test_what_is_found_and_no_more(name: str, efficiency: Measured) -> None:

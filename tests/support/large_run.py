@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from nsys2prv.efficiency import result_tables
+from nsys2prv.efficiency import table_registry
+from nsys2prv.efficiency.result_tables import Table
 
 _NAMES = frozenset({"device", "node", "task", "tasks", "devices", "host"})
 _AS_LONG = frozenset({"kernels", "longest_gaps", "nccl_collectives", "findings"})
@@ -19,12 +20,12 @@ def grown(tables: Mapping[str, pl.DataFrame], copies: int, node: str = "gpu") ->
 
     Names of nodes must be `gpu001`, ...; their copies are `gpu001-0`, `gpu001-1`, ... Times differ a little between copies.
     """
-    larger = {name: _copied(result_tables.BY_NAME[name], table, copies, node) for name, table in tables.items()}
+    larger = {name: _copied(table_registry.BY_NAME[name], table, copies, node) for name, table in tables.items()}
     larger["run"] = tables["run"].with_columns(pl.col("devices", "processes", "threads") * copies)
     return larger
 
 
-def _copied(table: result_tables.Table, frame: pl.DataFrame, copies: int, node: str) -> pl.DataFrame:
+def _copied(table: Table, frame: pl.DataFrame, copies: int, node: str) -> pl.DataFrame:
     names = [column.name for column in table.columns if column.name in _NAMES and column.dtype is pl.String]
     if not names or table.name in _AS_LONG:
         return frame

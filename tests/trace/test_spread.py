@@ -24,7 +24,7 @@ from support.command_line import CommandLine
 from nsys2prv.demo import Cluster, ReportBuilder, write_reports
 from nsys2prv.efficiency import measure as measuring
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import Efficiency
+from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import DamagedReport, UsageError
 from nsys2prv.execution import workers as execution
 from nsys2prv.paraver.check import check_trace
@@ -295,7 +295,7 @@ def test_no_more_files_are_open_for_more_reports(reports: Path, tmp_path: Path) 
 # -- efficiency numbers ---------------------------------------------------------------------------------------------------
 
 
-def assert_same_tables(found: Efficiency, wanted: Efficiency) -> None:
+def assert_same_tables(found: EfficiencyResult, wanted: EfficiencyResult) -> None:
     """Sums of fractions may differ in the last bits: they are added in another order."""
     assert found.tables.keys() == wanted.tables.keys()
     for name, table in wanted.tables.items():

@@ -23,7 +23,7 @@ class Findings:
         self._gaps = GapCauses(context, {rule.kind: rule.gap_cause for rule in RULES if rule.gap_cause is not None})
         self._meters = {meter: meter(context) for rule in RULES for meter in rule.meters}
 
-    def take(self, chunk: TimeChunk) -> None:
+    def update(self, chunk: TimeChunk) -> None:
         """Add what is in a chunk."""
         for meter in self._meters.values():
             meter.update(chunk)

@@ -2,78 +2,125 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.result_tables import CAUSES
+from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES, ON_HOSTS
-from nsys2prv.efficiency.sweep import SweepContext, TimeChunk, call_categories
+from nsys2prv.efficiency.sweep import CAUSES, SweepContext, TimeChunk, call_categories
+from nsys2prv.execution.merging import Merging
 from nsys2prv.vocabulary import event_types
 
 SIZE_CLASSES = (0, 1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30)
-"""Where classes of sizes of memory operations begin, bytes."""
+"""Smallest size of each class of memory operations, bytes."""
+
+_PENDING_ROWS = 100_000
+_CALL_TYPES = [event_types.CUDA_CALL, *event_types.MPI_TYPES.values()]
+_CALL = ["number", "value", "task"]
+_CALL_SCHEMA: dict[str, type[pl.DataType]] = {
+    **{name: ON_HOSTS.schema[name] for name in ("number", "value")},
+    **dict.fromkeys(("task", "count", "total", "shortest", "longest", "size"), pl.Int64),
+}
+_SUMS = (
+    pl.col("count", "total").sum(),
+    pl.col("shortest").min(),
+    pl.col("longest").max(),
+    pl.when(pl.col("size").count() > 0).then(pl.col("size").sum()).alias("size"),
+)
+"""Sums over calls; the size is null where no call reports one."""
+_OPERATION = ["value", "source", "destination", "of_class"]
+_OPERATION_SCHEMA: dict[str, type[pl.DataType]] = {
+    **{name: ON_DEVICES.schema[name] for name in ("value", "source", "destination")},
+    **dict.fromkeys(("of_class", "count", "bytes", "total_ns"), pl.Int64),
+}
+
+MEMORY_OPERATIONS = Table(
+    "memory_operations",
+    "Memory operations by kind, memory and size",
+    "one kind of operation, kinds of memory, and class of sizes",
+    (
+        Column.text("operation", "kind of copy, or memset"),
+        Column.text("source", "kind of memory it reads; null when not known"),
+        Column.text("destination", "kind of memory it writes; null when not known"),
+        Column.bytes("from_bytes", "sizes from here"),
+        Column.bytes("to_bytes", "to below here; null for the last class"),
+        Column.count("count", "operations"),
+        Column.bytes("bytes", "sum of sizes"),
+        Column.ns("total_ns", "sum of durations"),
+        Column.mean_ns("mean_ns", "mean duration"),
+        Column.rate("bandwidth", "bytes / sum of durations"),
+    ),
+    when="copies or memsets",
+)
+CUDA_CALLS = Table(
+    "cuda_calls",
+    "CUDA API calls",
+    "one call",
+    (
+        Column.text("call", "name"),
+        Column.text("category", f"one of {', '.join(f'`{cause}`' for cause in CAUSES[:5])}"),
+        Column.count("count", "calls"),
+        Column.ns("total_ns", "sum of durations"),
+        Column.mean_ns("mean_ns", "mean duration"),
+        Column.ns("min_ns", "shortest"),
+        Column.ns("max_ns", "longest"),
+    ),
+    when="CUDA API calls",
+)
+MPI_CALLS = Table(
+    "mpi_calls",
+    "MPI calls",
+    "one call",
+    (
+        Column.text("call", "name"),
+        Column.count("count", "calls"),
+        Column.ns("total_ns", "sum of durations"),
+        Column.share("share", "of the time of all tasks that call MPI"),
+        Column.mean_ns("mean_ns", "mean duration"),
+        Column.ns("min_ns", "shortest"),
+        Column.ns("max_ns", "longest"),
+        Column.bytes("bytes", "sum of sizes that the calls report; null where none does"),
+        Column.count("tasks", "tasks that call it"),
+        Column.mean_ns("average_task_ns", "mean over these tasks of their sum"),
+        Column.ns("maximum_task_ns", "largest sum of a task"),
+        Column.text("maximum_task", "that task"),
+    ),
+    when="MPI calls",
+)
 
 
-class Calls:
+class Calls(TableMeter):
     """CUDA API calls and MPI calls of all tasks."""
 
-    def __init__(self, ground: SweepContext) -> None:
-        self._ground = ground
-        self._found: list[pl.DataFrame] = []
+    def __init__(self, context: SweepContext) -> None:
+        self._context = context
+        self._calls = Merging(_added, pl.DataFrame(schema=_CALL_SCHEMA), _PENDING_ROWS)
 
-    def take(self, part: TimeChunk) -> None:
-        """Take in a stretch."""
-        begun = part.begun[ON_HOSTS.name]
-        task = self._ground.recording.rows.task[begun["row"].to_numpy()]
+    def update(self, chunk: TimeChunk) -> None:
+        """Add a chunk."""
+        begun = chunk.begun[ON_HOSTS.name]
+        task = self._context.recording.rows.task[begun["row"].to_numpy()]
         length = pl.col("end") - pl.col("start")
-        self._found.append(
-            begun.with_columns(task=pl.Series(task, dtype=pl.Int64))
-            .filter(pl.col("number").is_in([event_types.CUDA_CALL, *event_types.MPI_TYPES.values()]))
-            .group_by("number", "value", "task")
-            .agg(
-                count=pl.len().cast(pl.Int64),
-                total=length.sum(),
-                shortest=length.min(),
-                longest=length.max(),
-                size=pl.when(pl.col("size").count() > 0).then(pl.col("size").sum()),
-            )
-        )
-        if len(self._found) > 50:
-            self._found = [self._whole()]
+        calls = begun.with_columns(task=pl.Series(task, dtype=pl.Int64)).filter(pl.col("number").is_in(_CALL_TYPES))
+        each = calls.select(*_CALL, "size", count=pl.lit(1, pl.Int64), total=length, shortest=length, longest=length)
+        self._calls.add(_added(each.select(*_CALL_SCHEMA)))
 
-    def _whole(self) -> pl.DataFrame:
-        return (
-            pl.concat(self._found)
-            .group_by("number", "value", "task")
-            .agg(
-                pl.col("count", "total").sum(),
-                pl.col("shortest").min(),
-                pl.col("longest").max(),
-                pl.when(pl.col("size").count() > 0).then(pl.col("size").sum()).alias("size"),
-            )
-        )
-
-    def tables(self) -> dict[str, Any]:
+    def tables(self) -> Filled:
         """The tables `cuda_calls` and `mpi_calls`."""
-        if not self._found:
+        whole = self._calls.rows
+        if whole.is_empty():
             return {}
-        recording = self._ground.recording
-        whole = self._whole()
+        recording = self._context.recording
         by_call = (
             whole.sort("total", "task", descending=[True, False])
             .group_by("number", "value", maintain_order=True)
             .agg(
-                pl.col("count").sum(),
-                pl.col("shortest").min(),
-                pl.col("longest").max(),
-                pl.when(pl.col("size").count() > 0).then(pl.col("size").sum()).alias("size"),
+                *_SUMS,
                 tasks=pl.len(),
-                average=pl.col("total").mean(),
-                most=pl.col("total").max(),
-                most_task=pl.col("task").first(),
-                total=pl.col("total").sum(),
+                average_task_ns=pl.col("total").mean(),
+                maximum_task_ns=pl.col("total").max(),
+                maximum_task=pl.col("task").first(),
             )
         )
         by_call = by_call.with_columns(recording.named(by_call["number"], by_call["value"]).alias("call"))
@@ -84,49 +131,43 @@ class Calls:
         of_cuda, of_mpi = by_call.filter(is_cuda), by_call.filter(~is_cuda)
         categories = pl.Series([CAUSES[place] for place in call_categories(of_cuda["call"])], dtype=pl.String)
         tasks_with_mpi = whole.filter(~is_cuda)["task"].n_unique()
-        names = pl.Series([task.name for task in recording.rows.tasks], dtype=pl.String)
         return {
-            "cuda_calls": of_cuda.with_columns(category=categories),
-            "mpi_calls": of_mpi.with_columns(
+            CUDA_CALLS: of_cuda.with_columns(category=categories),
+            MPI_CALLS: of_mpi.with_columns(
                 share=pl.col("total") / (recording.length * max(tasks_with_mpi, 1)),
                 bytes="size",
-                average_task_ns="average",
-                maximum_task_ns="most",
-                maximum_task=pl.lit(names).gather("most_task"),
+                maximum_task=self._context.task_names(pl.col("maximum_task")),
             ),
         }
 
 
-class MemoryOperations:
+class MemoryOperations(TableMeter):
     """Copies and memsets by kind, by kinds of memory and by size."""
 
-    def __init__(self, ground: SweepContext) -> None:
-        self._ground = ground
-        self._found: list[pl.DataFrame] = []
-        self._key = ["value", "source", "destination", "of_class"]
+    def __init__(self, context: SweepContext) -> None:
+        self._context = context
+        self._operations = Merging(_operation_sums, pl.DataFrame(schema=_OPERATION_SCHEMA), _PENDING_ROWS)
 
-    def take(self, part: TimeChunk) -> None:
-        """Take in a stretch."""
-        begun = part.begun[ON_DEVICES.name].filter(pl.col("number") == event_types.MEMORY_OPERATION)
+    def update(self, chunk: TimeChunk) -> None:
+        """Add a chunk."""
+        begun = chunk.begun[ON_DEVICES.name].filter(pl.col("number") == event_types.MEMORY_OPERATION)
         if begun.is_empty():
             return
         of_class = np.searchsorted(SIZE_CLASSES, begun["size"].fill_null(0).to_numpy(), side="right") - 1
-        self._found.append(
-            begun.with_columns(of_class=pl.Series(of_class, dtype=pl.Int64))
-            .group_by(self._key)
-            .agg(
-                count=pl.len().cast(pl.Int64),
-                bytes=pl.col("size").sum(),
-                total_ns=(pl.col("end") - pl.col("start")).sum(),
-            )
+        each = begun.with_columns(
+            of_class=pl.Series(of_class, dtype=pl.Int64),
+            count=pl.lit(1, pl.Int64),
+            bytes="size",
+            total_ns=pl.col("end") - pl.col("start"),
         )
+        self._operations.add(_operation_sums(each.select(*_OPERATION_SCHEMA)))
 
-    def tables(self) -> dict[str, Any]:
+    def tables(self) -> Filled:
         """The table `memory_operations`."""
-        if not self._found:
+        whole = self._operations.rows
+        if whole.is_empty():
             return {}
-        recording = self._ground.recording
-        whole = pl.concat(self._found).group_by(self._key).sum()
+        recording = self._context.recording
         edges = pl.Series([*SIZE_CLASSES, None], dtype=pl.Int64)
         numbers = {
             "value": event_types.MEMORY_OPERATION,
@@ -137,7 +178,7 @@ class MemoryOperations:
             name: recording.named(pl.Series([number] * whole.height, dtype=pl.Int64), whole[name].fill_null(0))
             for name, number in numbers.items()
         }
-        told = whole.select(
+        operations = whole.select(
             "count",
             "bytes",
             "total_ns",
@@ -150,4 +191,12 @@ class MemoryOperations:
             bandwidth=pl.when(pl.col("total_ns") > 0).then(pl.col("bytes") * 1e9 / pl.col("total_ns")),
         )
         order = ["total_ns", "operation", "source", "destination", "from_bytes"]
-        return {"memory_operations": told.sort(order, descending=[True, *[False] * 4], nulls_last=True)}
+        return {MEMORY_OPERATIONS: operations.sort(order, descending=[True, *[False] * 4], nulls_last=True)}
+
+
+def _added(calls: pl.DataFrame) -> pl.DataFrame:
+    return calls.group_by(_CALL).agg(*_SUMS).select(*_CALL_SCHEMA)
+
+
+def _operation_sums(operations: pl.DataFrame) -> pl.DataFrame:
+    return operations.group_by(_OPERATION).sum()

@@ -14,6 +14,8 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES, RunEvents
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.execution.merging import Merging
@@ -48,22 +50,103 @@ _LEAST_EXECUTIONS = 20
 _LEAST_SHARE = 0.05
 _DEEPEST_VALLEY = 0.5
 
+FAMILIES = Table(
+    "families",
+    "Kernel families",
+    "one family",
+    (
+        Column.text("family", "what its kernels do"),
+        Column.count("kernels", "names of kernels in it"),
+        Column.count("count", "executions"),
+        Column.ns("total_ns", "sum of durations"),
+        Column.mean_ns("mean_ns", "mean duration"),
+        Column.share("share", "of the sum of durations of all kernels"),
+    ),
+    when="kernels",
+)
+KERNELS = Table(
+    "kernels",
+    "Kernel durations",
+    "one kernel name",
+    (
+        Column.text("kernel", "name, as in the trace"),
+        Column.text("family", "what it does"),
+        Column.text("kind", "`kernel`, `nccl` or `graph`"),
+        Column.count("count", "executions"),
+        Column.ns("total_ns", "sum of durations"),
+        Column.share("share", "of the sum of durations of all kernels"),
+        Column.mean_ns("mean_ns", "mean duration"),
+        Column.ns("min_ns", "shortest"),
+        Column.ns("median_ns", "median (the lower one of two)"),
+        Column.ns("p95_ns", "95th percentile (nearest rank)"),
+        Column.ns("max_ns", "longest"),
+        Column.mean_ns("deviation_ns", "standard deviation of the population"),
+        Column.count("modes", "peaks of the histogram that are clearly apart; see `kernel_modes`"),
+        Column.text("slowest_device", "device with the largest mean; null on one device"),
+        Column.share("avg_max", "mean over devices of their mean duration / the largest of these; null on one device"),
+    ),
+    when="kernels",
+)
+KERNEL_DEVICES = Table(
+    "kernel_devices",
+    "Kernel durations by device",
+    "one of the kernels that take most time, on one device",
+    (
+        Column.text("kernel", "name"),
+        DEVICE,
+        Column.count("count", "executions"),
+        Column.ns("total_ns", "sum of durations"),
+        Column.mean_ns("mean_ns", "mean duration"),
+        Column.ns("median_ns", "median"),
+    ),
+    when="kernels",
+)
+KERNEL_HISTOGRAMS = Table(
+    "kernel_histograms",
+    "Histograms of kernel durations",
+    "one of the kernels that take most time, and one bar",
+    (
+        Column.text("kernel", "name"),
+        Column.ns("from_ns", "durations from here"),
+        Column.ns("to_ns", "to below here; bars are 1/8 of a doubling wide; bars without executions are left out"),
+        Column.count("count", "executions"),
+        Column.ns("total_ns", "sum of their durations"),
+    ),
+    when="kernels",
+)
+KERNEL_MODES = Table(
+    "kernel_modes",
+    "Modes of kernel durations",
+    "one peak of the histogram of one kernel",
+    (
+        Column.text("kernel", "name"),
+        Column.count("mode", "0, 1, ... from the shortest"),
+        Column.ns("from_ns", "durations of the peak from here"),
+        Column.ns("to_ns", "to below here"),
+        Column.ns("peak_ns", "where it is highest (middle of the bar)"),
+        Column.count("count", "executions"),
+        Column.mean_ns("mean_ns", "mean duration"),
+        Column.share("share", "of all executions of the kernel"),
+    ),
+    when="a kernel with two modes or more",
+)
 
-class Kernels:
+
+class Kernels(TableMeter):
     """Durations of all kernels."""
 
-    def __init__(self, ground: SweepContext) -> None:
-        self._ground = ground
+    def __init__(self, context: SweepContext) -> None:
+        self._context = context
         self._sums = Merging(partial(_added, key=[*_NAME, "family", "device"]), pl.DataFrame(schema=_SUMS), _PENDING_SUMS)
         self._counts = Merging(self._added_counts, pl.DataFrame(schema=_COUNTS), _PENDING_COUNTS)
         self._rounded = False
 
-    def take(self, part: TimeChunk) -> None:
-        """Take in a stretch."""
-        begun = part.begun[ON_DEVICES.name].filter(pl.col("number").is_in(list(_KINDS)))
+    def update(self, chunk: TimeChunk) -> None:
+        """Add a chunk."""
+        begun = chunk.begun[ON_DEVICES.name].filter(pl.col("number").is_in(list(_KINDS)))
         if begun.is_empty():
             return
-        device = self._ground.recording.rows.device[begun["row"].to_numpy()]
+        device = self._context.recording.rows.device[begun["row"].to_numpy()]
         found = begun.select("number", "value", "family", device=pl.Series(device), duration=pl.col("end") - pl.col("start"))
         counts = found.group_by(*_NAME, "family", "device", "duration").agg(count=pl.len().cast(pl.Int64))
         self._sums.add(
@@ -86,12 +169,12 @@ class Kernels:
             whole = whole.with_columns(_rounded("duration")).group_by(key).agg(pl.col("count").sum())
         return whole
 
-    def tables(self) -> dict[str, Any]:
+    def tables(self) -> Filled:
         """The tables of kernels."""
         sums = self._sums.rows
         if sums.is_empty():
             return {}
-        recording = self._ground.recording
+        recording = self._context.recording
         durations = self._counts.rows.sort(*_NAME, "duration")
         by_device = _added(sums, [*_NAME, "device"])
         of_families = sums.group_by(_NAME).agg(pl.col("family").drop_nulls().first())
@@ -115,7 +198,6 @@ class Kernels:
         modes = _modes(histograms)
         counted = modes.group_by("kernel").agg(modes=pl.len().cast(pl.Int64))
         by_name = by_name.join(counted, on="kernel", how="left", maintain_order="left")
-        names = pl.Series([device.name for device in recording.rows.devices], dtype=pl.String)
         several = pl.col("devices") > 1
         everything = int(by_name["total"].sum())
         kernels = by_name.select(
@@ -133,26 +215,26 @@ class Kernels:
             max_ns="longest",
             deviation_ns=_deviation(),
             modes=pl.col("modes").fill_null(1),
-            slowest_device=pl.when(several).then(pl.lit(names).gather("slowest")),
+            slowest_device=pl.when(several).then(self._context.device_names(pl.col("slowest"))),
         ).with_columns(avg_max=pl.when(pl.col("slowest_device").is_not_null()).then("avg_max"))
         on_each = [*_NAME, "device"]
-        of_shown = durations.join(shown.select(_NAME), on=_NAME, how="semi").sort(*on_each, "duration")
+        of_shown = durations.join(shown.select(*_NAME), on=_NAME, how="semi").sort(*on_each, "duration")
         medians = _quantiles(of_shown, on_each, (0.5,))
         of_devices = shown.select(*_NAME, "kernel").with_row_index("place").join(means, on=_NAME, how="inner")
         of_devices = of_devices.join(medians, on=on_each, how="left").sort("place", "device")
         return {
-            "kernels": kernels,
-            "families": _families(by_name, everything),
-            "kernel_devices": of_devices.select(
+            KERNELS: kernels,
+            FAMILIES: _families(by_name, everything),
+            KERNEL_DEVICES: of_devices.select(
                 "kernel",
                 "count",
-                device=pl.lit(names).gather("device"),
+                device=self._context.device_names(pl.col("device")),
                 total_ns="total",
                 mean_ns="mean",
                 median_ns="q0.5",
             ),
-            "kernel_histograms": histograms,
-            "kernel_modes": modes.filter(pl.len().over("kernel") > 1),
+            KERNEL_HISTOGRAMS: histograms,
+            KERNEL_MODES: modes.filter(pl.len().over("kernel") > 1),
         }
 
     @property

@@ -10,6 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.vocabulary import event_types
@@ -44,22 +46,75 @@ _BUS_FACTORS: dict[str, pl.Expr] = {
     "SendRecv": pl.lit(1.0),
 }
 
+NCCL_OPERATIONS = Table(
+    "nccl",
+    "NCCL by operation, size and communicator",
+    "one operation, size and communicator",
+    (
+        Column.text("operation", "AllReduce, AllGather, ..."),
+        Column.text("communicator", "name; null when not known"),
+        Column.count("ranks", "ranks of the communicator; null when not known"),
+        Column.bytes("size_bytes", "message size of a call; null when not known"),
+        Column.count("count", "kernels"),
+        Column.ns("total_ns", "sum of durations"),
+        Column.mean_ns("mean_ns", "mean duration, including waits for others"),
+        Column.ns("min_ns", "shortest duration, which waits least"),
+        Column.ns("max_ns", "longest duration"),
+        Column.rate("bandwidth", "size / mean duration; null without a size"),
+        Column.rate("best_bandwidth", "size / shortest duration; null without a size"),
+        Column.rate("bus_bandwidth", "best bandwidth x the factor of nccl-tests for the operation; null without size or ranks"),
+    ),
+    when="NCCL kernels",
+)
+NCCL_STRAGGLERS = Table(
+    "nccl_stragglers",
+    "Stragglers in NCCL collectives",
+    "one task in the collectives of one communicator",
+    (
+        Column.text("communicator", "name; null when not known; all tasks then count as one"),
+        Column.text("task", "name of the task"),
+        DEVICE,
+        Column.count("collectives", "collectives that were matched over its ranks"),
+        Column.count("last", "of these, in which it arrived last"),
+        Column.ns("waited_ns", "sum of the times that it waited for the last one"),
+        Column.mean_ns("mean_wait_ns", "mean of these"),
+        Column.ns("caused_ns", "sum, over collectives in which it was last, of the times that all others waited"),
+    ),
+    when="NCCL collectives of two devices or more",
+)
+NCCL_COLLECTIVES = Table(
+    "nccl_collectives",
+    "NCCL collectives with the longest waits",
+    "one collective",
+    (
+        Column.text("operation", "what it did"),
+        Column.text("communicator", "name; null when not known"),
+        Column.ns("begin_ns", "when the first task arrived"),
+        Column.ns("last_ns", "when the last task arrived"),
+        Column.ns("end_ns", "when the last kernel ended"),
+        Column.ns("waited_ns", "sum over tasks of the times that they waited for the last one"),
+        Column.text("last_task", "that task"),
+        DEVICE,
+    ),
+    when="NCCL collectives of two devices or more",
+)
 
-class Nccl:
+
+class Nccl(TableMeter):
     """All NCCL kernels; there are few of them against others, and they are kept."""
 
-    def __init__(self, ground: SweepContext) -> None:
-        self._ground = ground
+    def __init__(self, context: SweepContext) -> None:
+        self._context = context
         self._found: list[pl.DataFrame] = []
 
-    def take(self, part: TimeChunk) -> None:
-        """Take in a stretch."""
-        begun = part.begun[ON_DEVICES.name].filter(pl.col("number") == event_types.NCCL_KERNEL)
+    def update(self, chunk: TimeChunk) -> None:
+        """Add a chunk."""
+        begun = chunk.begun[ON_DEVICES.name].filter(pl.col("number") == event_types.NCCL_KERNEL)
         if begun.is_empty():
             return
-        rows = self._ground.recording.rows
+        rows = self._context.recording.rows
         row = begun["row"].to_numpy()
-        calls = part.begun[NCCL_CALLS.name].select("row", "start", "size", "communicator", "ranks")
+        calls = chunk.begun[NCCL_CALLS.name].select("row", "start", "size", "communicator", "ranks")
         calls = calls.unique(["row", "start"], keep="first", maintain_order=True)
         found = begun.select("row", "start", "end", "value").join(calls, on=["row", "start"], how="left", maintain_order="left")
         self._found.append(
@@ -68,12 +123,12 @@ class Nccl:
             )
         )
 
-    def tables(self) -> dict[str, Any]:
+    def tables(self) -> Filled:
         """The tables of NCCL."""
         if not self._found:
             return {}
         whole = self._whole()
-        return {"nccl": _by_size(whole), **self._stragglers(self._matched(whole))}
+        return {NCCL_OPERATIONS: _by_size(whole), **self._stragglers(self._matched(whole))}
 
     @property
     def arrivals(self) -> pl.DataFrame:
@@ -89,7 +144,7 @@ class Nccl:
 
     def _whole(self) -> pl.DataFrame:
         """All kernels with their operations and communicators."""
-        recording = self._ground.recording
+        recording = self._context.recording
         whole = pl.concat(self._found)
         kinds = whole.select(pl.col("value").unique())["value"]
         names = recording.named(pl.Series([event_types.NCCL_KERNEL] * len(kinds), dtype=pl.Int64), kinds)
@@ -116,12 +171,9 @@ class Nccl:
         fitting = fitting.filter((pl.col("members") > 1) & (pl.col("least") == pl.col("most")))
         return found.join(fitting.select(*key, "members"), on=key, how="inner", nulls_equal=True)
 
-    def _stragglers(self, collectives: pl.DataFrame) -> dict[str, Any]:
+    def _stragglers(self, collectives: pl.DataFrame) -> Filled:
         if collectives.is_empty():
             return {}
-        rows = self._ground.recording.rows
-        tasks = pl.Series([task.name for task in rows.tasks], dtype=pl.String)
-        devices = pl.Series([device.name for device in rows.devices], dtype=pl.String)
         one = _COLLECTIVE
         waits = collectives.with_columns(last=pl.col("start").max().over(one)).with_columns(
             wait=pl.col("last") - pl.col("start")
@@ -148,8 +200,8 @@ class Nccl:
                 "mean_wait_ns",
                 "caused_ns",
                 communicator="communicator_name",
-                task=pl.lit(tasks).gather("task"),
-                device=pl.lit(devices).gather("device"),
+                task=self._context.task_names(pl.col("task")),
+                device=self._context.device_names(pl.col("device")),
             )
         )
         each = (
@@ -167,17 +219,17 @@ class Nccl:
             .sort("waited_ns", "begin_ns", descending=[True, False])
             .head(MOST_COLLECTIVES)
         )
-        told = each.select(
+        longest = each.select(
             "operation",
             "begin_ns",
             "last_ns",
             "end_ns",
             "waited_ns",
             communicator="communicator_name",
-            last_task=pl.lit(tasks).gather("last_task"),
-            device=pl.lit(devices).gather("device"),
+            last_task=self._context.task_names(pl.col("last_task")),
+            device=self._context.device_names(pl.col("device")),
         )
-        return {"nccl_stragglers": by_task, "nccl_collectives": told}
+        return {NCCL_STRAGGLERS: by_task, NCCL_COLLECTIVES: longest}
 
 
 def _pairs(whole: pl.DataFrame) -> pl.DataFrame:

@@ -1,6 +1,6 @@
 """Overlap of communication and computation: how many kernels run at once while an NCCL kernel runs on a task.
 
-The number counts the NCCL kernel too, as BSC's views do: 1 is communication that nothing covers.
+The number counts the NCCL kernel too, as BSC's views do: 1 is exposed communication.
 """
 
 from __future__ import annotations
@@ -11,19 +11,47 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.result_tables import SPREAD, Column, Filled, Table
 from nsys2prv.efficiency.sweep import KERNEL, NCCL, SweepContext, TimeChunk
+from nsys2prv.execution.merging import Merging
+
+OVERLAP = Table(
+    "overlap",
+    "Overlap of communication and computation",
+    "one task and number of kernels at once",
+    (
+        Column.text("task", "name of the task"),
+        Column.count("kernels", "kernels that ran at once, the NCCL kernel among them: 1 is no overlap"),
+        Column.ns("time_ns", "for how long, while at least one NCCL kernel ran"),
+        Column.share("of_communication", "share of the time in which NCCL kernels ran"),
+        Column.share("of_trace", "share of the window"),
+    ),
+    when="NCCL kernels",
+)
+OVERLAP_SUMMARY = Table(
+    "overlap_summary",
+    "Overlap of communication and computation over tasks",
+    "one number of kernels at once, and one base",
+    (Column.count("kernels", "kernels that ran at once"), Column.text("base", "`communication` or `trace`"), *SPREAD),
+    when="NCCL kernels",
+)
 
 
-class Overlap:
+_PENDING_ROWS = 100_000
+
+
+class Overlap(TableMeter):
     """Time by number of kernels at once, per task."""
 
-    def __init__(self, ground: SweepContext) -> None:
-        self._ground = ground
-        self._found: list[pl.DataFrame] = []
+    def __init__(self, context: SweepContext) -> None:
+        self._context = context
+        empty = pl.DataFrame(schema=dict.fromkeys(("task", "kernels", "time"), pl.Int64))
+        self._times = Merging(_added, empty, _PENDING_ROWS)
 
-    def take(self, part: TimeChunk) -> None:
-        """Take in a stretch."""
-        found = part.on_tasks
+    def update(self, chunk: TimeChunk) -> None:
+        """Add a chunk."""
+        found = chunk.on_tasks
         communicates = found.counts[NCCL] > 0
         if not communicates.any():
             return
@@ -31,14 +59,13 @@ class Overlap:
         frame = pl.DataFrame(
             {"task": found.group[communicates], "kernels": depth[communicates], "time": found.length[communicates]}
         )
-        self._found.append(frame.group_by("task", "kernels").sum())
+        self._times.add(_added(frame))
 
-    def tables(self) -> dict[str, Any]:
+    def tables(self) -> Filled:
         """The tables `overlap` and `overlap_summary`."""
-        if not self._found:
+        whole = self._times.rows
+        if whole.is_empty():
             return {}
-        recording = self._ground.recording
-        whole = pl.concat(self._found).group_by("task", "kernels").sum()
         tasks = whole.select("task").unique().sort("task")
         # Every task has every number: a task that never has it counts with 0 in the average.
         every = tasks.join(whole.select("kernels").unique().sort("kernels"), how="cross")
@@ -47,22 +74,25 @@ class Overlap:
             .with_columns(pl.col("time").fill_null(0))
             .with_columns(
                 of_communication=pl.col("time") / pl.col("time").sum().over("task"),
-                of_trace=pl.col("time") / recording.length,
+                of_trace=pl.col("time") / self._context.recording.length,
             )
         )
-        names = pl.Series([task.name for task in recording.rows.tasks], dtype=pl.String)
         table = by_task.select(
-            pl.lit(names).gather("task").alias("task"), "kernels", "of_communication", "of_trace", time_ns="time"
+            "kernels", "of_communication", "of_trace", task=self._context.task_names(pl.col("task")), time_ns="time"
         )
         summary = []
         for (kernels,), of_number in by_task.partition_by("kernels", as_dict=True, maintain_order=True).items():
             for base in ("communication", "trace"):
                 summary.append({"kernels": kernels, "base": base, **spread(of_number[f"of_{base}"].to_numpy())})
-        return {"overlap": table, "overlap_summary": sorted(summary, key=lambda row: (row["base"], row["kernels"]))}
+        return {OVERLAP: table, OVERLAP_SUMMARY: sorted(summary, key=lambda row: (row["base"], row["kernels"]))}
+
+
+def _added(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.group_by("task", "kernels").sum()
 
 
 def spread(values: np.ndarray[Any, Any]) -> dict[str, float | None]:
-    """Average, maximum, minimum, deviation and Avg/Max of some values, as Paraver's histograms tell them."""
+    """Values of the columns SPREAD, as the statistics of Paraver's histograms."""
     largest = float(values.max())
     return {
         "average": float(values.mean()),

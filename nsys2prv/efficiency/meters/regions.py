@@ -5,32 +5,74 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.activity_times import RegionTimes, Trees
+from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.metrics import TREE_COLUMNS
+from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.run_events import RANGES, RunEvents
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
+from nsys2prv.execution.merging import Merging
 from nsys2prv.vocabulary import event_types
 
 MOST_REGIONS = 500
-"""Regions that are told, those that take most time."""
+"""Regions that have a row: those that take most time."""
 
 _DOMAIN = re.compile(r"NVTX pushpop ranges (.*) domain")
 _PATTERN_MARKS = re.compile(r"[*?]")
 
+_PENDING_ROWS = 100_000
+_REGION_SCHEMA = dict.fromkeys(("slot", "task", "count", "total", "longest"), pl.Int64)
+_ITERATION_SCHEMA = dict.fromkeys(("iteration", "start", "end", "tasks", "shortest", "longest"), pl.Int64)
 
-class ByName:
+REGIONS = Table(
+    "regions",
+    "NVTX regions",
+    "ranges of one name and domain",
+    (
+        Column.text("region", "text of the range"),
+        Column.text("domain", "its NVTX domain"),
+        Column.count("count", "ranges of this name"),
+        Column.count("tasks", "tasks that have some"),
+        Column.ns("total_ns", "sum of their lengths"),
+        Column.mean_ns("mean_ns", "mean length"),
+        Column.ns("max_ns", "longest"),
+        *TREE_COLUMNS,
+    ),
+    when="`--regions`; a device counts while a task that uses it is in the region, E is the longest such time of a device",
+    by_reading=True,
+)
+ITERATIONS = Table(
+    "iterations",
+    "Iterations",
+    "the n-th range of one name of each task",
+    (
+        Column.text("region", "text of the range"),
+        Column.count("iteration", "0, 1, ..."),
+        Column.ns("begin_ns", "first start over tasks"),
+        Column.ns("end_ns", "last end over tasks"),
+        Column.count("tasks", "tasks that have it"),
+        Column.ns("shortest_ns", "shortest over tasks"),
+        Column.ns("longest_ns", "longest over tasks"),
+        *TREE_COLUMNS,
+    ),
+    when="`--per-iteration`; as for regions",
+    by_reading=True,
+)
+
+
+class NamedRanges:
     """Ranges chosen by name.
 
     Parameters
     ----------
     recording
-        Whose ranges.
-    wanted
-        NAME or NAME@DOMAIN each; `*` and `?` stand for anything. A name with an @ in it counts when it is there as it stands.
+        The run.
+    requested
+        NAME or NAME@DOMAIN each; `*` and `?` match anything. A name with an @ in it also matches a range of exactly that name.
 
     Attributes
     ----------
@@ -39,10 +81,10 @@ class ByName:
     slots
         Columns `number` (event type), `value`, `slot`.
     warnings
-        Names that are not there.
+        Requested names without a range.
     """
 
-    def __init__(self, recording: RunEvents, wanted: Sequence[str]) -> None:
+    def __init__(self, recording: RunEvents, requested: Sequence[str]) -> None:
         known: list[tuple[int, int, str, str | None]] = []
         for number, names in recording.types.items():
             kind = event_types.type_of(number)
@@ -51,9 +93,9 @@ class ByName:
             found = _DOMAIN.fullmatch(names.label)
             domain = found[1] if found else None
             known += [(number, value, text, domain) for value, text in (names.values or {}).items() if value]
-        chosen = [one for one in known if any(_is_called(one[2], one[3], name) for name in wanted)]
-        absent = [name for name in wanted if not any(_is_called(one[2], one[3], name) for one in known)]
-        self.warnings = [f"no NVTX range is called {name}" for name in absent]
+        chosen = [one for one in known if any(_is_called(one[2], one[3], name) for name in requested)]
+        missing = [name for name in requested if not any(_is_called(one[2], one[3], name) for one in known)]
+        self.warnings = [f"no NVTX range is called {name}" for name in missing]
         names_of = list(dict.fromkeys((text, domain) for _, _, text, domain in chosen))
         slots = {name: slot for slot, name in enumerate(names_of)}
         self.names = names_of
@@ -63,60 +105,55 @@ class ByName:
         )
 
 
-def _is_called(text: str, domain: str | None, wanted: str) -> bool:
-    if _matches(text, wanted):
+def _is_called(text: str, domain: str | None, requested: str) -> bool:
+    if _matches(text, requested):
         return True
-    name, at, of_domain = wanted.rpartition("@")
+    name, at, of_domain = requested.rpartition("@")
     return bool(at) and _matches(text, name) and _matches(domain or "default", of_domain)
 
 
-def _matches(text: str, wanted: str) -> bool:
-    return text == wanted or (_PATTERN_MARKS.search(wanted) is not None and fnmatch.fnmatchcase(text, wanted))
+def _matches(text: str, pattern: str) -> bool:
+    return text == pattern or (_PATTERN_MARKS.search(pattern) is not None and fnmatch.fnmatchcase(text, pattern))
 
 
-class Regions:
+class Regions(TableMeter):
     """Times and lengths of all ranges of each name chosen."""
 
-    def __init__(self, ground: SweepContext, wanted: Sequence[str]) -> None:
-        self._ground = ground
-        self._chosen = ByName(ground.recording, wanted)
-        self._times = RegionTimes(ground)
-        self._lengths: list[pl.DataFrame] = []
-        self.warnings = self._chosen.warnings
+    def __init__(self, context: SweepContext, trees: Trees, names: Sequence[str]) -> None:
+        self._context = context
+        self._trees = trees
+        self._chosen = NamedRanges(context.recording, names)
+        self._times = RegionTimes(context)
+        self._lengths = Merging(_region_sums, pl.DataFrame(schema=_REGION_SCHEMA), _PENDING_ROWS)
 
-    def take(self, part: TimeChunk) -> None:
-        """Take in a stretch."""
+    def update(self, chunk: TimeChunk) -> None:
+        """Add a chunk."""
         if self._chosen.slots.is_empty():
             return
-        inside = part.inside[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="inner")
+        inside = chunk.inside[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="inner")
         if inside.is_empty():
             return
-        task = self._ground.recording.rows.task[inside["row"].to_numpy()]
-        self._times.take(part, inside["slot"].to_numpy(), task, inside["start"].to_numpy(), inside["end"].to_numpy())
-        begun = inside.with_columns(task=pl.Series(task), length=pl.col("until") - pl.col("begin")).filter(
-            pl.col("begin") >= part.begin
-        )
-        self._lengths.append(
-            begun.group_by("slot", "task").agg(count=pl.len(), total=pl.col("length").sum(), longest=pl.col("length").max())
-        )
+        task = self._context.recording.rows.task[inside["row"].to_numpy()]
+        self._times.update(chunk, inside["slot"].to_numpy(), task, inside["start"].to_numpy(), inside["end"].to_numpy())
+        length = pl.col("until") - pl.col("begin")
+        each = inside.with_columns(task=pl.Series(task), count=pl.lit(1, pl.Int64), total=length, longest=length)
+        self._lengths.add(_region_sums(each.filter(pl.col("begin") >= chunk.begin).select(*_REGION_SCHEMA)))
 
-    def table(self, trees: Trees) -> list[dict[str, Any]]:
-        """Rows of the table `regions`, those that take most time first."""
-        if not self._lengths:
-            return []
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Requested names without a range."""
+        return self._chosen.warnings
+
+    def tables(self) -> Filled:
+        """The table `regions`, those that take most time first."""
         by_slot = (
-            pl.concat(self._lengths)
-            .group_by("slot")
+            self._lengths.rows.group_by("slot")
             .agg(pl.col("count", "total").sum(), pl.col("longest").max(), tasks=pl.col("task").n_unique())
             .sort("total", "slot", descending=[True, False])
             .head(MOST_REGIONS)
         )
-        slots = by_slot["slot"].to_list()
-        devices, threads = (
-            found.sums().filter(pl.col("slot").is_in(slots)) for found in (self._times.devices, self._times.threads)
-        )
-        found = trees.of_slots(devices, threads)
-        return [
+        found = self._trees.of_slots(self._times.devices, self._times.threads, by_slot["slot"].to_list())
+        rows = [
             {
                 "region": self._chosen.names[slot][0],
                 "domain": self._chosen.names[slot][1],
@@ -129,57 +166,50 @@ class Regions:
             }
             for slot, count, total, longest, tasks in by_slot.iter_rows()
         ]
+        return {REGIONS: rows}
 
 
-class Iterations:
+class Iterations(TableMeter):
     """Times in the n-th range of a name of each task."""
 
-    def __init__(self, ground: SweepContext, name: str) -> None:
-        self._ground = ground
+    def __init__(self, context: SweepContext, trees: Trees, name: str) -> None:
+        self._context = context
+        self._trees = trees
         self._name = name
-        self._chosen = ByName(ground.recording, [name])
-        self._times = RegionTimes(ground)
-        self._so_far = np.zeros(len(ground.recording.rows.tasks), dtype=np.int64)
+        self._chosen = NamedRanges(context.recording, [name])
+        self._times = RegionTimes(context)
+        self._so_far = np.zeros(len(context.recording.rows.tasks), dtype=np.int64)
         self._open: pl.DataFrame | None = None
-        self._lengths: list[pl.DataFrame] = []
-        self.warnings = self._chosen.warnings
+        self._lengths = Merging(_iteration_sums, pl.DataFrame(schema=_ITERATION_SCHEMA), _PENDING_ROWS)
 
-    def take(self, part: TimeChunk) -> None:
-        """Take in a stretch."""
-        rows = self._ground.recording.rows
-        begun = part.begun[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="semi").sort("start", "end")
+    def update(self, chunk: TimeChunk) -> None:
+        """Add a chunk."""
+        rows = self._context.recording.rows
+        begun = chunk.begun[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="semi").sort("start", "end")
         task = rows.task[begun["row"].to_numpy()]
         numbered = begun.select(
             "start", "end", task=pl.Series(task, dtype=pl.Int64), before=pl.Series(self._so_far[task], dtype=pl.Int64)
         ).with_columns(iteration=pl.col("before") + pl.int_range(pl.len()).over("task"))
         np.add.at(self._so_far, task, 1)
-        self._lengths.append(numbered.select("iteration", "task", "start", "end"))
-        there = numbered.select("iteration", "task", "start", "end")
-        if self._open is not None:
-            there = pl.concat([self._open, there])
-        self._open = there.filter(pl.col("end") > part.end)
-        begin, end = there["start"].clip(lower_bound=part.begin), there["end"].clip(upper_bound=part.end)
-        self._times.take(part, there["iteration"].to_numpy(), there["task"].to_numpy(), begin.to_numpy(), end.to_numpy())
-
-    def table(self, trees: Trees) -> list[dict[str, Any]]:
-        """Rows of the table `iterations`."""
-        found = trees.of_slots(self._times.devices.sums(), self._times.threads.sums())
+        inside = numbered.select("iteration", "task", "start", "end")
         length = pl.col("end") - pl.col("start")
-        by_slot = (
-            (pl.concat(self._lengths) if self._lengths else pl.DataFrame())
-            .group_by("iteration")
-            .agg(
-                begin=pl.col("start").min(),
-                until=pl.col("end").max(),
-                tasks=pl.col("task").n_unique(),
-                shortest=length.min(),
-                longest=length.max(),
-            )
-            .sort("iteration")
-            if self._lengths
-            else pl.DataFrame()
-        )
-        return [
+        each = inside.with_columns(tasks=pl.lit(1, pl.Int64), shortest=length, longest=length)
+        self._lengths.add(_iteration_sums(each.select(*_ITERATION_SCHEMA)))
+        if self._open is not None:
+            inside = pl.concat([self._open, inside])
+        self._open = inside.filter(pl.col("end") > chunk.end)
+        begin, end = inside["start"].clip(lower_bound=chunk.begin), inside["end"].clip(upper_bound=chunk.end)
+        self._times.update(chunk, inside["iteration"].to_numpy(), inside["task"].to_numpy(), begin.to_numpy(), end.to_numpy())
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Requested names without a range."""
+        return self._chosen.warnings
+
+    def tables(self) -> Filled:
+        """The table `iterations`."""
+        found = self._trees.of_slots(self._times.devices, self._times.threads)
+        rows = [
             {
                 "region": self._name,
                 "iteration": slot,
@@ -190,5 +220,16 @@ class Iterations:
                 "longest_ns": longest,
                 **found.get(slot, {}),
             }
-            for slot, begin, end, tasks, shortest, longest in by_slot.iter_rows()
+            for slot, begin, end, tasks, shortest, longest in self._lengths.rows.sort("iteration").iter_rows()
         ]
+        return {ITERATIONS: rows}
+
+
+def _region_sums(ranges: pl.DataFrame) -> pl.DataFrame:
+    return ranges.group_by("slot", "task").agg(pl.col("count", "total").sum(), pl.col("longest").max())
+
+
+def _iteration_sums(ranges: pl.DataFrame) -> pl.DataFrame:
+    return ranges.group_by("iteration").agg(
+        pl.col("start").min(), pl.col("end").max(), pl.col("tasks").sum(), pl.col("shortest").min(), pl.col("longest").max()
+    )

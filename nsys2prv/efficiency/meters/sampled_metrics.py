@@ -1,7 +1,7 @@
 """Sampled metrics of GPUs: means over the samples that fall inside the executions of a kernel, and means over time.
 
-A sample belongs to every kernel that runs at its time. Kernels that are shorter than the distance of samples are met by few of
-them: the number of samples tells how far a mean can be trusted.
+A sample belongs to every kernel that runs at its time. Few samples fall into kernels that are shorter than the sampling
+interval: the number of samples shows how reliable a mean is.
 """
 
 from __future__ import annotations
@@ -11,43 +11,110 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.activity_times import Bins
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.meters.kernel_stats import KERNELS, Kernels
+from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.overlap import spread
+from nsys2prv.efficiency.meters.time_bins import Bins
+from nsys2prv.efficiency.result_tables import DEVICE, SPREAD, Column, Filled, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES, SAMPLES
-from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
-from nsys2prv.vocabulary import event_types
+from nsys2prv.efficiency.sweep import KERNEL_TYPES, SweepContext, TimeChunk
+from nsys2prv.execution.merging import Merging
 
-_KERNELS = (event_types.KERNEL, event_types.NCCL_KERNEL, event_types.GRAPH_EXECUTION)
 _TIME_BITS = 46
+_PENDING_ROWS = 100_000
+_KERNEL = ["number", "value", "device", "task"]
+_TIMES: dict[str, type[pl.DataType]] = {
+    **{name: ON_DEVICES.schema[name] for name in ("number", "value")},
+    **dict.fromkeys(("device", "task", "time"), pl.Int64),
+}
+_IN_KERNELS: dict[str, type[pl.DataType]] = {
+    **{name: _TIMES[name] for name in _KERNEL},
+    "metric": pl.Int64,
+    "total": pl.Float64,
+    "samples": pl.Int64,
+}
+_BIN = ["metric", "device", "bin"]
+_IN_BINS: dict[str, type[pl.DataType]] = {
+    "metric": SAMPLES.schema["number"],
+    **dict.fromkeys(("device", "bin", "samples"), pl.Int64),
+    **dict.fromkeys(("total", "smallest", "largest"), SAMPLES.schema["value"]),
+}
 MOST_KERNELS = 200
 """Kernels that have rows: those that take most time."""
 
+SAMPLED_KERNELS = Table(
+    "sampled_kernels",
+    "Sampled metrics by kernel, family and task",
+    "one metric, kernel or family, task and device",
+    (
+        Column.text("metric", "name of the metric"),
+        Column.text("level", "`kernel` or `family`"),
+        Column.text("name", "kernel or family"),
+        Column.text("task", "name of the task"),
+        DEVICE,
+        Column.count("samples", "samples that fall inside its executions"),
+        Column.number("mean", "mean of these samples; of a family: of its kernels, weighted by their time"),
+        Column.ns("time_ns", "sum of durations of its executions"),
+    ),
+    when="sampled GPU metrics",
+)
+SAMPLED_SUMMARY = Table(
+    "sampled_summary",
+    "Sampled metrics by kernel and family over tasks",
+    "one metric, kernel or family",
+    (
+        Column.text("metric", "name of the metric"),
+        Column.text("level", "`kernel` or `family`"),
+        Column.text("name", "kernel or family"),
+        Column.count("tasks", "tasks (and devices) with samples"),
+        Column.count("samples", "samples of all of them"),
+        Column.number("weighted", "mean over tasks, weighted by time"),
+        *SPREAD,
+    ),
+    when="sampled GPU metrics",
+)
+SAMPLED_BINS = Table(
+    "sampled_bins",
+    "Sampled metrics over time",
+    "one metric, device and bin",
+    (
+        Column.text("metric", "name of the metric"),
+        DEVICE,
+        Column.count("bin", "as in `bins`"),
+        Column.count("samples", "samples in it"),
+        Column.number("mean", "mean"),
+        Column.number("minimum", "smallest"),
+        Column.number("maximum", "largest"),
+    ),
+    when="sampled GPU metrics",
+)
 
-class Sampled:
+
+class Sampled(TableMeter):
     """Samples of all metrics, by what ran meanwhile and over time."""
 
-    def __init__(self, ground: SweepContext, bins: Bins) -> None:
-        self._ground = ground
+    def __init__(self, context: SweepContext, bins: Bins, kernels: Kernels) -> None:
+        self._context = context
         self._edges = bins.edges
-        self._in_kernels: list[pl.DataFrame] = []
-        self._times: list[pl.DataFrame] = []
-        self._in_bins: list[pl.DataFrame] = []
-        self._has_samples = SAMPLES.name in ground.recording.collections
+        self._kernels = kernels
+        self._in_kernels = Merging(_kernel_sums, pl.DataFrame(schema=_IN_KERNELS), _PENDING_ROWS)
+        self._times = Merging(_kernel_times, pl.DataFrame(schema=_TIMES), _PENDING_ROWS)
+        self._in_bins = Merging(_bin_sums, pl.DataFrame(schema=_IN_BINS), _PENDING_ROWS)
+        self._has_samples = SAMPLES.name in context.recording.collections
 
-    def take(self, part: TimeChunk) -> None:
-        """Take in a stretch."""
+    def update(self, chunk: TimeChunk) -> None:
+        """Add a chunk."""
         if not self._has_samples:
             return
-        rows = self._ground.recording.rows
-        kernels = part.inside[ON_DEVICES.name].filter(pl.col("number").is_in(_KERNELS))
+        rows = self._context.recording.rows
+        kernels = chunk.inside[ON_DEVICES.name].filter(pl.col("number").is_in(KERNEL_TYPES))
         row = kernels["row"].to_numpy()
         kernels = kernels.with_columns(
             device=pl.Series(rows.device[row], dtype=pl.Int64), task=pl.Series(rows.task[row], dtype=pl.Int64)
         )
-        key = ["number", "value", "family", "device", "task"]
-        self._times.append(kernels.group_by(key).agg(time=(pl.col("end") - pl.col("start")).sum()))
-        samples = part.begun[SAMPLES.name]
+        self._times.add(_kernel_times(kernels.select(*_KERNEL, time=pl.col("end") - pl.col("start"))))
+        samples = chunk.begun[SAMPLES.name]
         device = rows.device[samples["row"].to_numpy()]
         samples = samples.select("start", "value", metric="number", device=pl.Series(device, dtype=pl.Int64))
         samples = samples.filter(pl.col("device") >= 0)
@@ -55,76 +122,55 @@ class Sampled:
             return
         place = np.searchsorted(self._edges, samples["start"].to_numpy(), side="right") - 1
         of_bins = samples.with_columns(bin=pl.Series(np.minimum(place, len(self._edges) - 2), dtype=pl.Int64))
-        self._in_bins.append(
-            of_bins.group_by("metric", "device", "bin").agg(
-                samples=pl.len().cast(pl.Int64),
-                total=pl.col("value").sum(),
-                smallest=pl.col("value").min(),
-                largest=pl.col("value").max(),
-            )
-        )
+        each = of_bins.select(*_BIN, samples=pl.lit(1, pl.Int64), total="value", smallest="value", largest="value")
+        self._in_bins.add(_bin_sums(each.select(pl.col(name).cast(dtype) for name, dtype in _IN_BINS.items())))
         # All metrics of one time in one row: a kernel then looks once for the samples inside it.
         wide = samples.pivot("metric", index=["device", "start"], values="value", aggregate_function="first").sort(
             "device", "start"
         )
         metrics = [name for name in wide.columns if name not in ("device", "start")]
-        keys = _key(wide["device"].to_numpy(), wide["start"].to_numpy() - part.begin)
-        first = np.searchsorted(keys, _key(kernels["device"].to_numpy(), kernels["start"].to_numpy() - part.begin))
-        behind = np.searchsorted(keys, _key(kernels["device"].to_numpy(), kernels["end"].to_numpy() - part.begin))
+        keys = _key(wide["device"].to_numpy(), wide["start"].to_numpy() - chunk.begin)
+        first = np.searchsorted(keys, _key(kernels["device"].to_numpy(), kernels["start"].to_numpy() - chunk.begin))
+        behind = np.searchsorted(keys, _key(kernels["device"].to_numpy(), kernels["end"].to_numpy() - chunk.begin))
         met = behind > first
         if not met.any():
             return
-        of_kernels = kernels.filter(pl.Series(met)).select(key)
+        of_kernels = kernels.filter(pl.Series(met)).select(*_KERNEL)
         for metric in metrics:
             values = wide[metric]
-            told = values.is_not_null().to_numpy()
-            total = np.concatenate([[0], np.cumsum(np.where(told, values.fill_null(0).to_numpy(), 0))])
-            count = np.concatenate([[0], np.cumsum(told)])
+            sampled = values.is_not_null().to_numpy()
+            total = np.concatenate([[0], np.cumsum(np.where(sampled, values.fill_null(0).to_numpy(), 0))])
+            count = np.concatenate([[0], np.cumsum(sampled)])
             found = of_kernels.with_columns(
                 metric=pl.lit(int(metric), pl.Int64),
                 total=pl.Series(total[behind[met]] - total[first[met]], dtype=pl.Float64),
                 samples=pl.Series(count[behind[met]] - count[first[met]], dtype=pl.Int64),
             )
-            self._in_kernels.append(found.group_by("metric", *key).agg(pl.col("total", "samples").sum()))
-        if len(self._in_kernels) > 500:
-            self._in_kernels = [pl.concat(self._in_kernels).group_by("metric", *key).agg(pl.col("total", "samples").sum())]
+            self._in_kernels.add(_kernel_sums(found.select(*_IN_KERNELS)))
 
-    def tables(self, kernels: pl.DataFrame) -> dict[str, Any]:
-        """The tables of sampled metrics.
-
-        Parameters
-        ----------
-        kernels
-            The table `kernels`: it tells the families, and which kernels take most time.
-        """
-        if not self._in_bins:
+    def tables(self) -> Filled:
+        """The tables of sampled metrics."""
+        in_bins = self._in_bins.rows
+        if in_bins.is_empty():
             return {}
-        recording = self._ground.recording
+        recording = self._context.recording
         labels = {number: names.label for number, names in recording.types.items()}
         metric = pl.col("metric").replace_strict(labels, default=None, return_dtype=pl.String)
-        devices = pl.Series([device.name for device in recording.rows.devices], dtype=pl.String)
-        tasks = pl.Series([task.name for task in recording.rows.tasks], dtype=pl.String)
-        over_time = (
-            pl.concat(self._in_bins)
-            .group_by("metric", "device", "bin")
-            .agg(pl.col("samples", "total").sum(), pl.col("smallest").min(), pl.col("largest").max())
-            .sort("metric", "device", "bin")
-            .select(
-                metric,
-                "bin",
-                "samples",
-                device=pl.lit(devices).gather("device"),
-                mean=pl.col("total") / pl.col("samples"),
-                minimum="smallest",
-                maximum="largest",
-            )
+        device, task = self._context.device_names(pl.col("device")), self._context.task_names(pl.col("task"))
+        over_time = in_bins.sort(_BIN).select(
+            metric,
+            "bin",
+            "samples",
+            device=device,
+            mean=pl.col("total") / pl.col("samples"),
+            minimum="smallest",
+            maximum="largest",
         )
-        if not self._in_kernels:
-            return {"sampled_bins": over_time}
-        key = ["number", "value", "device", "task"]
-        times = pl.concat(self._times).group_by(key).agg(pl.col("time").sum())
-        found = pl.concat(self._in_kernels).group_by("metric", *key).agg(pl.col("total", "samples").sum())
-        found = found.filter(pl.col("samples") > 0).join(times, on=key, how="left")
+        found = self._in_kernels.rows
+        if found.is_empty():
+            return {SAMPLED_BINS: over_time}
+        kernels = KERNELS.frame(self._kernels.tables()[KERNELS])
+        found = found.filter(pl.col("samples") > 0).join(self._times.rows, on=_KERNEL, how="left")
         found = found.with_columns(recording.named(found["number"], found["value"]).alias("kernel"))
         named = found.join(kernels.select("kernel", "family", "total_ns"), on="kernel", how="left")
         by_kernel = named.filter(pl.col("kernel").is_in(kernels["kernel"].head(MOST_KERNELS).to_list())).select(
@@ -154,14 +200,14 @@ class Sampled:
             "name",
             "samples",
             "mean",
-            task=pl.lit(tasks).gather("task"),
-            device=pl.lit(devices).gather("device"),
+            task=task,
+            device=device,
             time_ns="time",
         )
         return {
-            "sampled_bins": over_time,
-            "sampled_kernels": table,
-            "sampled_summary": [
+            SAMPLED_BINS: over_time,
+            SAMPLED_KERNELS: table,
+            SAMPLED_SUMMARY: [
                 _summary(names, part) for names, part in table.drop_nulls("mean").group_by(
                     "metric", "level", "name", maintain_order=True)
             ],
@@ -182,3 +228,15 @@ def _summary(names: tuple[object, ...], part: pl.DataFrame) -> dict[str, Any]:
 def _key(device: Numbers, time: Numbers) -> Numbers:
     # Times within a stretch: far below 19 hours, as the stretches hold a limited number of events... or nothing at all.
     return device << _TIME_BITS | np.minimum(time, (1 << _TIME_BITS) - 1)
+
+
+def _kernel_sums(kernels: pl.DataFrame) -> pl.DataFrame:
+    return kernels.group_by("metric", *_KERNEL).agg(pl.col("total", "samples").sum()).select(*_IN_KERNELS)
+
+
+def _kernel_times(kernels: pl.DataFrame) -> pl.DataFrame:
+    return kernels.group_by(_KERNEL).agg(pl.col("time").sum()).select(*_TIMES)
+
+
+def _bin_sums(samples: pl.DataFrame) -> pl.DataFrame:
+    return samples.group_by(_BIN).agg(pl.col("samples", "total").sum(), pl.col("smallest").min(), pl.col("largest").max())

@@ -1,8 +1,8 @@
 """A file as the TALP module of BSC's DLB writes it (3.6), for talp-pages to draw.
 
-Times are sums in ns, efficiencies 0 to 1. What TALP measures and a trace does not tell (hardware counters, OpenMP) is 0 or 1,
-as TALP writes it for a program without. The model is the same; only NCCL kernels may count otherwise: TALP takes them for
-useful, `--nccl useful` here.
+Times are sums in ns, efficiencies 0 to 1. What TALP measures and a trace does not have (hardware counters, OpenMP) is 0 or 1,
+as TALP writes it for a program without. The model is the same; only NCCL kernels may count differently: TALP counts them as
+useful (`--nccl useful`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 import nsys2prv
-from nsys2prv.efficiency.result_tables import DEVICE_TREE, HOST_TREE
+from nsys2prv.efficiency.metrics import EFFICIENCIES, TREE_COLUMNS
 
 DLB_VERSION = "3.6.0"
 """Version of the format."""
@@ -23,22 +23,21 @@ GLOBAL = "Global"
 
 
 def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
-    """The object of a talp.json: the whole run, and the NVTX regions that were asked for.
+    """The object of a talp.json: the whole run, and the NVTX regions of `--regions`.
 
     Parameters
     ----------
     head, tables
-        As of `efficiency.Efficiency`.
+        As of `results.EfficiencyResult`.
     """
     run = tables["run"].row(0, named=True)
     nodes = tables["nodes"].height
     calls = {"numMpiCalls": _sum(tables["mpi_calls"]), "numGpuRuntimeCalls": _sum(tables["cuda_calls"])}
     smallest_node = _smallest_mpi_of_a_node(tables["nodes"])
     regions = {GLOBAL: _region(run, nodes, 1, calls, smallest_node)}
-    wanted = [column.name for column in (*DEVICE_TREE, *HOST_TREE)]
     for row in tables["regions"].drop_nulls("device_parallel_efficiency").iter_rows(named=True):
         name = row["region"] if row["region"] not in regions else f"{row['region']} ({row['domain']})"
-        measured = {column: row[column] for column in wanted}
+        measured = {column.name: row[column.name] for column in TREE_COLUMNS}
         regions[name] = _region(measured, nodes, row["count"], {"numMpiCalls": 0, "numGpuRuntimeCalls": 0}, None)
     whole = regions[GLOBAL]
     return {
@@ -88,21 +87,13 @@ def _region(
         "gpuInactiveTime": row["elapsed_ns"] * row["devices"] - row["active_ns"],
         "maxGpuUsefulTime": row["max_useful_ns"],
         "maxGpuActiveTime": row["max_active_ns"],
-        "parallelEfficiency": _number(row["host_parallel_efficiency"]),
-        "mpiParallelEfficiency": _number(row["mpi_parallel_efficiency"] if has_mpi else 1.0),
-        "mpiCommunicationEfficiency": _number(row["mpi_communication_efficiency"] if has_mpi else 1.0),
-        "mpiLoadBalance": _number(balance),
+        **{one.talp: 1.0 if one.needs_mpi and not has_mpi else _number(row[one.name]) for one in EFFICIENCIES.values()},
         "mpiLoadBalanceIn": _number(inside),
         "mpiLoadBalanceOut": _number(balance / inside if balance is not None and inside else 1.0),
         "ompParallelEfficiency": 1.0,
         "ompLoadBalance": 1.0,
         "ompSchedulingEfficiency": 1.0,
         "ompSerializationEfficiency": 1.0,
-        "deviceOffloadEfficiency": _number(row["device_offload_efficiency"]),
-        "gpuParallelEfficiency": _number(row["device_parallel_efficiency"]),
-        "gpuLoadBalance": _number(row["load_balance"]),
-        "gpuCommunicationEfficiency": _number(row["communication_efficiency"]),
-        "gpuOrchestrationEfficiency": _number(row["orchestration_efficiency"]),
     }
 
 
@@ -117,5 +108,5 @@ def _sum(calls: pl.DataFrame) -> int:
 
 def _smallest_mpi_of_a_node(nodes: pl.DataFrame) -> float | None:
     """Smallest MPI time of a node, as the mean over its threads, ns; None without threads."""
-    told = nodes.filter(pl.col("threads") > 0).select(pl.col("mpi_ns") / pl.col("threads")).to_series()
-    return float(told.min()) if told.len() else None  # type: ignore[arg-type]
+    means = nodes.filter(pl.col("threads") > 0).select(pl.col("mpi_ns") / pl.col("threads")).to_series()
+    return float(means.min()) if means.len() else None  # type: ignore[arg-type]

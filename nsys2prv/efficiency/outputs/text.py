@@ -7,23 +7,24 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency import result_tables
+from nsys2prv.efficiency import table_registry
+from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
+from nsys2prv.efficiency.result_tables import Column
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import percent, rate, short, size, time
 
 _ROWS = 10
 _LONGEST_PATH = 200
 
-# What is shown of each table: its columns, and what stands above them.
+_OF_DEVICES = {one.name: one.abbreviation for one in DEVICE_TREE.efficiencies}
+_HOST_ROOT = HOST_TREE.efficiencies[0]
+# Columns of each table that are shown, and their headings.
 _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
-    ("nodes", {"node": "node", "devices": "GPUs", "device_parallel_efficiency": "PE", "load_balance": "LB",
-               "communication_efficiency": "CE", "orchestration_efficiency": "OE", "host_parallel_efficiency": "host PE"}),
+    ("nodes", {"node": "node", "devices": "GPUs", **_OF_DEVICES, _HOST_ROOT.name: _HOST_ROOT.abbreviation}),
     ("devices", {"device": "device", "useful_ns": "useful", "communication_ns": "communication", "idle_ns": "idle",
                  "useful_share": "useful", "active_share": "active"}),
-    ("regions", {"region": "region", "count": "count", "total_ns": "total", "device_parallel_efficiency": "PE",
-                 "load_balance": "LB", "communication_efficiency": "CE", "orchestration_efficiency": "OE"}),
-    ("iterations", {"iteration": "iteration", "begin_ns": "begin", "longest_ns": "length", "device_parallel_efficiency": "PE",
-                    "load_balance": "LB", "communication_efficiency": "CE", "orchestration_efficiency": "OE"}),
+    ("regions", {"region": "region", "count": "count", "total_ns": "total", **_OF_DEVICES}),
+    ("iterations", {"iteration": "iteration", "begin_ns": "begin", "longest_ns": "length", **_OF_DEVICES}),
     ("overlap_summary", {"kernels": "kernels at once", "base": "of", "average": "average", "maximum": "maximum",
                          "minimum": "minimum", "deviation": "deviation"}),
     ("families", {"family": "kernels", "count": "count", "total_ns": "total", "mean_ns": "mean", "share": "share"}),
@@ -34,7 +35,7 @@ _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("nccl", {"operation": "NCCL", "communicator": "communicator", "size_bytes": "size", "count": "count",
               "mean_ns": "mean", "bandwidth": "bandwidth", "bus_bandwidth": "bus bandwidth"}),
     ("nccl_stragglers", {"task": "task", "collectives": "collectives", "last": "last", "waited_ns": "waited",
-                         "caused_ns": "made others wait"}),
+                         "caused_ns": "others waited"}),
     ("cuda_calls", {"call": "CUDA call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
     ("mpi_calls", {"call": "MPI call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
     ("longest_gaps", {"device": "gap on", "begin_ns": "at", "length_ns": "length", "after": "until"}),
@@ -51,7 +52,7 @@ def as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: i
     Parameters
     ----------
     head, tables
-        As of `efficiency.Efficiency`.
+        As of `results.EfficiencyResult`.
     rows
         Rows of each table that are shown.
     """
@@ -72,8 +73,8 @@ def as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: i
 
 
 def _findings(findings: pl.DataFrame) -> list[str]:
-    """Each finding: what it is, what it costs at most, what was seen, and where to look."""
-    lines = ["", "Findings: device time that they cost at most"] if findings.height else []
+    """Each finding: its title, its cost, and where to look."""
+    lines = ["", "Findings (upper bound of the device time that each costs)"] if findings.height else []
     for row in findings.iter_rows(named=True):
         where = row["device"] if row["devices"] == 1 else f"{row['devices']} GPUs, most on {row['device']}"
         place = f"{_seconds(row['worst_begin_ns'])} to {_seconds(row['worst_end_ns'])} s"
@@ -99,8 +100,18 @@ def tree_lines(tree: pl.DataFrame) -> list[str]:
         sign = "" if row["level"] == 0 else ("x " if row["parent"] in parents else "= ")
         parents.add(row["parent"] or "")
         name = f"{'  ' * row['level']}{sign}{row['title']}"
-        lines.append(f"{name:<{width + 2}}{percent(row['value']):>8}   {row['reads_as']}")
+        lines.append(f"{name:<{width + 2}}{percent(row['value']):>8}   {reading(row['metric'], row['value'])}")
     return lines
+
+
+def reading(metric: str, value: float | None) -> str:
+    """What an efficiency means in words: of a factor the share that is lost.
+
+    >>> reading("load_balance", 0.875)
+    'lost to imbalance between devices: 12.5 %'
+    """
+    one = EFFICIENCIES[metric]
+    return f"{one.loss}: {percent(None if value is None else 1 - value)}" if one.loss else one.reads_as
 
 
 def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
@@ -109,7 +120,7 @@ def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
     Parameters
     ----------
     head, tables
-        As of `compare.Comparison`.
+        As of `results.ComparisonResult`.
     rows
         Rows of each table that are shown, per run.
     """
@@ -121,9 +132,11 @@ def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
     lines += [f"(NCCL kernels count as {head['nccl']})", ""]
     shown = {"GPUs": ("devices", "{:,}".format), "time": ("elapsed_ns", time), "useful time": ("useful_ns", time)}
     body = [[title, *(form(value) for value in runs[column])] for title, (column, form) in shown.items()]
-    told = tables["metrics"]
-    for title, level in told.select("title", "level").unique(maintain_order=True).iter_rows():
-        values = dict(told.filter((pl.col("title") == title) & (pl.col("level") == level)).select("run", "value").iter_rows())
+    metrics = tables["metrics"]
+    for title, level in metrics.select("title", "level").unique(maintain_order=True).iter_rows():
+        values = dict(
+            metrics.filter((pl.col("title") == title) & (pl.col("level") == level)).select("run", "value").iter_rows()
+        )
         body.append(["  " * level + title, *(percent(values.get(name)) for name in names)])
     factors = {
         "speedup": "speedup",
@@ -184,7 +197,7 @@ def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[
 def _section(name: str, table: pl.DataFrame, columns: Mapping[str, str], most: int) -> list[str]:
     if table.is_empty():
         return []
-    known = result_tables.BY_NAME[name]
+    known = table_registry.BY_NAME[name]
     units = {column.name: column for column in known.columns}
     cells = [
         [_cell(units[column], value) for column, value in zip(columns, row, strict=True)]
@@ -202,22 +215,22 @@ def _idle(gaps: pl.DataFrame) -> list[str]:
     if not total:
         return []
     causes = {
-        "the launching thread computes": "host_ns",
-        "it waits for the device": "synchronization_ns",
-        "it launches": "launch_ns",
-        "it copies": "memory_ns",
-        "it allocates": "allocation_ns",
+        "computing": "host_ns",
+        "waiting for the device": "synchronization_ns",
+        "launching": "launch_ns",
+        "copying": "memory_ns",
+        "allocating": "allocation_ns",
         "other CUDA calls": "other_cuda_ns",
         "MPI": "mpi_ns",
         "OS": "os_ns",
         "not known": "unknown_ns",
     }
     shares = {what: int(gaps[name].sum()) / total for what, name in causes.items()}
-    told = ", ".join(f"{what} {percent(share)}" for what, share in shares.items() if share >= 0.005)
-    return [f"  idle time, by what the host does meanwhile: {told}"]
+    shown = ", ".join(f"{what} {percent(share)}" for what, share in shares.items() if share >= 0.005)
+    return [f"  Idle GPU time by host activity: {shown}"]
 
 
-def _cell(column: result_tables.Column, value: Any) -> str:
+def _cell(column: Column, value: Any) -> str:
     if value is None:
         return "-"
     formats: dict[str, Callable[[Any], str]] = {"ns": time, "bytes": size, "bytes/s": rate, "0 to 1": percent}

@@ -32,6 +32,8 @@ from bokeh.plotting import figure
 from bokeh.util.paths import bokehjs_path
 from numpy.typing import NDArray
 
+from nsys2prv.efficiency.metrics import DEVICE_TREE
+
 ACTIVITIES: tuple[tuple[str, str, str], ...] = (
     ("kernels_ns", "kernels", "#2f74d0"),
     ("nccl_ns", "NCCL", "#e8830c"),
@@ -39,11 +41,12 @@ ACTIVITIES: tuple[tuple[str, str, str], ...] = (
 )
 """What runs on a device: column of `device_bins`, name, colour. Any kind of sight tells them apart, on dark and on light."""
 
-EFFICIENCIES: tuple[tuple[str, str, str, int], ...] = (
-    ("device_parallel_efficiency", "Device Parallel Efficiency", "#2f74d0", 3),
-    ("load_balance", "Load Balance", "#e8830c", 1),
-    ("communication_efficiency", "Communication Efficiency", "#12a37f", 1),
-    ("orchestration_efficiency", "Orchestration Efficiency", "#b05cc6", 1),
+LINES = ("#2f74d0", "#e8830c", "#12a37f", "#b05cc6", "#d1495b", "#7f8c2b", "#0f8ea8", "#8d6e63")
+"""Colours of lines; of more hosts than colours all have the first one."""
+
+EFFICIENCY_LINES = tuple(
+    (one.name, one.title, LINES[place % len(LINES)], 1 if one.parent else 3)
+    for place, one in enumerate(DEVICE_TREE.efficiencies)
 )
 """Lines over time: column of `bins`, name, colour, width."""
 
@@ -59,9 +62,6 @@ CAUSES: tuple[tuple[str, str, str], ...] = (
     ("unknown_ns", "not known", "#8c8c8c"),
 )
 """What the launching thread does while a device idles: column of `gaps`, name, colour."""
-
-LINES = ("#2f74d0", "#e8830c", "#12a37f", "#b05cc6", "#d1495b", "#7f8c2b", "#0f8ea8", "#8d6e63")
-"""Colours of hosts; where there are more hosts than colours, all have the first one."""
 
 MOST_CELLS = 240_000
 """Cells of a heat map; of longer tables neighbouring bins are drawn as one."""
@@ -194,13 +194,13 @@ class TimeCharts:
     def efficiencies(self) -> figure:
         """The tree of the devices, a line per efficiency."""
         chart = self._figure(240, y_range=Range1d(start=0, end=1.02), y_axis_label="efficiency")
-        values = {name: self._bins[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name, *_ in EFFICIENCIES}
+        values = {name: self._bins[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name, *_ in EFFICIENCY_LINES}
         source = ColumnDataSource({"begin": self._begin, "end": self._end, "at": (self._begin + self._end) / 2, **values})
         drawn: list[DataRenderer] = [
             chart.line("at", name, source=source, line_color=colour, line_width=width)
-            for name, _, colour, width in EFFICIENCIES
+            for name, _, colour, width in EFFICIENCY_LINES
         ]
-        tips = [(title, f"@{name}{{0.0%}}") for name, title, *_ in EFFICIENCIES]
+        tips = [(title, f"@{name}{{0.0%}}") for name, title, *_ in EFFICIENCY_LINES]
         chart.add_tools(HoverTool(tooltips=[self._tip(), *tips], renderers=drawn[:1], mode="vline", line_policy="nearest"))
         chart.yaxis.formatter = NumeralTickFormatter(format="0%")
         return chart
@@ -398,7 +398,7 @@ def label(name: str, longest: int = _LONGEST_LABEL) -> str:
 
 
 def legend(entries: Sequence[Sequence[Any]]) -> list[Mapping[str, str]]:
-    """Names and colours of ACTIVITIES, EFFICIENCIES or CAUSES."""
+    """Names and colours of ACTIVITIES, EFFICIENCY_LINES or CAUSES."""
     return [{"name": str(entry[1]), "colour": str(entry[2])} for entry in entries]
 
 

@@ -16,9 +16,11 @@ import polars as pl
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from nsys2prv.efficiency import result_tables
+from nsys2prv.efficiency import table_registry
+from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts
 from nsys2prv.efficiency.outputs.page.page_tables import PageTable, pack
+from nsys2prv.efficiency.outputs.text import reading
 from nsys2prv.vocabulary import wording
 
 LARGEST = 4_800_000
@@ -66,14 +68,14 @@ def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
     Parameters
     ----------
     head, tables
-        As of `efficiency.Efficiency`.
+        As of `results.EfficiencyResult`.
 
     Returns
     -------
     Text of the file; less than LARGEST bytes, except where the figures alone take more. Of tables that are too long for that
     the last rows are left out, and the page says so.
     """
-    frames = {table.name: tables.get(table.name, table.empty) for table in result_tables.TABLES}
+    frames = {table.name: tables.get(table.name, table.empty) for table in table_registry.TABLES}
     drawn = charts.Figures()
     content = _content(head, frames, drawn)
     maps, island = content.pop("island"), {"figures": drawn.as_json()}
@@ -131,7 +133,7 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn:
                 "title": "Efficiencies",
                 "reading": "Each line is an efficiency of the device tree, of each bin alone; where the first one dips, the "
                 "factor that dips too says why.",
-                "legend": charts.legend(charts.EFFICIENCIES),
+                "legend": charts.legend(charts.EFFICIENCY_LINES),
                 "id": drawn.add(over_time.efficiencies()),
             },
         ]
@@ -200,7 +202,7 @@ def _plain(value: Any) -> str:
 def _trees(tree: pl.DataFrame) -> list[dict[str, Any]]:
     rows = tree.to_dicts()
     trees = []
-    for title, which in (("Devices", "device"), ("Hosts", "host")):
+    for title, which in ((one.title, one.name) for one in TREES):
         leaves = []
         seen: set[str | None] = set()
         for row in (row for row in rows if row["tree"] == which):
@@ -208,7 +210,8 @@ def _trees(tree: pl.DataFrame) -> list[dict[str, Any]]:
             sign = "" if row["parent"] is None else "×" if row["parent"] in seen else "="
             seen.add(row["parent"])
             product = " × ".join(wording.percent(other["value"]) for other in factors)
-            leaves.append({**row, "sign": sign, "percent": wording.percent(row["value"]), "product": product})
+            says = reading(row["metric"], row["value"])
+            leaves.append({**row, "sign": sign, "percent": wording.percent(row["value"]), "product": product, "says": says})
         if leaves:
             trees.append({"id": which, "title": title, "leaves": leaves})
     return trees
@@ -321,7 +324,7 @@ def _fitting(frames: Mapping[str, pl.DataFrame], room: int) -> dict[str, PageTab
     """Tables with as many rows as there is room for, in bytes."""
     packed: dict[str, PageTable] = {}
     for cells in _CELLS:
-        for table in result_tables.TABLES:
+        for table in table_registry.TABLES:
             frame = frames[table.name]
             former = packed.get(table.name)
             if table.name not in DRAWN and frame.height and (former is None or former.rows * len(table.columns) > cells):

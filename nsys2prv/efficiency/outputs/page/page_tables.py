@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
 from nsys2prv.efficiency.result_tables import Column, Table
 
 _DIGITS = 9
@@ -16,27 +17,17 @@ _DIGITS = 9
 _SHARES = frozenset({("overlap_summary", name) for name in ("average", "maximum", "minimum", "deviation")})
 """Columns without a unit that hold shares: table and column."""
 
-_TREE = ("device_parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency")
-_SHORT = {
-    "device_parallel_efficiency": "device parallel eff.",
-    "communication_efficiency": "communication eff.",
-    "orchestration_efficiency": "orchestration eff.",
-    "host_parallel_efficiency": "host parallel eff.",
-    "mpi_parallel_efficiency": "MPI parallel eff.",
-    "mpi_load_balance": "MPI load balance",
-    "mpi_communication_efficiency": "MPI communication eff.",
-    "device_offload_efficiency": "device offload eff.",
-}
-"""Headings of columns with long names."""
+_TREE = (*(one.name for one in DEVICE_TREE.efficiencies), HOST_TREE.efficiencies[0].name)
+"""Efficiencies that wide tables show at first."""
 
 _MAIN: Mapping[str, Sequence[str]] = {
-    "nodes": ("node", "devices", *_TREE, "host_parallel_efficiency"),
+    "nodes": ("node", "devices", *_TREE),
     "devices": ("device", "tasks", "useful_ns", "communication_ns", "idle_ns", "useful_share", "active_share", "nccl_alone_ns",
                 "memory_alone_ns"),
     "tasks": ("task", "devices", "useful_ns", "communication_ns", "host_useful_ns", "cuda_ns", "mpi_ns"),
-    "bins": ("bin", "begin_ns", "end_ns", *_TREE, "host_parallel_efficiency"),
-    "regions": ("region", "domain", "count", "tasks", "total_ns", "mean_ns", *_TREE, "host_parallel_efficiency"),
-    "iterations": ("iteration", "begin_ns", "shortest_ns", "longest_ns", *_TREE, "host_parallel_efficiency"),
+    "bins": ("bin", "begin_ns", "end_ns", *_TREE),
+    "regions": ("region", "domain", "count", "tasks", "total_ns", "mean_ns", *_TREE),
+    "iterations": ("iteration", "begin_ns", "shortest_ns", "longest_ns", *_TREE),
     "kernels": ("kernel", "family", "count", "total_ns", "share", "mean_ns", "median_ns", "p95_ns", "max_ns", "modes",
                 "avg_max"),
     "longest_gaps": ("device", "begin_ns", "length_ns", "before", "after", "host_ns", "synchronization_ns", "mpi_ns", "os_ns"),
@@ -55,9 +46,9 @@ class PageTable:
     Attributes
     ----------
     table
-        What the schema says of it.
+        Its declaration.
     rows, all_rows
-        Rows in the page, and rows that there are.
+        Rows in the page, and all rows.
     packed
         What `page.js` reads: `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, its `form` ("text",
         "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are places in `texts`.
@@ -80,7 +71,7 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
     Parameters
     ----------
     table, frame
-        What the schema says of it, and its rows.
+        Its declaration and its rows.
     cells
         Cells that there is room for; the last rows are left out.
     without
@@ -104,12 +95,13 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
 
 
 def heading(column: Column) -> str:
-    """What stands above a column.
+    """The heading of a column.
 
     >>> heading(Column("mean_wait_ns", pl.Float64, "ns", ""))
     'mean wait'
     """
-    return _SHORT.get(column.name, column.name.removesuffix(f"_{column.unit}").replace("_", " "))
+    efficiency = EFFICIENCIES.get(column.name)
+    return efficiency.heading if efficiency else column.name.removesuffix(f"_{column.unit}").replace("_", " ")
 
 
 def form(table: str, column: Column) -> str:

@@ -1,0 +1,293 @@
+"""Times over the whole run: trees of the run and of nodes, times of devices, tasks and host threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nsys2prv.efficiency.activity_times import ALL_MASKS, Trees, active_time, time_where, useful_time
+from nsys2prv.efficiency.intervals import Numbers, Segments, time_by
+from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_TABLE, tree_rows
+from nsys2prv.efficiency.result_tables import DEVICE, READING, Column, Filled, Table
+from nsys2prv.efficiency.run_events import STREAM
+from nsys2prv.efficiency.sweep import (
+    ACTIVITIES,
+    CAUSES,
+    CUDA_ACTIVITIES,
+    KERNEL,
+    MASKS,
+    MEMORY,
+    MPI,
+    NCCL,
+    OS,
+    SweepContext,
+    TimeChunk,
+    first_open,
+)
+
+RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS, by_reading=True)
+
+NODES = Table("nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS), by_reading=True)
+
+DEVICES = Table(
+    "devices",
+    "Devices",
+    "one physical GPU",
+    (
+        DEVICE,
+        Column.text("node", "its node"),
+        Column.count("number", "its number on the node"),
+        Column.text("tasks", "processes that use it; empty for one that was idle"),
+        Column.count("streams", "CUDA streams with rows on it"),
+        READING,
+        Column.ns("elapsed_ns", "E, length of the window"),
+        Column.ns("useful_ns", "U"),
+        Column.ns("communication_ns", "C"),
+        Column.ns("active_ns", "A = U + C"),
+        Column.ns("idle_ns", "E - A"),
+        Column.share("useful_share", "U / E"),
+        Column.share("active_share", "A / E"),
+        Column.ns("kernels_ns", "union of kernels other than NCCL's, and of graphs"),
+        Column.ns("nccl_ns", "union of NCCL kernels"),
+        Column.ns("memory_ns", "union of copies and memsets"),
+        Column.ns("nccl_alone_ns", "NCCL kernels ran and no other kernel did: exposed communication"),
+        Column.ns("memory_alone_ns", "copies or memsets ran and no kernel did"),
+        Column.ns("nccl_covered_ns", "NCCL kernels and others ran at once"),
+        Column.ns("memory_covered_ns", "copies or memsets, and kernels, ran at once"),
+        Column.ns("first_ns", "when its first activity began; null for none"),
+        Column.ns("last_ns", "when its last activity ended; null for none"),
+    ),
+    by_reading=True,
+)
+
+TASKS = Table(
+    "tasks",
+    "Tasks",
+    "one process that has rows",
+    (
+        Column.text("task", "name of the task in the trace"),
+        Column.count("number", "1, 2, ... as in the trace"),
+        Column.count("rank", "its rank; null when it has none"),
+        Column.text("node", "its node"),
+        Column.text("devices", "devices that it uses"),
+        READING,
+        Column.ns("useful_ns", "time in which at least one useful kernel of the task ran"),
+        Column.ns("communication_ns", "time in which data moved for the task and no useful kernel of it ran"),
+        Column.ns("active_ns", "both"),
+        Column.count("threads", "threads that call CUDA or MPI"),
+        Column.ns("host_useful_ns", "sum over these of the time in neither"),
+        Column.ns("cuda_ns", "sum of G"),
+        Column.ns("mpi_ns", "sum of M"),
+        Column.ns("os_ns", "sum of the time in calls of the OS runtime, outside both; part of `host_useful_ns`"),
+    ),
+    by_reading=True,
+)
+
+USEFUL_TIME = Table(
+    "useful",
+    "Useful time and load balance",
+    "`devices` or `tasks`",
+    (
+        Column.text("over", "`devices` or `tasks`"),
+        READING,
+        Column.count("count", "how many"),
+        Column.ns("total_ns", "sum of useful time"),
+        Column.mean_ns("average_ns", "mean"),
+        Column.ns("maximum_ns", "largest"),
+        Column.ns("minimum_ns", "smallest"),
+        Column.mean_ns("deviation_ns", "standard deviation of the population"),
+        Column.share("avg_max", "average / maximum, which is the load balance"),
+    ),
+    by_reading=True,
+)
+
+THREADS = Table(
+    "threads",
+    "Host threads",
+    "one thread, of a process that uses a GPU, that calls CUDA or MPI",
+    (
+        Column.text("task", "name of its task"),
+        Column.text("thread", "name of its row"),
+        Column.ns("host_useful_ns", "time in neither CUDA nor MPI calls"),
+        Column.ns("cuda_ns", "G"),
+        Column.ns("mpi_ns", "M"),
+        *(Column.ns(f"{cause}_ns", f"time in calls of the category {cause}") for cause in CAUSES if cause != "mpi"),
+    ),
+)
+
+_KERNELS, _NCCL, _MEMORY = ((ALL_MASKS & (1 << kind)) > 0 for kind in (KERNEL, NCCL, MEMORY))
+_MASKS_OF_COLUMN = {
+    "kernels_ns": _KERNELS,
+    "nccl_ns": _NCCL,
+    "memory_ns": _MEMORY,
+    "nccl_alone_ns": _NCCL & ~_KERNELS,
+    "memory_alone_ns": _MEMORY & ~_NCCL & ~_KERNELS,
+    "nccl_covered_ns": _NCCL & _KERNELS,
+    "memory_covered_ns": _MEMORY & (_KERNELS | _NCCL),
+}
+"""Columns of `devices` that are times in which some kinds of activity run, as masks."""
+
+
+class Totals(TableMeter):
+    """Times over the whole run, by activity.
+
+    Attributes
+    ----------
+    devices, tasks
+        A row per device, and task, with the time for each mask of activity.
+    threads
+        A row per calling host thread, with the time for each activity; the rest of the run is in no call.
+    first, last
+        First start and last end of activity of each device; -1: none.
+    """
+
+    def __init__(self, context: SweepContext, trees: Trees) -> None:
+        self._context = context
+        self._trees = trees
+        rows = context.recording.rows
+        self.devices: Numbers = np.zeros((len(rows.devices), MASKS), dtype=np.int64)
+        self.tasks: Numbers = np.zeros((len(rows.tasks), MASKS), dtype=np.int64)
+        self.threads: Numbers = np.zeros((len(context.callers), ACTIVITIES), dtype=np.int64)
+        self.first: Numbers = np.full(len(rows.devices), -1, dtype=np.int64)
+        self.last: Numbers = np.full(len(rows.devices), -1, dtype=np.int64)
+
+    def update(self, chunk: TimeChunk) -> None:
+        """Add a chunk."""
+        self.devices += _by_mask(chunk.on_devices, len(self.devices))
+        self.tasks += _by_mask(chunk.on_tasks, len(self.tasks))
+        threads = chunk.on_threads
+        self.threads += time_by(first_open(threads), threads.length, ACTIVITIES, threads.group, len(self.threads))
+        found = chunk.on_devices
+        busy = found.mask > 0
+        group = found.group[busy]
+        if len(group):
+            is_first = np.concatenate([[True], group[1:] != group[:-1]])
+            is_last = np.concatenate([is_first[1:], [True]])
+            started = group[is_first]
+            self.first[started] = np.where(self.first[started] < 0, found.begin[busy][is_first], self.first[started])
+            self.last[group[is_last]] = found.end[busy][is_last]
+
+    def tables(self) -> Filled:
+        """The tables of the run as a whole."""
+        run = self._tree(np.arange(len(self.devices)), np.arange(len(self.threads)))
+        return {
+            RUN: [run],
+            TREE_TABLE: tree_rows(run),
+            NODES: self._node_rows(),
+            DEVICES: self._device_rows(),
+            TASKS: self._task_rows(),
+            USEFUL_TIME: self._useful_rows(),
+            THREADS: self._thread_rows(),
+        }
+
+    def _tree(self, devices: Numbers, callers: Numbers) -> dict[str, Any]:
+        length = self._context.recording.length
+        return self._trees.of_window(length, self.devices[devices], self.threads[callers], callers)
+
+    def _node_rows(self) -> list[dict[str, Any]]:
+        rows = self._context.recording.rows
+        of_callers = np.array([rows.tasks[int(rows.task[row])].node for row in self._context.callers], dtype=object)
+        of_devices = np.array([device.node for device in rows.devices], dtype=object)
+        return [
+            {"node": node, **self._tree(np.flatnonzero(of_devices == node), np.flatnonzero(of_callers == node))}
+            for node in dict.fromkeys(of_devices.tolist())
+        ]
+
+    def _device_rows(self) -> list[dict[str, Any]]:
+        rows, length = self._context.recording.rows, self._context.recording.length
+        useful, active = useful_time(self.devices, self._trees.policy), active_time(self.devices)
+        streams = np.bincount(rows.device[rows.of_kind(STREAM)], minlength=len(rows.devices))
+        sums = {name: time_where(self.devices, masks) for name, masks in _MASKS_OF_COLUMN.items()}
+        return [
+            {
+                "device": device.name,
+                "node": device.node,
+                "number": device.number,
+                "tasks": "; ".join(rows.tasks[task].name for task in rows.tasks_of_device.get(index, ())),
+                "streams": int(streams[index]),
+                "nccl": self._trees.policy.value,
+                "elapsed_ns": length,
+                "useful_ns": int(useful[index]),
+                "communication_ns": int(active[index] - useful[index]),
+                "active_ns": int(active[index]),
+                "idle_ns": int(length - active[index]),
+                "useful_share": useful[index] / length,
+                "active_share": active[index] / length,
+                **{name: int(values[index]) for name, values in sums.items()},
+                "first_ns": int(self.first[index]) if self.first[index] >= 0 else None,
+                "last_ns": int(self.last[index]) if self.last[index] >= 0 else None,
+            }
+            for index, device in enumerate(rows.devices)
+        ]
+
+    def _task_rows(self) -> list[dict[str, Any]]:
+        rows, length = self._context.recording.rows, self._context.recording.length
+        useful, active = useful_time(self.tasks, self._trees.policy), active_time(self.tasks)
+        of_callers = rows.task[self._context.callers]
+        found = []
+        for index, task in enumerate(rows.tasks):
+            if task.is_node:
+                continue
+            threads = self.threads[of_callers == index]
+            cuda, mpi = int(threads[:, list(CUDA_ACTIVITIES)].sum()), int(threads[:, MPI].sum())
+            found.append(
+                {
+                    "task": task.name,
+                    "number": index + 1,
+                    "rank": task.rank,
+                    "node": task.node,
+                    "devices": "; ".join(rows.devices[device].name for device in rows.devices_of_task.get(index, ())),
+                    "nccl": self._trees.policy.value,
+                    "useful_ns": int(useful[index]),
+                    "communication_ns": int(active[index] - useful[index]),
+                    "active_ns": int(active[index]),
+                    "threads": len(threads),
+                    "host_useful_ns": length * len(threads) - cuda - mpi,
+                    "cuda_ns": cuda,
+                    "mpi_ns": mpi,
+                    "os_ns": int(threads[:, OS].sum()),
+                }
+            )
+        return found
+
+    def _thread_rows(self) -> list[dict[str, Any]]:
+        rows, length = self._context.recording.rows, self._context.recording.length
+        found = []
+        for row, times in zip(self._context.callers.tolist(), self.threads.tolist(), strict=True):
+            cuda = sum(times[activity] for activity in CUDA_ACTIVITIES)
+            found.append(
+                {
+                    "task": rows.tasks[int(rows.task[row])].name,
+                    "thread": rows.names[row],
+                    "host_useful_ns": length - cuda - times[MPI],
+                    "cuda_ns": cuda,
+                    "mpi_ns": times[MPI],
+                    **{f"{cause}_ns": times[index] for index, cause in enumerate(CAUSES) if index != MPI},
+                }
+            )
+        return found
+
+    def _useful_rows(self) -> list[dict[str, Any]]:
+        """Over devices, and over the tasks that use a GPU."""
+        gpu_tasks = self.tasks[sorted(self._context.recording.rows.gpu_tasks)]
+        return [
+            {
+                "over": over,
+                "nccl": self._trees.policy.value,
+                "count": len(values),
+                "total_ns": int(values.sum()),
+                "average_ns": float(values.mean()),
+                "maximum_ns": int(values.max()),
+                "minimum_ns": int(values.min()),
+                "deviation_ns": float(values.std()),
+                "avg_max": float(values.mean() / values.max()) if values.max() else None,
+            }
+            for over, by_mask in (("devices", self.devices), ("tasks", gpu_tasks))
+            if len(values := useful_time(by_mask, self._trees.policy))
+        ]
+
+
+def _by_mask(found: Segments, groups: int) -> Numbers:
+    return time_by(found.mask, found.length, MASKS, found.group, groups)

@@ -1,0 +1,162 @@
+"""What a measurement or a comparison gives: frames by name, and the files that they are written to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from nsys2prv.efficiency import table_registry
+from nsys2prv.efficiency.outputs.export import csv_files, json_text, write_files
+from nsys2prv.efficiency.outputs.talp import as_talp
+from nsys2prv.efficiency.outputs.text import as_text, comparison_as_text
+from nsys2prv.errors import NotEfficiency
+
+
+@dataclass(frozen=True, repr=False)
+class Results:
+    """Tables of numbers; each is an attribute too: `results.kernels`.
+
+    Attributes
+    ----------
+    head
+        What the numbers are of: the keys of the JSON but `tables`.
+    tables
+        All tables by name, as frames.
+    """
+
+    head: Mapping[str, Any]
+    tables: Mapping[str, pl.DataFrame]
+
+    def __getattr__(self, name: str) -> pl.DataFrame:
+        tables: Mapping[str, pl.DataFrame] = self.__dict__.get("tables", {})
+        if name in tables:
+            return tables[name]
+        raise AttributeError(f"no table {name!r}; the tables are {', '.join(tables)}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.tables]
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `to_json` writes."""
+        return {**self.head, "tables": {name: table.to_dict(as_series=False) for name, table in self.tables.items()}}
+
+    def to_json(self, path: str | Path) -> None:
+        """Write everything into one JSON file, which `read_efficiency` and `compare` take.
+
+        Raises
+        ------
+        OutputError
+            When it can't be written; so do the other `to_` methods.
+        """
+        self.write(json_path=Path(path))
+
+    def to_csv(self, folder: str | Path) -> None:
+        """Write each table that has rows as `TABLE.csv` into a folder."""
+        self.write(csv_folder=Path(folder))
+
+    def write(self, *, json_path: Path | None = None, csv_folder: Path | None = None) -> None:
+        """Write several files, which appear together when all are complete."""
+        write_files(self._files(json_path, csv_folder))
+
+    def _files(self, json_path: Path | None, csv_folder: Path | None) -> dict[Path, str | None]:
+        files = csv_files(csv_folder, self.tables) if csv_folder is not None else {}
+        if json_path is not None:
+            files[json_path] = json_text(self.as_json())
+        return files
+
+
+class EfficiencyResult(Results):
+    """The efficiency numbers of a run: `result.tree`, `result.devices`, `result.findings`, ...; docs/efficiency-json.md
+    describes every table."""
+
+    def __repr__(self) -> str:
+        run = self.tables["run"].row(0, named=True)
+        return f"<EfficiencyResult of {self.head['title']}: {run['devices']} GPUs, {len(self.tables)} tables>"
+
+    @property
+    def left_out(self) -> int:
+        """Number of reports that could not be read."""
+        return len(self.head["left_out"])
+
+    def as_text(self, rows: int = 10) -> str:
+        """A summary for a terminal, with so many rows of each table."""
+        return as_text(self.head, self.tables, rows)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write one HTML page with charts, tables and definitions."""
+        self.write(page_path=Path(path))
+
+    def to_talp(self, path: str | Path) -> None:
+        """Write a file as DLB's TALP does."""
+        self.write(talp_path=Path(path))
+
+    def write(
+        self,
+        *,
+        json_path: Path | None = None,
+        csv_folder: Path | None = None,
+        talp_path: Path | None = None,
+        page_path: Path | None = None,
+    ) -> None:
+        """Write several files, which appear together when all are complete."""
+        files = self._files(json_path, csv_folder)
+        if talp_path is not None:
+            files[talp_path] = json_text(as_talp(self.head, self.tables))
+        if page_path is not None:
+            # Loads Bokeh, which takes a second.
+            from nsys2prv.efficiency.outputs.page import page
+
+            files[page_path] = page(self.head, self.tables)
+        write_files(files)
+
+
+class ComparisonResult(Results):
+    """Several runs side by side: `result.runs`, `result.metrics`, `result.matched`, `result.changes`."""
+
+    def __repr__(self) -> str:
+        return f"<ComparisonResult of {', '.join(str(run['title']) for run in self.head['runs'])}>"
+
+    def as_text(self, rows: int = 10) -> str:
+        """A summary for a terminal, with so many rows of each table."""
+        return comparison_as_text(self.head, self.tables, rows)
+
+
+def read_efficiency(path: Path) -> EfficiencyResult:
+    """Efficiency numbers that `EfficiencyResult.to_json` wrote.
+
+    Raises
+    ------
+    NotEfficiency
+        When the file is another one, or of another version of the format.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NotEfficiency(path, f"it can't be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise NotEfficiency(path, "it is no JSON") from error
+    if not isinstance(content, dict) or content.get("format") != table_registry.FORMAT:
+        raise NotEfficiency(path, f"its format is not {table_registry.FORMAT}")
+    if content.get("version") != table_registry.VERSION:
+        raise NotEfficiency(
+            path, f"it has version {content.get('version')} of the format, and version {table_registry.VERSION} is read"
+        )
+    try:
+        given = content.pop("tables")
+        # A file may have further columns.
+        tables = {
+            table.name: pl.DataFrame(
+                [pl.Series(name, given[table.name][name], dtype=dtype) for name, dtype in table.schema.items()]
+            )
+            for table in table_registry.TABLES
+        }
+        if tables["run"].height != 1:
+            raise ValueError(f"the table run has {tables['run'].height} rows")
+        return EfficiencyResult({key: content[key] for key, _, _ in table_registry.HEAD if key != "tables"}, tables)
+    except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
+        raise NotEfficiency(path, f"a table or a key of it is missing or damaged ({error})") from error
