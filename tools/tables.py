@@ -19,6 +19,7 @@ from nsys2prv import errors
 from nsys2prv.cli.main import app
 from nsys2prv.efficiency import comparison, table_registry
 from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES, Threshold
+from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, View, event_type, read_view_table
 from nsys2prv.sources.communication import message_ends as messages_between_ranks
@@ -242,6 +243,18 @@ def comparison_tables() -> str:
     return _with_columns(comparison.TABLES)
 
 
+def efficiency_tree(name: str) -> str:
+    """Every efficiency of a tree; = and x as in the output of `efficiency`."""
+    tree = next(tree for tree in TREES if tree.name == name)
+    rows = []
+    first: dict[str | None, str] = {}
+    for one in tree.efficiencies:
+        sign = "" if one.parent is None else "=" if first.setdefault(one.parent, one.name) == one.name else "x"
+        title = " ".join([*["="] * (tree.level(one) - 1), sign, one.title]).strip()
+        rows.append((title, one.formula, one.reads_as if one.loss else ""))
+    return _table(("efficiency", "formula", "meaning of a low value"), rows)
+
+
 def _with_columns(tables: Iterable[Table]) -> str:
     types = {pl.String: "text", pl.Int64: "integer", pl.Float64: "number"}
     pieces = []
@@ -359,6 +372,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "no events": no_events,
     "finding rules": finding_rules,
     "finding thresholds": finding_thresholds,
+    **{f"{tree.name} efficiencies": partial(efficiency_tree, tree.name) for tree in TREES},
     "efficiency head": efficiency_head,
     "efficiency tables": efficiency_tables,
     "comparison head": comparison_head,
