@@ -38,7 +38,7 @@ def time_where(by_mask: Numbers, masks: npt.NDArray[np.bool_]) -> Numbers:
 
 
 @dataclass(frozen=True)
-class TimeSelection:
+class SlotWindows:
     """Windows of time that belong to a slot (a bin, a region, an iteration) and a group (a device, a thread)."""
 
     slot: Numbers
@@ -63,7 +63,7 @@ class TimesInWindows:
         empty = pl.DataFrame(schema=dict.fromkeys(("slot", "group", "window", *self._names), pl.Int64))
         self._sums = Merging(_added, empty, self._PENDING_ROWS)
 
-    def update(self, times: Elapsed, windows: TimeSelection) -> None:
+    def update(self, times: Elapsed, windows: SlotWindows) -> None:
         """Add the windows of a chunk, cut at its edges."""
         if not len(windows.slot):
             return
@@ -113,7 +113,7 @@ class RegionTimes:
             key = slot[source] * groups + group
             covered = segments(Intervals(key, begin[source], end[source]))
             merged = covered.where(covered.counts[0] > 0)
-            sums.update(times, TimeSelection(merged.group // groups, merged.group % groups, merged.begin, merged.end))
+            sums.update(times, SlotWindows(merged.group // groups, merged.group % groups, merged.begin, merged.end))
 
 
 @dataclass(frozen=True)

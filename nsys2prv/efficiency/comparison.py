@@ -13,7 +13,7 @@ import nsys2prv
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, tree_rows
-from nsys2prv.efficiency.result_tables import READING, Column, Filled, Table, frames
+from nsys2prv.efficiency.result_tables import READING, Column, Filled, Table, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.errors import UsageError
 
@@ -161,7 +161,7 @@ def compare_measured(measured: Sequence[EfficiencyResult], inputs: Sequence[str]
             f"{name}: {warning}" for name, one in zip(names, measured, strict=True) for warning in one.head["warnings"]
         ],
     }
-    return ComparisonResult(head, frames(tables, TABLES))
+    return ComparisonResult(head, frames_by_name(tables, TABLES))
 
 
 def _measured(run: str | Path, options: EfficiencyOptions) -> EfficiencyResult:

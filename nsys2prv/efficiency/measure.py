@@ -26,7 +26,7 @@ from nsys2prv.efficiency.meters.regions import Iterations, Regions
 from nsys2prv.efficiency.meters.run_totals import Totals
 from nsys2prv.efficiency.meters.sampled_metrics import Sampled
 from nsys2prv.efficiency.meters.time_bins import Bins
-from nsys2prv.efficiency.result_tables import Table, TableRows, frames
+from nsys2prv.efficiency.result_tables import Table, TableRows, frames_by_name
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk, slices
@@ -88,7 +88,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyR
     filled: dict[Table, TableRows] = dict(clock_tables(events.clocks))
     for meter in meters:
         filled |= meter.tables()
-    tables = frames(filled, table_registry.TABLES)
+    tables = frames_by_name(filled, table_registry.TABLES)
     activity = totals.first.tolist(), totals.last.tolist()
     found = findings.tables(tables, activity, kernels_by_device=kernels.by_device, arrivals=nccl.arrivals)
     tables |= {name: table_registry.BY_NAME[name].frame(rows) for name, rows in found.items()}

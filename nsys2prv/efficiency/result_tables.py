@@ -113,7 +113,7 @@ SPREAD = (
 """Columns that several tables share."""
 
 
-def frames(filled: Filled, tables: Iterable[Table]) -> dict[str, pl.DataFrame]:
+def frames_by_name(filled: Filled, tables: Iterable[Table]) -> dict[str, pl.DataFrame]:
     """Frames of tables by name, in the order of `tables`; one without rows is empty.
 
     Raises

@@ -13,7 +13,7 @@ import polars as pl
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.outputs.export import csv_files, json_text, write_files
 from nsys2prv.efficiency.outputs.talp import as_talp
-from nsys2prv.efficiency.outputs.text import as_text, comparison_as_text
+from nsys2prv.efficiency.outputs.text import comparison_as_text, efficiency_as_text
 from nsys2prv.errors import NotEfficiency
 
 
@@ -85,7 +85,7 @@ class EfficiencyResult(Results):
 
     def as_text(self, rows: int = 10) -> str:
         """A summary for a terminal, with so many rows of each table."""
-        return as_text(self.head, self.tables, rows)
+        return efficiency_as_text(self.head, self.tables, rows)
 
     def to_html(self, path: str | Path) -> None:
         """Write one HTML page with charts, tables and definitions."""

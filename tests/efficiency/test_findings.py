@@ -729,7 +729,7 @@ def test_the_command_tells_findings_on_the_screen_and_in_files(demo: Demo, comma
     assert done.returncode == 0, done.stderr
     found = demo.finding("slow-device")
     lines = done.stdout.splitlines()
-    place = lines.index("Findings: device time that they cost at most")
+    place = lines.index("Findings (upper bound)")
     assert lines[place + 1] == "  1. Slow GPU: the same kernels take longer on one device"
     assert lines[place + 2].startswith(
         f"     {found['cost_ns'] / 1e6:.3f} ms, {found['share'] * 100:.1f} % of the run, on {demo.device(3)}; "

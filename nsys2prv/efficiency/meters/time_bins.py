@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.activity_times import TimeSelection, TimesInWindows, Trees
+from nsys2prv.efficiency.activity_times import SlotWindows, TimesInWindows, Trees
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
@@ -70,7 +70,7 @@ class Bins(TableMeter):
             (len(self._context.callers), chunk.thread_times, self._threads),
         ):
             slot, group = np.repeat(bins, groups), np.tile(np.arange(groups), len(bins))
-            sums.update(times, TimeSelection(slot, group, np.repeat(begin, groups), np.repeat(end, groups)))
+            sums.update(times, SlotWindows(slot, group, np.repeat(begin, groups), np.repeat(end, groups)))
 
     def tables(self) -> Filled:
         """The tables `bins` and `device_bins`."""

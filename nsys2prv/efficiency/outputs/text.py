@@ -46,7 +46,7 @@ _LEFT = frozenset({"of", "from", "to", "until", "communicator"})
 _SHARES = frozenset({"average", "maximum", "minimum", "deviation"})
 
 
-def as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
+def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
     """A summary that one can read.
 
     Parameters
@@ -74,7 +74,7 @@ def as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: i
 
 def _findings(findings: pl.DataFrame) -> list[str]:
     """Each finding: its title, its cost, and where to look."""
-    lines = ["", "Findings (upper bound of the device time that each costs)"] if findings.height else []
+    lines = ["", "Findings (upper bound)"] if findings.height else []
     for row in findings.iter_rows(named=True):
         where = row["device"] if row["devices"] == 1 else f"{row['devices']} GPUs, most on {row['device']}"
         place = f"{_seconds(row['worst_begin_ns'])} to {_seconds(row['worst_end_ns'])} s"
