@@ -23,7 +23,10 @@ from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, View, event_type, read_view_table
 from nsys2prv.sources.communication import message_ends as messages_between_ranks
-from nsys2prv.sources.registry import SOURCES
+from nsys2prv.sources.counters import cpu_counters, network, plugins
+from nsys2prv.sources.cuda import device_memory
+from nsys2prv.sources.nvtx import nvtx_on_gpu, nvtx_ranges
+from nsys2prv.sources.registry import EVENT_TYPES, SOURCES
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline import coverage
 from nsys2prv.vocabulary import event_types
@@ -47,20 +50,20 @@ _TAGS = {
 _VIEW_ROWS = {"streams": "streams", "hosts": "host threads", "metrics": "GPUs"}
 
 _SERIES = {
-    event_types.DEVICE_MEMORY: ("*kind of memory*", "one type per kind"),
+    device_memory.DEVICE_MEMORY: ("*kind of memory*", "one type per kind"),
     event_types.GPU_METRIC: ("*name of the metric*", "one type per metric"),
-    event_types.NVTX_INTEGER_FIELD: ("*domain field*", "one type per field"),
-    event_types.NVTX_REAL_FIELD: ("*domain field*", "one type per field"),
-    event_types.NVTX_TEXT_FIELD: ("*domain field*", "one type per field"),
+    nvtx_ranges.NVTX_INTEGER_FIELD: ("*domain field*", "one type per field"),
+    nvtx_ranges.NVTX_REAL_FIELD: ("*domain field*", "one type per field"),
+    nvtx_ranges.NVTX_TEXT_FIELD: ("*domain field*", "one type per field"),
     event_types.NVTX_PUSHPOP: ("*name*", "one type per domain"),
-    event_types.NVTX_PUSHPOP_ON_GPU: ("*name*", "one type per domain"),
-    event_types.NETWORK_METRIC: ("*name of the metric (unit)*", "one type per metric"),
-    event_types.CPU_METRIC: ("*name of the event* (per second)", "one type per event"),
-    event_types.CPU_REAL_METRIC: ("*name of the metric (unit)*", "one type per metric"),
-    event_types.SYSTEM_METRIC: ("*name of the metric*", "one type per metric"),
-    event_types.PLUGIN_METRIC: ("*plugin, type and field*", "one type per integer field"),
-    event_types.PLUGIN_REAL_METRIC: ("*plugin, type and field*", "one type per real field"),
-    event_types.PLUGIN_TEXT: ("*plugin, type and field*", "one type per text field"),
+    nvtx_on_gpu.NVTX_PUSHPOP_ON_GPU: ("*name*", "one type per domain"),
+    network.NETWORK_METRIC: ("*name of the metric (unit)*", "one type per metric"),
+    cpu_counters.CPU_METRIC: ("*name of the event* (per second)", "one type per event"),
+    cpu_counters.CPU_REAL_METRIC: ("*name of the metric (unit)*", "one type per metric"),
+    cpu_counters.SYSTEM_METRIC: ("*name of the metric*", "one type per metric"),
+    plugins.PLUGIN_METRIC: ("*plugin, type and field*", "one type per integer field"),
+    plugins.PLUGIN_REAL_METRIC: ("*plugin, type and field*", "one type per real field"),
+    plugins.PLUGIN_TEXT: ("*plugin, type and field*", "one type per text field"),
 }
 
 _ROWS = {
@@ -75,7 +78,7 @@ _ROWS = {
 def event_type_rows() -> str:
     """Every event type; types that differ only in a depth or level share a line."""
     rows = []
-    for types in _consecutive(sorted(event_types.EVENT_TYPES, key=lambda event_type: event_type.number)):
+    for types in _consecutive(sorted(EVENT_TYPES, key=lambda event_type: event_type.number)):
         first, last = types[0], types[-1]
         member, series = _SERIES.get(first.number, ("", ""))
         values = f"names: {first.values.name}" if first.values is not None else first.unit
@@ -107,13 +110,13 @@ def _consecutive(types: Iterable[event_types.EventType]) -> list[list[event_type
 
 def value_sets() -> str:
     """Every set of names that event types share, and the fixed numbers in it."""
-    sets = {found.values.name: found.values for found in event_types.EVENT_TYPES if found.values is not None}
+    sets = {found.values.name: found.values for found in EVENT_TYPES if found.values is not None}
     return _table(
         ("names", "event types", "fixed numbers", "further names from"),
         (
             (
                 name,
-                _of_types([found for found in event_types.EVENT_TYPES if found.values is values]),
+                _of_types([found for found in EVENT_TYPES if found.values is values]),
                 _fixed(values.fixed.items()),
                 str(values.first),
             )
@@ -180,7 +183,7 @@ def source_tables() -> str:
             source.since or "first",
             ", ".join(source.required),
             ", ".join(source.optional),
-            _of_types([event_types.TYPES[number] for number in source.types]),
+            _of_types(list(source.types)),
             _ROWS[source.row],
         )
         for source in sorted(SOURCES, key=lambda source: source.name)

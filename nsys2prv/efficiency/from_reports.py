@@ -34,7 +34,7 @@ from nsys2prv.exports.forms import Stretch
 from nsys2prv.run.open import OpenedReport, no_progress
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.run.session import Group, RunSession
-from nsys2prv.sources.registry import SOURCES
+from nsys2prv.sources.registry import SOURCES, TYPES
 from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, Source, StreamedSource
 from nsys2prv.timeline.coverage import Entry
 from nsys2prv.timeline.labels import Labels
@@ -276,7 +276,7 @@ def narrow(placed: pl.DataFrame, collection: Collection) -> pl.DataFrame:
 
 def _without_lane(number: int, base: int) -> int:
     """The type that a lane stands beside; the number itself when it is none."""
-    kind = vocabulary.TYPES[base]
+    kind = TYPES[base]
     lane = number - kind.lanes
     members = kind.members + 1 if kind.is_series else 1
     if kind.lanes and 0 <= lane < members * vocabulary.LANES_OF_A_MEMBER:

@@ -43,6 +43,7 @@ from nsys2prv.paraver.trace_files import companion
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.sources.registry import TYPES
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary import event_types
 
@@ -217,7 +218,7 @@ class _Reading:
         return {number: self._bases[number] for number in numbers if self._bases[number] >= 0}
 
     def _take_intervals(self, pairs: pl.DataFrame, kinds: Mapping[int, int]) -> None:
-        numbers = [number for number, base in kinds.items() if event_types.TYPES[base].role is event_types.Role.INTERVAL]
+        numbers = [number for number, base in kinds.items() if TYPES[base].role is event_types.Role.INTERVAL]
         edges = pairs.filter(pl.col("type").is_in(numbers)).select("line", "row", "type", "time", "value")
         for attribute in sorted(
             {one for each in self._wanted for numbers_of in each.attributes.values() for one in numbers_of}

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.sources.registry import type_of
 from nsys2prv.vocabulary import event_types, row_names
 
 HOST, STREAM, METRICS, OTHER = "host", "stream", "metrics", "other"
@@ -209,7 +210,7 @@ LAUNCH_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "to_time": pl.Int64, "to_row
 
 def base_types(numbers: Sequence[int], collection: Collection) -> dict[int, int]:
     """For each number that belongs to a collection: the event type it is a member or a lane of."""
-    found = {number: event_types.type_of(number) for number in numbers}
+    found = {number: type_of(number) for number in numbers}
     return {number: kind.number for number, kind in found.items() if kind is not None and kind.number in collection.types}
 
 

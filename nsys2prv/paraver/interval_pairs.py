@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from nsys2prv.sources.registry import type_of
 from nsys2prv.vocabulary import event_types
 
 
@@ -64,5 +65,5 @@ def pair_intervals(edges: pl.DataFrame, key: Sequence[str]) -> PairedIntervals:
 
 def is_interval(number: int) -> bool:
     """Whether events of this type start and end intervals; False for a type that is not one of nsys2prv."""
-    event_type = event_types.type_of(number)
+    event_type = type_of(number)
     return event_type is not None and event_type.role is event_types.Role.INTERVAL

@@ -31,7 +31,7 @@ THREAD_FUNC         State As Is
 
 # Hues (0..1) of values that a timeline of CUDA shows together: kernels blue to violet, NCCL orange, calls green, graphs cyan.
 # Values of memory operations (event_types.COPY_KINDS) are numbers of states, and have the red and yellow of these.
-_HUES = {
+_HUES: dict[int, tuple[float, float]] = {
     event_types.CUDA_CALL: (0.25, 0.42),
     event_types.KERNEL: (0.55, 0.80),
     event_types.NCCL_KERNEL: (0.04, 0.12),

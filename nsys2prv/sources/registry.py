@@ -1,6 +1,9 @@
-"""All sources: what is in a report is found by asking SOURCES. A new kind of activity is a module and a line here."""
+"""All sources and event types. A new kind of activity is a module with its columns and event types, and a line here."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
 
 from nsys2prv.errors import UsageError
 from nsys2prv.exports import Report
@@ -20,6 +23,8 @@ from nsys2prv.sources.cuda import (
 from nsys2prv.sources.host import call_chains, cpu_samples, math_libraries, openacc, openmp, os_runtime, scheduling
 from nsys2prv.sources.nvtx import nvtx_on_gpu, nvtx_ranges
 from nsys2prv.sources.source import Source
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType
 
 SOURCES: tuple[Source, ...] = (
     nvtx_ranges.PUSHPOP,
@@ -76,6 +81,31 @@ SOURCES: tuple[Source, ...] = (
     plugins.EVENTS_WITH_VALUES,
 )
 """All sources. Host activities are in order from the outermost to the innermost: ranges of equal extent nest in this order."""
+
+
+def _declared() -> Iterator[tuple[str, EventType]]:
+    """Event types by the constants of the modules: first those that packages share, then those of each source."""
+    of_sources = [module for name, module in sorted(sys.modules.items()) if name.startswith(f"{__package__}.")]
+    for module in (event_types, *of_sources):
+        for name, found in vars(module).items():
+            for one in found if isinstance(found, tuple) else (found,):
+                if isinstance(one, EventType):
+                    yield name, one
+
+
+CONSTANTS: dict[str, EventType] = dict(reversed(list(_declared())))
+"""Event types by the names of their constants, as `views.ini` has them."""
+EVENT_TYPES: tuple[EventType, ...] = tuple(dict.fromkeys(one for _, one in _declared()))
+"""All event types. Names of types with one set of values get their numbers in this order."""
+TYPES: dict[int, EventType] = {one.number: one for one in EVENT_TYPES}
+
+
+def type_of(number: int) -> EventType | None:
+    """The event type that a number in a trace belongs to; None when it is not one of ours."""
+    if number in TYPES:
+        return TYPES[number]
+    return next((one for one in EVENT_TYPES if one.covers(number)), None)
+
 
 NAMES: tuple[str, ...] = (*dict.fromkeys(source.name for source in SOURCES), message_ends.NAME)
 """Names for --only and --skip. Messages are no source: they join events of one, as launch lines do."""

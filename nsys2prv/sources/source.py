@@ -14,6 +14,7 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.columns import NOT_APPLICABLE
 from nsys2prv.exports.forms import Stretch
 from nsys2prv.exports.lookups import once
+from nsys2prv.vocabulary.event_types import EventType
 
 Frame = Callable[[Report], pl.LazyFrame]
 Step = Callable[[pl.DataFrame], pl.DataFrame]
@@ -76,7 +77,7 @@ class Source(ABC):
     existing_rows_only
         Its events make no rows: they are on rows that other sources have, or left out.
     types
-        Event types of its events and attributes (of a series, the first).
+        Event types of its events and their attributes.
     in_order
         Makes a step that needs the events in the order of their start (all events that start together arrive together),
         and keeps what it needs from one piece to the next.
@@ -99,7 +100,7 @@ class Source(ABC):
     times: tuple[str, str] | Frame = ("start", "end")
     row: RowKind
     existing_rows_only: bool = False
-    types: tuple[int, ...]
+    types: tuple[EventType, ...]
     in_order: Callable[[], Step] | None = None
     launch: Launch | None = None
     derived: bool = False

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from nsys2prv.sources.registry import EVENT_TYPES, TYPES, type_of
 from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, text_attributes
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role
@@ -114,7 +115,7 @@ class Labels:
             for kind, series, label in distinct.iter_rows()
         ]
         numbers = pl.DataFrame(rows, schema={**TYPE_COLUMNS, "number": pl.Int64, "number_value": pl.Int64}, orient="row")
-        of_types = [event_types.TYPES[kind].families for kind, *_ in rows]
+        of_types = [event_types.FAMILIES.get(kind, 0) for kind, *_ in rows]
         for number in sorted(set(of_types) - {0}):
             values = [
                 self._value(number, self._families.get((number, label))) if of_type == number else None
@@ -141,7 +142,7 @@ class Labels:
         return [self._used[number] for number in sorted(self._used)]
 
     def _value(self, kind: int, label: str | None) -> int | None:
-        values = event_types.TYPES[kind].values
+        values = TYPES[kind].values
         if label is None or values is None:
             return None
         return self._values[values.name][self._readable[label]]
@@ -149,7 +150,7 @@ class Labels:
     def _number_series(self, found: pl.DataFrame) -> dict[tuple[int, str | None], int]:
         numbers: dict[tuple[int, str | None], int] = {}
         for (kind,), members in found.select("type", "series").unique().group_by("type"):
-            event_type = event_types.TYPES[int(kind)]
+            event_type = TYPES[int(kind)]
             if not event_type.is_series:
                 numbers |= {(event_type.number, series): event_type.number for series in members["series"]}
                 continue
@@ -169,10 +170,10 @@ class Labels:
         return numbers
 
     def _number_values(self, found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, dict[str, int]]:
-        sets = {event_type.values.name: event_type.values for event_type in event_types.EVENT_TYPES if event_type.values}
+        sets = {event_type.values.name: event_type.values for event_type in EVENT_TYPES if event_type.values}
         # In the order of EVENT_TYPES and of the alphabet: the same names get the same numbers whatever the order of reports.
         labels: dict[str, list[str]] = {name: [] for name in sets}
-        for event_type in event_types.EVENT_TYPES:
+        for event_type in EVENT_TYPES:
             if event_type.values is None:
                 continue
             texts = set(found.filter(pl.col("type") == event_type.number)["label"].drop_nulls().to_list())
@@ -193,7 +194,7 @@ class Labels:
     def _kept_values(self, value_set: str) -> dict[str, int]:
         kept: dict[str, int] = {}
         for number, values in self._earlier.values.items():
-            event_type = event_types.type_of(number)
+            event_type = type_of(number)
             if event_type is not None and event_type.values is not None and event_type.values.name == value_set:
                 kept |= {label: value for label, value in values.items() if value != 0}
         return kept
@@ -201,12 +202,12 @@ class Labels:
     def _collect_used(self, found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[int, UsedType]:
         used = {}
         for (kind, series), rows in found.group_by("type", "series"):
-            event_type = event_types.TYPES[int(kind)]
+            event_type = TYPES[int(kind)]
             number = self._members[event_type.number, series]
             label = readable_type(event_type.label.format(series)) if event_type.is_series else event_type.label
             used[number] = UsedType(number, label, event_type, self._used_values(event_type, rows["label"].drop_nulls()))
         for number, texts in by_attribute.items():
-            event_type = event_types.TYPES[number]
+            event_type = TYPES[number]
             of_events = found.filter(pl.col("type") == number)["label"].drop_nulls()
             values = self._used_values(event_type, [*texts, *of_events])
             used[number] = UsedType(number, event_type.label, event_type, values)
@@ -228,7 +229,7 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
     for survey in surveys:
         frames.append(survey.groups.select(list(TYPE_COLUMNS)).unique())
         texts = {int(name): set(survey.groups[name].drop_nulls()) for name in text_attributes(survey.groups.schema)}
-        of_source = [event_types.TYPES[number] for number in survey.source.types if survey.groups.height]
+        of_source = survey.source.types if survey.groups.height else ()
         for number in [one.number for one in of_source if one.role is Role.ATTRIBUTE and not one.is_series]:
             # A text that no event has, such as the outer frames of short call chains, needs no label.
             if number not in texts or texts[number]:
@@ -238,18 +239,17 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
 
 def _families(found: pl.DataFrame, rules: Iterable[Rule] | None) -> dict[tuple[int, str], str]:
     """The family of each name whose type has families, by the type of the family and the name."""
-    having = {event_type.number: event_type.families for event_type in event_types.EVENT_TYPES if event_type.families}
-    names = found.filter(pl.col("type").is_in(list(having))).drop_nulls("label")
+    names = found.filter(pl.col("type").is_in(list(event_types.FAMILIES))).drop_nulls("label")
     # One look for all names of all reports.
     told = dict(families(names["label"], rules).select("name", "family").iter_rows()) if names.height else {}
-    return {(having[kind], name): told[name] for kind, name in names.select("type", "label").iter_rows()}
+    return {(event_types.FAMILIES[kind], name): told[name] for kind, name in names.select("type", "label").iter_rows()}
 
 
 def _readable_labels(found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:
     texts = set(found["label"].drop_nulls().to_list()).union(*by_attribute.values())
     labels = {text: readable(text) for text in texts}
     for number, of_attribute in by_attribute.items():
-        values = event_types.TYPES[number].values
+        values = TYPES[number].values
         if values is not None and values.renamed is not None:
             labels |= {text: readable(label) for text, label in values.renamed(of_attribute).items()}
     return labels

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from nsys2prv.sources.lanes import LANE_OF_TYPE
+from nsys2prv.sources.registry import TYPES
 from nsys2prv.sources.source import Source, count_rows
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.coverage import Entry
@@ -17,7 +18,7 @@ from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.timeline.survey import CPU, TYPE_COLUMNS, Survey, text_attributes
 from nsys2prv.timeline.time_axis import Placement
 from nsys2prv.trace.merge import Shape
-from nsys2prv.vocabulary.event_types import TYPES, Role
+from nsys2prv.vocabulary.event_types import Role
 
 
 def shape_of(source: Source) -> Shape:

@@ -17,7 +17,6 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, RowKind, Source, StreamedSource, count_rows
 from nsys2prv.timeline.stream_lanes import count_lanes
-from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import Role
 
 TYPE_COLUMNS = {"type": pl.Int64, "series": pl.String, "label": pl.String}
@@ -196,7 +195,7 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
         found = replace(found, cpus=0 if last_cpu is None else int(last_cpu) + 1)
     # Events that are made of others lie on the rows of these,
     # and marks have no length in which they could overlap.
-    marks = all(event_types.TYPES[number].role is not Role.INTERVAL for number in source.types)
+    marks = all(one.role is not Role.INTERVAL for one in source.types)
     if folder is None or source.row is not RowKind.STREAM or source.derived or marks or found.is_empty:
         return found
     return replace(found, lanes=count_lanes(report, source, found.keys, folder))

@@ -29,6 +29,8 @@ from nsys2prv.paraver.views.of_trace import content_of, listed, render_views
 from nsys2prv.paraver.views.render import Rendered, ViewRenderer, slug, write_views
 from nsys2prv.paraver.views.trace_content import TraceContent
 from nsys2prv.paraver.views.view_table import GROUPS, View, cfgs_folder, read_view_table
+from nsys2prv.sources.host import call_chains
+from nsys2prv.sources.registry import CONSTANTS, EVENT_TYPES
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
@@ -245,20 +247,19 @@ def test_timelines_of_threads_show_all_rows_of_their_kind_whatever_the_size(
 CALL_CHAINS = {
     pattern.format(depth)
     for pattern in ("Sampled functions (depth {})", "Sampled modules (depth {})", "Caller at level {}")
-    for depth in range(1, event_types.MOST_FRAMES)
+    for depth in range(1, call_chains.MOST_FRAMES)
 }
 
 
 def test_every_event_type_has_a_view() -> None:
     needed = {name for view in TABLE.views for need in view.needs for name in need}
-    shown = {number for name in needed if isinstance(number := getattr(event_types, name, None), int)}
-
-    assert {one.label for one in event_types.EVENT_TYPES if one.number not in shown} - CALL_CHAINS == set()
+    shown = {CONSTANTS[name] for name in needed if name in CONSTANTS}
+    assert {one.label for one in EVENT_TYPES if one not in shown} - CALL_CHAINS == set()
 
 
 def test_every_view_of_the_table_renders_for_a_trace_that_has_everything(tmp_path: Path) -> None:
     types: dict[int, tuple[str, dict[int, str] | None]] = {}
-    for one in event_types.EVENT_TYPES:
+    for one in EVENT_TYPES:
         values = {0: "End", 1: "gemm", 2: "flash_fwd", 3: "iteration"} if one.values else None
         types[one.number] = (one.label.replace("{}", "mine"), values)
     metrics = ["SM Active", "SM Issue", "Tensor Active", "DRAM Read", "DRAM Write", "PCIe RX Throughput", "PCIe TX Throughput",

@@ -101,7 +101,7 @@ def test_ranges_that_overlap_freely_are_all_whole(tmp_path: Path) -> None:
     for name, start, end in (("one", 0, 50), ("two", 20, 80), ("three", 40, 90), ("four", 60, 100)):
         report.nvtx_start_end(name, start, end)
     summary = translate_reports(tmp_path, report)
-    lanes = [event_types.TYPES[event_types.NVTX_RANGE].beside(event_types.NVTX_RANGE, lane) for lane in range(3)]
+    lanes = [event_types.NVTX_RANGE.beside(event_types.NVTX_RANGE, lane) for lane in range(3)]
     assert [row[2:4] for row in intervals(summary, *lanes)] == [(0, 50), (20, 80), (40, 90), (60, 100)]
     # As many lanes as ranges run at once, and each lane has its label.
     trace = open_trace(summary.prv)

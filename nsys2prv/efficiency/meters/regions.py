@@ -16,7 +16,7 @@ from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.run_events import RANGES, RunEvents
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.execution.merging import Merging
-from nsys2prv.vocabulary import event_types
+from nsys2prv.sources.registry import type_of
 
 MOST_REGIONS = 500
 """Regions that have a row: those that take most time."""
@@ -87,7 +87,7 @@ class NamedRanges:
     def __init__(self, recording: RunEvents, requested: Sequence[str]) -> None:
         known: list[tuple[int, int, str, str | None]] = []
         for number, names in recording.types.items():
-            kind = event_types.type_of(number)
+            kind = type_of(number)
             if kind is None or kind.number not in RANGES.types:
                 continue
             found = _DOMAIN.fullmatch(names.label)

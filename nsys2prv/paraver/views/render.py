@@ -185,7 +185,7 @@ class ViewRenderer:
         return self._content.members(event_type(name))
 
     def _find_metrics(self) -> dict[str, list[TypeInTrace]]:
-        metrics = self._content.members(event_types.TYPES[event_types.GPU_METRIC])
+        metrics = self._content.members(event_types.GPU_METRIC)
         return {
             name: [metric for metric in metrics if pattern.match(metric.label)] for name, pattern in self._table.metrics.items()
         }
@@ -261,9 +261,9 @@ def _file_name(view: View, member: TypeInTrace | None, devices: Devices | None, 
 def _member_name(kind: event_types.EventType, member: TypeInTrace) -> str:
     """What tells a member from the others of its series, or a lane from its type.
 
-    >>> _member_name(events.TYPES[events.NVTX_PUSHPOP], TypeInTrace(9600, "NVTX pushpop ranges default domain", {}, ""))
+    >>> _member_name(event_types.NVTX_PUSHPOP, TypeInTrace(9600, "NVTX pushpop ranges default domain", {}, ""))
     'default'
-    >>> _member_name(events.TYPES[events.NVTX_RANGE], TypeInTrace(90040001, "NVTX startend ranges (overlap 1)", {}, ""))
+    >>> _member_name(event_types.NVTX_RANGE, TypeInTrace(90040001, "NVTX startend ranges (overlap 1)", {}, ""))
     'overlap 1'
     """
     before, _, after = kind.label.partition("{}")

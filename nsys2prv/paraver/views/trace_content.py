@@ -9,6 +9,7 @@ from functools import cached_property
 from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.pcf import PcfLabels
 from nsys2prv.paraver.trace_reader import Trace
+from nsys2prv.sources.registry import type_of
 from nsys2prv.vocabulary import event_types, row_names
 
 
@@ -156,7 +157,7 @@ class TraceContent:
     def _by_type(self) -> dict[int, list[TypeInTrace]]:
         by_type: dict[int, list[TypeInTrace]] = {}
         for number, found in self.types.items():
-            event_type = event_types.type_of(number)
+            event_type = type_of(number)
             if event_type is not None:
                 by_type.setdefault(event_type.number, []).append(found)
         return by_type

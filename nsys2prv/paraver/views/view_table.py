@@ -10,7 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import nsys2prv
-from nsys2prv.vocabulary import event_types
+from nsys2prv.sources.registry import CONSTANTS
+from nsys2prv.vocabulary.event_types import EventType
 
 KINDS = ("timeline", "table", "tables")
 """What a view shows: rows over time; a table; a table for each value of a third window."""
@@ -81,7 +82,7 @@ class ViewTable:
     metrics
         What the names of GPU metrics begin with, by small name.
     values
-        Event type (constant of `events`) and pattern of value labels, by small name.
+        Event type (its constant) and pattern of value labels, by small name.
     """
 
     views: tuple[View, ...]
@@ -95,12 +96,11 @@ def cfgs_folder() -> Path:
     return next(folder for folder in (package / "cfgs", package.parent / "cfgs") if (folder / "views.ini").is_file())
 
 
-def event_type(constant: str) -> event_types.EventType:
-    """The event type of a constant of `events`; ValueError when there is none."""
-    number = getattr(event_types, constant, None)
-    if not isinstance(number, int) or number not in event_types.TYPES:
-        raise ValueError(f"{constant} is no event type of nsys2prv/vocabulary/event_types.py")
-    return event_types.TYPES[number]
+def event_type(constant: str) -> EventType:
+    """The event type with a constant; ValueError when there is none."""
+    if constant not in CONSTANTS:
+        raise ValueError(f"{constant} is no event type of nsys2prv")
+    return CONSTANTS[constant]
 
 
 @lru_cache

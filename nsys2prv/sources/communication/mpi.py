@@ -11,6 +11,7 @@ from nsys2prv.exports.lookups import once
 from nsys2prv.sources.nvtx.nvtx_ranges import PUSHPOP, is_mpi_call, ranges_in_domains
 from nsys2prv.sources.source import RowKind, Source, TableSource, named
 from nsys2prv.vocabulary import event_types, mpi_calls
+from nsys2prv.vocabulary.event_types import EventType
 
 _ANY_PARTNER = 0
 """Value of a partner or root that is none (MPI_ANY_SOURCE, MPI_PROC_NULL): ranks are written plus one, 0 would be an end."""
@@ -45,7 +46,7 @@ def _rank(column: str) -> pl.Expr:
     return pl.when(pl.col(column) >= 0).then(pl.col(column) + 1).otherwise(_ANY_PARTNER)
 
 
-_ATTRIBUTES: dict[str, dict[int, pl.Expr]] = {
+_ATTRIBUTES: dict[str, dict[EventType, pl.Expr]] = {
     "MPI_P2P_EVENTS": {
         event_types.MPI_MESSAGE_SIZE: pl.col("size"),
         event_types.MPI_PARTNER: _rank("remoteRank"),

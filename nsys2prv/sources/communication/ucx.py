@@ -9,6 +9,17 @@ from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.nvtx.nvtx_ranges import PUSHPOP, is_nvshmem_call, ranges_in_domains
 from nsys2prv.sources.source import RowKind, Source, TableSource, first_match, named
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+
+_UCX_VALUES = ValueSet("ucx")
+UCX_SUBMIT = EventType(51000001, "UCX submission", Role.INTERVAL, _UCX_VALUES, gradient=1)
+UCX_PROGRESS = EventType(51000002, "UCX progress", Role.INTERVAL, _UCX_VALUES, gradient=1, lanes=51001000)
+UCX_OTHER = EventType(51000003, "UCX call", Role.INTERVAL, _UCX_VALUES, gradient=1)
+UCX_SIZE = EventType(51100001, "UCX message size", Role.ATTRIBUTE, gradient=1, unit="bytes")
+UCX_TAG = EventType(51100002, "UCX message tag", Role.ATTRIBUTE, gradient=1, unit="tag")
+UCX_PEER = EventType(51100003, "UCX peer worker", Role.ATTRIBUTE, gradient=1, unit="id")
+NVSHMEM_CALL = EventType(52000001, "NVSHMEM call", Role.INTERVAL, ValueSet("nvshmem"), gradient=1)
+
 
 # (what a call's name looks like, Paraver state meanwhile); first match counts. As for MPI: what does not block only starts.
 _UCX_STATES = (
@@ -28,7 +39,7 @@ _NVSHMEM_STATES = (
     (r"free", event_types.STATE_FREEING),
 )
 
-_MESSAGE = {event_types.UCX_SIZE: "packedSize", event_types.UCX_TAG: "tag", event_types.UCX_PEER: "peerWorkerUid"}
+_MESSAGE = {UCX_SIZE: "packedSize", UCX_TAG: "tag", UCX_PEER: "peerWorkerUid"}
 
 
 def _calls(report: Report, source: Source) -> pl.LazyFrame:
@@ -44,21 +55,19 @@ def _attributes() -> list[pl.Expr]:
 
 def _submissions(report: Report) -> pl.LazyFrame:
     return _calls(report, SUBMISSIONS).select(
-        "globalTid", "start", "end", "label", "state", *_attributes(), type=pl.lit(event_types.UCX_SUBMIT, pl.Int64)
+        "globalTid", "start", "end", "label", "state", *_attributes(), type=pl.lit(UCX_SUBMIT, pl.Int64)
     )
 
 
 def _requests(report: Report) -> pl.LazyFrame:
     # A request is in flight while its thread does other things: it says nothing about the state of the thread.
     return _calls(report, REQUESTS).select(
-        "globalTid", "start", "end", "label", *_attributes(), type=pl.lit(event_types.UCX_PROGRESS, pl.Int64)
+        "globalTid", "start", "end", "label", *_attributes(), type=pl.lit(UCX_PROGRESS, pl.Int64)
     )
 
 
 def _others(report: Report) -> pl.LazyFrame:
-    return _calls(report, OTHERS).select(
-        "globalTid", "start", "end", "label", "state", type=pl.lit(event_types.UCX_OTHER, pl.Int64)
-    )
+    return _calls(report, OTHERS).select("globalTid", "start", "end", "label", "state", type=pl.lit(UCX_OTHER, pl.Int64))
 
 
 def _nvshmem(report: Report) -> pl.LazyFrame:
@@ -70,7 +79,7 @@ def _nvshmem(report: Report) -> pl.LazyFrame:
             "start",
             "end",
             "label",
-            type=pl.lit(event_types.NVSHMEM_CALL, pl.Int64),
+            type=pl.lit(NVSHMEM_CALL, pl.Int64),
             state=first_match(pl.col("label"), _NVSHMEM_STATES, event_types.STATE_OTHERS),
         )
     )
@@ -85,7 +94,7 @@ SUBMISSIONS = TableSource(
     required=_REQUIRED,
     optional=("end", *_MESSAGE.values()),
     row=RowKind.THREAD,
-    types=(event_types.UCX_SUBMIT, *_MESSAGE),
+    types=(UCX_SUBMIT, *_MESSAGE),
     frame=_submissions,
     since="3.7",
     assumption="A row is a call on its thread, with the message that it submits.",
@@ -98,7 +107,7 @@ REQUESTS = TableSource(
     required=_REQUIRED,
     optional=("end", *_MESSAGE.values()),
     row=RowKind.THREAD,
-    types=(event_types.UCX_PROGRESS, *_MESSAGE),
+    types=(UCX_PROGRESS, *_MESSAGE),
     frame=_requests,
     in_order=lambda: Lanes("globalTid"),
     since="3.7",
@@ -112,7 +121,7 @@ OTHERS = TableSource(
     required=_REQUIRED,
     optional=("end",),
     row=RowKind.THREAD,
-    types=(event_types.UCX_OTHER,),
+    types=(UCX_OTHER,),
     frame=_others,
     since="3.7",
     assumption="A row is a call on its thread.",
@@ -125,7 +134,7 @@ NVSHMEM = TableSource(
     required=PUSHPOP.required,
     optional=PUSHPOP.optional,
     row=RowKind.THREAD,
-    types=(event_types.NVSHMEM_CALL,),
+    types=(NVSHMEM_CALL,),
     frame=_nvshmem,
     only=PUSHPOP.only,
     assumption="Calls are push/pop ranges of an NVTX domain NVSHMEM whose names begin with nvshmem.",

@@ -9,9 +9,29 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.counters.sampling import EndsOfSamples, labels_of, per_second, with_ends, with_values
+from nsys2prv.sources.counters.sampling import REAL_PRECISION, EndsOfSamples, labels_of, per_second, with_ends, with_values
 from nsys2prv.sources.source import CONTINUATION, RowKind, Source, StreamedSource, TableSource
-from nsys2prv.vocabulary import event_types, row_names
+from nsys2prv.vocabulary import row_names
+from nsys2prv.vocabulary.event_types import EventType, Role
+
+CPU_METRIC = EventType(
+    94200000, "{}", Role.SAMPLE, gradient=7, unit="events per second", step=1, members=50_000, overflow=94250000
+)
+CPU_REAL_METRIC = EventType(
+    94300000,
+    "{}",
+    Role.SAMPLE,
+    gradient=7,
+    unit="as its label says",
+    step=1,
+    members=50_000,
+    overflow=94350000,
+    precision=REAL_PRECISION,
+)
+SYSTEM_METRIC = EventType(
+    94400000, "{}", Role.SAMPLE, gradient=7, unit="as the report has it", step=1, members=50_000, overflow=94450000
+)
+
 
 _COUNTS = "A count is what happened from the start of a sample to its end: it is shown as a rate per second, then 0."
 _PER_SECOND = "{} (per second)"
@@ -54,7 +74,7 @@ def _events_of(table: str, since: str) -> TableSource:
                 "component",
                 "start",
                 "end",
-                type=pl.lit(event_types.CPU_METRIC, pl.Int64),
+                type=pl.lit(CPU_METRIC, pl.Int64),
                 series=pl.format(_PER_SECOND, "metric"),
                 value=per_second(pl.col("count")),
             )
@@ -67,7 +87,7 @@ def _events_of(table: str, since: str) -> TableSource:
         required=("start", "end", "count"),
         optional=("componentId", "eventId"),
         row=RowKind.COMPONENT,
-        types=(event_types.CPU_METRIC,),
+        types=(CPU_METRIC,),
         frame=frame,
         in_order=EndsOfSamples,
         since=since,
@@ -79,13 +99,13 @@ def _events_of(table: str, since: str) -> TableSource:
 def _metrics_of(table: str, since: str) -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
         measured = _on_components(report, source.scan(report), "metricId")
-        written = (pl.col("value") * 10**event_types.REAL_PRECISION).round().cast(pl.Int64, strict=False)
+        written = (pl.col("value") * 10**REAL_PRECISION).round().cast(pl.Int64, strict=False)
         return with_ends(
             measured.select(
                 "component",
                 "start",
                 "end",
-                type=pl.lit(event_types.CPU_REAL_METRIC, pl.Int64),
+                type=pl.lit(CPU_REAL_METRIC, pl.Int64),
                 series=pl.when(pl.col("measure").is_null()).then("metric").otherwise(pl.format("{} ({})", "metric", "measure")),
                 value=written,
             )
@@ -98,7 +118,7 @@ def _metrics_of(table: str, since: str) -> TableSource:
         required=("start", "end", "value"),
         optional=("componentId", "metricId"),
         row=RowKind.COMPONENT,
-        types=(event_types.CPU_REAL_METRIC,),
+        types=(CPU_REAL_METRIC,),
         frame=frame,
         in_order=EndsOfSamples,
         since=since,
@@ -169,7 +189,7 @@ def _core_values(report: Report) -> pl.LazyFrame:
 def _core_names(report: Report) -> _Named:
     requests = report.collect(report.scan("PMU_EVENT_REQUESTS", optional=("id", "event_name")))
     known = requests.unique("id", keep="first").select(idx="id", name="event_name").lazy()
-    rates = _rates(event_types.CPU_METRIC, pl.coalesce("name", pl.format("CPU event {}", "idx"), pl.lit("CPU event")))
+    rates = _rates(CPU_METRIC, pl.coalesce("name", pl.format("CPU event {}", "idx"), pl.lit("CPU event")))
     return lambda joined: rates(joined.join(known, on="idx", how="left", maintain_order="left"))
 
 
@@ -182,7 +202,7 @@ CORES = StreamedSource(
     required=("start", "end", "cpu", "counter_id"),
     optional=(),
     row=RowKind.COMPONENT,
-    types=(event_types.CPU_METRIC,),
+    types=(CPU_METRIC,),
     names=_CORES_COUNTS.names,
     stream=_CORES_COUNTS.stream,
     in_order=EndsOfSamples,
@@ -204,7 +224,7 @@ def _uncore_values(report: Report) -> pl.LazyFrame:
 def _uncore_names(report: Report) -> _Named:
     kinds = labels_of(report, "ENUM_NSYS_EVENT_TYPE").select(kind=pl.col("id"), name="label").lazy()
     name = pl.format("{} {}", pl.coalesce("name", pl.lit("Uncore event")), pl.coalesce(pl.col("rawId"), pl.col("kind")))
-    rates = _rates(event_types.CPU_METRIC, name)
+    rates = _rates(CPU_METRIC, name)
     return lambda joined: rates(joined.join(kinds, on="kind", how="left", maintain_order="left"))
 
 
@@ -217,7 +237,7 @@ UNCORE = StreamedSource(
     required=("start", "end", "counterId"),
     optional=("clusterId",),
     row=RowKind.COMPONENT,
-    types=(event_types.CPU_METRIC,),
+    types=(CPU_METRIC,),
     names=_UNCORE_COUNTS.names,
     stream=_UNCORE_COUNTS.stream,
     in_order=EndsOfSamples,
@@ -242,7 +262,7 @@ def _bandwidth_names(report: Report) -> _Named:
 
     def named(joined: pl.LazyFrame) -> pl.LazyFrame:
         return joined.join(known, on="idx", how="left", maintain_order="left").with_columns(
-            type=pl.lit(event_types.SYSTEM_METRIC, pl.Int64), series=pl.format("Memory bandwidth of {}", client), value="count"
+            type=pl.lit(SYSTEM_METRIC, pl.Int64), series=pl.format("Memory bandwidth of {}", client), value="count"
         )
 
     return named
@@ -257,7 +277,7 @@ BANDWIDTH = StreamedSource(
     required=("start", "end", "valuesId"),
     optional=(),
     row=RowKind.COMPONENT,
-    types=(event_types.SYSTEM_METRIC,),
+    types=(SYSTEM_METRIC,),
     names=_BANDWIDTH_COUNTS.names,
     stream=_BANDWIDTH_COUNTS.stream,
     in_order=EndsOfSamples,
@@ -279,7 +299,7 @@ def _soc(report: Report) -> pl.LazyFrame:
         component=pl.lit("SoC"),
         start=pl.col("timestamp"),
         end=pl.col("timestamp"),
-        type=pl.lit(event_types.SYSTEM_METRIC, pl.Int64),
+        type=pl.lit(SYSTEM_METRIC, pl.Int64),
         series=pl.coalesce("metricName", pl.format("SoC metric {}", "metricId")),
     )
 
@@ -291,7 +311,7 @@ SOC = TableSource(
     required=("timestamp", "typeId", "metricId", "value"),
     optional=(),
     row=RowKind.COMPONENT,
-    types=(event_types.SYSTEM_METRIC,),
+    types=(SYSTEM_METRIC,),
     frame=_soc,
     times=("timestamp", "timestamp"),
     since="3.28",

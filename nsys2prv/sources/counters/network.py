@@ -7,7 +7,19 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.counters.sampling import EndsOfSamples, labels_of, with_ends
 from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
-from nsys2prv.vocabulary import event_types, row_names
+from nsys2prv.vocabulary import row_names
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+
+NETWORK_METRIC = EventType(9300, "{}", Role.SAMPLE, gradient=7, unit="as its label says", step=1, members=80, overflow=93000100)
+IB_CONGESTION = EventType(9390, "InfiniBand switch congestion", Role.MARK, ValueSet("switch congestion"))
+IB_SOURCE_LID = EventType(9391, "Congested packet source LID", Role.MARK, unit="LID")
+IB_DESTINATION_LID = EventType(9392, "Congested packet destination LID", Role.MARK, unit="LID")
+IB_SERVICE_LEVEL = EventType(9393, "Congested packet service level", Role.MARK, unit="level")
+IB_OPERATION = EventType(9394, "Congested packet operation code", Role.MARK, unit="code")
+IB_SOURCE_QP = EventType(9395, "Congested packet source queue pair", Role.MARK, unit="queue pair")
+IB_DESTINATION_QP = EventType(9396, "Congested packet destination queue pair", Role.MARK, unit="queue pair")
+IB_INGRESS_PORT = EventType(9397, "Congested packet ingress port", Role.MARK, unit="port")
+
 
 _PER_MS = "/ms"
 _MS_PER_SECOND = 1000
@@ -78,7 +90,7 @@ def _samples(table: pl.LazyFrame, devices: pl.DataFrame, metrics: pl.DataFrame, 
             "start",
             "end",
             component=_component(pl.col("device"), pattern, "portId"),
-            type=pl.lit(event_types.NETWORK_METRIC, pl.Int64),
+            type=pl.lit(NETWORK_METRIC, pl.Int64),
             series=pl.coalesce("metric", pl.format("network metric {}.{}", "metricsListId", "metricsIdx")),
             value=pl.col("value") * pl.col("factor").fill_null(1),
         )
@@ -94,13 +106,13 @@ def _of_switches(report: Report) -> pl.LazyFrame:
 
 
 _OF_A_PACKET = {
-    event_types.IB_SOURCE_LID: "packetSLID",
-    event_types.IB_DESTINATION_LID: "packetDLID",
-    event_types.IB_SERVICE_LEVEL: "packetSL",
-    event_types.IB_OPERATION: "packetOpCode",
-    event_types.IB_SOURCE_QP: "packetSourceQP",
-    event_types.IB_DESTINATION_QP: "packetDestinationQP",
-    event_types.IB_INGRESS_PORT: "switchIngressPort",
+    IB_SOURCE_LID: "packetSLID",
+    IB_DESTINATION_LID: "packetDLID",
+    IB_SERVICE_LEVEL: "packetSL",
+    IB_OPERATION: "packetOpCode",
+    IB_SOURCE_QP: "packetSourceQP",
+    IB_DESTINATION_QP: "packetDestinationQP",
+    IB_INGRESS_PORT: "switchIngressPort",
 }
 
 
@@ -120,7 +132,7 @@ def _congestion(report: Report) -> pl.LazyFrame:
     mark = told.select(
         *common,
         "label",
-        type=pl.lit(event_types.IB_CONGESTION, pl.Int64),
+        type=pl.lit(IB_CONGESTION, pl.Int64),
         value=pl.lit(None, pl.Int64),
         **{CONTINUATION: pl.lit(False)},
     )
@@ -150,7 +162,7 @@ ADAPTERS = TableSource(
     required=_METRIC_COLUMNS,
     optional=("portId",),
     row=RowKind.COMPONENT,
-    types=(event_types.NETWORK_METRIC,),
+    types=(NETWORK_METRIC,),
     frame=_of_adapters,
     in_order=EndsOfSamples,
     since="3.7",
@@ -164,7 +176,7 @@ SWITCHES = TableSource(
     required=_METRIC_COLUMNS,
     optional=("portId",),
     row=RowKind.COMPONENT,
-    types=(event_types.NETWORK_METRIC,),
+    types=(NETWORK_METRIC,),
     frame=_of_switches,
     in_order=EndsOfSamples,
     since="3.7",
@@ -178,7 +190,7 @@ CONGESTION = TableSource(
     required=("start", "globalId"),
     optional=("congestionType", *_OF_A_PACKET.values(), "switchEgressPort"),
     row=RowKind.COMPONENT,
-    types=(event_types.IB_CONGESTION, *_OF_A_PACKET),
+    types=(IB_CONGESTION, *_OF_A_PACKET),
     frame=_congestion,
     times=("start", "start"),
     since="3.28",

@@ -14,9 +14,26 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.counters.sampling import labels_of, with_values
+from nsys2prv.sources.counters.sampling import REAL_PRECISION, labels_of, with_values
 from nsys2prv.sources.source import CONTINUATION, RowKind, StreamedSource, TableSource
-from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+
+PLUGIN_METRIC = EventType(
+    94500000, "{}", Role.SAMPLE, gradient=7, unit="as the plugin has it", step=1, members=50_000, overflow=94550000
+)
+PLUGIN_REAL_METRIC = EventType(
+    94600000,
+    "{}",
+    Role.SAMPLE,
+    gradient=7,
+    unit="as the plugin has it",
+    step=1,
+    members=50_000,
+    overflow=94650000,
+    precision=REAL_PRECISION,
+)
+PLUGIN_TEXT = EventType(94700000, "{}", Role.SAMPLE, ValueSet("texts of plugins"), step=1, members=50_000, overflow=94750000)
+
 
 TABLE = "GENERIC_EVENTS"
 _SESSION_CLOCK = ("SessionNs", "Session Nanoseconds")
@@ -207,7 +224,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     component = pl.col("plugin") if part is None else pl.concat_str("plugin", part, separator=" ").str.strip_chars()
     number = pl.col("text").cast(pl.Float64, strict=False)
     whole = pl.col("text").str.strip_chars().cast(pl.Int64, strict=False)
-    scaled = (number * 10**event_types.REAL_PRECISION).round().cast(pl.Int64, strict=False)
+    scaled = (number * 10**REAL_PRECISION).round().cast(pl.Int64, strict=False)
     is_number = number.is_finite().fill_null(False)
     is_real = pl.col("is_real") & is_number
     long = (
@@ -217,10 +234,10 @@ def _frame(report: Report) -> pl.LazyFrame:
     )
     samples = long.filter(~pl.col("names_component")).with_columns(
         type=pl.when(is_real)
-        .then(event_types.PLUGIN_REAL_METRIC)
+        .then(PLUGIN_REAL_METRIC)
         .when(is_number)
-        .then(event_types.PLUGIN_METRIC)
-        .otherwise(event_types.PLUGIN_TEXT)
+        .then(PLUGIN_METRIC)
+        .otherwise(PLUGIN_TEXT)
         .cast(pl.Int64),
         label=pl.when(~is_number).then("text"),
         value=pl.when(is_real).then(scaled).when(is_number).then(pl.coalesce(whole, number.cast(pl.Int64, strict=False))),
@@ -251,7 +268,7 @@ def _fields(report: Report) -> pl.DataFrame:
 
 
 def _type_of(is_real: pl.Expr) -> pl.Expr:
-    return pl.when(is_real).then(event_types.PLUGIN_REAL_METRIC).otherwise(event_types.PLUGIN_METRIC).cast(pl.Int64)
+    return pl.when(is_real).then(PLUGIN_REAL_METRIC).otherwise(PLUGIN_METRIC).cast(pl.Int64)
 
 
 def _series() -> pl.Expr:
@@ -283,7 +300,7 @@ def _with_values(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
             real=pl.coalesce("floatVal", "doubleVal"),
         )
 
-    scaled = (pl.coalesce("real", pl.col("whole").cast(pl.Float64)) * 10**event_types.REAL_PRECISION).round()
+    scaled = (pl.coalesce("real", pl.col("whole").cast(pl.Float64)) * 10**REAL_PRECISION).round()
     for joined in with_values(report, folder, of_events, of_values):
         named = joined.join(fields, on=["typeId", "fieldIdx"], how="left", maintain_order="left")
         told = named.with_columns(value=pl.when("is_real").then(scaled.cast(pl.Int64, strict=False)).otherwise("whole"))
@@ -311,7 +328,7 @@ EVENTS = TableSource(
     required=("rawTimestamp", "typeId"),
     optional=("timestamp", "data"),
     row=RowKind.COMPONENT,
-    types=(event_types.PLUGIN_METRIC, event_types.PLUGIN_REAL_METRIC, event_types.PLUGIN_TEXT),
+    types=(PLUGIN_METRIC, PLUGIN_REAL_METRIC, PLUGIN_TEXT),
     frame=_frame,
     times=_moments,
     since="3.7",
@@ -325,7 +342,7 @@ EVENTS_WITH_VALUES = StreamedSource(
     required=("rawTimestamp", "typeId"),
     optional=("timestamp", "genericEventId"),
     row=RowKind.COMPONENT,
-    types=(event_types.PLUGIN_METRIC, event_types.PLUGIN_REAL_METRIC),
+    types=(PLUGIN_METRIC, PLUGIN_REAL_METRIC),
     names=_keys_of_values,
     stream=_with_values,
     times=_moments,

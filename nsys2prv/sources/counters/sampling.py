@@ -13,6 +13,10 @@ from nsys2prv.exports import Report
 from nsys2prv.sources.correlate import side_by_side
 from nsys2prv.sources.source import CONTINUATION
 
+REAL_PRECISION = 3
+"""Decimal places of sampled numbers that are not whole."""
+
+
 NS_PER_SECOND = 1_000_000_000
 _ID = "values_id"
 _NO_VALUES = -1

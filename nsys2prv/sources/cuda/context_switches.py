@@ -8,7 +8,11 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.identity import pid_of
 from nsys2prv.sources.counters.sampling import labels_of
 from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
-from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+
+GPU_CONTEXT = EventType(63000200, "GPU context that runs", Role.SAMPLE, ValueSet("gpu contexts"))
+GPU_CONTEXT_SWITCH = EventType(63000201, "GPU context switch", Role.MARK, ValueSet("gpu context switches"))
+
 
 _SAVE_END, _CONTEXT_START = 7, 9
 """`tag` of the switches where a context has left the GPU, and where one begins to run."""
@@ -22,7 +26,7 @@ def _source(table: str, since: str) -> TableSource:
         marks = switches.join(kinds, on="tag", how="left", maintain_order="left").select(
             *common,
             label=pl.coalesce("label", pl.format("switch {}", "tag")),
-            type=pl.lit(event_types.GPU_CONTEXT_SWITCH, pl.Int64),
+            type=pl.lit(GPU_CONTEXT_SWITCH, pl.Int64),
             value=pl.lit(None, pl.Int64),
             **{CONTINUATION: pl.lit(False)},
         )
@@ -32,7 +36,7 @@ def _source(table: str, since: str) -> TableSource:
         runs = switches.filter(pl.col("tag").is_in([_SAVE_END, _CONTEXT_START])).select(
             *common,
             label=pl.when(begins).then(context),
-            type=pl.lit(event_types.GPU_CONTEXT, pl.Int64),
+            type=pl.lit(GPU_CONTEXT, pl.Int64),
             value=pl.when(~begins).then(pl.lit(0, pl.Int64)),
             **{CONTINUATION: pl.lit(True)},
         )
@@ -45,7 +49,7 @@ def _source(table: str, since: str) -> TableSource:
         required=("tag", "contextId", "timestamp", "gpuId"),
         optional=("globalPid",),
         row=RowKind.GPU,
-        types=(event_types.GPU_CONTEXT, event_types.GPU_CONTEXT_SWITCH),
+        types=(GPU_CONTEXT, GPU_CONTEXT_SWITCH),
         frame=frame,
         times=("timestamp", "timestamp"),
         since=since,

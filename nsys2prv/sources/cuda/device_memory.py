@@ -7,14 +7,43 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.source import DEVICE_ROW, RowKind, TableSource, device_row, enumerated
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
+
+MEMORY_OPERATIONS: dict[int, str] = {0: "Allocation", 1: "Deallocation"}
+POOL_OPERATIONS: dict[int, str] = {0: "Unknown", 1: "Pool created", 2: "Pool destroyed", 3: "Pool trimmed"}
+POOL_TYPES: dict[int, str] = {0: "Unknown", 1: "Local", 2: "Imported"}
+DEVICE_MEMORY = EventType(
+    63000300, "GPU memory in use: {}", Role.SAMPLE, gradient=7, unit="bytes", step=1, members=20, overflow=633000001
+)
+DEVICE_MEMORY_TOTAL = EventType(63000320, "GPU memory in use", Role.ATTRIBUTE, gradient=7, unit="bytes")
+DEVICE_MEMORY_OPERATION = EventType(
+    63000321,
+    "GPU memory operation",
+    Role.ATTRIBUTE,
+    ValueSet("device memory operations", numbered(MEMORY_OPERATIONS), first=10),
+)
+DEVICE_MEMORY_ALLOCATED = EventType(63000322, "GPU memory allocated", Role.ATTRIBUTE, unit="bytes")
+DEVICE_MEMORY_FREED = EventType(63000323, "GPU memory freed", Role.ATTRIBUTE, unit="bytes")
+DEVICE_MEMORY_ADDRESS = EventType(63000324, "GPU memory address", Role.ATTRIBUTE, unit="address")
+DEVICE_MEMORY_NAME = EventType(63000325, "GPU memory name", Role.ATTRIBUTE, ValueSet("device memory names"))
+POOL_OPERATION = EventType(
+    63000330, "GPU memory pool operation", Role.MARK, ValueSet("memory pool operations", numbered(POOL_OPERATIONS), first=20)
+)
+POOL_TYPE = EventType(
+    63000331, "GPU memory pool type", Role.ATTRIBUTE, ValueSet("memory pool types", numbered(POOL_TYPES), first=20)
+)
+POOL_SIZE = EventType(63000332, "GPU memory pool size", Role.ATTRIBUTE, unit="bytes")
+POOL_USED = EventType(63000333, "GPU memory pool in use", Role.ATTRIBUTE, unit="bytes")
+POOL_THRESHOLD = EventType(63000334, "GPU memory pool release threshold", Role.ATTRIBUTE, unit="bytes")
+
 
 _FREED = 1
 """`memoryOperationType` of a deallocation; 0 is an allocation."""
 
 _POOL = {
-    event_types.POOL_SIZE: "localMemoryPoolSize",
-    event_types.POOL_USED: "localMemoryPoolUtilizedSize",
-    event_types.POOL_THRESHOLD: "localMemoryPoolReleaseThreshold",
+    POOL_SIZE: "localMemoryPoolSize",
+    POOL_USED: "localMemoryPoolUtilizedSize",
+    POOL_THRESHOLD: "localMemoryPoolReleaseThreshold",
 }
 
 
@@ -33,7 +62,7 @@ class RunningSums:
 
     def __call__(self, changes: pl.DataFrame) -> pl.DataFrame:
         of_kind, total = (self._running(changes, columns) for columns in self._sums)
-        return changes.with_columns(of_kind.alias("value"), total.alias(str(event_types.DEVICE_MEMORY_TOTAL)))
+        return changes.with_columns(of_kind.alias("value"), total.alias(str(DEVICE_MEMORY_TOTAL)))
 
     def _running(self, changes: pl.DataFrame, columns: tuple[str, ...]) -> pl.Series:
         before = self._sums[columns]
@@ -54,16 +83,16 @@ def _usage(report: Report) -> pl.LazyFrame:
         *RowKind.DEVICE.key,
         device_row(),
         "start",
-        enumerated(report, "ENUM_CUDA_DEV_MEM_EVENT_OPER", event_types.MEMORY_OPERATIONS, "memoryOperationType").alias(
-            str(event_types.DEVICE_MEMORY_OPERATION)
+        enumerated(report, "ENUM_CUDA_DEV_MEM_EVENT_OPER", MEMORY_OPERATIONS, "memoryOperationType").alias(
+            str(DEVICE_MEMORY_OPERATION)
         ),
-        pl.when(~is_freed).then("bytes").alias(str(event_types.DEVICE_MEMORY_ALLOCATED)),
-        pl.when(is_freed).then("bytes").alias(str(event_types.DEVICE_MEMORY_FREED)),
-        pl.col("address").alias(str(event_types.DEVICE_MEMORY_ADDRESS)),
-        pl.col("name").alias(str(event_types.DEVICE_MEMORY_NAME)),
+        pl.when(~is_freed).then("bytes").alias(str(DEVICE_MEMORY_ALLOCATED)),
+        pl.when(is_freed).then("bytes").alias(str(DEVICE_MEMORY_FREED)),
+        pl.col("address").alias(str(DEVICE_MEMORY_ADDRESS)),
+        pl.col("name").alias(str(DEVICE_MEMORY_NAME)),
         *(pl.col(column).alias(str(number)) for number, column in _POOL.items()),
         end="start",
-        type=pl.lit(event_types.DEVICE_MEMORY, pl.Int64),
+        type=pl.lit(DEVICE_MEMORY, pl.Int64),
         series=enumerated(report, "ENUM_CUDA_MEM_KIND", event_types.MEMORY_KINDS, "memKind").fill_null(_UNKNOWN_KIND),
         # A change; the sum is made when events are in order.
         value=pl.when(is_freed).then(-pl.col("bytes")).otherwise("bytes"),
@@ -77,12 +106,12 @@ def _pools(report: Report) -> pl.LazyFrame:
     return POOLS.scan(report).select(
         *RowKind.DEVICE.key,
         "start",
-        enumerated(report, "ENUM_CUDA_MEMPOOL_TYPE", event_types.POOL_TYPES, "poolType").alias(str(event_types.POOL_TYPE)),
-        pl.col("address").alias(str(event_types.DEVICE_MEMORY_ADDRESS)),
+        enumerated(report, "ENUM_CUDA_MEMPOOL_TYPE", POOL_TYPES, "poolType").alias(str(POOL_TYPE)),
+        pl.col("address").alias(str(DEVICE_MEMORY_ADDRESS)),
         *(pl.col(column).alias(str(number)) for number, column in _POOL.items()),
         end="start",
-        type=pl.lit(event_types.POOL_OPERATION, pl.Int64),
-        label=enumerated(report, "ENUM_CUDA_MEMPOOL_OPER", event_types.POOL_OPERATIONS, "operationType"),
+        type=pl.lit(POOL_OPERATION, pl.Int64),
+        label=enumerated(report, "ENUM_CUDA_MEMPOOL_OPER", POOL_OPERATIONS, "operationType"),
     )
 
 
@@ -94,13 +123,13 @@ USAGE = TableSource(
     optional=("memKind", "address", "name", *_POOL.values()),
     row=RowKind.DEVICE,
     types=(
-        event_types.DEVICE_MEMORY,
-        event_types.DEVICE_MEMORY_TOTAL,
-        event_types.DEVICE_MEMORY_OPERATION,
-        event_types.DEVICE_MEMORY_ALLOCATED,
-        event_types.DEVICE_MEMORY_FREED,
-        event_types.DEVICE_MEMORY_ADDRESS,
-        event_types.DEVICE_MEMORY_NAME,
+        DEVICE_MEMORY,
+        DEVICE_MEMORY_TOTAL,
+        DEVICE_MEMORY_OPERATION,
+        DEVICE_MEMORY_ALLOCATED,
+        DEVICE_MEMORY_FREED,
+        DEVICE_MEMORY_ADDRESS,
+        DEVICE_MEMORY_NAME,
         *_POOL,
     ),
     frame=_usage,
@@ -115,7 +144,7 @@ POOLS = TableSource(
     required=("start", "globalPid", "deviceId", "operationType"),
     optional=("poolType", "address", *_POOL.values()),
     row=RowKind.DEVICE,
-    types=(event_types.POOL_OPERATION, event_types.POOL_TYPE, event_types.DEVICE_MEMORY_ADDRESS, *_POOL),
+    types=(POOL_OPERATION, POOL_TYPE, DEVICE_MEMORY_ADDRESS, *_POOL),
     frame=_pools,
     times=("start", "start"),
     assumption="A row is one creation, destruction or trimming of a pool, with the sizes of the pool after it.",

@@ -10,6 +10,14 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.source import Launch, RowKind, TableSource, named
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+
+GRAPH_CONSTRUCTION = EventType(63000009, "CUDA graph construction", Role.INTERVAL, ValueSet("graph construction"))
+GRAPH_ID = EventType(63000100, "CUDA Graphs ID", Role.ATTRIBUTE, unit="id")
+GRAPH_EXEC_ID = EventType(63000101, "CUDA Graphs Exec ID", Role.ATTRIBUTE, unit="id")
+GRAPH_NODE_ID = EventType(63000102, "Graph Node ID", Role.ATTRIBUTE, unit="id")
+GRAPH_ORIGINAL_ID = EventType(63000103, "CUDA Graphs ID of the original", Role.ATTRIBUTE, unit="id")
+GRAPH_ORIGINAL_NODE_ID = EventType(63000104, "Graph Node ID of the original", Role.ATTRIBUTE, unit="id")
 
 
 def _frame(report: Report) -> pl.LazyFrame:
@@ -18,8 +26,8 @@ def _frame(report: Report) -> pl.LazyFrame:
         "start",
         "end",
         "correlationId",
-        pl.col("graphId").alias(str(event_types.GRAPH_ID)),
-        pl.col("graphExecId").alias(str(event_types.GRAPH_EXEC_ID)),
+        pl.col("graphId").alias(str(GRAPH_ID)),
+        pl.col("graphExecId").alias(str(GRAPH_EXEC_ID)),
         pl.col("correlationId").alias(str(event_types.CORRELATION_ID)),
         type=pl.lit(event_types.GRAPH_EXECUTION, pl.Int64),
         label=pl.format("CUDA graph {}", pl.col("graphId").fill_null(0)),
@@ -35,14 +43,14 @@ EXECUTIONS = TableSource(
     required=("start", "end", "globalPid", "deviceId", "contextId", "streamId", "graphId"),
     optional=("graphExecId", "correlationId"),
     row=RowKind.STREAM,
-    types=(event_types.GRAPH_EXECUTION, event_types.GRAPH_ID, event_types.GRAPH_EXEC_ID, event_types.CORRELATION_ID),
+    types=(event_types.GRAPH_EXECUTION, GRAPH_ID, GRAPH_EXEC_ID, event_types.CORRELATION_ID),
     frame=_frame,
     since="3.11",
     launch=Launch(event_types.TAG_KERNEL_LAUNCH),
 )
 
 
-def _construction(what: str, table: str, ids: dict[int, str], *, since: str = "", assumption: str = "") -> TableSource:
+def _construction(what: str, table: str, ids: dict[EventType, str], *, since: str = "", assumption: str = "") -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
         names = report.strings.rename({"value": "label"})
         return named(source.scan(report), "nameId", names).select(
@@ -51,7 +59,7 @@ def _construction(what: str, table: str, ids: dict[int, str], *, since: str = ""
             "end",
             "label",
             *(pl.col(column).alias(str(number)) for number, column in ids.items()),
-            type=pl.lit(event_types.GRAPH_CONSTRUCTION, pl.Int64),
+            type=pl.lit(GRAPH_CONSTRUCTION, pl.Int64),
         )
 
     source = TableSource(
@@ -61,7 +69,7 @@ def _construction(what: str, table: str, ids: dict[int, str], *, since: str = ""
         required=("start", "end", "globalTid", "nameId"),
         optional=tuple(ids.values()),
         row=RowKind.THREAD,
-        types=(event_types.GRAPH_CONSTRUCTION, *ids),
+        types=(GRAPH_CONSTRUCTION, *ids),
         frame=frame,
         assumption=assumption,
         since=since,
@@ -69,16 +77,16 @@ def _construction(what: str, table: str, ids: dict[int, str], *, since: str = ""
     return source
 
 
-_NODE_IDS = {event_types.GRAPH_NODE_ID: "graphNodeId", event_types.GRAPH_ORIGINAL_NODE_ID: "originalGraphNodeId"}
+_NODE_IDS = {GRAPH_NODE_ID: "graphNodeId", GRAPH_ORIGINAL_NODE_ID: "originalGraphNodeId"}
 
 # Up to schema 3.7 the table of graphs is that of nodes; from 3.11 each has its own.
 GRAPHS = _construction(
     "graphs",
     "CUDA_GRAPH_EVENTS",
     {
-        event_types.GRAPH_ID: "graphId",
-        event_types.GRAPH_ORIGINAL_ID: "originalGraphId",
-        event_types.GRAPH_EXEC_ID: "graphExecId",
+        GRAPH_ID: "graphId",
+        GRAPH_ORIGINAL_ID: "originalGraphId",
+        GRAPH_EXEC_ID: "graphExecId",
         **_NODE_IDS,
     },
 )

@@ -5,8 +5,23 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.sources.cuda.graphs import GRAPH_ID, GRAPH_NODE_ID
 from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, named
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role
+
+GRID_X = EventType(9101, "Kernel GrdX", Role.ATTRIBUTE, unit="blocks")
+GRID_Y = EventType(9102, "Kernel GrdY", Role.ATTRIBUTE, unit="blocks")
+GRID_Z = EventType(9103, "Kernel GrdZ", Role.ATTRIBUTE, unit="blocks")
+BLOCK_X = EventType(9104, "Kernel BlkX", Role.ATTRIBUTE, unit="threads")
+BLOCK_Y = EventType(9105, "Kernel BlkY", Role.ATTRIBUTE, unit="threads")
+BLOCK_Z = EventType(9106, "Kernel BlkZ", Role.ATTRIBUTE, unit="threads")
+STATIC_SHARED_MEMORY = EventType(9107, "Kernel Static Shared Memory", Role.ATTRIBUTE, unit="bytes")
+DYNAMIC_SHARED_MEMORY = EventType(9108, "Kernel Dynamic Shared Memory", Role.ATTRIBUTE, unit="bytes")
+LOCAL_MEMORY = EventType(9109, "Kernel Local memory reserved for kernel", Role.ATTRIBUTE, unit="bytes")
+REGISTERS = EventType(9110, "Kernel Registers/Thread", Role.ATTRIBUTE, unit="registers")
+GREEN_CONTEXT = EventType(63000510, "CUDA green context", Role.ATTRIBUTE, unit="id")
+
 
 NCCL_KERNEL_NAME = r"(?i)(?:\b|\b_Z[0-9]+)nccl\w*kernel"
 """What names of NCCL's kernels look like: ncclAllReduceRingLLKernel_sum_f32(...), ncclKernel_AllReduce_RING_LL_Sum_float(...),
@@ -14,20 +29,20 @@ ncclDevKernel_AllReduce_..., and for symmetric memory ncclSymDevKernel_... and n
 _Z22nccl... where nothing demangled them."""
 
 _ATTRIBUTES = {
-    event_types.GRID_X: "gridX",
-    event_types.GRID_Y: "gridY",
-    event_types.GRID_Z: "gridZ",
-    event_types.BLOCK_X: "blockX",
-    event_types.BLOCK_Y: "blockY",
-    event_types.BLOCK_Z: "blockZ",
-    event_types.STATIC_SHARED_MEMORY: "staticSharedMemory",
-    event_types.DYNAMIC_SHARED_MEMORY: "dynamicSharedMemory",
-    event_types.LOCAL_MEMORY: "localMemoryTotal",
-    event_types.REGISTERS: "registersPerThread",
+    GRID_X: "gridX",
+    GRID_Y: "gridY",
+    GRID_Z: "gridZ",
+    BLOCK_X: "blockX",
+    BLOCK_Y: "blockY",
+    BLOCK_Z: "blockZ",
+    STATIC_SHARED_MEMORY: "staticSharedMemory",
+    DYNAMIC_SHARED_MEMORY: "dynamicSharedMemory",
+    LOCAL_MEMORY: "localMemoryTotal",
+    REGISTERS: "registersPerThread",
     event_types.CORRELATION_ID: "correlationId",
-    event_types.GRAPH_NODE_ID: "graphNodeId",
+    GRAPH_NODE_ID: "graphNodeId",
 }
-_IDS_OR_ZERO = {event_types.GRAPH_ID: "graphId", event_types.GREEN_CONTEXT: "greenContextId"}
+_IDS_OR_ZERO = {GRAPH_ID: "graphId", GREEN_CONTEXT: "greenContextId"}
 """Ids that are 0 where there is none."""
 
 

@@ -5,8 +5,33 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.sources.cuda.graphs import GRAPH_NODE_ID
+from nsys2prv.sources.cuda.kernels import GREEN_CONTEXT
 from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, enumerated
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
+
+MIGRATION_CAUSES: dict[int, str] = {
+    0: "Unknown",
+    1: "Prefetch by the user",
+    2: "Page fault",
+    3: "Speculative prefetch",
+    4: "Eviction",
+    5: "Access counters",
+}
+SOURCE_DEVICE = EventType(63000502, "Memcopy source device", Role.ATTRIBUTE, unit="CUDA device of the process + 1")
+DESTINATION_DEVICE = EventType(63000503, "Memcopy destination device", Role.ATTRIBUTE, unit="CUDA device of the process + 1")
+THROUGHPUT = EventType(63000504, "Memcopy throughput", Role.ATTRIBUTE, unit="bytes/s")
+MEMSET_VALUE = EventType(63000505, "Memset value", Role.ATTRIBUTE, unit="value")
+COPY_COUNT = EventType(63000506, "Memcopy number of copies", Role.ATTRIBUTE, unit="copies")
+VIRTUAL_ADDRESS = EventType(63000406, "Unified memory address", Role.ATTRIBUTE, unit="address")
+MIGRATION_CAUSE = EventType(
+    63000407,
+    "Unified memory migration cause",
+    Role.ATTRIBUTE,
+    ValueSet("migration causes", numbered(MIGRATION_CAUSES), first=20),
+)
+
 
 _REQUIRED = ("start", "end", "globalPid", "deviceId", "contextId", "streamId", "bytes")
 _OPTIONAL = ("correlationId", "graphNodeId", "greenContextId")
@@ -14,11 +39,11 @@ _TYPES = (
     event_types.MEMORY_OPERATION,
     event_types.MEMORY_SIZE,
     event_types.CORRELATION_ID,
-    event_types.GRAPH_NODE_ID,
-    event_types.GREEN_CONTEXT,
+    GRAPH_NODE_ID,
+    GREEN_CONTEXT,
     event_types.DESTINATION_MEMORY,
 )
-_DEVICES = {event_types.SOURCE_DEVICE: "srcDeviceId", event_types.DESTINATION_DEVICE: "dstDeviceId"}
+_DEVICES = {SOURCE_DEVICE: "srcDeviceId", DESTINATION_DEVICE: "dstDeviceId"}
 
 
 def _operations(table: pl.LazyFrame, label: pl.Expr, *attributes: pl.Expr) -> pl.LazyFrame:
@@ -29,8 +54,8 @@ def _operations(table: pl.LazyFrame, label: pl.Expr, *attributes: pl.Expr) -> pl
         "correlationId",
         pl.col("bytes").alias(str(event_types.MEMORY_SIZE)),
         pl.col("correlationId").alias(str(event_types.CORRELATION_ID)),
-        pl.col("graphNodeId").alias(str(event_types.GRAPH_NODE_ID)),
-        pl.when(pl.col("greenContextId") > 0).then(applicable("greenContextId")).alias(str(event_types.GREEN_CONTEXT)),
+        pl.col("graphNodeId").alias(str(GRAPH_NODE_ID)),
+        pl.when(pl.col("greenContextId") > 0).then(applicable("greenContextId")).alias(str(GREEN_CONTEXT)),
         *attributes,
         type=pl.lit(event_types.MEMORY_OPERATION, pl.Int64),
         label=label,
@@ -48,7 +73,7 @@ def _copies(report: Report) -> pl.LazyFrame:
         event_types.COPY_KINDS, default=event_types.OTHER_COPY_LABEL, return_dtype=pl.String
     )
     duration = pl.col("end") - pl.col("start")
-    cause = enumerated(report, "ENUM_CUDA_UNIF_MEM_MIGRATION", event_types.MIGRATION_CAUSES, "migrationCause")
+    cause = enumerated(report, "ENUM_CUDA_UNIF_MEM_MIGRATION", MIGRATION_CAUSES, "migrationCause")
     return _operations(
         COPIES.scan(report),
         label,
@@ -57,13 +82,10 @@ def _copies(report: Report) -> pl.LazyFrame:
         # Plus one: 0 is an end. Only copies between devices tell them.
         *((applicable(column) + 1).alias(str(number)) for number, column in _DEVICES.items()),
         # In floating point: bytes times nanoseconds of a long copy do not fit into 64 bits.
-        pl.when(duration > 0)
-        .then((pl.col("bytes") * 1e9 / duration).round())
-        .cast(pl.Int64)
-        .alias(str(event_types.THROUGHPUT)),
-        cause.alias(str(event_types.MIGRATION_CAUSE)),
-        pl.col("virtualAddress").alias(str(event_types.VIRTUAL_ADDRESS)),
-        pl.when(pl.col("copyCount") > 1).then("copyCount").alias(str(event_types.COPY_COUNT)),
+        pl.when(duration > 0).then((pl.col("bytes") * 1e9 / duration).round()).cast(pl.Int64).alias(str(THROUGHPUT)),
+        cause.alias(str(MIGRATION_CAUSE)),
+        pl.col("virtualAddress").alias(str(VIRTUAL_ADDRESS)),
+        pl.when(pl.col("copyCount") > 1).then("copyCount").alias(str(COPY_COUNT)),
     )
 
 
@@ -72,7 +94,7 @@ def _memsets(report: Report) -> pl.LazyFrame:
         MEMSETS.scan(report),
         pl.lit(event_types.MEMSET_LABEL),
         _memory_kind(report, "memKind", event_types.DESTINATION_MEMORY),
-        pl.col("value").alias(str(event_types.MEMSET_VALUE)),
+        pl.col("value").alias(str(MEMSET_VALUE)),
     )
 
 
@@ -87,10 +109,10 @@ COPIES = TableSource(
         *_TYPES,
         event_types.SOURCE_MEMORY,
         *_DEVICES,
-        event_types.THROUGHPUT,
-        event_types.MIGRATION_CAUSE,
-        event_types.VIRTUAL_ADDRESS,
-        event_types.COPY_COUNT,
+        THROUGHPUT,
+        MIGRATION_CAUSE,
+        VIRTUAL_ADDRESS,
+        COPY_COUNT,
     ),
     frame=_copies,
     launch=Launch(event_types.TAG_MEMORY_LAUNCH),
@@ -103,7 +125,7 @@ MEMSETS = TableSource(
     required=_REQUIRED,
     optional=(*_OPTIONAL, "value", "memKind"),
     row=RowKind.STREAM,
-    types=(*_TYPES, event_types.MEMSET_VALUE),
+    types=(*_TYPES, MEMSET_VALUE),
     frame=_memsets,
     launch=Launch(event_types.TAG_MEMORY_LAUNCH),
 )

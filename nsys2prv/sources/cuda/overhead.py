@@ -6,10 +6,14 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.source import RowKind, TableSource, named
-from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+
+_OVERHEAD_VALUES = ValueSet("overhead")
+CUDA_OVERHEAD = EventType(63000600, "CUDA overhead", Role.INTERVAL, _OVERHEAD_VALUES)
+PROFILER_OVERHEAD = EventType(63000601, "Profiler overhead", Role.INTERVAL, _OVERHEAD_VALUES)
 
 
-def _overhead(title: str, table: str, event_type: int, *, since: str = "") -> TableSource:
+def _overhead(title: str, table: str, event_type: EventType, *, since: str = "") -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
         names = report.strings.rename({"value": "label"})
         return named(source.scan(report), "nameId", names).select(
@@ -35,7 +39,7 @@ def _overhead(title: str, table: str, event_type: int, *, since: str = "") -> Ta
     return source
 
 
-CUDA = _overhead("CUDA overhead", "CUPTI_ACTIVITY_KIND_OVERHEAD", event_types.CUDA_OVERHEAD, since="3.24")
+CUDA = _overhead("CUDA overhead", "CUPTI_ACTIVITY_KIND_OVERHEAD", CUDA_OVERHEAD, since="3.24")
 # The profiler sets up something for each thread of the machine that it watches: a thread that has nothing else would look
 # as if it ran all the time.
-PROFILER = _overhead("Profiler overhead", "PROFILER_OVERHEAD", event_types.PROFILER_OVERHEAD)
+PROFILER = _overhead("Profiler overhead", "PROFILER_OVERHEAD", PROFILER_OVERHEAD)

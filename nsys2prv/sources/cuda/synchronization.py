@@ -21,27 +21,51 @@ from nsys2prv.sources.cuda.api_calls import call_names
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.source import DEVICE_ROW, RowKind, StreamedSource, applicable, device_row
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
+
+SYNC_DEVICE = "Device or context synchronize"
+SYNC_STREAM = "Stream synchronize"
+SYNC_EVENT = "Event synchronize"
+SYNC_WAIT_EVENT = "Stream waits for event"
+SYNC_EVENT_QUERY = "Event query"
+SYNC_STREAM_QUERY = "Stream query"
+SYNC_OTHER = "In another call"
+_SYNCHRONIZATIONS = (
+    SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, SYNC_WAIT_EVENT, SYNC_EVENT_QUERY, SYNC_STREAM_QUERY, SYNC_OTHER,
+)  # fmt: skip
+SYNCHRONIZATION = EventType(
+    63000700,
+    "CUDA synchronization",
+    Role.INTERVAL,
+    ValueSet("synchronization", numbered(dict(enumerate(_SYNCHRONIZATIONS))), first=20),
+    lanes=637000001,
+)
+SYNC_STREAM_ID = EventType(63000701, "CUDA synchronization stream", Role.ATTRIBUTE, unit="stream id")
+SYNC_CONTEXT_ID = EventType(63000702, "CUDA synchronization context", Role.ATTRIBUTE, unit="context id")
+CUDA_EVENT_ID = EventType(63000703, "CUDA synchronization event", Role.ATTRIBUTE, unit="event id")
+CUDA_EVENT_RECORD = EventType(63000710, "CUDA event record", Role.MARK, unit="event id")
+
 
 TABLE = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 
 # (what a call's name looks like, what it waits for); first match counts.
 _KINDS = (
-    (r"(?i)WaitEvent", event_types.SYNC_WAIT_EVENT),
-    (r"(?i)EventSynchronize", event_types.SYNC_EVENT),
-    (r"(?i)EventQuery", event_types.SYNC_EVENT_QUERY),
-    (r"(?i)StreamSynchronize", event_types.SYNC_STREAM),
-    (r"(?i)StreamQuery", event_types.SYNC_STREAM_QUERY),
-    (r"(?i)(Device|Ctx|Context|Thread)Synchronize", event_types.SYNC_DEVICE),
+    (r"(?i)WaitEvent", SYNC_WAIT_EVENT),
+    (r"(?i)EventSynchronize", SYNC_EVENT),
+    (r"(?i)EventQuery", SYNC_EVENT_QUERY),
+    (r"(?i)StreamSynchronize", SYNC_STREAM),
+    (r"(?i)StreamQuery", SYNC_STREAM_QUERY),
+    (r"(?i)(Device|Ctx|Context|Thread)Synchronize", SYNC_DEVICE),
 )
-_IDS = {event_types.SYNC_STREAM_ID: "streamId", event_types.SYNC_CONTEXT_ID: "contextId", event_types.CUDA_EVENT_ID: "eventId"}
+_IDS = {SYNC_STREAM_ID: "streamId", SYNC_CONTEXT_ID: "contextId", CUDA_EVENT_ID: "eventId"}
 _REQUIRED = ("start", "end", "globalPid", "deviceId")
 _OPTIONAL = ("correlationId", *_IDS.values())
-_TYPES = (event_types.SYNCHRONIZATION, *_IDS)
+_TYPES = (SYNCHRONIZATION, *_IDS)
 
 
 def _kinds_of_calls(report: Report) -> pl.DataFrame:
     """Columns `callNameId`, `label`: what a call of each name waits for."""
-    kind: pl.Expr = pl.lit(event_types.SYNC_OTHER)
+    kind: pl.Expr = pl.lit(SYNC_OTHER)
     for pattern, label in reversed(_KINDS):
         kind = pl.when(pl.col("label").str.contains(pattern)).then(pl.lit(label)).otherwise(kind)
     return call_names(report).select(callNameId="id", label=kind)
@@ -51,12 +75,12 @@ def _kind_of_ids() -> pl.Expr:
     has_event, has_stream = applicable("eventId").is_not_null(), applicable("streamId").is_not_null()
     return (
         pl.when(has_event & has_stream)
-        .then(pl.lit(event_types.SYNC_WAIT_EVENT))
+        .then(pl.lit(SYNC_WAIT_EVENT))
         .when(has_event)
-        .then(pl.lit(event_types.SYNC_EVENT))
+        .then(pl.lit(SYNC_EVENT))
         .when(has_stream)
-        .then(pl.lit(event_types.SYNC_STREAM))
-        .otherwise(pl.lit(event_types.SYNC_DEVICE))
+        .then(pl.lit(SYNC_STREAM))
+        .otherwise(pl.lit(SYNC_DEVICE))
     )
 
 
@@ -70,7 +94,7 @@ def _waits(key: pl.Expr | str, label: pl.Expr | str, *, state: bool) -> list[pl.
         key,
         "start",
         "end",
-        pl.lit(event_types.SYNCHRONIZATION, pl.Int64).alias("type"),
+        pl.lit(SYNCHRONIZATION, pl.Int64).alias("type"),
         label,
         *(applicable(column).alias(str(number)) for number, column in _IDS.items()),
         *([pl.lit(event_types.STATE_SYNCHRONIZATION, pl.Int64).alias("state")] if state else []),
@@ -85,16 +109,14 @@ def _waits_of_threads(report: Report) -> pl.LazyFrame:
     kinds = _kinds_of_calls(report).lazy()
     waits = calls.join(kinds, left_on="nameId", right_on="callNameId", how="left", maintain_order="left")
     absent = [pl.lit(None, pl.Int64).alias(column) for column in ("start", "end", *_IDS.values())]
-    return waits.with_columns(*absent, pl.col("label").fill_null(event_types.SYNC_OTHER)).select(
-        _waits("globalTid", "label", state=True)
-    )
+    return waits.with_columns(*absent, pl.col("label").fill_null(SYNC_OTHER)).select(_waits("globalTid", "label", state=True))
 
 
 def _on_threads(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     kinds = _kinds_of_calls(report)
     for piece in with_calls(report, _rows, folder, ("globalTid", "nameId")):
         called = piece.filter(pl.col("callTid").is_not_null()).join(kinds, on="callNameId", how="left", maintain_order="left")
-        yield called.with_columns(pl.col("label").fill_null(event_types.SYNC_OTHER)).select(
+        yield called.with_columns(pl.col("label").fill_null(SYNC_OTHER)).select(
             _waits(pl.col("callTid").alias("globalTid"), "label", state=True)
         )
 
@@ -193,7 +215,7 @@ def _record(time: pl.Expr) -> list[pl.Expr | str]:
         applicable("streamId").alias("streamId"),
         time.alias("start"),
         time.alias("end"),
-        pl.lit(event_types.CUDA_EVENT_RECORD, pl.Int64).alias("type"),
+        pl.lit(CUDA_EVENT_RECORD, pl.Int64).alias("type"),
         pl.col("eventId").alias("value"),
         pl.col("correlationId").alias(str(event_types.CORRELATION_ID)),
     ]
@@ -213,7 +235,7 @@ EVENT_RECORDS = StreamedSource(
     required=("globalPid", "deviceId", "contextId", "streamId", "eventId"),
     optional=("timestamp", "correlationId"),
     row=RowKind.STREAM,
-    types=(event_types.CUDA_EVENT_RECORD, event_types.CORRELATION_ID),
+    types=(CUDA_EVENT_RECORD, event_types.CORRELATION_ID),
     names=_records,
     stream=_gathered_records,
     times=_records,

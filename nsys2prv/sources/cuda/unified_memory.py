@@ -6,9 +6,30 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.identity import pid_of
+from nsys2prv.sources.cuda.memory_operations import VIRTUAL_ADDRESS
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.source import DEVICE_ROW, UNNAMED, RowKind, TableSource, device_row, enumerated
-from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
+
+FAULT_ACCESSES: dict[int, str] = {
+    0: "Unknown access",
+    1: "Read",
+    2: "Write",
+    3: "Atomic",
+    4: "Prefetch",
+}
+GPU_PAGE_FAULT = EventType(
+    63000400,
+    "GPU page faults",
+    Role.INTERVAL,
+    ValueSet("page fault accesses", numbered(FAULT_ACCESSES), first=20),
+    lanes=634000001,
+)
+GPU_PAGE_FAULT_COUNT = EventType(63000401, "GPU page faults number", Role.ATTRIBUTE, unit="faults")
+CPU_PAGE_FAULT = EventType(63000402, "CPU page fault of unified memory", Role.MARK, ValueSet("page fault instructions"))
+FAULT_MODULE = EventType(63000403, "CPU page fault module", Role.ATTRIBUTE, ValueSet("page fault modules"))
+FAULT_FILE = EventType(63000404, "CPU page fault source file", Role.ATTRIBUTE, ValueSet("page fault source files"))
+FAULT_LINE = EventType(63000405, "CPU page fault source line", Role.ATTRIBUTE, unit="line")
 
 
 def _gpu_faults(report: Report) -> pl.LazyFrame:
@@ -17,10 +38,10 @@ def _gpu_faults(report: Report) -> pl.LazyFrame:
         device_row(),
         "start",
         "end",
-        pl.col("numberOfPageFaults").alias(str(event_types.GPU_PAGE_FAULT_COUNT)),
-        pl.col("address").alias(str(event_types.VIRTUAL_ADDRESS)),
-        type=pl.lit(event_types.GPU_PAGE_FAULT, pl.Int64),
-        label=enumerated(report, "ENUM_CUDA_UNIF_MEM_ACCESS_TYPE", event_types.FAULT_ACCESSES, "faultAccessType"),
+        pl.col("numberOfPageFaults").alias(str(GPU_PAGE_FAULT_COUNT)),
+        pl.col("address").alias(str(VIRTUAL_ADDRESS)),
+        type=pl.lit(GPU_PAGE_FAULT, pl.Int64),
+        label=enumerated(report, "ENUM_CUDA_UNIF_MEM_ACCESS_TYPE", FAULT_ACCESSES, "faultAccessType"),
     )
 
 
@@ -36,13 +57,13 @@ def _cpu_faults(report: Report) -> pl.LazyFrame:
         (pl.col("globalPid") | pid_of(pl.col("globalPid"))).alias("globalTid"),
         "start",
         end="start",
-        type=pl.lit(event_types.CPU_PAGE_FAULT, pl.Int64),
+        type=pl.lit(CPU_PAGE_FAULT, pl.Int64),
         label=pl.col("CpuInstruction text").fill_null(UNNAMED),
         **{
-            str(event_types.FAULT_MODULE): pl.col("module text"),
-            str(event_types.FAULT_FILE): pl.col("SourceFile text"),
-            str(event_types.FAULT_LINE): pl.col("SourceLine"),
-            str(event_types.VIRTUAL_ADDRESS): pl.col("address"),
+            str(FAULT_MODULE): pl.col("module text"),
+            str(FAULT_FILE): pl.col("SourceFile text"),
+            str(FAULT_LINE): pl.col("SourceLine"),
+            str(VIRTUAL_ADDRESS): pl.col("address"),
         },
     )
 
@@ -56,7 +77,7 @@ GPU_FAULTS = TableSource(
     required=("start", "end", "globalPid", "deviceId"),
     optional=("address", "numberOfPageFaults", "faultAccessType"),
     row=RowKind.DEVICE,
-    types=(event_types.GPU_PAGE_FAULT, event_types.GPU_PAGE_FAULT_COUNT, event_types.VIRTUAL_ADDRESS),
+    types=(GPU_PAGE_FAULT, GPU_PAGE_FAULT_COUNT, VIRTUAL_ADDRESS),
     frame=_gpu_faults,
     in_order=lambda: Lanes(DEVICE_ROW),
 )
@@ -69,11 +90,11 @@ CPU_FAULTS = TableSource(
     optional=("address", *_TEXTS, "SourceLine"),
     row=RowKind.THREAD,
     types=(
-        event_types.CPU_PAGE_FAULT,
-        event_types.FAULT_MODULE,
-        event_types.FAULT_FILE,
-        event_types.FAULT_LINE,
-        event_types.VIRTUAL_ADDRESS,
+        CPU_PAGE_FAULT,
+        FAULT_MODULE,
+        FAULT_FILE,
+        FAULT_LINE,
+        VIRTUAL_ADDRESS,
     ),
     frame=_cpu_faults,
     times=("start", "start"),

@@ -12,18 +12,36 @@ from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.correlate import side_by_side
 from nsys2prv.sources.source import UNNAMED, RowKind, StreamedSource
-from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+
+MOST_FRAMES = 20
+"""Frames of a call chain that a trace has, from the innermost on."""
+_FUNCTION_VALUES, _MODULE_VALUES = ValueSet("functions of call chains"), ValueSet("modules of call chains")
+SAMPLED_FUNCTIONS = tuple(
+    EventType(30000000 + depth, f"Sampled functions (depth {depth})", Role.ATTRIBUTE, _FUNCTION_VALUES)
+    for depth in range(MOST_FRAMES)
+)
+SAMPLED_MODULES = tuple(
+    EventType(30000200 + depth, f"Sampled modules (depth {depth})", Role.ATTRIBUTE, _MODULE_VALUES)
+    for depth in range(MOST_FRAMES)
+)
+CALLERS = tuple(
+    EventType(70000000 + depth, f"Caller at level {depth}", Role.ATTRIBUTE if depth else Role.INTERVAL, _FUNCTION_VALUES)
+    for depth in range(MOST_FRAMES)
+)
+SAMPLED_FUNCTION, SAMPLED_MODULE, CALLER = SAMPLED_FUNCTIONS[0], SAMPLED_MODULES[0], CALLERS[0]
+"""The innermost function (module, caller); those at greater depths follow."""
 
 FUNCTION, MODULE = "function", "module"
 _ID, _DEPTH = "id", "stackDepth"
 
-Types = Mapping[str, int]
-"""Event type of the innermost function, and perhaps of its module; those of the outer ones follow."""
+Types = Mapping[str, tuple[EventType, ...]]
+"""Event types of functions, and perhaps of modules, from the innermost to the outermost."""
 
 
 def columns(types: Types) -> list[str]:
     """Names of the attributes that a call chain gives."""
-    return [str(first + depth) for first in types.values() for depth in range(event_types.MOST_FRAMES)]
+    return [str(number) for of_name in types.values() for number in of_name]
 
 
 def has_chains(report: Report, table: str) -> bool:
@@ -39,7 +57,7 @@ def frames(report: Report, table: str) -> pl.LazyFrame:
     strings = report.strings.lazy()
     chains = report.scan_events(table, ("id", "symbol", "module", "stackDepth"), ("unresolved",), None)
     named = (
-        chains.filter(pl.col(_DEPTH).is_between(0, event_types.MOST_FRAMES - 1))
+        chains.filter(pl.col(_DEPTH).is_between(0, MOST_FRAMES - 1))
         .join(strings.rename({"value": "symbolName"}), left_on="symbol", right_on="id", how="left", maintain_order="left")
         .join(strings.rename({"value": "moduleName"}), left_on="module", right_on="id", how="left", maintain_order="left")
     )
@@ -58,9 +76,9 @@ def names(report: Report, table: str, types: Types) -> pl.LazyFrame:
     """Every function and module of each depth once, in the columns of their attributes: for the survey."""
     distinct = frames(report.distinct, table).select(_DEPTH, *types).unique()
     return distinct.select(
-        pl.when(pl.col(_DEPTH) == depth).then(name).alias(str(first + depth))
-        for name, first in types.items()
-        for depth in range(event_types.MOST_FRAMES)
+        pl.when(pl.col(_DEPTH) == depth).then(name).alias(str(number))
+        for name, numbers in types.items()
+        for depth, number in enumerate(numbers)
     )
 
 
@@ -97,15 +115,14 @@ def _wide(of_chains: pl.DataFrame, types: Types) -> pl.DataFrame:
     """One row per call chain, with a column per depth."""
     if of_chains.is_empty():
         return pl.DataFrame(schema={_ID: pl.Int64, **dict.fromkeys(columns(types), pl.String)})
-    at_depth = {depth: pl.col(_DEPTH) == depth for depth in range(event_types.MOST_FRAMES)}
     return of_chains.group_by(_ID).agg(
-        pl.col(name).filter(is_there).first().alias(str(first + depth))
-        for name, first in types.items()
-        for depth, is_there in at_depth.items()
+        pl.col(name).filter(pl.col(_DEPTH) == depth).first().alias(str(number))
+        for name, numbers in types.items()
+        for depth, number in enumerate(numbers)
     )
 
 
-_CALLERS: Types = {FUNCTION: event_types.CALLER}
+_CALLERS: Types = {FUNCTION: CALLERS}
 
 
 def _source(name: str, title: str, calls: str, chains: str, assumption: str = "") -> StreamedSource:
@@ -114,8 +131,8 @@ def _source(name: str, title: str, calls: str, chains: str, assumption: str = ""
 
     def as_events(called: pl.LazyFrame) -> pl.LazyFrame:
         # The innermost frame is the call itself.
-        renamed = called.rename({str(event_types.CALLER): "label"})
-        return renamed.with_columns(pl.col("label").fill_null(UNNAMED), type=pl.lit(event_types.CALLER, pl.Int64))
+        renamed = called.rename({str(CALLER): "label"})
+        return renamed.with_columns(pl.col("label").fill_null(UNNAMED), type=pl.lit(CALLER, pl.Int64))
 
     def frame(report: Report) -> pl.LazyFrame:
         if not has_chains(report, chains):
@@ -135,7 +152,7 @@ def _source(name: str, title: str, calls: str, chains: str, assumption: str = ""
         required=("start", "end", "globalTid"),
         optional=("callchainId",),
         row=RowKind.THREAD,
-        types=tuple(event_types.CALLER + depth for depth in range(event_types.MOST_FRAMES)),
+        types=CALLERS,
         names=frame,
         stream=gather,
         derived=True,

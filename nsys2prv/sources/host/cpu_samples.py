@@ -10,12 +10,18 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.exports.enumerations import labelled, labels_of
 from nsys2prv.sources.host import call_chains
+from nsys2prv.sources.host.call_chains import SAMPLED_FUNCTIONS, SAMPLED_MODULES
 from nsys2prv.sources.host.profiled import FOREIGN, SAMPLES, of_profiled
 from nsys2prv.sources.source import RowKind, StreamedSource
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role
+
+CPU_SAMPLE = EventType(30000300, "CPU sample, thread state", Role.MARK, event_types.THREAD_STATE_VALUES)
+SAMPLED_CYCLES = EventType(30000301, "CPU sample, cycles", Role.ATTRIBUTE, unit="cycles")
+
 
 _CHAINS = "SAMPLING_CALLCHAINS"
-_TYPES = {call_chains.FUNCTION: event_types.SAMPLED_FUNCTION, call_chains.MODULE: event_types.SAMPLED_MODULE}
+_TYPES = {call_chains.FUNCTION: SAMPLED_FUNCTIONS, call_chains.MODULE: SAMPLED_MODULES}
 
 
 def _samples(report: Report) -> pl.LazyFrame:
@@ -26,9 +32,9 @@ def _samples(report: Report) -> pl.LazyFrame:
         "globalTid",
         "start",
         "cpu",
-        pl.col("cpuCycles").alias(str(event_types.SAMPLED_CYCLES)),
+        pl.col("cpuCycles").alias(str(SAMPLED_CYCLES)),
         end=pl.col("start"),
-        type=pl.lit(event_types.CPU_SAMPLE, pl.Int64),
+        type=pl.lit(CPU_SAMPLE, pl.Int64),
         label=labelled("threadState", states, "thread state").fill_null(event_types.THREAD_STATES[0]),
     )
 
@@ -37,7 +43,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     samples = _samples(report).drop("id")
     if not call_chains.has_chains(report, _CHAINS):
         return samples
-    names = call_chains.names(report, _CHAINS, _TYPES).with_columns(type=pl.lit(event_types.CPU_SAMPLE, pl.Int64))
+    names = call_chains.names(report, _CHAINS, _TYPES).with_columns(type=pl.lit(CPU_SAMPLE, pl.Int64))
     return pl.concat([samples, names], how="diagonal")
 
 
@@ -57,9 +63,10 @@ CPU_SAMPLES = StreamedSource(
     optional=("cpu", "threadState", "cpuCycles"),
     row=RowKind.THREAD,
     types=(
-        event_types.CPU_SAMPLE,
-        event_types.SAMPLED_CYCLES,
-        *(first + depth for first in _TYPES.values() for depth in range(event_types.MOST_FRAMES)),
+        CPU_SAMPLE,
+        SAMPLED_CYCLES,
+        *SAMPLED_FUNCTIONS,
+        *SAMPLED_MODULES,
     ),
     names=_frame,
     times=("start", "start"),

@@ -6,10 +6,14 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.source import RowKind, TableSource, named
-from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+
+_MATH_LIBRARY_VALUES = ValueSet("math libraries")
+CUBLAS_CALL = EventType(67000000, "cuBLAS call", Role.INTERVAL, _MATH_LIBRARY_VALUES)
+CUDNN_CALL = EventType(67000001, "cuDNN call", Role.INTERVAL, _MATH_LIBRARY_VALUES)
 
 
-def _source(library: str, table: str, event_type: int) -> TableSource:
+def _source(library: str, table: str, event_type: EventType) -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
         called = named(source.scan(report), "nameId", report.strings.rename({"value": "label"}))
         return called.select("globalTid", "start", "end", "label", type=pl.lit(event_type, pl.Int64))
@@ -28,5 +32,5 @@ def _source(library: str, table: str, event_type: int) -> TableSource:
     return source
 
 
-CUBLAS = _source("cuBLAS", "CUBLAS_EVENTS", event_types.CUBLAS_CALL)
-CUDNN = _source("cuDNN", "CUDNN_EVENTS", event_types.CUDNN_CALL)
+CUBLAS = _source("cuBLAS", "CUBLAS_EVENTS", CUBLAS_CALL)
+CUDNN = _source("cuDNN", "CUDNN_EVENTS", CUDNN_CALL)

@@ -7,6 +7,39 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.source import UNNAMED, RowKind, TableSource
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
+
+OPENACC_KINDS: dict[int, str] = {
+    1: "Device init",
+    2: "Device shutdown",
+    3: "Runtime shutdown",
+    4: "Enqueue launch",
+    5: "Enqueue upload",
+    6: "Enqueue download",
+    7: "Wait",
+    8: "Implicit wait",
+    9: "Compute construct",
+    10: "Update",
+    11: "Enter data",
+    12: "Exit data",
+    13: "Create",
+    14: "Delete",
+    15: "Alloc",
+    16: "Free",
+}
+_OPENACC_VALUES = ValueSet("openacc", numbered(OPENACC_KINDS), first=max(OPENACC_KINDS) + 2)
+OPENACC_OTHER = EventType(66000000, "OpenACC other constructs", Role.INTERVAL, _OPENACC_VALUES)
+OPENACC_DATA = EventType(66000001, "OpenACC data constructs", Role.INTERVAL, _OPENACC_VALUES)
+OPENACC_LAUNCH = EventType(66000002, "OpenACC launch constructs", Role.INTERVAL, _OPENACC_VALUES)
+_NAME_VALUES, _FUNCTION_VALUES = ValueSet("openacc names"), ValueSet("openacc functions")
+OPENACC_OTHER_NAME = EventType(66100000, "OpenACC name of other constructs", Role.ATTRIBUTE, _NAME_VALUES)
+OPENACC_DATA_NAME = EventType(66100001, "OpenACC name of data constructs", Role.ATTRIBUTE, _NAME_VALUES)
+OPENACC_LAUNCH_NAME = EventType(66100002, "OpenACC name of launch constructs", Role.ATTRIBUTE, _NAME_VALUES)
+OPENACC_OTHER_FUNCTION = EventType(66200000, "OpenACC function of other constructs", Role.ATTRIBUTE, _FUNCTION_VALUES)
+OPENACC_DATA_FUNCTION = EventType(66200001, "OpenACC function of data constructs", Role.ATTRIBUTE, _FUNCTION_VALUES)
+OPENACC_LAUNCH_FUNCTION = EventType(66200002, "OpenACC function of launch constructs", Role.ATTRIBUTE, _FUNCTION_VALUES)
+OPENACC_BYTES = EventType(66300001, "OpenACC data size", Role.ATTRIBUTE, unit="bytes")
+
 
 _STATES = {
     4: event_types.STATE_CONFIGURING,
@@ -19,11 +52,11 @@ _STATES = {
     15: event_types.STATE_ALLOCATING,
     16: event_types.STATE_FREEING,
 }
-"""Paraver state by `eventKind` (see events.OPENACC_KINDS)."""
+"""Paraver state by `eventKind` (see OPENACC_KINDS)."""
 
 
-def _source(construct: str, table: str, event_type: int) -> TableSource:
-    has_bytes = event_type == event_types.OPENACC_DATA
+def _source(construct: str, event_type: EventType, name: EventType, function: EventType) -> TableSource:
+    has_bytes = construct == "data"
 
     def frame(report: Report) -> pl.LazyFrame:
         strings = report.strings.lazy()
@@ -36,12 +69,12 @@ def _source(construct: str, table: str, event_type: int) -> TableSource:
                 "globalTid",
                 "start",
                 "end",
-                pl.col("name").fill_null(UNNAMED).alias(str(event_types.OPENACC_NAME[event_type])),
-                pl.col("function").fill_null(UNNAMED).alias(str(event_types.OPENACC_FUNCTION[event_type])),
-                *([pl.col("bytes").alias(str(event_types.OPENACC_BYTES))] if has_bytes else []),
+                pl.col("name").fill_null(UNNAMED).alias(str(name)),
+                pl.col("function").fill_null(UNNAMED).alias(str(function)),
+                *([pl.col("bytes").alias(str(OPENACC_BYTES))] if has_bytes else []),
                 type=pl.lit(event_type, pl.Int64),
                 label=pl.coalesce(
-                    kind.replace_strict(event_types.OPENACC_KINDS, default=None, return_dtype=pl.String),
+                    kind.replace_strict(OPENACC_KINDS, default=None, return_dtype=pl.String),
                     pl.format("kind {}", kind),
                 ),
                 state=kind.replace_strict(_STATES, default=event_types.STATE_OTHERS, return_dtype=pl.Int64),
@@ -51,21 +84,21 @@ def _source(construct: str, table: str, event_type: int) -> TableSource:
     source = TableSource(
         name="openacc",
         title=f"OpenACC {construct} constructs",
-        table=table,
+        table=f"CUPTI_ACTIVITY_KIND_OPENACC_{construct.upper()}",
         required=("start", "end", "globalTid", "eventKind"),
         optional=("nameId", "funcName", *(["bytes"] if has_bytes else [])),
         row=RowKind.THREAD,
         types=(
             event_type,
-            event_types.OPENACC_NAME[event_type],
-            event_types.OPENACC_FUNCTION[event_type],
-            *([event_types.OPENACC_BYTES] if has_bytes else []),
+            name,
+            function,
+            *([OPENACC_BYTES] if has_bytes else []),
         ),
         frame=frame,
     )
     return source
 
 
-DATA = _source("data", "CUPTI_ACTIVITY_KIND_OPENACC_DATA", event_types.OPENACC_DATA)
-LAUNCH = _source("launch", "CUPTI_ACTIVITY_KIND_OPENACC_LAUNCH", event_types.OPENACC_LAUNCH)
-OTHER = _source("other", "CUPTI_ACTIVITY_KIND_OPENACC_OTHER", event_types.OPENACC_OTHER)
+DATA = _source("data", OPENACC_DATA, OPENACC_DATA_NAME, OPENACC_DATA_FUNCTION)
+LAUNCH = _source("launch", OPENACC_LAUNCH, OPENACC_LAUNCH_NAME, OPENACC_LAUNCH_FUNCTION)
+OTHER = _source("other", OPENACC_OTHER, OPENACC_OTHER_NAME, OPENACC_OTHER_FUNCTION)

@@ -10,8 +10,34 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.enumerations import labelled, labels_of
 from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
-_PARALLEL, _TASK = str(event_types.OPENMP_PARALLEL_ID), str(event_types.OPENMP_TASK_ID)
+_OPENMP_VALUES = ValueSet("openmp")
+OPENMP_THREAD = EventType(60000070, "OpenMP thread", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
+OPENMP_PARALLEL = EventType(60000001, "OpenMP parallel region", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
+OPENMP_WORKSHARE = EventType(60000002, "OpenMP worksharing", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
+OPENMP_SYNC_REGION = EventType(60000005, "OpenMP synchronization region", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
+OPENMP_SYNC_REGION_WAIT = EventType(
+    60000071, "OpenMP wait in synchronization region", Role.INTERVAL, _OPENMP_VALUES, gradient=2
+)
+OPENMP_TASK = EventType(60000023, "OpenMP task", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
+OPENMP_TASK_CREATE = EventType(60000021, "OpenMP task creation", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
+OPENMP_TASK_SCHEDULE = EventType(60000073, "OpenMP task scheduling", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
+OPENMP_MASTER = EventType(60000056, "OpenMP master region", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
+OPENMP_REDUCTION = EventType(60000072, "OpenMP reduction", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
+OPENMP_CANCEL = EventType(60000074, "OpenMP cancellation", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
+OPENMP_MUTEX_WAIT = EventType(60000009, "OpenMP wait for lock", Role.INTERVAL, _OPENMP_VALUES, gradient=3)
+OPENMP_MUTEX_RELEASED = EventType(60000075, "OpenMP lock released", Role.INTERVAL, _OPENMP_VALUES, gradient=3)
+OPENMP_CRITICAL_SECTION = EventType(60000050, "OpenMP critical section", Role.INTERVAL, _OPENMP_VALUES, gradient=3)
+OPENMP_LOCK_INIT = EventType(60000076, "OpenMP lock created", Role.INTERVAL, _OPENMP_VALUES, gradient=3)
+OPENMP_LOCK_DESTROY = EventType(60000077, "OpenMP lock destroyed", Role.INTERVAL, _OPENMP_VALUES, gradient=3)
+OPENMP_DISPATCH = EventType(60000078, "OpenMP dispatch", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
+OPENMP_FLUSH = EventType(60000079, "OpenMP flush", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
+OPENMP_PARALLEL_ID = EventType(60000080, "OpenMP parallel region id", Role.ATTRIBUTE, gradient=2, unit="id")
+OPENMP_TASK_ID = EventType(60000028, "OpenMP task id", Role.ATTRIBUTE, gradient=2, unit="id")
+
+
+_PARALLEL, _TASK = str(OPENMP_PARALLEL_ID), str(OPENMP_TASK_ID)
 
 
 @dataclass(frozen=True)
@@ -35,7 +61,7 @@ class _Construct:
     """
 
     table: str
-    event_type: int
+    event_type: EventType
     kind: str = ""
     labels: str = ""
     task: str = ""
@@ -45,34 +71,30 @@ class _Construct:
 
 _WAITING = event_types.STATE_SYNCHRONIZATION
 _CONSTRUCTS = (
-    _Construct("THREAD", event_types.OPENMP_THREAD, "threadType", "ENUM_OPENMP_THREAD"),
-    _Construct("PARALLEL", event_types.OPENMP_PARALLEL, has_region=True, task="parentTaskId"),
-    _Construct("TASK", event_types.OPENMP_TASK, "kind", "ENUM_OPENMP_TASK_FLAG", "taskId", has_region=True),
-    _Construct("MASTER", event_types.OPENMP_MASTER, task="taskId", has_region=True),
-    _Construct("WORKSHARE", event_types.OPENMP_WORKSHARE, "kind", "ENUM_OPENMP_WORK", "taskId", has_region=True),
-    _Construct("REDUCTION", event_types.OPENMP_REDUCTION, task="taskId", has_region=True),
-    _Construct("CRITICAL_SECTION", event_types.OPENMP_CRITICAL_SECTION, "kind", "ENUM_OPENMP_MUTEX"),
-    _Construct("SYNC_REGION", event_types.OPENMP_SYNC_REGION, "kind", "ENUM_OPENMP_SYNC_REGION", "taskId", True, _WAITING),
-    _Construct(
-        "SYNC_REGION_WAIT", event_types.OPENMP_SYNC_REGION_WAIT, "kind", "ENUM_OPENMP_SYNC_REGION", "taskId", True, _WAITING
-    ),
-    _Construct("MUTEX_WAIT", event_types.OPENMP_MUTEX_WAIT, "kind", "ENUM_OPENMP_MUTEX", "taskId", state=_WAITING),
-    _Construct("MUTEX_RELEASED", event_types.OPENMP_MUTEX_RELEASED, "kind", "ENUM_OPENMP_MUTEX", "taskId"),
-    _Construct("LOCK_INIT", event_types.OPENMP_LOCK_INIT, "kind", "ENUM_OPENMP_MUTEX"),
-    _Construct("LOCK_DESTROY", event_types.OPENMP_LOCK_DESTROY, "kind", "ENUM_OPENMP_MUTEX"),
-    _Construct("TASK_CREATE", event_types.OPENMP_TASK_CREATE, task="newTaskId"),
-    _Construct(
-        "TASK_SCHEDULE", event_types.OPENMP_TASK_SCHEDULE, "priorTaskStatus", "ENUM_OPENMP_TASK_STATUS", "nextTaskId", True
-    ),
-    _Construct("CANCEL", event_types.OPENMP_CANCEL, task="taskId"),
-    _Construct("DISPATCH", event_types.OPENMP_DISPATCH, "kind", "ENUM_OPENMP_DISPATCH", "taskId", True),
-    _Construct("FLUSH", event_types.OPENMP_FLUSH),
+    _Construct("THREAD", OPENMP_THREAD, "threadType", "ENUM_OPENMP_THREAD"),
+    _Construct("PARALLEL", OPENMP_PARALLEL, has_region=True, task="parentTaskId"),
+    _Construct("TASK", OPENMP_TASK, "kind", "ENUM_OPENMP_TASK_FLAG", "taskId", has_region=True),
+    _Construct("MASTER", OPENMP_MASTER, task="taskId", has_region=True),
+    _Construct("WORKSHARE", OPENMP_WORKSHARE, "kind", "ENUM_OPENMP_WORK", "taskId", has_region=True),
+    _Construct("REDUCTION", OPENMP_REDUCTION, task="taskId", has_region=True),
+    _Construct("CRITICAL_SECTION", OPENMP_CRITICAL_SECTION, "kind", "ENUM_OPENMP_MUTEX"),
+    _Construct("SYNC_REGION", OPENMP_SYNC_REGION, "kind", "ENUM_OPENMP_SYNC_REGION", "taskId", True, _WAITING),
+    _Construct("SYNC_REGION_WAIT", OPENMP_SYNC_REGION_WAIT, "kind", "ENUM_OPENMP_SYNC_REGION", "taskId", True, _WAITING),
+    _Construct("MUTEX_WAIT", OPENMP_MUTEX_WAIT, "kind", "ENUM_OPENMP_MUTEX", "taskId", state=_WAITING),
+    _Construct("MUTEX_RELEASED", OPENMP_MUTEX_RELEASED, "kind", "ENUM_OPENMP_MUTEX", "taskId"),
+    _Construct("LOCK_INIT", OPENMP_LOCK_INIT, "kind", "ENUM_OPENMP_MUTEX"),
+    _Construct("LOCK_DESTROY", OPENMP_LOCK_DESTROY, "kind", "ENUM_OPENMP_MUTEX"),
+    _Construct("TASK_CREATE", OPENMP_TASK_CREATE, task="newTaskId"),
+    _Construct("TASK_SCHEDULE", OPENMP_TASK_SCHEDULE, "priorTaskStatus", "ENUM_OPENMP_TASK_STATUS", "nextTaskId", True),
+    _Construct("CANCEL", OPENMP_CANCEL, task="taskId"),
+    _Construct("DISPATCH", OPENMP_DISPATCH, "kind", "ENUM_OPENMP_DISPATCH", "taskId", True),
+    _Construct("FLUSH", OPENMP_FLUSH),
 )
 """From the outermost to the innermost: constructs of equal extent nest in this order."""
 
 
 def _source(construct: _Construct) -> TableSource:
-    title = event_types.TYPES[construct.event_type].label
+    title = construct.event_type.label
     told = ("nameId", construct.kind, construct.task, "parallelId" if construct.has_region else "")
 
     def frame(report: Report) -> pl.LazyFrame:
@@ -104,8 +126,8 @@ def _source(construct: _Construct) -> TableSource:
         row=RowKind.THREAD,
         types=(
             construct.event_type,
-            *((event_types.OPENMP_TASK_ID,) if construct.task else ()),
-            *((event_types.OPENMP_PARALLEL_ID,) if construct.has_region else ()),
+            *((OPENMP_TASK_ID,) if construct.task else ()),
+            *((OPENMP_PARALLEL_ID,) if construct.has_region else ()),
         ),
         frame=frame,
         assumption="A row is on the thread that runs the construct; what takes no time begins and ends at once; numbers of"

@@ -9,6 +9,12 @@ from nsys2prv.exports.enumerations import labelled, labels_of
 from nsys2prv.exports.identity import tid_of
 from nsys2prv.sources.source import RowKind, TableSource, first_match, named
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+
+FILE_ACCESS = EventType(40000060, "File access", Role.INTERVAL, ValueSet("file accesses"))
+FILE_NAME = EventType(40000059, "File name", Role.ATTRIBUTE, ValueSet("file names"))
+IO_SIZE = EventType(40000011, "I/O size", Role.ATTRIBUTE, unit="bytes")
+
 
 # (what a call's name looks like, Paraver state meanwhile); first match counts.
 _STATES = (
@@ -67,12 +73,12 @@ def _accesses(report: Report) -> pl.LazyFrame:
     known = known.join(processes, left_on="processId", right_on="pid", how="left", maintain_order="left")
     accessed = FILE_ACCESSES.scan(report).join(known.lazy(), on="fileAccessId", how="left", maintain_order="left")
     return accessed.select(
-        pl.col("filePath").fill_null("unknown file").alias(str(event_types.FILE_NAME)),
-        pl.col("bytesProcessed").alias(str(event_types.IO_SIZE)),
+        pl.col("filePath").fill_null("unknown file").alias(str(FILE_NAME)),
+        pl.col("bytesProcessed").alias(str(IO_SIZE)),
         globalTid=pl.col("globalPid") + tid_of(pl.col("threadId")),
         start=pl.col("startedAt"),
         end=pl.col("endedAt"),
-        type=pl.lit(event_types.FILE_ACCESS, pl.Int64),
+        type=pl.lit(FILE_ACCESS, pl.Int64),
         label=labelled("eventType", kinds, "access").fill_null("access"),
     )
 
@@ -84,7 +90,7 @@ FILE_ACCESSES = TableSource(
     required=("fileAccessId", "threadId", "startedAt", "endedAt", "eventType"),
     optional=("bytesProcessed",),
     row=RowKind.THREAD,
-    types=(event_types.FILE_ACCESS, event_types.FILE_NAME, event_types.IO_SIZE),
+    types=(FILE_ACCESS, FILE_NAME, IO_SIZE),
     frame=_accesses,
     times=("startedAt", "endedAt"),
 )

@@ -14,6 +14,10 @@ from nsys2prv.exports.enumerations import labelled, labels_of
 from nsys2prv.sources.host.profiled import FOREIGN, SCHEDULING, of_profiled
 from nsys2prv.sources.source import RowKind, StreamedSource
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+
+BLOCK_REASON = EventType(40000062, "Off CPU, reason", Role.ATTRIBUTE, ValueSet("reasons of blocking"))
+
 
 _REQUIRED = ("start", "cpu", "isSchedIn", "globalTid")
 _OPTIONAL = ("threadState", "threadBlock")
@@ -98,7 +102,7 @@ def _as_events(stays: pl.LazyFrame, report: Report) -> pl.LazyFrame:
         _THREAD,
         "start",
         "end",
-        pl.when(~is_in).then(labelled("threadBlock", reasons, "reason")).alias(str(event_types.BLOCK_REASON)),
+        pl.when(~is_in).then(labelled("threadBlock", reasons, "reason")).alias(str(BLOCK_REASON)),
         type=pl.when(is_in).then(event_types.EXECUTING_CPU).otherwise(event_types.OFF_CPU).cast(pl.Int64),
         label=pl.when(~is_in).then(labelled("threadState", states, "thread state").fill_null(_OFF)),
         value=pl.when(is_in).then(pl.col("cpu") + 1),
@@ -151,7 +155,7 @@ SWITCHES = StreamedSource(
     required=_REQUIRED,
     optional=_OPTIONAL,
     row=RowKind.THREAD,
-    types=(event_types.EXECUTING_CPU, event_types.OFF_CPU, event_types.BLOCK_REASON),
+    types=(event_types.EXECUTING_CPU, event_types.OFF_CPU, BLOCK_REASON),
     names=_frame,
     times=("start", "start"),
     stream=_gather,

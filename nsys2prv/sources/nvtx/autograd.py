@@ -10,13 +10,25 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+
+AUTOGRAD_FORWARD, AUTOGRAD_BACKWARD = "forward", "backward"
+AUTOGRAD_SEQUENCE = EventType(9610, "Autograd sequence", Role.ATTRIBUTE, unit="sequence id + 1")
+AUTOGRAD_DIRECTION = EventType(
+    9611,
+    "Autograd direction",
+    Role.ATTRIBUTE,
+    ValueSet("autograd directions", {AUTOGRAD_FORWARD: 1, AUTOGRAD_BACKWARD: 2}, first=3),
+)
+AUTOGRAD_OPERATION = EventType(9612, "Autograd operation", Role.ATTRIBUTE, unit="id")
+AUTOGRAD_SIZES = EventType(9613, "Autograd sizes", Role.ATTRIBUTE, ValueSet("autograd sizes"))
+
 
 TYPES = (
-    event_types.AUTOGRAD_SEQUENCE,
-    event_types.AUTOGRAD_DIRECTION,
-    event_types.AUTOGRAD_OPERATION,
-    event_types.AUTOGRAD_SIZES,
+    AUTOGRAD_SEQUENCE,
+    AUTOGRAD_DIRECTION,
+    AUTOGRAD_OPERATION,
+    AUTOGRAD_SIZES,
 )
 """Attributes that `told` adds."""
 
@@ -49,18 +61,18 @@ def told(ranges: pl.LazyFrame) -> pl.LazyFrame:
     is_backward = name.str.contains(_BACKWARD) | tail.str.contains(_STASHED, literal=True)
     direction = (
         pl.when(tail.is_not_null() & is_backward)
-        .then(pl.lit(event_types.AUTOGRAD_BACKWARD))
+        .then(pl.lit(AUTOGRAD_BACKWARD))
         .when(sequence.is_not_null())
-        .then(pl.lit(event_types.AUTOGRAD_FORWARD))
+        .then(pl.lit(AUTOGRAD_FORWARD))
     )
     return (
         ranges.with_columns(tail=name.str.extract(_TAIL))
         .with_columns(label=name.str.strip_suffix(tail.fill_null("")))
         .with_columns(
-            (sequence + 1).alias(str(event_types.AUTOGRAD_SEQUENCE)),
-            direction.alias(str(event_types.AUTOGRAD_DIRECTION)),
-            tail.str.extract(_OPERATION).cast(pl.Int64, strict=False).alias(str(event_types.AUTOGRAD_OPERATION)),
-            tail.str.extract(_SIZES).alias(str(event_types.AUTOGRAD_SIZES)),
+            (sequence + 1).alias(str(AUTOGRAD_SEQUENCE)),
+            direction.alias(str(AUTOGRAD_DIRECTION)),
+            tail.str.extract(_OPERATION).cast(pl.Int64, strict=False).alias(str(AUTOGRAD_OPERATION)),
+            tail.str.extract(_SIZES).alias(str(AUTOGRAD_SIZES)),
         )
         .drop("tail")
     )

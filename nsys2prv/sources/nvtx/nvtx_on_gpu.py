@@ -27,11 +27,26 @@ from nsys2prv.sources.lanes import LANE_OF_TYPE, Lanes, NestedLanes
 from nsys2prv.sources.nvtx import autograd, nvtx_ranges
 from nsys2prv.sources.source import RowKind, StreamedSource, TableSource
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import EventType, Role
+
+NVTX_RANGE_ON_GPU = EventType(9006, "NVTX startend ranges on the GPU", Role.INTERVAL, event_types.NVTX_VALUES, lanes=90060001)
+NCCL_REGION_ON_GPU = EventType(9590, "NCCL regions on the GPU", Role.INTERVAL, event_types.NCCL_VALUES, lanes=95900001)
+NVTX_PUSHPOP_ON_GPU = EventType(
+    9650,
+    "NVTX pushpop ranges on the GPU {} domain",
+    Role.INTERVAL,
+    event_types.NVTX_VALUES,
+    step=100,
+    members=1_000,
+    overflow=96500000,
+    lanes=970000001,
+)
+
 
 ON_GPU = {
-    event_types.NVTX_PUSHPOP: event_types.NVTX_PUSHPOP_ON_GPU,
-    event_types.NCCL_REGION: event_types.NCCL_REGION_ON_GPU,
-    event_types.NVTX_RANGE: event_types.NVTX_RANGE_ON_GPU,
+    event_types.NVTX_PUSHPOP: NVTX_PUSHPOP_ON_GPU,
+    event_types.NCCL_REGION: NCCL_REGION_ON_GPU,
+    event_types.NVTX_RANGE: NVTX_RANGE_ON_GPU,
 }
 """Event type on the GPU of each event type of ranges on the host."""
 
@@ -40,7 +55,7 @@ _HOST = (nvtx_ranges.PUSHPOP, nccl.REGIONS, nvtx_ranges.STARTEND)
 _KEY = list(RowKind.STREAM.key)
 _Schema = dict[str, type[pl.DataType]]
 _NAMED: _Schema = {"type": pl.Int64, "series": pl.String, "label": pl.String}
-_ATTRIBUTES: _Schema = {str(number): pl.String if event_types.TYPES[number].values else pl.Int64 for number in autograd.TYPES}
+_ATTRIBUTES: _Schema = {str(one): pl.String if one.values else pl.Int64 for one in autograd.TYPES}
 
 _PAIRS = 1_000_000
 """Ranges and streams that may have to do with each other which are looked at at once."""
@@ -178,7 +193,7 @@ class InLanes:
         numbers = pl.int_range(self._places.height, self._places.height + new.height, eager=True)
         self._places = pl.concat([self._places, new.with_columns(place=numbers)])
         placed = ranges.join(self._places, on=what, how="left", nulls_equal=True, maintain_order="left")
-        is_flat = pl.col("type") == event_types.NVTX_RANGE_ON_GPU
+        is_flat = pl.col("type") == NVTX_RANGE_ON_GPU
         parts = [self._nested(placed.filter(~is_flat)), self._flat(placed.filter(is_flat))]
         return pl.concat(parts).rename({"lane": LANE_OF_TYPE}).drop("place")
 

@@ -13,6 +13,30 @@ from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.nvtx import autograd, payloads
 from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource
 from nsys2prv.vocabulary import event_types, nccl_names
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+
+REAL_DIGITS = 6
+"""Paraver takes integers only: real numbers are written as millionths."""
+NVTX_CATEGORY = EventType(9510, "NVTX category", Role.ATTRIBUTE, ValueSet("nvtx categories"))
+NVTX_INTEGER = EventType(9511, "NVTX payload", Role.ATTRIBUTE, unit="the program's own")
+NVTX_REAL = EventType(9512, "NVTX payload, real", Role.ATTRIBUTE, unit="millionths", precision=REAL_DIGITS)
+NVTX_INTEGER_FIELD = EventType(
+    9520, "NVTX payload {}", Role.ATTRIBUTE, unit="the program's own", step=1, members=20, overflow=95200000
+)
+NVTX_REAL_FIELD = EventType(
+    9540,
+    "NVTX payload {}, real",
+    Role.ATTRIBUTE,
+    unit="millionths",
+    precision=REAL_DIGITS,
+    step=1,
+    members=20,
+    overflow=95400000,
+)
+NVTX_TEXT_FIELD = EventType(
+    9560, "NVTX payload {}, text", Role.ATTRIBUTE, ValueSet("nvtx texts"), step=1, members=20, overflow=95600000
+)
+
 
 CATEGORY_NAMED, MARK, PUSHPOP_RANGE, STARTEND_RANGE = 33, 34, 59, 60
 """`eventType` of the events that are translated. The others (33, 39, 75, 76) give names to these."""
@@ -150,21 +174,20 @@ def _with_values(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
         # 0 is no category.
         category = pl.when(pl.col("category") != 0).then(named)
     return ranges.with_columns(
-        category.alias(str(event_types.NVTX_CATEGORY)),
-        pl.coalesce(*(name for name in _INTEGERS if name in told), pl.lit(None, pl.Int64)).alias(str(event_types.NVTX_INTEGER)),
-        as_integer(pl.coalesce(*(name for name in _REALS if name in told), pl.lit(None, pl.Float64))).alias(
-            str(event_types.NVTX_REAL)
-        ),
+        category.alias(str(NVTX_CATEGORY)),
+        pl.coalesce(*(name for name in _INTEGERS if name in told), pl.lit(None, pl.Int64)).alias(str(NVTX_INTEGER)),
+        as_integer(pl.coalesce(*(name for name in _REALS if name in told), pl.lit(None, pl.Float64))).alias(str(NVTX_REAL)),
     )
 
 
 def as_integer(real: pl.Expr) -> pl.Expr:
     """A real number as the trace has it; null for what is none or too large."""
-    scaled = (real * 10**event_types.REAL_DIGITS).round()
+    scaled = (real * 10**REAL_DIGITS).round()
     return pl.when(scaled.is_finite()).then(scaled).cast(pl.Int64, strict=False)
 
 
-_ATTRIBUTES = tuple(str(number) for number in (event_types.NVTX_CATEGORY, event_types.NVTX_INTEGER, event_types.NVTX_REAL))
+_VALUE_TYPES = (NVTX_CATEGORY, NVTX_INTEGER, NVTX_REAL)
+_ATTRIBUTES = tuple(map(str, _VALUE_TYPES))
 
 
 def _pushpop(report: Report) -> pl.LazyFrame:
@@ -242,10 +265,10 @@ def _structured(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
             "start",
             end=pl.when(is_pushpop).then("end").otherwise("start"),
             type=pl.when(value("text").is_not_null())
-            .then(event_types.NVTX_TEXT_FIELD)
+            .then(NVTX_TEXT_FIELD)
             .when(value("real").is_not_null())
-            .then(event_types.NVTX_REAL_FIELD)
-            .otherwise(event_types.NVTX_INTEGER_FIELD)
+            .then(NVTX_REAL_FIELD)
+            .otherwise(NVTX_INTEGER_FIELD)
             .cast(pl.Int64),
             series=pl.format("{} {}", "domain", value("field")),
             label=value("text"),
@@ -263,13 +286,13 @@ def _values_of_ranges(report: Report, ranges: pl.LazyFrame) -> list[pl.LazyFrame
             "globalTid",
             "start",
             end="start",
-            type=pl.lit(int(number), pl.Int64),
+            type=pl.lit(number, pl.Int64),
             series=pl.lit(None, pl.String),
-            label=pl.col(number) if is_text else pl.lit(None, pl.String),
-            value=pl.lit(None, pl.Int64) if is_text else pl.col(number),
+            label=pl.col(str(number)) if is_text else pl.lit(None, pl.String),
+            value=pl.lit(None, pl.Int64) if is_text else pl.col(str(number)),
         ).filter(pl.col("label" if is_text else "value").is_not_null())
-        for number in _ATTRIBUTES
-        for is_text in (number == str(event_types.NVTX_CATEGORY),)
+        for number in _VALUE_TYPES
+        for is_text in (number == NVTX_CATEGORY,)
     ]
 
 
@@ -280,7 +303,7 @@ PUSHPOP = TableSource(
     required=_REQUIRED,
     optional=_OPTIONAL,
     row=RowKind.THREAD,
-    types=(event_types.NVTX_PUSHPOP, *map(int, _ATTRIBUTES), *autograd.TYPES),
+    types=(event_types.NVTX_PUSHPOP, *_VALUE_TYPES, *autograd.TYPES),
     frame=_pushpop,
     only={"eventType": (PUSHPOP_RANGE,)},
     assumption=autograd.ASSUMPTION,
@@ -306,7 +329,7 @@ MARKS = TableSource(
     required=_REQUIRED,
     optional=_OPTIONAL,
     row=RowKind.THREAD,
-    types=(event_types.NVTX_MARK, *map(int, _ATTRIBUTES)),
+    types=(event_types.NVTX_MARK, *_VALUE_TYPES),
     frame=_marks,
     times=("start", "start"),
     only={"eventType": (MARK,)},
@@ -319,7 +342,7 @@ FIELDS = TableSource(
     required=_REQUIRED,
     optional=_OPTIONAL,
     row=RowKind.THREAD,
-    types=(event_types.NVTX_INTEGER_FIELD, event_types.NVTX_REAL_FIELD, event_types.NVTX_TEXT_FIELD, *map(int, _ATTRIBUTES)),
+    types=(NVTX_INTEGER_FIELD, NVTX_REAL_FIELD, NVTX_TEXT_FIELD, *_VALUE_TYPES),
     frame=_fields,
     only={"eventType": (MARK, PUSHPOP_RANGE, STARTEND_RANGE)},
     derived=True,

@@ -14,6 +14,7 @@ from nsys2prv.demo import Cluster, ReportBuilder, payload_blob, write_arrow_repo
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.sources.communication.nccl import ATTRIBUTES
 from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
+from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.trace.translate import translate
 from nsys2prv.vocabulary import event_types
 
@@ -157,7 +158,7 @@ def test_processes_with_other_ids_for_the_domain_have_their_own_payloads(tmp_pat
     fields = {
         trace.labels.types[number].label: value
         for number, value in trace.events().filter(pl.col("value") != 0).select("type", "value").iter_rows()
-        if number in range(event_types.NVTX_REAL_FIELD, event_types.NVTX_REAL_FIELD + 20)
+        if number in range(nvtx_ranges.NVTX_REAL_FIELD, nvtx_ranges.NVTX_REAL_FIELD + 20)
     }
     assert fields == {
         "NVTX payload app step, real": 500_000,
@@ -238,10 +239,10 @@ def test_numbers_and_categories_of_events_are_in_the_trace(tmp_path: Path) -> No
     }  # fmt: skip
     assert values_at(trace, 350) == {"NVTX startend ranges (overlap 1)": "other", "NVTX payload": -1}
     # What an inner range said is over when it ends, and what the outer one said is not.
-    ends = trace.events([event_types.NVTX_INTEGER]).filter(pl.col("value") == 0)["time"].to_list()
+    ends = trace.events([nvtx_ranges.NVTX_INTEGER]).filter(pl.col("value") == 0)["time"].to_list()
     assert ends == [350, 800, 900]
     pcf = next(tmp_path.glob("*.pcf")).read_text()
-    assert f"{event_types.NVTX_REAL}    NVTX payload, real\nPRECISION 6\n" in pcf
+    assert f"{nvtx_ranges.NVTX_REAL}    NVTX payload, real\nPRECISION 6\n" in pcf
 
 
 def test_fields_of_any_domain_are_types_of_their_own(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from support.traces import trace_of, translate_reports
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.trace_reader import Trace, open_trace
+from nsys2prv.sources.communication import ucx as ucx_calls
 from nsys2prv.vocabulary import event_types
 
 
@@ -41,7 +42,7 @@ def test_calls_of_ucx_have_their_messages_and_states(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
 
-    assert intervals(trace, event_types.UCX_SUBMIT, event_types.UCX_OTHER) == [
+    assert intervals(trace, ucx_calls.UCX_SUBMIT, ucx_calls.UCX_OTHER) == [
         ("UCX call", "ucp_init", 0, 10),
         ("UCX submission", "ucp_tag_send_nbx", 20, 30),
         ("UCX submission", "ucp_tag_recv_nbx", 40, 50),
@@ -49,15 +50,15 @@ def test_calls_of_ucx_have_their_messages_and_states(tmp_path: Path) -> None:
         ("UCX call", "ucp_worker_progress", 80, 90),
         ("UCX call", "ucp_worker_flush", 92, 100),
     ]
-    attributes = trace.events([event_types.UCX_SIZE, event_types.UCX_TAG, event_types.UCX_PEER]).filter(pl.col("value") != 0)
+    attributes = trace.events([ucx_calls.UCX_SIZE, ucx_calls.UCX_TAG, ucx_calls.UCX_PEER]).filter(pl.col("value") != 0)
     assert attributes.select("time", "type", "value").sort("time", "type").rows() == [
-        (20, event_types.UCX_SIZE, 4096),
-        (20, event_types.UCX_TAG, 77),
-        (20, event_types.UCX_PEER, 9),
-        (40, event_types.UCX_SIZE, 8),
-        (40, event_types.UCX_TAG, 78),
-        (40, event_types.UCX_PEER, 9),
-        (60, event_types.UCX_SIZE, 16),
+        (20, ucx_calls.UCX_SIZE, 4096),
+        (20, ucx_calls.UCX_TAG, 77),
+        (20, ucx_calls.UCX_PEER, 9),
+        (40, ucx_calls.UCX_SIZE, 8),
+        (40, ucx_calls.UCX_TAG, 78),
+        (40, ucx_calls.UCX_PEER, 9),
+        (60, ucx_calls.UCX_SIZE, 16),
     ]
     told = [(begin, state) for begin, _, state in states(trace) if state != event_types.RUNNING]
     assert told == [
@@ -96,7 +97,7 @@ def test_calls_of_nvshmem_are_told_from_other_ranges(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
 
-    assert intervals(trace, event_types.NVSHMEM_CALL) == [
+    assert intervals(trace, ucx_calls.NVSHMEM_CALL) == [
         ("NVSHMEM call", "nvshmem_barrier_all", 0, 10),
         ("NVSHMEM call", "nvshmem_putmem_nbi", 20, 30),
         ("NVSHMEM call", "nvshmem_quiet", 40, 50),

@@ -12,6 +12,7 @@ from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import inspect
 from nsys2prv.run.option_values import TimeRange
+from nsys2prv.sources.cuda import device_memory, graphs, kernels, memory_operations, overhead, synchronization, unified_memory
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
@@ -45,14 +46,14 @@ def pairs(line: str) -> dict[int, int]:
 
 
 CALLS = {
-    "cudaDeviceSynchronize_v3020": event_types.SYNC_DEVICE,
-    "cuCtxSynchronize": event_types.SYNC_DEVICE,
-    "cudaStreamSynchronize_ptsz_v7000": event_types.SYNC_STREAM,
-    "cuEventSynchronize": event_types.SYNC_EVENT,
-    "cudaStreamWaitEvent_v3020": event_types.SYNC_WAIT_EVENT,
-    "cudaEventQuery_v3020": event_types.SYNC_EVENT_QUERY,
-    "cuStreamQuery": event_types.SYNC_STREAM_QUERY,
-    "cudaMemcpy_v3020": event_types.SYNC_OTHER,
+    "cudaDeviceSynchronize_v3020": synchronization.SYNC_DEVICE,
+    "cuCtxSynchronize": synchronization.SYNC_DEVICE,
+    "cudaStreamSynchronize_ptsz_v7000": synchronization.SYNC_STREAM,
+    "cuEventSynchronize": synchronization.SYNC_EVENT,
+    "cudaStreamWaitEvent_v3020": synchronization.SYNC_WAIT_EVENT,
+    "cudaEventQuery_v3020": synchronization.SYNC_EVENT_QUERY,
+    "cuStreamQuery": synchronization.SYNC_STREAM_QUERY,
+    "cudaMemcpy_v3020": synchronization.SYNC_OTHER,
 }
 
 
@@ -64,7 +65,7 @@ def test_what_a_wait_is_for_is_told_by_its_call_and_not_by_its_number(tmp_path: 
         call = report.api_call(name, begin, begin + 50, tid=1000 + place % 2)
         report.synchronization(begin + 10, begin + 40, kind=1, correlation=call)
     summary = translate_reports(tmp_path, report)
-    found = named(open_trace(summary.prv), event_types.SYNCHRONIZATION)
+    found = named(open_trace(summary.prv), synchronization.SYNCHRONIZATION)
     assert [label for *_, label in found] == list(CALLS.values())
     assert [row for row, *_ in found] == ["python3 tid 1000", "tid 1001"] * 4
     assert found[0][1:3] == (10, 40)
@@ -77,9 +78,9 @@ def test_ids_of_a_wait_that_do_not_apply_are_left_out(tmp_path: Path) -> None:
     report.synchronization(10, 40, correlation=call, stream=4294967295, event=5)
     call = report.api_call("cudaStreamSynchronize_v3020", 60, 90)
     report.synchronization(65, 85, correlation=call, stream=13)
-    assert lines(translate_reports(tmp_path, report), event_types.SYNCHRONIZATION) == [
-        f"63000700:3:{event_types.SYNC_CONTEXT_ID}:1:{event_types.CUDA_EVENT_ID}:5",
-        f"63000700:2:{event_types.SYNC_STREAM_ID}:13:{event_types.SYNC_CONTEXT_ID}:1",
+    assert lines(translate_reports(tmp_path, report), synchronization.SYNCHRONIZATION) == [
+        f"63000700:3:{synchronization.SYNC_CONTEXT_ID}:1:{synchronization.CUDA_EVENT_ID}:5",
+        f"63000700:2:{synchronization.SYNC_STREAM_ID}:13:{synchronization.SYNC_CONTEXT_ID}:1",
     ]
 
 
@@ -95,11 +96,11 @@ def test_waits_of_unknown_calls_lie_on_their_device_and_are_told_apart_by_their_
     report.synchronization(60, 65, correlation=80, stream=13, event=4)
     summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
-    lanes = [event_types.TYPES[event_types.SYNCHRONIZATION].beside(event_types.SYNCHRONIZATION, lane) for lane in range(3)]
+    lanes = [synchronization.SYNCHRONIZATION.beside(synchronization.SYNCHRONIZATION, lane) for lane in range(3)]
     found = {interval[1:]: interval[0] for lane in lanes for interval in named(trace, lane)}
     assert found == {
-        (10, 40, event_types.SYNC_DEVICE): "Metrics GPU0", (20, 50, event_types.SYNC_STREAM): "Metrics GPU0",
-        (30, 35, event_types.SYNC_EVENT): "Metrics GPU0", (60, 65, event_types.SYNC_WAIT_EVENT): "Metrics GPU0",
+        (10, 40, synchronization.SYNC_DEVICE): "Metrics GPU0", (20, 50, synchronization.SYNC_STREAM): "Metrics GPU0",
+        (30, 35, synchronization.SYNC_EVENT): "Metrics GPU0", (60, 65, synchronization.SYNC_WAIT_EVENT): "Metrics GPU0",
     }  # fmt: skip
     table = table_summary(summary, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
     assert [(source["rows"], source["written"]) for source in table["sources"]] == [(0, 0), (4, 4)]
@@ -108,8 +109,8 @@ def test_waits_of_unknown_calls_lie_on_their_device_and_are_told_apart_by_their_
 
 def test_waits_without_a_table_of_calls_are_not_lost(tmp_path: Path) -> None:
     report = ReportBuilder().synchronization(10, 40, correlation=1)
-    found = named(open_trace(translate_reports(tmp_path, report).prv), event_types.SYNCHRONIZATION)
-    assert found == [("Metrics GPU0", 0, 30, event_types.SYNC_STREAM)]
+    found = named(open_trace(translate_reports(tmp_path, report).prv), synchronization.SYNCHRONIZATION)
+    assert found == [("Metrics GPU0", 0, 30, synchronization.SYNC_STREAM)]
 
 
 def test_an_event_is_recorded_when_the_device_says_so_else_when_the_call_began(tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def test_an_event_is_recorded_when_the_device_says_so_else_when_the_call_began(t
     report.event_record(4, correlation=call).event_record(5, correlation=call)
     summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
-    records = trace.events([event_types.CUDA_EVENT_RECORD]).sort("time", "value")
+    records = trace.events([synchronization.CUDA_EVENT_RECORD]).sort("time", "value")
     assert records.select("time", "value").rows() == [(100, 1), (200, 2), (340, 3), (400, 4), (400, 5)]
     assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7")
     assert set(records["thread"]) == {2}
@@ -149,10 +150,10 @@ def test_memory_in_use_is_a_running_sum_of_each_kind_and_of_the_device(tmp_path:
 
     assert values(kinds["GPU memory in use: Device"]) == [(1, 0, 100), (1, 20, 0), (2, 30, 7), (1, 40, 11)]
     assert values(kinds["GPU memory in use: Managed"]) == [(1, 10, 1000)]
-    assert values(event_types.DEVICE_MEMORY_TOTAL) == [(1, 0, 100), (1, 10, 1100), (1, 20, 1000), (2, 30, 7), (1, 40, 1011)]
-    assert values(event_types.DEVICE_MEMORY_FREED) == [(1, 20, 100)]
-    assert [value for *_, value in values(event_types.DEVICE_MEMORY_ALLOCATED)] == [100, 1000, 7, 11]
-    assert trace.labels.types[event_types.DEVICE_MEMORY_NAME].values == {0: "End", 1: "matrix"}
+    assert values(device_memory.DEVICE_MEMORY_TOTAL) == [(1, 0, 100), (1, 10, 1100), (1, 20, 1000), (2, 30, 7), (1, 40, 1011)]
+    assert values(device_memory.DEVICE_MEMORY_FREED) == [(1, 20, 100)]
+    assert [value for *_, value in values(device_memory.DEVICE_MEMORY_ALLOCATED)] == [100, 1000, 7, 11]
+    assert trace.labels.types[device_memory.DEVICE_MEMORY_NAME].values == {0: "End", 1: "matrix"}
 
 
 def test_memory_in_use_counts_what_was_allocated_before_the_time_chosen(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_memory_in_use_counts_what_was_allocated_before_the_time_chosen(tmp_path
     report.memory_use(0, 100).memory_use(50, 10).memory_use(90, 1)
     report.nvtx_range("all", 0, 100)
     trace = open_trace(translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(40, 60))).prv)
-    assert trace.events([event_types.DEVICE_MEMORY_TOTAL]).select("time", "value").rows() == [(10, 110)]
+    assert trace.events([device_memory.DEVICE_MEMORY_TOTAL]).select("time", "value").rows() == [(10, 110)]
 
 
 def test_operations_of_memory_pools_are_marks(tmp_path: Path) -> None:
@@ -171,8 +172,8 @@ def test_operations_of_memory_pools_are_marks(tmp_path: Path) -> None:
         localMemoryPoolSize=500, localMemoryPoolUtilizedSize=300,
     )  # fmt: skip
     report.nvtx_range("all", 0, 100)
-    assert lines(translate_reports(tmp_path, report), event_types.POOL_OPERATION) == [
-        f"63000330:4:{event_types.POOL_TYPE}:2:{event_types.DEVICE_MEMORY_ADDRESS}:64:{event_types.POOL_SIZE}:500:{event_types.POOL_USED}:300"
+    assert lines(translate_reports(tmp_path, report), device_memory.POOL_OPERATION) == [
+        f"63000330:4:{device_memory.POOL_TYPE}:2:{device_memory.DEVICE_MEMORY_ADDRESS}:64:{device_memory.POOL_SIZE}:500:{device_memory.POOL_USED}:300"
     ]
 
 
@@ -183,11 +184,11 @@ def test_page_faults_of_a_device_that_overlap_are_all_whole(tmp_path: Path) -> N
         report.gpu_page_fault(start, end, faults, access=access)
     summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
-    lanes = [event_types.TYPES[event_types.GPU_PAGE_FAULT].beside(event_types.GPU_PAGE_FAULT, lane) for lane in range(2)]
+    lanes = [unified_memory.GPU_PAGE_FAULT.beside(unified_memory.GPU_PAGE_FAULT, lane) for lane in range(2)]
     assert sorted(interval[1:] for lane in lanes for interval in named(trace, lane)) == [
         (0, 50, "Write"), (40, 80, "Read"), (60, 70, "Write"),
     ]  # fmt: skip
-    assert trace.events([event_types.GPU_PAGE_FAULT_COUNT])["value"].sum() == 9
+    assert trace.events([unified_memory.GPU_PAGE_FAULT_COUNT])["value"].sum() == 9
     assert trace.names["THREAD"] == ("Metrics GPU0",)
 
 
@@ -204,10 +205,10 @@ def test_a_page_fault_of_the_host_is_a_mark_on_the_main_thread(tmp_path: Path, h
     summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
     assert trace.names["THREAD"] == ("python3 tid 1000",)
-    assert trace.labels.types[event_types.CPU_PAGE_FAULT].values == {1: "(unnamed)", 2: "fill(float*)"}
-    assert lines(summary, event_types.CPU_PAGE_FAULT) == [
-        f"63000402:2:{event_types.FAULT_MODULE}:1:{event_types.FAULT_FILE}:1:{event_types.FAULT_LINE}:17:{event_types.VIRTUAL_ADDRESS}:4096",
-        f"63000402:1:{event_types.VIRTUAL_ADDRESS}:8192",
+    assert trace.labels.types[unified_memory.CPU_PAGE_FAULT].values == {1: "(unnamed)", 2: "fill(float*)"}
+    assert lines(summary, unified_memory.CPU_PAGE_FAULT) == [
+        f"63000402:2:{unified_memory.FAULT_MODULE}:1:{unified_memory.FAULT_FILE}:1:{unified_memory.FAULT_LINE}:17:{memory_operations.VIRTUAL_ADDRESS}:4096",
+        f"63000402:1:{memory_operations.VIRTUAL_ADDRESS}:8192",
     ]
 
 
@@ -225,16 +226,16 @@ def test_a_copy_tells_kinds_of_memory_devices_and_throughput(tmp_path: Path) -> 
     types = event_types
     assert found == [
         {types.MEMORY_OPERATION: 5, types.MEMORY_SIZE: 1000, types.SOURCE_MEMORY: 1, types.DESTINATION_MEMORY: 3,
-         types.THROUGHPUT: 10**10},
+         memory_operations.THROUGHPUT: 10**10},
         {types.MEMORY_OPERATION: 7, types.MEMORY_SIZE: 4000, types.SOURCE_MEMORY: 3, types.DESTINATION_MEMORY: 3,
-         types.SOURCE_DEVICE: 1, types.DESTINATION_DEVICE: 2, types.THROUGHPUT: 4 * 10**10},
+         memory_operations.SOURCE_DEVICE: 1, memory_operations.DESTINATION_DEVICE: 2, memory_operations.THROUGHPUT: 4 * 10**10},
         # No length, no throughput; its end is on the same line.
         {types.MEMORY_OPERATION: 0, types.MEMORY_SIZE: 0, types.SOURCE_MEMORY: 0, types.DESTINATION_MEMORY: 0},
         {types.MEMORY_OPERATION: 9, types.MEMORY_SIZE: 64, types.SOURCE_MEMORY: 8, types.DESTINATION_MEMORY: 8,
-         types.MIGRATION_CAUSE: 3, types.VIRTUAL_ADDRESS: 4096, types.THROUGHPUT: 6_400_000_000},
-        {types.MEMORY_OPERATION: 6, types.MEMORY_SIZE: 64, types.DESTINATION_MEMORY: 2, types.MEMSET_VALUE: 255},
+         memory_operations.MIGRATION_CAUSE: 3, memory_operations.VIRTUAL_ADDRESS: 4096, memory_operations.THROUGHPUT: 6_400_000_000},
+        {types.MEMORY_OPERATION: 6, types.MEMORY_SIZE: 64, types.DESTINATION_MEMORY: 2, memory_operations.MEMSET_VALUE: 255},
         {types.MEMORY_OPERATION: 5, types.MEMORY_SIZE: 8 * 10**10, types.SOURCE_MEMORY: 2, types.DESTINATION_MEMORY: 3,
-         types.THROUGHPUT: 8 * 10**10},
+         memory_operations.THROUGHPUT: 8 * 10**10},
     ]  # fmt: skip
 
 
@@ -244,8 +245,8 @@ def test_green_contexts_are_told_where_there_are_some(tmp_path: Path) -> None:
         report.kernel("k", 10 * place, 10 * place + 5, greenContextId=context)
         report.copy(100 + 10 * place, 105 + 10 * place, 8, greenContextId=context)
     trace = open_trace(translate_reports(tmp_path, report).prv)
-    assert trace.events([event_types.GREEN_CONTEXT]).filter(value=3).select("time").to_series().to_list() == [30, 130]
-    assert trace.events([event_types.GREEN_CONTEXT]).height == 4
+    assert trace.events([kernels.GREEN_CONTEXT]).filter(value=3).select("time").to_series().to_list() == [30, 130]
+    assert trace.events([kernels.GREEN_CONTEXT]).height == 4
 
 
 def test_nodes_of_a_graph_hang_on_the_call_that_launched_it(tmp_path: Path) -> None:
@@ -257,11 +258,11 @@ def test_nodes_of_a_graph_hang_on_the_call_that_launched_it(tmp_path: Path) -> N
     report.copy(70, 80, 16, correlation=launch, graphNodeId=2**33 + 3)
     report.memset(90, 95, 16, correlation=launch, graphNodeId=2**33 + 4)
     trace = open_trace(translate_reports(tmp_path, report).prv)
-    nodes = trace.events([event_types.GRAPH_NODE_ID]).filter(value=2**33 + 1)
+    nodes = trace.events([graphs.GRAPH_NODE_ID]).filter(value=2**33 + 1)
     assert nodes["time"].to_list() == [30]
-    begun = trace.events([event_types.GRAPH_NODE_ID]).filter(trace.events([event_types.GRAPH_NODE_ID])["value"] > 0)
+    begun = trace.events([graphs.GRAPH_NODE_ID]).filter(trace.events([graphs.GRAPH_NODE_ID])["value"] > 0)
     assert (begun["value"] - 2**33).to_list() == [1, 2, 3, 4]
-    assert trace.events([event_types.GRAPH_ID])["value"].to_list() == [5, 0, 5, 0]
+    assert trace.events([graphs.GRAPH_ID])["value"].to_list() == [5, 0, 5, 0]
     messages = trace.messages().sort("logical_recv")
     assert messages.select("logical_send", "logical_recv", "tag").rows() == [
         (0, 30, 55001), (0, 50, 55001), (0, 70, 55002), (0, 90, 55002),
@@ -282,12 +283,12 @@ def test_graphs_and_nodes_are_made_on_the_host_in_old_and_new_schemas(tmp_path: 
         "CUDA_GRAPH_EVENTS", start=50, end=51, nameId=report.string("Node Clone"), graphNodeId=8, originalGraphNodeId=7, **at
     )
     summary = translate_reports(tmp_path, report)
-    found = named(open_trace(summary.prv), event_types.GRAPH_CONSTRUCTION)
+    found = named(open_trace(summary.prv), graphs.GRAPH_CONSTRUCTION)
     assert [interval[1:] for interval in found] == [
         (10, 10, "Graph Creation"), (20, 30, "GraphExec Creation"), (40, 41, "Node Creation"), (50, 51, "Node Clone"),
     ]  # fmt: skip
-    assert lines(summary, event_types.GRAPH_CONSTRUCTION)[-1].endswith(
-        f":{event_types.GRAPH_NODE_ID}:8:{event_types.GRAPH_ORIGINAL_NODE_ID}:7"
+    assert lines(summary, graphs.GRAPH_CONSTRUCTION)[-1].endswith(
+        f":{graphs.GRAPH_NODE_ID}:8:{graphs.GRAPH_ORIGINAL_NODE_ID}:7"
     )
 
 
@@ -304,8 +305,8 @@ def test_overhead_makes_no_rows_of_its_own(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
     assert trace.names["THREAD"] == ("python3 tid 1000",)
-    assert named(trace, event_types.CUDA_OVERHEAD) == [("python3 tid 1000", 10, 60, "Lazy Function Loading")]
-    assert named(trace, event_types.PROFILER_OVERHEAD) == [("python3 tid 1000", 20, 30, "Lazy Function Loading")]
+    assert named(trace, overhead.CUDA_OVERHEAD) == [("python3 tid 1000", 10, 60, "Lazy Function Loading")]
+    assert named(trace, overhead.PROFILER_OVERHEAD) == [("python3 tid 1000", 20, 30, "Lazy Function Loading")]
     [source] = table_summary(summary, "PROFILER_OVERHEAD")["sources"]
     assert source["left_out"] == {"its thread has no other events": 1}
 
@@ -340,7 +341,3 @@ def test_all_forms_of_a_report_give_the_same_bytes(tmp_path: Path) -> None:
         assert check_trace(summary.prv).violations == ()
         texts.append([summary.prv.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row")])
     assert texts[0] == texts[1] == texts[2]
-
-
-def test_no_two_kinds_of_events_have_one_number() -> None:
-    assert len(event_types.TYPES) == len(event_types.EVENT_TYPES)

@@ -17,7 +17,7 @@ from nsys2prv.demo import ReportBuilder
 from nsys2prv.exports.columns import COLUMNS
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import inspect
-from nsys2prv.sources.host import os_runtime
+from nsys2prv.sources.host import call_chains, cpu_samples, openmp, os_runtime, scheduling
 from nsys2prv.sources.host.profiled import FOREIGN
 from nsys2prv.sources.host.scheduling import Stays
 from nsys2prv.sources.source import first_match
@@ -110,8 +110,8 @@ def test_time_off_cpu_tells_the_state_of_the_thread_and_its_reason(tmp_path: Pat
     off = trace.intervals([event_types.OFF_CPU]).sort("begin")
     reported = [(begin, label_of(trace, event_types.OFF_CPU, value)) for begin, value in off.select("begin", "value").rows()]
     assert reported == [(10, "Interruptible"), (30, "thread state 77"), (50, "off CPU")]
-    reasons = trace.events([event_types.BLOCK_REASON]).filter(pl.col("value") > 0)
-    assert [label_of(trace, event_types.BLOCK_REASON, value) for value in reasons["value"]] == ["Mutex", "reason 99"]
+    reasons = trace.events([scheduling.BLOCK_REASON]).filter(pl.col("value") > 0)
+    assert [label_of(trace, scheduling.BLOCK_REASON, value) for value in reasons["value"]] == ["Mutex", "reason 99"]
 
 
 def test_switches_of_one_nanosecond_follow_each_other_as_they_must(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_sample_is_one_line_with_its_cpu_and_its_call_chain(tmp_path: Path) ->
     report.cpu_sample(10, [("work(long)", "app"), ("0x7fd9", "libx.so"), ("main", "app")], cpu=4, cycles=7)
     report.cpu_sample(20, cpu=5, state=3)
     summary = translate_reports(tmp_path, report)
-    lines = [line for line in summary.prv.read_text().splitlines() if f":{event_types.CPU_SAMPLE}:" in line]
+    lines = [line for line in summary.prv.read_text().splitlines() if f":{cpu_samples.CPU_SAMPLE}:" in line]
     trace = open_trace(summary.prv)
     assert lines[1] == "2:6:1:1:1:20:30000300:4:30000301:1"
     assert lines[0].startswith("2:5:1:1:1:10:30000300:2:30000301:7:30000000:")
@@ -278,11 +278,11 @@ def test_a_sample_is_one_line_with_its_cpu_and_its_call_chain(tmp_path: Path) ->
 
 def test_the_innermost_frames_of_a_deep_call_chain_are_kept(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000).nvtx_range("all", 0, 100)
-    report.cpu_sample(10, [(f"f{depth}", "app") for depth in range(event_types.MOST_FRAMES + 5)])
+    report.cpu_sample(10, [(f"f{depth}", "app") for depth in range(call_chains.MOST_FRAMES + 5)])
     trace = open_trace(translate_reports(tmp_path, report).prv)
     functions = trace.events().filter(pl.col("type").is_between(30000000, 30000099))
     assert [label_of(trace, kind, value) for kind, value in functions.select("type", "value").rows()] == [
-        f"f{depth}" for depth in range(event_types.MOST_FRAMES)
+        f"f{depth}" for depth in range(call_chains.MOST_FRAMES)
     ]
 
 
@@ -296,9 +296,9 @@ def test_many_samples_get_each_their_own_call_chain(tmp_path: Path, monkeypatch:
         report.cpu_sample(10 * number, [(f"f{number % 7}", "app"), (f"g{number % 5}", "app")][: number % 3])
     trace = open_trace(translate_reports(tmp_path, report).prv)
     for depth, (name, modulo) in enumerate((("f", 7), ("g", 5))):
-        found = trace.events([event_types.SAMPLED_FUNCTION + depth])
+        found = trace.events([call_chains.SAMPLED_FUNCTION + depth])
         reported = {
-            time: label_of(trace, event_types.SAMPLED_FUNCTION + depth, value) for time, value in found["time", "value"].rows()
+            time: label_of(trace, call_chains.SAMPLED_FUNCTION + depth, value) for time, value in found["time", "value"].rows()
         }
         assert reported == {10 * n: f"{name}{n % modulo}" for n in range(300) if n % 3 > depth}
 
@@ -312,13 +312,13 @@ def test_calls_have_the_chain_of_their_callers(tmp_path: Path) -> None:
     report.call_chain("CUDA_CALLCHAINS", 9, [("cudaMalloc", "libcudart.so"), ("setup()", "app")])
     summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
-    callers = trace.events().filter(pl.col("type").is_between(event_types.CALLER, event_types.CALLER + 99), pl.col("value") > 0)
+    callers = trace.events().filter(pl.col("type").is_between(call_chains.CALLER, call_chains.CALLER + 99), pl.col("value") > 0)
     reported = [(time, kind, label_of(trace, kind, value)) for time, kind, value in callers["time", "type", "value"].rows()]
     assert reported == [
         (0, 70000000, "__GI___ioctl"), (0, 70000001, "unresolved in libcuda.so"), (0, 70000002, "main"),
         (100, 70000000, "cudaMalloc"), (100, 70000001, "setup()"),
     ]  # fmt: skip
-    assert trace.intervals([event_types.CALLER]).select("begin", "end").rows() == [(0, 50), (100, 200)]
+    assert trace.intervals([call_chains.CALLER]).select("begin", "end").rows() == [(0, 50), (100, 200)]
     assert table_summary(summary, "OSRT_API")["derived"][0]["written"] == 1
     assert rows_accounted_for(table_summary(summary, "OSRT_API")) == 2
 
@@ -383,16 +383,16 @@ def test_file_accesses_have_the_name_of_the_file_and_bytes(tmp_path: Path) -> No
     summary = translate_reports(tmp_path, report)
     trace = open_trace(summary.prv)
     assert trace.names["THREAD"] == ("python3 tid 1000", "tid 1001")
-    found = trace.intervals([event_types.FILE_ACCESS]).sort("begin")
+    found = trace.intervals([os_runtime.FILE_ACCESS]).sort("begin")
     reported = [
-        (thread, begin, label_of(trace, event_types.FILE_ACCESS, value))
+        (thread, begin, label_of(trace, os_runtime.FILE_ACCESS, value))
         for thread, begin, value in found["thread", "begin", "value"].rows()
     ]
     assert reported == [(2, 0, "access 5"), (1, 4096, "Read from file")]
     assert {
-        label_of(trace, event_types.FILE_NAME, value) for value in trace.events([event_types.FILE_NAME])["value"] if value
+        label_of(trace, os_runtime.FILE_NAME, value) for value in trace.events([os_runtime.FILE_NAME])["value"] if value
     } == {"/data/in.h5"}
-    assert trace.events([event_types.IO_SIZE])["value"].sum() == 4096
+    assert trace.events([os_runtime.IO_SIZE])["value"].sum() == 4096
     # The table of files does not say whose the second file is.
     entry = table_summary(summary, "OSRT_FILE_ACCESS_EVENTS")
     assert entry["sources"][0]["left_out"] == {"the table names no thread, stream or device": 1}
@@ -428,8 +428,8 @@ def test_openmp_constructs_have_types_kinds_and_ids(tmp_path: Path) -> None:
         (60000009, 30, 40, "wait for lock, kind 5"),
         (60000021, 20, 20, "Task create"),
     ]
-    assert set(trace.events([event_types.OPENMP_PARALLEL_ID])["value"]) == {5, 0}
-    assert set(trace.events([event_types.OPENMP_TASK_ID])["value"]) == {1, 2, 7, 0}
+    assert set(trace.events([openmp.OPENMP_PARALLEL_ID])["value"]) == {5, 0}
+    assert set(trace.events([openmp.OPENMP_TASK_ID])["value"]) == {1, 2, 7, 0}
     assert (60, 100, event_types.STATE_SYNCHRONIZATION) in trace.states().select("begin", "end", "state").rows()
     assert all(rows_accounted_for(entry) == entry["rows"] for entry in summary.content["reports"][0]["tables"])
 

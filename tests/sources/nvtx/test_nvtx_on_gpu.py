@@ -74,7 +74,7 @@ def test_a_range_reaches_from_its_first_kernel_to_its_last_and_ranges_nest_as_on
     # The same name has the same value as on the host.
     on_host, beside = (
         trace.labels.types[event_types.NVTX_PUSHPOP].values,
-        trace.labels.types[event_types.NVTX_PUSHPOP_ON_GPU].values,
+        trace.labels.types[nvtx_on_gpu.NVTX_PUSHPOP_ON_GPU].values,
     )
     assert on_host == beside
 
@@ -185,7 +185,7 @@ def test_projections_lie_on_the_first_row_of_a_stream_whose_kernels_overlap(tmp_
     report.kernel("b", 30, 60, launch=(3, 4))
     trace = trace_of(tmp_path, report)
     assert trace.names["THREAD"].count("CUDA-D0.S7") == 2
-    assert trace.intervals([event_types.NVTX_PUSHPOP_ON_GPU]).select("thread", "begin", "end").rows() == [(2, 20, 60)]
+    assert trace.intervals([nvtx_on_gpu.NVTX_PUSHPOP_ON_GPU]).select("thread", "begin", "end").rows() == [(2, 20, 60)]
 
 
 def test_without_ranges_or_work_or_calls_there_is_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""What sources declare: names, columns, event types."""
+
+from __future__ import annotations
+
+from nsys2prv.sources import registry
+from nsys2prv.sources.registry import EVENT_TYPES, SOURCES, TYPES
+from nsys2prv.vocabulary.event_types import EventType
+
+
+def _numbers(one: EventType) -> set[int]:
+    """Numbers of a type; of a series, of all members before the overflow."""
+    return {one.member(index) for index in range(one.members)} if one.is_series else {one.number}
+
+
+def test_no_number_is_declared_twice() -> None:
+    declared = {id(one): one for _, one in registry._declared()}
+    assert len(declared) == len(TYPES) == len(EVENT_TYPES)
+    numbers = [number for one in EVENT_TYPES for number in _numbers(one)]
+    assert len(numbers) == len(set(numbers))
+
+
+def test_every_type_of_a_source_is_known_by_a_constant_or_with_others() -> None:
+    assert all(TYPES[one.number] is one for source in SOURCES for one in source.types)
+    assert registry.CONSTANTS["KERNEL"].label == "CUDA kernel"
+    assert registry.type_of(9700) is registry.CONSTANTS["NVTX_PUSHPOP"]
+    assert registry.type_of(1) is None
+
+
+def test_every_type_belongs_to_a_source() -> None:
+    assert {one for source in SOURCES for one in source.types} == set(EVENT_TYPES)
+
+
+def test_title_and_table_identify_a_source() -> None:
+    assert len({(source.title, source.table) for source in SOURCES}) == len(SOURCES)
