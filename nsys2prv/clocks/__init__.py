@@ -1,1 +1,1 @@
-"""How clocks of hosts are tied together: reports in session time come in, one placement per report leaves."""
+"""Clock synchronization: reports with times of their own clocks enter, one placement per report on the common axis leaves."""

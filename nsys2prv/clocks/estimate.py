@@ -1,106 +1,83 @@
-"""Clocks of hosts, from moments at which several ranks did the same: how far each is ahead, and how much too fast.
+"""Estimate of clocks from shared events: how far each clock is ahead, and how much too fast it is.
 
-All ranks leave a barrier, and a collective of NCCL ends on all devices, at nearly the same time. Of such a meeting each rank
-has its own time, `t = m + offset + drift (t - pivot) + noise` with m the unknown time of the meeting and one offset and one
-drift per host. What is known of m is only that it is the same for all, so it is eliminated, and the rest is a linear least
-squares problem, solved again and again with weights that take outliers out (Tukey's biweight).
+All ranks leave a barrier, and a collective of NCCL ends on all devices, at nearly the same time. For such an event each rank
+has a time by its clock, `t = m + offset + drift (t - pivot) + noise`, with m the unknown time of the event and one offset and
+one drift per clock. m is the same for all ranks, so it is eliminated. What remains is a linear least squares problem, solved
+several times with weights that remove outliers (Tukey's biweight).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from nsys2prv.timeline.time_axis import Clock
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from nsys2prv.clocks.residuals import corrections_with_errors, residuals
+from nsys2prv.clocks.shared_events import Floats, Ints, SharedEvents
+from nsys2prv.timeline.time_axis import ClockCorrection
 
 _ROUNDS = 30
 _BIWEIGHT = 6.0
-"""Residuals above this many scales count for nothing."""
+"""Residuals above this many scales get no weight."""
 _SMALLEST_SCALE = 500.0
-"""ns; clocks and meetings are not better than this."""
+"""ns; clocks and events are not more precise than this."""
 _SPAN_FOR_DRIFT = 1e9
-"""Meetings must lie this far apart, ns, before a drift can be told from noise."""
+"""Least time from the first to the last event, ns, from which a drift can be told from noise."""
 _LARGEST_TABLE = 4_000_000
-_BINS = 12
-"""Stretches of time for which the remaining error is kept."""
+"""Numbers in the table of one piece of events."""
 
 
-@dataclass(frozen=True)
-class Meetings:
-    """Times of meetings as ranks saw them; one entry per meeting and rank.
+def fit(events: SharedEvents, clocks: int) -> list[ClockCorrection]:
+    """Corrections of clocks against each other.
 
-    Attributes
-    ----------
-    meeting
-        Number of the meeting.
-    host
-        Number of the rank's host.
-    time
-        When it ended there, by a clock that is roughly right (ns).
-    """
-
-    meeting: Ints
-    host: Ints
-    time: Ints
-
-
-def fit(meetings: Meetings, hosts: int) -> list[Clock]:
-    """Clocks of hosts relative to each other.
-
-    Inside a group of hosts that met, offsets and drifts have the mean 0: who is right can't be told.
+    Inside a group of clocks with shared events, offsets and drifts have the mean 0: which clock is right is not known.
 
     Parameters
     ----------
-    meetings
-        Meetings of all hosts.
-    hosts
-        Number of hosts.
+    events
+        Events of all clocks.
+    clocks
+        Number of clocks.
 
     Returns
     -------
-    One clock per host.
+    One correction per clock.
     """
-    meetings = _of_several_hosts(meetings)
-    group = _groups(meetings, hosts)
-    pivot = int(np.median(meetings.time)) if len(meetings.time) else 0
-    time = (meetings.time - pivot).astype(np.float64)
-    offset, drift = np.zeros(hosts), np.zeros(hosts)
+    events = _of_several_clocks(events)
+    group = _groups(events, clocks)
+    pivot = int(np.median(events.time)) if len(events.time) else 0
+    time = (events.time - pivot).astype(np.float64)
+    offset, drift = np.zeros(clocks), np.zeros(clocks)
     weight = np.ones(len(time))
-    with_drift = _with_drift(meetings, time, hosts)
+    with_drift = _with_drift(events, time, clocks)
     for _ in range(_ROUNDS if len(time) else 0):
-        offset, drift = _solve(meetings, time, weight, group, with_drift, hosts)
-        residual = _residuals(meetings, time - offset[meetings.host] - drift[meetings.host] * time, weight)
+        offset, drift = _solve(events, time, weight, group, with_drift, clocks)
+        residual = residuals(events, time - offset[events.clock] - drift[events.clock] * time, weight)
         scale = max(1.4826 * float(np.median(np.abs(residual))), _SMALLEST_SCALE)
         next_weight: Floats = np.square(1 - np.square(np.minimum(np.abs(residual) / (_BIWEIGHT * scale), 1)))
         settled = np.max(np.abs(next_weight - weight)) < 1e-3
         weight = next_weight
         if settled:
             break
-    return _clocks(meetings, time, weight, offset, drift, group, pivot, hosts)
+    return corrections_with_errors(events, time, weight, offset, drift, group, pivot)
 
 
-def _of_several_hosts(meetings: Meetings) -> Meetings:
-    """Meetings at which at least two hosts were, numbered from 0."""
-    _, number = np.unique(meetings.meeting, return_inverse=True)
-    pairs = np.unique(np.stack([number, meetings.host]), axis=1)[0] if len(number) else number
+def _of_several_clocks(events: SharedEvents) -> SharedEvents:
+    """Events of at least two clocks, numbered from 0."""
+    _, number = np.unique(events.event, return_inverse=True)
+    pairs = np.unique(np.stack([number, events.clock]), axis=1)[0] if len(number) else number
     kept = np.bincount(pairs, minlength=1)[number] > 1 if len(number) else np.zeros(0, dtype=bool)
-    _, number = np.unique(meetings.meeting[kept], return_inverse=True)
-    return Meetings(number.astype(np.int64), meetings.host[kept], meetings.time[kept])
+    _, number = np.unique(events.event[kept], return_inverse=True)
+    return SharedEvents(number.astype(np.int64), events.clock[kept], events.time[kept])
 
 
-def _groups(meetings: Meetings, hosts: int) -> Ints:
-    """Number of the group of each host: the lowest host in it."""
-    group = np.arange(hosts)
-    while len(meetings.meeting):
-        lowest = np.full(int(meetings.meeting.max()) + 1, hosts)
-        np.minimum.at(lowest, meetings.meeting, group[meetings.host])
+def _groups(events: SharedEvents, clocks: int) -> Ints:
+    """Number of the group of each clock: the lowest clock in it."""
+    group = np.arange(clocks)
+    while len(events.event):
+        lowest = np.full(int(events.event.max()) + 1, clocks)
+        np.minimum.at(lowest, events.event, group[events.clock])
         joined = group.copy()
-        np.minimum.at(joined, meetings.host, lowest[meetings.meeting])
+        np.minimum.at(joined, events.clock, lowest[events.event])
         joined = joined[joined]
         if np.array_equal(joined, group):
             break
@@ -108,47 +85,47 @@ def _groups(meetings: Meetings, hosts: int) -> Ints:
     return group
 
 
-def _with_drift(meetings: Meetings, time: Floats, hosts: int) -> NDArray[np.bool_]:
-    first, last = np.full(hosts, np.inf), np.full(hosts, -np.inf)
-    np.minimum.at(first, meetings.host, time)
-    np.maximum.at(last, meetings.host, time)
+def _with_drift(events: SharedEvents, time: Floats, clocks: int) -> NDArray[np.bool_]:
+    first, last = np.full(clocks, np.inf), np.full(clocks, -np.inf)
+    np.minimum.at(first, events.clock, time)
+    np.maximum.at(last, events.clock, time)
     long_enough: NDArray[np.bool_] = last - first >= _SPAN_FOR_DRIFT
     return long_enough
 
 
 def _solve(
-    meetings: Meetings, time: Floats, weight: Floats, group: Ints, with_drift: NDArray[np.bool_], hosts: int
+    events: SharedEvents, time: Floats, weight: Floats, group: Ints, with_drift: NDArray[np.bool_], clocks: int
 ) -> tuple[Floats, Floats]:
-    """Offsets and drifts by weighted least squares, the times of the meetings eliminated."""
+    """Offsets and drifts by weighted least squares, with the times of the events eliminated."""
     scale = max(float(np.abs(time).max()), 1.0)
     columns = np.stack([np.ones(len(time)), time / scale])
-    # Of each meeting and unknown, the weighted sum: what the mean over the meeting takes away.
-    unknowns = 2 * hosts
+    # By event and unknown, the weighted sum: what the mean over the event subtracts.
+    unknowns = 2 * clocks
     normal, right = np.zeros((unknowns, unknowns)), np.zeros(unknowns)
-    order = np.argsort(meetings.meeting, kind="stable")
-    number, host = meetings.meeting[order], meetings.host[order]
+    order = np.argsort(events.event, kind="stable")
+    number, clock = events.event[order], events.clock[order]
     count = int(number[-1]) + 1
-    # A stretch of meetings after the other, so that tables stay small.
+    # Events piece by piece, so that tables stay small.
     step = max(_LARGEST_TABLE // unknowns, 1)
     for start in range(0, count, step):
         rows = min(step, count - start)
         inside = slice(*np.searchsorted(number, [start, start + rows]))
-        here, own = number[inside] - start, weight[order[inside]]
+        of_piece, own_weight = number[inside] - start, weight[order[inside]]
         sums = np.zeros((rows, unknowns))
         for index, column in enumerate(columns):
-            np.add.at(sums, (here, 2 * host[inside] + index), own * column[order[inside]])
-        total = np.bincount(here, own, minlength=rows)
+            np.add.at(sums, (of_piece, 2 * clock[inside] + index), own_weight * column[order[inside]])
+        total = np.bincount(of_piece, own_weight, minlength=rows)
         share = np.divide(1.0, total, where=total > 0, out=np.zeros(rows))
-        target = np.bincount(here, own * time[order[inside]], minlength=rows)
+        target = np.bincount(of_piece, own_weight * time[order[inside]], minlength=rows)
         normal -= sums.T @ (sums * share[:, None])
         right -= sums.T @ (target * share)
     for first in range(2):
-        right[first::2] += np.bincount(meetings.host, weight * columns[first] * time, minlength=hosts)
+        right[first::2] += np.bincount(events.clock, weight * columns[first] * time, minlength=clocks)
         for second in range(2):
-            product = np.bincount(meetings.host, weight * columns[first] * columns[second], minlength=hosts)
-            normal[np.arange(hosts) * 2 + first, np.arange(hosts) * 2 + second] += product
+            product = np.bincount(events.clock, weight * columns[first] * columns[second], minlength=clocks)
+            normal[np.arange(clocks) * 2 + first, np.arange(clocks) * 2 + second] += product
     size = max(float(np.abs(np.diag(normal)).max()), 1.0)
-    # Who of a group is right can't be told: the sums of its offsets and drifts are 0. Where a drift can't be told it is 0.
+    # Which clock of a group is right is not known: the sums of its offsets and drifts are 0. An unknown drift is 0.
     for number in np.unique(group):
         members = np.flatnonzero(group == number)
         for first in range(2):
@@ -158,49 +135,3 @@ def _solve(
     normal[still, still] += size * 1e6
     found = np.linalg.lstsq(normal, right, rcond=1e-13)[0]
     return found[0::2].astype(np.float64), (found[1::2] / scale).astype(np.float64)
-
-
-def _residuals(meetings: Meetings, corrected: Floats, weight: Floats) -> Floats:
-    total = np.bincount(meetings.meeting, weight)
-    mean = np.bincount(meetings.meeting, weight * corrected) / np.where(total > 0, total, 1)
-    # Where all weights are 0 there is no mean to compare with.
-    return np.where(total[meetings.meeting] > 0, corrected - mean[meetings.meeting], np.inf)
-
-
-def _clocks(
-    meetings: Meetings,
-    time: Floats,
-    weight: Floats,
-    offset: Floats,
-    drift: Floats,
-    group: Ints,
-    pivot: int,
-    hosts: int,
-) -> list[Clock]:
-    corrected = time - offset[meetings.host] - drift[meetings.host] * time
-    residual = _residuals(meetings, corrected, weight) if len(time) else corrected
-    edges = np.linspace(time.min(), time.max(), _BINS + 1) if len(time) else np.zeros(_BINS + 1)
-    clocks = []
-    for host in range(hosts):
-        own = (meetings.host == host) & (weight > 0)
-        errors = np.abs(residual[own])
-        place = np.clip(np.searchsorted(edges, time[own], side="right") - 1, 0, _BINS - 1)
-        bins = tuple(
-            float(np.median(residual[own][place == index])) if (place == index).any() else float("nan")
-            for index in range(_BINS)
-        )
-        known = len(errors) > 0
-        clocks.append(
-            Clock(
-                offset=float(offset[host]) if known else 0.0,
-                drift=float(drift[host]) if known else 0.0,
-                pivot=pivot,
-                anchors=int(own.sum()),
-                group=int(group[host]),
-                median=float(np.median(errors)) if known else float("nan"),
-                percentile_95=float(np.percentile(errors, 95)) if known else float("nan"),
-                largest=float(errors.max()) if known else float("nan"),
-                bins=bins,
-            )
-        )
-    return clocks

@@ -1,8 +1,8 @@
-"""Clocks from messages alone: where they went both ways between two hosts, the fastest of each way tell their distance.
+"""Clocks from messages alone: where they go both ways between two hosts, the fastest of each way give the offset.
 
 A message from host a to host b takes, by their clocks, its latency and as much as clock b is ahead of clock a; one from b to a
-its latency less that. In a stretch of time the fastest of both ways have nearly the same latency, so half of the difference
-is how far b is ahead, wrong by half of the sum at most. (The Network Time Protocol compares clocks in this way.)
+its latency less that. In a stretch of time the fastest of both ways have nearly the same latency, so half of the difference is
+how far b is ahead, with an error of half of the sum at most. (The Network Time Protocol compares clocks in this way.)
 """
 
 from __future__ import annotations
@@ -12,124 +12,124 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from nsys2prv.clocks.estimate import Meetings, fit
-from nsys2prv.timeline.time_axis import Clock
-
-Floats = NDArray[np.float64]
+from nsys2prv.clocks.estimate import fit
+from nsys2prv.clocks.shared_events import Floats, SharedEvents
+from nsys2prv.timeline.time_axis import ClockCorrection
 
 _STRETCHES = (500_000_000, 2_000_000_000)
-"""ns; from each such stretch the fastest messages count. In the first a clock drifts by as little as messages take; the second
-ones are looked at when that drift is known."""
-_FASTEST = {"way": pl.Int64, "at": pl.Int64, "to": pl.Int64}
+"""ns; from each such stretch the fastest messages count. In the first, a clock drifts by no more than messages take; the second
+ones are used when that drift is known."""
+_FASTEST = {"latency": pl.Int64, "at": pl.Int64, "to": pl.Int64}
 
 
 @dataclass(frozen=True)
-class Exchanges:
-    """What messages tell of clocks: one entry per two hosts and stretch of time, with messages both ways.
+class TwoWayOffsets:
+    """Offsets of clocks by messages: one entry per two clocks and stretch of time with messages both ways.
 
     Attributes
     ----------
-    meetings
-        Two entries per exchange: the moment at which both would have met, by each of their clocks.
-    wrong
-        By how much they can be wrong, one per entry, ns.
+    events
+        Two entries per offset: the same moment by each of the two clocks.
+    error
+        Largest error of each entry, ns.
     """
 
-    meetings: Meetings
-    wrong: Floats
+    events: SharedEvents
+    error: Floats
 
 
-def exchanges(messages: Iterable[pl.DataFrame], length: int) -> Exchanges:
-    """What messages tell of clocks.
+def two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> TwoWayOffsets:
+    """Offsets of clocks by messages.
 
     Parameters
     ----------
     messages
-        As `precedence.messages_between` gives them.
-    length
-        Of a stretch of time, of which the fastest messages count, ns.
+        As of `align.messages_between_clocks`.
+    stretch
+        Length of a stretch of time, of which the fastest messages count, ns.
     """
     key = ["clock", "other", "stretch", "back"]
     fastest = pl.DataFrame(schema={**dict.fromkeys(key[:3], pl.Int64), "back": pl.Boolean, **_FASTEST})
     back = pl.col("row") > pl.col("to_row")
-    for met in messages:
-        found = met.select(
+    for piece in messages:
+        of_piece = piece.select(
             clock=pl.min_horizontal("row", "to_row"),
             other=pl.max_horizontal("row", "to_row"),
-            # By one clock, whichever way the message went.
-            stretch=pl.when(back).then("to_time").otherwise("time") // length,
+            # By the same clock in both directions.
+            stretch=pl.when(back).then("to_time").otherwise("time") // stretch,
             back=back,
-            way=pl.col("to_time") - pl.col("time"),
+            latency=pl.col("to_time") - pl.col("time"),
             at=pl.when(back).then("to_time").otherwise("time"),
             to=pl.when(back).then("time").otherwise("to_time"),
         )
-        both = pl.concat([fastest, found]).sort(*key, "way", "at")
+        both = pl.concat([fastest, of_piece]).sort(*key, "latency", "at")
         fastest = both.unique(key, keep="first", maintain_order=True)
-    there, again = (fastest.filter(pl.col("back") == back).drop("back") for back in (False, True))
-    pairs = there.join(again, on=key[:3], how="inner", suffix="_back", maintain_order="left")
+    forth, back_again = (fastest.filter(pl.col("back") == is_back).drop("back") for is_back in (False, True))
+    pairs = forth.join(back_again, on=key[:3], how="inner", suffix="_back", maintain_order="left")
     moment = pairs.select((pl.col("at") + pl.col("at_back")) // 2).to_series().to_numpy()
-    ahead = pairs.select((pl.col("way") - pl.col("way_back")) // 2).to_series().to_numpy()
-    # Clocks that jump can give a sum below 0: then nothing is known.
-    wrong = pairs.select((pl.col("way") + pl.col("way_back")) / 2).to_series().to_numpy()
-    meeting = np.tile(np.arange(pairs.height), 2)
-    host = np.concatenate([pairs["clock"].to_numpy(), pairs["other"].to_numpy()])
+    ahead = pairs.select((pl.col("latency") - pl.col("latency_back")) // 2).to_series().to_numpy()
+    # With clocks that jump the sum can be negative: then nothing is known.
+    error = pairs.select((pl.col("latency") + pl.col("latency_back")) / 2).to_series().to_numpy()
+    event = np.tile(np.arange(pairs.height), 2)
+    clock = np.concatenate([pairs["clock"].to_numpy(), pairs["other"].to_numpy()])
     time = np.concatenate([moment, moment + ahead])
-    return Exchanges(Meetings(meeting, host, time), np.tile(np.abs(wrong), 2))
+    return TwoWayOffsets(SharedEvents(event, clock, time), np.tile(np.abs(error), 2))
 
 
 def fit_messages(
-    known: Meetings,
-    clocks: Sequence[Clock],
-    look: Callable[[Sequence[Clock], int], Exchanges],
-) -> list[Clock]:
-    """Clocks from meetings and, where these leave hosts apart, from messages.
+    events: SharedEvents,
+    corrections: Sequence[ClockCorrection],
+    offsets: Callable[[Sequence[ClockCorrection], int], TwoWayOffsets],
+) -> list[ClockCorrection]:
+    """Corrections from collectives and, for clocks without common collectives, from messages.
 
     Parameters
     ----------
-    known
-        Meetings at collectives.
-    clocks
-        What these gave.
-    look
-        Gives what messages tell when times are corrected by clocks, for stretches of so many ns.
+    events
+        Collectives.
+    corrections
+        The corrections that they give.
+    offsets
+        Gives the offsets by messages after some corrections, for stretches of a length in ns.
 
     Returns
     -------
-    One clock per host. The error of hosts that messages placed holds what the messages leave open.
+    One correction per clock. The error of clocks that messages placed includes the error of the messages.
     """
-    found = list(clocks)
-    group = np.array([clock.group for clock in clocks])
-    for length in _STRETCHES:
-        seen = look(found, length)
-        pair = seen.meetings.host.reshape(2, -1)
-        between = np.tile(group[pair[0]] != group[pair[1]], 2)
-        if not between.any():
-            return list(clocks)
-        wrong, host = seen.wrong[between], seen.meetings.host[between]
-        meeting = seen.meetings.meeting[between] + (known.meeting.max() + 1 if len(known.meeting) else 0)
-        time = np.array(
-            [_shown(found[clock], moment) for clock, moment in zip(host, seen.meetings.time[between], strict=True)],
-            dtype=np.int64,
-        )
-        joined = (
-            np.concatenate(parts) for parts in zip((known.meeting, known.host, known.time), (meeting, host, time), strict=True)
-        )
-        found = fit(Meetings(*joined), len(clocks))
-    left_open = {int(one): float(np.median(wrong[host == one])) for one in np.unique(host)}
-    # Clocks are told against the mean of all, which is wrong by what the others are.
-    of_mean = float(np.mean(list(left_open.values())))
+    fitted = list(corrections)
+    group = np.array([correction.group for correction in corrections])
+    for stretch in _STRETCHES:
+        by_messages = offsets(fitted, stretch)
+        pair = by_messages.events.clock.reshape(2, -1)
+        between_groups = np.tile(group[pair[0]] != group[pair[1]], 2)
+        if not between_groups.any():
+            return list(corrections)
+        error, clock = by_messages.error[between_groups], by_messages.events.clock[between_groups]
+        event = by_messages.events.event[between_groups] + (events.event.max() + 1 if len(events.event) else 0)
+        moments = by_messages.events.time[between_groups]
+        time = [_uncorrected(fitted[number], moment) for number, moment in zip(clock, moments, strict=True)]
+        fitted = fit(SharedEvents.joined(events, SharedEvents(event, clock, np.array(time, dtype=np.int64))), len(corrections))
+    error_of_clock = {int(one): float(np.median(error[clock == one])) for one in np.unique(clock)}
+    # Clocks are corrected against the mean of all, which has the mean of their errors.
+    of_mean = float(np.mean(list(error_of_clock.values())))
     return [
-        _with_error(clock, left_open[index] + of_mean) if index in left_open and not clocks[index].anchors else clock
-        for index, clock in enumerate(found)
+        _with_error(correction, error_of_clock[number] + of_mean)
+        if number in error_of_clock and not corrections[number].anchors
+        else correction
+        for number, correction in enumerate(fitted)
     ]
 
 
-def _shown(clock: Clock, corrected: int) -> int:
-    """The time that a clock showed, from the corrected one."""
-    return round((float(corrected - clock.pivot) + clock.offset) / (1 - clock.drift)) + clock.pivot
+def _uncorrected(correction: ClockCorrection, corrected: int) -> int:
+    """The time that a clock showed, from the corrected one, ns."""
+    return round((float(corrected - correction.pivot) + correction.offset) / (1 - correction.drift)) + correction.pivot
 
 
-def _with_error(clock: Clock, more: float) -> Clock:
-    return replace(clock, median=clock.median + more, percentile_95=clock.percentile_95 + more, largest=clock.largest + more)
+def _with_error(correction: ClockCorrection, more: float) -> ClockCorrection:
+    return replace(
+        correction,
+        median=correction.median + more,
+        percentile_95=correction.percentile_95 + more,
+        largest=correction.largest + more,
+    )

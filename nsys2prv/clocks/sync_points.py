@@ -1,4 +1,4 @@
-"""What ties the clock of a report to those of others, read once and kept on the disk: collectives, and ends of messages."""
+"""Sync points: what ties the clock of a report to others. They are read once and kept on the disk."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.scratch import make_folder
+from nsys2prv.execution.sizes import REPORTS_AT_ONCE
 from nsys2prv.execution.threads import Stop, run_all
-from nsys2prv.exports import Report
+from nsys2prv.execution.workers import Workers
+from nsys2prv.exports import Identity, Report
 from nsys2prv.sources.communication.collectives import collectives
 from nsys2prv.sources.communication.message_ends import MPI, kinds_of_messages, message_ends
 
 
 @dataclass(frozen=True)
 class SyncPoints:
-    """What ties the clock of one report to others, in time of the report.
+    """Sync points of one report, in time of the report.
 
     Attributes
     ----------
     kinds
-        Kinds of collectives that were looked for.
+        Kinds of collectives that were read.
     collectives
-        File with the columns of `sources.collectives.collectives` and `kind`; None when there are none.
+        File with the columns of `sources.communication.collectives.collectives` and `kind`; None when there are none.
     ends
-        Ends of messages of MPI (columns of `sources.messages.END_SCHEMA`); None when there are none, or they were not read.
+        Ends of messages of MPI (columns of `sources.communication.message_ends.END_SCHEMA`); None when there are none, or they
+        were not read.
     ranks
         Ranks of processes, by globalPid, that the ends were read with.
     """
@@ -52,7 +55,7 @@ class SyncPoints:
 
 @dataclass(frozen=True)
 class SyncPointsWork:
-    """A piece of work: reports whose anchors are wanted.
+    """A piece of work: sync points of some reports.
 
     Attributes
     ----------
@@ -61,9 +64,9 @@ class SyncPointsWork:
     kinds
         Kinds of collectives.
     with_messages
-        Whether messages are wanted.
+        Whether messages are read.
     folder
-        Where anchors are kept.
+        Where sync points are kept.
     """
 
     reports: tuple[tuple[Report, Mapping[int, int]], ...]
@@ -72,16 +75,49 @@ class SyncPointsWork:
     folder: Path
 
 
-def read_sync_points(piece: SyncPointsWork) -> list[SyncPoints]:
-    """Anchors of some reports.
+def sync_points_of_run(
+    reports: Sequence[Report],
+    identities: Sequence[Identity],
+    kinds: tuple[str, ...],
+    *,
+    with_messages: bool,
+    workers: Workers,
+    known: Sequence[SyncPoints | None],
+    folder: Path,
+) -> list[SyncPoints]:
+    """Sync points of all reports, as far as they are not `known` already.
 
     Raises
     ------
     ReportError
         When a report breaks off while it is read.
     """
-    # Of this attempt alone: another worker may have died over the same piece.
-    folder = piece.folder / f"anchors-{secrets.token_hex(4)}"
+    found = [
+        points if points is not None and points.kinds == kinds and points.ranks == identity.ranks else None
+        for points, identity in zip(known or [None] * len(reports), identities, strict=True)
+    ]
+    missing = [index for index, points in enumerate(found) if points is None]
+    groups = [[missing[place] for place in group] for group in workers.groups([1] * len(missing), REPORTS_AT_ONCE)]
+    pieces = [
+        SyncPointsWork(tuple((reports[index], dict(identities[index].ranks)) for index in group), kinds, with_messages, folder)
+        for group in groups
+    ]
+    for group, read in zip(groups, workers.map(read_sync_points, pieces), strict=True):
+        for index, points in zip(group, read, strict=True):
+            found[index] = points
+    return [points for points in found if points is not None]
+
+
+def read_sync_points(piece: SyncPointsWork) -> list[SyncPoints]:
+    """Sync points of some reports.
+
+    Raises
+    ------
+    ReportError
+        When a report breaks off while it is read.
+    """
+    # The folder is of this attempt alone: a worker may have died over the same piece before.
+    folder = piece.folder / f"sync-points-{secrets.token_hex(4)}"
     make_folder(folder)
     work = [
         partial(_read, report, dict(ranks), piece.kinds, piece.with_messages, folder, index)
@@ -94,15 +130,15 @@ def _read(
     report: Report, ranks: Mapping[int, int], kinds: Sequence[str], with_messages: bool, folder: Path, index: int, stop: Stop
 ) -> SyncPoints:
     stop.check()
-    found = [collectives(report, kind).with_columns(kind=pl.lit(kind)) for kind in kinds]
+    by_kind = [collectives(report, kind).with_columns(kind=pl.lit(kind)) for kind in kinds]
     path = None
-    if any(of_kind.height for of_kind in found):
+    if any(of_kind.height for of_kind in by_kind):
         path = folder / f"{index}.arrow"
-        pl.concat(found).write_ipc(path)
+        pl.concat(by_kind).write_ipc(path)
     ends = None
-    # Those of NCCL end with kernels, on the clock of the GPU: collectives of NCCL tell more.
+    # Messages of NCCL are not used: they end with kernels, as the collectives of NCCL do, which are more precise.
     if with_messages and kinds_of_messages(report, (MPI,)):
-        # In the order in which they come.
+        # `place` keeps the order in which they are read.
         ends = ExternalSort(["place"], folder / f"ends{index}")
         place = 0
         for piece in message_ends(report, ranks, folder / f"messages{index}"):

@@ -1,4 +1,4 @@
-"""How well clocks of a simulated run are aligned, against the truth that only a simulation has."""
+"""How well clocks of a simulated run are aligned, against the true clocks of the simulation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys2prv.clocks.align import Axis, align
+from nsys2prv.clocks.methods import AlignMethod
 from nsys2prv.demo.scenario import UTC_ZERO, Cluster
 from nsys2prv.exports import describe, open_report
 
 
 @dataclass(frozen=True)
 class AlignmentError:
-    """What is wrong after an alignment.
+    """The error of an alignment.
 
     Attributes
     ----------
@@ -27,7 +28,7 @@ class AlignmentError:
     errors
         (hosts, moments): how far each host is ahead of the mean of all, ns, at equal steps through the run.
     reported
-        (hosts,): the error that the alignment tells of each host, 95th percentile, ns; NaN where it tells none.
+        (hosts,): the error that the alignment reports for each host, 95th percentile, ns; NaN where it reports none.
     """
 
     axis: Axis
@@ -40,14 +41,14 @@ class AlignmentError:
 
     @property
     def honest(self) -> float:
-        """Share of hosts whose true error is, at the median, within what is told of them."""
+        """Share of hosts whose true error is, at the median, within the reported one."""
         return float((np.median(np.abs(self.errors), axis=1) <= self.reported).mean())
 
 
 def alignment_error(
     reports: Sequence[Path], cluster: Cluster, method: str, hosts: Sequence[int] | None = None, moments: int = 50
 ) -> AlignmentError:
-    """Align reports of a simulated run and compare with its truth.
+    """Align reports of a simulated run and compare with its true clocks.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ def alignment_error(
     hosts
         Nodes to compare; None: all.
     moments
-        At how many times.
+        Number of times.
     """
     opened = [open_report(path) for path in reports]
     identities = [describe(report) for report in opened]
@@ -71,7 +72,7 @@ def alignment_error(
         assert last is not None
         spans.append((first, last))
     with TemporaryDirectory() as scratch:
-        axis = align(opened, identities, spans, method, Path(scratch))
+        axis = align(opened, identities, spans, AlignMethod(method), Path(scratch))
     chosen = range(cluster.nodes) if hosts is None else hosts
     ranks = [node * cluster.gpus_per_node for node in chosen]
     length = max(last - first for first, last in spans)
@@ -84,6 +85,6 @@ def alignment_error(
         placed.append(pl.DataFrame({"time": of_report}).select(axis.placements[rank].of(pl.col("time"))).to_series().to_numpy())
     ahead = np.stack(placed).astype(np.float64)
     ahead -= times
-    told = {clock.name: clock.clock.percentile_95 for clock in axis.clocks if clock.clock is not None}
-    reported = np.array([told.get(cluster.host(rank), np.nan) for rank in ranks])
+    reported_errors = {clock.name: clock.correction.percentile_95 for clock in axis.clocks if clock.correction is not None}
+    reported = np.array([reported_errors.get(cluster.host(rank), np.nan) for rank in ranks])
     return AlignmentError(axis, ahead - ahead.mean(axis=0), reported)

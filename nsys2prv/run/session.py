@@ -293,7 +293,7 @@ class RunSession:
             [opened.report for opened in self.opened],
             identities,
             spans,
-            how.align.value,
+            how.align,
             self._folder / f"clocks{next(self._folders)}",
             workers=self._workers,
             known=[opened.anchors for opened in self.opened],

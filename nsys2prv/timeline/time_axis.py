@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 
 @dataclass(frozen=True)
-class Clock:
-    """What is to be subtracted from the time of a host: `offset + drift (t - pivot)`, ns.
+class ClockCorrection:
+    """What is subtracted from times of a clock: `offset + drift (t - pivot)`, ns.
 
     Attributes
     ----------
     offset, drift, pivot
         As above; the drift has no unit.
     anchors
-        Meetings that it was found from, without outliers; 0: none, and nothing is to be subtracted.
+        Shared events that it was estimated from, without outliers; 0: none, and nothing is subtracted.
     group
-        Hosts of one group met each other, directly or by way of others.
+        Clocks of one group have shared events, directly or by way of others.
     median, percentile_95, largest
-        Remaining error: how far the host's meetings are from those of the others, ns; without outliers.
+        Remaining error: how far the times of shared events are from those of the other clocks, ns; without outliers.
     bins
-        Median of the error with its sign in equal stretches of the time of all meetings, ns; NaN where there are none.
+        Median of the error with its sign in stretches of equal length of the time of all shared events, ns; NaN where there
+        are none.
     """
 
     offset: float
@@ -43,20 +44,25 @@ class Placement:
     Attributes
     ----------
     method
-        "utc": by the start of the session; "monotonic": by the monotonic clock of the host; "collectives": by what ranks did
-        together; "messages": by messages both ways, or moved so that none arrives before it was sent; "none": not placed.
+        "utc": by the start of the session; "monotonic": by the monotonic clock of the host; "collectives": by common
+        collectives of ranks; "messages": by messages both ways, or moved so that none arrives before it was sent; "none": not
+        placed.
     offset
         Added to times of the report, ns.
     clock
-        What is wrong with the host's clock then, and is taken off; None when it is not known.
+        Correction of the host's clock; None when it is not known.
     shift
         Added in the end, so that the first event of all is at 0, ns.
     """
 
     method: str
     offset: int
-    clock: Clock | None = None
+    clock: ClockCorrection | None = None
     shift: int = 0
+
+    def corrected(self, correction: ClockCorrection, method: str | None = None) -> Placement:
+        """With the correction of its clock, if that is known."""
+        return replace(self, clock=correction, method=method or self.method) if correction.anchors else self
 
     def at(self, time: int) -> int:
         """A time of the report on the axis, ns."""
@@ -67,10 +73,10 @@ class Placement:
         if self.clock is None:
             return time + (self.offset + self.shift)
         rough = time + self.offset
-        wrong = self.clock.offset + (rough - self.clock.pivot).cast(pl.Float64) * self.clock.drift
-        return rough - wrong.round().cast(pl.Int64) + self.shift
+        correction = self.clock.offset + (rough - self.clock.pivot).cast(pl.Float64) * self.clock.drift
+        return rough - correction.round().cast(pl.Int64) + self.shift
 
     @property
     def drift_ppm(self) -> float:
-        """How much the host's clock goes too fast, in millionths."""
+        """By how much the host's clock is too fast, in millionths."""
         return self.clock.drift * 1e6 if self.clock is not None else 0.0

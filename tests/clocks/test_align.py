@@ -1,4 +1,4 @@
-"""Clocks of hosts are tied together by what their ranks did at the same time."""
+"""Clocks of hosts are tied together by collectives and messages of their ranks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.command_line import CommandLine
 
-from nsys2prv.clocks.collective_matching import Collectives, match, match_collectives
-from nsys2prv.clocks.estimate import Meetings, fit
+from nsys2prv.clocks.collective_matching import CollectiveSequence, match_collectives, match_sequences
+from nsys2prv.clocks.estimate import fit
+from nsys2prv.clocks.shared_events import SharedEvents
 from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.demo.clock_truth import alignment_error
 from nsys2prv.errors import UsageError
@@ -55,7 +56,7 @@ def test_clocks_that_are_seconds_apart_and_drift_are_aligned_to_microseconds(
     assert found.percentile(99) < 20_000
     assert found.honest >= 0.95
     assert {placement.method for placement in found.axis.placements} == {"collectives"}
-    drifts = np.array([clock.clock.drift * 1e6 for clock in found.axis.clocks if clock.clock is not None])
+    drifts = np.array([clock.correction.drift * 1e6 for clock in found.axis.clocks if clock.correction is not None])
     assert drifts - drifts.mean() == pytest.approx(np.array(DRIFTS) - np.mean(DRIFTS), abs=0.5)
 
 
@@ -67,11 +68,11 @@ def test_messages_alone_align_clocks_to_what_their_latency_leaves_open(tmp_path:
     assert found.percentile(99) < 100_000
     assert found.honest == 1
     assert {placement.method for placement in found.axis.placements} == {"messages"}
-    drifts = np.array([clock.clock.drift * 1e6 for clock in found.axis.clocks if clock.clock is not None])
+    drifts = np.array([clock.correction.drift * 1e6 for clock in found.axis.clocks if clock.correction is not None])
     assert drifts - drifts.mean() == pytest.approx(np.array(DRIFTS) - np.mean(DRIFTS), abs=15)
 
 
-def test_where_messages_wait_for_a_slow_rank_the_error_that_is_told_holds(tmp_path: Path) -> None:
+def test_where_messages_wait_for_a_slow_rank_the_reported_error_holds(tmp_path: Path) -> None:
     cluster = _cluster(with_nccl=False)
     found = alignment_error(write_reports(tmp_path, cluster), cluster, "messages")
 
@@ -87,13 +88,13 @@ def test_without_collectives_times_are_as_wrong_as_the_clocks(tmp_path: Path) ->
     assert alignment_error(reports, cluster, "monotonic").percentile(50) > 1e8
 
 
-def test_a_host_that_never_meets_the_others_is_named_and_stays_at_its_own_clock(tmp_path: Path) -> None:
+def test_a_host_without_common_collectives_is_named_and_stays_at_its_own_clock(tmp_path: Path) -> None:
     cluster = _cluster(lonely_host=2, with_mpi=False)
     found = alignment_error(write_reports(tmp_path, cluster), cluster, "auto", hosts=(0, 1, 3))
 
     assert found.percentile(99) < 20_000
     assert [placement.method for placement in found.axis.placements[4:6]] == ["utc", "monotonic"]
-    assert [clock.name for clock in found.axis.clocks if clock.clock is None] == [cluster.host(4)]
+    assert [clock.name for clock in found.axis.clocks if clock.correction is None] == [cluster.host(4)]
     assert cluster.host(4) in " ".join(found.axis.warnings)
 
 
@@ -130,12 +131,12 @@ def test_the_fit_finds_offsets_and_drifts(seed: int, hosts: int, noise: int, out
     random = np.random.default_rng(seed)
     moments = np.sort(random.uniform(0, 30e9, 400))
     offset, drift = random.uniform(-5e9, 5e9, hosts), random.uniform(-5e-5, 5e-5, hosts)
-    meeting, host = np.repeat(np.arange(len(moments)), hosts), np.tile(np.arange(hosts), len(moments))
-    time = moments[meeting] * (1 + drift[host]) + offset[host] + random.exponential(max(noise, 1), len(meeting))
-    wrong = random.random(len(meeting)) < outliers
+    event, host = np.repeat(np.arange(len(moments)), hosts), np.tile(np.arange(hosts), len(moments))
+    time = moments[event] * (1 + drift[host]) + offset[host] + random.exponential(max(noise, 1), len(event))
+    wrong = random.random(len(event)) < outliers
     time[wrong] += random.uniform(1e6, 1e8, int(wrong.sum()))
 
-    clocks = fit(Meetings(meeting, host, time.astype(np.int64)), hosts)
+    clocks = fit(SharedEvents(event, host, time.astype(np.int64)), hosts)
 
     at = np.array([0.0, 15e9, 30e9])
     shown = at * (1 + drift[:, None]) + offset[:, None]
@@ -146,9 +147,9 @@ def test_the_fit_finds_offsets_and_drifts(seed: int, hosts: int, noise: int, out
     assert len({clock.group for clock in clocks}) == 1
 
 
-def test_hosts_that_met_nobody_keep_their_clocks_and_are_groups_of_their_own() -> None:
-    meeting, host = np.repeat(np.arange(20), 2), np.tile([0, 2], 20)
-    clocks = fit(Meetings(meeting, host, np.repeat(np.arange(20), 2) * 10**8 + np.tile([0, 5000], 20)), 4)
+def test_hosts_without_shared_events_keep_their_clocks_and_are_separate_groups() -> None:
+    event, host = np.repeat(np.arange(20), 2), np.tile([0, 2], 20)
+    clocks = fit(SharedEvents(event, host, np.repeat(np.arange(20), 2) * 10**8 + np.tile([0, 5000], 20)), 4)
 
     assert [clock.group for clock in clocks] == [0, 1, 0, 3]
     assert [clock.anchors for clock in clocks] == [20, 0, 20, 0]
@@ -156,8 +157,8 @@ def test_hosts_that_met_nobody_keep_their_clocks_and_are_groups_of_their_own() -
     assert (clocks[1].offset, clocks[1].drift) == (0, 0)
 
 
-def _sequence(owner: int, times: np.ndarray, names: np.ndarray | None = None) -> Collectives:
-    return Collectives(
+def _sequence(owner: int, times: np.ndarray, names: np.ndarray | None = None) -> CollectiveSequence:
+    return CollectiveSequence(
         owner, owner, "nccl", times.astype(np.int64), np.zeros(len(times), dtype=np.int64) if names is None else names
     )
 
@@ -166,28 +167,28 @@ def test_regular_iterations_are_not_mistaken_for_each_other() -> None:
     random = np.random.default_rng(3)
     ends = np.cumsum(random.normal(1, 0.01, 600) * 50e6)
     first, second = _sequence(0, ends), _sequence(1, ends[17:] + 3e9 + random.exponential(2_000, len(ends) - 17))
-    found = match(first, second)
+    found = match_sequences(first, second)
 
     assert found is not None
-    assert (found[0] - found[1] == 17).all()
-    assert found[2] < 10_000
+    assert (found.first - found.second == 17).all()
+    assert found.error < 10_000
 
 
-def test_communicators_of_equal_shape_are_told_apart_by_their_times() -> None:
+def test_communicators_of_equal_shape_are_distinguished_by_their_times() -> None:
     random = np.random.default_rng(4)
     groups = [np.cumsum(random.normal(1, 0.05, 300) * 20e6) for _ in range(2)]
     sequences = [_sequence(rank, groups[rank // 2] + rank * 1e8 + random.exponential(2_000, 300)) for rank in range(4)]
-    meeting, host, _ = match_collectives(sequences)
+    events = match_collectives(sequences)
 
-    together = {frozenset(host[meeting == one].tolist()) for one in np.unique(meeting)}
+    together = {frozenset(events.clock[events.event == one].tolist()) for one in np.unique(events.event)}
     assert together == {frozenset({0, 1}), frozenset({2, 3})}
 
 
 def test_nothing_is_matched_where_there_is_nothing() -> None:
-    assert match(_sequence(0, np.arange(3) * 1e6), _sequence(1, np.arange(3) * 1e6)) is None
-    meeting, host, time = match_collectives([])
-    assert (len(meeting), len(host), len(time)) == (0, 0, 0)
-    assert fit(Meetings(meeting, host, time), 2)[0].anchors == 0
+    assert match_sequences(_sequence(0, np.arange(3) * 1e6), _sequence(1, np.arange(3) * 1e6)) is None
+    events = match_collectives([])
+    assert (len(events.event), len(events.clock), len(events.time)) == (0, 0, 0)
+    assert fit(events, 2)[0].anchors == 0
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
@@ -196,8 +197,9 @@ def test_a_share_is_a_share(share: float) -> None:
         Cluster(lost_collectives=share)
 
 
-def test_an_unknown_method_is_told(command_line: CommandLine, tmp_path: Path) -> None:
+def test_an_unknown_method_is_an_error(command_line: CommandLine, tmp_path: Path) -> None:
     result = command_line.run("translate", tmp_path, "-o", tmp_path / "OUT", "--align", "magic")
 
     assert result.returncode == 2
-    assert "--align magic" in result.stderr
+    assert "'--align'" in result.stderr
+    assert "magic" in result.stderr

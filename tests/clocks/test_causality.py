@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys2prv.clocks.causality import WAY_SCHEMA, enforce_causality
+from nsys2prv.clocks.causality import LATENCY_SCHEMA, enforce_causality
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.trace.translate import Summary, translate
@@ -21,36 +21,36 @@ LEAST = 100
 """ns that the fastest message needs."""
 
 
-def ways(*rows: tuple[int, int, int]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema=WAY_SCHEMA, orient="row")
+def latencies(*rows: tuple[int, int, int]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=LATENCY_SCHEMA, orient="row")
 
 
 def test_clocks_stay_where_no_message_runs_backwards() -> None:
-    found = enforce_causality(ways((0, 1, 2000), (1, 0, 500)), np.array([1.0, 2.0]))
+    found = enforce_causality(latencies((0, 1, 2000), (1, 0, 500)), np.array([1.0, 2.0]))
     assert found.tolist() == [0, 0]
 
 
 def test_the_clock_that_is_known_better_moves_less() -> None:
     # Messages from 0 arrive 900 ns too early: clock 0 is ahead of clock 1 by 1 us at least.
-    first, second = enforce_causality(ways((0, 1, -900), (1, 0, 5000)), np.array([1.0, 3.0]))
+    first, second = enforce_causality(latencies((0, 1, -900), (1, 0, 5000)), np.array([1.0, 3.0]))
     assert (first, second) == pytest.approx((750, -250), abs=1)
 
 
 def test_a_clock_of_which_nothing_is_known_follows_the_others() -> None:
-    found = enforce_causality(ways((0, 1, -900), (1, 0, 5000), (1, 2, 3000)), np.array([1.0, 0.0, 4.0]))
+    found = enforce_causality(latencies((0, 1, -900), (1, 0, 5000), (1, 2, 3000)), np.array([1.0, 0.0, 4.0]))
     assert found.tolist() == pytest.approx([0, -1000, 0], abs=1)
 
 
 def test_clocks_that_are_known_move_for_messages_by_way_of_one_that_is_not() -> None:
     # 0 to 1 to 2 in less than no time: wherever clock 1 is, 0 and 2 are too near.
-    found = enforce_causality(ways((0, 1, -2100), (1, 2, 300)), np.array([1.0, 0.0, 1.0]))
+    found = enforce_causality(latencies((0, 1, -2100), (1, 2, 300)), np.array([1.0, 0.0, 1.0]))
     assert found.tolist()[::2] == pytest.approx([1000, -1000], abs=1)
     assert found[1] - found[0] <= -2200 + 1
     assert found[2] - found[1] <= 200 + 1
 
 
 def test_where_both_directions_cannot_be_right_both_are_wrong_by_the_same() -> None:
-    found = enforce_causality(ways((0, 1, -3000), (1, 0, 1000)), np.array([1.0, 1.0]))
+    found = enforce_causality(latencies((0, 1, -3000), (1, 0, 1000)), np.array([1.0, 1.0]))
     assert -3000 - found[1] + found[0] == pytest.approx(1000 - found[0] + found[1], abs=2)
 
 
@@ -60,18 +60,18 @@ _TRUE_OFFSETS = st.lists(st.integers(-50_000, 50_000), min_size=2, max_size=6)
 @settings(deadline=None)
 @given(_TRUE_OFFSETS, st.data())
 def test_no_message_runs_backwards_wherever_clocks_were(offsets: list[int], data: st.DataObject) -> None:
-    """Clocks that differ by any offsets, each known or not; ways that messages of the right clocks could have gone."""
+    """Clocks that differ by any offsets, each known or not; latencies that messages of the right clocks could have gone."""
     clocks = range(len(offsets))
-    true_ways = {
+    true_latencies = {
         pair: data.draw(st.integers(LEAST, 30_000))
         for pair in itertools.permutations(clocks, 2)
         if data.draw(st.booleans(), label=f"messages {pair}")
     }
-    seen = ways(*((a, b, way + offsets[b] - offsets[a]) for (a, b), way in true_ways.items()))
+    seen = latencies(*((a, b, latency + offsets[b] - offsets[a]) for (a, b), latency in true_latencies.items()))
     precision = np.array([data.draw(st.sampled_from([0.0, 0.1, 1.0, 50.0])) for _ in clocks])
     moved = enforce_causality(seen, precision)
-    for a, b, way in seen.iter_rows():
-        assert way - moved[b] + moved[a] > LEAST - 20
+    for a, b, latency in seen.iter_rows():
+        assert latency - moved[b] + moved[a] > LEAST - 20
 
 
 def reports(tmp_path: Path, wrong: int) -> list[Path]:
@@ -102,7 +102,7 @@ def test_messages_hold_what_collectives_say_within_what_can_be(tmp_path: Path) -
     assert by_clocks.content["messages"]["backward"] == 20
     aligned = translate(paths, tmp_path / "auto")
     assert aligned.content["messages"]["backward"] == 0
-    # True ways take 700 ns in both directions: the clocks are right within that.
+    # True latencies take 700 ns in both directions: the clocks are right within that.
     assert all(0 < way < 1400 for way in ways_in_trace(aligned))
     assert {clock["method"] for clock in aligned.content["clocks"]} == {"collectives"}
     assert any(clock["by_messages_ns"] for clock in aligned.content["clocks"])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nsys2prv.clocks.align import place
+from nsys2prv.clocks.session_placement import place_sessions
 from nsys2prv.execution import external_sort
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.exports import Identity
@@ -274,7 +274,7 @@ def _identity(host: str, utc: int | None, monotonic: int | None = None) -> Ident
 
 
 def test_reports_of_one_host_are_tied_by_its_monotonic_clock() -> None:
-    placed = place(
+    placed = place_sessions(
         # UTC stepped by 5 between the two reports of host a.
         [_identity("a", 1000, 50), _identity("a", 1105, 150), _identity("b", 1020)],
         [(0, 10), (0, 10), (-10, 10)],
@@ -283,5 +283,5 @@ def test_reports_of_one_host_are_tied_by_its_monotonic_clock() -> None:
 
 
 def test_a_report_without_a_begin_of_its_session_starts_with_the_others() -> None:
-    placed = place([_identity("a", 1000), _identity("", None)], [(5, 10), (700, 900)])
+    placed = place_sessions([_identity("a", 1000), _identity("", None)], [(5, 10), (700, 900)])
     assert [(one.method, one.offset) for one in placed] == [("utc", -5), ("none", -700)]
