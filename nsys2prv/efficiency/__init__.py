@@ -1,6 +1,6 @@
-"""What a run means: intervals on the common axis come in, from reports or from a trace; efficiency numbers leave, as tables.
+"""Efficiency numbers: events on the common time axis come in, from reports or from a trace; tables leave.
 
-The way through it: `recording` (what happened, as intervals; made by `from_reports` or `from_trace`), `sweep` (goes through
-it once, in stretches of time), a module per kind of table, `schema` (all tables and their columns), and `efficiency` (all of
-it at once). `model` holds the formulas, `intervals` the algebra below them.
+`run_events` holds the events (made by `from_reports` or `from_trace`), `sweep` passes them once, in chunks of time, to `meters`
+and `findings`, which fill the tables that they declare; `table_registry` lists all of them. `metrics` defines the efficiencies,
+`measure` does all of it, `comparison` compares runs, and `outputs` write text, JSON, CSV, TALP and the page.
 """

@@ -21,7 +21,7 @@ ALIGNMENT = Table(
         Column.ns("p95_error_ns", "95th percentile; null without collectives"),
         Column.ns("largest_error_ns", "largest; null without collectives"),
     ),
-    when="reports (of a trace: when its .json is there)",
+    when="reports, or a trace with its .json",
 )
 ALIGNMENT_BINS = Table(
     "alignment_bins",
@@ -33,7 +33,7 @@ ALIGNMENT_BINS = Table(
         Column.ns(
             "error_ns",
             "median of what remains between the host's collectives and those of the others, with sign; "
-            "null where there are none",
+            "null without collectives",
         ),
     ),
     when="clocks that were aligned by collectives",

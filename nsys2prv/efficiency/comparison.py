@@ -87,7 +87,7 @@ CHANGES = Table(
         Column.mean_ns("before_ns", "time in the first run, per device (of calls: per host thread)"),
         Column.mean_ns("after_ns", "time in this run, likewise"),
         Column.mean_ns("difference_ns", "after - before"),
-        Column.number("ratio", "after / before; null when it was not there before"),
+        Column.number("ratio", "after / before; null for what the first run does not have"),
     ),
 )
 
@@ -236,7 +236,7 @@ def _matched(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> pl.D
 
 
 def _changes(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> pl.DataFrame:
-    """What takes another share of the time of a device, or of a thread, than in the first run."""
+    """Items whose time per device, or per thread, differs from the first run."""
     before = _times(measured[0]).rename({"time": "before_ns"})
     what = ["what", "name"]
     frames = []

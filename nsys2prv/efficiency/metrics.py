@@ -376,7 +376,7 @@ TREE_TABLE = Table(
 
 
 def tree_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of the table `tree`, from the row of the table `run`; MPI's are absent where there is none."""
+    """Rows of the table `tree`, from the row of the table `run`; without MPI the efficiencies of MPI are absent."""
     return [
         {
             "nccl": run[READING.name],

@@ -732,7 +732,7 @@ def test_the_command_tells_findings_on_the_screen_and_in_files(demo: Demo, comma
     place = lines.index("Findings (upper bound)")
     assert lines[place + 1] == "  1. Slow GPU: the same kernels take longer on one device"
     assert lines[place + 2].startswith(
-        f"     {found['cost_ns'] / 1e6:.3f} ms, {found['share'] * 100:.1f} % of the run, on {demo.device(3)}; "
+        f"     {found['cost_ns'] / 1e6:.3f} ms of device time ({found['share'] * 100:.1f} %), on {demo.device(3)}; "
     )
     told_in_json = json.loads((command_line.folder / "out.json").read_text())["tables"]["findings"]
     assert told_in_json == demo.tables["findings"].to_dict(as_series=False)

@@ -27,7 +27,7 @@ _PENDING_COUNTS, _PENDING_SUMS = 1_000_000, 100_000
 _SIGNIFICANT_BITS = 10
 
 BARS_PER_DOUBLING = 8
-"""Bars of a histogram: each is 1/8 of a doubling wide, so modes that differ by a tenth stand apart."""
+"""Bars of a histogram: each is 1/8 of a doubling wide, so modes that differ by a tenth are separate."""
 SHOWN_KERNELS = 50
 """Kernels that have rows per device and a histogram: those that take most time."""
 
@@ -44,8 +44,7 @@ _COUNTS: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("device", "duration", "count"), pl.Int64),
 }
 
-# A peak is a mode when it holds a share of the executions that is no accident, and the histogram falls clearly
-# between it and the next one.
+# A peak is a mode when it holds enough of the executions, and the histogram falls clearly before the next one.
 _LEAST_EXECUTIONS = 20
 _LEAST_SHARE = 0.05
 _DEEPEST_VALLEY = 0.5
@@ -81,7 +80,7 @@ KERNELS = Table(
         Column.ns("p95_ns", "95th percentile (nearest rank)"),
         Column.ns("max_ns", "longest"),
         Column.mean_ns("deviation_ns", "standard deviation of the population"),
-        Column.count("modes", "peaks of the histogram that are clearly apart; see `kernel_modes`"),
+        Column.count("modes", "clearly separate peaks of the histogram; see `kernel_modes`"),
         Column.text("slowest_device", "device with the largest mean; null on one device"),
         Column.share("avg_max", "mean over devices of their mean duration / the largest of these; null on one device"),
     ),
@@ -245,26 +244,30 @@ class Kernels(TableMeter):
 
     @property
     def warnings(self) -> list[str]:
-        """That durations were rounded, where they were."""
+        """A warning when durations were rounded."""
         what = "there are more than two million different durations of kernels: medians and percentiles are within 0.1 %"
         return [what] if self._rounded else []
 
 
 def with_names(frame: pl.DataFrame, recording: RunEvents) -> pl.DataFrame:
-    """With a column `kernel`: the name that `number` and `value` stand for."""
+    """With a column `kernel`: the name of `number` and `value`."""
     return frame.with_columns(recording.named(frame["number"], frame["value"]).alias("kernel"))
 
 
 def _family_names(by_name: pl.DataFrame, recording: RunEvents) -> pl.Series:
-    """Names of the families: those of the trace, else by the rules that come with the program."""
+    """Names of the families: those of the trace, else those of the rules of the package."""
     numbers = pl.Series([event_types.KERNEL_FAMILY] * by_name.height, dtype=pl.Int64)
-    told = recording.named(numbers, by_name["family"].fill_null(0))
+    recorded = recording.named(numbers, by_name["family"].fill_null(0))
     by_rules = dict(families(by_name["kernel"]).select("name", "family").iter_rows())
     rules = by_name["kernel"].replace_strict(by_rules, default=None, return_dtype=pl.String)
-    frame = pl.DataFrame({"told": told, "rules": rules, "family": by_name["family"]})
+    frame = pl.DataFrame({"recorded": recorded, "rules": rules, "family": by_name["family"]})
     graphs = by_name["number"] == event_types.GRAPH_EXECUTION
     return frame.select(
-        pl.when(pl.lit(graphs)).then(pl.lit("CUDA graph")).when(pl.col("family").is_not_null()).then("told").otherwise("rules")
+        pl.when(pl.lit(graphs))
+        .then(pl.lit("CUDA graph"))
+        .when(pl.col("family").is_not_null())
+        .then("recorded")
+        .otherwise("rules")
     ).to_series()
 
 
@@ -275,7 +278,7 @@ def _added(frame: pl.DataFrame, key: list[str]) -> pl.DataFrame:
 
 def _deviation() -> pl.Expr:
     mean = pl.col("total") / pl.col("count")
-    # Rounding can leave a hair below zero.
+    # Rounding can give a value slightly below zero.
     return (pl.col("squares") / pl.col("count") - mean * mean).clip(lower_bound=0.0).sqrt()
 
 
@@ -286,18 +289,18 @@ def _rounded(name: str) -> pl.Expr:
     return (pl.col(name) // step) * step
 
 
-def _quantiles(durations: pl.DataFrame, key: list[str], wanted: tuple[float, ...]) -> pl.DataFrame:
+def _quantiles(durations: pl.DataFrame, key: list[str], shares: tuple[float, ...]) -> pl.DataFrame:
     """Durations at quantiles (nearest rank, the lower one of two) of each key; `durations` sorted by it and by duration."""
     by_key = durations.group_by([*key, "duration"], maintain_order=True).agg(pl.col("count").sum())
     running = pl.col("count").cum_sum()
     return by_key.group_by(key, maintain_order=True).agg(
         pl.col("duration").filter(running >= (pl.col("count").sum() * share).ceil()).first().alias(f"q{share}")
-        for share in wanted
+        for share in shares
     )
 
 
 def bar_of(duration: pl.Expr) -> pl.Expr:
-    """Number of the bar of a duration; 0 has one of its own."""
+    """Number of the bar of a duration; -1 for 0."""
     position = (duration.cast(pl.Float64).clip(lower_bound=1.0).log(2) * BARS_PER_DOUBLING + 1e-9).floor().cast(pl.Int64)
     return pl.when(duration > 0).then(position).otherwise(-1)
 
@@ -322,9 +325,9 @@ def _histograms(durations: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
 
 
 def _modes(histograms: pl.DataFrame) -> pl.DataFrame:
-    """Peaks of each histogram that are clearly apart."""
+    """Peaks of each histogram that are clearly separate."""
     found: list[dict[str, Any]] = []
-    # A histogram at a time: there are at most SHOWN_KERNELS.
+    # One histogram after the other: there are at most SHOWN_KERNELS.
     for (kernel,), bars in histograms.partition_by("kernel", as_dict=True, maintain_order=True).items():
         bar, count = bars["bar"].to_numpy(), bars["count"].to_numpy()
         total = bars["total_ns"].to_numpy()
@@ -353,7 +356,7 @@ def _modes(histograms: pl.DataFrame) -> pl.DataFrame:
 
 
 def _peaks(heights: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
-    """Stretches of bars, one per mode, that cover the whole histogram: begin, and behind the end."""
+    """Ranges of bars, one per mode, that cover the whole histogram: the first bar, and the one after the last."""
     smooth = np.convolve(heights, (0.25, 0.5, 0.25), mode="same")
     if heights.sum() < _LEAST_EXECUTIONS:
         return [(0, len(heights))]
@@ -370,7 +373,7 @@ def _peaks(heights: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
 
 
 def _shallow(smooth: np.ndarray[Any, Any], heights: np.ndarray[Any, Any], left: list[int], right: list[int]) -> float:
-    """How little stands between two peaks: 1 when one of them holds too few, else the valley against the lower peak."""
+    """How flat the histogram is between two peaks: 1 when one of them is too small, else the valley over the lower peak."""
     least = _LEAST_SHARE * heights.sum()
     if min(heights[slice(*left)].sum(), heights[slice(*right)].sum()) < least:
         return 1.0

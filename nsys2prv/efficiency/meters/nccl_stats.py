@@ -1,7 +1,7 @@
-"""NCCL kernels: by operation, size and communicator, with bandwidth; and who arrives last in collectives.
+"""NCCL kernels: by operation, size and communicator, with bandwidth; and stragglers in collectives.
 
-What a call moved, and in which communicator, is told by the payloads of NCCL's NVTX ranges, where the report has them; the
-operation is always told by the name of the kernel.
+Size and communicator of a call come from the payloads of NCCL's NVTX ranges, where the report has them; the operation comes
+from the name of the kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.vocabulary import event_types
 
 MOST_COLLECTIVES = 200
-"""Collectives that are told one by one: those with the longest waits."""
+"""Collectives that have a row each: those with the longest waits."""
 
 _OPERATIONS = (
     (r"(?i)all_?reduce", "AllReduce"),
@@ -31,12 +31,12 @@ _OPERATIONS = (
     (r"(?i)reduce", "Reduce"),
 )
 _COLLECTIVE = ["communicator", "operation", "turn"]
-"""What tells one collective from others."""
+"""Columns that identify a collective."""
 _UNKNOWN_OPERATION = "other"
 _POINT_TO_POINT = "SendRecv"
 
-# What a rank moves over its links for each byte of the message, as nccl-tests counts it, for n ranks. The size that NCCL
-# tells of a gather or a scatter of all ranks is that of one rank's part: n - 1 such parts are moved.
+# Bytes that a rank moves over its links for each byte of the message, as in nccl-tests, for n ranks. The size that NCCL
+# reports for a gather or a scatter of all ranks is that of one rank's part: n - 1 such parts are moved.
 _BUS_FACTORS: dict[str, pl.Expr] = {
     "AllReduce": 2 * (pl.col("ranks") - 1) / pl.col("ranks"),
     "AllGather": pl.col("ranks") - 1.0,
@@ -101,7 +101,7 @@ NCCL_COLLECTIVES = Table(
 
 
 class Nccl(TableMeter):
-    """All NCCL kernels; there are few of them against others, and they are kept."""
+    """All NCCL kernels. They are kept: compared with other kernels they are few."""
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
@@ -132,9 +132,9 @@ class Nccl(TableMeter):
 
     @property
     def arrivals(self) -> pl.DataFrame:
-        """Of each kernel that is matched with those of its other ranks: `row`, `start`, and `last`, when the last one began.
+        """Kernels that are matched with those of the other ranks: `row`, `start`, and `last`, the start of the last of them.
 
-        So are those of collectives, and sends and receives between the only two devices of a communicator.
+        Matched are collectives, and sends and receives between the only two devices of a communicator.
         """
         if not self._found:
             return pl.DataFrame(schema={"row": pl.Int32, "start": pl.Int64, "last": pl.Int64})
@@ -155,10 +155,10 @@ class Nccl(TableMeter):
         )
 
     def _matched(self, whole: pl.DataFrame) -> pl.DataFrame:
-        """NCCL kernels that are the same collective on several devices.
+        """NCCL kernels that belong to the same collective on several devices.
 
-        The n-th collective of one operation in one communicator is the same on all its devices: where all of them have as many.
-        Kernels of no known communicator are taken for those of one over all devices that have some.
+        The n-th collective of an operation in a communicator is the same on all its devices, if all of them have equally many.
+        Kernels without a known communicator count as those of one communicator over all devices that have such kernels.
         """
         key = ["communicator", "operation"]
         found = (
@@ -178,7 +178,7 @@ class Nccl(TableMeter):
         waits = collectives.with_columns(last=pl.col("start").max().over(one)).with_columns(
             wait=pl.col("last") - pl.col("start")
         )
-        # Of several that arrive at the same time none is last.
+        # When several arrive last at the same time, none of them is the straggler.
         arrived = (pl.col("start") == pl.col("last")).sum().over(one)
         waits = waits.with_columns(
             is_last=(pl.col("start") == pl.col("last")) & (arrived == 1), others=pl.col("wait").sum().over(one)
@@ -233,8 +233,8 @@ class Nccl(TableMeter):
 
 
 def _pairs(whole: pl.DataFrame) -> pl.DataFrame:
-    """Sends and receives of communicators of which exactly two devices have some, the n-th of one with the n-th of the other:
-    where both have as many, and all pairs run at the same time."""
+    """Sends and receives of communicators with exactly two devices, the n-th of one with the n-th of the other, if both have
+    equally many and all pairs run at the same time."""
     found = (
         whole.filter(pl.col("operation") == _POINT_TO_POINT)
         .sort("start", "end", "device")

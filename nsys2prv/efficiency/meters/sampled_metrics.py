@@ -92,7 +92,7 @@ SAMPLED_BINS = Table(
 
 
 class Sampled(TableMeter):
-    """Samples of all metrics, by what ran meanwhile and over time."""
+    """Samples of all metrics, by the kernels that ran meanwhile and over time."""
 
     def __init__(self, context: SweepContext, bins: Bins, kernels: Kernels) -> None:
         self._context = context
@@ -124,7 +124,7 @@ class Sampled(TableMeter):
         of_bins = samples.with_columns(bin=pl.Series(np.minimum(place, len(self._edges) - 2), dtype=pl.Int64))
         each = of_bins.select(*_BIN, samples=pl.lit(1, pl.Int64), total="value", smallest="value", largest="value")
         self._in_bins.add(_bin_sums(each.select(pl.col(name).cast(dtype) for name, dtype in _IN_BINS.items())))
-        # All metrics of one time in one row: a kernel then looks once for the samples inside it.
+        # All metrics of one time in one row: the samples inside a kernel are looked up once.
         wide = samples.pivot("metric", index=["device", "start"], values="value", aggregate_function="first").sort(
             "device", "start"
         )
@@ -226,7 +226,7 @@ def _summary(names: tuple[object, ...], part: pl.DataFrame) -> dict[str, Any]:
 
 
 def _key(device: Numbers, time: Numbers) -> Numbers:
-    # Times within a stretch: far below 19 hours, as the stretches hold a limited number of events... or nothing at all.
+    # A longer chunk than 2**46 ns, 19 hours, holds few events; their times are cut to its end.
     return device << _TIME_BITS | np.minimum(time, (1 << _TIME_BITS) - 1)
 
 

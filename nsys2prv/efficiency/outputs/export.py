@@ -1,4 +1,4 @@
-"""Efficiency numbers as files: page, JSON, CSV, TALP. They appear together, each under its name, when all are complete."""
+"""Files of results: texts that appear together, each under its name, when all are complete."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from nsys2prv.execution.output_files import uninterrupted
 from nsys2prv.execution.scratch import temporary_path
 
 GENERATOR = b'<meta name="generator" content="nsys2prv '
-"""What tells a page of ours, in its first lines."""
+"""Marks a page of this program, in its first lines."""
 _FIRST_LINES = 4096
 _PLACE = "another place"
 
 
 def check_page_path(path: Path, *, force: bool) -> None:
-    """See that a page can stand there, before hours of work: nothing does, or a former page.
+    """Check before long work that a page can be written: the path is free, or holds an earlier page.
 
     Raises
     ------
     OutputExists
-        When another file stands there, unless `force`.
+        When another file is there, unless `force`.
     OutputError
         When it can't be read.
     """
@@ -49,17 +49,17 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 
 def csv_files(folder: Path, tables: Mapping[str, pl.DataFrame]) -> dict[Path, str | None]:
-    """Each table that has rows as `TABLE.csv` of a folder; None of the others: what a former run left is of another run."""
+    """Each table that has rows as `TABLE.csv` of a folder; None for the others, so that tables of earlier runs are removed."""
     return {folder / f"{name}.csv": table.write_csv() if table.height else None for name, table in tables.items()}
 
 
 def check_places(files: Iterable[Path], folder: Path | None = None) -> None:
-    """Tell before long work that its results could not be written.
+    """Check before long work that its results can be written.
 
     Parameters
     ----------
     files, folder
-        Where they go; the folder is made when it is not there.
+        Files, and a folder that is made when it is missing.
 
     Raises
     ------
@@ -86,9 +86,9 @@ def check_places(files: Iterable[Path], folder: Path | None = None) -> None:
 
 
 def write_files(files: Mapping[Path, str | None]) -> None:
-    """Write texts; of None, what is there under the name is removed.
+    """Write texts; with None a file is removed.
 
-    All of them are complete before the first appears. When one can't be written, former ones stay as they were.
+    All of them are complete before the first appears. When one can't be written, existing files stay as they are.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """A file as the TALP module of BSC's DLB writes it (3.6), for talp-pages to draw.
 
 Times are sums in ns, efficiencies 0 to 1. What TALP measures and a trace does not have (hardware counters, OpenMP) is 0 or 1,
-as TALP writes it for a program without. The model is the same; only NCCL kernels may count differently: TALP counts them as
-useful (`--nccl useful`).
+as TALP writes it for a program without them. The model is the same; only NCCL kernels may count differently: TALP counts them
+as useful (`--nccl useful`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nsys2prv.efficiency.metrics import EFFICIENCIES, TREE_COLUMNS
 DLB_VERSION = "3.6.0"
 """Version of the format."""
 GLOBAL = "Global"
-"""What TALP calls the region that is the whole run."""
+"""TALP's name for the region of the whole run."""
 
 
 def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _region(
 
 
 def _number(value: float | None) -> float:
-    # TALP writes 0 where there is nothing to divide by.
+    # TALP writes 0 where the denominator is 0.
     return 0.0 if value is None else value
 
 

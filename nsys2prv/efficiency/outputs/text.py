@@ -24,7 +24,7 @@ _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("devices", {"device": "device", "useful_ns": "useful", "communication_ns": "communication", "idle_ns": "idle",
                  "useful_share": "useful", "active_share": "active"}),
     ("regions", {"region": "region", "count": "count", "total_ns": "total", **_OF_DEVICES}),
-    ("iterations", {"iteration": "iteration", "begin_ns": "begin", "longest_ns": "length", **_OF_DEVICES}),
+    ("iterations", {"iteration": "iteration", "begin_ns": "start", "longest_ns": "length", **_OF_DEVICES}),
     ("overlap_summary", {"kernels": "kernels at once", "base": "of", "average": "average", "maximum": "maximum",
                          "minimum": "minimum", "deviation": "deviation"}),
     ("families", {"family": "kernels", "count": "count", "total_ns": "total", "mean_ns": "mean", "share": "share"}),
@@ -80,7 +80,7 @@ def _findings(findings: pl.DataFrame) -> list[str]:
         place = f"{_seconds(row['worst_begin_ns'])} to {_seconds(row['worst_end_ns'])} s"
         lines += [
             f"  {row['place']}. {row['title']}",
-            f"     {time(row['cost_ns'])}, {percent(row['share'])} of the run, on {where}; see {row['view']} at {place}",
+            f"     {time(row['cost_ns'])} of device time ({percent(row['share'])}), on {where}; see {row['view']} at {place}",
         ]
     return lines
 
@@ -115,7 +115,7 @@ def reading(metric: str, value: float | None) -> str:
 
 
 def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
-    """Runs side by side.
+    """Compared runs.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
             head_of = ["mean duration", *names, *(f"scalability {run}" for run in names[1:])]
             lines += [
                 "",
-                f"{'Families' if level == 'family' else 'Kernels'} side by side",
+                f"{'Families' if level == 'family' else 'Kernels'} compared",
                 *grid(head_of, cells, frozenset({0})),
             ]
     for run in names[1:]:

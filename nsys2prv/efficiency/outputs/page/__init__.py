@@ -1,7 +1,7 @@
-"""The page: one HTML file for people, made from the head and the tables of `efficiency` and nothing else.
+"""The page: one HTML file, made from the head and the tables of an `EfficiencyResult` alone.
 
-`content` says what stands where, `charts` draws, `tables` packs tables for `page.js`, which sorts them; `page.html.j2` and
-`page.css` are the form.
+`content` arranges it, `charts` draws, `page_tables` packs tables for `page.js`, which sorts them; `page.html.j2` and `page.css`
+are the layout.
 """
 
 from nsys2prv.efficiency.outputs.page.content import page

@@ -1,4 +1,4 @@
-"""Charts of the page, as Bokeh figures. `page.js` gives them the colours of the scheme, light or dark, and fills heat maps."""
+"""Charts of the page, as Bokeh figures. `page.js` sets the colours of the light or dark scheme and fills heat maps."""
 
 # Bokeh: BSD licence, released for more than ten years. Its wheel carries its script (1.3 MB), which works without a network and
 # without `eval`, draws arrays of pixels, zooms, and can give each figure as SVG to print. plotly's script (4.6 MB) alone nearly
@@ -39,7 +39,7 @@ ACTIVITIES: tuple[tuple[str, str, str], ...] = (
     ("nccl_ns", "NCCL", "#e8830c"),
     ("memory_ns", "copies and memsets", "#12a37f"),
 )
-"""What runs on a device: column of `device_bins`, name, colour. Any kind of sight tells them apart, on dark and on light."""
+"""Activities of a device: column of `device_bins`, name, colour. The colours differ for any kind of sight, dark and light."""
 
 LINES = ("#2f74d0", "#e8830c", "#12a37f", "#b05cc6", "#d1495b", "#7f8c2b", "#0f8ea8", "#8d6e63")
 """Colours of lines; of more hosts than colours all have the first one."""
@@ -51,17 +51,17 @@ EFFICIENCY_LINES = tuple(
 """Lines over time: column of `bins`, name, colour, width."""
 
 CAUSES: tuple[tuple[str, str, str], ...] = (
-    ("host_ns", "computes, or is off the CPU", "#2f74d0"),
-    ("launch_ns", "launches", "#e8830c"),
-    ("synchronization_ns", "waits for the device", "#12a37f"),
-    ("memory_ns", "copies", "#b05cc6"),
-    ("allocation_ns", "allocates", "#d1495b"),
+    ("host_ns", "computing, or off the CPU", "#2f74d0"),
+    ("launch_ns", "launching", "#e8830c"),
+    ("synchronization_ns", "waiting for the device", "#12a37f"),
+    ("memory_ns", "copying", "#b05cc6"),
+    ("allocation_ns", "allocating", "#d1495b"),
     ("other_cuda_ns", "other CUDA calls", "#8d6e63"),
     ("mpi_ns", "MPI", "#7f8c2b"),
     ("os_ns", "OS", "#0f8ea8"),
     ("unknown_ns", "not known", "#8c8c8c"),
 )
-"""What the launching thread does while a device idles: column of `gaps`, name, colour."""
+"""Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
 
 MOST_CELLS = 240_000
 """Cells of a heat map; of longer tables neighbouring bins are drawn as one."""
@@ -72,7 +72,7 @@ _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 _ROWS_WITH_LABELS = 40
 _ROW_HEIGHT, _LEAST_ROW_HEIGHT, _HEIGHT_OF_MANY_ROWS = 18, 1.2, 720
 _LEFT = 150
-"""Width of the labels at the left, pixels: the same for all charts over time, so that they stand below each other."""
+"""Width of the labels at the left, pixels: the same for all charts over time, so that their time axes align."""
 _LOGARITHMIC_FROM = 20
 """Ratio of the longest to the shortest duration from which a histogram has a logarithmic axis."""
 _LONGEST_LABEL = 22
@@ -102,7 +102,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Activity:
-    """What devices, or nodes, do over time.
+    """Activity of devices, or nodes, over time.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class Activity:
     groups
         First row of each node, and its name, where rows are devices of several nodes.
     edges
-        Where bins begin, ns, and where the last one ends.
+        Start of each bin, ns, and end of the last.
     shares
         Rows x bins x ACTIVITIES, each the share of the bin.
     """
@@ -131,7 +131,7 @@ class Activity:
         return Activity(names, [], self.edges, sums / np.bincount(of_node)[:, None, None])
 
     def narrowed(self) -> Activity:
-        """With as few bins as MOST_CELLS asks for."""
+        """With so few bins that it has at most MOST_CELLS cells."""
         rows, bins, _ = self.shares.shape
         merged = max(1, min(-(-rows * bins // MOST_CELLS), bins // _FEWEST_BINS))
         if merged == 1:
@@ -144,7 +144,7 @@ class Activity:
 
     def as_json(self) -> dict[str, Any]:
         """What `page.js` draws: shares in whole percent, one byte each, rows before bins before activities."""
-        # What little there is shall be seen.
+        # Small shares stay visible.
         percent = np.where(self.shares > 0, np.maximum(np.rint(self.shares * 100), 1), 0)
         return {
             "rows": self.rows,
@@ -206,7 +206,7 @@ class TimeCharts:
         return chart
 
     def activity(self, shares: NDArray[np.float64]) -> figure:
-        """What devices do on average; `shares`: bins x ACTIVITIES."""
+        """Mean activity of devices; `shares`: bins x ACTIVITIES."""
         chart = self._figure(190, y_range=Range1d(start=0, end=1.02), y_axis_label="share of devices")
         tops = np.cumsum(shares, axis=1)
         source = ColumnDataSource({
@@ -216,7 +216,7 @@ class TimeCharts:
         })  # fmt: skip
         for number, (*_, colour) in enumerate(ACTIVITIES):
             bottom = f"top{number - 1}" if number else "none"
-            # A hair's breadth of line in the same colour closes the seams between bars.
+            # A thin line in the same colour closes the seams between bars.
             chart.quad("begin", "end", f"top{number}", bottom, source=source, fill_color=colour, line_color=colour,
                        line_width=0.5)  # fmt: skip
         reach = chart.quad("begin", "end", 1, 0, source=source, fill_alpha=0, line_alpha=0)
@@ -229,7 +229,7 @@ class TimeCharts:
         """A heat map without its pixels, which `page.js` makes from `Activity.as_json`."""
         count = len(drawn.rows)
         height = max(60, min(_ROW_HEIGHT * count, max(_HEIGHT_OF_MANY_ROWS, _LEAST_ROW_HEIGHT * count)))
-        # The first row stands on top.
+        # The first row is on top.
         rows = Range1d(start=count - 0.5, end=-0.5, bounds=(-0.5, count - 0.5))
         chart = self._figure(round(height) + 60, y_range=rows, tags=[{"scale": self._scale}])
         chart.toolbar.tools = [PanTool(), BoxZoomTool(), WheelZoomTool(), ResetTool()]
@@ -252,7 +252,7 @@ class TimeCharts:
         """A sampled metric: rows of `sampled_bins` of it; the mean over devices, and from the lowest to the highest."""
         middles = pl.DataFrame({"bin": self._bins["bin"], "at": (self._begin + self._end) / 2})
         mean = (pl.col("mean") * pl.col("samples")).sum() / pl.col("samples").sum()
-        told = (
+        shown = (
             rows.filter(pl.col("samples") > 0)
             .group_by("bin")
             .agg(mean=mean, lowest=pl.col("mean").min(), highest=pl.col("mean").max())
@@ -260,7 +260,7 @@ class TimeCharts:
             .sort("at")
         )
         chart = _figure(150, x_axis_label=f"time [{self._unit}]", min_border_left=58, x_range=self._times)
-        source = ColumnDataSource({column: told[column].to_numpy() for column in ("at", "mean", "lowest", "highest")})
+        source = ColumnDataSource({column: shown[column].to_numpy() for column in ("at", "mean", "lowest", "highest")})
         chart.varea("at", "lowest", "highest", source=source, fill_color=_BAR, fill_alpha=0.3)
         line = chart.line("at", "mean", source=source, line_color=_BAR, line_width=1.5)
         tips = [
@@ -375,7 +375,7 @@ def clocks(rows: pl.DataFrame) -> tuple[figure, list[tuple[str, str]]]:
 
 
 def unit(longest: int) -> tuple[int, str]:
-    """What times up to here are written in: ns, and the name.
+    """The unit in which times up to a longest one are written: ns, and the name.
 
     >>> unit(2_500_000)
     (1000000, 'ms')
@@ -384,7 +384,7 @@ def unit(longest: int) -> tuple[int, str]:
 
 
 def label(name: str, longest: int = _LONGEST_LABEL) -> str:
-    r"""A name as Bokeh draws it: on one line, not too long, and not taken for TeX, which would ask for more scripts.
+    r"""A name as Bokeh draws it: on one line, not too long, and not as TeX, which would need more scripts.
 
     >>> label("node\n01$$x$$")
     'node 01$\u200b$x$\u200b$'
@@ -416,6 +416,6 @@ def _figure(height: int, **options: Any) -> figure:
     )
     chart.toolbar.logo = None
     chart.toolbar.autohide = True
-    # Whoever scrolls through the page does not want to zoom.
+    # Scrolling the page must not zoom.
     chart.toolbar.active_scroll = None
     return chart

@@ -1,4 +1,4 @@
-"""What stands on the page, in the order in which it is read."""
+"""The content of the page, in the order in which it is read."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ MOST_HISTOGRAMS = 16
 MOST_SAMPLED = 24
 """Kernels with a histogram, and sampled metrics with a chart."""
 _DEVICES_IN_ONE_MAP = 64
-"""Of more devices there is a map by node first."""
+"""With more devices there is a map by node first."""
 _CELLS = (150_000, 80_000, 40_000, 20_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100)
 """Cells of one table: as many as fit."""
 _MOST_NAMES = 12
-"""Hosts, inputs and the like that are told by name."""
+"""Hosts, inputs and the like that are named; the rest are counted."""
 
 _FOLDER = Path(__file__).parent
 _NOT_SHOWN = ("nccl",)
-"""The reading of NCCL stands above all tables."""
+"""The page says above all tables what NCCL kernels count as."""
 DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", "kernel_histograms", "sampled_bins",
                     "alignment_bins"})  # fmt: skip
 """Tables that the page shows in another form."""
@@ -53,7 +53,7 @@ _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 """Groups of tables: id, title, where their definitions are, names."""
 _ELSEWHERE = frozenset({"finding_devices", "alignment"})
-"""Tables that stand in the sections of findings and of clocks."""
+"""Tables in the sections of findings and of clocks."""
 _OTHERS = ("more", "More", "devices")
 
 _READINGS = {
@@ -63,7 +63,7 @@ _READINGS = {
 
 
 def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
-    """One HTML file with everything in it: figures, tables, scripts, definitions. It asks for nothing else.
+    """One HTML file with everything in it: figures, tables, scripts, definitions. It loads nothing else.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
 
 
 def definitions() -> tuple[Markup, list[str]]:
-    """docs/efficiency.md as HTML, and the ids of its headings; links out of it become plain text."""
+    """docs/efficiency.md as HTML, and the ids of its headings; links to other pages become plain text."""
     package = Path(__file__).resolve().parents[3]
     found = next(path for path in (_FOLDER / "efficiency.md", package.parent / "docs" / "efficiency.md") if path.is_file())
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
@@ -116,23 +116,23 @@ def definitions() -> tuple[Markup, list[str]]:
 
 
 def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> dict[str, Any]:
-    """What the template shows but tables; `island`: the maps."""
+    """Everything that the template shows except tables; `island`: the maps."""
     over_time = charts.TimeCharts(frames["bins"]) if frames["bins"].height else None
     timeline, maps, sampled = [], [], []
     if over_time is not None:
         of_devices = charts.activity(frames["bins"], frames["device_bins"], frames["devices"])
         timeline = [
             {
-                "title": "What devices do",
-                "reading": "The height of a colour is its share of that time, as a mean over all devices; what is left empty "
-                "is idle.",
+                "title": "Device activity",
+                "reading": "The height of a colour is its share of the time, as a mean over all devices; the empty rest is "
+                "idle time.",
                 "legend": charts.legend(charts.ACTIVITIES),
                 "id": drawn.add(over_time.activity(of_devices.shares.mean(axis=0))),
             },
             {
                 "title": "Efficiencies",
-                "reading": "Each line is an efficiency of the device tree, of each bin alone; where the first one dips, the "
-                "factor that dips too says why.",
+                "reading": "Each line is an efficiency of the device tree in each bin; where the first one drops, the factor "
+                "that drops too is the cause.",
                 "legend": charts.legend(charts.EFFICIENCY_LINES),
                 "id": drawn.add(over_time.efficiencies()),
             },
@@ -175,12 +175,12 @@ def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[
     models = head.get("gpus", ())
     facts = [
         ("hosts", [f"{len(hosts):,}", *_some(hosts)]),
-        ("ranks", [f"{len(numbers):,}", wording.ranges(numbers)] if numbers else ["none told"]),
+        ("ranks", [f"{len(numbers):,}", wording.ranges(numbers)] if numbers else ["not known"]),
         ("devices", [f"{run['devices']:,}", *_some(models)]),
         ("processes that use a GPU", [f"{run['processes']:,}"]),
         ("their threads that call CUDA or MPI", [f"{run['threads']:,}"]),
         ("time", [time]),
-        # A trace tells it to the minute.
+        # A trace has it to the minute.
         ("began", [f"{str(head['began'])[:16].replace('T', ' ')} UTC"] if head.get("began") else []),
         ("versions", versions),
         ("NCCL", [_READINGS[head["nccl"]]]),
@@ -218,7 +218,7 @@ def _trees(tree: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def _findings(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
-    """Findings, most costly first, with their numbers; nothing when no rule spoke."""
+    """Findings, most costly first, with their numbers."""
     if "findings" not in frames:
         return []
     numbers: dict[int, list[tuple[str, str]]] = {}
@@ -229,15 +229,15 @@ def _findings(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
             **row,
             "cost": None if row["cost_ns"] is None else wording.time(row["cost_ns"]),
             "percent": None if row["share"] is None else wording.percent(row["share"]),
-            "when": _stretch(row["begin_ns"], row["end_ns"]),
-            "worst": _stretch(row["worst_begin_ns"], row["worst_end_ns"]),
+            "when": _time_span(row["begin_ns"], row["end_ns"]),
+            "worst": _time_span(row["worst_begin_ns"], row["worst_end_ns"]),
             "numbers": numbers.get(row["place"], []),
         }
         for row in frames["findings"].sort("place").to_dicts()
     ]
 
 
-def _stretch(begin: int | None, end: int | None) -> str | None:
+def _time_span(begin: int | None, end: int | None) -> str | None:
     return None if begin is None or end is None else f"{wording.time(begin)} to {wording.time(end)}"
 
 
@@ -252,11 +252,11 @@ def _maps(
     over_time: charts.TimeCharts, of_devices: charts.Activity, devices: pl.DataFrame, drawn: charts.Figures
 ) -> list[dict[str, Any]]:
     several_nodes = 1 < devices["node"].n_unique() < devices.height
-    wanted = [("by device", of_devices)]
+    shown_maps = [("by device", of_devices)]
     if devices.height > _DEVICES_IN_ONE_MAP and several_nodes:
-        wanted.insert(0, ("by node", of_devices.by_node(devices["node"].to_list())))
+        shown_maps.insert(0, ("by node", of_devices.by_node(devices["node"].to_list())))
     maps = []
-    for title, shown in wanted:
+    for title, shown in shown_maps:
         place = drawn.add(over_time.heat_map(shown))
         packed = {"figure": place, **shown.narrowed().as_json()}
         maps.append({"title": title, "id": place, "rows": len(shown.rows), "groups": shown.groups, "packed": packed})
@@ -286,11 +286,11 @@ def _class(begin: int, end: int | None) -> str:
 
 
 def _histograms(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> list[dict[str, Any]]:
-    told = {row["kernel"]: row for row in frames["kernels"].to_dicts()}
+    by_kernel = {row["kernel"]: row for row in frames["kernels"].to_dicts()}
     shown = []
     for (kernel,), bars in _parts(frames["kernel_histograms"], "kernel")[:MOST_HISTOGRAMS]:
         modes = frames["kernel_modes"].filter(pl.col("kernel") == kernel)
-        row = told[kernel]
+        row = by_kernel[kernel]
         total, share = wording.time(row["total_ns"]), wording.percent(row["share"])
         median, p95 = wording.time(row["median_ns"]), wording.time(row["p95_ns"])
         facts = [f"{row['count']:,} executions", f"{total} ({share} of kernel time)", f"median {median}", f"p95 {p95}"]
@@ -321,7 +321,7 @@ def _parts(frame: pl.DataFrame, column: str) -> list[tuple[tuple[Any, ...], pl.D
 
 
 def _fitting(frames: Mapping[str, pl.DataFrame], room: int) -> dict[str, PageTable]:
-    """Tables with as many rows as there is room for, in bytes."""
+    """Tables with as many rows as fit into so many bytes."""
     packed: dict[str, PageTable] = {}
     for cells in _CELLS:
         for table in table_registry.TABLES:
@@ -380,19 +380,19 @@ def _hash(script: str) -> str:
 
 
 def _in_script(code: str) -> Markup:
-    """Code of ours and of Bokeh, as it is: its hash stands in the policy. What would end the element must not be in it."""
+    """Code of the page and of Bokeh, unchanged: its hash is in the policy. It must not contain what would end the element."""
     if "</script" in code.lower() or "<!--" in code:
         raise ValueError("a script of the page has </script or <!-- in it")
     return Markup(code)
 
 
 def _json_in_html(content: Any) -> Markup:
-    r"""JSON that can stand in a script element: no text in it ends the element or begins a comment.
+    r"""JSON for a script element: no text in it ends the element or starts a comment.
 
     >>> str(_json_in_html({"name": "</script><!-- \u2028"}))
     '{"name":"\\u003c/script\\u003e\\u003c!-- \\u2028"}'
     """
-    told = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
-        told = told.replace(character, f"\\u{ord(character):04x}")
-    return Markup(told)
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)

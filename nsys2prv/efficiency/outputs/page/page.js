@@ -67,11 +67,11 @@
       this.shown = ROWS;
       this.sorted = null;
       this.wide = this.columns.every((column) => column.main);
-      this.wanted = "";
+      this.filter = "";
       this.title = place.querySelector("h3").textContent;
       this.table = made("table");
       this.grid = made("div", {class: "grid", tabindex: "0", role: "region", "aria-label": this.title}, this.table);
-      this.status = made("span", {class: "told", role: "status"});
+      this.status = made("span", {class: "facts-line", role: "status"});
       place.append(this.controls(), this.grid, this.meanings());
       this.head();
       this.body();
@@ -85,11 +85,11 @@
     controls() {
       const bar = made("div", {class: "tools filters"});
       if (this.count > ROWS && this.columns.some((column) => column.form === "text")) {
-        const field = made("input", {type: "search", placeholder: "filter", "aria-label": `rows of ${this.title} that hold this text`});
+        const field = made("input", {type: "search", placeholder: "filter", "aria-label": `rows of ${this.title} that contain this text`});
         let waiting;
         field.addEventListener("input", () => {
           clearTimeout(waiting);
-          waiting = setTimeout(() => { this.wanted = field.value.trim().toLowerCase(); this.shown = ROWS; this.body(); }, 150);
+          waiting = setTimeout(() => { this.filter = field.value.trim().toLowerCase(); this.shown = ROWS; this.body(); }, 150);
         });
         bar.append(field);
       }
@@ -152,8 +152,8 @@
 
     body() {
       const texts = this.columns.filter((column) => column.form === "text");
-      const found = this.wanted === "" ? this.order
-        : this.order.filter((row) => texts.some((column) => (this.value(column, row) ?? "").toLowerCase().includes(this.wanted)));
+      const found = this.filter === "" ? this.order
+        : this.order.filter((row) => texts.some((column) => (this.value(column, row) ?? "").toLowerCase().includes(this.filter)));
       const columns = this.visible();
       const rows = found.slice(0, this.shown).map((row) => made("tr", {}, ...columns.map((column) => {
         const value = this.value(column, row);
@@ -186,7 +186,7 @@
       this.at = null;
       this.drawn = document.getElementById(map.figure);
       const place = this.drawn.closest(".mapped");
-      this.told = place.querySelector("output");
+      this.output = place.querySelector("output");
       this.scale = figure.tags[0].scale;
       const all = [...figure.references()];
       this.pixels = all.find((one) => one.name === "pixels");
@@ -214,7 +214,7 @@
         image[cell] = ((alpha << 24) | (mixed[2] << 16) | (mixed[1] << 8) | mixed[0]) >>> 0;
       }
       const {data} = this.pixels;
-      // BokehJS wants an array that knows its shape: of the class of the one that is there.
+      // BokehJS needs an array with a shape: of the same class as the present one.
       const pixels = new data.image[0].constructor(image, [this.rows, this.bins]);
       this.pixels.data = {...data, image: [pixels]};
     }
@@ -225,15 +225,15 @@
       while (bin < this.bins - 1 && edges[bin + 1] <= time) bin++;
       const row = Math.round(y);
       if (row < 0 || row >= this.rows || time < edges[0] || time > edges[this.bins]) return;
-      this.tell(row, bin);
+      this.describe(row, bin);
     }
 
-    tell(row, bin) {
+    describe(row, bin) {
       const edges = this.map.edges_ns, cell = 3 * (row * this.bins + bin);
       const shares = NAMES.map((name, kind) => `${name} ${this.percent[cell + kind]} %`);
       const idle = Math.max(0, 100 - this.percent[cell] - this.percent[cell + 1] - this.percent[cell + 2]);
       const when = `${forms.ns(edges[bin])} to ${forms.ns(edges[bin + 1])}`;
-      this.told.replaceChildren(made("bdi", {}, this.map.rows[row]), `, ${when}: ${shares.join(", ")}, idle ${idle} %`);
+      this.output.replaceChildren(made("bdi", {}, this.map.rows[row]), `, ${when}: ${shares.join(", ")}, idle ${idle} %`);
     }
 
     go(row, bin) {
@@ -245,7 +245,7 @@
       };
       this.see(this.figure.x_range, edges[bin] / this.scale, edges[bin + 1] / this.scale);
       this.see(this.figure.y_range, row - 0.5, row + 0.5);
-      this.tell(row, bin);
+      this.describe(row, bin);
     }
 
     /* Moves what is shown until it holds a cell. */
@@ -333,7 +333,7 @@
     const views = (await Bokeh.embed.embed_items(
       {page: content}, [{docid: "page", roots: places, root_ids: Object.keys(places)}]
     ))[0];
-    // Bokeh has roots of its own too.
+    // Bokeh adds roots too.
     const roots = [...views.roots].filter((view) => view.model.id in places);
     const figures = roots.map((view) => view.model);
     const byPlace = Object.fromEntries(figures.map((figure) => [places[figure.id], figure]));
@@ -343,7 +343,7 @@
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
     document.addEventListener("scheme", repaint);
 
-    // A canvas can't follow the width of the paper: each figure is printed as a vector picture of itself, of about that width.
+    // A canvas can't adapt to the width of the paper: each figure is printed as an SVG of about that width.
     const asPicture = (view) => {
       view.after_resize();
       const place = document.getElementById(places[view.model.id]);

@@ -73,7 +73,7 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
     table, frame
         Its declaration and its rows.
     cells
-        Cells that there is room for; the last rows are left out.
+        Largest number of cells; the last rows are left out.
     without
         Columns that are not shown.
     """
