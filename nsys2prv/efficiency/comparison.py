@@ -109,14 +109,14 @@ HEAD: tuple[tuple[str, str, str], ...] = (
 """Keys of the JSON: key, type, meaning."""
 
 
-def compare(runs: Sequence[str | Path], options: EfficiencyOptions | None = None) -> ComparisonResult:
+def compare(runs: Sequence[str | Path | EfficiencyResult], options: EfficiencyOptions | None = None) -> ComparisonResult:
     """Compare runs with the first of them.
 
     Parameters
     ----------
     runs
-        One argument per run: a report, a folder or a glob of the reports of the run, a trace, or what
-        `efficiency --json` wrote.
+        One argument per run: a report, a folder or a glob of the reports of the run, a trace, what
+        `efficiency --json` wrote, or a result.
     options
         How each of them is measured.
 
@@ -130,7 +130,7 @@ def compare(runs: Sequence[str | Path], options: EfficiencyOptions | None = None
     if len(runs) < 2:
         raise UsageError("compare: two runs or more are needed; give a report, a folder of reports or a trace for each")
     options = options or EfficiencyOptions()
-    return compare_measured([_measured(run, options) for run in runs], [str(run) for run in runs])
+    return compare_measured([_measured(run, options) for run in runs], [_input(run) for run in runs])
 
 
 def compare_measured(measured: Sequence[EfficiencyResult], inputs: Sequence[str]) -> ComparisonResult:
@@ -164,7 +164,13 @@ def compare_measured(measured: Sequence[EfficiencyResult], inputs: Sequence[str]
     return ComparisonResult(head, frames_by_name(tables, TABLES))
 
 
-def _measured(run: str | Path, options: EfficiencyOptions) -> EfficiencyResult:
+def _input(run: str | Path | EfficiencyResult) -> str:
+    return ", ".join(run.head["inputs"]) if isinstance(run, EfficiencyResult) else str(run)
+
+
+def _measured(run: str | Path | EfficiencyResult, options: EfficiencyOptions) -> EfficiencyResult:
+    if isinstance(run, EfficiencyResult):
+        return run
     path = Path(run)
     if path.suffix == ".json":
         return read_efficiency(path)
