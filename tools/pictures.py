@@ -104,8 +104,7 @@ def _section(view: View) -> str:
     if "{}" in title:
         named = view.name.replace("_", " ").replace("nvtx", "NVTX").replace("gpu", "GPU")
         title = f"{named[:1].upper()}{named[1:]}: {PICTURES[view.path].member.replace('_', ' ')}"
-    told = " ".join(filter(None, (view.question, view.reading)))
-    return f"### {title}\n\n`{view.path}`: {told}\n\n![{title}](views/{_file(view.path)})\n\n"
+    return f"### {title}\n\n`{view.path}`: {view.text}\n\n![{title}](views/{_file(view.path)})\n\n"
 
 
 def _file(path: str) -> str:

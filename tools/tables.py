@@ -305,12 +305,12 @@ def views(group: str) -> str:
             f"`{view.name}`",
             _shows(view),
             _needs(view, [*table.metrics, *table.values, MESSAGES]),
-            f"{view.question} {view.reading}".strip(),
+            view.text,
         )
         for view in table.views
         if view.group == group
     ]
-    return _table(("view", "shows", "needs", "question, and how to read it"), rows)
+    return _table(("view", "kind", "needs", "description, and how to read it"), rows)
 
 
 def _shows(view: View) -> str:

@@ -33,15 +33,16 @@ def views(
     as_json: AsJson = False,
 ) -> None:
     """Write Paraver views for a trace, also for one of another tool; existing views are replaced."""
-    from nsys2prv.paraver.views.of_trace import as_text, listed, render_views
+    from nsys2prv.paraver.views.of_trace import list_views as listed_views
+    from nsys2prv.paraver.views.of_trace import render_views, view_list_text
 
     names = name_list(only or ())
     if list_views:
-        found = listed(trace, names)
+        found = listed_views(trace, names)
         if as_json:
             print_json(found)
         else:
-            print(as_text(found))
+            print(view_list_text(found))
         return
     if trace is None:
         raise UsageError("views: no trace given; give the .prv of a trace, or --list to list all views")

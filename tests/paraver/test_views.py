@@ -25,8 +25,8 @@ from nsys2prv.errors import OutputError, OutputExists, TraceError, UsageError
 from nsys2prv.paraver.header import Header, HeaderTask
 from nsys2prv.paraver.pcf import PcfLabels, TypeLabel
 from nsys2prv.paraver.trace_reader import Trace, open_trace
-from nsys2prv.paraver.views.of_trace import content_of, listed, render_views
-from nsys2prv.paraver.views.render import Rendered, ViewRenderer, slug, write_views
+from nsys2prv.paraver.views.of_trace import content_of, list_views, render_views
+from nsys2prv.paraver.views.render import RenderedView, ViewRenderer, slug, write_views
 from nsys2prv.paraver.views.trace_content import TraceContent
 from nsys2prv.paraver.views.view_table import GROUPS, View, cfgs_folder, read_view_table
 from nsys2prv.sources.host import call_chains
@@ -96,7 +96,7 @@ WHOLE_VIEW = """\
 ConfigFile.Version: 3.4
 ConfigFile.NumWindows: 1
 ConfigFile.BeginDescription
-Kernels. Which kernel does each stream run?
+Kernels. Kernel that runs on each stream.
 One colour for each kernel name; light blue is idle.
 ConfigFile.EndDescription
 
@@ -341,13 +341,13 @@ def test_the_reader_tells_windows_and_table(table_view: str) -> None:
     cfg = parse_cfg(table_view, "view")
 
     assert [(window.name, window.is_derived, window.parents) for window in cfg.windows] == [
-        ("kernels at once", False, ()),
+        ("concurrent kernels", False, ()),
         ("in NCCL kernel", False, ()),
-        ("kernels at once during communication", True, (1, 2)),
+        ("concurrent kernels during communication", True, (1, 2)),
     ]
     assert cfg.kind == "table"
     assert cfg.histogram["Analyzer2D.Statistic:"] == "% Time"
-    assert cfg.description.endswith("make 100 %.")
+    assert cfg.description.endswith("add up to 100 %.")
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_a_wrong_template_fails_when_it_is_rendered_or_read_strictly(tmp_path: P
     (folder / "macros").mkdir()
     for path in (cfgs_folder() / "macros").glob("*.j2"):
         (folder / "macros" / path.name).write_text(path.read_text())
-    view = View("basics", "mine", "Mine", (), None, None, False, "timeline", "basics/mine.cfg.j2", "Why?", "")
+    view = View("basics", "mine", "Mine", (), None, None, False, "timeline", "basics/mine.cfg.j2", "Text.", "")
     renderer = ViewRenderer(content(TYPES, ONE_GPU), replace(TABLE, views=(view,)), folder)
     start = '{% from "macros/windows.cfg.j2" import single, derived %}\n'
 
@@ -430,13 +430,13 @@ def test_a_wrong_template_fails_when_it_is_rendered_or_read_strictly(tmp_path: P
 @pytest.mark.parametrize(
     ("section", "sentence"),
     [
-        ("[basics/x]\ntitle = X\nneeds = NOTHING\nquestion = Why?", "NOTHING is no event type"),
-        ("[basics/x]\ntitle = X", "a title and a question"),
-        ("[basics/x]\ntitle = X\nquestion = Why?\nkind = picture", "kind"),
-        ("[basics/x]\ntitle = X\nquestion = Why?\nneed = KERNEL", "no other keys"),
-        ("[basics/x]\ntitle = X\nquestion = Why?\nrows = gpus", "no rows gpus"),
-        ("[elsewhere/x]\ntitle = X\nquestion = Why?", "groups"),
-        ("[basics/x]\ntitle = X\nquestion = Why?\neach = KERNEL", "not among the needs"),
+        ("[basics/x]\ntitle = X\nneeds = NOTHING\ndescription = Text.", "NOTHING is not an event type"),
+        ("[basics/x]\ntitle = X", "a title and a description"),
+        ("[basics/x]\ntitle = X\ndescription = Text.\nkind = picture", "kind"),
+        ("[basics/x]\ntitle = X\ndescription = Text.\nneed = KERNEL", "no other keys"),
+        ("[basics/x]\ntitle = X\ndescription = Text.\nrows = gpus", "no rows gpus"),
+        ("[elsewhere/x]\ntitle = X\ndescription = Text.", "groups"),
+        ("[basics/x]\ntitle = X\ndescription = Text.\neach = KERNEL", "not among the needs"),
     ],
 )
 def test_a_table_that_makes_no_sense_is_refused(section: str, sentence: str, tmp_path: Path) -> None:
@@ -563,7 +563,7 @@ def test_views_of_a_failed_translation_leave_a_former_folder_as_it_was(
     translate([report], tmp_path / "out")
     before = tree(tmp_path)
 
-    def broken(*_: object) -> list[Rendered]:
+    def broken(*_: object) -> list[RenderedView]:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("nsys2prv.paraver.views.render.write_views", broken)
@@ -613,8 +613,8 @@ def test_a_trace_without_labels_and_names_has_views_too(tmp_path: Path) -> None:
 def test_the_table_is_listed_whole_or_as_far_as_it_fits_a_trace(report: Path, tmp_path: Path) -> None:
     prv = translate([report], tmp_path / "out").prv
 
-    assert [one["name"] for one in listed(None)] == [view.path for view in TABLE.views]
-    fitting = [one["name"] for one in listed(prv)]
+    assert [one["name"] for one in list_views(None)] == [view.path for view in TABLE.views]
+    fitting = [one["name"] for one in list_views(prv)]
     assert fitting == [view.path for view in ViewRenderer(content_of(prv)).fitting()]
     assert len(fitting) < len(TABLE.views)
 

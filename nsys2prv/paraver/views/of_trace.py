@@ -1,4 +1,4 @@
-"""Views of a trace that is there: which ones fit it, and their rendering. The trace may be of another tool."""
+"""Views of an existing trace, of nsys2prv or another tool: which ones fit it, and their rendering."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from tqdm import tqdm
 
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import VIEWS, publish_folder, staging_folder, without_suffix
+from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.trace_reader import Trace, open_trace
-from nsys2prv.paraver.views.render import LAUNCHES, WORKSPACE, Rendered, ViewRenderer, choose, write_views
+from nsys2prv.paraver.views.render import LAUNCHES, WORKSPACE, RenderedView, ViewRenderer, write_views
 from nsys2prv.paraver.views.trace_content import TraceContent
-from nsys2prv.paraver.views.view_table import View, read_view_table
+from nsys2prv.paraver.views.view_table import read_view_table
 
 
 def render_views(
     trace: Path, out: Path | None = None, only: Iterable[str] = (), *, force: bool = False
-) -> tuple[Path, list[Rendered]]:
-    """Render the views of a trace into a folder, in the place of views that were there.
+) -> tuple[Path, list[RenderedView]]:
+    """Render the views of a trace into a folder; existing views there are replaced.
 
     Parameters
     ----------
@@ -34,6 +35,11 @@ def render_views(
     force
         Replace a folder that is not one of views.
 
+    Returns
+    -------
+    tuple[Path, list[RenderedView]]
+        The folder and its views.
+
     Raises
     ------
     TraceError
@@ -43,7 +49,7 @@ def render_views(
     OutputExists, OutputError
         The folder holds something else, or can't be written.
     """
-    choose(read_view_table(), only)
+    read_view_table().select(only)
     base = without_suffix(trace)
     final = out if out is not None else base.with_name(base.name + VIEWS)
     if final.exists():
@@ -58,7 +64,7 @@ def render_views(
     return final, rendered
 
 
-def listed(trace: Path | None, only: Iterable[str] = ()) -> list[dict[str, Any]]:
+def list_views(trace: Path | None, only: Iterable[str] = ()) -> list[dict[str, Any]]:
     """The table of views as JSON; with a trace, those that fit it.
 
     Raises
@@ -66,53 +72,52 @@ def listed(trace: Path | None, only: Iterable[str] = ()) -> list[dict[str, Any]]
     TraceError, UsageError
         As `render_views`.
     """
-    views: list[View] = ViewRenderer(content_of(trace)).fitting(only) if trace else choose(read_view_table(), only)
+    views = ViewRenderer(content_of(trace)).fitting(only) if trace else read_view_table().select(only)
     return [
         {
             "name": view.path,
             "title": view.title.replace("{}", "*"),
             "kind": view.kind,
             "needs": [list(need) for need in view.needs],
-            "question": view.question,
+            "description": view.description,
             "reading": view.reading,
         }
         for view in views
     ]
 
 
-def as_text(found: list[dict[str, Any]]) -> str:
-    """The table of views, a line each."""
-    if not found:
-        return "no view fits"
-    width = max(len(one["name"]) for one in found)
-    return "\n".join(f"{one['name']:{width}}  {one['kind']:8}  {one['question']}" for one in found)
+def view_list_text(views: list[dict[str, Any]]) -> str:
+    """The views of `list_views`, one per line."""
+    if not views:
+        return "no view fits the trace"
+    width = max(len(view["name"]) for view in views)
+    return "\n".join(f"{view['name']:{width}}  {view['kind']:8}  {view['description']}" for view in views)
 
 
 def content_of(trace: Path) -> TraceContent:
-    """What views must know of a trace; reads all of its records, for the event types that occur and for messages.
+    """The content of a trace; reads all of its records, for the event types that occur and for messages.
 
     Raises
     ------
     TraceError
         There is no such trace, or it can't be read.
     """
-    found = open_trace(trace, _lenient)
+    opened = open_trace(trace, _skip_malformed)
     used: set[int] = set()
     has_messages = False
-    with _reading(found) as blocks:
+    with _progress(opened) as blocks:
         for block in blocks:
             used.update(block.events["type"].unique().to_list())
             has_messages = has_messages or not block.messages["tag"].is_in(LAUNCHES).all()
-    return TraceContent.of(found, used, has_messages=has_messages)
+    return TraceContent.of(opened, used, has_messages=has_messages)
 
 
-def _lenient(line: int | None, why: str) -> None:
-    """Lines that are malformed are left out: whether a trace is well made is for `check`."""
+def _skip_malformed(line: int | None, problem: str) -> None:
+    """Malformed lines are skipped here: `check` reports them."""
 
 
 @contextlib.contextmanager
-def _reading(trace: Trace) -> Iterator[Any]:
-    with tqdm(
-        trace.blocks(_lenient), desc="reading", unit="block", disable=None, file=sys.stderr, leave=False, delay=0.5
-    ) as bar:
+def _progress(trace: Trace) -> Iterator[Iterable[Block]]:
+    blocks = trace.blocks(_skip_malformed)
+    with tqdm(blocks, desc="reading", unit="block", disable=None, file=sys.stderr, leave=False, delay=0.5) as bar:
         yield bar

@@ -1,4 +1,4 @@
-"""Views of a trace: templates and table of `cfgs/` and what is in the trace come in; OUT.cfgs/ leaves.
+"""Views of a trace: templates and table of `cfgs/` and the content of the trace come in; OUT.cfgs/ leaves.
 
 Paraver's views have no variables: numbers of metrics and kernels, rows and levels are written into each file, for one trace.
 """
@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
-import jinja2
-
-from nsys2prv.errors import UsageError
+from nsys2prv.paraver.views.templates import template_environment
 from nsys2prv.paraver.views.trace_content import Devices, TraceContent, TypeInTrace, Value
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
 from nsys2prv.paraver.views.workspace import Hint, Workspace, workspace_ws, workspaces_xml
@@ -22,6 +19,10 @@ from nsys2prv.vocabulary import event_types
 
 INDEX, WORKSPACE = "index.html", "workspace.xml"
 """Files beside the folders of views: a page that lists them, and a workspace for the Hints menu of wxParaver."""
+
+LAUNCHES = (event_types.TAG_KERNEL_LAUNCH, event_types.TAG_MEMORY_LAUNCH)
+"""Tags of messages from a call to what it launches; all others are between ranks."""
+_TAGS = {"kernel_launches": [event_types.TAG_KERNEL_LAUNCH], "launches": list(LAUNCHES)}
 
 _MOST_VALUES = 60_000
 """Values in one filter: Paraver counts them in 16 bits."""
@@ -31,8 +32,8 @@ _MOST_TYPES_IN_MENU = 1_000
 
 
 @dataclass(frozen=True)
-class Rendered:
-    """One file: the line of the table, its path inside the folder of views, and its title."""
+class RenderedView:
+    """One file: its view in the table, its path inside the folder of views, and its title."""
 
     view: View
     path: str
@@ -40,20 +41,20 @@ class Rendered:
 
     @property
     def menu_text(self) -> str:
-        """What stands in a menu."""
-        return f"{self.title}: {self.view.question}"
+        """Its entry in a menu."""
+        return f"{self.title}: {self.view.description}"
 
 
 @dataclass(frozen=True)
-class _Chosen:
-    """Values of event types that a small name in [values] stands for."""
+class _SelectedValues:
+    """Event types and values that an alias in [values] stands for."""
 
     types: list[TypeInTrace]
     values: list[Value]
 
 
 class _Types:
-    """What the trace has of each event type, by the constant of `events`: `types.KERNEL` in a template."""
+    """Event types of the trace by the constant of `event_types`: `types.KERNEL` in a template."""
 
     def __init__(self, content: TraceContent) -> None:
         self._content = content
@@ -62,19 +63,19 @@ class _Types:
         return self._content.members(event_type(constant))
 
 
-def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()) -> list[Rendered]:
+def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, only: Iterable[str] = ()) -> list[RenderedView]:
     """Render views of a trace into a folder, with a page that lists them and workspaces for wxParaver.
 
     Parameters
     ----------
     folder
-        Where to write; made when it is not there.
+        Where to write; made where it does not exist.
     content
-        What is in the trace.
+        The content of the trace.
     prv
-        The trace, as it will be called.
+        The path of the trace in the end.
     final
-        The folder, as it will be called: the workspace names views by absolute paths.
+        The path of the folder in the end: the workspace has absolute paths of views.
     only
         Views or groups to render; empty: all whose events are in the trace.
 
@@ -85,13 +86,12 @@ def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, onl
     """
     folder.mkdir(parents=True, exist_ok=True)
     rendered = ViewRenderer(content).render(folder, only)
-    groups = [(group, [one for one in rendered if one.view.group == group]) for group in GROUPS]
-    present = [(group, of_group) for group, of_group in groups if of_group]
-    page = _environment(cfgs_folder()).get_template("macros/index.html.j2")
-    (folder / INDEX).write_text(page.render(trace=prv.name, groups=present), encoding="utf-8", newline="\n")
+    groups = [(group, of_group) for group in GROUPS if (of_group := [one for one in rendered if one.view.group == group])]
+    page = template_environment(cfgs_folder()).get_template("macros/index.html.j2")
+    (folder / INDEX).write_text(page.render(trace=prv.name, groups=groups), encoding="utf-8", newline="\n")
     types, name = list(content.types)[:_MOST_TYPES_IN_MENU], prv.name.removesuffix(".gz").removesuffix(".prv")
     menus = []
-    for group, of_group in present:
+    for group, of_group in groups:
         hints = [Hint(str(final.absolute() / one.path), one.menu_text) for one in of_group]
         menus.append(Workspace(f"{name} {group}", types, hints))
         inside = [Hint(Path(one.path).name, one.menu_text) for one in of_group]
@@ -108,7 +108,7 @@ class ViewRenderer:
     Parameters
     ----------
     content
-        What is in the trace.
+        The content of the trace.
     table
         The table of views.
     templates
@@ -120,14 +120,14 @@ class ViewRenderer:
         self._table = table or read_view_table()
         self._metrics = self._find_metrics()
         self._values = self._find_values()
-        self._environment = _environment(templates or cfgs_folder())
+        self._environment = template_environment(templates or cfgs_folder())
 
     def fitting(self, only: Iterable[str] = ()) -> list[View]:
-        """Views whose needs the trace fulfils, of those that are chosen (names, or groups; empty: all)."""
-        chosen = choose(self._table, only)
-        return [view for view in chosen if all(any(self._has(name) for name in need) for need in view.needs)]
+        """Views whose needs the trace meets, of those that `only` names (views or groups; empty: all)."""
+        selected = self._table.select(only)
+        return [view for view in selected if all(any(self._has(name) for name in need) for need in view.needs)]
 
-    def render(self, folder: Path, only: Iterable[str] = ()) -> list[Rendered]:
+    def render(self, folder: Path, only: Iterable[str] = ()) -> list[RenderedView]:
         """Write all fitting views into a folder, one folder for each group.
 
         Raises
@@ -137,7 +137,7 @@ class ViewRenderer:
         UsageError
             `only` names no view.
         """
-        written: list[Rendered] = []
+        written: list[RenderedView] = []
         taken: set[str] = set()
         for view in self.fitting(only):
             for member in self._content.members(event_type(view.each)) if view.each else [None]:
@@ -149,7 +149,7 @@ class ViewRenderer:
                     text = self.text(view, title, member, devices)
                     (folder / path).parent.mkdir(parents=True, exist_ok=True)
                     (folder / path).write_text(text, encoding="utf-8", newline="\n")
-                    written.append(Rendered(view, path, title))
+                    written.append(RenderedView(view, path, title))
         return written
 
     def text(self, view: View, title: str, member: TypeInTrace | None = None, devices: Devices | None = None) -> str:
@@ -187,12 +187,13 @@ class ViewRenderer:
     def _find_metrics(self) -> dict[str, list[TypeInTrace]]:
         metrics = self._content.members(event_types.GPU_METRIC)
         return {
-            name: [metric for metric in metrics if pattern.match(metric.label)] for name, pattern in self._table.metrics.items()
+            alias: [metric for metric in metrics if pattern.match(metric.label)]
+            for alias, pattern in self._table.metrics.items()
         }
 
-    def _find_values(self) -> dict[str, _Chosen]:
-        chosen = {}
-        for name, (constant, pattern) in self._table.values.items():
+    def _find_values(self) -> dict[str, _SelectedValues]:
+        selected = {}
+        for alias, (constant, pattern) in self._table.values.items():
             types: list[TypeInTrace] = []
             values: dict[int, str] = {}
             for member in self._content.members(event_type(constant)):
@@ -200,31 +201,11 @@ class ViewRenderer:
                 if matching and len(matching) <= _MOST_VALUES:
                     types.append(member)
                     values |= matching
-            # One type only: a value may be another name in another type.
+            # One type only: a value may have another label in another type.
             types = types[:1]
             kept = {value: label for value, label in values.items() if types and value in (types[0].values or {})}
-            chosen[name] = _Chosen(types, [self._content.value(*one) for one in sorted(kept.items())])
-        return chosen
-
-
-LAUNCHES = (event_types.TAG_KERNEL_LAUNCH, event_types.TAG_MEMORY_LAUNCH)
-"""Tags of messages from a call to what it launches; all others are between ranks."""
-_TAGS = {"kernel_launches": [event_types.TAG_KERNEL_LAUNCH], "launches": list(LAUNCHES)}
-
-
-def choose(table: ViewTable, only: Iterable[str]) -> list[View]:
-    """Views by name: `group`, `group/name` or `name`; all where none is named.
-
-    Raises
-    ------
-    UsageError
-        There is no such view.
-    """
-    wanted = list(only)
-    for name in wanted:
-        if not any(name in (view.group, view.path, view.name) for view in table.views):
-            raise UsageError(f"--only {name}: there is no such view or group of views; `nsys2prv views --list` lists them")
-    return [view for view in table.views if not wanted or {view.group, view.path, view.name} & set(wanted)]
+            selected[alias] = _SelectedValues(types, [self._content.value(*one) for one in sorted(kept.items())])
+        return selected
 
 
 _IDS = re.compile(
@@ -233,22 +214,20 @@ _IDS = re.compile(
 
 
 def _numbered(body: str) -> str:
-    """A view with its windows numbered 1, 2, ... as they stand: so Paraver finds them, whatever id they have.
+    """A view with its windows numbered 1, 2, ... in their order: Paraver finds windows by this order, whatever their ids are.
 
     >>> _numbered("window_id a\\nwindow_id 1\\nwindow_identifiers a 1\\nAnalyzer2D.ControlWindow: 1")
     'window_id 1\\nwindow_id 2\\nwindow_identifiers 1 2\\nAnalyzer2D.ControlWindow: 2'
     """
-    places = {found: place for place, found in enumerate(re.findall(r"^window_id (\S+)$", body, re.MULTILINE), start=1)}
-    return _IDS.sub(
-        lambda line: " ".join([line["key"], *(str(places.get(found, found)) for found in line["ids"].split())]), body
-    )
+    numbers = {name: number for number, name in enumerate(re.findall(r"^window_id (\S+)$", body, re.MULTILINE), start=1)}
+    return _IDS.sub(lambda line: " ".join([line["key"], *(str(numbers.get(one, one)) for one in line["ids"].split())]), body)
 
 
 def _file_name(view: View, member: TypeInTrace | None, devices: Devices | None, taken: set[str]) -> str:
     parts = [view.name]
     if member is not None:
-        named = slug(_member_name(event_type(view.each or ""), member))
-        parts += [f"-{named}"] if named else []
+        member_slug = slug(_member_name(event_type(view.each or ""), member))
+        parts += [f"-{member_slug}"] if member_slug else []
     if devices is not None and devices.name:
         parts.append(f"_{slug(devices.name)}")
     path = f"{view.group}/{''.join(parts)}.cfg"
@@ -259,7 +238,7 @@ def _file_name(view: View, member: TypeInTrace | None, devices: Devices | None, 
 
 
 def _member_name(kind: event_types.EventType, member: TypeInTrace) -> str:
-    """What tells a member from the others of its series, or a lane from its type.
+    """The part of a label that is specific to a member of a series, or to a lane of a type.
 
     >>> _member_name(event_types.NVTX_PUSHPOP, TypeInTrace(9600, "NVTX pushpop ranges default domain", {}, ""))
     'default'
@@ -281,37 +260,3 @@ def slug(text: str) -> str:
     """
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")[:_LONGEST_NAME].rstrip("_")
-
-
-@lru_cache
-def _environment(folder: Path) -> jinja2.Environment:
-    """Templates of a folder: compiled once."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=jinja2.select_autoescape(("html.j2",)),
-        cache_size=-1,
-    )
-    environment.filters.update(
-        one_line=lambda text: " ".join(str(text).split()),
-        number=lambda number: f"{number:.12g}",
-        span=_span,
-        selected=_selected,
-        per_nanosecond=lambda clock: 1e-3 if "MHz" in clock.label else 1e-9,
-    )
-    return environment
-
-
-def _span(types: Sequence[TypeInTrace]) -> tuple[int, int]:
-    """Lowest and highest value that has a label, without 0; (0, 1) of plain numbers."""
-    values = [value for one in types for value in one.values or () if value]
-    return (min(values), max(values)) if values else (0, 1)
-
-
-def _selected(shown: Sequence[bool], own_level: bool) -> str:
-    """Rows as Paraver reads them: numbers at the level of the window, words above it."""
-    yes, no = ("1", "0") if own_level else ("All", "None")
-    return ", ".join(yes if one else no for one in shown)

@@ -1,4 +1,4 @@
-"""What a view must know of a trace: event types that occur, labels of their values, rows, and which rows are which GPU."""
+"""The content of a trace as views need it: event types that occur, labels of their values, rows, and the rows of each GPU."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class TypeInTrace:
     Attributes
     ----------
     number, label
-        As in the .pcf; no label where it has none.
+        As in the .pcf; an empty label where it has none.
     values
         Labels by value; None for plain numbers.
     quoted
-        What a view calls it beside its number.
+        Its label as a filter of a view names it.
     """
 
     number: int
@@ -35,7 +35,7 @@ class TypeInTrace:
 
 @dataclass(frozen=True)
 class Value:
-    """A value of an event type with its label, and what a view calls it beside its number."""
+    """A value of an event type with its label, plain and as a filter of a view names it."""
 
     number: int
     label: str
@@ -51,7 +51,7 @@ class Selection:
     tasks
         Whether each task is shown.
     threads
-        Of each shown task (by index) that does not show all of its rows: whether each of them is shown.
+        Whether each row is shown, by index of the task; only of shown tasks that do not show all rows.
     """
 
     tasks: tuple[bool, ...]
@@ -60,20 +60,20 @@ class Selection:
 
 @dataclass(frozen=True)
 class Devices:
-    """Rows that are GPUs, of one file of a view.
+    """The GPUs that are the rows of one file of a view.
 
     Attributes
     ----------
     name
-        What tells the file from others of the view: "" (one file shows all GPUs), "d0", "node01_d0".
+        Part of the name of the file: "" (one file shows all GPUs), "d0", "node01_d0".
     title
-        The same for people.
+        The same in the title of the view.
     level
         Object level whose rows are GPUs: task, or appl for a GPU that several tasks share.
     tasks
         All rows of the tasks that use these GPUs; None: all rows.
     threads
-        Numbers (1, 2, ... over all tasks) of the streams and metrics of this GPU; None: those of its tasks are all of one GPU.
+        Numbers (1, 2, ... over all tasks) of the streams and metrics of this GPU; None: its tasks use no other GPU.
     """
 
     name: str
@@ -95,7 +95,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class TraceContent:
-    """What is in a trace, as far as views need it.
+    """The content of a trace.
 
     Attributes
     ----------
@@ -104,11 +104,11 @@ class TraceContent:
     types
         Event types that occur, by number.
     labelled
-        All event types of the .pcf, with their labels.
+        All labels of the .pcf.
     thread_names, node_names
-        Of the .row; empty where there is none.
+        Names of the .row; empty where there is none.
     has_messages
-        Whether there are messages between ranks: others than those from a call to what it launches.
+        Whether there are messages between ranks; those from a call to what it launches do not count.
     """
 
     header: Header
@@ -144,9 +144,9 @@ class TraceContent:
         return cls(trace.header, types, trace.labels, threads, nodes, has_messages)
 
     def members(self, event_type: event_types.EventType) -> list[TypeInTrace]:
-        """What a trace has of an event type: itself, members of a series, lanes; in the order of numbers.
+        """The event types of the trace that belong to one of nsys2prv: itself, members of a series, lanes; by number.
 
-        A trace of another tool may have it under another number: it is known by its label then.
+        A trace of another tool may have it under another number: its label identifies it then.
         """
         found = self._by_type.get(event_type.number, [])
         if not found and not event_type.is_series:
@@ -163,7 +163,7 @@ class TraceContent:
         return by_type
 
     def value(self, number: int, label: str) -> Value:
-        """A value that a view filters by."""
+        """A value for the filter of a view."""
         return Value(number, label, _quoted(label, self._value_numbers.get(label) == {number}))
 
     @cached_property
@@ -214,48 +214,46 @@ class TraceContent:
 
     @cached_property
     def devices(self) -> list[Devices]:
-        """GPUs as rows: one file for all where each task uses one GPU of its own.
+        """GPUs as rows: one file for all where each task uses one GPU alone.
 
-        Where a task uses several GPUs, a file for each device number, with a row for each task. Where tasks share a GPU, a
-        file for each GPU, with one row: what overlaps on it counts once.
+        Where a task uses several GPUs: a file for each device number, with a row for each task. Where tasks share a GPU: a file
+        for each GPU, with one row, so that what overlaps on it counts once.
         """
-        streams = [row for row in self._rows if row.is_stream]
-        of_task: dict[int, set[int]] = {}
         users: dict[tuple[int, int], set[int]] = {}
-        for row in streams:
-            assert row.device is not None
-            of_task.setdefault(row.task, set()).add(row.device)
-            users.setdefault((row.node, row.device), set()).add(row.task)
-        if all(len(used) == 1 for used in of_task.values()) and all(len(tasks) == 1 for tasks in users.values()):
-            tasks = self._tasks(of_task)
-            return [Devices("", "", "task", tasks)]
-        if all(len(tasks) == 1 for tasks in users.values()):
-            found = []
-            for device in sorted({device for _, device in users}):
-                using = {task for (_, number), tasks_of in users.items() if number == device for task in tasks_of}
-                threads = self._numbers(row for row in self._rows if row.task in using and row.device == device)
-                found.append(Devices(f"d{device}", f"D{device}", "task", self._tasks(using), threads))
-            return found
-        found = []
-        for (node, device), using in sorted(users.items()):
-            threads = self._numbers(row for row in self._rows if row.node == node and row.device == device)
-            name = self.node_names[node] if node < len(self.node_names) else f"node{node + 1}"
-            found.append(Devices(f"{name}_d{device}", f"{name} D{device}", "appl", self._tasks(using), threads))
-        return found
+        for row in self._rows:
+            if row.is_stream and row.device is not None:
+                users.setdefault((row.node, row.device), set()).add(row.task)
+        if any(len(tasks) > 1 for tasks in users.values()):
+            return [self._of_shared_gpu(node, device, tasks) for (node, device), tasks in sorted(users.items())]
+        with_gpu = [task for tasks in users.values() for task in tasks]
+        if len(with_gpu) == len(set(with_gpu)):
+            return [Devices("", "", "task", self._tasks(with_gpu))]
+        by_number: dict[int, set[int]] = {}
+        for (_, device), tasks in users.items():
+            by_number.setdefault(device, set()).update(tasks)
+        return [self._of_number(device, tasks) for device, tasks in sorted(by_number.items())]
+
+    def _of_number(self, device: int, tasks: set[int]) -> Devices:
+        threads = self._numbers(row for row in self._rows if row.task in tasks and row.device == device)
+        return Devices(f"d{device}", f"D{device}", "task", self._tasks(tasks), threads)
+
+    def _of_shared_gpu(self, node: int, device: int, tasks: set[int]) -> Devices:
+        threads = self._numbers(row for row in self._rows if row.node == node and row.device == device)
+        name = self.node_names[node] if node < len(self.node_names) else f"node{node + 1}"
+        return Devices(f"{name}_d{device}", f"{name} D{device}", "appl", self._tasks(tasks), threads)
 
     def _numbers(self, rows: Iterable[_Row]) -> tuple[int, ...]:
         return tuple(self.header.tasks[row.task].first_row + row.thread + 1 for row in rows)
 
-    def _tasks(self, chosen: Iterable[int]) -> Selection | None:
+    def _tasks(self, tasks: Iterable[int]) -> Selection | None:
         """All rows of some tasks; None when these are all tasks, or none."""
-        tasks = [False] * len(self.header.tasks)
-        for task in chosen:
-            tasks[task] = True
-        return Selection(tuple(tasks), {}) if any(tasks) and not all(tasks) else None
+        tasks = set(tasks)
+        shown = tuple(task in tasks for task in range(len(self.header.tasks)))
+        return Selection(shown, {}) if any(shown) and not all(shown) else None
 
-    def _select(self, chosen: Iterable[_Row]) -> Selection | None:
+    def _select(self, rows: Iterable[_Row]) -> Selection | None:
         threads: dict[int, list[bool]] = {}
-        for row in chosen:
+        for row in rows:
             threads.setdefault(row.task, [False] * self.header.tasks[row.task].threads)[row.thread] = True
         if not threads:
             return None
@@ -265,6 +263,6 @@ class TraceContent:
         )
 
 
-def _quoted(label: str, tells: bool) -> str:
-    """A label in quotes; "Unknown", for which Paraver takes the number, where it can't be written or others have it too."""
-    return f'"{label}"' if label and tells and not set(label) & set('"*\n\r\t') else '"Unknown"'
+def _quoted(label: str, is_unique: bool) -> str:
+    """A label in quotes; "Unknown", for which Paraver takes the number, where it is not unique or Paraver can't read it."""
+    return f'"{label}"' if label and is_unique and not set(label) & set('"*\n\r\t') else '"Unknown"'

@@ -1,35 +1,34 @@
-"""The table of views, `cfgs/views.ini`: every view with what it needs and the question that it answers."""
+"""The table of views, `cfgs/views.ini`: each view with what it needs and what it shows."""
 
 from __future__ import annotations
 
 import configparser
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import nsys2prv
+from nsys2prv.errors import UsageError
 from nsys2prv.sources.registry import CONSTANTS
 from nsys2prv.vocabulary.event_types import EventType
 
 KINDS = ("timeline", "table", "tables")
-"""What a view shows: rows over time; a table; a table for each value of a third window."""
+"""What a view is: rows over time; a table; a table for each value of a third window."""
 GROUPS = ("basics", "views", "analysis", "hwcounters")
-
+ROWS = ("streams", "hosts", "metrics")
+"""Rows that a view can be restricted to: properties of `trace_content.TraceContent`."""
 MESSAGES = "messages"
-"""A need that is no event type: messages between ranks."""
+"""A need that is not an event type: messages between ranks."""
 
 _METRICS, _VALUES = "metrics", "values"
-ROWS = ("streams", "hosts", "metrics")
-"""Rows that a view may show of those that a trace has: properties of `trace_content.TraceContent`."""
-
-_KEYS = {"title", "needs", "each", "rows", "devices", "kind", "template", "question", "reading"}
+_KEYS = {"title", "needs", "each", "rows", "devices", "kind", "template", "description", "reading"}
 
 
 @dataclass(frozen=True)
 class View:
-    """One line of the table.
+    """One section of the table.
 
     Attributes
     ----------
@@ -38,19 +37,19 @@ class View:
     title
         Name of the window in Paraver; `{}` stands for the member where there is a file for each.
     needs
-        What must be in the trace: all of these, and of each any one.
+        What must be in the trace: of each tuple at least one.
     each
         The need whose members have a file each; None: one file.
     rows
-        Which rows of the trace it shows, one of ROWS; None: all, or what its template says.
+        The rows of the trace that it shows, one of ROWS; None: all, or those that its template selects.
     devices
         Whether its rows are GPUs.
     kind
         One of KINDS.
     template
         Path of the template inside `cfgs/`.
-    question, reading
-        The question that it answers, and how to read it (may be empty).
+    description, reading
+        What it shows, and how to read it (may be empty).
     """
 
     group: str
@@ -62,36 +61,55 @@ class View:
     devices: bool
     kind: str
     template: str
-    question: str
+    description: str
     reading: str
 
     @property
     def path(self) -> str:
-        """`group/name`, what --only takes."""
+        """`group/name`."""
         return f"{self.group}/{self.name}"
+
+    @property
+    def text(self) -> str:
+        """What it shows and how to read it."""
+        return f"{self.description} {self.reading}".strip()
 
 
 @dataclass(frozen=True)
 class ViewTable:
-    """All views, and what the small names in their needs stand for.
+    """All views, and the aliases that their needs may name.
 
     Attributes
     ----------
     views
         In the order of the table.
     metrics
-        What the names of GPU metrics begin with, by small name.
+        Pattern of the start of the names of GPU metrics, by alias.
     values
-        Event type (its constant) and pattern of value labels, by small name.
+        Event type (its constant) and pattern of the labels of its values, by alias.
     """
 
     views: tuple[View, ...]
     metrics: Mapping[str, re.Pattern[str]]
     values: Mapping[str, tuple[str, re.Pattern[str]]]
 
+    def select(self, names: Iterable[str]) -> list[View]:
+        """Views by name (`group`, `group/name` or `name`); all when there are no names.
+
+        Raises
+        ------
+        UsageError
+            A name is not one of a view or group.
+        """
+        names = list(names)
+        for name in names:
+            if not any(name in (view.group, view.path, view.name) for view in self.views):
+                raise UsageError(f"--only {name}: there is no such view or group of views; `nsys2prv views --list` lists them")
+        return [view for view in self.views if not names or {view.group, view.path, view.name} & set(names)]
+
 
 def cfgs_folder() -> Path:
-    """Where templates and table are: beside the code in a checkout, inside the package in a wheel."""
+    """The folder of templates and table: beside the package in a checkout, inside it in a wheel."""
     package = Path(nsys2prv.__file__).resolve().parent
     return next(folder for folder in (package / "cfgs", package.parent / "cfgs") if (folder / "views.ini").is_file())
 
@@ -99,7 +117,7 @@ def cfgs_folder() -> Path:
 def event_type(constant: str) -> EventType:
     """The event type with a constant; ValueError when there is none."""
     if constant not in CONSTANTS:
-        raise ValueError(f"{constant} is no event type of nsys2prv")
+        raise ValueError(f"{constant} is not an event type of nsys2prv")
     return CONSTANTS[constant]
 
 
@@ -110,50 +128,48 @@ def read_view_table(path: Path | None = None) -> ViewTable:
     Raises
     ------
     ValueError
-        The table does not make sense; the sentence names section and key.
+        The table is not consistent; the message names section and key.
     """
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read_string((path or cfgs_folder() / "views.ini").read_text(encoding="utf-8"))
-    metrics = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in parser[_METRICS].items()}
+    metrics = {alias: re.compile(pattern, re.IGNORECASE) for alias, pattern in parser[_METRICS].items()}
     values = {}
-    for name, text in parser[_VALUES].items():
+    for alias, text in parser[_VALUES].items():
         constant, _, pattern = text.partition(" ")
         event_type(constant)
-        values[name] = (constant, re.compile(pattern, re.IGNORECASE))
+        values[alias] = (constant, re.compile(pattern, re.IGNORECASE))
     views = tuple(_view(parser[section]) for section in parser.sections() if section not in (_METRICS, _VALUES))
-    for view in views:
-        for name in [one for need in view.needs for one in need]:
-            if name != MESSAGES and name not in metrics and name not in values:
-                event_type(name)
+    known = {MESSAGES, *metrics, *values}
+    for name in {name for view in views for need in view.needs for name in need} - known:
+        event_type(name)
     return ViewTable(views, metrics, values)
 
 
 def _view(section: configparser.SectionProxy) -> View:
     group, _, name = section.name.partition("/")
-    unknown = set(section) - _KEYS
-    kind = section.get("kind", "timeline")
-    if group not in GROUPS or not re.fullmatch(r"[a-z0-9_]+", name):
-        raise ValueError(f"[{section.name}]: a view is called group/name, and the groups are {', '.join(GROUPS)}")
-    if unknown or kind not in KINDS or not section.get("title") or not section.get("question"):
-        raise ValueError(f"[{section.name}]: it needs a title and a question, a kind of {', '.join(KINDS)}, and no other keys")
+    kind, rows, each = section.get("kind", "timeline"), section.get("rows"), section.get("each")
     needs = tuple(tuple(need.split("|")) for need in section.get("needs", "").split())
-    each = section.get("each")
-    if each is not None and (each,) not in needs:
-        raise ValueError(f"[{section.name}]: {each} is to have a file for each member, and is not among the needs")
-    rows = section.get("rows")
-    if rows is not None and rows not in ROWS:
-        raise ValueError(f"[{section.name}]: there are no rows {rows}, only {', '.join(ROWS)}")
-    return View(
-        group,
-        name,
-        section["title"],
-        needs,
-        each,
-        rows,
-        section.getboolean("devices", False),
-        kind,
-        f"{section.get('template', section.name)}.cfg.j2",
-        section["question"],
-        section.get("reading", ""),
-    )
+    if group not in GROUPS or not re.fullmatch(r"[a-z0-9_]+", name):
+        problem = f"the name of a view is group/name, and the groups are {', '.join(GROUPS)}"
+    elif set(section) - _KEYS or kind not in KINDS or not section.get("title") or not section.get("description"):
+        problem = f"it needs a title and a description, a kind of {', '.join(KINDS)}, and no other keys"
+    elif each is not None and (each,) not in needs:
+        problem = f"`each` is {each}, which is not among the needs"
+    elif rows is not None and rows not in ROWS:
+        problem = f"there are no rows {rows}, only {', '.join(ROWS)}"
+    else:
+        return View(
+            group,
+            name,
+            section["title"],
+            needs,
+            each,
+            rows,
+            section.getboolean("devices", False),
+            kind,
+            f"{section.get('template', section.name)}.cfg.j2",
+            section["description"],
+            section.get("reading", ""),
+        )
+    raise ValueError(f"[{section.name}]: {problem}")

@@ -1,9 +1,9 @@
-"""Workspaces of wxParaver: the views of a trace in its Hints menu, each with the question that it answers.
+"""Workspaces of wxParaver: the views of a trace in its Hints menu, each with its description.
 
 Two forms, both archives of boost::serialization as Paraver's kernel reads them (WorkspaceManager::loadXML, and
 Workspace::importWSXML with importWSCFGs):
 
-- `workspace.xml` is a list of workspaces with absolute paths, what stands in ~/.paraver/workspaces.xml;
+- `workspace.xml` is a list of workspaces with absolute paths, in the form of ~/.paraver/workspaces.xml;
 - `GROUP.ws` is one workspace with its views inside, for Preferences > Workspaces > Import, which copies them.
 """
 
@@ -22,7 +22,7 @@ _HEAD = """<?xml version="1.0" encoding="UTF-8" standalone="yes" ?>
 """
 _TAIL = "</boost_serialization>\n"
 _SEPARATOR = "============="
-"""What Paraver reads before the name of each view in a .ws."""
+"""Precedes the name of each view in a .ws."""
 _EVENT = 2
 """Paraver's WorkspaceType::EVENT."""
 _NOT_XML = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]+")
@@ -30,7 +30,7 @@ _NOT_XML = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]+")
 
 @dataclass(frozen=True)
 class Hint:
-    """A line of the menu: path of the view, and its text."""
+    """An entry of the menu: path of the view, and text."""
 
     path: str
     text: str
@@ -38,7 +38,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A menu: it is there when a trace has any of the event types."""
+    """A menu: Paraver shows it for traces that have any of the event types."""
 
     name: str
     types: Sequence[int]
@@ -76,7 +76,7 @@ def workspace_ws(workspace: Workspace, views: Iterable[tuple[str, str]]) -> str:
 
 
 class _Once:
-    """boost describes a class where it comes first, and numbers classes in that order."""
+    """boost describes a class at its first object, and numbers classes in that order."""
 
     def __init__(self) -> None:
         self._known = {"manager": 0}
