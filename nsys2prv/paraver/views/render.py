@@ -54,7 +54,7 @@ class _SelectedValues:
 
 
 class _Types:
-    """Event types of the trace by the constant of `event_types`: `types.KERNEL` in a template."""
+    """Event types of the trace by their constant: `types.KERNEL` in a template."""
 
     def __init__(self, content: TraceContent) -> None:
         self._content = content
