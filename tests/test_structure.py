@@ -46,11 +46,8 @@ IMPORTS_TO_REMOVE = {
     ("nsys2prv.exports.lookups", "nsys2prv.exports.report"),
 }
 NAMES_TO_RENAME = {
-    "Clock",
     "Finding",
     "Part",
-    "TimeSelection",
-    "as_text",
     "communicators",
     "count",
     "labels_of",
