@@ -141,7 +141,7 @@ class Efficiency(Generic[Times]):
     loss
         What is lost, to be followed by the share; "" for a root.
     talp
-        Its key in the JSON of TALP.
+        Its key in the JSON of TALP; "" when TALP does not have it.
     null_without
         Without which it has no meaning; "" when it always has one.
     needs_mpi
@@ -156,7 +156,7 @@ class Efficiency(Generic[Times]):
     parts: Callable[[Times], tuple[float, float]]
     reads_as: str
     loss: str
-    talp: str
+    talp: str = ""
     null_without: str = ""
     needs_mpi: bool = False
 

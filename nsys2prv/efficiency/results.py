@@ -14,7 +14,7 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.outputs.export import csv_files, json_text, write_files
 from nsys2prv.efficiency.outputs.talp import as_talp
 from nsys2prv.efficiency.outputs.text import comparison_as_text, efficiency_as_text
-from nsys2prv.errors import NotEfficiency
+from nsys2prv.errors import NotEfficiency, counted
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +76,7 @@ class EfficiencyResult(Results):
 
     def __repr__(self) -> str:
         run = self.tables["run"].row(0, named=True)
-        return f"<EfficiencyResult of {self.head['title']}: {run['devices']} GPUs, {len(self.tables)} tables>"
+        return f"<EfficiencyResult of {self.head['title']}: {counted(run['devices'], 'GPU')}, {len(self.tables)} tables>"
 
     @property
     def left_out(self) -> int:

@@ -87,7 +87,11 @@ def _region(
         "gpuInactiveTime": row["elapsed_ns"] * row["devices"] - row["active_ns"],
         "maxGpuUsefulTime": row["max_useful_ns"],
         "maxGpuActiveTime": row["max_active_ns"],
-        **{one.talp: 1.0 if one.needs_mpi and not has_mpi else _number(row[one.name]) for one in EFFICIENCIES.values()},
+        **{
+            one.talp: 1.0 if one.needs_mpi and not has_mpi else _number(row[one.name])
+            for one in EFFICIENCIES.values()
+            if one.talp
+        },
         "mpiLoadBalanceIn": _number(inside),
         "mpiLoadBalanceOut": _number(balance / inside if balance is not None and inside else 1.0),
         "ompParallelEfficiency": 1.0,
