@@ -20,8 +20,9 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.demo.enum_tables import ENUMERATIONS
+from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.demo.write_export import write_arrow_report, write_parquet_report, write_report
-from nsys2prv.exports.columns import COLUMNS, NOT_APPLICABLE
+from nsys2prv.exports.columns import NOT_APPLICABLE
 
 VM = 1 << 48
 """The `globalVid` of most reports: hardware 0, virtual machine 1."""

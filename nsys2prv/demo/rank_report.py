@@ -32,6 +32,7 @@ from nsys2prv.demo.identity_tables import DEFAULT_STREAM, NCCL_STREAM, constants
 from nsys2prv.demo.iteration import AUTOGRAD, BATCH_BYTES, GRADIENT_BYTES, MAIN, Iteration, Work
 from nsys2prv.demo.kernel_catalogue import Kernel
 from nsys2prv.demo.metric_samples import sampled_metrics
+from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.demo.scenario import AUTOGRAD_TID, LOADER_TID, Clock, Cluster
 from nsys2prv.demo.schedule import (
     HALO_BYTES,
@@ -44,7 +45,6 @@ from nsys2prv.demo.schedule import (
     optimizer_starts,
     rank_alone,
 )
-from nsys2prv.exports.columns import COLUMNS
 
 _COMMUNICATOR, _NCCL_COMMUNICATOR, _REQUEST = 94_577_367_172_512, 11_223_344_556_677_889_900 % (1 << 63), 94_577_818_916_992
 _START_ALLOCATIONS = 16

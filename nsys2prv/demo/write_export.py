@@ -12,8 +12,8 @@ import adbc_driver_sqlite.dbapi
 import polars as pl
 import pyarrow as pa
 
+from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.errors import OutputError
-from nsys2prv.exports.columns import COLUMNS
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -44,7 +44,7 @@ def write_report(path: str | Path, tables: Tables) -> None:
     path
         Where; usually ends in ``.sqlite``.
     tables
-        A frame per table. Columns that `nsys2prv.exports.columns.COLUMNS` knows get the types declared there, others keep
+        A frame per table. Columns that `nsys2prv.demo.nsys_columns.COLUMNS` knows get the types declared there, others keep
         theirs; a column that a frame lacks is not in the table. Unsigned 64-bit numbers become the signed ones with the
         same bits, as nsys does it. A frame without columns leaves no table.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import Text
 
 
 def labels_of(report: Report, table: str, known: Mapping[int, str] | None = None) -> dict[int, str]:
@@ -21,7 +22,7 @@ def labels_of(report: Report, table: str, known: Mapping[int, str] | None = None
     known
         Labels for numbers that the table does not have.
     """
-    entries = report.collect(report.scan(table, optional=("id", "name", "label")))
+    entries = report.collect(report.scan(table, optional=("id", Text("name"), Text("label"))))
     told = entries.select("id", label=pl.coalesce("label", "name")).drop_nulls()
     return {**(known or {}), **dict(told.iter_rows())}
 

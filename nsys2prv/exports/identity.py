@@ -9,6 +9,7 @@ from typing import TypeVar, overload
 
 import polars as pl
 
+from nsys2prv.exports.columns import Text
 from nsys2prv.exports.launchers import Launched, launched, node_name
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.report import Report
@@ -237,9 +238,9 @@ def describe(report: Report) -> Identity:
         When a table that tells it can't be read.
     """
     export = _pairs(report, "META_DATA_EXPORT") or _pairs(report, "EXPORT_META_DATA")
-    capture = _read(report, "META_DATA_CAPTURE", "name", "value")
+    capture = _read(report, "META_DATA_CAPTURE", Text("name"), Text("value"))
     environment = _environment(capture)
-    system = dict(_read(report, "TARGET_INFO_SYSTEM_ENV", "name", "value").iter_rows())
+    system = dict(_read(report, "TARGET_INFO_SYSTEM_ENV", Text("name"), Text("value")).iter_rows())
     start = _read(report, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "systemClockNs")
     utc, monotonic = start.row(0) if start.height else (None, None)
     schema = _schema_version(export)
@@ -258,9 +259,7 @@ def describe(report: Report) -> Identity:
         monotonic_ns=monotonic,
         cpus=int(cores) if cores and cores.isdigit() else 0,
         environment=environment,
-        processes={
-            pid: name or "" for pid, name in _read(report, "PROCESSES", "globalPid", "name").iter_rows() if pid is not None
-        },
+        processes=_process_names(report),
         ranks=ranks,
         rank_source=rank_source,
         launch_rank=launches[0].rank if launches else None,
@@ -278,12 +277,17 @@ def describe(report: Report) -> Identity:
     )
 
 
+def _process_names(report: Report) -> dict[int, str]:
+    names = _read(report, "PROCESSES", "globalPid", Text("name"))
+    return {pid: name or "" for pid, name in names.iter_rows() if pid is not None}
+
+
 def _read(report: Report, table: str, *columns: str) -> pl.DataFrame:
     return report.collect(report.scan(table, optional=columns))
 
 
 def _pairs(report: Report, table: str) -> dict[str, str]:
-    return dict(_read(report, table, "name", "value").iter_rows())
+    return dict(_read(report, table, Text("name"), Text("value")).iter_rows())
 
 
 def _environment(capture: pl.DataFrame) -> dict[str, str]:
@@ -319,7 +323,7 @@ def _named_by_program(report: Report) -> pl.DataFrame:
     if not report.has("NVTX_EVENTS", "eventType", "globalTid"):
         return pl.DataFrame(schema={"globalTid": pl.Int64, "name": pl.String})
     named = report.scan(
-        "NVTX_EVENTS", ("eventType", "globalTid"), ("text", "textId"), only={"eventType": (NVTX_THREAD_NAME,)}
+        "NVTX_EVENTS", ("eventType", "globalTid"), (Text("text"), "textId"), only={"eventType": (NVTX_THREAD_NAME,)}
     ).join(report.strings.lazy(), left_on="textId", right_on="id", how="left", maintain_order="left")
     return report.collect(
         named.select("globalTid", name=pl.coalesce("text", "value"))
@@ -333,7 +337,7 @@ def _cuda_names(report: Report) -> dict[tuple[int, ...], str]:
     keys["STREAM"] = (*keys["CONTEXT"], "streamId")
     named: dict[tuple[int, ...], str] = {}
     for kind, key in keys.items():
-        for *of_key, name in _read(report, f"TARGET_INFO_NVTX_CUDA_{kind}", *key, "name").drop_nulls().iter_rows():
+        for *of_key, name in _read(report, f"TARGET_INFO_NVTX_CUDA_{kind}", *key, Text("name")).drop_nulls().iter_rows():
             named[tuple(of_key)] = name
     return named
 
@@ -344,7 +348,7 @@ def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
         return _by_process(told), "MPI_RANKS"
     if report.has("NVTX_EVENTS", "eventType", "globalTid"):
         named = report.collect(
-            report.scan("NVTX_EVENTS", ("eventType", "globalTid"), ("text", "textId"))
+            report.scan("NVTX_EVENTS", ("eventType", "globalTid"), (Text("text"), "textId"))
             .filter(pl.col("eventType") == NVTX_THREAD_NAME)
             .join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
             .select("globalTid", rank=pl.coalesce("text", "value").str.extract(_NAME_OF_RANK).cast(pl.Int64))
@@ -378,14 +382,14 @@ def _key_of_index(index: int) -> str:
 
 
 def _gpus(report: Report) -> tuple[Gpu, ...]:
-    modern = _read(report, "TARGET_INFO_GPU", "id", "name", "busLocation", "uuid")
+    modern = _read(report, "TARGET_INFO_GPU", "id", Text("name"), Text("busLocation"), Text("uuid"))
     rows = [
         _gpu(index, name, bus, (uuid or "").removeprefix("GPU-"))
         for index, name, bus, uuid in modern.iter_rows()
         if index is not None
     ]
     if not rows:
-        old = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", "name", "busLocation")
+        old = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", Text("name"), Text("busLocation"))
         rows = [_gpu(index, name, bus, "") for index, name, bus in old.iter_rows() if index is not None]
     return tuple(sorted(rows, key=lambda gpu: gpu.id))
 
@@ -395,9 +399,11 @@ def _gpu(index: int, name: str | None, bus: str | None, uuid: str) -> Gpu:
 
 
 def _nics(report: Report) -> tuple[Nic, ...]:
-    adapters = _read(report, "TARGET_INFO_NIC_INFO", "nicId", "name", "linkLayer", "deviceId", "GUID").sort("nicId", "name")
-    links = dict(_read(report, "ENUM_NET_LINK_TYPE", "id", "label").iter_rows())
-    models = dict(_read(report, "ENUM_NET_DEVICE_ID", "id", "label").iter_rows())
+    adapters = _read(report, "TARGET_INFO_NIC_INFO", "nicId", Text("name"), "linkLayer", "deviceId", "GUID").sort(
+        "nicId", "name"
+    )
+    links = dict(_read(report, "ENUM_NET_LINK_TYPE", "id", Text("label")).iter_rows())
+    models = dict(_read(report, "ENUM_NET_DEVICE_ID", "id", Text("label")).iter_rows())
     return tuple(
         Nic(
             name or f"NIC {number}",
@@ -422,7 +428,7 @@ def _unique_ordinals(report: Report, gpus: tuple[Gpu, ...]) -> dict[int, str]:
 
 def _process_devices(report: Report, gpus: tuple[Gpu, ...]) -> dict[tuple[int, int], str]:
     by_id = {gpu.id: gpu.key for gpu in gpus}
-    devices = _read(report, "TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId", "uuid")
+    devices = _read(report, "TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId", Text("uuid"))
     return {
         (pid, ordinal): (uuid or "").removeprefix("GPU-")
         or by_id.get(index, _key_of_index(index if index is not None else ordinal))
@@ -439,7 +445,7 @@ def _warnings(report: Report, schema: tuple[int, int] | None, utc: int | None) -
     if utc is None:
         found.append("the report does not tell when its session began: its times can't be aligned with other reports")
     lost = report.collect(
-        report.scan("DIAGNOSTIC_EVENT", optional=("severity", "text")).filter(
+        report.scan("DIAGNOSTIC_EVENT", optional=("severity", Text("text"))).filter(
             pl.col("severity").is_in(_LOSSES), ~pl.col("text").str.contains(_NOTHING_LOST)
         )
     )

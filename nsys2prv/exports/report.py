@@ -10,7 +10,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
-from nsys2prv.exports.columns import COLUMNS, NOT_APPLICABLE
+from nsys2prv.exports.columns import NOT_APPLICABLE, Text, dtype_of
 from nsys2prv.exports.forms import ArrowTables, ParquetTables, SqliteTables, Stretch, Tables
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.nsys import NsysExport
@@ -64,7 +64,7 @@ class Report:
         table
             Name of a table; when it is not there the result has no rows.
         required, optional
-            Names of columns, all declared in `columns.COLUMNS`. An optional one that is not there is null.
+            Columns: names of whole numbers, else `columns.Text` and the like. An optional one that is not there is null.
         only
             Values of columns that rows must have; other rows are not even read out of a database.
 
@@ -112,8 +112,7 @@ class Report:
         self, table: str, required: Sequence[str], optional: Sequence[str]
     ) -> tuple[dict[str, type[pl.DataType]], dict[str, type[pl.DataType]]]:
         """Types of the columns wanted, and of those that are there."""
-        declared = COLUMNS[table]
-        wanted = {name: declared[name] for name in (*required, *optional)}
+        wanted = {str(name): dtype_of(name) for name in (*required, *optional)}
         if table not in self.tables.names():
             return wanted, {}
         present = self.tables.columns(table)
@@ -124,7 +123,7 @@ class Report:
 
     def _fold(self, table: str, there: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
         """Columns in which all streams of a device are one, where that is wanted."""
-        if not self._folded or not COLUMNS[table].keys() >= set(_STREAM):
+        if not self._folded or not self.has(table, *_STREAM):
             return []
         return [
             pl.when(pl.col(name) != NOT_APPLICABLE).then(pl.lit(0, pl.Int64)).otherwise(name).alias(name)
@@ -190,7 +189,7 @@ class Report:
 
 @once
 def _strings(report: Report) -> pl.DataFrame:
-    return report.collect(report.scan("StringIds", ("id", "value"))).unique("id", keep="first", maintain_order=True)
+    return report.collect(report.scan("StringIds", ("id", Text("value")))).unique("id", keep="first", maintain_order=True)
 
 
 class _PiecewiseReport(Report):

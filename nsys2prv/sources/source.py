@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import NOT_APPLICABLE
+from nsys2prv.exports.columns import NOT_APPLICABLE, Text
 from nsys2prv.exports.forms import Stretch
 from nsys2prv.exports.lookups import once
 from nsys2prv.vocabulary.event_types import EventType
@@ -266,7 +266,7 @@ def enumerated(report: Report, table: str, known: Mapping[int, str], column: str
 
 @once
 def _enumeration(report: Report, table: str) -> dict[int, str]:
-    told = report.collect(report.scan(table, optional=("id", "label"))).drop_nulls()
+    told = report.collect(report.scan(table, optional=("id", Text("label")))).drop_nulls()
     return dict(told.select("id", "label").iter_rows())
 
 

@@ -21,9 +21,10 @@ from nsys2prv.demo import (
     write_report,
     write_reports,
 )
+from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.errors import OutputError, UsageError
 from nsys2prv.exports import describe, open_report
-from nsys2prv.exports.columns import COLUMNS
+from nsys2prv.exports.columns import Blob, Real, Text
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -71,6 +72,9 @@ def test_two_kernels_and_a_call_make_a_report(tmp_path: Path) -> None:
     assert describe(opened).launch_rank == 3
 
 
+_KINDS: dict[pl.DataType, type[str]] = {pl.String(): Text, pl.Float64(): Real, pl.Binary(): Blob}
+
+
 @pytest.mark.parametrize("ending", ["_pqtdir", "_arwdir", ".sqlite"])
 def test_a_report_has_the_same_content_in_every_form(tmp_path: Path, run: Run, ending: str) -> None:
     write = {"_pqtdir": write_parquet_report, "_arwdir": write_arrow_report, ".sqlite": write_report}[ending]
@@ -81,7 +85,8 @@ def test_a_report_has_the_same_content_in_every_form(tmp_path: Path, run: Run, e
     assert opened.tables.names() == set(run[0])
     for table, frame in run[0].items():
         if table in COLUMNS and table != "TARGET_INFO_GPU_METRICS":  # its empty type names are read as none
-            assert opened.collect(opened.scan(table, frame.columns)).equals(frame), table
+            columns = [_KINDS.get(dtype, str)(name) for name, dtype in frame.schema.items()]
+            assert opened.collect(opened.scan(table, columns)).equals(frame), table
 
 
 def test_ids_above_the_signed_range_keep_their_bits(tmp_path: Path) -> None:

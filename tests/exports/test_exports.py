@@ -13,6 +13,7 @@ import pytest
 from nsys2prv.demo import ReportBuilder, write_parquet_report, write_report
 from nsys2prv.errors import DamagedReport, EmptyReport, ExportError, MissingColumn, NotAReport, ReportNotFound, SameReportTwice
 from nsys2prv.exports import describe, find_reports, open_report
+from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.run.inspect import as_text, inspect
 
@@ -44,7 +45,7 @@ def test_text_after_many_rows_without_is_read(tmp_path: Path) -> None:
     )  # fmt: skip
     write_report(tmp_path / "a.sqlite", tables)
     opened = open_report(tmp_path / "a.sqlite")
-    last = opened.collect(opened.scan("NVTX_EVENTS", ("start",), ("text", "doubleValue"))).tail(1)
+    last = opened.collect(opened.scan("NVTX_EVENTS", ("start",), (Text("text"), Real("doubleValue")))).tail(1)
     assert last.rows() == [(rows - 1, "late", 2.5)]
 
 

@@ -16,9 +16,9 @@ from support.command_line import CommandLine
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.demo.cluster import Cluster, write_reports
+from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UsageError
 from nsys2prv.exports import Report, lookups, open_report
-from nsys2prv.exports.columns import COLUMNS
 from nsys2prv.exports.launchers import launched
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import open_trace

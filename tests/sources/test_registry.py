@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nsys2prv.demo.nsys_columns import COLUMNS
+from nsys2prv.exports.columns import dtype_of
 from nsys2prv.sources import registry
 from nsys2prv.sources.registry import EVENT_TYPES, SOURCES, TYPES
 from nsys2prv.vocabulary.event_types import EventType
@@ -28,6 +30,12 @@ def test_every_type_of_a_source_is_known_by_a_constant_or_with_others() -> None:
 
 def test_every_type_belongs_to_a_source() -> None:
     assert {one for source in SOURCES for one in source.types} == set(EVENT_TYPES)
+
+
+def test_columns_have_the_types_that_exports_have() -> None:
+    for source in SOURCES:
+        declared = COLUMNS[source.table]
+        assert {name: dtype_of(name) for name in (*source.required, *source.optional)}.items() <= declared.items(), source.title
 
 
 def test_title_and_table_identify_a_source() -> None:

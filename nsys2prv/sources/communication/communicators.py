@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import Text
 
 TABLE = "MPI_COMMUNICATORS"
 
@@ -42,7 +43,7 @@ def communicators(report: Report, ranks: Mapping[int, int]) -> pl.DataFrame:
     Columns of HANDLE_SCHEMA, in the order of `since`: the process (globalPid), the handle, the time from which on it has this
     meaning (ns of the report), a number of the communicator that is the same in all reports, and the rank of the process in it.
     """
-    optional = ("timestamp", "parentHandle", "localRank", "size", "groupRoot", "groupRootUid", "members")
+    optional = ("timestamp", "parentHandle", "localRank", "size", "groupRoot", "groupRootUid", Text("members"))
     told = report.collect(report.scan(TABLE, optional=("rank", "commHandle", *optional)))
     rows = (
         told.drop_nulls(["rank", "commHandle"])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import Text
 from nsys2prv.exports.lookups import once
 from nsys2prv.sources.nvtx.nvtx_ranges import PUSHPOP, is_mpi_call, ranges_in_domains
 from nsys2prv.sources.source import RowKind, Source, TableSource, named
@@ -73,7 +74,7 @@ def communicators(report: Report) -> pl.DataFrame:
     """Columns `commHandle`, `communicator`: handles are addresses of one process, names are equal over all reports."""
     known = report.collect(
         report.scan(
-            "MPI_COMMUNICATORS", optional=("commHandle", "parentHandle", "size", "groupRoot", "groupRootUid", "members")
+            "MPI_COMMUNICATORS", optional=("commHandle", "parentHandle", "size", "groupRoot", "groupRootUid", Text("members"))
         )
     )
     return (

@@ -11,6 +11,7 @@ import polars as pl
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import Text
 from nsys2prv.sources.communication import nccl
 from nsys2prv.vocabulary import event_types, nccl_names
 
@@ -38,7 +39,7 @@ def has_messages(report: Report) -> bool:
         return False
     if report.strings["value"].is_in(names).any():
         return True
-    texts = report.distinct.scan(nccl.REGIONS.table, optional=("text",)).filter(pl.col("text").is_in(names))
+    texts = report.distinct.scan(nccl.REGIONS.table, optional=(Text("text"),)).filter(pl.col("text").is_in(names))
     return report.count(texts.head(1)) > 0
 
 

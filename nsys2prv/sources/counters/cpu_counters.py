@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import Real, Text
 from nsys2prv.sources.counters.sampling import REAL_PRECISION, EndsOfSamples, labels_of, per_second, with_ends, with_values
 from nsys2prv.sources.source import CONTINUATION, RowKind, Source, StreamedSource, TableSource
 from nsys2prv.vocabulary import row_names
@@ -42,14 +43,16 @@ _PER_SECOND = "{} (per second)"
 
 def _components(report: Report) -> pl.DataFrame:
     """Columns `componentId`, `component`: cores, sockets and other parts of the chip by name."""
-    known = report.collect(report.scan("TARGET_INFO_COMPONENT", optional=("componentId", "name", "instance")))
+    known = report.collect(report.scan("TARGET_INFO_COMPONENT", optional=("componentId", Text("name"), "instance")))
     named = pl.when(pl.col("instance").is_null()).then("name").otherwise(pl.format("{} {}", "name", "instance"))
     return known.select("componentId", component=named).drop_nulls().unique("componentId", keep="first", maintain_order=True)
 
 
 def _names(report: Report, key: str) -> pl.DataFrame:
     """Columns named `key`, `metric` and `measure` (the unit, null where none is told)."""
-    known = report.collect(report.scan("TARGET_INFO_PERF_METRIC", optional=("id", "name", "unit", "displayName")))
+    known = report.collect(
+        report.scan("TARGET_INFO_PERF_METRIC", optional=("id", Text("name"), Text("unit"), Text("displayName")))
+    )
     return known.select(pl.col("id").alias(key), metric=pl.coalesce("displayName", "name"), measure="unit").unique(
         key, keep="first", maintain_order=True
     )
@@ -115,7 +118,7 @@ def _metrics_of(table: str, since: str) -> TableSource:
         name="cpu-metrics",
         title="CPU and chip metrics",
         table=table,
-        required=("start", "end", "value"),
+        required=("start", "end", Real("value")),
         optional=("componentId", "metricId"),
         row=RowKind.COMPONENT,
         types=(CPU_REAL_METRIC,),
@@ -187,7 +190,7 @@ def _core_values(report: Report) -> pl.LazyFrame:
 
 
 def _core_names(report: Report) -> _Named:
-    requests = report.collect(report.scan("PMU_EVENT_REQUESTS", optional=("id", "event_name")))
+    requests = report.collect(report.scan("PMU_EVENT_REQUESTS", optional=("id", Text("event_name"))))
     known = requests.unique("id", keep="first").select(idx="id", name="event_name").lazy()
     rates = _rates(CPU_METRIC, pl.coalesce("name", pl.format("CPU event {}", "idx"), pl.lit("CPU event")))
     return lambda joined: rates(joined.join(known, on="idx", how="left", maintain_order="left"))
@@ -256,7 +259,7 @@ def _bandwidth_values(report: Report) -> pl.LazyFrame:
 
 
 def _bandwidth_names(report: Report) -> _Named:
-    clients = report.collect(report.scan("TARGET_INFO_XMC_SPEC", optional=("clientId", "name")))
+    clients = report.collect(report.scan("TARGET_INFO_XMC_SPEC", optional=("clientId", Text("name"))))
     known = clients.unique("clientId", keep="first").select(idx="clientId", name="name").lazy()
     client = pl.coalesce("name", pl.format("client {}", "idx"), pl.lit("unnamed client"))
 
@@ -290,7 +293,7 @@ BANDWIDTH = StreamedSource(
 
 
 def _soc(report: Report) -> pl.LazyFrame:
-    names = report.collect(report.scan("TARGET_INFO_SOC_METRICS", optional=("typeId", "metricId", "metricName")))
+    names = report.collect(report.scan("TARGET_INFO_SOC_METRICS", optional=("typeId", "metricId", Text("metricName"))))
     named = SOC.scan(report).join(
         names.unique(["typeId", "metricId"], keep="first").lazy(), on=["typeId", "metricId"], how="left", maintain_order="left"
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import Text
 from nsys2prv.sources.counters import plugins
 from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, RowKind, TableSource
 from nsys2prv.vocabulary import event_types
@@ -57,7 +58,7 @@ def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
 
 
 def _frame(report: Report) -> pl.LazyFrame:
-    names = report.collect(report.scan("TARGET_INFO_GPU_METRICS", optional=("typeId", "metricId", "metricName")))
+    names = report.collect(report.scan("TARGET_INFO_GPU_METRICS", optional=("typeId", "metricId", Text("metricName"))))
     # Ids of metrics differ between reports: only their names are equal.
     named = METRICS.scan(report).join(
         names.unique(["typeId", "metricId"], keep="first").lazy(), on=["typeId", "metricId"], how="left", maintain_order="left"
@@ -76,7 +77,7 @@ def _frame(report: Report) -> pl.LazyFrame:
 def _fields_of_types(report: Report) -> dict[int, list[str]]:
     """Names of the metrics in the JSON rows of each type that holds GPU metrics."""
     of_gpus = plugins.types_of(report).filter("of_gpu")["typeId"].to_list()
-    types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "data"))).drop_nulls()
+    types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", Text("data")))).drop_nulls()
     return {kind: plugins.field_names(data) for kind, data in types.iter_rows() if kind in of_gpus}
 
 
@@ -148,7 +149,7 @@ METRICS_IN_JSON = TableSource(
     name="gpu-metrics",
     title="GPU metrics (JSON rows)",
     table="GENERIC_EVENTS",
-    required=("typeId", "data"),
+    required=("typeId", Text("data")),
     optional=("timestamp", "rawTimestamp"),
     row=RowKind.GPU,
     types=(event_types.GPU_METRIC,),

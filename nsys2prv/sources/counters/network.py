@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import Text
 from nsys2prv.sources.counters.sampling import EndsOfSamples, labels_of, with_ends
 from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
 from nsys2prv.vocabulary import row_names
@@ -28,7 +29,7 @@ _MS_PER_SECOND = 1000
 def _metrics(report: Report) -> pl.DataFrame:
     """Columns `metricsListId`, `metricsIdx`, `metric` (name and unit) and `factor`: rates per ms are shown per second."""
     known = report.collect(
-        report.scan("TARGET_INFO_NETWORK_METRICS", optional=("metricsListId", "metricsIdx", "name", "unit"))
+        report.scan("TARGET_INFO_NETWORK_METRICS", optional=("metricsListId", "metricsIdx", Text("name"), Text("unit")))
     ).unique(["metricsListId", "metricsIdx"], keep="first", maintain_order=True)
     per_ms = pl.col("unit").str.ends_with(_PER_MS).fill_null(False)
     unit = pl.when(per_ms).then(pl.col("unit").str.replace(f"{_PER_MS}$", "/s")).otherwise("unit")
@@ -42,7 +43,7 @@ def _metrics(report: Report) -> pl.DataFrame:
 
 def _adapters(report: Report) -> pl.DataFrame:
     """Columns `globalId`, `device`: names of network adapters."""
-    names = report.collect(report.scan("TARGET_INFO_NIC_INFO", optional=("nicId", "globalId", "name")))
+    names = report.collect(report.scan("TARGET_INFO_NIC_INFO", optional=("nicId", "globalId", Text("name"))))
     ids = report.collect(report.scan("NIC_ID_MAP", optional=("nicId", "globalId")))
     # Up to 3.6 the adapter tells its own global id.
     known = pl.concat(
@@ -58,7 +59,7 @@ def _adapters(report: Report) -> pl.DataFrame:
 
 def _switches(report: Report) -> pl.DataFrame:
     """Columns `globalId`, `device`: names of switches, where their GUID is known."""
-    known = report.collect(report.scan("NET_IB_DEVICE_INFO", optional=("guid", "name", "des"))).drop_nulls("guid")
+    known = report.collect(report.scan("NET_IB_DEVICE_INFO", optional=("guid", Text("name"), Text("des")))).drop_nulls("guid")
     return (
         known.unique("guid", keep="first", maintain_order=True)
         .select(globalId="guid", name=pl.coalesce("des", "name"))

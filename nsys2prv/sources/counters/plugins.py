@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import Real, Text
 from nsys2prv.sources.counters.sampling import REAL_PRECISION, labels_of, with_values
 from nsys2prv.sources.source import CONTINUATION, RowKind, StreamedSource, TableSource
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
@@ -65,7 +66,7 @@ def types_of(report: Report) -> pl.DataFrame:
     strings = dict(report.strings.iter_rows())
     clocks = dict(labels_of(report, "ENUM_NSYS_GENERIC_EVENT_SOURCE").iter_rows())
     sources: dict[int, tuple[str, bool]] = {}
-    known = report.collect(report.scan("GENERIC_EVENT_SOURCES", optional=("sourceId", "nameId", "timeSourceId", "data")))
+    known = report.collect(report.scan("GENERIC_EVENT_SOURCES", optional=("sourceId", "nameId", "timeSourceId", Text("data"))))
     for source, name, clock, data in known.iter_rows():
         described = _described(data)
         clock_name = described.get("TimeSource") or clocks.get(clock, "")
@@ -74,7 +75,7 @@ def types_of(report: Report) -> pl.DataFrame:
             clock_name in _SESSION_CLOCK,
         )
     rows = []
-    types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "sourceId", "nameId", "data")))
+    types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "sourceId", "nameId", Text("data"))))
     for number, source, name, data in types.unique("typeId", keep="first", maintain_order=True).iter_rows():
         plugin, in_session = sources.get(source, ("", False))
         own = _text(_described(data).get("Name")) or strings.get(name, "")
@@ -125,7 +126,7 @@ def rows_of_gpus(report: Report) -> int:
 def _has_json(report: Report) -> bool:
     if not report.has(TABLE, "data"):
         return False
-    told = report.scan(TABLE, optional=("data",)).filter(pl.col("data").is_not_null())
+    told = report.scan(TABLE, optional=(Text("data"),)).filter(pl.col("data").is_not_null())
     return not report.collect(told.head(1)).is_empty()
 
 
@@ -136,11 +137,11 @@ def _field_names(report: Report, types: pl.DataFrame) -> list[str]:
     """Fields of all types: as described, and as the first event of each type has them."""
     chosen = types.filter(~pl.col("of_gpu"))["typeId"].to_list()
     names: dict[str, None] = {}
-    known = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "data")))
+    known = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", Text("data"))))
     for number, data in known.iter_rows():
         if number in chosen:
             names |= dict.fromkeys(field_names(data))
-    described = _events(_whole(report), types, ("data",)).group_by("typeId").agg(pl.col("data").drop_nulls().first())
+    described = _events(_whole(report), types, (Text("data"),)).group_by("typeId").agg(pl.col("data").drop_nulls().first())
     for data in report.collect(described)["data"]:
         names |= dict.fromkeys(map(str, _described(data)))
     return [name for name in names if name]
@@ -169,7 +170,7 @@ def _long(report: Report, types: pl.DataFrame, names: list[str]) -> pl.LazyFrame
     decoded = pl.col("data").map_batches(lambda data: _decoded(data, fields), return_dtype=fields, is_elementwise=True)
     one_each = [pl.struct(field=pl.lit(name), text=pl.col("fields").struct.field(name)) for name in names]
     return (
-        _events(report, types, ("data",))
+        _events(report, types, (Text("data"),))
         .with_row_index("event")
         .with_columns(fields=decoded)
         .with_columns(each=pl.concat_list(one_each))
@@ -291,7 +292,7 @@ def _with_values(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         return found.select("typeId", "plugin", "start", values_id="genericEventId")
 
     def of_values(piecewise: Report) -> pl.LazyFrame:
-        columns = ("genericEventId", "fieldIdx"), ("intVal", "uintVal", "floatVal", "doubleVal")
+        columns = ("genericEventId", "fieldIdx"), ("intVal", "uintVal", Real("floatVal"), Real("doubleVal"))
         table = piecewise.scan_events("GENERIC_EVENT_DATA", *columns, None)
         return table.select(
             "fieldIdx",
@@ -326,7 +327,7 @@ EVENTS = TableSource(
     title="Events of plugins",
     table=TABLE,
     required=("rawTimestamp", "typeId"),
-    optional=("timestamp", "data"),
+    optional=("timestamp", Text("data")),
     row=RowKind.COMPONENT,
     types=(PLUGIN_METRIC, PLUGIN_REAL_METRIC, PLUGIN_TEXT),
     frame=_frame,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import Text
 from nsys2prv.sources.source import DEVICE_ROW, RowKind, TableSource, device_row, enumerated
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
@@ -120,7 +121,7 @@ USAGE = TableSource(
     title="GPU memory in use, allocations and frees",
     table="CUDA_GPU_MEMORY_USAGE_EVENTS",
     required=("start", "globalPid", "deviceId", "bytes", "memoryOperationType"),
-    optional=("memKind", "address", "name", *_POOL.values()),
+    optional=("memKind", "address", Text("name"), *_POOL.values()),
     row=RowKind.DEVICE,
     types=(
         DEVICE_MEMORY,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import Text
 from nsys2prv.exports.enumerations import labelled, labels_of
 from nsys2prv.exports.identity import tid_of
 from nsys2prv.sources.source import RowKind, TableSource, first_match, named
@@ -67,7 +68,9 @@ CALLS = TableSource(
 
 def _accesses(report: Report) -> pl.LazyFrame:
     kinds = labels_of(report, "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE")
-    files = report.collect(report.scan("OSRT_FILE_ACCESS_DESCRIPTORS", optional=("fileAccessId", "processId", "filePath")))
+    files = report.collect(
+        report.scan("OSRT_FILE_ACCESS_DESCRIPTORS", optional=("fileAccessId", "processId", Text("filePath")))
+    )
     processes = report.collect(report.scan("PROCESSES", optional=("globalPid", "pid"))).drop_nulls().unique("pid", keep="first")
     known = files.drop_nulls("fileAccessId").unique("fileAccessId", keep="first", maintain_order=True)
     known = known.join(processes, left_on="processId", right_on="pid", how="left", maintain_order="left")

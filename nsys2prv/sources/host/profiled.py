@@ -7,7 +7,7 @@ from pathlib import PurePath
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import COLUMNS
+from nsys2prv.exports.columns import Text
 from nsys2prv.exports.identity import process_of
 from nsys2prv.exports.lookups import once
 
@@ -21,7 +21,8 @@ _WHOLE_SYSTEM = {SCHEDULING: "TRACE_ALL_TASKS", SAMPLES: "SAMPLE_ALL_TASKS"}
 _COLLECTION_MODE = "LINUX_PERF_OPTIONS:COLLECTION_MODE"
 _COMMAND = "PROCESS_0:COMMAND"
 # These tables have threads of processes whatever the user asked for.
-_NO_SIGN = {*_WHOLE_SYSTEM, "PROCESSES", "ThreadNames", "DIAGNOSTIC_EVENT"}
+_NO_SIGN = set(_WHOLE_SYSTEM)
+_RANKS = "MPI_RANKS"
 
 
 def of_profiled(report: Report, table: str) -> pl.Expr:
@@ -46,7 +47,7 @@ def _pid(thread: pl.Expr) -> pl.Expr:
 
 @once
 def _is_whole_system(report: Report, table: str) -> bool:
-    settings = dict(report.collect(report.scan("META_DATA_CAPTURE", optional=("name", "value"))).iter_rows())
+    settings = dict(report.collect(report.scan("META_DATA_CAPTURE", optional=(Text("name"), Text("value")))).iter_rows())
     if settings.get(_WHOLE_SYSTEM[table]) == "true" or "system" in (settings.get(_COLLECTION_MODE) or "").lower():
         return True
     threads = report.distinct.scan(table, optional=("globalTid",)).select("globalTid").unique()
@@ -55,10 +56,12 @@ def _is_whole_system(report: Report, table: str) -> bool:
 
 @once
 def _with_other_events(report: Report) -> set[int]:
+    from nsys2prv.sources.registry import SOURCES
+
     found: set[int] = set()
-    for table, declared in COLUMNS.items():
-        for column in {"globalTid", "globalPid"}.intersection(declared):
-            if table not in _NO_SIGN and report.has(table, column):
+    for table in {*(source.table for source in SOURCES), _RANKS} - _NO_SIGN:
+        for column in ("globalTid", "globalPid"):
+            if report.has(table, column):
                 processes = report.distinct.scan(table, (column,)).select(process_of(column)).unique()
                 found |= set(report.collect(processes)[column].drop_nulls())
     return found
@@ -66,8 +69,8 @@ def _with_other_events(report: Report) -> set[int]:
 
 @once
 def _launched(report: Report) -> set[int]:
-    settings = report.collect(report.scan("META_DATA_CAPTURE", optional=("name", "value")))
+    settings = report.collect(report.scan("META_DATA_CAPTURE", optional=(Text("name"), Text("value"))))
     commands = settings.filter(pl.col("name") == _COMMAND)["value"].drop_nulls()
     programs = {PurePath(command).name for command in commands}
-    processes = report.collect(report.scan("PROCESSES", optional=("globalPid", "name"))).drop_nulls()
+    processes = report.collect(report.scan("PROCESSES", optional=("globalPid", Text("name")))).drop_nulls()
     return {pid for pid, name in processes.iter_rows() if PurePath(name).name in programs}

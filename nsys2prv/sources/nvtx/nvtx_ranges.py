@@ -7,6 +7,7 @@ from collections.abc import Collection
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import Blob, Real, Text
 from nsys2prv.exports.identity import NVTX_DOMAIN_CREATED, process_of
 from nsys2prv.exports.lookups import once
 from nsys2prv.sources.lanes import Lanes
@@ -50,12 +51,12 @@ MPI_DOMAIN = "MPI"
 """Up to nsys 2023 calls of MPI are push/pop ranges of this domain."""
 
 _REQUIRED = ("start", "eventType", "globalTid")
-_OPTIONAL = ("end", "text", "textId", "domainId")
+_OPTIONAL = ("end", Text("text"), "textId", "domainId")
 _INTEGERS = ("int64Value", "uint64Value", "int32Value", "uint32Value")
-_REALS = ("doubleValue", "floatValue")
+_REALS = (Real("doubleValue"), Real("floatValue"))
 _VALUES = ("category", *_INTEGERS, *_REALS)
 """What an event says in one number; a payload is of one type."""
-_STRUCTURED = ("jsonText", "jsonTextId", "binaryData")
+_STRUCTURED = (Text("jsonText"), "jsonTextId", Blob("binaryData"))
 """What an event says in several fields."""
 
 

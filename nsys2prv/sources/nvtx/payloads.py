@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import Text
 from nsys2prv.exports.lookups import once
 from nsys2prv.vocabulary import nccl_names
 
@@ -124,7 +125,7 @@ def read_schemas(report: Report) -> Schemas:
     entries = report.collect(
         report.scan(
             "NVTX_PAYLOAD_SCHEMA_ENTRIES",
-            optional=("domainId", "schemaId", "idx", "flags", "type", "name", "arrayOrUnionDetail", "offset"),
+            optional=("domainId", "schemaId", "idx", "flags", "type", Text("name"), "arrayOrUnionDetail", "offset"),
         )
     ).drop_nulls(["domainId", "schemaId", "idx"])
     builder = _LayoutBuilder(_enumerations(report), _by_schema(described, entries))
@@ -160,7 +161,7 @@ def _by_schema(described: pl.DataFrame, entries: pl.DataFrame) -> dict[tuple[int
 def _enumerations(report: Report) -> dict[tuple[int, int], tuple[int, dict[int, str]]]:
     """Bytes and names of the values of each enumeration, by domain and its id."""
     sizes = report.collect(report.scan("NVTX_PAYLOAD_ENUMS", optional=("domainId", "schemaId", "size")))
-    values = report.collect(report.scan("NVTX_PAYLOAD_ENUM_ENTRIES", optional=("domainId", "schemaId", "name", "value")))
+    values = report.collect(report.scan("NVTX_PAYLOAD_ENUM_ENTRIES", optional=("domainId", "schemaId", Text("name"), "value")))
     found: dict[tuple[int, int], tuple[int, dict[int, str]]] = {}
     for domain, schema, size in sizes.iter_rows():
         found[domain, schema] = (size or 4, {})

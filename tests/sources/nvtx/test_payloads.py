@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from nsys2prv.demo import ReportBuilder, payload_blob, write_arrow_report, write_parquet_report
 from nsys2prv.exports import Report, open_report
+from nsys2prv.exports.columns import Blob
 from nsys2prv.sources.nvtx.payloads import Field, Layout, Schemas, binary_fields, fields, json_fields, read_schemas
 
 INT, UINT, INT64, UINT64, FLOAT, DOUBLE, SIZE, CSTRING = 5, 6, 17, 18, 19, 20, 22, 75
@@ -173,7 +174,7 @@ def test_bytes_come_out_of_every_form_as_they_went_in(tmp_path: Path, form: str)
     else:
         {"parquet": write_parquet_report, "arrow": write_arrow_report}[form](path, builder.tables())
     report: Report = open_report(path)
-    read = report.collect(report.scan("NVTX_EVENTS", ("start",), ("binaryData",), only={"eventType": (59,)}))
+    read = report.collect(report.scan("NVTX_EVENTS", ("start",), (Blob("binaryData"),), only={"eventType": (59,)}))
     assert read.sort("start")["binaryData"].to_list() == [blob, None]
 
 
