@@ -88,7 +88,7 @@ class RegionTimes:
     """
 
     def __init__(self, context: SweepContext) -> None:
-        rows = context.recording.rows
+        rows = context.events.rows
         self._context = context
         self.devices = TimesInWindows(MASKS)
         self.threads = TimesInWindows(ACTIVITIES)
@@ -101,7 +101,7 @@ class RegionTimes:
     def update(self, chunk: TimeChunk, slot: Numbers, task: Numbers, begin: Numbers, end: Numbers) -> None:
         """Add ranges of a chunk, cut at its edges: the slot and the task of each."""
         for table, times, sums, groups in (
-            (self._devices_of_task, chunk.device_times, self.devices, len(self._context.recording.rows.devices)),
+            (self._devices_of_task, chunk.device_times, self.devices, len(self._context.events.rows.devices)),
             (self._callers_of_task, chunk.thread_times, self.threads, len(self._context.callers)),
         ):
             count = table.counts[task]
@@ -145,7 +145,7 @@ class Trees:
     def __init__(self, context: SweepContext, policy: NcclPolicy, *, has_mpi: bool) -> None:
         self.policy = policy
         self._has_mpi = has_mpi
-        self._task_of_caller: Numbers = context.recording.rows.task[context.callers]
+        self._task_of_caller: Numbers = context.events.rows.task[context.callers]
 
     def of_window(self, elapsed: int, by_mask: Numbers, by_activity: Numbers, callers: Numbers) -> dict[str, Any]:
         """Both trees of some devices and some calling threads in one window.

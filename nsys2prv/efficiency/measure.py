@@ -29,7 +29,7 @@ from nsys2prv.efficiency.meters.time_bins import Bins
 from nsys2prv.efficiency.result_tables import Table, TableRows, frames_by_name
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.efficiency.sweep import SweepContext, TimeChunk, slices
+from nsys2prv.efficiency.sweep import SweepContext, TimeChunk, time_chunks
 from nsys2prv.errors import NoDevices, UsageError
 from nsys2prv.execution.output_files import scratch_alone
 from nsys2prv.execution.threads import WORKERS, ahead
@@ -91,7 +91,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyR
     tables = frames_by_name(filled, table_registry.TABLES)
     activity = totals.first.tolist(), totals.last.tolist()
     found = findings.tables(tables, activity, kernels_by_device=kernels.by_device, arrivals=nccl.arrivals)
-    tables |= {name: table_registry.BY_NAME[name].frame(rows) for name, rows in found.items()}
+    tables |= {table.name: table.frame(rows) for table, rows in found.items()}
     head = {
         "format": table_registry.FORMAT,
         "version": table_registry.VERSION,
@@ -115,7 +115,7 @@ def _sweep(context: SweepContext, meters: Sequence[Meter]) -> None:
     """Go through the events once; several meters work at the same time, each on one chunk after the other."""
 
     def prepared() -> Iterator[TimeChunk]:
-        for chunk in slices(context):
+        for chunk in time_chunks(context):
             # What several meters need is made before they share it.
             _ = chunk.device_times, chunk.thread_times, chunk.on_tasks
             yield chunk

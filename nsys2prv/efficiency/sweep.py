@@ -1,7 +1,7 @@
-"""A recording in stretches of time: what lies in each, cut at its edges. Sums over stretches are sums over the run.
+"""The events of a run in chunks of time, cut at their edges. Sums over chunks are sums over the run.
 
-Only one stretch, and what reaches over its end, is in memory at a time. A meter takes each `TimeChunk` in and keeps
-sums; times are additive over stretches, and what is not (a gap, a matched collective) carries its open end on.
+Only one chunk, and what reaches over its end, is in memory at a time. A meter is updated with each `TimeChunk` and keeps sums.
+Times are additive over chunks; what is not (a gap, a matched collective) carries its open end to the next one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, Segments, segments
-from nsys2prv.efficiency.run_events import COLLECTIONS, NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES, SAMPLES, RunEvents
-from nsys2prv.execution.external_sort import plan_windows
+from nsys2prv.efficiency.run_events import COLLECTIONS, LAUNCH_SCHEMA, NCCL_CALLS, ON_DEVICES, ON_HOSTS, RunEvents
+from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
 from nsys2prv.sources.source import first_match
 from nsys2prv.vocabulary import event_types
@@ -37,7 +37,7 @@ MASKS = 8
 CAUSES = ("launch", "synchronization", "memory", "allocation", "other_cuda", "mpi", "os")
 """Categories of calls of a host thread; where calls overlap, the first category counts."""
 LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA, MPI, OS, NO_CALL = range(8)
-"""What a host thread does, in the order of CAUSES; NO_CALL: nothing of these."""
+"""What a host thread does, in the order of CAUSES; NO_CALL: none of these."""
 ACTIVITIES = len(CAUSES) + 1
 CUDA_ACTIVITIES = (LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA)
 
@@ -59,73 +59,73 @@ def call_categories(names: pl.Series) -> Numbers:
 
 @dataclass(frozen=True)
 class TimeChunk:
-    """One stretch of time.
+    """One chunk of time.
 
     Attributes
     ----------
     begin, end
-        ns from the begin of the trace; the last one ends with the trace.
-    begun
-        Of each collection: rows that begin here, whole.
+        ns from the start of the trace; the last one ends with the trace.
+    started
+        Of each collection: rows that start in the chunk, whole.
     inside
-        Of collections of intervals: all that lie here, cut at the edges (`start`, `end`); `begin` and `until` are uncut.
+        Of collections of intervals: all rows in the chunk, cut at its edges (`start`, `end`); `begin` and `until` are uncut.
     launches
-        Lines that end here.
+        Launch lines that end in the chunk.
     """
 
     begin: int
     end: int
-    begun: Mapping[str, pl.DataFrame]
+    started: Mapping[str, pl.DataFrame]
     inside: Mapping[str, pl.DataFrame]
     launches: pl.DataFrame
-    ground: SweepContext
+    context: SweepContext
 
     @cached_property
     def on_devices(self) -> Segments:
-        """What runs on each device: one count per kind of activity."""
-        return self._activity(self.ground.recording.rows.device)
+        """Activity of each device: one count per kind."""
+        return self._activity(self.context.events.rows.device)
 
     @cached_property
     def on_tasks(self) -> Segments:
-        """The same of each task."""
-        only_task = self.ground.only_task
+        """The same for each task."""
+        only_task = self.context.only_task
         if only_task is None:
-            return self._activity(self.ground.recording.rows.task)
+            return self._activity(self.context.events.rows.task)
         found = self.on_devices
         return Segments(only_task[found.group], found.begin, found.end, found.counts)
 
     @cached_property
     def on_threads(self) -> Segments:
-        """What each calling host thread (by its place in `SweepContext.callers`) does: one count per category of CAUSES."""
+        """Calls of each calling host thread (by its place in `SweepContext.callers`): one count per category of CAUSES."""
         found = self.inside[ON_HOSTS.name]
         row = found["row"].to_numpy()
-        thread = self.ground.place_of_caller[row]
+        thread = self.context.place_of_caller[row]
         known = thread >= 0
-        category = self.ground.category(found["number"].to_numpy(), found["value"].to_numpy())
+        category = self.context.category(found["number"].to_numpy(), found["value"].to_numpy())
         intervals = Intervals.of(thread, found["start"].to_numpy(), found["end"].to_numpy())
         return segments(intervals.only(known), category[known], len(CAUSES))
 
     @cached_property
     def device_times(self) -> Elapsed:
-        """Time by mask of activity on devices, within this stretch."""
+        """Time by mask of activity on devices, within this chunk."""
         return Elapsed(self.on_devices, self.on_devices.mask, MASKS)
 
     @cached_property
     def thread_times(self) -> Elapsed:
-        """Time by activity of calling host threads, within this stretch."""
+        """Time by activity of calling host threads, within this chunk."""
         return Elapsed(self.on_threads, first_open(self.on_threads), ACTIVITIES)
 
     def _activity(self, group_of_row: Numbers) -> Segments:
         found = self.inside[ON_DEVICES.name]
         group = group_of_row[found["row"].to_numpy()]
         known = group >= 0
-        kind = self.ground.kind(found["number"].to_numpy())
+        kind = self.context.kind(found["number"].to_numpy())
         intervals = Intervals.of(group, found["start"].to_numpy(), found["end"].to_numpy())
         return segments(intervals.only(known), kind[known], 3)
 
 
 def first_open(found: Segments) -> Numbers:
-    """The first kind that is open in each stretch; the number of kinds where none is."""
+    """The first kind that is open in each segment; the number of kinds where none is."""
     first = np.full(len(found.group), len(found.counts), dtype=np.int64)
     for kind in reversed(range(len(found.counts))):
         first[found.counts[kind] > 0] = kind
@@ -133,12 +133,12 @@ def first_open(found: Segments) -> Numbers:
 
 
 class SweepContext:
-    """What all slices of a recording share.
+    """What all chunks of a run share.
 
     Attributes
     ----------
-    recording
-        The recording.
+    events
+        The events of the run.
     callers
         Rows of calling host threads, in order.
     place_of_caller
@@ -147,19 +147,19 @@ class SweepContext:
         For each device its task, where each device has one task and each task one device, in the same order; else None.
     """
 
-    def __init__(self, recording: RunEvents) -> None:
-        self.recording = recording
-        self.callers: Numbers = np.array(sorted(recording.callers), dtype=np.int64)
-        self.place_of_caller: Numbers = np.full(len(recording.rows.names) + 1, -1, dtype=np.int64)
+    def __init__(self, events: RunEvents) -> None:
+        self.events = events
+        self.callers: Numbers = np.array(sorted(events.callers), dtype=np.int64)
+        self.place_of_caller: Numbers = np.full(len(events.rows.names) + 1, -1, dtype=np.int64)
         self.place_of_caller[self.callers] = np.arange(len(self.callers))
-        rows = recording.rows
+        rows = events.rows
         tasks = [rows.tasks_of_device.get(device, ()) for device in range(len(rows.devices))]
         pairs = all(len(of_device) == 1 for of_device in tasks) and all(
             len(devices) == 1 for devices in rows.devices_of_task.values()
         )
         in_order = pairs and tasks == sorted(tasks)
         self.only_task: Numbers | None = np.array(tasks, dtype=np.int64).reshape(-1) if in_order else None
-        names = recording.types.get(event_types.CUDA_CALL)
+        names = events.types.get(event_types.CUDA_CALL)
         values = dict(names.values or {}) if names else {}
         self._categories: Numbers = np.full(max(values, default=0) + 1, OTHER_CUDA, dtype=np.int64)
         if values:
@@ -167,11 +167,11 @@ class SweepContext:
 
     def device_names(self, index: pl.Expr) -> pl.Expr:
         """Names of devices by their index."""
-        return pl.lit(pl.Series([device.name for device in self.recording.rows.devices], dtype=pl.String)).gather(index)
+        return pl.lit(pl.Series([device.name for device in self.events.rows.devices], dtype=pl.String)).gather(index)
 
     def task_names(self, index: pl.Expr) -> pl.Expr:
         """Names of tasks by their index."""
-        return pl.lit(pl.Series([task.name for task in self.recording.rows.tasks], dtype=pl.String)).gather(index)
+        return pl.lit(pl.Series([task.name for task in self.events.rows.tasks], dtype=pl.String)).gather(index)
 
     def kind(self, numbers: npt.NDArray[np.generic]) -> Numbers:
         """Kind of activity of event types of devices."""
@@ -191,38 +191,34 @@ class SweepContext:
         return found
 
 
-def slices(ground: SweepContext, *, with_launches: bool = True) -> Iterator[TimeChunk]:
-    """A recording from begin to end; its collections are used up."""
-    recording = ground.recording
-    collections = {one.name: recording.collections.get(one.name) for one in COLLECTIONS}
-    empty = {one.name: pl.DataFrame(schema=one.schema) for one in COLLECTIONS}
-    no_launches = pl.DataFrame(schema={"time": pl.Int64, "row": pl.Int32, "to_time": pl.Int64, "to_row": pl.Int32})
-    launches = recording.launches if with_launches else None
-    there = [collection for collection in (*collections.values(), launches) if collection is not None]
+def time_chunks(context: SweepContext) -> Iterator[TimeChunk]:
+    """The events of a run in chunks, from start to end; the collections are used up."""
+    events = context.events
+    collections = {one.name: events.collections.get(one.name) for one in COLLECTIONS}
+    sorted_rows = [rows for rows in (*collections.values(), events.launches) if rows is not None]
     carried: dict[str, pl.DataFrame] = {}
-    windows = plan_windows([(collection, 1) for collection in there])
+    windows = plan_windows([(rows, 1) for rows in sorted_rows])
     for index, window in enumerate(windows):
         begin = 0 if index == 0 or window.begin is None else window.begin
-        end = recording.length if window.end is None else window.end
-        begun: dict[str, pl.DataFrame] = {}
+        end = events.length if window.end is None else window.end
+        started: dict[str, pl.DataFrame] = {}
         inside: dict[str, pl.DataFrame] = {}
         for one in COLLECTIONS:
-            collection = collections[one.name]
-            loaded = collection.load(window) if collection is not None else []
-            begun[one.name] = pl.concat(loaded) if loaded else empty[one.name]
+            started[one.name] = _loaded(collections[one.name], window, one.schema)
             if one.samples or one is NCCL_CALLS:
                 continue
-            here = begun[one.name].with_columns(begin="start", until="end")
+            rows = started[one.name].with_columns(begin="start", until="end")
             if one.name in carried:
-                here = pl.concat([carried.pop(one.name), here])
-            beyond = here.filter(pl.col("until") > end) if index < len(windows) - 1 else here.clear()
+                rows = pl.concat([carried.pop(one.name), rows])
+            beyond = rows.filter(pl.col("until") > end) if index < len(windows) - 1 else rows.clear()
             if beyond.height:
                 carried[one.name] = beyond
-            inside[one.name] = here.with_columns(pl.col("start").clip(lower_bound=begin), pl.col("end").clip(upper_bound=end))
-        ended = launches.load(window) if launches is not None else []
-        yield TimeChunk(begin, end, begun, inside, pl.concat(ended) if ended else no_launches, ground)
-        for collection in there:
-            collection.drop_before(window.end)
+            inside[one.name] = rows.with_columns(pl.col("start").clip(lower_bound=begin), pl.col("end").clip(upper_bound=end))
+        yield TimeChunk(begin, end, started, inside, _loaded(events.launches, window, LAUNCH_SCHEMA), context)
+        for each in sorted_rows:
+            each.drop_before(window.end)
 
 
-__all__ = ["RANGES", "SAMPLES", "SweepContext", "TimeChunk", "call_categories", "first_open", "slices"]
+def _loaded(rows: ExternalSort | None, window: Window, schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    pieces = rows.load(window) if rows is not None else []
+    return pl.concat(pieces) if pieces else pl.DataFrame(schema=schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nsys2prv.efficiency import clock_tables
+from nsys2prv.efficiency.findings import finding_tables
 from nsys2prv.efficiency.meters import (
     calls,
     gaps,
@@ -17,79 +18,18 @@ from nsys2prv.efficiency.meters import (
     time_bins,
 )
 from nsys2prv.efficiency.metrics import TREE_TABLE
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Table
+from nsys2prv.efficiency.result_tables import Table
 
 FORMAT = "nsys2prv-efficiency"
 VERSION = 1
 """Counts up when a column or a table is removed or changes its meaning; a new one does not change it."""
 
-FINDINGS = Table(
-    "findings",
-    "Findings, most costly first",
-    "one thing that costs time; there is none where nothing is wrong that can be told",
-    (
-        Column.count("place", "1 for the most costly"),
-        Column.text("kind", "which rule: the names of docs/efficiency.md"),
-        Column.text("title", "name for people"),
-        Column.text("seen", "what was seen, with its numbers, in one or two sentences"),
-        Column.ns("cost_ns", "device time that it costs at most, summed over devices as docs/efficiency.md tells of each rule"),
-        Column.share("share", "the cost against E n: of the time of all devices"),
-        Column.count("devices", "devices on which it was seen; they stand in `finding_devices`"),
-        Column.text("device", "the one of them where it costs most: its node and its number there, `node01:D0`"),
-        Column.text("tasks", "processes that use that device, joined by `; `"),
-        Column.text("ranks", "ranks of all these devices, `0-3,7`; null where ranks are not known"),
-        Column.text("rows", "names of rows of that device, or of its processes, that show it, joined by `; `"),
-        Column.ns("begin_ns", "when it was first seen"),
-        Column.ns("end_ns", "when it was last seen"),
-        Column.ns("worst_begin_ns", "start of the place to look at: where it costs most"),
-        Column.ns("worst_end_ns", "end of that place"),
-        Column.text(
-            "view",
-            "view that shows it, a file `OUT.cfgs/VIEW.cfg` (of a view of each metric: several): a name of cfgs/views.ini",
-        ),
-        Column.text("advice", "what people do about it"),
-    ),
-    when="something that a rule of docs/efficiency.md names",
-)
-
-FINDING_DEVICES = Table(
-    "finding_devices",
-    "Findings by device",
-    "one device of one finding",
-    (
-        Column.count("place", "of the finding"),
-        Column.text("kind", "of the finding"),
-        DEVICE,
-        Column.count("count", "how often it was seen there"),
-        Column.ns("cost_ns", "device time that it costs there at most; 0 where it costs others"),
-        Column.ns("begin_ns", "when it was first seen there"),
-        Column.ns("end_ns", "when it was last seen there"),
-        Column.ns("worst_begin_ns", "start of the place where it costs most there"),
-        Column.ns("worst_end_ns", "end of that place"),
-    ),
-    when="findings",
-)
-
-FINDING_NUMBERS = Table(
-    "finding_numbers",
-    "Numbers of findings",
-    "one number that a finding rests on",
-    (
-        Column.count("place", "of the finding"),
-        Column.text("kind", "of the finding"),
-        Column.text("number", "what it is"),
-        Column.number("value", "its value"),
-        Column.text("unit", "`ns`, `bytes`, `0 to 1`, `Hz`, or empty for counts and ratios"),
-    ),
-    when="findings",
-)
-
 TABLES: tuple[Table, ...] = (
     run_totals.RUN,
     TREE_TABLE,
-    FINDINGS,
-    FINDING_DEVICES,
-    FINDING_NUMBERS,
+    finding_tables.FINDINGS,
+    finding_tables.FINDING_DEVICES,
+    finding_tables.FINDING_NUMBERS,
     run_totals.NODES,
     run_totals.DEVICES,
     run_totals.TASKS,

@@ -26,7 +26,7 @@ class CopyTimes:
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
-        types = context.recording.types
+        types = context.events.types
         self._directions = [value_of(types, event_types.MEMORY_OPERATION, event_types.COPY_KINDS[kind]) for kind in (1, 2)]
         source, destination = (
             value_of(types, number, event_types.MEMORY_KINDS[0])
@@ -37,11 +37,11 @@ class CopyTimes:
 
     def update(self, chunk: TimeChunk) -> None:
         """Add the copies of a chunk."""
-        recording = self._context.recording
+        events = self._context.events
         copies = chunk.inside[ON_DEVICES.name].filter(
             (pl.col("number") == event_types.MEMORY_OPERATION) & pl.col("value").is_in(self._directions)
         )
-        device = pl.Series(recording.rows.device[copies["row"].to_numpy()], dtype=pl.Int64)
+        device = pl.Series(events.rows.device[copies["row"].to_numpy()], dtype=pl.Int64)
         copies = copies.with_columns(device=device, is_pageable=self._is_pageable)
         copies = copies.filter(self.matches & (pl.col("device") >= 0))
         if copies.is_empty():
@@ -53,7 +53,7 @@ class CopyTimes:
             copies.select(
                 "device",
                 "row",
-                part=part_of(pl.col("begin"), recording.length),
+                part=part_of(pl.col("begin"), events.length),
                 count=begins.cast(pl.Int64),
                 cost=pl.Series(alone[:, 1 << MEMORY], dtype=pl.Int64),
                 length=pl.col("end") - pl.col("start"),

@@ -1,4 +1,4 @@
-"""A finding, and the tables `findings`, `finding_devices` and `finding_numbers` that it becomes rows of."""
+"""A finding: what a rule found, on which devices, with which numbers."""
 
 from __future__ import annotations
 

@@ -11,10 +11,8 @@ import polars as pl
 from nsys2prv.efficiency.findings.aggregate import OccurrenceSums, part_of
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, by_device
 from nsys2prv.efficiency.run_events import TypeNames
-from nsys2prv.efficiency.sweep import SweepContext
+from nsys2prv.efficiency.sweep import KERNEL_TYPES, SweepContext
 from nsys2prv.vocabulary import event_types
-
-ALL_KERNELS = (event_types.KERNEL, event_types.GRAPH_EXECUTION, event_types.NCCL_KERNEL)
 
 _NO_CAUSE = -1
 
@@ -61,7 +59,7 @@ class GapCauses:
         self._context = context
         self._causes = dict(causes)
         self._upload, self._download = (
-            value_of(context.recording.types, event_types.MEMORY_OPERATION, event_types.COPY_KINDS[kind]) for kind in (1, 2)
+            value_of(context.events.types, event_types.MEMORY_OPERATION, event_types.COPY_KINDS[kind]) for kind in (1, 2)
         )
         self._sums = {
             kind: OccurrenceSums(("device", "part"), ("count", "cost", *cause.sums)) for kind, cause in causes.items()
@@ -86,7 +84,7 @@ class GapCauses:
                     "device",
                     "begin",
                     "thread",
-                    part=part_of(pl.col("begin"), self._context.recording.length),
+                    part=part_of(pl.col("begin"), self._context.events.length),
                     count=1,
                     cost=cause.cost,
                     end="start",
@@ -106,8 +104,8 @@ class GapCauses:
     def _neighbours(self) -> dict[str, pl.Expr]:
         is_copy, was_copy = (pl.col(name) == event_types.MEMORY_OPERATION for name in ("number", "former_number"))
         return {
-            "before_kernel": pl.col("number").is_in(ALL_KERNELS),
-            "after_kernel": pl.col("former_number").is_in(ALL_KERNELS),
+            "before_kernel": pl.col("number").is_in(KERNEL_TYPES),
+            "after_kernel": pl.col("former_number").is_in(KERNEL_TYPES),
             "before_copy": is_copy,
             "after_copy": was_copy,
             "before_upload": is_copy & (pl.col("value") == self._upload),

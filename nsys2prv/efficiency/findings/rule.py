@@ -159,31 +159,31 @@ class Evidence:
     @property
     def length(self) -> int:
         """E, ns."""
-        return self.context.recording.length
+        return self.context.events.length
 
     @property
     def devices(self) -> int:
         """n."""
-        return len(self.context.recording.rows.devices)
+        return len(self.context.events.rows.devices)
 
     def device_name(self, device: int) -> str:
         """Name of a device."""
-        return self.context.recording.rows.devices[device].name
+        return self.context.events.rows.devices[device].name
 
     def device_index(self, name: str) -> int:
         """Index of a device."""
-        return next(index for index, one in enumerate(self.context.recording.rows.devices) if one.name == name)
+        return next(index for index, one in enumerate(self.context.events.rows.devices) if one.name == name)
 
     def streams(self, device: int) -> tuple[int, ...]:
         """Rows of the streams of a device."""
-        rows = self.context.recording.rows
+        rows = self.context.events.rows
         return tuple(
             row for row, (kind, of) in enumerate(zip(rows.kind, rows.device, strict=True)) if kind == STREAM and of == device
         )
 
     def kernel_name(self, number: int, value: int) -> str:
         """Name of a kernel."""
-        return str(self.context.recording.named(pl.Series([number]), pl.Series([value]))[0])
+        return str(self.context.events.named(pl.Series([number]), pl.Series([value]))[0])
 
     def active(self, device: int) -> int:
         """Time from the first to the last activity of a device, ns."""

@@ -99,10 +99,10 @@ class Calls(TableMeter):
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
-        begun = chunk.begun[ON_HOSTS.name]
-        task = self._context.recording.rows.task[begun["row"].to_numpy()]
+        started = chunk.started[ON_HOSTS.name]
+        task = self._context.events.rows.task[started["row"].to_numpy()]
         length = pl.col("end") - pl.col("start")
-        calls = begun.with_columns(task=pl.Series(task, dtype=pl.Int64)).filter(pl.col("number").is_in(_CALL_TYPES))
+        calls = started.with_columns(task=pl.Series(task, dtype=pl.Int64)).filter(pl.col("number").is_in(_CALL_TYPES))
         each = calls.select(*_CALL, "size", count=pl.lit(1, pl.Int64), total=length, shortest=length, longest=length)
         self._calls.add(_added(each.select(*_CALL_SCHEMA)))
 
@@ -111,7 +111,7 @@ class Calls(TableMeter):
         whole = self._calls.rows
         if whole.is_empty():
             return {}
-        recording = self._context.recording
+        events = self._context.events
         by_call = (
             whole.sort("total", "task", descending=[True, False])
             .group_by("number", "value", maintain_order=True)
@@ -123,7 +123,7 @@ class Calls(TableMeter):
                 maximum_task=pl.col("task").first(),
             )
         )
-        by_call = by_call.with_columns(recording.named(by_call["number"], by_call["value"]).alias("call"))
+        by_call = by_call.with_columns(events.named(by_call["number"], by_call["value"]).alias("call"))
         by_call = by_call.sort("total", "call", descending=[True, False]).with_columns(
             total_ns="total", mean_ns=pl.col("total") / pl.col("count"), min_ns="shortest", max_ns="longest"
         )
@@ -134,7 +134,7 @@ class Calls(TableMeter):
         return {
             CUDA_CALLS: of_cuda.with_columns(category=categories),
             MPI_CALLS: of_mpi.with_columns(
-                share=pl.col("total") / (recording.length * max(tasks_with_mpi, 1)),
+                share=pl.col("total") / (events.length * max(tasks_with_mpi, 1)),
                 bytes="size",
                 maximum_task=self._context.task_names(pl.col("maximum_task")),
             ),
@@ -150,11 +150,11 @@ class MemoryOperations(TableMeter):
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
-        begun = chunk.begun[ON_DEVICES.name].filter(pl.col("number") == event_types.MEMORY_OPERATION)
-        if begun.is_empty():
+        started = chunk.started[ON_DEVICES.name].filter(pl.col("number") == event_types.MEMORY_OPERATION)
+        if started.is_empty():
             return
-        of_class = np.searchsorted(SIZE_CLASSES, begun["size"].fill_null(0).to_numpy(), side="right") - 1
-        each = begun.with_columns(
+        of_class = np.searchsorted(SIZE_CLASSES, started["size"].fill_null(0).to_numpy(), side="right") - 1
+        each = started.with_columns(
             of_class=pl.Series(of_class, dtype=pl.Int64),
             count=pl.lit(1, pl.Int64),
             bytes="size",
@@ -167,7 +167,7 @@ class MemoryOperations(TableMeter):
         whole = self._operations.rows
         if whole.is_empty():
             return {}
-        recording = self._context.recording
+        events = self._context.events
         edges = pl.Series([*SIZE_CLASSES, None], dtype=pl.Int64)
         numbers = {
             "value": event_types.MEMORY_OPERATION,
@@ -175,7 +175,7 @@ class MemoryOperations(TableMeter):
             "destination": event_types.DESTINATION_MEMORY,
         }
         names = {
-            name: recording.named(pl.Series([number] * whole.height, dtype=pl.Int64), whole[name].fill_null(0))
+            name: events.named(pl.Series([number] * whole.height, dtype=pl.Int64), whole[name].fill_null(0))
             for name, number in numbers.items()
         }
         operations = whole.select(

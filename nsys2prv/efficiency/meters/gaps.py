@@ -91,7 +91,7 @@ class Gaps(TableMeter):
     def __init__(self, context: SweepContext, listener: Callable[[pl.DataFrame], None] | None = None) -> None:
         self._context = context
         self._listener = listener
-        rows = context.recording.rows
+        rows = context.events.rows
         devices = len(rows.devices)
         self._idle_since: Numbers = np.zeros(devices, dtype=np.int64)
         # The activity that ended last on each device: its _FORMER; 0: none yet.
@@ -130,9 +130,9 @@ class Gaps(TableMeter):
     def _with_next(self, chunk: TimeChunk, gaps: pl.DataFrame) -> pl.DataFrame:
         """Gaps (`device`, `begin`, `start`; in this order) with the activity that follows: `number`, `value`, _NEXT, `thread`
         (place of the caller; -1: not known), `launched`."""
-        begun = chunk.begun[ON_DEVICES.name]
-        device = self._context.recording.rows.device[begun["row"].to_numpy()]
-        following = begun.select(
+        started = chunk.started[ON_DEVICES.name]
+        device = self._context.events.rows.device[started["row"].to_numpy()]
+        following = started.select(
             "start",
             "number",
             "value",
@@ -223,7 +223,7 @@ class Gaps(TableMeter):
     def _ends(self, chunk: TimeChunk) -> pl.DataFrame:
         """Activities of devices that end in a chunk: columns `device`, `until`, _FORMER."""
         inside = chunk.inside[ON_DEVICES.name]
-        device = self._context.recording.rows.device[inside["row"].to_numpy()]
+        device = self._context.events.rows.device[inside["row"].to_numpy()]
         return inside.select(
             "until",
             "number",
@@ -248,7 +248,7 @@ class Gaps(TableMeter):
     def tables(self) -> Filled:
         """The tables `gaps` and `longest_gaps`."""
         self._finish()
-        rows = self._context.recording.rows
+        rows = self._context.events.rows
         by_class = self._by_class.rows.sort("device", "of_class")
         if by_class.is_empty():
             return {}
@@ -265,9 +265,9 @@ class Gaps(TableMeter):
         thread_rows = pl.Series([*self._context.callers.tolist(), None], dtype=pl.Int64)
         places = longest["thread"].fill_null(_UNKNOWN).to_numpy()
         of_thread = thread_rows.gather(np.where(places < 0, len(self._context.callers), places))
-        recording = self._context.recording
+        events = self._context.events
         after, before = (
-            recording.named(longest[number].fill_null(0), longest[value].fill_null(0))
+            events.named(longest[number].fill_null(0), longest[value].fill_null(0))
             for number, value in (("number", "value"), ("former_number", "former_value"))
         )
         longest = longest.select(
@@ -288,7 +288,7 @@ class Gaps(TableMeter):
 
     def _finish(self) -> None:
         """Add the gaps at the end of the trace."""
-        length = self._context.recording.length
+        length = self._context.events.length
         device = np.flatnonzero(self._idle_since < length)
         begin = self._idle_since[device]
         nothing = np.zeros(len(device), dtype=np.int64)

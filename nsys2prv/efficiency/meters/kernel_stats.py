@@ -142,11 +142,11 @@ class Kernels(TableMeter):
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
-        begun = chunk.begun[ON_DEVICES.name].filter(pl.col("number").is_in(list(_KINDS)))
-        if begun.is_empty():
+        started = chunk.started[ON_DEVICES.name].filter(pl.col("number").is_in(list(_KINDS)))
+        if started.is_empty():
             return
-        device = self._context.recording.rows.device[begun["row"].to_numpy()]
-        found = begun.select("number", "value", "family", device=pl.Series(device), duration=pl.col("end") - pl.col("start"))
+        device = self._context.events.rows.device[started["row"].to_numpy()]
+        found = started.select("number", "value", "family", device=pl.Series(device), duration=pl.col("end") - pl.col("start"))
         counts = found.group_by(*_NAME, "family", "device", "duration").agg(count=pl.len().cast(pl.Int64))
         self._sums.add(
             counts.group_by(*_NAME, "family", "device").agg(
@@ -173,14 +173,14 @@ class Kernels(TableMeter):
         sums = self._sums.rows
         if sums.is_empty():
             return {}
-        recording = self._context.recording
+        events = self._context.events
         durations = self._counts.rows.sort(*_NAME, "duration")
         by_device = _added(sums, [*_NAME, "device"])
         of_families = sums.group_by(_NAME).agg(pl.col("family").drop_nulls().first())
         by_name = _added(by_device, _NAME).join(of_families, on=_NAME, how="left")
         by_name = by_name.join(_quantiles(durations, _NAME, (0.5, 0.95)), on=_NAME, how="left")
-        by_name = with_names(by_name, recording).sort("total", "kernel", descending=[True, False])
-        by_name = by_name.with_columns(family=_family_names(by_name, recording))
+        by_name = with_names(by_name, events).sort("total", "kernel", descending=[True, False])
+        by_name = by_name.with_columns(family=_family_names(by_name, events))
         means = by_device.with_columns(mean=pl.col("total") / pl.col("count"))
         slowest = (
             means.sort("mean", "device", descending=[True, False])
@@ -249,15 +249,15 @@ class Kernels(TableMeter):
         return [what] if self._rounded else []
 
 
-def with_names(frame: pl.DataFrame, recording: RunEvents) -> pl.DataFrame:
+def with_names(frame: pl.DataFrame, events: RunEvents) -> pl.DataFrame:
     """With a column `kernel`: the name of `number` and `value`."""
-    return frame.with_columns(recording.named(frame["number"], frame["value"]).alias("kernel"))
+    return frame.with_columns(events.named(frame["number"], frame["value"]).alias("kernel"))
 
 
-def _family_names(by_name: pl.DataFrame, recording: RunEvents) -> pl.Series:
+def _family_names(by_name: pl.DataFrame, events: RunEvents) -> pl.Series:
     """Names of the families: those of the trace, else those of the rules of the package."""
     numbers = pl.Series([event_types.KERNEL_FAMILY] * by_name.height, dtype=pl.Int64)
-    recorded = recording.named(numbers, by_name["family"].fill_null(0))
+    recorded = events.named(numbers, by_name["family"].fill_null(0))
     by_rules = dict(families(by_name["kernel"]).select("name", "family").iter_rows())
     rules = by_name["kernel"].replace_strict(by_rules, default=None, return_dtype=pl.String)
     frame = pl.DataFrame({"recorded": recorded, "rules": rules, "family": by_name["family"]})

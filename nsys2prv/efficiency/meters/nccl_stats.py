@@ -109,14 +109,16 @@ class Nccl(TableMeter):
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
-        begun = chunk.begun[ON_DEVICES.name].filter(pl.col("number") == event_types.NCCL_KERNEL)
-        if begun.is_empty():
+        started = chunk.started[ON_DEVICES.name].filter(pl.col("number") == event_types.NCCL_KERNEL)
+        if started.is_empty():
             return
-        rows = self._context.recording.rows
-        row = begun["row"].to_numpy()
-        calls = chunk.begun[NCCL_CALLS.name].select("row", "start", "size", "communicator", "ranks")
+        rows = self._context.events.rows
+        row = started["row"].to_numpy()
+        calls = chunk.started[NCCL_CALLS.name].select("row", "start", "size", "communicator", "ranks")
         calls = calls.unique(["row", "start"], keep="first", maintain_order=True)
-        found = begun.select("row", "start", "end", "value").join(calls, on=["row", "start"], how="left", maintain_order="left")
+        found = started.select("row", "start", "end", "value").join(
+            calls, on=["row", "start"], how="left", maintain_order="left"
+        )
         self._found.append(
             found.with_columns(
                 task=pl.Series(rows.task[row], dtype=pl.Int32), device=pl.Series(rows.device[row], dtype=pl.Int32)
@@ -144,14 +146,14 @@ class Nccl(TableMeter):
 
     def _whole(self) -> pl.DataFrame:
         """All kernels with their operations and communicators."""
-        recording = self._context.recording
+        events = self._context.events
         whole = pl.concat(self._found)
         kinds = whole.select(pl.col("value").unique())["value"]
-        names = recording.named(pl.Series([event_types.NCCL_KERNEL] * len(kinds), dtype=pl.Int64), kinds)
+        names = events.named(pl.Series([event_types.NCCL_KERNEL] * len(kinds), dtype=pl.Int64), kinds)
         operations = dict(zip(kinds.to_list(), _operation(names).to_list(), strict=True))
         return whole.with_columns(
             operation=pl.col("value").replace_strict(operations, return_dtype=pl.String),
-            communicator_name=_communicators(whole["communicator"], recording.types),
+            communicator_name=_communicators(whole["communicator"], events.types),
         )
 
     def _matched(self, whole: pl.DataFrame) -> pl.DataFrame:

@@ -74,7 +74,7 @@ class Overlap(TableMeter):
             .with_columns(pl.col("time").fill_null(0))
             .with_columns(
                 of_communication=pl.col("time") / pl.col("time").sum().over("task"),
-                of_trace=pl.col("time") / self._context.recording.length,
+                of_trace=pl.col("time") / self._context.events.length,
             )
         )
         table = by_task.select(

@@ -69,7 +69,7 @@ class NamedRanges:
 
     Parameters
     ----------
-    recording
+    events
         The run.
     requested
         NAME or NAME@DOMAIN each; `*` and `?` match anything. A name with an @ in it also matches a range of exactly that name.
@@ -84,9 +84,9 @@ class NamedRanges:
         Requested names without a range.
     """
 
-    def __init__(self, recording: RunEvents, requested: Sequence[str]) -> None:
+    def __init__(self, events: RunEvents, requested: Sequence[str]) -> None:
         known: list[tuple[int, int, str, str | None]] = []
-        for number, names in recording.types.items():
+        for number, names in events.types.items():
             kind = type_of(number)
             if kind is None or kind.number not in RANGES.types:
                 continue
@@ -122,7 +122,7 @@ class Regions(TableMeter):
     def __init__(self, context: SweepContext, trees: Trees, names: Sequence[str]) -> None:
         self._context = context
         self._trees = trees
-        self._chosen = NamedRanges(context.recording, names)
+        self._chosen = NamedRanges(context.events, names)
         self._times = RegionTimes(context)
         self._lengths = Merging(_region_sums, pl.DataFrame(schema=_REGION_SCHEMA), _PENDING_ROWS)
 
@@ -133,7 +133,7 @@ class Regions(TableMeter):
         inside = chunk.inside[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="inner")
         if inside.is_empty():
             return
-        task = self._context.recording.rows.task[inside["row"].to_numpy()]
+        task = self._context.events.rows.task[inside["row"].to_numpy()]
         self._times.update(chunk, inside["slot"].to_numpy(), task, inside["start"].to_numpy(), inside["end"].to_numpy())
         length = pl.col("until") - pl.col("begin")
         each = inside.with_columns(task=pl.Series(task), count=pl.lit(1, pl.Int64), total=length, longest=length)
@@ -176,18 +176,18 @@ class Iterations(TableMeter):
         self._context = context
         self._trees = trees
         self._name = name
-        self._chosen = NamedRanges(context.recording, [name])
+        self._chosen = NamedRanges(context.events, [name])
         self._times = RegionTimes(context)
-        self._so_far = np.zeros(len(context.recording.rows.tasks), dtype=np.int64)
+        self._so_far = np.zeros(len(context.events.rows.tasks), dtype=np.int64)
         self._open: pl.DataFrame | None = None
         self._lengths = Merging(_iteration_sums, pl.DataFrame(schema=_ITERATION_SCHEMA), _PENDING_ROWS)
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
-        rows = self._context.recording.rows
-        begun = chunk.begun[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="semi").sort("start", "end")
-        task = rows.task[begun["row"].to_numpy()]
-        numbered = begun.select(
+        rows = self._context.events.rows
+        started = chunk.started[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="semi").sort("start", "end")
+        task = rows.task[started["row"].to_numpy()]
+        numbered = started.select(
             "start", "end", task=pl.Series(task, dtype=pl.Int64), before=pl.Series(self._so_far[task], dtype=pl.Int64)
         ).with_columns(iteration=pl.col("before") + pl.int_range(pl.len()).over("task"))
         np.add.at(self._so_far, task, 1)

@@ -146,7 +146,7 @@ class Totals(TableMeter):
     def __init__(self, context: SweepContext, trees: Trees) -> None:
         self._context = context
         self._trees = trees
-        rows = context.recording.rows
+        rows = context.events.rows
         self.devices: Numbers = np.zeros((len(rows.devices), MASKS), dtype=np.int64)
         self.tasks: Numbers = np.zeros((len(rows.tasks), MASKS), dtype=np.int64)
         self.threads: Numbers = np.zeros((len(context.callers), ACTIVITIES), dtype=np.int64)
@@ -183,11 +183,11 @@ class Totals(TableMeter):
         }
 
     def _tree(self, devices: Numbers, callers: Numbers) -> dict[str, Any]:
-        length = self._context.recording.length
+        length = self._context.events.length
         return self._trees.of_window(length, self.devices[devices], self.threads[callers], callers)
 
     def _node_rows(self) -> list[dict[str, Any]]:
-        rows = self._context.recording.rows
+        rows = self._context.events.rows
         of_callers = np.array([rows.tasks[int(rows.task[row])].node for row in self._context.callers], dtype=object)
         of_devices = np.array([device.node for device in rows.devices], dtype=object)
         return [
@@ -196,7 +196,7 @@ class Totals(TableMeter):
         ]
 
     def _device_rows(self) -> list[dict[str, Any]]:
-        rows, length = self._context.recording.rows, self._context.recording.length
+        rows, length = self._context.events.rows, self._context.events.length
         useful, active = useful_time(self.devices, self._trees.policy), active_time(self.devices)
         streams = np.bincount(rows.device[rows.of_kind(STREAM)], minlength=len(rows.devices))
         sums = {name: time_where(self.devices, masks) for name, masks in _MASKS_OF_COLUMN.items()}
@@ -223,7 +223,7 @@ class Totals(TableMeter):
         ]
 
     def _task_rows(self) -> list[dict[str, Any]]:
-        rows, length = self._context.recording.rows, self._context.recording.length
+        rows, length = self._context.events.rows, self._context.events.length
         useful, active = useful_time(self.tasks, self._trees.policy), active_time(self.tasks)
         of_callers = rows.task[self._context.callers]
         found = []
@@ -253,7 +253,7 @@ class Totals(TableMeter):
         return found
 
     def _thread_rows(self) -> list[dict[str, Any]]:
-        rows, length = self._context.recording.rows, self._context.recording.length
+        rows, length = self._context.events.rows, self._context.events.length
         found = []
         for row, times in zip(self._context.callers.tolist(), self.threads.tolist(), strict=True):
             cuda = sum(times[activity] for activity in CUDA_ACTIVITIES)
@@ -271,7 +271,7 @@ class Totals(TableMeter):
 
     def _useful_rows(self) -> list[dict[str, Any]]:
         """Over devices, and over the tasks that use a GPU."""
-        gpu_tasks = self.tasks[sorted(self._context.recording.rows.gpu_tasks)]
+        gpu_tasks = self.tasks[sorted(self._context.events.rows.gpu_tasks)]
         return [
             {
                 "over": over,

@@ -101,20 +101,20 @@ class Sampled(TableMeter):
         self._in_kernels = Merging(_kernel_sums, pl.DataFrame(schema=_IN_KERNELS), _PENDING_ROWS)
         self._times = Merging(_kernel_times, pl.DataFrame(schema=_TIMES), _PENDING_ROWS)
         self._in_bins = Merging(_bin_sums, pl.DataFrame(schema=_IN_BINS), _PENDING_ROWS)
-        self._has_samples = SAMPLES.name in context.recording.collections
+        self._has_samples = SAMPLES.name in context.events.collections
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
         if not self._has_samples:
             return
-        rows = self._context.recording.rows
+        rows = self._context.events.rows
         kernels = chunk.inside[ON_DEVICES.name].filter(pl.col("number").is_in(KERNEL_TYPES))
         row = kernels["row"].to_numpy()
         kernels = kernels.with_columns(
             device=pl.Series(rows.device[row], dtype=pl.Int64), task=pl.Series(rows.task[row], dtype=pl.Int64)
         )
         self._times.add(_kernel_times(kernels.select(*_KERNEL, time=pl.col("end") - pl.col("start"))))
-        samples = chunk.begun[SAMPLES.name]
+        samples = chunk.started[SAMPLES.name]
         device = rows.device[samples["row"].to_numpy()]
         samples = samples.select("start", "value", metric="number", device=pl.Series(device, dtype=pl.Int64))
         samples = samples.filter(pl.col("device") >= 0)
@@ -153,8 +153,8 @@ class Sampled(TableMeter):
         in_bins = self._in_bins.rows
         if in_bins.is_empty():
             return {}
-        recording = self._context.recording
-        labels = {number: names.label for number, names in recording.types.items()}
+        events = self._context.events
+        labels = {number: names.label for number, names in events.types.items()}
         metric = pl.col("metric").replace_strict(labels, default=None, return_dtype=pl.String)
         device, task = self._context.device_names(pl.col("device")), self._context.task_names(pl.col("task"))
         over_time = in_bins.sort(_BIN).select(
@@ -171,7 +171,7 @@ class Sampled(TableMeter):
             return {SAMPLED_BINS: over_time}
         kernels = KERNELS.frame(self._kernels.tables()[KERNELS])
         found = found.filter(pl.col("samples") > 0).join(self._times.rows, on=_KERNEL, how="left")
-        found = found.with_columns(recording.named(found["number"], found["value"]).alias("kernel"))
+        found = found.with_columns(events.named(found["number"], found["value"]).alias("kernel"))
         named = found.join(kernels.select("kernel", "family", "total_ns"), on="kernel", how="left")
         by_kernel = named.filter(pl.col("kernel").is_in(kernels["kernel"].head(MOST_KERNELS).to_list())).select(
             "metric",

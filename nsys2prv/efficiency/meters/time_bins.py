@@ -52,7 +52,7 @@ class Bins(TableMeter):
     def __init__(self, context: SweepContext, trees: Trees, bins: int) -> None:
         self._context = context
         self._trees = trees
-        length = context.recording.length
+        length = context.events.length
         # Never more bins than nanoseconds.
         count = max(min(bins, length), 1)
         self.edges: Numbers = np.array([length * place // count for place in range(count + 1)], dtype=np.int64)
@@ -66,7 +66,7 @@ class Bins(TableMeter):
         bins = np.arange(max(first, 0), behind)
         begin, end = np.maximum(self.edges[bins], chunk.begin), np.minimum(self.edges[bins + 1], chunk.end)
         for groups, times, sums in (
-            (len(self._context.recording.rows.devices), chunk.device_times, self._devices),
+            (len(self._context.events.rows.devices), chunk.device_times, self._devices),
             (len(self._context.callers), chunk.thread_times, self._threads),
         ):
             slot, group = np.repeat(bins, groups), np.tile(np.arange(groups), len(bins))

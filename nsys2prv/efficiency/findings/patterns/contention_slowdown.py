@@ -14,12 +14,11 @@ import polars as pl
 from nsys2prv.efficiency.findings.aggregate import NONE, PARTS
 from nsys2prv.efficiency.findings.device_stats import by_device, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
-from nsys2prv.efficiency.findings.gap_causes import ALL_KERNELS
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.kernel_stats import bar_of
 from nsys2prv.efficiency.run_events import ON_DEVICES
-from nsys2prv.efficiency.sweep import KERNEL, NCCL, SweepContext, TimeChunk
+from nsys2prv.efficiency.sweep import KERNEL, KERNEL_TYPES, NCCL, SweepContext, TimeChunk
 from nsys2prv.errors import counted
 from nsys2prv.execution.merging import Merging
 from nsys2prv.vocabulary import event_types
@@ -48,9 +47,9 @@ class NcclContention:
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
-        self._has_nccl = event_types.NCCL_KERNEL in context.recording.types
+        self._has_nccl = event_types.NCCL_KERNEL in context.events.types
         # The kernel that began last on each row; 0: none.
-        self._former: Numbers = np.zeros(len(context.recording.rows.names), dtype=np.int64)
+        self._former: Numbers = np.zeros(len(context.events.rows.names), dtype=np.int64)
         # By work, whether beside NCCL, and bar; and by work, device and part of the run, of those beside NCCL.
         self._durations, self._places = _Executions(), _Executions()
 
@@ -58,22 +57,22 @@ class NcclContention:
         """Add the kernels that begin in a chunk."""
         if not self._has_nccl:
             return
-        begun = chunk.begun[ON_DEVICES.name].filter(pl.col("number").is_in(ALL_KERNELS))
-        if begun.is_empty():
+        started = chunk.started[ON_DEVICES.name].filter(pl.col("number").is_in(KERNEL_TYPES))
+        if started.is_empty():
             return
-        recording = self._context.recording
-        start, end, row, value = (begun[name].to_numpy().astype(np.int64) for name in ("start", "end", "row", "value"))
+        events = self._context.events
+        start, end, row, value = (started[name].to_numpy().astype(np.int64) for name in ("start", "end", "row", "value"))
         order = np.lexsort((start, row))
         start, end, row, value = start[order], end[order], row[order], value[order]
         is_first = np.concatenate([[True], row[1:] != row[:-1]])
         after = np.where(is_first, self._former[row], np.roll(value, 1))
         is_last = np.concatenate([is_first[1:], [True]])
         self._former[row[is_last]] = value[is_last]
-        device = recording.rows.device[row]
+        device = events.rows.device[row]
         activity = chunk.on_devices
         place = activity.place(device, start)
         # Several compute kernels at once are left out: together they may well be faster.
-        comparable = (begun["number"].to_numpy()[order] == event_types.KERNEL) & (device >= 0)
+        comparable = (started["number"].to_numpy()[order] == event_types.KERNEL) & (device >= 0)
         comparable &= (place >= 0) & (activity.counts[KERNEL][place] == 1)
         start, end, device, place = start[comparable], end[comparable], device[comparable], place[comparable]
         if not len(start):
@@ -82,7 +81,7 @@ class NcclContention:
         is_beside = activity.counts[NCCL][place] > 0
         bar = pl.Series(end - start).to_frame("length").select(bar_of(pl.col("length")) + 1).to_series().to_numpy()
         self._durations.update(work, is_beside.astype(np.int64) << _BAR_BITS | bar, start, end)
-        parts = np.clip(start * PARTS // max(recording.length, 1), 0, PARTS - 1)
+        parts = np.clip(start * PARTS // max(events.length, 1), 0, PARTS - 1)
         self._places.update(*(column[is_beside] for column in (work, device * PARTS + parts, start, end)))
 
     def slowed(self) -> pl.DataFrame:

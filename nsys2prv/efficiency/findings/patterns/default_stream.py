@@ -47,7 +47,7 @@ class DefaultStreamWaits:
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
-        rows = context.recording.rows
+        rows = context.events.rows
         self._is_default = np.array([_is_default(name) for name in rows.names], dtype=bool)
         # The last end so far: of each stream, and of the default stream of each device.
         self._row_ends: Numbers = np.zeros(len(rows.names), dtype=np.int64)
@@ -58,11 +58,11 @@ class DefaultStreamWaits:
 
     def _suitable_devices(self) -> Numbers:
         """Devices of one process with work on the default stream and on others, which wait for nothing else."""
-        recording = self._context.recording
-        rows = recording.rows
-        names = recording.types.get(event_types.CUDA_CALL)
+        events = self._context.events
+        rows = events.rows
+        names = events.types.get(event_types.CUDA_CALL)
         calls = (names.values or {}).values() if names is not None else ()
-        if recording.launches is None or recording.length >> _TIME_BITS or any(call.startswith(_EVENT_WAITS) for call in calls):
+        if events.launches is None or events.length >> _TIME_BITS or any(call.startswith(_EVENT_WAITS) for call in calls):
             return np.zeros(0, dtype=np.int64)
         streams = rows.of_kind(STREAM)
         default = set(rows.device[streams & self._is_default].tolist())
@@ -72,15 +72,15 @@ class DefaultStreamWaits:
 
     def update(self, chunk: TimeChunk) -> None:
         """Add the work that begins in a chunk."""
-        begun = chunk.begun[ON_DEVICES.name]
-        if not len(self._devices) or begun.is_empty():
+        started = chunk.started[ON_DEVICES.name]
+        if not len(self._devices) or started.is_empty():
             return
-        device = self._context.recording.rows.device[begun["row"].to_numpy()]
+        device = self._context.events.rows.device[started["row"].to_numpy()]
         chosen = np.isin(device, self._devices)
         if not chosen.any():
             return
         device = device[chosen]
-        start, end, row = (begun[name].to_numpy()[chosen].astype(np.int64) for name in ("start", "end", "row"))
+        start, end, row = (started[name].to_numpy()[chosen].astype(np.int64) for name in ("start", "end", "row"))
         order = np.lexsort((row, end, start, device))
         device, start, end, row = device[order], start[order], end[order], row[order]
         is_default = self._is_default[row]
@@ -124,7 +124,7 @@ class DefaultStreamWaits:
                 "device",
                 "row",
                 "end",
-                part=part_of(pl.col("start"), self._context.recording.length),
+                part=part_of(pl.col("start"), self._context.events.length),
                 count=pl.lit(1),
                 cost=pl.min_horizontal(pl.col("start") - ready, pl.col("end") - pl.col("start")),
                 begin=ready,

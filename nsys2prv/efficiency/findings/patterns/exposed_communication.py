@@ -37,7 +37,7 @@ class ExposedKernels:
     def update(self, chunk: TimeChunk) -> None:
         """Add the NCCL kernels in a chunk."""
         inside = chunk.inside[ON_DEVICES.name].filter(pl.col("number") == event_types.NCCL_KERNEL)
-        device = self._context.recording.rows.device[inside["row"].to_numpy()]
+        device = self._context.events.rows.device[inside["row"].to_numpy()]
         inside = inside.with_columns(device=pl.Series(device, dtype=pl.Int64)).filter(pl.col("device") >= 0)
         if inside.is_empty():
             return

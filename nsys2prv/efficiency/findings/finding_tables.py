@@ -1,0 +1,126 @@
+"""The tables `findings`, `finding_devices` and `finding_numbers`, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nsys2prv.efficiency.findings.finding import Finding
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
+from nsys2prv.vocabulary.wording import ranges
+
+FINDINGS = Table(
+    "findings",
+    "Findings, most costly first",
+    "one thing that costs time; there is none where no rule finds anything",
+    (
+        Column.count("place", "1 for the most costly"),
+        Column.text("kind", "which rule: the names of docs/efficiency.md"),
+        Column.text("title", "name for people"),
+        Column.text("seen", "what was observed, with its numbers, in one or two sentences"),
+        Column.ns(
+            "cost_ns", "device time that it costs at most, summed over devices as docs/efficiency.md defines for each rule"
+        ),
+        Column.share("share", "the cost against E n: of the time of all devices"),
+        Column.count("devices", "devices that show it; they are listed in `finding_devices`"),
+        Column.text("device", "the one of them where it costs most: its node and its number there, `node01:D0`"),
+        Column.text("tasks", "processes that use that device, joined by `; `"),
+        Column.text("ranks", "ranks of all these devices, `0-3,7`; null where ranks are not known"),
+        Column.text("rows", "names of rows of that device, or of its processes, that show it, joined by `; `"),
+        Column.ns("begin_ns", "start of the first occurrence"),
+        Column.ns("end_ns", "end of the last occurrence"),
+        Column.ns("worst_begin_ns", "start of the place to look at: where it costs most"),
+        Column.ns("worst_end_ns", "end of that place"),
+        Column.text(
+            "view",
+            "view that shows it, a file `OUT.cfgs/VIEW.cfg` (of a view of each metric: several): a name of cfgs/views.ini",
+        ),
+        Column.text("advice", "what people do about it"),
+    ),
+    when="something that a rule of docs/efficiency.md names",
+)
+
+FINDING_DEVICES = Table(
+    "finding_devices",
+    "Findings by device",
+    "one device of one finding",
+    (
+        Column.count("place", "of the finding"),
+        Column.text("kind", "of the finding"),
+        DEVICE,
+        Column.count("count", "number of occurrences on it"),
+        Column.ns("cost_ns", "device time that it costs there at most; 0 where it costs others"),
+        Column.ns("begin_ns", "start of the first occurrence there"),
+        Column.ns("end_ns", "end of the last occurrence there"),
+        Column.ns("worst_begin_ns", "start of the place where it costs most there"),
+        Column.ns("worst_end_ns", "end of that place"),
+    ),
+    when="findings",
+)
+
+FINDING_NUMBERS = Table(
+    "finding_numbers",
+    "Numbers of findings",
+    "one number that a finding is based on",
+    (
+        Column.count("place", "of the finding"),
+        Column.text("kind", "of the finding"),
+        Column.text("number", "what it is"),
+        Column.number("value", "its value"),
+        Column.text("unit", "`ns`, `bytes`, `0 to 1`, `Hz`, or empty for counts and ratios"),
+    ),
+    when="findings",
+)
+
+
+def finding_tables(findings: Sequence[tuple[FindingRule, Finding]], evidence: Evidence) -> Filled:
+    """The three tables from findings with their rules, in the order of their places."""
+    numbered = [({"place": place, "kind": rule.kind}, rule, found) for place, (rule, found) in enumerate(findings, start=1)]
+    return {
+        FINDINGS: [{**key, **_finding_row(rule, found, evidence)} for key, rule, found in numbered],
+        FINDING_DEVICES: [{**key, **row} for key, _, found in numbered for row in _device_rows(found, evidence)],
+        FINDING_NUMBERS: [
+            {**key, "number": number.what, "value": float(number.value), "unit": number.unit}
+            for key, _, found in numbered
+            for number in found.numbers
+        ],
+    }
+
+
+def _finding_row(rule: FindingRule, finding: Finding, evidence: Evidence) -> Mapping[str, Any]:
+    rows, worst = evidence.context.events.rows, finding.worst
+    tasks = [task for one in finding.devices for task in rows.tasks_of_device.get(one.device, ())]
+    ranks = [rank for task in tasks if (rank := rows.tasks[task].rank) is not None]
+    return {
+        "title": rule.title,
+        "seen": finding.text,
+        "cost_ns": finding.cost,
+        "share": finding.cost / (evidence.length * evidence.devices),
+        "devices": len(finding.devices),
+        "device": evidence.device_name(worst.device),
+        "tasks": "; ".join(rows.tasks[task].name for task in rows.tasks_of_device.get(worst.device, ())),
+        "ranks": ranges(ranks) if ranks else None,
+        "rows": "; ".join(dict.fromkeys(rows.names[row].strip() for row in worst.rows)),
+        "begin_ns": min(one.begin for one in finding.devices),
+        "end_ns": max(one.end for one in finding.devices),
+        "worst_begin_ns": worst.worst[0],
+        "worst_end_ns": worst.worst[1],
+        "view": rule.view,
+        "advice": rule.advice,
+    }
+
+
+def _device_rows(finding: Finding, evidence: Evidence) -> Sequence[Mapping[str, Any]]:
+    return [
+        {
+            "device": evidence.device_name(one.device),
+            "count": one.count,
+            "cost_ns": one.cost,
+            "begin_ns": one.begin,
+            "end_ns": one.end,
+            "worst_begin_ns": one.worst[0],
+            "worst_end_ns": one.worst[1],
+        }
+        for one in sorted(finding.devices, key=lambda one: (-one.cost, one.device))
+    ]
