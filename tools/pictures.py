@@ -1,7 +1,7 @@
-"""Draws the pictures of docs/views.md from the demo, and writes what stands beside them: `python tools/pictures.py`.
+"""Draws the pictures of docs/views.md from the demo, and writes their texts: `python tools/pictures.py`.
 
-They are drawn by the project itself, from the trace and the views that it rendered: the same demo gives the same files. Texts
-come from the table of views and stand between `<!-- pictures GROUP -->` and `<!-- end of pictures -->`.
+They are drawn without Paraver, from the demo's trace and views: the same demo gives the same files. The texts between
+`<!-- pictures GROUP -->` and `<!-- end of pictures -->` come from the table of views.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _TWO_ITERATIONS = (310_000_000, 369_000_000)
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn of a view.
+    """The part of a view that is drawn.
 
     Attributes
     ----------
     time
-        Begin and end, ns; None: all of the trace.
+        Start and end, ns; None: the whole trace.
     member
-        Which of its files, where it has one for each member.
+        The member whose file is drawn, of a view with a file for each.
     legend
-        Unit and names of values that the view does not tell.
+        Unit and names of values that are not in the view.
     """
 
     time: tuple[int, int] | None = None
@@ -86,11 +86,11 @@ PICTURES: Mapping[str, Picture] = {
     "hwcounters/tensor_per_gemm": Picture(legend=_PERCENT),
     "hwcounters/dram_added": Picture(_TWO_ITERATIONS, legend=_PERCENT),
 }
-"""The important views, by their names in the table."""
+"""The important views, by their paths in the table."""
 
 
 def rewritten(page: str) -> str:
-    """Text of a page with what stands beside pictures made anew."""
+    """Text of a page with the texts of pictures updated."""
     views = read_view_table().views
 
     def sections(group: str) -> str:

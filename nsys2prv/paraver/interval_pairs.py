@@ -57,7 +57,7 @@ def pair_intervals(edges: pl.DataFrame, key: Sequence[str]) -> PairedIntervals:
     starts = edges_by_depth.filter(is_start)
     orphans = edges_by_depth.filter(~is_start & ~pl.col("closed").shift(1, fill_value=False))
     return PairedIntervals(
-        starts.filter("closed").sort("order").drop("order", "closed"),
+        starts.filter("closed").sort("order").select(*edges.columns, "end", "depth"),
         starts.filter(~pl.col("closed")).sort("order").select(edges.columns),
         orphans.sort("order").select(edges.columns),
     )

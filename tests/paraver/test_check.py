@@ -69,7 +69,7 @@ def check(folder: Path, files: dict[str, str], limit: int = 20) -> CheckResult:
 
 
 def changed(suffix: str, line: int, instead: str | None) -> dict[str, str]:
-    """The good trace with one line replaced, or taken out (None)."""
+    """The good trace with one line replaced, or removed (None)."""
     lines = GOOD[suffix].splitlines(keepends=True)
     lines[line - 1 : line] = [] if instead is None else [f"{instead}\n"]
     return {**GOOD, suffix: "".join(lines)}
@@ -164,16 +164,14 @@ def test_one_damaged_line_is_found(
     assert violation.text.startswith("trace.")
 
 
-def test_an_overlap_is_one_finding_and_not_a_string_of_them(tmp_path: Path) -> None:
+def test_an_overlap_is_one_violation(tmp_path: Path) -> None:
     result = check(tmp_path, changed(".prv", 9, "1:0:1:1:1:99:1000:0"))
 
     assert result.violations_per_rule == {TraceRule.STATES: 1}
 
 
 @pytest.mark.parametrize(("level", "names", "size"), [("NODE", 3, 2), ("TASK", 1, 2), ("THREAD", 2, 3), ("CPU", 5, 6)])
-def test_a_level_with_another_number_of_names_than_the_header_has_is_found(
-    tmp_path: Path, level: str, names: int, size: int
-) -> None:
+def test_a_wrong_number_of_names_of_a_level_is_found(tmp_path: Path, level: str, names: int, size: int) -> None:
     sizes = {"NODE": 2, "TASK": 2, "THREAD": 3, level: names}
     row = "\n".join(f"LEVEL {each} SIZE {number}\n" + "name\n" * number for each, number in sizes.items())
 
@@ -207,20 +205,20 @@ def test_a_missing_file_is_found(tmp_path: Path, suffix: str, rule: TraceRule) -
     assert [(violation.rule, violation.line) for violation in result.violations] == [(rule, None)]
 
 
-def test_a_message_that_is_received_before_it_was_sent_is_counted_and_no_finding(tmp_path: Path) -> None:
+def test_a_message_that_is_received_before_it_is_sent_is_counted_but_allowed(tmp_path: Path) -> None:
     result = check(tmp_path, changed(".prv", 6, "3:0:1:1:1:5:5:6:1:2:1:3:3:8:55001"))
 
     assert result.valid
     assert result.counts["backward_messages"] == 1
 
 
-def test_types_of_others_may_stay_open(tmp_path: Path) -> None:
+def test_types_of_other_tools_may_stay_open(tmp_path: Path) -> None:
     pcf = f"{PCF}\nEVENT_TYPE\n0    70000001    something of another tool\n"
 
     assert check(tmp_path, {**changed(".prv", 10, "2:0:1:1:1:1000:70000001:3"), ".pcf": pcf}).valid
 
 
-def test_findings_beyond_the_limit_are_counted(tmp_path: Path) -> None:
+def test_violations_beyond_the_limit_are_counted(tmp_path: Path) -> None:
     many = "".join(f"2:0:1:1:1:1000:{9300 + number}:1\n" for number in range(50)) + "x\n" * 30
 
     result = check(tmp_path, {**GOOD, ".prv": PRV + many}, limit=5)
@@ -240,7 +238,7 @@ def test_compressed_data_that_is_cut_off_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", range(2, 11))
-def test_what_is_open_is_carried_from_block_to_block(tmp_path: Path, line: int) -> None:
+def test_blocks_of_any_size_give_the_same_result(tmp_path: Path, line: int) -> None:
     whole = check(tmp_path, changed(".prv", line, None))
     in_blocks = check_trace(tmp_path / "trace.prv", block_bytes=10)
 
@@ -248,6 +246,6 @@ def test_what_is_open_is_carried_from_block_to_block(tmp_path: Path, line: int) 
     assert (in_blocks.violations_per_rule, in_blocks.counts) == (whole.violations_per_rule, whole.counts)
 
 
-def test_a_trace_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_trace_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no such file"):
         check_trace(tmp_path / "none.prv")

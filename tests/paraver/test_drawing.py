@@ -1,4 +1,4 @@
-"""Pictures of views: what windows and tables show of a small trace, and what is drawn of it."""
+"""Pictures of views: the values of windows and tables for a small trace, and their drawing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def value_of(trace: Trace, number: int, label: str) -> int:
     return next(value for value, named in (trace.labels.types[number].values or {}).items() if named == label)
 
 
-def test_a_window_of_names_has_the_number_of_what_runs_and_nothing_between(trace: Trace) -> None:
+def test_a_window_of_names_has_the_number_of_what_runs_and_0_between(trace: Trace) -> None:
     gemm, mine = value_of(trace, event_types.KERNEL, GEMM), value_of(trace, event_types.KERNEL, "mine<&>(x)")
     stream = trace.names["THREAD"].index("CUDA-D0.S7")
     assert steps(trace, "basics/kernels", stream) == [
@@ -71,7 +71,7 @@ def test_a_window_of_nested_ranges_shows_the_outer_one_again(trace: Trace) -> No
     assert steps(trace, "basics/nvtx_ranges-default", 0) == [(0, 200, outer), (200, 300, inner), (300, 1000, outer)]
 
 
-def test_a_window_of_gpus_tells_useful_time_from_communication(trace: Trace) -> None:
+def test_a_window_of_gpus_separates_useful_time_from_communication(trace: Trace) -> None:
     useful, communication = float(event_types.RUNNING), float(event_types.STATE_GROUP)
     assert steps(trace, "analysis/device_activity", 0) == [
         (0, 100, 0.0),
@@ -91,7 +91,7 @@ def test_a_table_has_the_time_of_each_row_and_value(trace: Trace) -> None:
     assert shares.cells.round(2).tolist() == [[57.14, 42.86], [28.57, 71.43]]
 
 
-def test_what_is_not_done_here_is_said_and_not_guessed(trace: Trace) -> None:
+def test_an_unsupported_function_is_refused_by_name(trace: Trace) -> None:
     with pytest.raises(NotDrawn, match="planes"):
         draw(trace, view(trace, "analysis/kernel_durations"))
     text = (trace.path.with_suffix(".cfgs") / "basics/kernels.cfg").read_text()
@@ -130,7 +130,7 @@ def test_a_picture_has_the_colours_and_labels_of_the_trace(trace: Trace) -> None
     assert [text for text in texts if text and "CUDA-D0.S7" in text] == ["1.2 CUDA-D0.S7"]
 
 
-def test_only_the_time_that_is_asked_for_is_drawn(trace: Trace) -> None:
+def test_only_the_requested_time_is_drawn(trace: Trace) -> None:
     svg = draw(trace, view(trace, "basics/kernels"), (500, 1000))
     assert GEMM not in svg
     assert "mine&lt;&amp;&gt;(x)" in svg
@@ -141,7 +141,7 @@ def pictures() -> ModuleType:
     return tool("pictures")
 
 
-def test_the_page_of_views_is_that_of_their_table(pictures: ModuleType) -> None:
+def test_the_page_of_views_is_up_to_date(pictures: ModuleType) -> None:
     text = pictures.PAGE.read_text(encoding="utf-8")
     assert text == pictures.rewritten(text), "run `python tools/pictures.py`"
     shown = set(re.findall(r"\(views/([^)]+\.svg)\)", text))

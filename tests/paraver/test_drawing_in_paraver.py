@@ -1,4 +1,4 @@
-"""What is drawn of a view is what Paraver computes for it: every window and table of a small run, against paramedir."""
+"""Drawn views have the values that Paraver computes: every window and table of a small run, against paramedir."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ROUNDING = 0.0051
 """paramedir prints two decimals."""
 
 
-def joined(begins: np.ndarray, values: np.ndarray) -> list[tuple[float, float]]:
-    """Begin and value where the value changes."""
+def joined(starts: np.ndarray, values: np.ndarray) -> list[tuple[float, float]]:
+    """Start and value where the value changes."""
     changes = np.concatenate([[True], np.abs(np.diff(values)) > ROUNDING])
-    return list(zip(begins[changes].tolist(), values[changes].tolist(), strict=True))
+    return list(zip(starts[changes].tolist(), values[changes].tolist(), strict=True))
 
 
 def row_name(trace: Trace, level: str, row: int) -> str:
@@ -35,10 +35,10 @@ def row_name(trace: Trace, level: str, row: int) -> str:
 
 def compare_timeline(trace: Trace, semantics: Semantics, cfg: Cfg, printed: Path) -> None:
     number = len(cfg.windows)
-    told = {row.removeprefix("THREAD ").removeprefix("TASK "): spans for row, spans in read_timeline(printed).items()}
+    shown = {row.removeprefix("THREAD ").removeprefix("TASK "): spans for row, spans in read_timeline(printed).items()}
     for (row,), steps in semantics.steps(number).group_by("row", maintain_order=True):
         name = row_name(trace, semantics.level(number), int(str(row)))
-        spans = np.array([(begin, value) for begin, length, value in told[name] if length > 0])
+        spans = np.array([(begin, value) for begin, length, value in shown[name] if length > 0])
         ours = joined(steps["begin"].to_numpy(), steps["value"].to_numpy())
         theirs = joined(spans[:, 0], spans[:, 1])
         assert [begin for begin, _ in ours] == [begin for begin, _ in theirs], name
@@ -56,7 +56,7 @@ def compare_table(trace: Trace, semantics: Semantics, printed: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_view_that_is_drawn_shows_what_paraver_shows(tmp_path: Path, paramedir: Paramedir) -> None:
+def test_every_drawn_view_shows_what_paraver_shows(tmp_path: Path, paramedir: Paramedir) -> None:
     summary = translate(write_reports(tmp_path / "reports", SMALL), tmp_path / "small")
     assert compared_views(paramedir, summary.prv) > 100
 
@@ -77,7 +77,7 @@ def one_process_with_two_gpus(**options: Any) -> ReportBuilder:
 
 
 def test_views_of_a_process_with_several_gpus_show_each_of_them(tmp_path: Path, paramedir: Paramedir) -> None:
-    """Paraver adds up all threads of a task: the rows of other devices must count nothing."""
+    """Paraver adds up all threads of a task, so the rows of other devices must have the value 0."""
     report = one_process_with_two_gpus().write(tmp_path / "one.sqlite")
     prv = translate([report], tmp_path / "one").prv
 
@@ -86,7 +86,7 @@ def test_views_of_a_process_with_several_gpus_show_each_of_them(tmp_path: Path, 
     assert shown == [(360.0,), (420.0,)]
 
 
-def test_views_of_gpus_that_processes_share_show_what_all_of_them_run(tmp_path: Path, paramedir: Paramedir) -> None:
+def test_views_of_a_shared_gpu_show_all_of_its_processes(tmp_path: Path, paramedir: Paramedir) -> None:
     reports = []
     for pid, (first, second) in ((1000, ((0, 60), (100, 110))), (1001, ((40, 100), (300, 320)))):
         report = ReportBuilder(pid=pid).gpu(0, cuda=0).gpu(1, cuda=1)
@@ -110,11 +110,11 @@ def only(folder: Path, view: str) -> Path:
 
 
 _CUT = ("useful_bursts_d", "gaps_d", "gaps_by_length_d")
-"""Paraver joins bursts of the same value, but not always where rows of other devices change meanwhile."""
+"""Paraver joins bursts of the same value, except where rows of other devices change."""
 
 
 def compared_views(paramedir: Paramedir, prv: Path) -> int:
-    """Compare what is drawn of each view with what Paraver shows; how many there were."""
+    """Compare the values of each view with those of Paraver; returns how many were compared."""
     folder = prv.with_suffix(".cfgs")
     trace = open_trace(prv)
     views = parse_views(folder)

@@ -1,4 +1,4 @@
-"""The strict reader takes every line of a good trace as it stands, and names the line of a bad one."""
+"""The strict reader reads every line of a valid trace, and names each malformed line."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def test_header_gives_end_nodes_and_tasks(tmp_path: Path) -> None:
     assert header.rows == 3
 
 
-def test_task_and_thread_give_the_row_that_the_names_are_in_order_of(tmp_path: Path) -> None:
+def test_task_and_thread_give_the_row_in_the_order_of_the_names(tmp_path: Path) -> None:
     header = open_trace(write(tmp_path, RECORDS)).header
     places = pl.DataFrame({"task": [1, 1, 2], "thread": [1, 2, 1]})
 
     assert places.select(row=header.row_of(pl.col("task"), pl.col("thread")))["row"].to_list() == [0, 1, 2]
 
 
-def test_records_come_as_they_stand_with_their_line_numbers(tmp_path: Path) -> None:
+def test_records_have_their_line_numbers(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path, RECORDS))
 
     assert trace.states().rows() == [(2, 0, 1, 1, 0, 100, 1)]
@@ -138,7 +138,7 @@ def test_gzip_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
         open_trace(packed).events()
 
 
-def test_communicators_that_the_header_announces_are_passed_over(tmp_path: Path) -> None:
+def test_communicators_that_the_header_announces_are_skipped(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path, ["c:1:1:2:1:2", *RECORDS], header=f"{HEADER},1"))
 
     assert trace.states()["line"].to_list() == [3]
@@ -178,14 +178,14 @@ def test_a_trace_without_records_has_empty_frames(tmp_path: Path) -> None:
         ("2:0:1:1:1:5:9200:9223372036854775808", "64 bits"),
     ],
 )
-def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, why: str) -> None:
+def test_a_line_that_is_not_a_record_is_named(tmp_path: Path, line: str, why: str) -> None:
     trace = open_trace(write(tmp_path, [*RECORDS, line, RECORDS[-1]]))
 
     with pytest.raises(TraceError, match=rf"trace\.prv: line 9: .*{why}"):
         trace.events()
 
 
-def test_damage_can_be_taken_note_of_instead(tmp_path: Path) -> None:
+def test_malformed_lines_can_be_reported_and_skipped(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path, ["9", *RECORDS, "2:0:1:1:1:0:9200:9223372036854775808", "x"]))
     lines: list[int | None] = []
 
@@ -195,7 +195,7 @@ def test_damage_can_be_taken_note_of_instead(tmp_path: Path) -> None:
     assert [line for block in blocks for line in block.records["line"]] == [3, 4, 6, 7, 8, 9]
 
 
-def test_a_last_line_without_end_is_an_error(tmp_path: Path) -> None:
+def test_a_last_line_without_line_end_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, RECORDS)
     path.write_bytes(path.read_bytes()[:-1])
 
@@ -221,7 +221,7 @@ def test_a_malformed_header_is_an_error(tmp_path: Path, header: str) -> None:
         open_trace(write(tmp_path, RECORDS, header=header))
 
 
-def test_what_is_not_there_or_no_trace_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_or_empty_file_or_another_suffix_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no such file"):
         open_trace(tmp_path / "none.prv")
     (tmp_path / "empty.prv").touch()
@@ -251,7 +251,7 @@ def test_names_of_each_level(tmp_path: Path) -> None:
     assert trace.names == {"NODE": ("nid001", "nid002"), "THREAD": ("main thread", "CUDA-D0.S7", "# not a comment")}
 
 
-def test_a_trace_without_labels_and_names_says_so(tmp_path: Path) -> None:
+def test_a_trace_without_labels_and_names_is_marked(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path, RECORDS))
 
     assert (trace.has_labels, trace.has_names) == (False, False)
@@ -341,14 +341,14 @@ Interval = tuple[int, int, int, int, int, int, int]
 def put_down(
     row: tuple[int, int, int], trees: Trees, time: int, depth: int, pairs: list[tuple[int, int]], out: list[Interval]
 ) -> int:
-    """Write the begins and ends of some intervals and what is inside them; returns the time after them."""
+    """Write starts and ends of intervals and of those inside them; returns the time after them."""
     for value, inside, pause in trees:
-        begin, place = time, len(out)
-        pairs.append((begin, value))
-        out.append((*row, begin, -1, value, depth))
+        start, place = time, len(out)
+        pairs.append((start, value))
+        out.append((*row, start, -1, value, depth))
         time = put_down(row, inside, time + pause, depth + 1, pairs, out) + pause
         pairs.append((time, 0))
-        out[place] = (*row, begin, time, value, depth)
+        out[place] = (*row, start, time, value, depth)
         time += pause
     return time
 

@@ -1,4 +1,4 @@
-"""Views are rendered for the trace at hand: its event types, values and rows; a template that is wrong is found out."""
+"""Views are rendered for one trace with its event types, values and rows; a wrong template is an error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TABLE = read_view_table()
 def content(
     types: dict[int, tuple[str, dict[int, str] | None]], tasks: list[tuple[int, list[str]]], used: list[int] | None = None
 ) -> TraceContent:
-    """What is in a trace: types with labels and values, and for each task its node (1, 2, ...) and the names of its rows."""
+    """Content of a trace: types with labels and values, and for each task its node (1, 2, ...) and the names of its rows."""
     header_tasks, first = [], 0
     for node, names in tasks:
         header_tasks.append(HeaderTask(len(names), node, first))
@@ -158,7 +158,7 @@ def test_views_take_the_numbers_that_metrics_and_kernels_have_in_this_trace(tmp_
     assert cfg.kind == "table"
 
 
-def test_only_what_occurs_counts_not_what_the_labels_announce() -> None:
+def test_event_types_that_have_labels_but_no_events_do_not_count() -> None:
     found = content(TYPES, ONE_GPU, used=[event_types.KERNEL])
     paths = {view.path for view in ViewRenderer(found).fitting()}
 
@@ -166,7 +166,7 @@ def test_only_what_occurs_counts_not_what_the_labels_announce() -> None:
     assert not paths & {"hwcounters/metric", "views/nccl_on_gpu", "analysis/overlap"}
 
 
-def test_views_of_messages_are_there_when_there_are_messages_between_ranks(tmp_path: Path) -> None:
+def test_views_of_messages_need_messages_between_ranks(tmp_path: Path) -> None:
     lines = ["#Paraver (01/01/2024 at 10:00):1000_ns:1(4):1:2(1:1,1:1)"]
     for tag, expected in [(event_types.TAG_KERNEL_LAUNCH, False), (42, True)]:
         lines.append(f"3:0:1:1:1:10:10:0:1:2:1:20:30:8:{tag}")
@@ -176,7 +176,7 @@ def test_views_of_messages_are_there_when_there_are_messages_between_ranks(tmp_p
         assert ({"views/messages_in_flight", "views/bytes_in_flight"} <= paths) == expected
 
 
-def test_a_trace_of_another_tool_is_known_by_its_labels(tmp_path: Path) -> None:
+def test_event_types_of_another_tool_are_found_by_their_labels(tmp_path: Path) -> None:
     found = content({4711: ("CUDA kernel", {0: "End", 3: "k"})}, ONE_GPU)
     (cfg,) = rendered(found, "basics/kernels", tmp_path).values()
 
@@ -188,7 +188,7 @@ SHARED_GPU = [(1, ["main", "CUDA-D0.S7", "Metrics GPU0"]), (1, ["main", "CUDA-D0
 SIXTEEN_NODES = [(node + 1, ["main", f"CUDA-D{rank}.S7", f"Metrics GPU{rank}"]) for node in range(16) for rank in range(4)]
 
 
-def test_tasks_are_the_rows_where_each_has_one_gpu_of_its_own(tmp_path: Path) -> None:
+def test_tasks_are_the_rows_where_each_uses_one_gpu_alone(tmp_path: Path) -> None:
     for number, (tasks, threads) in enumerate([(ONE_GPU, None), (SIXTEEN_NODES, None), ([*ONE_GPU, (2, ["cpu only"])], None)]):
         (cfg,) = rendered(content(TYPES, tasks), "analysis/useful_time", tmp_path / str(number)).values()
         (window,) = cfg.windows
@@ -215,7 +215,7 @@ def test_a_process_with_several_gpus_gives_a_file_for_each_of_them(tmp_path: Pat
         assert window.rows["task", 0] == [True, False]
 
 
-def test_a_gpu_that_processes_share_is_one_row_so_that_what_overlaps_counts_once(tmp_path: Path) -> None:
+def test_a_shared_gpu_is_one_row_so_that_overlap_counts_once(tmp_path: Path) -> None:
     files = rendered(content(TYPES, SHARED_GPU), "analysis/useful_time", tmp_path)
 
     assert list(files) == ["analysis/useful_time_a_d0.cfg", "analysis/useful_time_b_d0.cfg"]
@@ -243,7 +243,7 @@ def test_timelines_of_threads_show_all_rows_of_their_kind_whatever_the_size(
                     assert [of_task and one for one in threads] == expected
 
 
-# Deeper levels of call chains are written for search and tools; a view of the innermost one tells enough.
+# Deeper levels of call chains are written for search and tools; there is a view of the innermost one only.
 CALL_CHAINS = {
     pattern.format(depth)
     for pattern in ("Sampled functions (depth {})", "Sampled modules (depth {})", "Caller at level {}")
@@ -325,7 +325,7 @@ def test_a_label_of_two_types_names_neither(tmp_path: Path) -> None:
     assert cfg.windows[0].filters["evt_value_label"] == ["Unknown", "Unknown"]
 
 
-# -- the strict reader ----------------------------------------------------------------------------------------------------
+# -- the strict parser ----------------------------------------------------------------------------------------------------
 
 TABLE_VIEW = "analysis/overlap_of_communication"
 
@@ -337,7 +337,7 @@ def table_view(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / f"{TABLE_VIEW}.cfg").read_text()
 
 
-def test_the_reader_tells_windows_and_table(table_view: str) -> None:
+def test_the_parser_reads_windows_and_table(table_view: str) -> None:
     cfg = parse_cfg(table_view, "view")
 
     assert [(window.name, window.is_derived, window.parents) for window in cfg.windows] == [
@@ -439,7 +439,7 @@ def test_a_wrong_template_fails_when_it_is_rendered_or_read_strictly(tmp_path: P
         ("[basics/x]\ntitle = X\ndescription = Text.\neach = KERNEL", "not among the needs"),
     ],
 )
-def test_a_table_that_makes_no_sense_is_refused(section: str, sentence: str, tmp_path: Path) -> None:
+def test_an_inconsistent_table_is_refused(section: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "views.ini").write_text(f"[metrics]\n[values]\n{section}\n")
     with pytest.raises(ValueError, match=sentence):
         read_view_table(tmp_path / "views.ini")
@@ -448,7 +448,7 @@ def test_a_table_that_makes_no_sense_is_refused(section: str, sentence: str, tmp
 # -- workspaces -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_workspace_file_is_what_paravers_reader_takes(tmp_path: Path) -> None:
+def test_the_workspace_file_has_the_form_that_paraver_reads(tmp_path: Path) -> None:
     found = content(TYPES, ONE_GPU)
     written = write_views(tmp_path / "staged", found, Path("run/trace.prv"), tmp_path / "trace.cfgs")
     text = (tmp_path / "staged/workspace.xml").read_text()
@@ -531,7 +531,7 @@ def test_views_of_a_trace_are_those_that_its_translation_made(report: Path, tmp_
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_without_views_a_former_folder_goes_with_its_trace(report: Path, tmp_path: Path) -> None:
+def test_without_views_the_folder_of_the_former_trace_is_removed(report: Path, tmp_path: Path) -> None:
     translate([report], tmp_path / "out")
     summary = translate([report], tmp_path / "out", TranslateOptions(force=True, no_views=True))
 
@@ -539,7 +539,7 @@ def test_without_views_a_former_folder_goes_with_its_trace(report: Path, tmp_pat
     assert "views" not in summary.content
 
 
-def test_a_former_folder_of_views_is_replaced_as_a_whole_and_only_when_asked(report: Path, tmp_path: Path) -> None:
+def test_a_former_folder_of_views_is_replaced_only_with_force(report: Path, tmp_path: Path) -> None:
     (tmp_path / "out.cfgs").mkdir()
     (tmp_path / "out.cfgs/old.cfg").write_text("old")
     with pytest.raises(OutputExists):
@@ -550,7 +550,7 @@ def test_a_former_folder_of_views_is_replaced_as_a_whole_and_only_when_asked(rep
     assert "old.cfg" not in tree(tmp_path / "out.cfgs")
 
 
-def test_a_file_in_the_place_of_the_folder_is_told(report: Path, tmp_path: Path) -> None:
+def test_a_file_with_the_name_of_the_folder_is_an_error(report: Path, tmp_path: Path) -> None:
     (tmp_path / "out.cfgs").write_text("mine")
     with pytest.raises(OutputError, match="there is a file of this name"):
         translate([report], tmp_path / "out", TranslateOptions(force=True))
@@ -572,7 +572,7 @@ def test_views_of_a_failed_translation_leave_a_former_folder_as_it_was(
     assert tree(tmp_path) == before
 
 
-def test_only_renders_what_is_named_and_refuses_what_is_not_there(report: Path, tmp_path: Path) -> None:
+def test_only_renders_the_named_views_and_refuses_unknown_names(report: Path, tmp_path: Path) -> None:
     prv = translate([report], tmp_path / "out", TranslateOptions(no_views=True)).prv
     _, by_group = render_views(prv, only=["hwcounters"])
     _, by_name = render_views(prv, only=["useful_time", "basics/kernels"])
@@ -596,7 +596,7 @@ def test_a_folder_that_is_not_one_of_views_is_kept(report: Path, tmp_path: Path)
     assert "notes.txt" not in tree(mine)
 
 
-def test_a_trace_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_trace_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="there is no such file"):
         render_views(tmp_path / "none.prv")
 
@@ -610,7 +610,7 @@ def test_a_trace_without_labels_and_names_has_views_too(tmp_path: Path) -> None:
     assert {"basics/kernels.cfg", "analysis/useful_time.cfg"} <= {one.path for one in written}
 
 
-def test_the_table_is_listed_whole_or_as_far_as_it_fits_a_trace(report: Path, tmp_path: Path) -> None:
+def test_the_list_has_all_views_or_those_that_fit_a_trace(report: Path, tmp_path: Path) -> None:
     prv = translate([report], tmp_path / "out").prv
 
     assert [one["name"] for one in list_views(None)] == [view.path for view in TABLE.views]
@@ -619,7 +619,7 @@ def test_the_table_is_listed_whole_or_as_far_as_it_fits_a_trace(report: Path, tm
     assert len(fitting) < len(TABLE.views)
 
 
-def test_the_command_renders_lists_and_tells_what_is_wrong(report: Path, tmp_path: Path, command_line: CommandLine) -> None:
+def test_the_command_renders_lists_and_reports_errors(report: Path, tmp_path: Path, command_line: CommandLine) -> None:
     assert command_line.run("translate", report, "-o", tmp_path / "out", "--no-views").returncode == 0
     assert not (tmp_path / "out.cfgs").exists()
 
@@ -639,14 +639,14 @@ def test_the_command_renders_lists_and_tells_what_is_wrong(report: Path, tmp_pat
 def test_types_that_the_translation_counts_are_those_that_the_trace_has(
     report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[set[int]] = []
+    reported: list[set[int]] = []
     original: Callable[..., TraceContent] = TraceContent.of.__func__  # type: ignore[attr-defined]
 
     def spy(cls: type[TraceContent], trace: object, used: set[int] | None = None, **others: bool) -> TraceContent:
-        told.append(set(used or ()))
+        reported.append(set(used or ()))
         return original(cls, trace, used, **others)
 
     monkeypatch.setattr(TraceContent, "of", classmethod(spy))
     prv = translate([report], tmp_path / "out").prv
 
-    assert told == [set(open_trace(prv).events()["type"])]
+    assert reported == [set(open_trace(prv).events()["type"])]

@@ -1,4 +1,4 @@
-"""What Paraver shows in the views of the demo is what the reports say, computed here from their tables alone."""
+"""Views of the demo show in Paraver what the reports contain, computed here from the tables of the reports alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUNDING = 0.0051
 """paramedir prints two decimals."""
 
 Spans = np.ndarray
-"""Begin and end, ns, of a row each."""
+"""A row per interval: start and end, ns."""
 
 
 class Shown:
@@ -72,7 +72,7 @@ def spans(rows: Iterable[tuple]) -> Spans:  # type: ignore[type-arg]
 
 
 def depth(intervals: Spans) -> tuple[np.ndarray, np.ndarray]:
-    """Times where it changes how many intervals are open, and how many are from there on."""
+    """Times at which the number of open intervals changes, and the number from there on."""
     times = np.concatenate([intervals[:, 0], intervals[:, 1]])
     steps = np.concatenate([np.ones(len(intervals), int), -np.ones(len(intervals), int)])
     order = np.lexsort((steps, times))
@@ -87,7 +87,7 @@ def open_at(intervals: Spans, moments: np.ndarray) -> np.ndarray:
 
 
 def time_by(*families: Spans, key: Callable[..., np.ndarray]) -> dict[int, int]:
-    """How long `key` of the numbers of open intervals of each family has which value."""
+    """Time for each value of `key`, which is a function of the number of open intervals of each family."""
     edges = np.unique(np.concatenate([one.ravel() for one in families]))
     values = key(*(open_at(one, edges[:-1]) for one in families))
     totals: dict[int, int] = defaultdict(int)
@@ -123,7 +123,7 @@ def test_device_activity_is_what_the_efficiency_model_calls_useful_and_communica
         assert table.rows[rank][1] == pytest.approx([expected[1], expected[13]], abs=ROUNDING)
 
 
-def test_overlap_is_the_number_of_kernels_at_once_while_nccl_runs(shown: Shown) -> None:
+def test_overlap_is_the_number_of_concurrent_kernels_while_nccl_runs(shown: Shown) -> None:
     against_communication = shown.table("analysis/overlap_of_communication")
     against_trace = shown.table("analysis/overlap_of_trace")
     for rank in range(4):
@@ -161,7 +161,7 @@ def test_kernel_profiles_are_total_number_and_average_of_each_name_on_each_strea
     assert place == len(total.rows)
 
 
-def test_families_take_all_of_the_time_of_kernels(shown: Shown) -> None:
+def test_families_add_up_to_the_time_of_all_kernels(shown: Shown) -> None:
     families, kernels, nccl = (shown.table(f"analysis/{view}") for view in ("family_time", "kernel_time", "nccl_time"))
 
     assert len(families.columns) < len(kernels.columns) + len(nccl.columns)
@@ -192,12 +192,12 @@ def test_tensor_use_per_gemm_is_the_mean_over_the_time_of_its_kernels(shown: Sho
 
 
 def mean_during(samples: np.ndarray, intervals: Spans) -> float:
-    """Mean over the time of intervals of a metric whose samples are about the time from the sample before."""
+    """Mean of a metric over the time of intervals; a sample covers the time since the sample before it."""
     times, values = samples[:, 0], samples[:, 1].astype(float)
     weight = total = 0.0
-    for begin, end in intervals.tolist():
-        inner = times[(times > begin) & (times < end)]
-        edges = np.concatenate([[begin], inner, [end]])
+    for start, end in intervals.tolist():
+        inner = times[(times > start) & (times < end)]
+        edges = np.concatenate([[start], inner, [end]])
         place = np.searchsorted(times, edges[1:], side="left")
         lengths = np.diff(edges)
         shown_values = np.where(place < len(times), values[np.minimum(place, len(times) - 1)], 0)

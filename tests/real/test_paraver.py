@@ -1,4 +1,4 @@
-"""Traces of real reports are valid, load in Paraver, and show there what the report says."""
+"""Traces of real reports are valid, load in Paraver, and show there what the reports contain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nsys2prv.paraver.check import check_trace
 from .conftest import REPORTS, Translated
 
 Step = tuple[float, float, str]
-"""Begin and end in ns, and what is shown meanwhile."""
+"""Start and end in ns, and the label shown between them."""
 
 VIEW = """\
 #ParaverCFG
@@ -161,7 +161,7 @@ def _nested(ranges: list[tuple[int, int, str]]) -> bool:
 
 
 def _innermost(ranges: list[tuple[int, int, str]], end: int) -> list[Step]:
-    """What is to be seen on a thread: at each time the label of the open range that began last."""
+    """Expected steps of a thread: at each time the label of the open range that started last."""
     times = sorted({0, end, *(time for begin, until, _ in ranges for time in (begin, until))})
     steps: list[Step] = []
     for begin, until in pairwise(times):
@@ -173,7 +173,7 @@ def _innermost(ranges: list[tuple[int, int, str]], end: int) -> list[Step]:
 
 
 def _joined(steps: list[Step]) -> list[Step]:
-    """Steps with neighbours that show the same made one, and steps without length left out."""
+    """Steps with equal neighbours joined, without steps of no length."""
     joined: list[Step] = []
     for begin, end, label in steps:
         if joined and joined[-1][2] == label:

@@ -65,7 +65,7 @@ def test_useful_is_the_time_that_each_row_runs(
     assert useful.sort("task", "thread").equals(running)
 
 
-def test_the_states_that_views_ask_for_are_there(translation: Callable[[str], Translated]) -> None:
+def test_the_states_that_views_need_occur(translation: Callable[[str], Translated]) -> None:
     found = set(_states(translation("pytorch-nccl-2gpu").trace)["value"])
 
     assert found >= {
@@ -107,10 +107,10 @@ def _kernel_time(path: Path) -> int:
     return sum(_union(one["begin"], one["end"]) for _, one in kernels.group_by("process", "device", "stream"))
 
 
-def _union(begins: pl.Series, ends: pl.Series) -> int:
+def _union(starts: pl.Series, ends: pl.Series) -> int:
     """Length of the union of intervals, ns."""
-    order = begins.arg_sort()
-    begin, end = begins.gather(order).to_numpy(), ends.gather(order).to_numpy()
+    order = starts.arg_sort()
+    start, end = starts.gather(order).to_numpy(), ends.gather(order).to_numpy()
     latest = np.maximum.accumulate(end)
-    former = np.concatenate([begin[:1], latest[:-1]])
-    return int(np.maximum(latest - np.maximum(begin, former), 0).sum())
+    former = np.concatenate([start[:1], latest[:-1]])
+    return int(np.maximum(latest - np.maximum(start, former), 0).sum())

@@ -67,7 +67,7 @@ def foreign(folder: str) -> Path:
 
 
 def types_of(path: Path, trace: Trace) -> set[int]:
-    """Event types that a view asks for, as Paraver resolves them: by label, else by number."""
+    """Event types that a view selects, as Paraver resolves them: by label, else by number."""
     by_label = {found.label: number for number, found in trace.labels.types.items()}
     types: set[int] = set()
     for window in path.read_text(encoding="utf-8").split("\nwindow_name ")[1:]:
@@ -82,18 +82,18 @@ def types_of(path: Path, trace: Trace) -> set[int]:
 
 
 @pytest.mark.parametrize("report", ["gpu-metrics-a100", "pytorch-nccl-2gpu", "cuda-graphs", "openacc-mpas"])
-def test_views_of_nsys2prv_058_load_where_their_events_are(
+def test_views_of_nsys2prv_058_load_if_their_events_occur(
     report: str, translation: Callable[[str], Translated], paramedir: Paramedir
 ) -> None:
     folder, trace = foreign("nsys2prv-0.5.8"), translation(report).trace
     occurring = set(content_of(trace.path).types)
-    wanted = {str(path.relative_to(folder).with_suffix("")): types_of(path, trace) for path in folder.rglob("*.cfg")}
+    types_per_view = {str(path.relative_to(folder).with_suffix("")): types_of(path, trace) for path in folder.rglob("*.cfg")}
     written, messages = paramedir.load(trace.path, folder)
 
-    assert len(wanted) == 57
-    # Paraver tells of types that are missing, and shows what is there.
-    assert set(written) == {name for name, types in wanted.items() if types & occurring}
-    assert set(messages) == {name for name, types in wanted.items() if not types <= occurring}
+    assert len(types_per_view) == 57
+    # Paraver prints a message about missing types, and shows the others.
+    assert set(written) == {name for name, types in types_per_view.items() if types & occurring}
+    assert set(messages) == {name for name, types in types_per_view.items() if not types <= occurring}
     assert len(written) >= 15
 
 

@@ -1,8 +1,7 @@
-"""Pictures (SVG) of views of a trace, drawn from the trace: time lines in the colours of the .pcf, tables as heat maps.
+"""Pictures (SVG) of views of a trace: timelines in the colours of the .pcf, tables as heat maps.
 
-What a view shows is computed by `semantics`; here it is only put into pixels as Paraver does: the colour of a value is that of
-its number in the .pcf, and where several values fall into one pixel the draw mode of the window decides. Pictures follow the
-light or dark scheme of the reader.
+`view_semantics` computes the values; they are drawn as in Paraver: a value has the colour of its number in the .pcf, and where
+several values fall into one pixel the draw mode of the window decides. Pictures follow the light or dark scheme of the reader.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Colour = tuple[int, int, int]
 
 _WIDTH, _MARGIN = 960, 10
 _PIXEL = 2
-"""Width of what counts as one pixel of a time line."""
+"""Width of one pixel of a timeline."""
 _TEXT, _CHARACTER = 11, 6.7
 """Height of the text, and width of a wide character of it."""
 _LINE = 16
@@ -48,14 +47,14 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Legend:
-    """What a view does not say of its values, for the reader of a picture.
+    """Properties of values that are not in a view.
 
     Attributes
     ----------
     unit
-        Unit of numbers: "ns" gives "1.5 ms", all others stand behind the number.
+        Unit of numbers: "ns" gives "1.5 ms", any other follows the number.
     names
-        What values are that have no label in the trace.
+        Names of values that have no label in the trace.
     """
 
     unit: str = ""
@@ -72,7 +71,7 @@ def draw(trace: Trace, cfg: Cfg, time: tuple[int, int] | None = None, legend: Le
     cfg
         The view, as rendered for it.
     time
-        Of a time line: begin and end of what is shown, ns; None: all of it.
+        Of a timeline: start and end of the time shown, ns; None: all of it.
     legend
         Unit and names of values.
 
@@ -84,15 +83,15 @@ def draw(trace: Trace, cfg: Cfg, time: tuple[int, int] | None = None, legend: Le
     Raises
     ------
     NotDrawn
-        The view asks for something of Paraver that is not done here.
+        The view uses a function of Paraver that is not supported here.
     """
     semantics, legend = Semantics(trace, cfg), legend or Legend()
     if cfg.kind == "timeline":
-        return _TimeLine(trace, cfg, semantics, time or (0, trace.header.end), legend).svg()
+        return _Timeline(trace, cfg, semantics, time or (0, trace.header.end), legend).svg()
     return _table(trace, cfg, semantics.table(), legend)
 
 
-class _TimeLine:
+class _Timeline:
     def __init__(self, trace: Trace, cfg: Cfg, semantics: Semantics, time: tuple[int, int], legend: Legend) -> None:
         self._trace = trace
         self._unit = legend.unit
@@ -105,7 +104,7 @@ class _TimeLine:
         self._left = _MARGIN + math.ceil(_CHARACTER * max(map(len, self._names), default=0)) + 6
         self._pixels = (_WIDTH - self._left - _MARGIN) // _PIXEL
         steps = semantics.steps(number)
-        # The scale of a gradient is that of all the time shown.
+        # The scale of a gradient covers the time shown.
         self._steps = steps.filter(pl.col("begin") < self._end, pl.col("end") > self._begin)
         self._labels = _value_labels(trace, self._window)
         if not self._is_state:
@@ -271,9 +270,9 @@ def _table(trace: Trace, cfg: Cfg, table: Table, legend: Legend) -> str:
     parts = [_text(_MARGIN, _MARGIN + _TEXT, title, "h"), _text(_MARGIN, _MARGIN + _TEXT + _LINE, _what(table), "q")]
     for place, column in enumerate(table.columns):
         parts.append(_text(left + (place + 0.5) * cell, top - 5, str(column), "q", anchor="middle"))
-    told = np.nan_to_num(table.cells)
-    low, high = (float(told.min()), float(told.max())) if told.size else (0.0, 0.0)
-    rows = [*told, *totals.values()]
+    cells = np.nan_to_num(table.cells)
+    low, high = (float(cells.min()), float(cells.max())) if cells.size else (0.0, 0.0)
+    rows = [*cells, *totals.values()]
     for place, (name, values) in enumerate(zip(names, rows, strict=False)):
         is_total = place >= len(table.rows)
         y = top + place * _LINE + (6 if is_total else 0)
@@ -302,9 +301,9 @@ def _table(trace: Trace, cfg: Cfg, table: Table, legend: Legend) -> str:
 
 
 def _what(table: Table) -> str:
-    told = "application" if table.level == "appl" else table.level
+    level = "application" if table.level == "appl" else table.level
     units = {"Time": "time", "Average Burst Time": "average duration", "Integral": "integral over time"}
-    return f"{units.get(table.statistic, table.statistic)}; a row for each {told}"
+    return f"{units.get(table.statistic, table.statistic)}; a row for each {level}"
 
 
 def _cell_text(value: float, statistic: str, unit: str) -> str:
@@ -326,7 +325,7 @@ def _row_names(trace: Trace, level: str, rows: Sequence[int]) -> list[str]:
 
 
 def _value_labels(trace: Trace, window: Window) -> dict[int, str]:
-    """Labels of the values that a window shows; none where they are numbers that no event has."""
+    """Labels of the values that a window shows; none where its values are computed numbers."""
     tops = {window.functions[top] for top in ("topcompose1", "topcompose2")}
     thread, compose = window.functions.get("thread"), window.functions["compose_thread"]
     if window.is_derived or not tops <= {"As Is", "Join Bursts"} or compose not in ("As Is", "Stacked Val"):
@@ -417,6 +416,6 @@ def _box(x: float, y: float, width: float, height: float) -> str:
 def _document(parts: Iterable[str], height: float, width: float = _WIDTH) -> str:
     size = f'width="{_number(width)}" height="{_number(height)}" viewBox="0 0 {_number(width)} {_number(height)}"'
     body = "\n".join(parts)
-    # The page around it may have another scheme than the reader's system.
+    # The page around the picture may have another scheme than the system.
     ground = f'<path class="g" d="M0 0h{_number(width)}v{_number(height)}h-{_number(width)}z"/>'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>{_STYLE}</style>\n{ground}\n{body}\n</svg>\n'

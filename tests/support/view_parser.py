@@ -73,7 +73,7 @@ _NUMBER = r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 
 
 class MalformedCfg(ValueError):
-    """A view that Paraver would not load as it is meant; names the view, the line, and what is wrong with it."""
+    """A view that Paraver would not load as intended; the message has the view, the line, and the problem."""
 
 
 @dataclass
@@ -136,7 +136,7 @@ def parse_cfg(text: str, name: str) -> Cfg:
     Raises
     ------
     MalformedCfg
-        Something in it is not as Paraver's loader has it, or would be dropped.
+        Paraver's loader would refuse or ignore something in it.
     """
     return _Parser(text, name).parse()
 
@@ -262,8 +262,8 @@ class _Parser:
                 self._title(text)
             elif self._in_histogram:
                 key, _, value = text.partition(" ")
-                self._require(key in _HISTOGRAM_KEYS, f"{key} is no key of a table")
-                self._require(key not in self._histogram, f"{key} stands there twice")
+                self._require(key in _HISTOGRAM_KEYS, f"{key} is not a key of a table")
+                self._require(key not in self._histogram, f"{key} appears twice")
                 self._require(_HISTOGRAM_KEYS[key](value), f"{key} can't be {value!r}")
                 self._histogram[key] = value
             else:
@@ -302,14 +302,14 @@ class _Parser:
             self._require(bool(value), "a window without a name")
             self._windows.append(Window(value))
             return
-        self._require(bool(self._windows), f"{key} stands before the first window")
+        self._require(bool(self._windows), f"{key} comes before the first window")
         window = self._windows[-1]
         if key == "window_type":
             self._require(value in ("single", "composed") and not window.values, f"a window can't be {value!r} here")
             window.is_derived = value == "composed"
             window.values[key] = value
             return
-        self._require("window_type" in window.values, f"{key} stands before window_type")
+        self._require("window_type" in window.values, f"{key} comes before window_type")
         special: dict[str, Callable[[Window, str], None]] = {
             "window_level": self._level,
             "window_object": self._object,
@@ -324,15 +324,15 @@ class _Parser:
         if key in special:
             special[key](window, value)
             return
-        self._require(key in _WINDOW_KEYS, f"{key} is no key of a window")
-        self._require(key not in window.values, f"{key} stands there twice")
+        self._require(key in _WINDOW_KEYS, f"{key} is not a key of a window")
+        self._require(key not in window.values, f"{key} appears twice")
         self._require(_WINDOW_KEYS[key](value), f"{key} can't be {value!r}")
         window.values[key] = value
         if key == "window_id":
             self._require(int(value) == len(self._windows), f"this is window {len(self._windows)}, not {value}")
 
     def _level(self, window: Window, value: str) -> None:
-        self._require(value in LEVELS, f"{value!r} is no level")
+        self._require(value in LEVELS, f"{value!r} is not a level")
         window.level = value
 
     def _object(self, window: Window, value: str) -> None:
@@ -374,7 +374,7 @@ class _Parser:
         expected = {"appl", "task", "node", "system", "workload"}
         if not window.is_derived:
             expected |= {"cpu", "thread", *_FILTERS}
-        self._require(set(functions) == expected, f"functions are told of {', '.join(functions)}")
+        self._require(set(functions) == expected, f"functions are given for {', '.join(functions)}")
         for level, function in functions.items():
             allowed = {"thread": _THREAD_FUNCTIONS, "cpu": _CPU_FUNCTIONS} | dict.fromkeys(_FILTERS, _FILTER_FUNCTIONS)
             self._require(function in allowed.get(level, _OBJECT_FUNCTIONS), f"{function!r} is no function of level {level}")
@@ -423,7 +423,7 @@ class _Parser:
             number = _WHOLE if what != "evt_value" else _ANY_NUMBER
             self._require(all(number(one) for one in found), f"{what} lets through what is no number")
         self._require(len(found) == count <= _MOST_IN_A_FILTER, f"{what} announces {count}, and {len(found)} follow")
-        self._require(what not in window.filters, f"filter {what} stands there twice")
+        self._require(what not in window.filters, f"filter {what} appears twice")
         window.filters[what] = found
 
     def _check_window(self, window: Window) -> None:

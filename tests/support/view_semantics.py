@@ -1,6 +1,6 @@
-"""What a view shows of a trace, as Paraver computes it: windows as steps over time, and tables over them.
+"""The values of a view for a trace, as Paraver computes them: windows as steps over time, and tables over windows.
 
-For drawing views where there is no Paraver. Functions that the views of `cfgs/` have no use for are refused, not guessed.
+Functions that the views of `cfgs/` do not use are refused.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from nsys2prv.paraver.trace_reader import Trace
 from support.view_parser import LEVELS, Cfg, Window
 
 STEP_SCHEMA = {"row": pl.Int64, "begin": pl.Int64, "end": pl.Int64, "value": pl.Float64}
-"""Steps of a window: on each row shown they follow each other from 0 to the end of the trace; times in ns. `row` is the index
-of the thread, of the task, or 0 for the application."""
+"""Steps of a window: on each shown row they cover the time from 0 to the end of the trace, ns. `row` is the index of the thread
+or task, or 0 for the application."""
 
 _THREADS, _TASKS, _APPLICATION = "thread", "task", "appl"
 
 
 class NotDrawn(ValueError):
-    """The view asks for something of Paraver that is not done here; names it."""
+    """The view uses a function of Paraver that is not supported here; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Table:
     columns
         Values of the control window.
     cells
-        A row per object and a column per value; nan where there is nothing.
+        A row per object and a column per value; nan where a cell is empty.
     statistic
-        What the cells are.
+        Paraver's name of the statistic in the cells.
     """
 
     rows: tuple[int, ...]
@@ -51,9 +51,9 @@ class Table:
     statistic: str
 
     def totals(self) -> dict[str, np.ndarray]:
-        """Below the columns: `Average` and `Avg/Max` of the cells in which there is something, as in Paraver."""
-        told = np.ma.masked_invalid(self.cells)
-        average, maximum = told.mean(axis=0), told.max(axis=0)
+        """Totals of the columns: `Average` and `Avg/Max` of the cells that are not empty, as in Paraver."""
+        cells = np.ma.masked_invalid(self.cells)
+        average, maximum = cells.mean(axis=0), cells.max(axis=0)
         return {"Average": average.filled(0.0), "Avg/Max": (average / maximum).filled(0.0)}
 
 
@@ -63,7 +63,7 @@ class Semantics:
     Parameters
     ----------
     trace
-        An open trace; what the view asks for is held in memory.
+        An open trace; the events that the view needs are held in memory.
     cfg
         The view.
     """
@@ -86,7 +86,7 @@ class Semantics:
         Raises
         ------
         NotDrawn
-            The window has a function that is not done here.
+            The window has a function that is not supported here.
         """
         if number not in self._steps:
             window = self._cfg.windows[number - 1]
@@ -106,7 +106,7 @@ class Semantics:
         Raises
         ------
         NotDrawn
-            Its columns are ranges, it has planes, or its statistic is not done here.
+            Its columns are ranges, it has planes, or its statistic is not supported here.
         """
         keys = self._cfg.histogram
         if self._cfg.kind != "table" or keys["Analyzer2D.UseFixedDelta:"] != "True" or float(keys["Analyzer2D.Delta:"]) != 1:
@@ -224,8 +224,8 @@ class Semantics:
         )
         function = window.functions["compose_thread"]
         if is_next:
-            begun = pairs.select("row", begin=pl.col("time").shift(1).over("row").fill_null(0), end="time", value="value")
-            found = self._complete(begun.cast({"value": pl.Float64}), threads)
+            between = pairs.select("row", begin=pl.col("time").shift(1).over("row").fill_null(0), end="time", value="value")
+            found = self._complete(between.cast({"value": pl.Float64}), threads)
             return _composed(found, window, "compose_thread")
         if function in ("Nesting level", "Stacked Val"):
             pairs = pairs.with_columns(value=_nested(pairs, stacked=function == "Stacked Val"))
@@ -233,7 +233,7 @@ class Semantics:
         return found if function in ("Nesting level", "Stacked Val") else _composed(found, window, "compose_thread")
 
     def _in_threads(self, window: Window, threads: pl.DataFrame) -> pl.DataFrame:
-        """The number of a thread on those that are listed, from the first event on."""
+        """The number of each listed thread, from its first event on."""
         _, *numbers = map(int, window.values["parameters of thread"].split())
         first = self._trace.events([int(number) for number in window.filters["evt_type"]])
         first = first.group_by(row=self._trace.header.row_of(pl.col("task"), pl.col("thread"))).agg(pl.col("time").min())
@@ -249,7 +249,7 @@ class Semantics:
         return values.select("row", begin="time", end=following, value="value")
 
     def _complete(self, found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-        """Steps of all rows from 0 to the end: 0 where there are none; without those that have no length."""
+        """Steps of all rows from 0 to the end, with 0 before and after the given ones; those without length are dropped."""
         end = self._trace.header.end
         found = found.filter(pl.col("end") > pl.col("begin"))
         edges = found.group_by("row").agg(first=pl.col("begin").min(), last=pl.col("end").max())
@@ -261,7 +261,7 @@ class Semantics:
         return pl.concat([one.select(list(STEP_SCHEMA)) for one in (found, before, after)]).sort("row", "begin")
 
     def _raised(self, window: Window, found: pl.DataFrame, level: str) -> pl.DataFrame:
-        """Steps of a level at the level of a window."""
+        """Steps of a level combined up to the level of a window."""
         while level != window.level:
             above = LEVELS[LEVELS.index(level) - 1]
             if above not in (_TASKS, _APPLICATION):
@@ -299,15 +299,15 @@ class Semantics:
 
 
 def _nested(pairs: pl.DataFrame, *, stacked: bool) -> pl.Series:
-    """Of each pair (in order, by row): how many ranges are open after it, or the value of the innermost one."""
+    """For each pair (in order, by row): the number of ranges open after it, or the value of the innermost one."""
     opens = pl.col("value") != 0
     depth = pl.when(opens).then(1).otherwise(-1).cum_sum().over("row")
     if not stacked:
-        return pairs.select(depth.clip(0))["literal" if "literal" in pairs.columns else depth.meta.output_name()]
-    # The range that is innermost after an end is the last one that was opened to this depth.
-    told = pairs.with_columns(depth=depth)
+        return pairs.select(depth=depth.clip(0))["depth"]
+    # After an end the innermost range is the last one that was opened at this depth.
+    pairs = pairs.with_columns(depth=depth)
     last = pl.when(opens).then("value").forward_fill().over("row", "depth")
-    return told.select(value=pl.when(pl.col("depth") > 0).then(last).otherwise(0))["value"]
+    return pairs.select(value=pl.when(pl.col("depth") > 0).then(last).otherwise(0))["value"]
 
 
 def _composed(found: pl.DataFrame, window: Window, what: str) -> pl.DataFrame:
@@ -331,7 +331,7 @@ def _composed(found: pl.DataFrame, window: Window, what: str) -> pl.DataFrame:
 
 
 def _without_repeats(found: pl.DataFrame) -> pl.DataFrame:
-    """Steps that follow each other with the same value, as one."""
+    """Consecutive steps of the same value joined."""
     changed = (pl.col("value") != pl.col("value").shift(1)) | (pl.col("row") != pl.col("row").shift(1))
     run = changed.fill_null(True).cum_sum()
     joined = found.group_by("row", run.alias("run"), maintain_order=True)
@@ -339,7 +339,7 @@ def _without_repeats(found: pl.DataFrame) -> pl.DataFrame:
 
 
 def _overlaid(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
-    """Both windows cut where either changes: columns of STEP_SCHEMA of the first, `other` of the second."""
+    """Both windows cut where either changes: columns of STEP_SCHEMA, and `other`, the value of the second."""
     rows = first["row"].unique().sort()
     both = [one.join(rows.to_frame(), on="row", how="semi") for one in (first, second)]
     ends = first.group_by("row").agg(last=pl.col("end").max())
@@ -357,7 +357,7 @@ def _overlaid(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
 
 
 def _joined(found: pl.DataFrame, function: str) -> pl.DataFrame:
-    """Steps of several rows as one row each: columns of STEP_SCHEMA and `task`, the row above each."""
+    """Steps of rows combined by the row above them: columns of STEP_SCHEMA; `task` is the row above each."""
     functions: dict[str, pl.Expr] = {
         "Adding": pl.col("value").sum(),
         "AddingSign": pl.col("value").sum().sign(),
