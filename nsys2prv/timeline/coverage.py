@@ -106,7 +106,7 @@ def has_events(table: str) -> bool:
 
 
 @dataclass
-class Entry:
+class SourceCoverage:
     """What became of the rows of one table that belong to one source.
 
     Attributes
@@ -136,7 +136,7 @@ class Entry:
     repaired: int = 0
 
     @classmethod
-    def of(cls, source: Source) -> Entry:
+    def of(cls, source: Source) -> SourceCoverage:
         """An empty entry for a source."""
         return cls(source.name, source.title, source.table, source.derived)
 
@@ -145,7 +145,7 @@ class Entry:
         if rows:
             self.left_out[reason] += rows
 
-    def absorb(self, part: Entry) -> None:
+    def absorb(self, part: SourceCoverage) -> None:
         """Add what became of another part of the same table."""
         self.read += part.read
         self.written += part.written
@@ -168,7 +168,7 @@ class Entry:
 
 
 def account(
-    report: Report, entries: Sequence[Entry], selected: Sequence[Source], known: Sequence[Source]
+    report: Report, entries: Sequence[SourceCoverage], selected: Sequence[Source], known: Sequence[Source]
 ) -> list[dict[str, Any]]:
     """The ledger of one report: every table that holds events, its rows, and what became of them.
 

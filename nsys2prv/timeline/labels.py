@@ -130,16 +130,20 @@ class Labels:
         values = [self._value(int(attribute), text) for text in texts]
         return pl.DataFrame({attribute: texts, "value": values}, schema={attribute: pl.String, "value": pl.Int64})
 
-    def use_lane(self, number: int, lane: int, beside: int) -> None:
-        """Note that ranges of a type (its number in the trace) took a lane, which has the number `beside`."""
-        if lane and number in self._used:
-            first = self._used[number]
-            self._used.setdefault(beside, replace(first, number=beside, label=readable_type(f"{first.label} (overlap {lane})")))
+    def used_with(self, lanes: Iterable[tuple[int, int, int]] = ()) -> list[UsedType]:
+        """All event types in the order of their numbers.
 
-    @property
-    def used(self) -> list[UsedType]:
-        """All event types of the trace in the order of their numbers."""
-        return [self._used[number] for number in sorted(self._used)]
+        Parameters
+        ----------
+        lanes
+            Lanes that overlapping ranges took: number of the event type, lane, and number of the type beside it.
+        """
+        used = dict(self._used)
+        for number, lane, beside in sorted(lanes):
+            if lane and number in used:
+                label = readable_type(f"{used[number].label} (overlap {lane})")
+                used.setdefault(beside, replace(used[number], number=beside, label=label))
+        return [used[number] for number in sorted(used)]
 
     def _value(self, kind: int, label: str | None) -> int | None:
         values = TYPES[kind].values

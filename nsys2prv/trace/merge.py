@@ -1,13 +1,11 @@
-"""What goes into a trace, as numbers, until the merge turns it into lines in the order of time.
+"""Records of a trace as numbers, until the merge gives them back in the order of time.
 
-Numbers take a fraction of the room of the lines that are made of them: only a few windows of lines are there at any time.
+Numbers take a fraction of the memory of the text that they become: only a few windows of text exist at any time.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,39 +13,18 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 from nsys2prv.execution.threads import map_ahead
-from nsys2prv.trace import records
+from nsys2prv.timeline.records import RecordBatch, RecordKind
 
 T = TypeVar("T")
 
 
-class Shape(enum.Enum):
-    """What the rows of a collection become: how many lines each, and the column with the time of the first one."""
-
-    INTERVALS = ("intervals", 2, "start")
-    POINTS = ("points", 1, "start")
-    STATES = ("states", 1, "start")
-    MESSAGES = ("messages", 1, "time")
-
-    def __init__(self, _: str, lines: int, time: str) -> None:
-        self.lines = lines
-        self.time = time
-
-    def collector(self, folder: Path) -> ExternalSort:
-        """What rows of this shape are collected in."""
-        return ExternalSort([self.time], folder, "end" if self is Shape.INTERVALS else None)
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """What one collection has in one window: rows that begin there, and of intervals those that end there."""
-
-    shape: Shape
-    begun: pl.DataFrame
-    ended: pl.DataFrame | None = None
+def record_sort(kind: RecordKind, folder: Path) -> ExternalSort:
+    """What sorts records of a kind."""
+    return ExternalSort([kind.time], folder, "end" if kind is RecordKind.INTERVALS else None)
 
 
 class TraceStore:
-    """All that goes into a trace: collections of one shape and one set of columns each.
+    """All records of a trace: collections of one kind and one set of columns each.
 
     Parameters
     ----------
@@ -57,12 +34,12 @@ class TraceStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._collections: dict[str, tuple[Shape, ExternalSort]] = {}
+        self._collections: dict[str, tuple[RecordKind, ExternalSort]] = {}
 
-    def add_collection(self, name: str, shape: Shape) -> None:
-        """Make room for what is collected under a name. Lines that are equal in time, row and kind come in this order."""
+    def add_collection(self, name: str, kind: RecordKind) -> None:
+        """Add an empty collection, unless it exists. Records that are equal in time come in the order of these calls."""
         if name not in self._collections:
-            self._collections[name] = shape, shape.collector(self._folder / f"{len(self._collections)}")
+            self._collections[name] = kind, record_sort(kind, self._folder / f"{len(self._collections)}")
 
     def part(self, name: str) -> ExternalSort:
         """A collector for a piece of work on another thread, to be absorbed under the same name when it is done."""
@@ -78,7 +55,7 @@ class TraceStore:
             self.absorb(name, collection)
 
     def spill(self) -> None:
-        """Write what is still in memory: the rest can be pickled then."""
+        """Write what is still in memory: then the store can be pickled."""
         for _, collection in self._collections.values():
             collection.spill()
 
@@ -86,88 +63,69 @@ class TraceStore:
         """Windows of the time axis for `merge`; nothing can be added after it. With `on_disk`, nothing stays in memory."""
         for _, collection in self._collections.values():
             collection.finish(on_disk=on_disk)
-        return plan_windows([(collection, shape.lines) for shape, collection in self._collections.values()])
+        return plan_windows([(collection, kind.weight) for kind, collection in self._collections.values()])
 
     @property
-    def lines(self) -> int:
-        """About how many lines the trace gets."""
-        return sum(collection.rows * shape.lines for shape, collection in self._collections.values())
+    def weight(self) -> int:
+        """About how many lines or events the trace gets, for progress."""
+        return sum(collection.rows * kind.weight for kind, collection in self._collections.values())
 
     def delete(self) -> None:
         """Take all off the disk."""
         for _, collection in self._collections.values():
             collection.delete()
 
-    def merge(self, rows: pl.DataFrame, windows: Sequence[Window], finish: Callable[[pl.DataFrame], T]) -> Iterator[T]:
-        """Lines in the order of the file, window by window; what was collected in these is taken off the disk meanwhile.
+    def merge(self, windows: Sequence[Window], encode: Callable[[Sequence[RecordBatch]], T]) -> Iterator[T]:
+        """Records in the order of time, window by window; they are taken off the disk meanwhile.
 
         Parameters
         ----------
-        rows
-            The rows of the trace (`Rows.table`).
         windows
             Some of `windows()`, one after the other.
-        finish
-            Called, on several threads, with the lines of each window: columns of `records.RECORD_SCHEMA`.
+        encode
+            Called, on several threads, with the records of each window: a batch of each collection that has some.
 
         Yields
         ------
-        What `finish` makes of each window.
+        What `encode` makes of each window.
         """
-        if not windows:
-            return
-        carry = _Carry(list(self._collections.values()), windows[0])
-
-        def lines(pieces: list[_Piece]) -> T:
-            found = [of_piece for piece in pieces for of_piece in _lines(piece, rows)]
-            return finish(pl.concat(found).sort(records.SORT_COLUMNS, maintain_order=True))
-
-        # One thread reads, window after window: what is open goes from one to the next.
-        yield from map_ahead(lines, map_ahead(carry.load, windows, workers=1))
+        if windows:
+            # One thread reads, window after window: what is open goes from one to the next.
+            carry = _Carry(list(self._collections.values()), windows[0])
+            yield from map_ahead(encode, map_ahead(carry.load, windows, workers=1))
 
 
 class _Carry:
     """Reads windows in their order; intervals that are open at the end of one are carried on to the one where they end."""
 
-    def __init__(self, collections: list[tuple[Shape, ExternalSort]], first: Window) -> None:
+    def __init__(self, collections: list[tuple[RecordKind, ExternalSort]], first: Window) -> None:
         self._collections = collections
         self._still_open = [self._open_before(first, *collection) for collection in collections]
 
-    def load(self, window: Window) -> list[_Piece]:
-        pieces = []
-        for index, (shape, collection) in enumerate(self._collections):
+    def load(self, window: Window) -> list[RecordBatch]:
+        batches = []
+        for index, (kind, collection) in enumerate(self._collections):
             frames, before = collection.load(window), self._still_open[index]
             if not frames and before is None:
                 continue
-            begun = pl.concat(frames) if frames else before.clear()  # type: ignore[union-attr]
+            started = pl.concat(frames) if frames else before.clear()  # type: ignore[union-attr]
             collection.drop_before(window.end)
-            if shape is not Shape.INTERVALS:
-                pieces.append(_Piece(shape, begun))
+            if kind is not RecordKind.INTERVALS:
+                batches.append(RecordBatch(kind, started))
                 continue
-            there = begun if before is None else pl.concat([before, begun])
-            is_open = there["end"] >= window.end if window.end is not None else None
+            ended = started if before is None else pl.concat([before, started])
+            is_open = ended["end"] >= window.end if window.end is not None else None
             if is_open is None or not is_open.any():
                 self._still_open[index] = None
             else:
-                self._still_open[index], there = there.filter(is_open), there.filter(~is_open)
-            pieces.append(_Piece(shape, begun, there))
-        return pieces
+                self._still_open[index], ended = ended.filter(is_open), ended.filter(~is_open)
+            batches.append(RecordBatch(kind, started, ended))
+        return batches
 
     @staticmethod
-    def _open_before(first: Window, shape: Shape, collection: ExternalSort) -> pl.DataFrame | None:
-        """Intervals that began before a window and end in it, or later."""
-        if shape is not Shape.INTERVALS or first.begin is None:
+    def _open_before(first: Window, kind: RecordKind, collection: ExternalSort) -> pl.DataFrame | None:
+        """Intervals that started before a window and end in it, or later."""
+        if kind is not RecordKind.INTERVALS or first.begin is None:
             return None
         frames = collection.load_open(first.begin)
         return pl.concat(frames) if frames else None
-
-
-def _lines(piece: _Piece, rows: pl.DataFrame) -> list[pl.DataFrame]:
-    if piece.shape is Shape.STATES:
-        return [records.state_records(piece.begun)]
-    if piece.shape is Shape.MESSAGES:
-        return [records.message_records(piece.begun, rows)]
-    if piece.shape is Shape.POINTS:
-        return [records.point_records(piece.begun)]
-    assert piece.ended is not None
-    return [records.end_records(piece.ended), records.begin_records(piece.begun)]

@@ -1,0 +1,283 @@
+"""The reader of events: reports and a plan come in; their events, on rows and on the time axis, go to whoever reads them.
+
+The trace, the efficiency numbers and the public API read reports through it. What each of them keeps is a `Sink`; tables are
+read in parts, on several threads, and each part fills a sink of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import polars as pl
+
+from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.sizes import MOST_PARTS, READER_PIECE_ROWS, ROWS_OF_PART
+from nsys2prv.execution.threads import Stop, run_all
+from nsys2prv.exports import Report
+from nsys2prv.exports.forms import Stretch
+from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, StreamedSource, count_rows
+from nsys2prv.timeline import coverage
+from nsys2prv.timeline.coverage import SourceCoverage
+from nsys2prv.timeline.labels import Labels
+from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.placement import EventsOfSource
+from nsys2prv.timeline.rows import LANE, Rows
+from nsys2prv.timeline.selection import TimeSelection
+from nsys2prv.timeline.stream_lanes import StreamLanes
+from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, complete
+from nsys2prv.timeline.time_axis import Placement
+
+
+@dataclass(frozen=True)
+class TimelinePlan:
+    """What is known of all reports before their events are read.
+
+    Attributes
+    ----------
+    placements
+        How each report is placed on the time axis.
+    selection
+        The part of the time axis that is kept.
+    rows
+        The rows of the timeline.
+    labels
+        Numbers of event types and values.
+    """
+
+    placements: tuple[Placement, ...]
+    selection: TimeSelection
+    rows: Rows
+    labels: Labels
+
+
+class ReadableReport(Protocol):
+    """What the reader must know of a report.
+
+    Attributes
+    ----------
+    view
+        The report, perhaps with all streams of a device as one.
+    host
+        Its host.
+    span
+        First and last time in it, ns of the report; None without events.
+    """
+
+    @property
+    def view(self) -> Report: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def span(self) -> tuple[int, int] | None: ...
+
+
+class Sink(Protocol):
+    """Takes the placed events of one part of a table."""
+
+    def add(self, placed: pl.DataFrame) -> None:
+        """Take in events, as `EventsOfSource.place` gives them."""
+
+
+S = TypeVar("S", bound=Sink)
+
+
+@dataclass(frozen=True)
+class Request(Generic[S]):
+    """What is read of the events that one survey found.
+
+    Attributes
+    ----------
+    survey
+        The source, and what it found in the report.
+    sink
+        Makes what takes the events of one part.
+    columns
+        Columns that are needed besides those that place events; None: all.
+    by_lane
+        Events that overlap on a stream go to rows of their own; else all are on the first row of the stream.
+    min_duration
+        Shorter intervals are left out, ns.
+    """
+
+    survey: Survey
+    sink: Callable[[], S]
+    columns: frozenset[str] | None = None
+    by_lane: bool = True
+    min_duration: int = 0
+
+
+@dataclass
+class _Part(Generic[S]):
+    """What was read of one part of a table."""
+
+    request: Request[S]
+    events: EventsOfSource
+    sink: S
+    coverage: SourceCoverage
+    launches: Launches
+
+
+@dataclass(frozen=True)
+class ReadEvents(Generic[S]):
+    """What was read of a report.
+
+    Attributes
+    ----------
+    sinks
+        With their requests, in the order of requests and of the rows of a table.
+    coverage
+        What became of the rows of each request.
+    launches
+        API calls and what they started.
+    lanes
+        Lanes that overlapping ranges took, for `Labels.used_with`.
+    """
+
+    sinks: tuple[tuple[Request[S], S], ...]
+    coverage: tuple[SourceCoverage, ...]
+    launches: Launches
+    lanes: frozenset[tuple[int, int, int]] = field(default_factory=frozenset)
+
+
+class EventReader:
+    """Reads reports of a run.
+
+    Parameters
+    ----------
+    plan
+        Where events are placed.
+    folder
+        For intermediate files.
+    progress
+        Called with the number of rows that were read.
+    """
+
+    def __init__(self, plan: TimelinePlan, folder: Path, progress: Callable[[int], object]) -> None:
+        self._plan = plan
+        self._progress = progress
+        self._folder = folder
+        self._numbers = itertools.count()
+        self._ordered = ExternalSort(["start"], folder / "ordered")
+
+    def read(self, index: int, report: ReadableReport, requests: Sequence[Request[S]]) -> ReadEvents[S]:
+        """Read the events of a report.
+
+        Parameters
+        ----------
+        index
+            Number of the report in the plan.
+        report
+            The report.
+        requests
+            What is read of it.
+
+        Raises
+        ------
+        ReportError
+            When it breaks off while it is read.
+        """
+        launches = Launches.in_folder(self._new_folder("launches"))
+        work: list[Callable[[Stop], _Part[S]]] = []
+        entries = [SourceCoverage.of(request.survey.source) for request in requests]
+        entry_of = dict(zip(map(id, requests), entries, strict=True))
+        for request in requests:
+            survey = request.survey
+            events = self._events(index, report, request)
+            parts = 1 if _is_whole(request) else min(survey.rows // ROWS_OF_PART, MOST_PARTS)
+            for stretch in report.view.tables.stretches(survey.source.table, parts):
+                part = _Part(request, events, request.sink(), SourceCoverage.of(survey.source), launches.part())
+                work.append(partial(self._read_part, report.view, part, stretch))
+        done = run_all(work)
+        for part in done:
+            entry_of[id(part.request)].absorb(part.coverage)
+            launches.absorb(part.launches)
+        lanes = frozenset(lane for part in done for lane in part.events.lanes)
+        return ReadEvents(tuple((part.request, part.sink) for part in done), tuple(entries), launches, lanes)
+
+    def _events(self, index: int, report: ReadableReport, request: Request[S]) -> EventsOfSource:
+        plan, source = self._plan, request.survey.source
+        rows = plan.rows.keys.get((index, source.row))
+        if rows is not None and LANE in rows.columns and not request.by_lane:
+            rows = rows.filter(pl.col(LANE) == 0)
+        return EventsOfSource(
+            request.survey,
+            rows,
+            plan.labels,
+            plan.selection,
+            placement=plan.placements[index],
+            first_cpu=plan.rows.first_cpu(report.host),
+            # What has no end ends with the report.
+            report_end=report.span[1] if report.span else 0,
+            min_duration=request.min_duration,
+        )
+
+    def _read_part(self, report: Report, part: _Part[S], stretch: Stretch | None, stop: Stop) -> _Part[S]:
+        for piece in self._pieces(report, part, stretch):
+            stop.check()
+            for placed in part.events.place(piece, part.coverage, part.launches):
+                part.sink.add(placed)
+            self._progress(piece.height)
+        return part
+
+    def _pieces(self, report: Report, part: _Part[S], stretch: Stretch | None) -> Iterator[pl.DataFrame]:
+        """Events of a source in pieces; in the order of their start where a step needs that."""
+        request, entry = part.request, part.coverage
+        source = request.survey.source
+        folder = self._new_folder("source")
+        step: Callable[[pl.DataFrame], pl.DataFrame] | None = None
+        if source.in_order is not None:
+            step = source.in_order()
+        elif request.by_lane and request.survey.overlaps:
+            step = StreamLanes(request.survey.keys)
+        if step is None:
+            for piece in source.events(report, partial(_needed, request), READER_PIECE_ROWS, stretch, folder):
+                yield _counted(piece, entry)
+            return
+        ordered = self._ordered.part()
+        for piece in source.events(report, complete, READER_PIECE_ROWS, stretch, folder):
+            taken = _counted(piece, entry)
+            timed = taken.drop_nulls("start")
+            entry.leave_out(coverage.NO_TIME, count_rows(taken) - count_rows(timed))
+            ordered.add(timed)
+        for window in ordered.windows():
+            kept = step(window)
+            entry.leave_out(coverage.SAME_CALL, count_rows(window) - count_rows(kept))
+            yield kept
+
+    def _new_folder(self, what: str) -> Path:
+        return self._folder / f"{what}{next(self._numbers)}"
+
+
+def _is_whole(request: Request[S]) -> bool:
+    """Whether a table is read as a whole: events are needed in order, or come from several tables."""
+    survey = request.survey
+    in_order = survey.source.in_order is not None or (request.by_lane and survey.overlaps)
+    return in_order or isinstance(survey.source, StreamedSource)
+
+
+def _needed(request: Request[S], frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Events with the columns that a request needs."""
+    whole = complete(frame)
+    if request.columns is None:
+        return whole
+    source = request.survey.source
+    launch = ("correlationId", "size") if source.launch is not None else ()
+    placing = (*source.row.key, "start", "end", *TYPE_COLUMNS, "value", CONTINUATION, LEFT_OUT, REPAIRED, *launch)
+    return whole.select(name for name in whole.collect_schema().names() if name in placing or name in request.columns)
+
+
+def _counted(piece: pl.DataFrame, entry: SourceCoverage) -> pl.DataFrame:
+    """Events of a piece that become events, without the columns that are for the account of rows."""
+    entry.read += count_rows(piece)
+    if LEFT_OUT in piece.columns and piece[LEFT_OUT].null_count() < piece.height:
+        for (reason,), rows in piece.drop_nulls(LEFT_OUT).partition_by(LEFT_OUT, as_dict=True).items():
+            entry.leave_out(str(reason), count_rows(rows))
+        piece = piece.filter(pl.col(LEFT_OUT).is_null())
+    if REPAIRED in piece.columns:
+        entry.repaired += int(piece[REPAIRED].sum())
+    return piece.drop(LEFT_OUT, REPAIRED, strict=False)

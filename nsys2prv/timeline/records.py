@@ -1,0 +1,50 @@
+"""Records of a timeline, whatever the format that they are written in, and batches of them in the order of time."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import polars as pl
+
+
+class RecordKind(enum.Enum):
+    """Kinds of records: their weight in a window of records, and the column with their time.
+
+    Columns of each; times are ns from the origin of the selection:
+
+    - INTERVALS: `row`, `start`, `end`, `number` (event type), `value`, attributes (numbers in columns named by their event
+      type, null where an event has none), and perhaps `cpu` (counted over all hosts from 1, 0 for none)
+    - POINTS, marks and samples: the same without `end`
+    - STATES: `row`, `start`, `end`, `state`, and perhaps `cpu`
+    - MESSAGES, also from calls to what they launch: `row`, `time` of the sender, `to_row`, `to_time` of the receiver, `size`
+      (bytes), `tag`, and perhaps `to_begin`, when the receiver began to wait
+    """
+
+    INTERVALS = ("intervals", 2, "start")
+    POINTS = ("points", 1, "start")
+    STATES = ("states", 1, "start")
+    MESSAGES = ("messages", 1, "time")
+
+    def __init__(self, _: str, weight: int, time: str) -> None:
+        self.weight = weight
+        self.time = time
+
+
+@dataclass(frozen=True)
+class RecordBatch:
+    """Records of one collection in one window of the time axis.
+
+    Attributes
+    ----------
+    kind
+        What they are.
+    started
+        Those that start in the window.
+    ended
+        Of intervals: those that end in it, started there or earlier; None for other kinds.
+    """
+
+    kind: RecordKind
+    started: pl.DataFrame
+    ended: pl.DataFrame | None = None
