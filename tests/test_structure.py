@@ -39,9 +39,6 @@ FRONT_DOORS = {"nsys2prv", "api", "cli"}
 
 # What is still to be cleaned up: nothing may be added here.
 IMPORTS_TO_REMOVE = {
-    ("nsys2prv.paraver.prv", "nsys2prv.trace.records"),
-    ("nsys2prv.timeline.placement", "nsys2prv.trace.merge"),
-    ("nsys2prv.trace.write", "nsys2prv.paraver.prv"),
     ("nsys2prv.sources.source", "nsys2prv.sources.registry"),
     ("nsys2prv.exports.lookups", "nsys2prv.exports.report"),
 }

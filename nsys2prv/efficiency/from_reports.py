@@ -1,9 +1,8 @@
-"""Reports as a recording: opened, told apart, aligned, arranged and placed as for a translation."""
+"""Events of reports for the measurement: they are opened, planned and placed as for a translation."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -12,59 +11,42 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.efficiency.run_events import (
-    COLLECTIONS,
     LAUNCH_SCHEMA,
     ON_HOSTS,
-    RANGES,
     Callers,
     Collection,
     RunEvents,
     RunRows,
     TaskRows,
     TypeNames,
-    base_types,
+    distinct_names,
+    narrow,
     new_collections,
 )
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Workers
-from nsys2prv.exports import Report
-from nsys2prv.exports.forms import Stretch
 from nsys2prv.run.open import OpenedReport, no_progress
+from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.read_options import ReadOptions
-from nsys2prv.run.session import Group, RunSession
-from nsys2prv.sources.registry import SOURCES, TYPES
-from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, Source, StreamedSource
-from nsys2prv.timeline.coverage import Entry
-from nsys2prv.timeline.labels import Labels
-from nsys2prv.timeline.launches import Launches
-from nsys2prv.timeline.placement import EventsOfSource
-from nsys2prv.timeline.rows import LANE, Rows
-from nsys2prv.timeline.selection import TimeSelection
-from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, complete, text_attributes
-from nsys2prv.timeline.time_axis import Placement
-from nsys2prv.vocabulary import event_types as vocabulary
-
-_PIECE_ROWS = 60_000
-_ROWS_AT_ONCE = 75_000
-_MOST_PARTS = 4
+from nsys2prv.run.session import ReportGroup, RunSession
+from nsys2prv.sources.registry import SOURCES
+from nsys2prv.timeline.reader import EventReader, Request, TimelinePlan
+from nsys2prv.timeline.rows import Rows
+from nsys2prv.timeline.survey import Survey, text_attributes
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """What is settled before events are read: what is wanted of them, where they lie, and their numbers."""
+class _ReadPlan:
+    """What is known before events are read: where they are placed, and what is read of them."""
 
-    wanted: tuple[Collection, ...]
-    placements: tuple[Placement, ...]
-    windows: TimeSelection
-    rows: Rows
-    labels: Labels
+    timeline: TimelinePlan
+    collections: tuple[Collection, ...]
 
 
 @dataclass
-class _Collected:
-    """What was read of a group."""
+class _ReadGroup:
+    """What was read of some reports."""
 
     collections: dict[str, ExternalSort]
     launches: ExternalSort
@@ -72,11 +54,11 @@ class _Collected:
     broken: dict[int, ReportError] = field(default_factory=dict)
 
     @classmethod
-    def in_folder(cls, folder: Path, wanted: Sequence[Collection]) -> _Collected:
+    def in_folder(cls, folder: Path, collections: Sequence[Collection]) -> _ReadGroup:
         """Nothing yet; intermediate files are written to the folder."""
-        return cls(new_collections(folder, wanted), ExternalSort(["to_time"], folder / "launches"))
+        return cls(new_collections(folder, collections), ExternalSort(["to_time"], folder / "launches"))
 
-    def absorb(self, other: _Collected) -> None:
+    def absorb(self, other: _ReadGroup) -> None:
         """Take over what was read of another group."""
         for name, collection in other.collections.items():
             self.collections[name].absorb(collection)
@@ -84,13 +66,32 @@ class _Collected:
         self.callers.update(other.callers)
 
     def spill(self) -> None:
-        """Write what is still in memory: the rest can be pickled then."""
+        """Write what is still in memory: then the rest can be pickled."""
         for collection in (*self.collections.values(), self.launches):
             collection.spill()
 
 
-def record_reports(
-    arguments: Sequence[str | Path], how: ReadOptions, folder: Path, workers: Workers, *, with_ranges: bool = False
+class _CollectionPart:
+    """What one collection keeps of the events of a source: a sink of the reader."""
+
+    def __init__(self, collection: Collection, kept: ExternalSort) -> None:
+        self.collection = collection
+        self.kept = kept
+        self.callers = Callers()
+
+    def add(self, placed: pl.DataFrame) -> None:
+        kept = narrow(placed, self.collection)
+        self.kept.add(kept)
+        if self.collection == ON_HOSTS:
+            self.callers.add(kept)
+
+
+def events_of_reports(
+    arguments: Sequence[str | Path],
+    options: ReadOptions,
+    folder: Path,
+    workers: Workers,
+    collections: tuple[Collection, ...],
 ) -> RunEvents:
     """Read reports.
 
@@ -98,207 +99,107 @@ def record_reports(
     ----------
     arguments
         Reports: files, folders, globs.
-    how
+    options
         What to keep, and how clocks and names are tied together.
     folder
         For intermediate files.
     workers
         Who does the work.
-    with_ranges
-        Read NVTX ranges too.
+    collections
+        What is read.
 
     Raises
     ------
     Nsys2prvError
         With one sentence for the user.
     """
-    wanted = tuple(one for one in COLLECTIONS if with_ranges or one is not RANGES)
-    # The rows, the axis and the numbers must be those of the trace: all sources are looked over.
-    reports = RunSession(arguments, SOURCES, how, folder, workers)
-    made = reports.read(_collect, partial(_begin, reports, wanted), partial(_rows_to_read, wanted), "reading")
-    rows = _run_rows(reports.rows)
-    opened = reports.opened
+    # Rows, axis and numbers are those of the trace: all sources are surveyed.
+    session = RunSession(arguments, SOURCES, options, folder, workers)
+    read = session.read(_read_group, partial(_start, collections), partial(_rows_to_read, collections), "reading")
+    plan = session.plan
+    rows = _run_rows(plan.rows)
+    identities = [opened.identity for opened in plan.reports]
+    starts = [identity.utc_ns for identity in identities if identity.utc_ns is not None]
     return RunEvents(
         inputs=tuple(str(argument) for argument in arguments),
         is_trace=False,
-        title=_title(opened),
+        title=_title(plan.reports),
         rows=rows,
-        begin=reports.windows.origin,
-        length=reports.windows.length,
-        types={used.number: TypeNames(used.label, used.values) for used in reports.labels.used},
-        collections={name: collection for name, collection in made.collections.items() if collection.rows},
-        launches=made.launches if made.launches.rows else None,
-        callers=made.callers.with_gpus(rows),
-        began=_began(one.identity.utc_ns for one in opened),
-        clocks=[clock.as_json() for clock in reports.axis.clocks],
-        recorders=distinct(one.identity.tool for one in opened),
-        gpus=distinct(gpu.name for one in opened for gpu in one.identity.gpus),
+        begin=plan.selection.origin,
+        length=plan.selection.length,
+        types={used.number: TypeNames(used.label, used.values) for used in plan.labels.used_with()},
+        collections={name: collection for name, collection in read.collections.items() if collection.rows},
+        launches=read.launches if read.launches.rows else None,
+        callers=read.callers.with_gpus(rows),
+        began=_utc(min(starts)) if starts else None,
+        clocks=[clock.as_json() for clock in plan.axis.clocks],
+        recorders=distinct_names(identity.tool for identity in identities),
+        gpus=distinct_names(gpu.name for identity in identities for gpu in identity.gpus),
         warnings=[
-            *(f"left out: {one.error}" for one in reports.left_out),
-            *dict.fromkeys(warning for one in opened for warning in one.identity.warnings),
-            *(finding.text for finding in reports.run.findings),
-            *reports.axis.warnings,
+            *(f"left out: {one.error}" for one in session.left_out),
+            *dict.fromkeys(warning for identity in identities for warning in identity.warnings),
+            *(finding.text for finding in plan.run.findings),
+            *plan.axis.warnings,
         ],
-        left_out=[(str(one.path), str(one.error)) for one in reports.left_out],
+        left_out=[(str(one.path), str(one.error)) for one in session.left_out],
     )
 
 
-def _begin(reports: RunSession, wanted: tuple[Collection, ...], folder: Path) -> tuple[_Plan, _Collected]:
-    plan = _Plan(wanted, reports.axis.placements, reports.windows, reports.rows, reports.labels)
-    return plan, _Collected.in_folder(folder / "all", wanted)
+def _start(collections: tuple[Collection, ...], plan: RunPlan, folder: Path) -> tuple[_ReadPlan, _ReadGroup]:
+    return _ReadPlan(plan.timeline, collections), _ReadGroup.in_folder(folder / "all", collections)
 
 
-def _wanted_of(opened: OpenedReport, wanted: Sequence[Collection]) -> list[tuple[Survey, Collection]]:
+def _surveys_of(opened: OpenedReport, collections: Sequence[Collection]) -> list[tuple[Survey, Collection]]:
     """What each collection takes from a report."""
     return [
-        (found, collection)
-        for found in opened.surveys
-        for collection in wanted
-        if set(collection.types).intersection(found.source.types)
+        (survey, collection)
+        for survey in opened.surveys
+        for collection in collections
+        if set(collection.types).intersection(survey.source.types)
     ]
 
 
-def _rows_to_read(wanted: Sequence[Collection], opened: OpenedReport) -> int:
-    return sum(found.rows for found, _ in _wanted_of(opened, wanted))
+def _rows_to_read(collections: Sequence[Collection], opened: OpenedReport) -> int:
+    return sum(survey.rows for survey, _ in _surveys_of(opened, collections))
 
 
-def _collect(group: Group[_Plan], tell: Callable[[int], object] = no_progress) -> _Collected:
-    """Read what is wanted of some reports; `tell` learns how many rows were read."""
-    return _Collector(group, tell).collect()
+def _read_group(group: ReportGroup[_ReadPlan], progress: Callable[[int], object] = no_progress) -> _ReadGroup:
+    """Read some reports; `progress` is called with the number of rows that were read."""
+    folder, plan = group.own_folder(), group.plan.value
+    reader = EventReader(plan.timeline, folder / "reader", progress)
+    result = _ReadGroup.in_folder(folder, plan.collections)
 
+    def new_part(collection: Collection) -> _CollectionPart:
+        return _CollectionPart(collection, result.collections[collection.name].part())
 
-class _Collector:
-    """Reads a group."""
-
-    def __init__(self, group: Group[_Plan], tell: Callable[[int], object]) -> None:
-        self._group = group
-        self._plan = group.plan.value
-        self._tell = tell
-        self._folder = group.own_folder()
-        self._folders = itertools.count()
-        self._made = _Collected.in_folder(self._folder, self._plan.wanted)
-
-    def collect(self) -> _Collected:
-        self._made.broken = self._group.each(self._collect_report)
-        if self._group.on_disk:
-            self._made.spill()
-        return self._made
-
-    def _collect_report(self, index: int, opened: OpenedReport) -> None:
-        plan = self._plan
-        ends = Launches.in_folder(self._folder / f"launches{next(self._folders)}")
-        work: list[Callable[[Stop], tuple[str, ExternalSort, Launches]]] = []
-        for found, collection in _wanted_of(opened, plan.wanted):
-            events = EventsOfSource(
-                _reduced(found, collection),
-                self._first_lanes(index, found.source),
-                plan.labels,
-                plan.windows,
-                placement=plan.placements[index],
-                first_cpu=None,
-                report_end=opened.span[1] if opened.span else 0,
-                min_duration=0,
+    def read_report(index: int, opened: OpenedReport) -> None:
+        requests = [
+            Request(
+                _without_other_texts(survey, collection),
+                partial(new_part, collection),
+                columns=collection.columns,
+                # Here intervals may overlap on a row.
+                by_lane=False,
             )
-            whole = isinstance(found.source, StreamedSource) or found.source.in_order is not None
-            parts = 1 if whole else min(found.rows // _ROWS_AT_ONCE, _MOST_PARTS)
-            for stretch in opened.report.tables.stretches(found.source.table, parts):
-                made = self._made.collections[collection.name].part()
-                part = ends.part()
-                work.append(partial(self._collect_source, opened.view, found, collection, events, stretch, made, part))
-        for name, made, part in run_all(work):
-            self._made.collections[name].absorb(made)
-            ends.absorb(part)
-        for messages in ends.messages():
-            self._made.launches.add(messages.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items()))
+            for survey, collection in _surveys_of(opened, plan.collections)
+        ]
+        read = reader.read(index, opened, requests)
+        for _, part in read.sinks:
+            result.collections[part.collection.name].absorb(part.kept)
+            result.callers.update(part.callers)
+        for lines in read.launches.messages():
+            result.launches.add(lines.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items()))
 
-    def _first_lanes(self, index: int, source: Source) -> pl.DataFrame | None:
-        """Rows of the source's keys; of streams with several rows the first: here intervals may overlap on a row."""
-        rows = self._plan.rows.keys.get((index, source.row))
-        return rows.filter(pl.col(LANE) == 0) if rows is not None and LANE in rows.columns else rows
-
-    def _collect_source(
-        self,
-        report: Report,
-        found: Survey,
-        collection: Collection,
-        events: EventsOfSource,
-        stretch: Stretch | None,
-        made: ExternalSort,
-        launches: Launches,
-        stop: Stop,
-    ) -> tuple[str, ExternalSort, Launches]:
-        unused = Entry.of(found.source)
-        for piece in self._pieces(report, found.source, collection, stretch):
-            stop.check()
-            for placed in events.place(piece, unused, launches):
-                kept = narrow(placed, collection)
-                made.add(kept)
-                if collection == ON_HOSTS:
-                    self._made.callers.add(kept)
-            self._tell(piece.height)
-        return collection.name, made, launches
-
-    def _pieces(
-        self, report: Report, source: Source, collection: Collection, stretch: Stretch | None
-    ) -> Iterator[pl.DataFrame]:
-        """Events of a source in pieces, with the columns that the collection needs."""
-        folder = self._folder / f"source{next(self._folders)}"
-        if isinstance(source, StreamedSource) or source.in_order is None:
-            yield from source.events(
-                report, lambda frame: _needed(complete(frame), source, collection), _PIECE_ROWS, stretch, folder
-            )
-            return
-        ordered = ExternalSort(["start"], self._folder / f"ordered{next(self._folders)}")
-        for piece in source.events(report, complete, _PIECE_ROWS, stretch, folder):
-            ordered.add(piece.drop_nulls("start"))
-        step = source.in_order()
-        for window in ordered.windows():
-            yield _needed(step(window).lazy(), source, collection).collect()
+    result.broken = group.each(read_report)
+    if group.on_disk:
+        result.spill()
+    return result
 
 
-def narrow(placed: pl.DataFrame, collection: Collection) -> pl.DataFrame:
-    """Placed events (columns `row`, `start`, `end`, `number`, `value`, attributes by number) as rows of a collection."""
-    numbers = placed["number"].unique().to_list()
-    bases = base_types(numbers, collection)
-    attributes = {
-        name: [pl.col(str(number)) for number in numbers_of if str(number) in placed.columns]
-        for name, numbers_of in collection.attributes.items()
-    }
-    columns: dict[str, pl.Expr] = {name: pl.col(name) for name in collection.schema}
-    columns |= {name: pl.coalesce(found) if found else pl.lit(None, pl.Int64) for name, found in attributes.items()}
-    if any(number != base and not collection.samples for number, base in bases.items()):
-        # A type of a series keeps its number, which tells its name; one beside it is for the same events on another row.
-        lanes = {number: _without_lane(number, base) for number, base in bases.items()}
-        columns["number"] = pl.col("number").replace(lanes)
-    chosen = placed if len(bases) == len(numbers) else placed.filter(pl.col("number").is_in(list(bases)))
-    return chosen.select(columns[name].cast(dtype).alias(name) for name, dtype in collection.schema.items())
-
-
-def _without_lane(number: int, base: int) -> int:
-    """The type that a lane stands beside; the number itself when it is none."""
-    kind = TYPES[base]
-    lane = number - kind.lanes
-    members = kind.members + 1 if kind.is_series else 1
-    if kind.lanes and 0 <= lane < members * vocabulary.LANES_OF_A_MEMBER:
-        return kind.member(lane // vocabulary.LANES_OF_A_MEMBER) if kind.is_series else base
-    return number
-
-
-def _needed(frame: pl.LazyFrame, source: Source, collection: Collection) -> pl.LazyFrame:
-    present = frame.collect_schema().names()
-    attributes = [str(number) for numbers in collection.attributes.values() for number in numbers]
-    further = ["value", CONTINUATION, *attributes, *(["correlationId", "size"] if source.launch is not None else [])]
-    if LEFT_OUT in present:
-        frame = frame.filter(pl.col(LEFT_OUT).is_null())
-    columns = [*source.row.key, "start", "end", *TYPE_COLUMNS, *further]
-    return frame.select(name for name in dict.fromkeys(columns) if name in present)
-
-
-def _reduced(found: Survey, collection: Collection) -> Survey:
-    """A survey without the texts of attributes that are not wanted."""
-    wanted = {str(number) for numbers in collection.attributes.values() for number in numbers}
-    unwanted = [name for name in text_attributes(found.groups.schema) if name not in wanted]
-    return replace(found, groups=found.groups.drop(unwanted))
+def _without_other_texts(survey: Survey, collection: Collection) -> Survey:
+    """A survey without the texts of attributes that a collection does not have."""
+    others = [name for name in text_attributes(survey.groups.schema) if name not in collection.columns]
+    return replace(survey, groups=survey.groups.drop(others))
 
 
 def _run_rows(rows: Rows) -> RunRows:
@@ -307,18 +208,10 @@ def _run_rows(rows: Rows) -> RunRows:
     )
 
 
-def distinct(names: Iterable[str | None]) -> tuple[str, ...]:
-    """Different names, in order; those that are not told are left out."""
-    return tuple(sorted({name for name in names if name}))
+def _utc(nanoseconds: int) -> str:
+    return datetime.fromtimestamp(nanoseconds // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _began(starts: Iterable[int | None]) -> str | None:
-    told = [start for start in starts if start is not None]
-    if not told:
-        return None
-    return datetime.fromtimestamp(min(told) // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _title(opened: Sequence[OpenedReport]) -> str:
-    first = opened[0].report.path
-    return first.name if len(opened) == 1 else f"{first.parent.name or first.name} ({len(opened)} reports)"
+def _title(reports: Sequence[OpenedReport]) -> str:
+    first = reports[0].report.path
+    return first.name if len(reports) == 1 else f"{first.parent.name or first.name} ({len(reports)} reports)"

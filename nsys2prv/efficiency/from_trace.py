@@ -1,14 +1,14 @@
-"""A Paraver trace as a recording: those of nsys2prv, and those that others wrote as far as their events tell.
+"""Events of a Paraver trace for the measurement: of nsys2prv's traces, and of others as far as they have such events.
 
-Rows are told apart by their names. A trace without events of kernels (Extrae has kernels as states of its stream rows) is
-read by the states of streams: Running is a kernel, Group Communication one of NCCL, Memory transfer a copy.
+Kinds of rows are known by their names. In a trace without events of kernels (Extrae has kernels as states of its stream rows)
+the states of streams are read: Running is a kernel, Group Communication one of NCCL, Memory transfer a copy.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,12 @@ import numpy as np
 import polars as pl
 from tqdm import tqdm
 
-from nsys2prv.efficiency.from_reports import distinct, narrow
 from nsys2prv.efficiency.run_events import (
-    COLLECTIONS,
     HOST,
     LAUNCH_SCHEMA,
     METRICS,
     ON_DEVICES,
     ON_HOSTS,
-    RANGES,
     STREAM,
     Callers,
     Collection,
@@ -34,11 +31,14 @@ from nsys2prv.efficiency.run_events import (
     TaskRows,
     TypeNames,
     base_types,
+    distinct_names,
+    narrow,
     new_collections,
 )
 from nsys2prv.errors import NothingToTranslate
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.paraver.blocks import Block
+from nsys2prv.paraver.interval_pairs import pair_intervals
 from nsys2prv.paraver.trace_files import companion
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.option_values import TimeRange
@@ -49,14 +49,14 @@ from nsys2prv.vocabulary import event_types
 
 _SUFFIXES = (".prv", ".prv.gz")
 _CUDA_CALL_LABEL = "CUDA library call"
-"""Older versions of Extrae have calls of the CUDA library under a number that means copies here; the label tells."""
+"""Label of calls of the CUDA library; older versions of Extrae have them under a number that means copies here."""
 
 _BY_STATE = {
     event_types.RUNNING: (event_types.KERNEL, 1),
     event_types.STATE_GROUP: (event_types.NCCL_KERNEL, 2),
     event_types.STATE_MEMORY_TRANSFER: (event_types.MEMORY_OPERATION, 3),
 }
-"""Event type and value that stand for a state of a stream."""
+"""Event type and value of what a stream does in a state."""
 _NAMES_BY_STATE = {
     event_types.KERNEL: TypeNames("CUDA kernel", {1: "kernel (by state)"}),
     event_types.NCCL_KERNEL: TypeNames("NCCL kernel", {2: "NCCL kernel (by state)"}),
@@ -76,19 +76,19 @@ def is_trace(argument: str | Path) -> bool:
     return str(argument).endswith(_SUFFIXES)
 
 
-def record_trace(path: Path, how: ReadOptions, folder: Path, *, with_ranges: bool = False) -> RunEvents:
+def events_of_trace(path: Path, options: ReadOptions, folder: Path, collections: Sequence[Collection]) -> RunEvents:
     """Read a trace.
 
     Parameters
     ----------
     path
         A .prv or .prv.gz, with its .pcf and .row beside it.
-    how
-        Of it, `time`, `ranks` and `progress` count.
+    options
+        Of these, `time`, `ranks` and `progress` count.
     folder
         For intermediate files.
-    with_ranges
-        Read NVTX ranges too.
+    collections
+        What is read.
 
     Raises
     ------
@@ -97,23 +97,23 @@ def record_trace(path: Path, how: ReadOptions, folder: Path, *, with_ranges: boo
     NothingToTranslate
         When nothing is left after the selection.
     """
-    return _Reading(open_trace(path), how, folder, with_ranges).recording()
+    return _TraceReading(open_trace(path), options, folder, collections).run_events()
 
 
-class _Reading:
-    """One run of `record_trace`."""
+class _TraceReading:
+    """One run of `events_of_trace`."""
 
-    def __init__(self, trace: Trace, how: ReadOptions, folder: Path, with_ranges: bool) -> None:
+    def __init__(self, trace: Trace, options: ReadOptions, folder: Path, collections: Sequence[Collection]) -> None:
         self._trace = trace
-        self._how = how
-        self._wanted = tuple(one for one in COLLECTIONS if with_ranges or one is not RANGES)
+        self._options = options
+        self._kinds = collections
         tasks = _tasks(trace)
-        chosen = [how.ranks is None or task.rank in how.ranks for task in tasks]
-        self._rows = RunRows([task for task, wanted in zip(tasks, chosen, strict=True) if wanted])
+        chosen = [options.ranks is None or task.rank in options.ranks for task in tasks]
+        self._rows = RunRows([task for task, is_chosen in zip(tasks, chosen, strict=True) if is_chosen])
         if not self._rows.names:
             raise NothingToTranslate("none of the ranks chosen has rows")
-        in_file = [wanted for task, wanted in zip(tasks, chosen, strict=True) for _ in task.rows]
-        # The row in the recording of each row of the file; -1: not chosen.
+        in_file = [is_chosen for task, is_chosen in zip(tasks, chosen, strict=True) for _ in task.rows]
+        # For each row of the file its row among those chosen; -1: not chosen.
         self._row_of = np.where(in_file, np.cumsum(in_file) - 1, -1)
         self._window = self._choose_window()
         self._end = max(trace.header.end, 1)
@@ -122,7 +122,7 @@ class _Reading:
             for number, names in trace.labels.types.items()
             if names.label == _CUDA_CALL_LABEL and number != event_types.CUDA_CALL
         }
-        self._collections = new_collections(folder, self._wanted)
+        self._collections = new_collections(folder, collections)
         self._launches = ExternalSort(["to_time"], folder / "launches")
         self._callers = Callers()
         self._kind = {kind: self._rows.of_kind(kind) for kind in (HOST, STREAM, METRICS)}
@@ -130,9 +130,9 @@ class _Reading:
         self._open: pl.DataFrame | None = None
         self._bases: dict[int, int] = {}
 
-    def recording(self) -> RunEvents:
+    def run_events(self) -> RunEvents:
         size = self._trace.path.stat().st_size
-        hide = None if self._how.progress is None else not self._how.progress
+        hide = None if self._options.progress is None else not self._options.progress
         with tqdm(desc="reading", unit="line", unit_scale=True, disable=hide, file=sys.stderr, leave=False, delay=0.5) as bar:
             for block in self._trace.blocks():
                 self._take(block)
@@ -141,7 +141,7 @@ class _Reading:
         self._close()
         warnings = []
         if not self._trace.has_names:
-            warnings.append(f"{self._trace.path}: there is no .row beside it, which tells rows of CUDA streams from others")
+            warnings.append(f"{self._trace.path}: there is no .row beside it, so it is not known which rows are CUDA streams")
         if self._by_state and size:
             warnings.append(
                 f"{self._trace.path}: no event type is that of CUDA kernels; what streams do is taken from their states, and "
@@ -162,14 +162,14 @@ class _Reading:
             callers=self._callers.with_gpus(self._rows),
             began=_began(self._trace.header.date),
             clocks=account.get("clocks", []),
-            recorders=distinct(report.get("nsys") for report in reports),
-            gpus=distinct(gpu.get("name") for report in reports for gpu in report.get("gpus", ())),
+            recorders=distinct_names(report.get("nsys") for report in reports),
+            gpus=distinct_names(gpu.get("name") for report in reports for gpu in report.get("gpus", ())),
             warnings=warnings,
         )
 
     def _choose_window(self) -> TimeSelection:
-        """The time that is kept; open behind the trace, whose header may tell an end before that of its records."""
-        chosen = self._how.time or TimeRange()
+        """The time that is kept; open at the end, as records may lie after the end in the header."""
+        chosen = self._options.time or TimeRange()
         begin = chosen.begin or 0
         return TimeSelection((begin,), (max(chosen.end if chosen.end is not None else _FOREVER, begin + 1),))
 
@@ -180,11 +180,13 @@ class _Reading:
         return found
 
     def _types(self) -> dict[int, TypeNames]:
-        told = self._trace.labels.types
-        types = {number: TypeNames(names.label, names.values) for number, names in told.items() if number not in self._aliases}
+        labels = self._trace.labels.types
+        types = {
+            number: TypeNames(names.label, names.values) for number, names in labels.items() if number not in self._aliases
+        }
         types |= {number: types_of for number, types_of in _NAMES_BY_STATE.items() if self._by_state}
         for number, alias in self._aliases.items():
-            types[alias] = TypeNames(told[number].label, told[number].values)
+            types[alias] = TypeNames(labels[number].label, labels[number].values)
         return types
 
     def _take(self, block: Block) -> None:
@@ -194,7 +196,7 @@ class _Reading:
         pairs = self._placed(block.events.with_columns(row=row))
         kinds = self._known(pairs["type"].unique().to_list())
         self._take_intervals(pairs, kinds)
-        samples = next((one for one in self._wanted if one.samples), None)
+        samples = next((one for one in self._kinds if one.samples), None)
         if samples is not None:
             numbers = [number for number, base in kinds.items() if base in samples.types]
             found = pairs.filter(pl.col("type").is_in(numbers) & pl.Series(self._kind[METRICS][pairs["row"].to_numpy()]))
@@ -204,60 +206,45 @@ class _Reading:
         self._take_messages(block.messages)
 
     def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """With rows of the recording, and without those that are not chosen."""
+        """With rows among those chosen; what is on other rows is left out."""
         rows = pl.Series("row", self._row_of[frame["row"].to_numpy()])
         return frame.with_columns(rows).filter(pl.col("row") >= 0)
 
     def _known(self, numbers: list[int]) -> dict[int, int]:
-        """Event types that some collection wants, with the type that they belong to."""
+        """Event types of the collections, each with the type that it belongs to."""
         for number in numbers:
             if number not in self._bases:
-                meant = self._aliases.get(number, number)
-                found = [base_types([meant], one) for one in self._wanted]
-                self._bases[number] = next((bases[meant] for bases in found if bases), -1)
+                known = self._aliases.get(number, number)
+                found = [base_types([known], one) for one in self._kinds]
+                self._bases[number] = next((bases[known] for bases in found if bases), -1)
         return {number: self._bases[number] for number in numbers if self._bases[number] >= 0}
 
     def _take_intervals(self, pairs: pl.DataFrame, kinds: Mapping[int, int]) -> None:
         numbers = [number for number, base in kinds.items() if TYPES[base].role is event_types.Role.INTERVAL]
         edges = pairs.filter(pl.col("type").is_in(numbers)).select("line", "row", "type", "time", "value")
-        for attribute in sorted(
-            {one for each in self._wanted for numbers_of in each.attributes.values() for one in numbers_of}
-        ):
-            told = pairs.filter(pl.col("type") == attribute).unique("line", keep="first", maintain_order=True)
-            column = told.select("line", pl.col("value").alias(str(attribute)))
+        for attribute in sorted(int(number) for number in frozenset().union(*(one.columns for one in self._kinds))):
+            of_lines = pairs.filter(pl.col("type") == attribute).unique("line", keep="first", maintain_order=True)
+            column = of_lines.select("line", pl.col("value").alias(str(attribute)))
             edges = edges.join(column, on="line", how="left", maintain_order="left")
         if self._open is not None:
             edges = pl.concat([self._open, edges])
-        row = ["row", "type"]
-        is_begin = pl.col("value") != 0
-        # As in `Trace.intervals`: at one depth begins and ends alternate.
-        paired = (
-            edges.with_columns(depth=pl.when(is_begin).then(1).otherwise(-1).cum_sum().over(row) + (~is_begin).cast(pl.Int64))
-            .sort([*row, "depth"], maintain_order=True)
-            .with_columns(
-                end=pl.col("time").shift(-1),
-                closed=(
-                    (pl.struct(*row, "depth") == pl.struct(*row, "depth").shift(-1)) & (pl.col("value").shift(-1) == 0)
-                ).fill_null(False),
-            )
-            .filter(is_begin)
-        )
-        self._open = paired.filter(~pl.col("closed")).sort("line").select(edges.columns)
-        self._add_intervals(paired.filter("closed"))
+        paired = pair_intervals(edges, ["row", "type"])
+        self._open = paired.open
+        self._add_intervals(paired.closed)
 
     def _close(self) -> None:
-        """What has no end ends with the trace."""
+        """Intervals without an end last to the end of the trace."""
         if self._open is not None and self._open.height:
             self._add_intervals(self._open.with_columns(end=pl.lit(self._end, pl.Int64)))
 
     def _add_intervals(self, found: pl.DataFrame) -> None:
         shaped = found.rename({"time": "start", "type": "number"})
         if self._aliases:
-            # On stream rows the number of these calls says that something runs, and the states say what.
+            # On rows of streams the number of these calls means that something runs; the states have what.
             on_streams = pl.Series(self._kind[STREAM][shaped["row"].to_numpy()])
             shaped = shaped.filter(~(pl.col("number").is_in(list(self._aliases)) & on_streams))
             shaped = shaped.with_columns(pl.col("number").replace(self._aliases))
-        for collection in self._wanted:
+        for collection in self._kinds:
             if not collection.samples:
                 self._add(shaped, collection)
 
@@ -284,7 +271,7 @@ class _Reading:
             to_row=row_of(pl.col("recv_task"), pl.col("recv_thread")),
         )
         sender, receiver = self._row_of[lines["row"].to_numpy()], self._row_of[lines["to_row"].to_numpy()]
-        # Whatever its tag: a line from a host thread to a stream is a launch.
+        # A line from a host thread to a stream is a launch, whatever its tag.
         is_launch = (sender >= 0) & (receiver >= 0)
         is_launch &= self._kind[HOST][sender] & self._kind[STREAM][receiver]
         origin, end = self._window.origin, self._window.ends[-1]
@@ -303,7 +290,7 @@ class _Reading:
 
 
 def _tasks(trace: Trace) -> list[TaskRows]:
-    """Tasks with the names of their rows; those that the .row does not tell have the names that Paraver gives them."""
+    """Tasks with the names of their rows; without a name in the .row they have the one that Paraver gives them."""
     header, names = trace.header, trace.names
     nodes, tasks, threads = (names.get(level, ()) for level in ("NODE", "TASK", "THREAD"))
     found = []
@@ -331,7 +318,7 @@ def _began(date: str) -> str | None:
 
 
 def _account(path: Path) -> dict[str, Any]:
-    """What the .json beside a trace tells; nothing when there is none, or it is another one."""
+    """Content of the .json beside a trace; empty when there is none, or it is no account of a translation."""
     account = companion(path, ".json")
     try:
         content = json.loads(account.read_text(encoding="utf-8"))

@@ -13,9 +13,8 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.activity_times import Trees
 from nsys2prv.efficiency.clock_tables import clock_tables
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.findings import Findings
-from nsys2prv.efficiency.from_reports import record_reports
-from nsys2prv.efficiency.from_trace import is_trace, record_trace
 from nsys2prv.efficiency.meters.calls import Calls, MemoryOperations
 from nsys2prv.efficiency.meters.gaps import Gaps
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
@@ -30,10 +29,9 @@ from nsys2prv.efficiency.result_tables import Table, TableRows, frames_by_name
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk, time_chunks
-from nsys2prv.errors import NoDevices, UsageError
+from nsys2prv.errors import NoDevices
 from nsys2prv.execution.output_files import scratch_alone
 from nsys2prv.execution.threads import WORKERS, ahead
-from nsys2prv.execution.workers import workers
 from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary import event_types
 
@@ -53,7 +51,9 @@ def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None =
     """
     arguments, options = seen_by_workers(arguments, options or EfficiencyOptions())
     with scratch_alone(options.scratch) as folder:
-        return measure_events(_record(arguments, options, folder), options)
+        with_ranges = bool(options.regions) or options.per_iteration is not None
+        events = read_events(arguments, options, folder, with_ranges=with_ranges)
+        return measure_events(events, options)
 
 
 def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyResult:
@@ -123,18 +123,6 @@ def _sweep(context: SweepContext, meters: Sequence[Meter]) -> None:
     with ThreadPoolExecutor(WORKERS) as pool:
         for chunk in ahead(prepared()):
             list(pool.map(lambda meter, chunk=chunk: meter.update(chunk), meters))
-
-
-def _record(arguments: Sequence[str | Path], options: EfficiencyOptions, folder: Path) -> RunEvents:
-    with_ranges = bool(options.regions) or options.per_iteration is not None
-    traces = [argument for argument in arguments if is_trace(argument)]
-    if not traces:
-        with workers(options.workers, options.scheduler) as some:
-            some.share(folder)
-            return record_reports(arguments, options, folder, some, with_ranges=with_ranges)
-    if len(arguments) > 1:
-        raise UsageError(f"{traces[0]}: a trace is measured alone; give one trace, or reports, or compare runs with `compare`")
-    return record_trace(Path(traces[0]), options, folder, with_ranges=with_ranges)
 
 
 def _changed_options(options: EfficiencyOptions) -> dict[str, Any]:

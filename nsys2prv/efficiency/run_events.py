@@ -1,12 +1,12 @@
-"""What happened in a run, as the analysis takes it in: rows, names, and collections of intervals on the common axis.
+"""What happened in a run, as the measurement needs it: rows, names, and collections of intervals on the common axis.
 
-A recording is made from reports (`from_reports`) or from a trace (`from_trace`), and holds the same in both cases: the rows are
-told by their names in the trace, events by their numbers there, and times count in ns from the begin of the trace.
+`RunEvents` are made from reports (`from_reports`) or from a trace (`from_trace`), and are the same in both cases: rows are
+known by their names in the trace, events by their numbers there, and times are ns from the start of the trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +17,11 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.sources.registry import type_of
+from nsys2prv.sources.registry import TYPES, type_of
 from nsys2prv.vocabulary import event_types, row_names
 
 HOST, STREAM, METRICS, OTHER = "host", "stream", "metrics", "other"
-"""Kinds of rows: host threads, CUDA streams, what is known of a GPU as a whole, and parts of nodes."""
+"""Kinds of rows: host threads, CUDA streams, GPUs as a whole, and parts of nodes."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TaskRows:
 
     @property
     def rank(self) -> int | None:
-        """The rank that its name tells."""
+        """The rank in its name; None where it has none."""
         return row_names.rank_of_process(self.name)
 
     @property
@@ -63,9 +63,9 @@ class RunRows:
     tasks
         In the order of the trace.
     devices
-        Physical GPUs that processes of the run have rows for, in the order of nodes and numbers.
+        Physical GPUs with rows of processes, in the order of nodes and numbers.
     sampled_only
-        GPUs that were sampled, and that no process of the run uses: they are not counted.
+        GPUs with samples that no process of the run uses: they are not counted.
     kind, task, device
         Of each row: its kind, the index of its task, and that of its device (-1: none).
     """
@@ -158,6 +158,11 @@ class Collection:
     samples: bool = False
 
     @property
+    def columns(self) -> frozenset[str]:
+        """Columns of placed events that the attributes come from."""
+        return frozenset(str(number) for numbers in self.attributes.values() for number in numbers)
+
+    @property
     def schema(self) -> dict[str, type[pl.DataType]]:
         """Columns with their types."""
         times = ("start",) if self.samples else ("start", "end")
@@ -205,13 +210,41 @@ HOST_CALLS = (event_types.CUDA_CALL, *event_types.MPI_TYPES.values())
 COLLECTIONS = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES, SAMPLES)
 
 LAUNCH_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "to_time": pl.Int64, "to_row": pl.Int32}
-"""Lines from API calls (row and begin of the call) to what they start on a stream."""
+"""Lines from API calls (row and start of the call) to what they start on a stream."""
 
 
 def base_types(numbers: Sequence[int], collection: Collection) -> dict[int, int]:
     """For each number that belongs to a collection: the event type it is a member or a lane of."""
     found = {number: type_of(number) for number in numbers}
     return {number: kind.number for number, kind in found.items() if kind is not None and kind.number in collection.types}
+
+
+def narrow(placed: pl.DataFrame, collection: Collection) -> pl.DataFrame:
+    """Placed events (columns `row`, `start`, `end`, `number`, `value`, attributes by number) as rows of a collection."""
+    numbers = placed["number"].unique().to_list()
+    bases = base_types(numbers, collection)
+    attributes = {
+        name: [pl.col(str(number)) for number in numbers_of if str(number) in placed.columns]
+        for name, numbers_of in collection.attributes.items()
+    }
+    columns: dict[str, pl.Expr] = {name: pl.col(name) for name in collection.schema}
+    columns |= {name: pl.coalesce(found) if found else pl.lit(None, pl.Int64) for name, found in attributes.items()}
+    if any(number != base and not collection.samples for number, base in bases.items()):
+        # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.
+        lanes = {number: _without_lane(number, base) for number, base in bases.items()}
+        columns["number"] = pl.col("number").replace(lanes)
+    chosen = placed if len(bases) == len(numbers) else placed.filter(pl.col("number").is_in(list(bases)))
+    return chosen.select(columns[name].cast(dtype).alias(name) for name, dtype in collection.schema.items())
+
+
+def _without_lane(number: int, base: int) -> int:
+    """The type that a lane is beside; the number itself when it is no lane."""
+    kind = TYPES[base]
+    lane = number - kind.lanes
+    members = kind.members + 1 if kind.is_series else 1
+    if kind.lanes and 0 <= lane < members * event_types.LANES_OF_A_MEMBER:
+        return kind.member(lane // event_types.LANES_OF_A_MEMBER) if kind.is_series else base
+    return number
 
 
 @dataclass
@@ -221,25 +254,25 @@ class RunEvents:
     Attributes
     ----------
     inputs, is_trace, title
-        What the user named, whether it is a trace, and a name for headings.
+        What the user named, whether it is a trace, and a title for headings.
     rows
         All rows.
     begin, length
-        Begin of the window on the axis of all reports, and its length E, ns. All times below count from the begin.
+        Start of the selected time on the axis of all reports, and its length E, ns. All times below count from this start.
     types
         Names of event types and values.
     collections
         Sorted by `start`, by the name of the collection; those without rows are missing.
     launches
-        LAUNCH_SCHEMA, sorted by `to_time`; None: not known.
+        LAUNCH_SCHEMA, sorted by `to_time`; None: there are none.
     callers
         Rows of host threads, of tasks that use a GPU, that call CUDA or MPI.
     began
-        When the first of it was recorded, in UTC (ISO 8601); None: not told.
+        Start of the recording, in UTC (ISO 8601); None: not known.
     clocks
-        How clocks of hosts were placed, as OUT.json tells it.
+        How clocks of hosts were placed, as in OUT.json.
     recorders, gpus
-        Versions of nsys that recorded it, and models of its GPUs; empty when they are not told.
+        Versions of nsys that recorded it, and models of its GPUs; empty where they are not known.
     warnings, left_out
         What is odd; reports that could not be read.
     """
@@ -270,24 +303,24 @@ class RunEvents:
             for value, label in (self.types[number].values or {}).items()
         ]
         names = pl.DataFrame(known, schema={"number": pl.Int64, "value": pl.Int64, "label": pl.String}, orient="row")
-        asked = pl.DataFrame({"number": numbers.cast(pl.Int64), "value": values.cast(pl.Int64)})
-        joined = asked.join(names, on=["number", "value"], how="left", maintain_order="left")
+        pairs = pl.DataFrame({"number": numbers.cast(pl.Int64), "value": values.cast(pl.Int64)})
+        joined = pairs.join(names, on=["number", "value"], how="left", maintain_order="left")
         return joined.select(pl.coalesce("label", pl.format("value {}", "value"))).to_series()
 
 
 class Callers:
-    """Rows of host threads that call CUDA or MPI, as they are found piece by piece; several threads may add."""
+    """Rows of host threads that call CUDA or MPI."""
 
     def __init__(self) -> None:
         self._found: set[int] = set()
 
     def add(self, of_hosts: pl.DataFrame) -> None:
-        """Take in events of the collection ON_HOSTS."""
+        """Add the rows of events of the collection ON_HOSTS."""
         calls = of_hosts.filter(pl.col("number").is_in(HOST_CALLS))
         self._found.update(calls["row"].unique().to_list())
 
     def update(self, others: Callers) -> None:
-        """Take in those that others found."""
+        """Add those of other work."""
         self._found |= others._found
 
     def with_gpus(self, rows: RunRows) -> frozenset[int]:
@@ -295,6 +328,11 @@ class Callers:
         return frozenset(row for row in self._found if int(rows.task[row]) in rows.gpu_tasks)
 
 
-def new_collections(folder: Path, wanted: Sequence[Collection]) -> dict[str, ExternalSort]:
+def new_collections(folder: Path, collections: Sequence[Collection]) -> dict[str, ExternalSort]:
     """Empty collections that write intermediate files to a folder."""
-    return {collection.name: ExternalSort(["start"], folder / collection.name) for collection in wanted}
+    return {collection.name: ExternalSort(["start"], folder / collection.name) for collection in collections}
+
+
+def distinct_names(names: Iterable[str | None]) -> tuple[str, ...]:
+    """Different names, in order, without those that are not known."""
+    return tuple(sorted({name for name in names if name}))

@@ -11,15 +11,13 @@ from pathlib import Path
 
 from nsys2prv.errors import TraceError
 from nsys2prv.paraver.header import Header, parse_header, read_first_line
+from nsys2prv.paraver.object_limits import MOST_OBJECTS
 from nsys2prv.paraver.pcf import PcfLabels, read_pcf
 from nsys2prv.paraver.record_checks import record_checks
 from nsys2prv.paraver.row import read_row
 from nsys2prv.paraver.rules import CheckResult, TraceRule, ViolationLog
 from nsys2prv.paraver.trace_files import companion
 from nsys2prv.paraver.trace_reader import BLOCK_BYTES, Trace
-
-MOST_OBJECTS = 65_535
-"""Objects of a kind (nodes, CPUs, tasks, rows) that Paraver takes."""
 
 
 def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int = BLOCK_BYTES) -> CheckResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 import polars as pl
 
-from nsys2prv.timeline.rows import Rows
-from nsys2prv.trace.records import RECORD_KINDS
+from nsys2prv.paraver.record_text import RECORD_KINDS, SORT_COLUMNS, record_lines
+from nsys2prv.timeline.records import RecordBatch, TimelineHead
 
 _GZIP_LEVEL = 4
 """Half the time of the default for a few percent more bytes."""
@@ -21,41 +21,33 @@ _GZIP_LEVEL = 4
 _COPIED_BYTES = 1 << 20
 
 
-def header(rows: Rows, end: int, began: int | None) -> str:
-    """First line of a trace.
-
-    Parameters
-    ----------
-    rows
-        Its rows.
-    end
-        Length, ns.
-    began
-        UTC of time 0, ns since 1970; None when it is not known. The date is that of the run, not of the translation:
-        the same reports give the same file.
-    """
-    moment = datetime.fromtimestamp((began or 0) // 10**9, tz=timezone.utc)
-    nodes = ",".join(str(node.cpus) for node in rows.nodes)
-    tasks = ",".join(f"{len(task.threads)}:{task.node + 1}" for task in rows.tasks)
-    return f"#Paraver ({moment:%d/%m/%Y at %H:%M}):{end}_ns:{len(rows.nodes)}({nodes}):1:{len(rows.tasks)}({tasks})"
+def header_line(head: TimelineHead) -> str:
+    """First line of a trace. Its date is that of the run, not of the translation: the same reports give the same file."""
+    moment = datetime.fromtimestamp((head.start_utc or 0) // 10**9, tz=timezone.utc)
+    nodes, tasks = head.rows.nodes, head.rows.tasks
+    cpus = ",".join(str(node.cpus) for node in nodes)
+    threads = ",".join(f"{len(task.threads)}:{task.node + 1}" for task in tasks)
+    return f"#Paraver ({moment:%d/%m/%Y at %H:%M}):{head.length}_ns:{len(nodes)}({cpus}):1:{len(tasks)}({threads})"
 
 
-class TraceWriter:
-    """Writes records, sorted by time, to a file: a trace, or a part of one (`join_parts`).
+class PrvWriter:
+    """Writes records to a .prv, or to a part of one (`join_parts`).
 
     Parameters
     ----------
     path
         File to write; compressed when its name ends in .gz.
-    first_line
-        The header; None in a part that is not the first.
-    rows
-        The rows of the trace (`Rows.table`).
+    head
+        What is known of the trace as a whole.
+    is_first
+        Whether the file begins with the header.
     """
 
-    def __init__(self, path: Path, first_line: str | None, rows: pl.DataFrame) -> None:
+    def __init__(self, path: Path, head: TimelineHead, *, is_first: bool) -> None:
         self._path = path
-        self._first_line = first_line
+        self._first_line = header_line(head) if is_first else None
+        rows = head.rows.table
+        self._rows = rows
         self._row_count = rows.height
         # The text before the time, for each kind of record on each row, with CPU 0 (any) and application 1.
         self._places = rows.select(place=pl.format(":1:{}:{}", "task", "thread"))["place"]
@@ -63,7 +55,7 @@ class TraceWriter:
         self._file: BinaryIO | None = None
         self.records = 0
 
-    def __enter__(self) -> TraceWriter:
+    def __enter__(self) -> PrvWriter:
         self._file = (
             # No name and no time in the gzip header: the same trace is the same file.
             gzip.GzipFile("", "wb", _GZIP_LEVEL, self._path.open("wb"), mtime=0)  # type: ignore[assignment]
@@ -82,24 +74,26 @@ class TraceWriter:
             if raw is not None:
                 raw.close()
 
-    def text(self, records: pl.DataFrame) -> pl.DataFrame:
-        """What is written of records (columns of `timeline.records.RECORD_SCHEMA`). May be called on several threads."""
+    def encode(self, batches: Sequence[RecordBatch]) -> pl.DataFrame:
+        """Lines of the records of one window, in pieces that `write` puts together. May be called on several threads."""
+        lines = pl.concat([line for batch in batches for line in record_lines(batch, self._rows)])
+        records = lines.sort(SORT_COLUMNS, maintain_order=True)
         prefix = self._prefixes.gather((records["kind"] - 1) * self._row_count + records["row"])
         if (records["cpu"] > 0).any():
             named = pl.format("{}:{}{}", "kind", "cpu", self._places.gather(records["row"]))
             prefix = records.select(prefix=pl.when(pl.col("cpu") > 0).then(named).otherwise(prefix))["prefix"]
         return records.select(prefix=prefix, time="time", body="body")
 
-    def write(self, text: pl.DataFrame) -> None:
-        """Append records."""
+    def write(self, encoded: pl.DataFrame) -> None:
+        """Append what `encode` made of a window."""
         assert self._file is not None, "the writer is a context manager"
         # Into a plain file polars writes by itself, without a copy of the text here.
-        text.write_csv(self._file, include_header=False, separator=":", quote_style="never")
-        self.records += text.height
+        encoded.write_csv(self._file, include_header=False, separator=":", quote_style="never")
+        self.records += encoded.height
 
 
 def join_parts(path: Path, parts: Iterable[Path]) -> None:
-    """Append parts to what a `TraceWriter` wrote, in their order; each is removed when it is there.
+    """Append parts to what a `PrvWriter` wrote, in their order; each is removed when it is there.
 
     Parts that are compressed are members of one gzip file: readers take it for one stream.
     """

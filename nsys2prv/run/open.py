@@ -1,6 +1,6 @@
-"""Reports on their way through a translation: paths come in; reports that are opened, described and surveyed leave.
+"""Paths come in; reports that are opened, described and surveyed leave.
 
-Reports that can't be read end the translation, or are left out when the user wants to go on without them.
+Reports that can't be read end the work, or are left out with `keep_going`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import hashlib
 import itertools
 import secrets
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.errors import ExportError, Nsys2prvError, ReportError, SameReportTwice
@@ -30,7 +30,7 @@ from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, 
 E = TypeVar("E", bound=Nsys2prvError)
 
 
-class Bar(Protocol):
+class ProgressBar(Protocol):
     """Shows progress."""
 
     total: float | None
@@ -38,48 +38,50 @@ class Bar(Protocol):
     def update(self, n: float | None = 1) -> object: ...
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class OpenedReport:
-    """A report on its way through the translation.
+    """A report that was opened and surveyed.
 
     Attributes
     ----------
     report
         The report.
     view
-        The same as it is to be translated: perhaps with all streams of a device as one.
-    told
-        Who it says it is.
+        The same as it is read: perhaps with all streams of a device as one.
+    reported
+        Its identity as it reports it.
     identity
-        Who it is among the others: settled host and ranks.
+        Its identity among the others: with the host and ranks that it has in the run.
     surveys
-        What each source found in it.
-    tables
-        The account of its tables.
+        What each source has in it.
     other_spans
-        First and last times of events that are not translated.
-    anchors
-        What ties its clock to others, when that was looked for.
+        First and last times of events that are not read, ns.
+    sync_points
+        What ties its clock to others; None as long as that was not read.
     """
 
     report: Report
     view: Report
-    told: Identity
+    reported: Identity
     identity: Identity
-    surveys: list[Survey] = field(default_factory=list)
-    tables: list[dict[str, Any]] = field(default_factory=list)
-    other_spans: list[tuple[int, int]] = field(default_factory=list)
-    anchors: SyncPoints | None = None
+    surveys: tuple[Survey, ...]
+    other_spans: tuple[tuple[int, int], ...] = ()
+    sync_points: SyncPoints | None = None
+
+    @property
+    def host(self) -> str:
+        """Its host in the run."""
+        return self.identity.host
 
     @property
     def rows(self) -> int:
-        """Rows of its tables that the sources look through, for progress."""
-        return sum(found.rows for found in self.surveys)
+        """Rows of its tables that the sources read, for progress."""
+        return sum(survey.rows for survey in self.surveys)
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """First and last time in its own time, ns; None without events."""
-        spans = [found.span for found in self.surveys if found.span is not None] + self.other_spans
+        """First and last time, ns of the report; None without events."""
+        spans = [*(survey.span for survey in self.surveys if survey.span is not None), *self.other_spans]
         return (min(span[0] for span in spans), max(span[1] for span in spans)) if spans else None
 
 
@@ -115,24 +117,18 @@ class BrokenReports:
         if not rest and self.left_out:
             raise self.left_out[0].error
 
-    def without(self, reports: list[OpenedReport], step: Callable[[], None]) -> None:
-        """Do a step over all reports; again without the one at which it breaks off."""
-        while True:
-            try:
-                step()
-                return
-            except ReportError as error:
-                broken = next((opened for opened in reports if opened.report.is_at(error.path)), None)
-                if broken is None:
-                    raise
-                self.leave_out(broken.report.path, error)
-                reports.remove(broken)
-                self.check_rest(reports)
+    def without(self, reports: Sequence[OpenedReport], error: ReportError) -> list[OpenedReport]:
+        """The reports but the one that an error is about, which is left out; raises the error when it is about none."""
+        broken = next((opened for opened in reports if opened.report.is_at(error.path)), None)
+        if broken is None:
+            raise error
+        self.leave_out(broken.report.path, error)
+        return [opened for opened in reports if opened is not broken]
 
 
 @dataclass(frozen=True)
-class _Look:
-    """How reports are looked over; the attributes are those of `open_reports`."""
+class _SurveyOptions:
+    """How reports are surveyed; the attributes are those of `open_reports`."""
 
     sources: tuple[Source, ...]
     export: NsysExport
@@ -142,9 +138,18 @@ class _Look:
     fold_streams: bool
 
 
+@dataclass(frozen=True, eq=False)
+class _Described:
+    """A report before its survey."""
+
+    report: Report
+    view: Report
+    identity: Identity
+
+
 @dataclass(frozen=True)
-class _Seen:
-    """A report that was looked over, and what it has in common with a copy of it; None where that is not told."""
+class _Surveyed:
+    """A report after its survey: what a copy of it would have in common (None: not known), and its number of tables."""
 
     opened: OpenedReport
     signature: Hashable
@@ -154,7 +159,7 @@ class _Seen:
 class _Progress:
     """Shows how many tables are done, of about as many as there are."""
 
-    def __init__(self, bar: Bar, reports: int) -> None:
+    def __init__(self, bar: ProgressBar, reports: int) -> None:
         self._bar = bar
         self._reports = reports
         self._opened = self._tables = 0
@@ -178,7 +183,7 @@ def open_reports(
     export: NsysExport,
     folder: Path,
     broken: BrokenReports,
-    bar: Bar,
+    bar: ProgressBar,
     with_other_spans: bool = False,
     fold_streams: bool = False,
 ) -> list[OpenedReport]:
@@ -189,7 +194,7 @@ def open_reports(
     arguments
         Reports: files, folders, globs.
     sources
-        What is to be translated.
+        What is read of them.
     workers
         Who does it.
     export
@@ -199,30 +204,30 @@ def open_reports(
     broken
         What to do with reports that can't be read.
     bar
-        Told of each table that is done.
+        Shows the tables that are done.
     with_other_spans
-        Look for the first and last time of what is not translated too.
+        Look for the first and last time of events of other sources too.
     fold_streams
-        Take all streams of a device and process for one.
+        Treat all streams of a device and process as one.
     """
     paths = find_reports(arguments, (lambda error: broken.leave_out(error.path, error)) if broken.keep_going else None)
-    look = Shared(
-        _Look(sources, export, folder, broken.keep_going, with_other_spans, fold_streams),
-        None if workers.is_here else folder / "look.pickle",
+    options = Shared(
+        _SurveyOptions(sources, export, folder, broken.keep_going, with_other_spans, fold_streams),
+        None if workers.is_here else folder / "survey.pickle",
     )
-    pieces = [(look, tuple(paths[index] for index in group)) for group in workers.groups([1] * len(paths), REPORTS_AT_ONCE)]
+    groups = [(options, tuple(paths[index] for index in group)) for group in workers.groups([1] * len(paths), REPORTS_AT_ONCE)]
     progress = _Progress(bar, len(paths))
-    step = partial(_look_over, progress=progress) if workers.is_here else _look_over
+    step = partial(_survey_group, progress=progress) if workers.is_here else _survey_group
     reports: list[OpenedReport] = []
     signatures: dict[Hashable, Path] = {}
-    for (_, of_piece), results in zip(pieces, workers.map(step, pieces), strict=True):
-        for path, result in zip(of_piece, results, strict=True):
+    for (_, of_group), results in zip(groups, workers.map(step, groups), strict=True):
+        for path, result in zip(of_group, results, strict=True):
             try:
                 if isinstance(result, Nsys2prvError):
                     raise result
                 if result.signature is not None:
                     if result.signature in signatures:
-                        why = "same host, same processes, same begin of the session"
+                        why = "same host, same processes, same start of the session"
                         raise SameReportTwice(signatures[result.signature], path, why)
                     signatures[result.signature] = path
             except (ReportError, ExportError) as error:
@@ -230,53 +235,57 @@ def open_reports(
                 continue
             reports.append(result.opened)
         if not workers.is_here:
-            tables = sum(result.tables for result in results if isinstance(result, _Seen))
-            progress.expect(len(of_piece), tables)
+            tables = sum(result.tables for result in results if isinstance(result, _Surveyed))
+            progress.expect(len(of_group), tables)
             progress.update(tables)
     broken.check_rest(reports)
     return reports
 
 
-def _look_over(piece: tuple[Shared[_Look], tuple[Path, ...]], progress: _Progress | None = None) -> list[_Seen | Nsys2prvError]:
-    """Look reports over that lie next to each other; of one that can't be read, the error (with `keep_going`)."""
-    look, paths = piece[0].value, piece[1]
-    results: list[_Seen | Nsys2prvError | None] = [None] * len(paths)
-    there: dict[int, OpenedReport] = {}
+def _survey_group(
+    group: tuple[Shared[_SurveyOptions], tuple[Path, ...]], progress: _Progress | None = None
+) -> list[_Surveyed | Nsys2prvError]:
+    """Survey some reports; of one that can't be read, the error (with `keep_going`)."""
+    options, paths = group[0].value, group[1]
+    results: list[_Surveyed | Nsys2prvError | None] = [None] * len(paths)
+    described: dict[int, _Described] = {}
     for index, path in enumerate(paths):
         try:
-            report = open_report(path, look.export)
-            identity = describe(report)
+            report = open_report(path, options.export)
+            described[index] = _Described(report, report.folded if options.fold_streams else report, describe(report))
         except (ReportError, ExportError) as error:
-            results[index] = _unless(look.keep_going, error)
-        else:
-            there[index] = OpenedReport(report, report.folded if look.fold_streams else report, identity, identity)
-    found = {opened: present_sources(opened.report, look.sources) for opened in there.values()}
+            results[index] = _unless(options.keep_going, error)
+    present = {one: present_sources(one.report, options.sources) for one in described.values()}
     if progress is not None:
-        progress.expect(len(paths), sum(map(len, found.values())))
-    tell = progress.update if progress is not None else no_progress
-    # Of this attempt alone: another worker may have died over the same piece.
-    folder = look.folder / f"overlaps-{secrets.token_hex(4)}"
+        progress.expect(len(paths), sum(map(len, present.values())))
+    update = progress.update if progress is not None else no_progress
+    # For this attempt alone: another worker may have died over the same group.
+    folder = options.folder / f"overlaps-{secrets.token_hex(4)}"
     # With keep_going an error is a result: it must not end the work on other reports.
-    for (index, opened), result in zip(there.items(), _survey(found, folder, look.keep_going, tell), strict=True):
+    surveys = _survey_all(present, folder, options.keep_going, update)
+    for (index, one), found in zip(described.items(), surveys, strict=True):
         try:
-            if isinstance(result, ReportError):
-                raise result
-            opened.surveys = result
-            if look.with_other_spans:
-                others = tuple(source for source in SOURCES if source not in look.sources)
-                spans = [whole_survey(opened.report, source).span for source in present_sources(opened.report, others)]
-                opened.other_spans = [span for span in spans if span is not None]
+            if isinstance(found, ReportError):
+                raise found
+            spans = _other_spans(one.report, options) if options.with_other_spans else ()
         except ReportError as error:
-            results[index] = _unless(look.keep_going, error)
+            results[index] = _unless(options.keep_going, error)
             continue
-        signature = _signature(opened.told)
-        _forget_what_has_no_events(opened)
-        results[index] = _Seen(opened, signature, len(found[opened]))
+        identity = _with_events_only(one.identity, found)
+        opened = OpenedReport(one.report, one.view, identity, identity, tuple(found), spans)
+        results[index] = _Surveyed(opened, _signature(one.identity), len(present[one]))
     return [result for result in results if result is not None]
 
 
+def _other_spans(report: Report, options: _SurveyOptions) -> tuple[tuple[int, int], ...]:
+    """First and last times of events of the sources that are not read."""
+    others = tuple(source for source in SOURCES if source not in options.sources)
+    spans = [whole_survey(report, source).span for source in present_sources(report, others)]
+    return tuple(span for span in spans if span is not None)
+
+
 def no_progress(_done: int) -> None:
-    """What learns how much is done, where nobody looks."""
+    """Progress that is not shown."""
 
 
 def _signature(identity: Identity) -> Hashable:
@@ -286,48 +295,48 @@ def _signature(identity: Identity) -> Hashable:
     return identity.host, identity.utc_ns, processes
 
 
-def _survey(
-    sources: dict[OpenedReport, list[Source]], folder: Path, keep_going: bool, tell: Callable[[int], object]
+def _survey_all(
+    sources: dict[_Described, list[Source]], folder: Path, keep_going: bool, update: Callable[[int], object]
 ) -> list[list[Survey] | ReportError]:
-    """What the sources find in each report, or the error at which one breaks off."""
-    found = [(opened, source) for opened, of_report in sources.items() for source in of_report]
+    """What the sources have in each report, or the error at which one breaks off."""
+    pairs = [(one, source) for one, of_report in sources.items() for source in of_report]
 
-    def look(opened: OpenedReport, source: Source, number: int, stop: Stop) -> Survey | Extent | ReportError:
+    def look(one: _Described, source: Source, number: int, stop: Stop) -> Survey | Extent | ReportError:
         stop.check()
         try:
-            return survey(opened.view, source, folder / f"{number}")
+            return survey(one.view, source, folder / f"{number}")
         except ReportError as error:
             return _unless(keep_going, error)
         finally:
-            tell(1)
+            update(1)
 
-    def measure(opened: OpenedReport, what: Measure, stop: Stop) -> Survey | Extent | ReportError:
+    def measure(one: _Described, what: Measure, stop: Stop) -> Survey | Extent | ReportError:
         stop.check()
         try:
-            return what.of(opened.report)
+            return what.of(one.report)
         except ReportError as error:
             return _unless(keep_going, error)
 
-    # Each once, also where several sources want it.
-    wanted = [[(opened, what) for what in measures(source, opened.report)] for opened, source in found]
-    distinct = list(dict.fromkeys(itertools.chain.from_iterable(wanted)))
-    # The longest work first: threads are busy to the end.
-    work = [partial(look, opened, source, number) for number, (opened, source) in enumerate(found)]
-    results = run_all([*work, *(partial(measure, opened, what) for opened, what in distinct)])
-    measured = dict(zip(distinct, results[len(found) :], strict=True))
-    of_report: dict[OpenedReport, list[Survey] | ReportError] = {opened: [] for opened in sources}
-    for (opened, _), looked, asked in zip(found, results[: len(found)], wanted, strict=True):
-        former = of_report[opened]
+    # Sources share measures: each is made once.
+    needed = [[(one, what) for what in measures(source, one.report)] for one, source in pairs]
+    distinct = list(dict.fromkeys(itertools.chain.from_iterable(needed)))
+    # The longest work first: then threads are busy to the end.
+    work = [partial(look, one, source, number) for number, (one, source) in enumerate(pairs)]
+    results = run_all([*work, *(partial(measure, one, what) for one, what in distinct)])
+    measured = dict(zip(distinct, results[len(pairs) :], strict=True))
+    of_report: dict[_Described, list[Survey] | ReportError] = {one: [] for one in sources}
+    for (one, _), surveyed, of_pair in zip(pairs, results[: len(pairs)], needed, strict=True):
+        former = of_report[one]
         if isinstance(former, ReportError):
             continue
-        extents = [measured[one] for one in asked]
-        failed = next((one for one in (looked, *extents) if isinstance(one, ReportError)), None)
+        extents = [measured[key] for key in of_pair]
+        failed = next((result for result in (surveyed, *extents) if isinstance(result, ReportError)), None)
         if failed is not None:
-            of_report[opened] = failed
+            of_report[one] = failed
             continue
-        assert isinstance(looked, Survey)
-        surveyed = looked.within(joined([one for one in extents if isinstance(one, Extent)]))
-        former += [] if surveyed.is_empty else [surveyed]
+        assert isinstance(surveyed, Survey)
+        whole = surveyed.within(joined([extent for extent in extents if isinstance(extent, Extent)]))
+        former += [] if whole.is_empty else [whole]
     return list(of_report.values())
 
 
@@ -337,9 +346,9 @@ def _unless(keep_going: bool, error: E) -> E:
     return error
 
 
-def _forget_what_has_no_events(opened: OpenedReport) -> None:
-    """A machine has thousands of threads and processes with names: only those with events get rows."""
-    keys = [found.keys for found in opened.surveys]
+def _with_events_only(identity: Identity, surveys: Sequence[Survey]) -> Identity:
+    """An identity without threads and processes that have no events: a machine has thousands of them with names."""
+    keys = [survey.keys for survey in surveys]
     tids = {tid for key in keys if "globalTid" in key.columns for tid in key["globalTid"].to_list()}
     pids = {process_of(pid) for key in keys if "globalPid" in key.columns for pid in key["globalPid"].to_list()}
-    opened.told = opened.identity = opened.told.of_events(pids | {process_of(tid) for tid in tids}, tids)
+    return identity.of_events(pids | {process_of(tid) for tid in tids}, tids)

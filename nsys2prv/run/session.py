@@ -1,7 +1,7 @@
-"""Reports of one run and what is settled over all of them: who is who, the time axis, what is kept of it, rows, labels.
+"""A run of several reports: reports are opened, the plan that all steps share is made, and events are read group by group.
 
-What a translation and a measurement have in common: reports are looked over, settled, and then read group by group by whatever
-does the work. One that breaks off ends all of it, or is left out; the others are settled anew then.
+A report that breaks off while it is read ends the work, or is left out with `keep_going`: then a new plan is made for the
+others, and they are read again.
 """
 
 from __future__ import annotations
@@ -16,32 +16,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-import polars as pl
 from tqdm import tqdm
 
-from nsys2prv.clocks.align import Axis, align
-from nsys2prv.errors import InconsistentRun, NothingToTranslate, ReportError
+from nsys2prv.errors import ReportError
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.sizes import REPORTS_AT_ONCE, ROWS_OF_GROUP
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.run.open import BrokenReports, LeftOut, OpenedReport, open_reports
 from nsys2prv.run.option_values import NvtxRange
-from nsys2prv.run.ranks import Naming, Run, resolve_ranks
+from nsys2prv.run.plan import PlanOptions, RunPlan, make_plan
 from nsys2prv.run.read_options import ReadOptions
-from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.sources.source import Source
-from nsys2prv.timeline.labels import EarlierLabels, Labels
-from nsys2prv.timeline.rows import Rows, arrange
-from nsys2prv.timeline.selection import TimeSelection
-from nsys2prv.vocabulary.kernel_families import read_rules
+from nsys2prv.timeline.labels import EarlierLabels
 
 R = TypeVar("R", bound=ReadOptions)
 P = TypeVar("P")
 
 
 def seen_by_workers(arguments: Sequence[str | Path], options: R) -> tuple[list[str | Path], R]:
-    """Arguments and options whose paths mean the same to the workers of a cluster, which have working folders of their own."""
+    """Arguments and options whose paths mean the same to the workers of a cluster, which have other working folders."""
     if not options.scheduler:
         return list(arguments), options
     places = {name: path.absolute() for name in ("cache", "scratch") if (path := getattr(options, name)) is not None}
@@ -49,19 +43,19 @@ def seen_by_workers(arguments: Sequence[str | Path], options: R) -> tuple[list[s
 
 
 @dataclass(frozen=True)
-class Group(Generic[P]):
+class ReportGroup(Generic[P]):
     """A piece of work: some reports.
 
     Attributes
     ----------
     plan
-        What is settled over all of them.
+        What the work needs of the plan of the run.
     reports
-        Each with its number among all.
+        Each with its number in the plan.
     folder
         For what is collected.
     on_disk
-        Whether all of it goes there: another process goes on with it.
+        Whether all of it is written there: another process goes on with it.
     keep_going
         Whether the rest is read after a report that breaks off.
     """
@@ -73,11 +67,11 @@ class Group(Generic[P]):
     keep_going: bool
 
     def own_folder(self) -> Path:
-        """A folder of one attempt alone: another worker may have died over the same group."""
+        """A folder for one attempt: another worker may have died over the same group."""
         return self.folder / f"group{self.reports[0][0]}-{secrets.token_hex(4)}"
 
     def each(self, step: Callable[[int, OpenedReport], object]) -> dict[int, ReportError]:
-        """Do a step for each report; those that broke off, by number.
+        """Do a step for each report; the result is those that broke off, by number.
 
         Raises
         ------
@@ -95,33 +89,33 @@ class Group(Generic[P]):
         return broken
 
 
-class FromGroup(Protocol):
-    """What is made of a group: reports that broke off, by number; nothing of the group may be used then."""
+class GroupResult(Protocol):
+    """What was read of a group: reports that broke off, by number; then nothing of the group may be used."""
 
     broken: dict[int, ReportError]
 
 
-class FromAll(Protocol):
-    """What is made of all reports: takes over what was made of each group, in the order of reports."""
+class RunResult(Protocol):
+    """What was read of all reports: takes over what was read of each group, in the order of reports."""
 
-    def absorb(self, made: Any, /) -> None: ...
+    def absorb(self, group: Any, /) -> None: ...
 
 
-C = TypeVar("C", bound=FromGroup)
-W = TypeVar("W", bound=FromAll)
+G = TypeVar("G", bound=GroupResult)
+W = TypeVar("W", bound=RunResult)
 
 
 class RunSession:
-    """Reports of one run, opened and arranged.
+    """Reports of one run, opened and planned.
 
     Parameters
     ----------
     arguments
         Reports: files, folders, globs.
     sources
-        What is wanted of them.
-    how
-        What to keep, and how clocks and names are tied together.
+        What is read of them.
+    options
+        How they are read.
     folder
         For intermediate files.
     workers
@@ -129,34 +123,28 @@ class RunSession:
     nvtx
         Keep only the time inside these ranges.
     fold_streams
-        Take all streams of a device and process for one.
+        Treat all streams of a device and process as one.
     earlier
         Labels that keep their numbers.
 
     Attributes
     ----------
-    opened
-        The reports that can be read.
-    run, axis, windows, rows, labels
-        Who is who, the time axis, what of it is kept, the rows, and numbers of types and values.
+    plan
+        What is known of the run. It is replaced when a report breaks off and is left out.
 
     Raises
     ------
     Nsys2prvError
-        With one sentence for the user; here as in `arrange` and `read`.
+        With one sentence for the user; here as in `read`.
     """
 
-    run: Run
-    axis: Axis
-    windows: TimeSelection
-    rows: Rows
-    labels: Labels
+    plan: RunPlan
 
     def __init__(
         self,
         arguments: Sequence[str | Path],
         sources: tuple[Source, ...],
-        how: ReadOptions,
+        options: ReadOptions,
         folder: Path,
         workers: Workers,
         *,
@@ -164,182 +152,120 @@ class RunSession:
         fold_streams: bool = False,
         earlier: EarlierLabels | None = None,
     ) -> None:
-        self._how = how
+        self._options = PlanOptions.of(options, nvtx, earlier)
+        self._progress = options.progress
+        self._keep_going = options.keep_going
         self._folder = folder
         self._workers = workers
-        self._nvtx = nvtx
-        self._earlier = earlier
-        self._families = read_rules(how.kernel_families)
-        self._naming = Naming.of(how.rank_pattern, how.host_pattern)
-        self._broken = BrokenReports(how.keep_going)
-        self._folders = itertools.count()
+        self._broken = BrokenReports(options.keep_going)
+        self._numbers = itertools.count()
         with self.bar("surveying", 0, "table") as bar:
-            self.opened = open_reports(
+            opened = open_reports(
                 arguments,
                 sources,
                 workers=workers,
-                export=NsysExport(how.nsys, how.cache),
+                export=NsysExport(options.nsys, options.cache),
                 folder=folder,
                 broken=self._broken,
                 bar=bar,
-                # A time that was read off a trace of all sources must mean the same one in a trace of some.
-                with_other_spans=how.time is not None,
+                # A time that a user read in a trace of all sources must mean the same in a trace of some.
+                with_other_spans=options.time is not None,
                 fold_streams=fold_streams,
             )
-        self.arrange()
+        self._make_plan(opened)
 
     @property
-    def left_out(self) -> list[LeftOut]:
+    def left_out(self) -> tuple[LeftOut, ...]:
         """Reports that could not be read, and why."""
-        return self._broken.left_out
-
-    def arrange(self) -> None:
-        """Settle all that is settled over all reports; no event is collected yet."""
-        self._broken.without(self.opened, self._settle)
+        return tuple(self._broken.left_out)
 
     def read(
         self,
-        collect: Callable[..., C],
-        begin: Callable[[Path], tuple[P, W]],
+        read_group: Callable[..., G],
+        start: Callable[[RunPlan, Path], tuple[P, W]],
         rows: Callable[[OpenedReport], int],
         what: str,
     ) -> W:
-        """Read the events of all reports, group by group. When one breaks off, the others are arranged and read anew.
+        """Read the events of all reports, group by group. When one breaks off, the others are planned and read again.
 
         Parameters
         ----------
-        collect
-            What is done with a `Group[P]`; in this process, `tell` learns how many rows were read.
-        begin
-            Called before, and again before all is read anew, with a new folder for what is collected. Gives the plan, which is
-            what `collect` needs of what is settled, and what takes over what it makes.
+        read_group
+            Reads a `ReportGroup[P]`; in this process it is given `progress`, which it calls with the rows that it read.
+        start
+            From a plan and a new folder to what `read_group` needs, and what takes over its results. Called again when all is
+            read again.
         rows
             How many rows are read of a report.
         what
-            The work, for progress.
+            The work, for the progress bar.
+
+        Returns
+        -------
+        What took over all results; `plan` is the one that they belong to.
         """
         while True:
-            folder = self._folder / f"attempt{next(self._folders)}"
+            folder = self._folder / f"attempt{next(self._numbers)}"
             folder.mkdir()
-            plan, whole = begin(folder)
-            if self._read_all(collect, plan, folder, rows, what, whole):
+            plan, whole = start(self.plan, folder)
+            broken = self._read_groups(read_group, plan, folder, rows, what, whole)
+            if not broken:
                 return whole
-            # What was collected has the rows of reports that are left out now.
+            # What was read has the rows of reports that are left out now.
             shutil.rmtree(folder, ignore_errors=True)
-            self.arrange()
+            self._make_plan([opened for opened in self.plan.reports if opened not in broken])
 
-    def _read_all(
+    def _read_groups(
         self,
-        collect: Callable[..., C],
+        read_group: Callable[..., G],
         plan: P,
         folder: Path,
         rows: Callable[[OpenedReport], int],
         what: str,
-        whole: FromAll,
-    ) -> bool:
-        is_here = self._workers.is_here
+        whole: RunResult,
+    ) -> list[OpenedReport]:
+        """Read all groups; the result is the reports that broke off."""
+        is_here, reports = self._workers.is_here, self.plan.reports
         shared = Shared(plan, None if is_here else folder / "plan.pickle")
-        of_reports = [rows(opened) for opened in self.opened]
+        of_reports = [rows(opened) for opened in reports]
         groups = [
-            Group(shared, tuple((index, self.opened[index]) for index in group), folder, not is_here, self._how.keep_going)
+            ReportGroup(shared, tuple((index, reports[index]) for index in group), folder, not is_here, self._keep_going)
             for group in self._workers.groups(of_reports, REPORTS_AT_ONCE, ROWS_OF_GROUP)
         ]
         broken: list[OpenedReport] = []
         with self.bar(what, sum(of_reports), "event") as bar:
-            step = partial(collect, tell=bar.update) if is_here else collect
-            for group, made in zip(groups, self._workers.map(step, groups), strict=True):
-                for index, error in made.broken.items():
-                    self._broken.leave_out(self.opened[index].report.path, error)
-                    broken.append(self.opened[index])
+            step = partial(read_group, progress=bar.update) if is_here else read_group
+            for group, result in zip(groups, self._workers.map(step, groups), strict=True):
+                for index, error in result.broken.items():
+                    self._broken.leave_out(reports[index].report.path, error)
+                    broken.append(reports[index])
                 if not broken:
-                    whole.absorb(made)
+                    whole.absorb(result)
                 if not is_here:
                     bar.update(sum(of_reports[index] for index, _ in group.reports))
-        for opened in broken:
-            self.opened.remove(opened)
-        self._broken.check_rest(self.opened)
-        return not broken
+        return broken
+
+    def _make_plan(self, opened: Sequence[OpenedReport]) -> None:
+        """Plan the run, again without a report that breaks off."""
+        rest = list(opened)
+        while True:
+            self._broken.check_rest(rest)
+            try:
+                folder = self._folder / f"clocks{next(self._numbers)}"
+                self.plan = make_plan(rest, self._options, folder, self._workers)
+                return
+            except ReportError as error:
+                rest = self._broken.without(rest, error)
 
     def bar(self, what: str, total: int, unit: str) -> tqdm[Any]:
-        """Shows progress, as the user wants it."""
+        """A progress bar, shown as the options say."""
         return tqdm(
             total=total,
             desc=what,
             unit=unit,
             unit_scale=True,
-            disable=None if self._how.progress is None else not self._how.progress,
+            disable=None if self._progress is None else not self._progress,
             file=sys.stderr,
             leave=False,
             delay=0.5,
         )
-
-    def _settle(self) -> None:
-        how = self._how
-        spans = [opened.span for opened in self.opened]
-        self.run = resolve_ranks(
-            [opened.report.path for opened in self.opened],
-            [opened.told for opened in self.opened],
-            spans,
-            self._naming,
-            how.ranks,
-        )
-        errors = [finding.text for finding in self.run.findings if finding.kind.is_error]
-        if how.strict and errors:
-            raise InconsistentRun(errors)
-        for opened, identity in zip(self.opened, self.run.identities, strict=True):
-            opened.identity = identity
-        identities = list(self.run.identities)
-        self.axis = align(
-            [opened.report for opened in self.opened],
-            identities,
-            spans,
-            how.align,
-            self._folder / f"clocks{next(self._folders)}",
-            workers=self._workers,
-            known=[opened.anchors for opened in self.opened],
-        )
-        for opened, anchors in zip(self.opened, self.axis.anchors, strict=False):
-            opened.anchors = anchors
-        self.windows = self._choose_windows()
-        surveys = [opened.surveys for opened in self.opened]
-        self.rows = arrange(identities, surveys, how.ranks)
-        if self.rows.table.is_empty():
-            raise NothingToTranslate("none of the ranks chosen has events" if how.ranks else "the reports hold no events")
-        self.labels = Labels((found for of_report in surveys for found in of_report), self._earlier, self._families)
-
-    def _choose_windows(self) -> TimeSelection:
-        ends = [
-            placement.at(opened.span[1])
-            for opened, placement in zip(self.opened, self.axis.placements, strict=True)
-            if opened.span is not None
-        ]
-        if not ends:
-            raise NothingToTranslate("the reports hold no events of the sources chosen")
-        windows = TimeSelection((0,), (max(*ends, 1),))
-        if self._how.time is not None:
-            begin, end = self._how.time.begin or 0, self._how.time.end
-            whole = windows.length
-            windows = windows.intersection(TimeSelection((begin,), (end if end is not None else max(whole, begin + 1),)))
-            if not windows.begins:
-                raise NothingToTranslate(f"the reports end {whole / 1e9:.6f} s after their first event, before the time chosen")
-        if self._nvtx is not None:
-            windows = windows.intersection(self._inside_nvtx(self._nvtx))
-            if not windows.begins:
-                domain = f" of domain {self._nvtx.domain!r}" if self._nvtx.domain else ""
-                raise NothingToTranslate(f"no NVTX range{domain} is called {self._nvtx.name!r} in the time chosen")
-        return windows
-
-    def _inside_nvtx(self, wanted: NvtxRange) -> TimeSelection:
-        stretches = [pl.DataFrame(schema={"begin": pl.Int64, "end": pl.Int64})]
-        for opened, placement in zip(self.opened, self.axis.placements, strict=True):
-            if not opened.report.has(nvtx_ranges.PUSHPOP.table) or opened.span is None:
-                continue
-            for source in (nvtx_ranges.PUSHPOP, nvtx_ranges.STARTEND):
-                chosen = nvtx_ranges.ranges_in_domains(opened.report, source).filter(nvtx_ranges.is_called(wanted.name))
-                if wanted.domain is not None:
-                    chosen = chosen.filter(pl.col("domain") == wanted.domain)
-                ends = pl.col("end").fill_null(opened.span[1])
-                stretches.append(
-                    opened.report.collect(chosen.select(begin=placement.of(pl.col("start")), end=placement.of(ends)))
-                )
-        return TimeSelection.union(pl.concat(stretches))

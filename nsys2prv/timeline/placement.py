@@ -23,7 +23,7 @@ from nsys2prv.vocabulary.event_types import Role
 def gives_intervals(source: Source) -> bool:
     """Whether events of a source have a length; those of the others are marks or samples."""
     # Attributes of no interval of the same source last as long as the interval that they belong to.
-    return {TYPES[number].role for number in source.types} <= {Role.INTERVAL, Role.ATTRIBUTE}
+    return {one.role for one in source.types} <= {Role.INTERVAL, Role.ATTRIBUTE}
 
 
 class EventsOfSource:

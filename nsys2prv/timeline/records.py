@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from nsys2prv.timeline.rows import Rows
+
 
 class RecordKind(enum.Enum):
     """Kinds of records: their weight in a window of records, and the column with their time.
@@ -48,3 +50,22 @@ class RecordBatch:
     kind: RecordKind
     started: pl.DataFrame
     ended: pl.DataFrame | None = None
+
+
+@dataclass(frozen=True)
+class TimelineHead:
+    """What an output format must know before the first record.
+
+    Attributes
+    ----------
+    rows
+        The rows; their keys and devices may be missing.
+    length
+        Length of the timeline, ns.
+    start_utc
+        UTC of its start, ns since 1970; None when it is not known.
+    """
+
+    rows: Rows
+    length: int
+    start_utc: int | None

@@ -11,25 +11,22 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.errors import TooManyRows
 from nsys2prv.exports import Identity
 from nsys2prv.exports.identity import pid_of, process_of, tid_of
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.survey import Survey
 from nsys2prv.vocabulary import row_names
 
-MOST_ROWS = 65_535
-"""Objects of a kind that Paraver takes."""
-
 UNKNOWN_HOST = "host"
 
 
 @dataclass(frozen=True)
 class Node:
-    """One host: name, and number of CPUs (at least 1: Paraver crashes on a node without; as many as events speak of)."""
+    """One host: name, number of CPUs, and how many of them events are on; at least 1 each."""
 
     name: str
     cpus: int
+    cpus_with_events: int = 1
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,8 @@ class Rows:
         selected.
     devices
         For each report: (globalPid, deviceId) to the number of the device on its node.
-    tells_cpus
-        Whether nodes have their CPUs: Paraver does not take more than `MOST_ROWS` of them either.
+    has_cpus
+        Whether nodes have their CPUs.
     """
 
     nodes: tuple[Node, ...]
@@ -93,15 +90,15 @@ class Rows:
     table: pl.DataFrame
     keys: dict[tuple[int, RowKind], pl.DataFrame]
     devices: dict[int, dict[tuple[int, int], int]] = field(default_factory=dict)
-    tells_cpus: bool = True
+    has_cpus: bool = True
 
     def first_cpu(self, host: str) -> int | None:
-        """Number of a host's first CPU: they are counted over all nodes, from 1. None when the trace does not tell CPUs."""
+        """Number of a host's first CPU: they are counted over all nodes, from 1. None when nodes have none."""
         return self._first_cpus.get(host or UNKNOWN_HOST)
 
     @cached_property
     def _first_cpus(self) -> dict[str, int]:
-        if not self.tells_cpus:
+        if not self.has_cpus:
             return {}
         before = itertools.accumulate((node.cpus for node in self.nodes), initial=1)
         return {node.name: first for node, first in zip(self.nodes, before, strict=False)}
@@ -136,11 +133,6 @@ def arrange(
         Who each report is, and what its sources found.
     ranks
         Ranks to keep; None keeps everything. Rows of nodes are kept with a rank of the node.
-
-    Raises
-    ------
-    TooManyRows
-        When there are more than Paraver takes.
     """
     keys = [_keys_by_kind(of_report) for of_report in surveys]
     processes = [process for process in _processes(identities, keys) if ranks is None or _rank(process) in ranks]
@@ -350,19 +342,6 @@ class _Builder:
 
     def finish(self, cpus: Sequence[int]) -> Rows:
         """All rows; `cpus` is the number of CPUs that the events of each report speak of."""
-        count = sum(len(task.threads) for task in self._tasks)
-        if count > MOST_ROWS:
-            streams = len(
-                {
-                    (report, key[:-1])
-                    for of_task in self._rows
-                    for of_row in of_task
-                    for report, kind, key in of_row
-                    if kind is RowKind.STREAM
-                }
-            )
-            devices = sum(map(len, self._devices.values()))
-            raise TooManyRows(count, MOST_ROWS, streams if streams > devices else 0)
         entries = [
             (task + 1, thread + 1, self._tasks[task].threads[thread].kind)
             for task in range(len(self._tasks))
@@ -374,9 +353,8 @@ class _Builder:
         for row, of_thread in enumerate(sources):
             for report, kind, key in of_thread:
                 keys.setdefault((report, kind), []).append((*key, row))
-        nodes, tells_cpus = self._nodes(cpus)
         return Rows(
-            nodes,
+            self._nodes(cpus),
             tuple(self._tasks),
             table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64)),
             {
@@ -384,20 +362,17 @@ class _Builder:
                 for (report, kind), found in keys.items()
             },
             self._devices,
-            tells_cpus,
         )
 
-    def _nodes(self, cpus_of_events: Sequence[int]) -> tuple[tuple[Node, ...], bool]:
-        """The nodes, and whether they have their CPUs: all, else as many as events speak of, else none but one for each."""
+    def _nodes(self, cpus_of_events: Sequence[int]) -> tuple[Node, ...]:
         cpus = dict.fromkeys(self._hosts, 1)
-        needed = dict(cpus)
+        with_events = dict(cpus)
         for identity, of_events in zip(self._identities, cpus_of_events, strict=True):
             host = _host(identity)
             if host in cpus:
                 cpus[host] = max(cpus[host], identity.cpus, of_events)
-                needed[host] = max(needed[host], of_events)
-        fitting = next((found for found in (cpus, needed) if sum(found.values()) <= MOST_ROWS), None)
-        return tuple(Node(host, fitting[host] if fitting else 1) for host in self._hosts), fitting is not None
+                with_events[host] = max(with_events[host], of_events)
+        return tuple(Node(host, cpus[host], with_events[host]) for host in self._hosts)
 
     def _device(self, identity: Identity, global_pid: int, device: int) -> int:
         return self._numbers[_host(identity), identity.gpu_key(global_pid, device)]

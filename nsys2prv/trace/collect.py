@@ -75,8 +75,11 @@ class Collected:
         Numbers of the event types in the records.
     broken
         Reports that broke off, by number: then nothing of the group may be used.
+    folder
+        For intermediate files.
     """
 
+    folder: Path
     store: TraceStore
     messages: Messages
     tables: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
@@ -96,7 +99,7 @@ class Collected:
         store.add_collection(LAUNCHES, RecordKind.MESSAGES)
         store.add_collection(MESSAGES, RecordKind.MESSAGES)
         store.add_collection(STATES, RecordKind.STATES)
-        return cls(store, Messages(folder / "messages"))
+        return cls(folder, store, Messages(folder / "messages"))
 
     def absorb(self, group: Collected) -> None:
         """Take over what was collected of a group."""

@@ -1,4 +1,4 @@
-"""What stands in OUT.json: the account of a translation, for people and for tools that go on with the trace."""
+"""Content of OUT.json: the account of a translation, for people and for tools that read the trace."""
 
 from __future__ import annotations
 
@@ -11,38 +11,39 @@ from typing import Any
 import polars as pl
 
 import nsys2prv
-from nsys2prv.clocks.align import Axis
 from nsys2prv.run.open import LeftOut, OpenedReport
+from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.ranks import Run
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.rows import Rows
-from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.timeline.time_axis import Placement
 
 FORMAT = 1
-"""Number of the form of OUT.json: it changes when something that stands there changes its meaning."""
+"""Version of the form of OUT.json: it changes when something in it changes its meaning."""
 
-_MOST_WINDOWS = 1000
+_MOST_SELECTED = 1000
 
 
 @dataclass(frozen=True)
-class Account:
+class TraceSummary:
     """What is known of a translation when its trace is written.
 
     Attributes
     ----------
     options
-        What was asked for, by name, where it is not the default.
-    opened
-        The reports that were translated.
+        Options that are not the default, by name.
+    plan
+        The reports and what is known of the run.
+    rows
+        The rows of the trace.
     left_out
-        Those that could not be read.
-    run, axis, windows, rows
-        Who is who, the time axis, what of it is kept, the rows of the trace.
+        Reports that could not be read.
+    tables
+        The account of the tables of each report, by its number.
     used_types
-        Its event types.
+        Event types of the trace.
     messages
-        What became of messages between ranks (`timeline.messages.Messages.as_json`).
+        The account of messages between ranks (`timeline.rank_messages.Messages.as_json`).
     trace_bytes, trace_records
         Size of the trace, bytes, and its lines without the header.
     seconds
@@ -52,12 +53,10 @@ class Account:
     """
 
     options: Mapping[str, Any]
-    opened: Sequence[OpenedReport]
-    left_out: Sequence[LeftOut]
-    run: Run
-    axis: Axis
-    windows: TimeSelection
+    plan: RunPlan
     rows: Rows
+    left_out: Sequence[LeftOut]
+    tables: Mapping[int, list[dict[str, Any]]]
     used_types: Sequence[UsedType]
     messages: Mapping[str, Any]
     trace_bytes: int
@@ -67,6 +66,7 @@ class Account:
 
     def as_json(self) -> dict[str, Any]:
         """The content of OUT.json."""
+        plan, selection = self.plan, self.plan.selection
         return {
             "format": FORMAT,
             "nsys2prv": nsys2prv.__version__,
@@ -76,30 +76,29 @@ class Account:
             "trace": {
                 "bytes": self.trace_bytes,
                 "records": self.trace_records,
-                "length_ns": self.windows.length,
-                "origin_ns": self.windows.origin,
-                "windows_ns": [list(window) for window in zip(self.windows.begins, self.windows.ends, strict=True)][
-                    :_MOST_WINDOWS
-                ],
+                "length_ns": selection.length,
+                "origin_ns": selection.origin,
+                "windows_ns": [list(window) for window in zip(selection.begins, selection.ends, strict=True)][:_MOST_SELECTED],
                 "nodes": len(self.rows.nodes),
                 "tasks": len(self.rows.tasks),
                 "rows": self.rows.table.height,
             },
             "messages": dict(self.messages),
-            "run": _run(self.run),
+            "run": _run(plan.run),
             "left_out": [{"path": str(one.path), "error": str(one.error)} for one in self.left_out],
             "seconds": round(self.seconds, 3),
-            "clocks": [clock.as_json() for clock in self.axis.clocks],
+            "clocks": [clock.as_json() for clock in plan.axis.clocks],
             "reports": [
-                _report(opened, placement) for opened, placement in zip(self.opened, self.axis.placements, strict=True)
+                _report(opened, placement, self.tables[index])
+                for index, (opened, placement) in enumerate(zip(plan.reports, plan.axis.placements, strict=True))
             ],
             "nodes": [{"name": node.name, "cpus": node.cpus} for node in self.rows.nodes],
-            "tasks": _tasks(self.rows, self.opened),
+            "tasks": _tasks(self.rows, plan.reports),
             "event_types": [{"number": used.number, "label": used.label} for used in self.used_types],
             "warnings": [
                 *(f"left out: {one.error}" for one in self.left_out),
-                *(finding.text for finding in self.run.findings),
-                *self.axis.warnings,
+                *(finding.text for finding in plan.run.findings),
+                *plan.axis.warnings,
                 *self.warnings,
             ],
         }
@@ -129,7 +128,7 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def _report(opened: OpenedReport, placement: Placement) -> dict[str, Any]:
+def _report(opened: OpenedReport, placement: Placement, tables: list[dict[str, Any]]) -> dict[str, Any]:
     identity = opened.identity
     return {
         "path": str(opened.report.path),
@@ -147,7 +146,7 @@ def _report(opened: OpenedReport, placement: Placement) -> dict[str, Any]:
             "offset_ns": placement.at(0),
             "drift_ppm": round(placement.drift_ppm, 4),
         },
-        "tables": opened.tables,
+        "tables": tables,
         "warnings": list(identity.warnings),
     }
 

@@ -1,4 +1,4 @@
-"""The trace file, in parts that are made independently: windows of what was collected come in; lines leave."""
+"""The file of a trace, in parts that are made independently: windows of sorted records come in; what a format writes leaves."""
 
 from __future__ import annotations
 
@@ -8,119 +8,122 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import polars as pl
-
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.sizes import WINDOWS_OF_PART
 from nsys2prv.execution.workers import Workers
-from nsys2prv.paraver.prv import TraceWriter, join_parts
 from nsys2prv.timeline.rank_messages import Messages
+from nsys2prv.timeline.records import RecordKind, TimelineHead
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.trace.collect import MESSAGES
-from nsys2prv.trace.merge import Shape, TraceStore
+from nsys2prv.trace.merge import TraceStore, record_sort
+from nsys2prv.trace.output_format import RecordWriter, TraceFormat
 
 
 @dataclass(frozen=True)
-class Part:
-    """A piece of work: windows, one after the other, whose lines are wanted.
+class TracePart:
+    """A piece of work: windows, one after the other, whose records are written.
 
     Attributes
     ----------
-    activity, rows
-        What was collected, and the rows of the trace (`Rows.table`).
+    store, head
+        Records, and what is known of the trace as a whole.
     windows
         The windows.
-    folder, suffix
-        Where the part is written, and how its name ends.
+    folder
+        Where the part is written.
+    format
+        How it is written.
     """
 
-    activity: Shared[TraceStore]
-    rows: Shared[pl.DataFrame]
+    store: Shared[TraceStore]
+    head: Shared[TimelineHead]
     windows: tuple[Window, ...]
     folder: Path
-    suffix: str
+    format: TraceFormat[RecordWriter]
 
 
 def write_trace(
-    prv: Path,
-    first_line: str,
-    activity: TraceStore,
-    rows: pl.DataFrame,
+    path: Path,
+    format: TraceFormat[RecordWriter],
+    store: TraceStore,
+    head: TimelineHead,
     workers: Workers,
     folder: Path,
-    tell: Callable[[int], object],
+    progress: Callable[[int], object],
 ) -> int:
-    """Write the trace file; what was collected is gone afterwards.
+    """Write the file of records; the store is empty afterwards.
 
     Parameters
     ----------
-    prv
-        File to write; compressed when its name ends in .gz.
-    first_line
-        The header.
-    activity, rows
-        What goes into the trace, and its rows (`Rows.table`).
+    path
+        File to write.
+    format
+        How it is written.
+    store, head
+        Records, and what is known of the trace as a whole.
     workers
-        Who makes the lines.
+        Who encodes records.
     folder
         For intermediate files.
-    tell
-        Learns how many lines were written.
+    progress
+        Called with the number of records that were written.
 
     Returns
     -------
-    Lines of the trace without the header.
+    Number of records.
     """
-    windows = activity.windows(on_disk=not workers.is_here)
-    with TraceWriter(prv, first_line, rows) as writer:
+    windows = store.windows(on_disk=not workers.is_here)
+    with format.writer(path, head, is_first=True) as writer:
         if workers.is_here:
-            for of_window in activity.merge(rows, windows, writer.text):
-                writer.write(of_window)
-                tell(of_window.height)
+            for encoded in store.merge(windows, writer.encode):
+                writer.write(encoded)
+                progress(encoded.height)
             return writer.records
-    shared = Shared(activity, folder / "activity.pickle"), Shared(rows, folder / "rows.pickle")
+    shared = Shared(store, folder / "records.pickle"), Shared(head, folder / "head.pickle")
     groups = workers.groups([1] * len(windows), WINDOWS_OF_PART)
-    pieces = [Part(*shared, tuple(windows[index] for index in group), folder, prv.suffix) for group in groups]
+    work = [TracePart(*shared, tuple(windows[index] for index in group), folder, format) for group in groups]
     records = 0
 
     def parts(written: Iterable[tuple[Path, int]]) -> Iterator[Path]:
         nonlocal records
-        for path, lines in written:
-            records += lines
-            tell(lines)
-            yield path
+        for part, of_part in written:
+            records += of_part
+            progress(of_part)
+            yield part
 
-    join_parts(prv, parts(workers.map(write_part, pieces)))
-    activity.delete()
+    format.join(path, parts(workers.map(write_part, work)))
+    store.delete()
     return records
 
 
-def write_part(part: Part) -> tuple[Path, int]:
-    """Write a part of a trace: its path, and how many lines it has."""
-    # Of this attempt alone: another worker may have died over the same part.
-    path = part.folder / f"part-{secrets.token_hex(8)}{part.suffix}"
-    with TraceWriter(path, None, part.rows.value) as writer:
-        for records in part.activity.value.merge(part.rows.value, part.windows, writer.text):
-            writer.write(records)
+def write_part(part: TracePart) -> tuple[Path, int]:
+    """Write a part of a trace: its path, and its number of records."""
+    # For this attempt alone: another worker may have died over the same part.
+    path = part.folder / f"part-{secrets.token_hex(8)}{part.format.suffix}"
+    with part.format.writer(path, part.head.value, is_first=False) as writer:
+        for encoded in part.store.value.merge(part.windows, writer.encode):
+            writer.write(encoded)
     return path, writer.records
 
 
-def pair_messages(messages: Messages, windows: TimeSelection, workers: Workers, folder: Path) -> tuple[Messages, ExternalSort]:
-    """Pair the ends of messages between ranks: what became of them, and the messages inside windows of the time axis."""
+def pair_messages(
+    messages: Messages, selection: TimeSelection, workers: Workers, folder: Path
+) -> tuple[Messages, ExternalSort]:
+    """Pair the ends of messages between ranks: the pairing with its counts, and the messages inside the selected time."""
     if not workers.is_here:
         messages.spill()
-    pair = partial(_pair, windows=windows, folder=folder, on_disk=not workers.is_here)
-    (made,) = workers.map(pair, [messages])
-    return made
+    pair = partial(_pair, selection=selection, folder=folder, on_disk=not workers.is_here)
+    (result,) = workers.map(pair, [messages])
+    return result
 
 
-def _pair(messages: Messages, windows: TimeSelection, folder: Path, on_disk: bool) -> tuple[Messages, ExternalSort]:
+def _pair(messages: Messages, selection: TimeSelection, folder: Path, on_disk: bool) -> tuple[Messages, ExternalSort]:
     attempt = folder / f"pairs-{secrets.token_hex(4)}"
     paired = messages.in_folder(attempt)
-    found = Shape.MESSAGES.collector(attempt / MESSAGES)
-    for drawn in paired.messages(windows):
-        found.add(drawn)
+    inside = record_sort(RecordKind.MESSAGES, attempt / MESSAGES)
+    for lines in paired.messages(selection):
+        inside.add(lines)
     if on_disk:
-        found.spill()
-    return paired, found
+        inside.spill()
+    return paired, inside

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,11 +18,12 @@ from nsys2prv.clocks.session_placement import place_sessions
 from nsys2prv.execution import external_sort
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.exports import Identity
+from nsys2prv.paraver.record_text import SORT_COLUMNS, end_records, point_records, record_lines, start_records
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.timeline import states
+from nsys2prv.timeline.records import RecordBatch, RecordKind
 from nsys2prv.timeline.selection import TimeSelection
-from nsys2prv.trace.merge import Shape, TraceStore
-from nsys2prv.trace.records import SORT_COLUMNS, begin_records, end_records, point_records
+from nsys2prv.trace.merge import TraceStore
 from nsys2prv.vocabulary import event_types
 
 spans = st.lists(
@@ -195,7 +198,7 @@ def test_records_of_nested_ranges_close_the_inner_one_first(sizes: list[int]) ->
         row=pl.lit(0, pl.Int64), number=pl.lit(9600, pl.Int64)
     )
     frame = frame.sort("value")
-    records = pl.concat([end_records(frame), begin_records(frame)]).sort(SORT_COLUMNS, maintain_order=True)
+    records = pl.concat([end_records(frame), start_records(frame)]).sort(SORT_COLUMNS, maintain_order=True)
     opened: list[tuple[int, int]] = []
     closed: list[tuple[int, int, int]] = []
     for moment, body in records.select("time", "body").iter_rows():
@@ -212,8 +215,9 @@ def test_records_of_nested_ranges_close_the_inner_one_first(sizes: list[int]) ->
     assert all(spans_of[name] == (begin, end) for begin, end, name in closed)
 
 
-def _as_they_are(lines: pl.DataFrame) -> pl.DataFrame:
-    return lines
+def _sorted_lines(rows: pl.DataFrame, batches: Sequence[RecordBatch]) -> pl.DataFrame:
+    lines = [line for batch in batches for line in record_lines(batch, rows)]
+    return pl.concat(lines).sort(SORT_COLUMNS, maintain_order=True)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
@@ -247,18 +251,19 @@ def test_the_merge_of_windows_gives_the_lines_of_all_events_sorted_at_once(
             patch.setattr(external_sort, name, limit)
         patch.setattr(external_sort, "_KEPT_ROWS", limits[0] // 2)
         activity = TraceStore(tmp_path / "activity")
-        for name, shape, frame in (("ranges", Shape.INTERVALS, intervals), ("marks", Shape.POINTS, points)):
-            activity.add_collection(name, shape)
+        for name, kind, frame in (("ranges", RecordKind.INTERVALS, intervals), ("marks", RecordKind.POINTS, points)):
+            activity.add_collection(name, kind)
             part = activity.part(name)
             for start in range(0, frame.height, 4):
                 part.add(frame.slice(start, 4))
             activity.absorb(name, part)
         windows = activity.windows(on_disk=True)
+        encode = partial(_sorted_lines, rows)
         # As other processes get it: each makes some of the windows by itself.
         elsewhere = pickle.loads(pickle.dumps(activity))
-        apart = [list(elsewhere.merge(rows, some, _as_they_are)) for some in (windows[cut:], windows[:cut])]
-        merged = list(activity.merge(rows, windows, _as_they_are))
-    lines = [end_records(intervals), begin_records(intervals), point_records(points.sort("start", maintain_order=True))]
+        apart = [list(elsewhere.merge(some, encode)) for some in (windows[cut:], windows[:cut])]
+        merged = list(activity.merge(windows, encode))
+    lines = [end_records(intervals), start_records(intervals), point_records(points.sort("start", maintain_order=True))]
     whole = pl.concat(lines).sort(SORT_COLUMNS, maintain_order=True)
     columns = ["time", "order", "row", "kind"]
     together = pl.concat(merged) if merged else whole.clear()

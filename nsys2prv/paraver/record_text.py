@@ -1,10 +1,12 @@
-"""From events to records: one line of a trace each, with what is needed to sort them."""
+"""Records as lines of a .prv, with what is needed to sort them."""
 
 from __future__ import annotations
 
 import itertools
 
 import polars as pl
+
+from nsys2prv.timeline.records import RecordBatch, RecordKind
 
 RECORD_SCHEMA = {
     "time": pl.Int64,
@@ -14,20 +16,38 @@ RECORD_SCHEMA = {
     "cpu": pl.Int64,
     "body": pl.String,
 }
-"""`time` (ns of the trace); `order` of records with equal time; `row`; Paraver's `kind` (1 state, 2 event, 3 message);
-`cpu` as counted over all nodes, 0 for any; `body`: the line after its time."""
+"""Columns of lines: `time` (ns of the trace), `order` of lines of equal time, `row`, Paraver's `kind` (1 state, 2 event, 3
+message), `cpu` (counted over all nodes, 0 for any), `body` (the line after its time)."""
 
 SORT_COLUMNS = ("time", "order")
 
-# `order` packs: the row, then what kind of record it is, then how long its interval is. On one row and at one time: ends,
-# the inner range before the outer one; begins, the outer one before the inner one; what has no length; messages.
-_ENDS, _BEGINS, _POINTS, _MESSAGES = range(4)
+# `order` packs the row, the stage and the length of the interval. On one row and at one time come: ends, the inner interval
+# before the outer one; starts, the outer interval before the inner one; intervals without length, marks, samples; messages.
+_ENDS, _STARTS, _POINTS, _MESSAGES = range(4)
 _LENGTH_BITS = 44
 _LONGEST = 2**_LENGTH_BITS - 1
 """Intervals above this length (almost five hours) count as equally long."""
 _STAGE_BITS = 2
 
 STATE, EVENT, MESSAGE = RECORD_KINDS = (1, 2, 3)
+
+
+def record_lines(batch: RecordBatch, rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """Lines of a batch: columns of RECORD_SCHEMA.
+
+    Parameters
+    ----------
+    rows
+        The rows of the trace (`Rows.table`).
+    """
+    if batch.kind is RecordKind.STATES:
+        return [state_records(batch.started)]
+    if batch.kind is RecordKind.MESSAGES:
+        return [message_records(batch.started, rows)]
+    if batch.kind is RecordKind.POINTS:
+        return [point_records(batch.started)]
+    assert batch.ended is not None
+    return [end_records(batch.ended), start_records(batch.started)]
 
 
 def _cpu(frame: pl.DataFrame) -> pl.Expr:
@@ -40,8 +60,8 @@ def _order(stage: int, rank: pl.Expr) -> pl.Expr:
     return pl.col("row") * of_row + of_stage + rank
 
 
-def begin_records(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Lines where intervals begin; one with both for an interval without length.
+def start_records(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Lines where intervals start; an interval without length has one line for both ends.
 
     Parameters
     ----------
@@ -54,8 +74,8 @@ def begin_records(intervals: pl.DataFrame) -> pl.DataFrame:
     pieces: list[pl.Expr | pl.Series | str] = []
     segment: list[pl.Expr | str] = [_number(intervals, "number"), ":", pl.col("value")]
     columns = ["number", "value"]
-    # Attributes stand in one order, whichever of them repeat in these rows: the same events make the same lines wherever a
-    # window begins.
+    # The order of attributes does not depend on which of them repeat in these rows: the same events make the same lines
+    # wherever a window starts.
     for repeats, of_segment in itertools.groupby(attributes, lambda name: _repeats(intervals[name])):
         names = list(of_segment)
         segment += _behind(intervals, names)
@@ -65,7 +85,7 @@ def begin_records(intervals: pl.DataFrame) -> pl.DataFrame:
         segment, columns = [], []
     body = _joined(*pieces, *segment)
     length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
-    order = _order(_BEGINS, _LONGEST - length)
+    order = _order(_STARTS, _LONGEST - length)
     is_point = intervals["start"] == intervals["end"]
     if is_point.any():
         body = pl.when(is_point).then(pl.concat_str(body, pl.lit(":"), _closing(intervals, attributes))).otherwise(body)
@@ -79,7 +99,7 @@ def end_records(intervals: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     intervals
-        As for `begin_records`.
+        As for `start_records`.
     """
     extended = _longest_ordered(intervals.filter(pl.col("end") > pl.col("start")), "start")
     length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
@@ -94,8 +114,7 @@ def end_records(intervals: pl.DataFrame) -> pl.DataFrame:
 
 
 def _longest_ordered(intervals: pl.DataFrame, other: str) -> pl.DataFrame:
-    """Intervals whose order does not come from their length, because that is above _LONGEST, in the order of their other end,
-    which is the same: the last first."""
+    """Intervals sorted by their other end, the last first, where some are above _LONGEST and have no order by length."""
     if intervals.is_empty() or (intervals["end"] - intervals["start"]).max() <= _LONGEST:
         return intervals
     return intervals.sort(other, descending=True, maintain_order=True)
@@ -117,7 +136,7 @@ def _behind(frame: pl.DataFrame, attributes: list[str]) -> list[pl.Expr | str]:
     pieces: list[pl.Expr | str] = []
     for name in attributes:
         if frame[name].null_count() == 0:
-            # In pieces: each text that is made on the way costs as much as the line.
+            # In pieces: each intermediate text costs as much as the line.
             pieces += [f":{name}:", pl.col(name)]
         else:
             pieces.append(pl.concat_str(pl.lit(f":{name}:"), pl.col(name).cast(pl.String)))
@@ -125,7 +144,7 @@ def _behind(frame: pl.DataFrame, attributes: list[str]) -> list[pl.Expr | str]:
 
 
 def _closing(intervals: pl.DataFrame, attributes: list[str]) -> pl.Expr:
-    """What stands where intervals end: 0 for the type and for each attribute that the interval has."""
+    """The line where an interval ends: 0 for the type and for each attribute that the interval has."""
     pieces = [_number(intervals, "number")]
     text = ":0"
     for name in attributes:
@@ -152,7 +171,7 @@ def _joined(*pieces: pl.Expr | pl.Series | str) -> pl.Expr:
 
 _SAMPLE_ROWS = 1_000
 _WORTH_FINDING_COPIES = 3
-"""Attributes that repeat from which on it is quicker to find copies than to make each text."""
+"""Repeating attributes from which on it is quicker to find copies than to make each text."""
 
 
 def _repeats(values: pl.Series) -> bool:
@@ -181,8 +200,8 @@ def point_records(points: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     points
-        Columns `row`, `start` (ns of the trace), `number` (event type), `value`, and attributes as of `begin_records`. Points
-        of one time stand in one frame.
+        Columns `row`, `start` (ns of the trace), `number` (event type), `value`, and attributes as of `start_records`. Points
+        of one time are in one frame.
     """
     of_line = ["start", "row", *(["cpu"] if "cpu" in points.columns else [])]
     body = _joined(_number(points, "number"), ":", pl.col("value"), *_behind(points, _attributes(points)))
@@ -204,7 +223,7 @@ def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     ----------
     messages
         Columns `row`, `time` of the sender, `to_row`, `to_time` of the receiver (ns of the trace), `size` (bytes), `tag`;
-        perhaps `to_begin`, when the receiver began to wait: Paraver's logical receive, else the same as `to_time`.
+        perhaps `to_begin`, when the receiver began to wait: Paraver's logical receive; by default `to_time`.
     rows
         The rows of the trace (`Rows.table`).
     """
@@ -231,7 +250,7 @@ def state_records(states: pl.DataFrame) -> pl.DataFrame:
     states
         Columns `row`, `start`, `end` (ns of the trace), `state`; perhaps `cpu` (as counted over all nodes, 0 for any).
     """
-    # There are few states: their texts are looked up.
+    # There are few states, so their texts are looked up.
     most = states.select(pl.col("state").max()).item() or 0
     texts = pl.Series([f":{state}" for state in range(most + 1)])
     return states.select(

@@ -1,0 +1,356 @@
+"""A run as data frames: its events on the common time axis, its ranks, devices and clocks."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from nsys2prv.errors import ReportError, UsageError
+from nsys2prv.execution.scratch import make_folder
+from nsys2prv.exports.identity import pid_of, tid_of
+from nsys2prv.run.open import OpenedReport, no_progress
+from nsys2prv.run.plan import RunPlan
+from nsys2prv.run.session import ReportGroup, RunSession
+from nsys2prv.sources.registry import SOURCES
+from nsys2prv.sources.source import RowKind, Source
+from nsys2prv.timeline.labels import Labels
+from nsys2prv.timeline.placement import gives_intervals
+from nsys2prv.timeline.reader import EventReader, Request, TimelinePlan
+from nsys2prv.timeline.rows import Rows
+from nsys2prv.timeline.survey import Survey
+from nsys2prv.vocabulary import row_names
+from nsys2prv.vocabulary.event_types import EventType, Role
+
+EVENT_SCHEMA = {
+    "rank": pl.Int64,
+    "host": pl.String,
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "device": pl.Int64,
+    "stream": pl.Int64,
+    "row": pl.String,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "event_type": pl.String,
+    "series": pl.String,
+    "name": pl.String,
+    "value": pl.Float64,
+}
+"""First columns of `events_frame`."""
+
+SOURCE_NAMES = tuple(dict.fromkeys(source.name for source in SOURCES))
+"""Names of sources that `events_frame` takes."""
+
+
+def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
+    """Events of one source name, of all reports.
+
+    The events are read in bounded memory and written to Parquet files in the folder of the session, which the frame scans: it
+    can be used as long as that folder exists.
+
+    Parameters
+    ----------
+    session
+        The run, opened with all sources (`nsys2prv.sources.registry.SOURCES`).
+    source
+        Name of a source, such as "kernels", "cuda-api", "nvtx", "mpi" (`SOURCE_NAMES`).
+
+    Returns
+    -------
+    One row per event, in no particular order:
+
+    - `rank`, `host`, `process` (pid), `thread` (tid), `device` (number on its host), `stream`: null where one does not apply
+    - `row`: name of the row in a trace
+    - `start`, `end`: ns from the first event of the run, or from the start of the selected time; `end` is null for marks and
+      samples
+    - `event_type`: label of the event type; `series`: NVTX domain, name of the metric and the like, null where there is none
+    - `name`: name of the kernel, call or range; `value`: number of a sample or mark; null where there is none
+    - attributes that some event has, named by their labels in lower case with underscores, such as `nccl_message_size`
+
+    Raises
+    ------
+    UsageError
+        When there is no such source.
+    Nsys2prvError
+        When a report breaks off while it is read.
+    """
+    if source not in SOURCE_NAMES:
+        raise UsageError(f"there is no source {source}; the sources are {', '.join(SOURCE_NAMES)}")
+    sources = tuple(one for one in SOURCES if one.name == source)
+    attributes = _attributes_of(sources)
+    start = partial(_start_writing, sources, attributes)
+    written = session.read(_write_group, start, partial(_rows_to_write, sources), "reading")
+    if not written.files:
+        return pl.LazyFrame(schema=EVENT_SCHEMA)
+    present = [one.column for one in attributes if one.column in written.attributes]
+    return pl.scan_parquet(written.files).select(*EVENT_SCHEMA, *present)
+
+
+def ranks_frame(plan: RunPlan) -> pl.DataFrame:
+    """Processes of a run, one row each.
+
+    Columns `rank` (null where a process has none), `host`, `process` (pid), `name` (of its task in a trace), `threads` (number
+    of host threads with events), `streams` (number of CUDA streams), `report` (path), `nsys` (version).
+    """
+    rows = [
+        {
+            "rank": task.rank,
+            "host": plan.rows.nodes[task.node].name,
+            "process": task.pid,
+            "name": task.name,
+            "threads": sum(thread.kind == "thread" for thread in task.threads),
+            "streams": sum(thread.kind == "stream" for thread in task.threads),
+            "report": str(plan.reports[task.report].report.path),
+            "nsys": plan.reports[task.report].identity.tool or None,
+        }
+        for task in plan.rows.tasks
+        if task.report is not None
+    ]
+    numbers = dict.fromkeys(("rank", "process", "threads", "streams"), pl.Int64)
+    columns = ("rank", "host", "process", "name", "threads", "streams", "report", "nsys")
+    return pl.DataFrame(rows, schema={name: numbers.get(name, pl.String) for name in columns})
+
+
+def devices_frame(plan: RunPlan) -> pl.DataFrame:
+    """GPUs that processes of a run use, one row each.
+
+    Columns `host`, `device` (number on the host), `name` (model), `bus`, `uuid` (null where not known), `ranks` (list).
+    """
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for report, devices in plan.rows.devices.items():
+        identity = plan.reports[report].identity
+        gpus = {gpu.key: gpu for gpu in identity.gpus}
+        ranks = {task.pid: task.rank for task in plan.rows.tasks if task.report == report}
+        host = next(plan.rows.nodes[task.node].name for task in plan.rows.tasks if task.report == report)
+        for (process, device), number in devices.items():
+            gpu = gpus.get(identity.gpu_key(process, device))
+            known = {"name": gpu.name, "bus": gpu.bus, "uuid": gpu.uuid} if gpu else {}
+            row = found.setdefault((host, number), {"host": host, "device": number, "ranks": set()})
+            row |= {name: value for name, value in known.items() if value}
+            rank = ranks.get(pid_of(process))
+            row["ranks"] |= {rank} if rank is not None else set()
+    rows = [{**row, "ranks": sorted(row["ranks"])} for _, row in sorted(found.items())]
+    texts = dict.fromkeys(("name", "bus", "uuid"), pl.String)
+    return pl.DataFrame(rows, schema={"host": pl.String, "device": pl.Int64, **texts, "ranks": pl.List(pl.Int64)})
+
+
+def clocks_frame(plan: RunPlan) -> pl.DataFrame:
+    """How clocks of hosts were placed on the time axis, one row per clock.
+
+    Columns `host`, `method`, `anchors` (sync points that it was found from), `offset` (ns), `drift` (ppm), `error_median`,
+    `error_95`, `error_largest` (ns); null where a clock was not corrected. Empty when there is only one clock, or when clocks
+    were not compared.
+    """
+    rows = [
+        {
+            "host": one.name,
+            "method": one.method,
+            **(
+                {}
+                if one.correction is None
+                else {
+                    "anchors": one.correction.anchors,
+                    "offset": round(one.correction.offset),
+                    "drift": one.correction.drift * 1e6,
+                    "error_median": one.correction.median,
+                    "error_95": one.correction.percentile_95,
+                    "error_largest": one.correction.largest,
+                }
+            ),
+        }
+        for one in plan.axis.clocks
+    ]
+    numbers = dict.fromkeys(("drift", "error_median", "error_95", "error_largest"), pl.Float64)
+    schema = {"host": pl.String, "method": pl.String, "anchors": pl.Int64, "offset": pl.Int64, **numbers}
+    return pl.DataFrame(rows, schema=schema)
+
+
+@dataclass(frozen=True)
+class _AttributeColumn:
+    """A column of an attribute: number of its event type, name, and whether its values are texts."""
+
+    number: int
+    column: str
+    has_texts: bool
+    decimals: int
+
+    @property
+    def dtype(self) -> type[pl.DataType]:
+        return pl.String if self.has_texts else pl.Float64 if self.decimals else pl.Int64
+
+
+_OTHER_NAMES = {
+    "Kernel GrdX": "grid_x",
+    "Kernel GrdY": "grid_y",
+    "Kernel GrdZ": "grid_z",
+    "Kernel BlkX": "block_x",
+    "Kernel BlkY": "block_y",
+    "Kernel BlkZ": "block_z",
+    "CUDA kernel family": "family",
+}
+"""Columns of attributes whose labels are those of another tool, or long."""
+
+
+def _attributes_of(sources: Sequence[Source]) -> tuple[_AttributeColumn, ...]:
+    found: dict[str, _AttributeColumn] = {}
+    for one in dict.fromkeys(one for source in sources for one in source.types):
+        if one.role is not Role.ATTRIBUTE or one.is_series:
+            continue
+        name = _OTHER_NAMES.get(one.label) or re.sub(r"[^a-z0-9]+", "_", one.label.lower()).strip("_")
+        column = name if name not in found and name not in EVENT_SCHEMA else f"{name}_{one.number}"
+        found[column] = _AttributeColumn(one.number, column, one.values is not None, one.precision)
+    return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class _WritePlan:
+    """What is known before events are written."""
+
+    timeline: TimelinePlan
+    sources: tuple[Source, ...]
+    attributes: tuple[_AttributeColumn, ...]
+
+
+@dataclass
+class _WrittenEvents:
+    """Files that were written, and attributes that occur in them."""
+
+    files: list[Path] = field(default_factory=list)
+    attributes: set[str] = field(default_factory=set)
+    broken: dict[int, ReportError] = field(default_factory=dict)
+
+    def absorb(self, other: _WrittenEvents | _EventFiles) -> None:
+        """Take over the files of other work."""
+        self.files += other.files
+        self.attributes |= other.attributes
+
+
+def _start_writing(
+    sources: tuple[Source, ...], attributes: tuple[_AttributeColumn, ...], plan: RunPlan, _folder: Path
+) -> tuple[_WritePlan, _WrittenEvents]:
+    return _WritePlan(plan.timeline, sources, attributes), _WrittenEvents()
+
+
+def _surveys_to_write(sources: Sequence[Source], opened: OpenedReport) -> list[Survey]:
+    return [survey for survey in opened.surveys if survey.source in sources]
+
+
+def _rows_to_write(sources: Sequence[Source], opened: OpenedReport) -> int:
+    return sum(survey.rows for survey in _surveys_to_write(sources, opened))
+
+
+def _write_group(group: ReportGroup[_WritePlan], progress: Callable[[int], object] = no_progress) -> _WrittenEvents:
+    """Write the events of some reports; `progress` is called with the number of rows that were read."""
+    folder, plan = group.own_folder(), group.plan.value
+    make_folder(folder)
+    reader = EventReader(plan.timeline, folder / "reader", progress)
+    rows, texts = _places(plan.timeline.rows), _texts(plan.timeline.labels, plan.attributes)
+    written = _WrittenEvents()
+    numbers = itertools.count()
+
+    def new_files(source: Source) -> _EventFiles:
+        return _EventFiles(folder / f"part{next(numbers)}", source, rows, texts, plan.attributes)
+
+    def write_report(index: int, opened: OpenedReport) -> None:
+        surveys = _surveys_to_write(plan.sources, opened)
+        requests = [Request(survey, partial(new_files, survey.source), by_lane=False) for survey in surveys]
+        for _, files in reader.read(index, opened, requests).sinks:
+            written.absorb(files)
+
+    written.broken = group.each(write_report)
+    return written
+
+
+class _EventFiles:
+    """Writes the events of one part of a table: a sink of the reader."""
+
+    def __init__(
+        self,
+        path: Path,
+        source: Source,
+        rows: pl.DataFrame,
+        texts: Mapping[int, pl.DataFrame],
+        attributes: Sequence[_AttributeColumn],
+    ) -> None:
+        self._path = path
+        self._rows = rows
+        self._texts = texts
+        self._columns = attributes
+        self._end = pl.col("end") if gives_intervals(source) else pl.lit(None, pl.Int64)
+        self._labels = {one.number: _label(one) or source.title for one in source.types}
+        self._scales = {one.number: 10.0**-one.precision for one in source.types}
+        self._numbers = itertools.count()
+        self.files: list[Path] = []
+        self.attributes: set[str] = set()
+
+    def add(self, placed: pl.DataFrame) -> None:
+        events = placed.select(
+            "start",
+            "series",
+            end=self._end,
+            event_type=pl.col("type").replace_strict(self._labels, return_dtype=pl.String),
+            name="label",
+            value=pl.when(pl.col("label").is_null()).then(
+                pl.col("value") * pl.col("type").replace_strict(self._scales, return_dtype=pl.Float64)
+            ),
+        )
+        columns = [self._column(placed, one) for one in self._columns]
+        frame = pl.DataFrame([*self._rows[placed["row"]].get_columns(), *events.get_columns(), *columns])
+        self.attributes |= {column.name for column in columns if column.null_count() < len(column)}
+        path = self._path.with_name(f"{self._path.name}-{next(self._numbers)}.parquet")
+        frame.select(*EVENT_SCHEMA, *(one.column for one in self._columns)).write_parquet(path, compression="lz4")
+        self.files.append(path)
+
+    def _column(self, placed: pl.DataFrame, one: _AttributeColumn) -> pl.Series:
+        number = str(one.number)
+        if number not in placed.columns:
+            return pl.repeat(None, placed.height, dtype=one.dtype, eager=True).alias(one.column)
+        values = placed[number].alias("value")
+        if one.has_texts:
+            values = values.to_frame().join(self._texts[one.number], on="value", how="left", maintain_order="left")["text"]
+        elif one.decimals:
+            values = values * 10.0**-one.decimals
+        column: pl.Series = values.cast(one.dtype).alias(one.column)
+        return column
+
+
+def _label(event_type: EventType) -> str:
+    """Label of an event type; of a series without the place of the member's name."""
+    return re.sub(r":? *\{\}( domain)?", "", event_type.label).strip()
+
+
+def _texts(labels: Labels, attributes: Sequence[_AttributeColumn]) -> dict[int, pl.DataFrame]:
+    """Columns `value`, `text` of the attributes with texts, by number."""
+    used = {one.number: one.values or {} for one in labels.used_with()}
+    schema = {"value": pl.Int64, "text": pl.String}
+    return {
+        one.number: pl.DataFrame(list(used.get(one.number, {}).items()), schema=schema, orient="row")
+        for one in attributes
+        if one.has_texts
+    }
+
+
+def _places(rows: Rows) -> pl.DataFrame:
+    """Columns `rank`, `host`, `process`, `thread`, `device`, `stream`, `row` of each row."""
+    tids = {
+        row: tid_of(tid)
+        for (_, kind), keys in rows.keys.items()
+        if kind is RowKind.THREAD
+        for tid, row in keys.select("globalTid", "row").iter_rows()
+    }
+    places: list[tuple[Any, ...]] = []
+    for task in rows.tasks:
+        for thread in task.threads:
+            stream = row_names.parse_stream_name(thread.name) if thread.kind == "stream" else None
+            device = stream.device if stream else row_names.device_of_metrics(thread.name) if thread.kind == "gpu" else None
+            where = (tids.get(len(places)), device, stream.stream if stream else None)
+            places.append((task.rank, rows.nodes[task.node].name, task.pid, *where, thread.name))
+    names = ("rank", "host", "process", "thread", "device", "stream", "row")
+    return pl.DataFrame(places, schema={name: EVENT_SCHEMA[name] for name in names}, orient="row")

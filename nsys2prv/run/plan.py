@@ -1,0 +1,177 @@
+"""The plan of a run: ranks and hosts, one time axis, the part of it that is kept, rows and labels, over all reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.clocks.align import Axis, align
+from nsys2prv.clocks.sync_points import SyncPoints
+from nsys2prv.errors import InconsistentRun, NothingToTranslate
+from nsys2prv.execution.workers import Workers
+from nsys2prv.run.open import OpenedReport
+from nsys2prv.run.option_values import NvtxRange
+from nsys2prv.run.ranks import Naming, Run, resolve_ranks
+from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.sources.nvtx import nvtx_ranges
+from nsys2prv.timeline.labels import EarlierLabels, Labels
+from nsys2prv.timeline.reader import TimelinePlan
+from nsys2prv.timeline.rows import Rows, arrange
+from nsys2prv.timeline.selection import TimeSelection
+from nsys2prv.vocabulary.kernel_families import Rule, read_rules
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What a plan depends on besides the reports.
+
+    Attributes
+    ----------
+    read
+        How reports are read.
+    nvtx
+        Keep only the time inside these ranges.
+    earlier
+        Labels that keep their numbers.
+    naming
+        What paths of reports say about ranks and hosts.
+    families
+        Families of kernels.
+    """
+
+    read: ReadOptions
+    nvtx: NvtxRange | None
+    earlier: EarlierLabels | None
+    naming: Naming
+    families: tuple[Rule, ...]
+
+    @classmethod
+    def of(cls, read: ReadOptions, nvtx: NvtxRange | None = None, earlier: EarlierLabels | None = None) -> PlanOptions:
+        """With what options name; raises UsageError where that makes no sense."""
+        naming = Naming.of(read.rank_pattern, read.host_pattern)
+        return cls(read, nvtx, earlier, naming, read_rules(read.kernel_families))
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What is known of a run before its events are read.
+
+    Attributes
+    ----------
+    reports
+        Reports, with the hosts and ranks that they have in the run.
+    run
+        Ranks and hosts, and what is odd about them.
+    axis
+        How clocks are placed on the time axis.
+    selection
+        The part of the time axis that is kept.
+    rows
+        The rows of the timeline.
+    labels
+        Numbers of event types and values.
+    """
+
+    reports: tuple[OpenedReport, ...]
+    run: Run
+    axis: Axis
+    selection: TimeSelection
+    rows: Rows
+    labels: Labels
+
+    @property
+    def timeline(self) -> TimelinePlan:
+        """What the reader of events needs of it."""
+        return TimelinePlan(self.axis.placements, self.selection, self.rows, self.labels)
+
+
+def make_plan(opened: Sequence[OpenedReport], options: PlanOptions, folder: Path, workers: Workers) -> RunPlan:
+    """Plan a run.
+
+    Parameters
+    ----------
+    opened
+        Its reports.
+    options
+        What to keep, and how clocks and names are tied together.
+    folder
+        For what clocks are tied together with.
+    workers
+        Who reads it.
+
+    Raises
+    ------
+    ReportError
+        When a report breaks off.
+    InconsistentRun
+        With `strict`, when the reports are not those of one complete run.
+    NothingToTranslate
+        When no event is left after the selection.
+    """
+    read = options.read
+    spans = [one.span for one in opened]
+    paths, reported = [one.report.path for one in opened], [one.reported for one in opened]
+    run = resolve_ranks(paths, reported, spans, options.naming, read.ranks)
+    errors = [finding.text for finding in run.findings if finding.kind.is_error]
+    if read.strict and errors:
+        raise InconsistentRun(errors)
+    axis = align(
+        [one.report for one in opened],
+        run.identities,
+        spans,
+        read.align,
+        folder,
+        workers=workers,
+        known=[one.sync_points for one in opened],
+    )
+    # Where nothing ties clocks together, no sync points were looked for.
+    sync_points: Sequence[SyncPoints | None] = axis.anchors or tuple(one.sync_points for one in opened)
+    reports = tuple(
+        replace(one, identity=identity, sync_points=points)
+        for one, identity, points in zip(opened, run.identities, sync_points, strict=True)
+    )
+    selection = _select_time(reports, axis, options)
+    surveys = [one.surveys for one in reports]
+    rows = arrange(run.identities, surveys, read.ranks)
+    if rows.table.is_empty():
+        raise NothingToTranslate("none of the ranks chosen has events" if read.ranks else "the reports hold no events")
+    labels = Labels((survey for of_report in surveys for survey in of_report), options.earlier, options.families)
+    return RunPlan(reports, run, axis, selection, rows, labels)
+
+
+def _select_time(reports: Sequence[OpenedReport], axis: Axis, options: PlanOptions) -> TimeSelection:
+    """The part of the time axis that is kept."""
+    ends = [placement.at(one.span[1]) for one, placement in zip(reports, axis.placements, strict=True) if one.span is not None]
+    if not ends:
+        raise NothingToTranslate("the reports hold no events of the sources chosen")
+    selection = TimeSelection((0,), (max(*ends, 1),))
+    time = options.read.time
+    if time is not None:
+        begin, whole = time.begin or 0, selection.length
+        end = time.end if time.end is not None else max(whole, begin + 1)
+        selection = selection.intersection(TimeSelection((begin,), (end,)))
+        if not selection.begins:
+            raise NothingToTranslate(f"the reports end {whole / 1e9:.6f} s after their first event, before the time chosen")
+    if options.nvtx is not None:
+        ranges = [pl.DataFrame(schema={"begin": pl.Int64, "end": pl.Int64}), *_nvtx_ranges(reports, axis, options.nvtx)]
+        selection = selection.intersection(TimeSelection.union(pl.concat(ranges)))
+        if not selection.begins:
+            domain = f" of domain {options.nvtx.domain!r}" if options.nvtx.domain else ""
+            raise NothingToTranslate(f"no NVTX range{domain} is called {options.nvtx.name!r} in the time chosen")
+    return selection
+
+
+def _nvtx_ranges(reports: Sequence[OpenedReport], axis: Axis, chosen: NvtxRange) -> Iterator[pl.DataFrame]:
+    """Columns `begin`, `end` (ns of the axis) of the ranges of a name."""
+    for opened, placement in zip(reports, axis.placements, strict=True):
+        if not opened.report.has(nvtx_ranges.PUSHPOP.table) or opened.span is None:
+            continue
+        for source in (nvtx_ranges.PUSHPOP, nvtx_ranges.STARTEND):
+            found = nvtx_ranges.ranges_in_domains(opened.report, source).filter(nvtx_ranges.is_called(chosen.name))
+            if chosen.domain is not None:
+                found = found.filter(pl.col("domain") == chosen.domain)
+            ends = pl.col("end").fill_null(opened.span[1])
+            yield opened.report.collect(found.select(begin=placement.of(pl.col("start")), end=placement.of(ends)))
