@@ -1,4 +1,4 @@
-"""Paraver: sorted records, rows and labels come in; .prv, .pcf, .row and the views of a trace leave.
+"""Paraver: sorted records, rows and labels come in; .prv, .pcf, .row and views leave.
 
-Also strict readers of the same files.
+The same files are read strictly here, for checks and for efficiency from a trace.
 """

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nsys2prv.demo import ReportBuilder
+from nsys2prv.execution.output_files import VIEWS, without_suffix
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
+from support.view_parser import parse_views
 
 
 def translate_reports(
@@ -43,8 +45,9 @@ def trace_of(folder: Path, *builders: ReportBuilder, options: TranslateOptions |
 
 
 def checked(summary: Summary) -> Summary:
-    """The same summary, once the strict reader has found nothing wrong with the trace."""
+    """The same summary, once trace and views are found valid."""
     assert check_trace(summary.prv).violations == ()
+    parse_views(Path(f"{without_suffix(summary.prv)}{VIEWS}"))
     return summary
 
 
