@@ -3,11 +3,12 @@ PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
 
-.PHONY: help demo test lint bench floors pictures clean
+.PHONY: help demo test test-all lint bench floors pictures clean
 
 help:
 	@echo "make demo    make a small multi-node report set and translate it, into demo/"
 	@echo "make test    run the tests (those on real reports when ../shared/reports is there)"
+	@echo "make test-all  the same, with those that repeat on more reports and sizes what others check"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   speed against nsys2prv 0.5.8 of PyPI, time and memory on long and on many reports, clocks"
 	@echo "make floors  the tests with the oldest versions that pyproject.toml allows"
@@ -17,8 +18,14 @@ help:
 demo: .venv/.with-nothing
 	$(BIN)/nsys2prv demo demo
 
+# Tests of one real report share a process, and with it what they make of the report.
+PYTEST := -m pytest -n $(WORKERS) --dist loadgroup
+
 test: .venv/.with-test
-	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_OPTIONS)
+	$(BIN)/python $(PYTEST) -m "not thorough" $(PYTEST_OPTIONS)
+
+test-all: .venv/.with-test
+	$(BIN)/python $(PYTEST) $(PYTEST_OPTIONS)
 
 lint: .venv/.with-test .venv/.with-lint
 	$(BIN)/ruff check .
@@ -29,7 +36,7 @@ bench: .venv/.with-test
 	$(BIN)/python tests/bench/run.py $(BENCH_OPTIONS)
 
 floors: .bench/floors/.installed
-	.bench/floors/bin/python -m pytest -n $(WORKERS) $(PYTEST_OPTIONS)
+	.bench/floors/bin/python $(PYTEST) -m "not thorough" $(PYTEST_OPTIONS)
 
 pictures: .venv/.with-nothing
 	$(BIN)/python tools/pictures.py

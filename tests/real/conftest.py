@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 from support.checkout import REAL_REPORTS
+from support.paramedir import paramedir_or_skip
 
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.errors import NoDevices
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
 _ONE_EACH = ("*.sqlite", "v100x8/*.sqlite", "mpi4/*.sqlite", "mpi4_parquet/*_pqtdir")
+_NO_GPU = ("cpu-only", "mpi2_one_report", "mpi4", "nvtx-", "sched")
 _MERGED = {"v100x8": "*.sqlite", "mpi4": "*.sqlite", "mpi4_parquet": "*_pqtdir"}
 
 
@@ -58,6 +64,12 @@ REPORTS: dict[str, tuple[Path, ...]] = _found_reports()
 """What is translated together, by name."""
 
 
+def _is_repeated(name: str) -> bool:
+    """Whether it is one report of a set, and neither the first: the set as a whole, and the first alone, show the same."""
+    folder, _, report = name.partition("/")
+    return bool(report) and REPORTS[name] != REPORTS[folder][:1]
+
+
 def _database(report: Path) -> Path:
     if report.suffix == ".sqlite":
         return report
@@ -68,13 +80,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that asks for `name` runs once for each of REPORTS, or is skipped when there are none."""
     if "name" in metafunc.fixturenames:
         absent = pytest.param("", marks=pytest.mark.skip(reason=f"no reports in {REAL_REPORTS}"))
-        metafunc.parametrize("name", list(REPORTS) or [absent])
+        each = [pytest.param(name, marks=[pytest.mark.thorough] if _is_repeated(name) else []) for name in REPORTS]
+        metafunc.parametrize("name", each or [absent])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one report run in one process, which translates, measures and shows it once."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.real)
+            parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+            if group := next((value for value in parameters.values() if value in REPORTS), None):
+                item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
@@ -98,3 +115,41 @@ def translation(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tra
 @pytest.fixture
 def translated(name: str, translation: Callable[[str], Translated]) -> Translated:
     return translation(name)
+
+
+@pytest.fixture(scope="session")
+def shown_views(
+    translation: Callable[[str], Translated], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], dict[str, Path]]:
+    """Gives what paramedir writes for every view of the trace of one of REPORTS, by name of the view; each is shown once."""
+    done: dict[str, dict[str, Path]] = {}
+
+    def of(name: str) -> dict[str, Path]:
+        if name not in done:
+            prv = translation(name).trace.path
+            done[name] = paramedir_or_skip(tmp_path_factory.mktemp("shown")).show(prv, prv.with_suffix(".cfgs"))
+        return done[name]
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def efficiency() -> Callable[[str, str], EfficiencyResult]:
+    """Gives the numbers of one of REPORTS for a policy of NCCL; each is measured once."""
+    done: dict[tuple[str, str], EfficiencyResult | None] = {}
+
+    def of(name: str, nccl: str = "communication") -> EfficiencyResult:
+        if name not in REPORTS:
+            pytest.skip(f"no report {name} in {REAL_REPORTS}")
+        if (name, nccl) not in done:
+            try:
+                done[name, nccl] = measure(list(REPORTS[name]), EfficiencyOptions(nccl=nccl, regions=("*",), bins=20))
+            except NoDevices:
+                assert name.startswith(_NO_GPU)
+                done[name, nccl] = None
+        measured = done[name, nccl]
+        if measured is None:
+            pytest.skip("no process in it uses a GPU")
+        return measured
+
+    return of

@@ -8,10 +8,9 @@ from collections.abc import Callable
 
 import polars as pl
 import pytest
-from support.paramedir import Paramedir
+from support.paramedir import STATES_VIEW, Paramedir
 
 from .conftest import Translated
-from .test_paraver import STATES_VIEW
 
 EXECUTING_CPU, OFF_CPU, CPU_SAMPLE, CYCLES = 40000033, 40000061, 30000300, 30000301
 FUNCTION, MODULE, CALLER, DEPTHS = 30000000, 30000200, 70000000, 20

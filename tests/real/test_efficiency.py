@@ -1,23 +1,21 @@
-"""Efficiency numbers of the real reports: against SQL and numpy of their own, against their traces, against Paraver's views."""
+"""Efficiency numbers of the real reports: against SQL and numpy, against their traces, against Paraver's views."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from support.paramedir import Paramedir
+from support.spans import union_length
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.errors import NoDevices
 from nsys2prv.paraver.trace_reader import Trace
-from nsys2prv.paraver.views.of_trace import render_views
 
 from .conftest import REPORTS, Translated
 
@@ -26,36 +24,6 @@ Measured = Callable[[str, str], EfficiencyResult]
 Stretches = np.ndarray
 
 _NCCL = re.compile(r"\bnccl\w*kernel", re.IGNORECASE)
-_NO_GPU = ("cpu-only", "mpi2_one_report", "mpi4", "nvtx-", "sched")
-
-
-@pytest.fixture(scope="session")
-def efficiency() -> Callable[[str, str], EfficiencyResult]:
-    """Gives the numbers of some of REPORTS for a reading of NCCL; each is measured once."""
-    done: dict[tuple[str, str], EfficiencyResult] = {}
-
-    def of(name: str, reading: str = "communication") -> EfficiencyResult:
-        if (name, reading) not in done:
-            options = EfficiencyOptions(nccl=reading, regions=("*",), bins=20)
-            try:
-                done[name, reading] = measure(list(REPORTS[name]), options)
-            except NoDevices:
-                assert name.startswith(_NO_GPU)
-                pytest.skip("no process in it uses a GPU")
-        return done[name, reading]
-
-    return of
-
-
-def length(stretches: Iterable[tuple[int, int]]) -> int:
-    """Length of the union of stretches of time, found stretch by stretch."""
-    total, reached = 0, None
-    for begin, end in sorted(stretches):
-        if reached is None or begin > reached:
-            total, reached = total + end - begin, end
-        elif end > reached:
-            total, reached = total + end - reached, end
-    return total
 
 
 def tables_of(translated: Translated) -> set[str]:
@@ -100,8 +68,8 @@ def test_times_of_devices_are_those_of_the_tables(
     for database in translated.databases:
         for kinds in stretches_by_device(translated, database).values():
             useful = kinds["kernel"] + (kinds["nccl"] if reading == "useful" else [])
-            active = length([*kinds["kernel"], *kinds["nccl"], *kinds["memory"]])
-            wanted.append((length(useful), active - length(useful), active))
+            active = union_length([*kinds["kernel"], *kinds["nccl"], *kinds["memory"]])
+            wanted.append((union_length(useful), active - union_length(useful), active))
 
     columns = ("useful_ns", "communication_ns", "active_ns")
     assert sorted(devices.select(columns).rows()) == sorted(wanted)
@@ -154,8 +122,8 @@ def test_products_and_sums_hold(name: str, efficiency: Measured) -> None:
 def rows_of_table(csv: Path) -> list[list[float]]:
     """Rows of a histogram before its totals, without their names."""
     lines = csv.read_text().splitlines()[1:]
-    told = lines[: lines.index("")]
-    return [[float(cell) for cell in line.split("\t")[1:] if cell.strip()] for line in told]
+    cells = lines[: lines.index("")]
+    return [[float(cell) for cell in line.split("\t")[1:] if cell.strip()] for line in cells]
 
 
 _SHOWN = ("pytorch-nccl-2gpu", "cloverleaf-3.13", "one-process-4gpu", "mpi-as-nvtx-2.9")
@@ -163,21 +131,13 @@ _SHOWN = ("pytorch-nccl-2gpu", "cloverleaf-3.13", "one-process-4gpu", "mpi-as-nv
 
 @pytest.mark.parametrize(("view", "column"), [("useful_time", "useful_ns"), ("active_time", "active_ns")])
 def test_paraver_computes_the_same_times(
-    name: str,
-    view: str,
-    column: str,
-    translation: Translation,
-    efficiency: Measured,
-    paramedir: Paramedir,
-    tmp_path: Path,
+    name: str, view: str, column: str, efficiency: Measured, shown_views: Callable[[str], dict[str, Path]]
 ) -> None:
-    trace = translation(name).trace
     devices = efficiency(name, "communication").tables["devices"]
-    rendered, _ = render_views(trace.path, tmp_path / "views", (), force=True)
     found: list[float] = []
     # A device each where one process uses several.
-    for path in sorted(rendered.rglob(f"{view}*.cfg")):
-        found += [value for row in rows_of_table(paramedir.show_one(trace.path, path.read_text())) for value in row]
+    for path in (path for shown, path in shown_views(name).items() if shown.rpartition("/")[2].startswith(view)):
+        found += [value for row in rows_of_table(path) for value in row]
 
     assert sorted(found) == sorted(float(value) for value in devices[column] if value)
 
@@ -193,21 +153,18 @@ def bsc_metrics(
     """What BSC's basicanalysis computes from time lines of kernels, memory operations and NCCL kernels per row.
 
     Useful is the union of kernels over the streams of a device; of memory operations and NCCL kernels counts what lies
-    outside of it. Written anew from this definition, instant by instant of change.
+    outside of it. Written anew from this definition.
     """
     found: dict[str, tuple[int, int]] = {}
     for device in sorted(set(streams.values())):
         rows = {row for row, of_device in streams.items() if of_device == device}
 
         def inside(frame: pl.DataFrame, rows: set[tuple[int, int]] = rows) -> list[tuple[int, int]]:
-            return [
-                (begin, end)
-                for task, thread, begin, end in frame.select("task", "thread", "begin", "end").iter_rows()
-                if (task, thread) in rows
-            ]
+            of_rows = pl.DataFrame(sorted(rows), schema={name: frame.schema[name] for name in ("task", "thread")}, orient="row")
+            return frame.join(of_rows, on=["task", "thread"], how="semi").select("begin", "end").rows()
 
         useful, moving = inside(kernels), inside(memory) + inside(nccl)
-        found[device] = length(useful), length(useful + moving) - length(useful)
+        found[device] = union_length(useful), union_length(useful + moving) - union_length(useful)
     return found
 
 
@@ -239,21 +196,16 @@ def test_bscs_definitions_give_the_same(name: str, translation: Translation, eff
 
 @pytest.mark.parametrize("report", _SHOWN)
 def test_bscs_definitions_give_the_same_on_what_paraver_shows(
-    report: str,
-    translation: Translation,
-    efficiency: Measured,
-    paramedir: Paramedir,
-    tmp_path: Path,
+    report: str, translation: Translation, efficiency: Measured, shown_views: Callable[[str], dict[str, Path]]
 ) -> None:
     """The same from the time lines that paramedir writes of the rendered views."""
     devices = efficiency(report, "communication").tables["devices"]
     trace = translation(report).trace
-    rendered, _ = render_views(trace.path, tmp_path / "views", (), force=True)
 
     def shown(view: str) -> pl.DataFrame:
         schema = dict.fromkeys(("task", "thread", "begin", "end"), pl.Int64)
-        found = list(rendered.rglob(f"basics/{view}.cfg"))
-        lines = paramedir.show_one(trace.path, found[0].read_text()).read_text().splitlines() if found else []
+        found = shown_views(report).get(f"basics/{view}")
+        lines = found.read_text().splitlines() if found else []
         cells = [line.split("\t") for line in lines if line[:1].isdigit()]
         rows = [
             (*map(int, row.split(".")[1:]), round(float(begin)), round(float(begin)) + round(float(duration)))

@@ -15,9 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.errors import NoDevices
 
 from .conftest import REPORTS
 
@@ -51,25 +49,7 @@ def category(call: str) -> int:
     return next((found for pattern, found in _CATEGORIES if re.search(pattern, call)), OTHER)
 
 
-@pytest.fixture(scope="session")
-def efficiency() -> Callable[[str], EfficiencyResult]:
-    """Gives the numbers of some of REPORTS; each is measured once."""
-    done: dict[str, EfficiencyResult] = {}
-
-    def of(name: str) -> EfficiencyResult:
-        if name not in REPORTS:
-            pytest.skip(f"no report {name}")
-        if name not in done:
-            try:
-                done[name] = measure(list(REPORTS[name]))
-            except NoDevices:
-                pytest.skip("no process in it uses a GPU")
-        return done[name]
-
-    return of
-
-
-Measured = Callable[[str], EfficiencyResult]
+Measured = Callable[..., EfficiencyResult]
 
 
 def test_what_is_found_and_no_more(name: str, efficiency: Measured) -> None:

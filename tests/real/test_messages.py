@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
-from support.paramedir import Paramedir
+from support.paramedir import VIEW, Paramedir
 
 from nsys2prv.paraver.check import check_trace
 
 from .conftest import Translated
-from .test_paraver import VIEW
 
 REPORTS = ("mpi4", "mpi4_parquet", "mpi2_one_report")
 

@@ -9,12 +9,11 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
-from support.paramedir import Paramedir
+from support.paramedir import VIEW, Paramedir, Step, joined_steps
 
 from nsys2prv.paraver.trace_reader import Trace
 
 from .conftest import Translated
-from .test_paraver import VIEW, Step, _joined
 
 REPORT = "pytorch-nccl-2gpu"
 
@@ -118,11 +117,11 @@ def test_paraver_shows_on_the_gpu_the_innermost_range_and_then_the_outer_one_aga
         shown.setdefault((task, thread), []).append(step)
     ranges = trace.intervals([9650]).sort("task", "thread", "begin", "depth")
     expected = {
-        (int(task), int(thread)): _joined(_innermost(of_row.select("begin", "end", "value").rows(), trace.header.end))
+        (int(task), int(thread)): joined_steps(_innermost(of_row.select("begin", "end", "value").rows(), trace.header.end))
         for (task, thread), of_row in ranges.group_by("task", "thread")
     }
 
-    assert {row: _joined(shown[row]) for row in expected} == expected
+    assert {row: joined_steps(shown[row]) for row in expected} == expected
     assert all({step[2] for step in steps} == {"0"} for row, steps in shown.items() if row not in expected)
     assert ranges["depth"].n_unique() >= 4
 

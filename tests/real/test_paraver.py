@@ -10,48 +10,15 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.paramedir import Paramedir
+from support.paramedir import VIEW, Paramedir, Step, joined_steps
 
 from nsys2prv.paraver.check import check_trace
 
 from .conftest import REPORTS, Translated
 
-Step = tuple[float, float, str]
-"""Start and end in ns, and the label shown between them."""
-
-VIEW = """\
-#ParaverCFG
-ConfigFile.Version: 3.4
-ConfigFile.NumWindows: 1
-
-< NEW DISPLAYING WINDOW view >
-window_name view
-window_type single
-window_id 1
-window_units Nanoseconds
-window_level thread
-window_scale_relative 1.000000000000
-window_end_time_relative 1.000000000000
-window_begin_time_relative 0.000000000000
-window_open true
-window_selected_functions {{ 14, {{cpu, Active Thd}}, {{appl, Adding}}, {{task, Adding}}, {{thread, {function}}}, \
-{{node, Adding}}, {{system, Adding}}, {{workload, Adding}}, {{from_obj, All}}, {{to_obj, All}}, {{tag_msg, All}}, \
-{{size_msg, All}}, {{bw_msg, All}}, {{evt_type, {types}}}, {{evt_value, All}} }}
-window_compose_functions {{ 9, {{compose_cpu, As Is}}, {{compose_appl, As Is}}, {{compose_task, As Is}}, \
-{{compose_thread, {composition}}}, {{compose_node, As Is}}, {{compose_system, As Is}}, {{compose_workload, As Is}}, \
-{{topcompose1, As Is}}, {{topcompose2, As Is}} }}
-"""
-STATES_VIEW = VIEW.format(function="State As Is", types="All", composition="As Is")
-
 
 def test_the_trace_is_valid(translated: Translated) -> None:
     assert check_trace(translated.trace.path).violations == ()
-
-
-def test_paraver_loads_the_trace_without_a_message(translated: Translated, paramedir: Paramedir) -> None:
-    lines = paramedir.show_one(translated.trace.path, STATES_VIEW).read_text().splitlines()
-
-    assert len({line.split("\t")[0] for line in lines}) == translated.trace.header.rows
 
 
 @pytest.mark.parametrize("suffix", [".prv", ".pcf", ".row"])
@@ -136,7 +103,7 @@ def test_when_an_inner_range_ends_the_outer_one_is_shown_again(
         for of_thread in ranges.values()
     )
     assert any(_nested(of_thread) for of_thread in ranges.values())
-    found = sorted(steps for of_thread in shown.values() if len(steps := _joined(of_thread)) > 1)
+    found = sorted(steps for of_thread in shown.values() if len(steps := joined_steps(of_thread)) > 1)
     assert found == expected
 
 
@@ -169,18 +136,7 @@ def _innermost(ranges: list[tuple[int, int, str]], end: int) -> list[Step]:
             (one[0], -one[1], place, one[2]) for place, one in enumerate(ranges) if one[0] <= begin and one[1] >= until
         ]
         steps.append((float(begin), float(until), max(open_ranges)[3] if open_ranges else ""))
-    return _joined(steps)
-
-
-def _joined(steps: list[Step]) -> list[Step]:
-    """Steps with equal neighbours joined, without steps of no length."""
-    joined: list[Step] = []
-    for begin, end, label in steps:
-        if joined and joined[-1][2] == label:
-            joined[-1] = (joined[-1][0], end, label)
-        elif end > begin:
-            joined.append((begin, end, label))
-    return joined
+    return joined_steps(steps)
 
 
 @pytest.mark.parametrize("nvtx_report", NVTX_REPORTS or [pytest.param("", marks=pytest.mark.skip(reason="no reports"))])

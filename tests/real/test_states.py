@@ -6,16 +6,15 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
-from support.paramedir import Paramedir
+from support.paramedir import STATES_VIEW, VIEW, Paramedir
+from support.spans import union_length
 
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.vocabulary import event_types
 
 from .conftest import Translated
-from .test_paraver import STATES_VIEW, VIEW
 
 USEFUL_VIEW = VIEW.format(function="Useful", types="All", composition="As Is")
 WITH_STREAMS = ("cloverleaf-3.13", "pytorch-nccl-2gpu", "mpi-openacc-4gpu", "gpu-metrics-a100")
@@ -88,7 +87,7 @@ def test_streams_run_while_kernels_do(translation: Callable[[str], Translated], 
         orient="row",
     ).filter(pl.col("name").str.starts_with("CUDA-D"))
     running = trace.states().filter(pl.col("state") == event_types.RUNNING).join(rows, on=["task", "thread"])
-    found = [_union(of_stream["begin"], of_stream["end"]) for _, of_stream in running.group_by("task", "name")]
+    found = [union_length(of_stream.select("begin", "end").rows()) for _, of_stream in running.group_by("task", "name")]
 
     assert sum(found) == sum(_kernel_time(path) for path in translated.databases)
 
@@ -104,13 +103,4 @@ def _kernel_time(path: Path) -> int:
             schema=["process", "device", "stream", "begin", "end"],
             orient="row",
         )
-    return sum(_union(one["begin"], one["end"]) for _, one in kernels.group_by("process", "device", "stream"))
-
-
-def _union(starts: pl.Series, ends: pl.Series) -> int:
-    """Length of the union of intervals, ns."""
-    order = starts.arg_sort()
-    start, end = starts.gather(order).to_numpy(), ends.gather(order).to_numpy()
-    latest = np.maximum.accumulate(end)
-    former = np.concatenate([start[:1], latest[:-1]])
-    return int(np.maximum(latest - np.maximum(start, former), 0).sum())
+    return sum(union_length(one.select("begin", "end").rows()) for _, one in kernels.group_by("process", "device", "stream"))

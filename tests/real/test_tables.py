@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from support.checkout import REAL_REPORTS
-from support.paramedir import Paramedir
+from support.paramedir import VIEW, Paramedir
 
 from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.check import check_trace
@@ -22,7 +22,6 @@ from nsys2prv.timeline import coverage
 from nsys2prv.trace.translate import translate
 
 from .conftest import Translated
-from .test_paraver import VIEW
 
 # Tables of the real reports whose rows are no events, found by looking at them.
 NO_EVENTS = {

@@ -41,22 +41,25 @@ def test_every_view_is_well_made_and_binds_only_to_what_the_trace_has(translated
             assert {int(number) for number in window.filters.get("evt_type", ())} <= set(occurring)
 
 
-def test_every_view_loads_in_paraver_is_of_its_kind_and_shows_all_rows(translated: Translated, paramedir: Paramedir) -> None:
+def test_every_view_loads_in_paraver_is_of_its_kind_and_shows_all_rows(
+    name: str, translated: Translated, shown_views: Callable[[str], dict[str, Path]]
+) -> None:
     trace = translated.trace
     views = parse_views(views_of(trace))
-    for name, output in paramedir.show(trace.path, views_of(trace)).items():
-        cfg = views[f"{name}.cfg"]
+    assert "basics/states.cfg" in views
+    for view, output in shown_views(name).items():
+        cfg = views[f"{view}.cfg"]
         window = cfg.windows[-1] if cfg.kind == "timeline" else cfg.windows[int(cfg.histogram["Analyzer2D.ControlWindow:"]) - 1]
         rows = ROWS[window.level](trace)
         chosen = [len(shown) for (level, _), shown in window.rows.items() if level != "appl"]
         if cfg.kind == "timeline":
             shown = len(read_timeline(output))
-            assert (shown == rows) if not chosen else (1 <= shown <= rows), name
+            assert (shown == rows) if not chosen else (1 <= shown <= rows), view
         else:
             tables = read_tables(output)
-            assert cfg.kind == "tables" or len(tables) <= 1, name
+            assert cfg.kind == "tables" or len(tables) <= 1, view
             for table in tables.values():
-                assert (len(table.rows) == rows) if not chosen else (1 <= len(table.rows) <= rows), name
+                assert (len(table.rows) == rows) if not chosen else (1 <= len(table.rows) <= rows), view
 
 
 def foreign(folder: str) -> Path:

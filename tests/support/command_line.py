@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import io
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
+from unittest import mock
+
+from nsys2prv.cli.main import main
 
 from .checkout import CHECKOUT
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _Ended(BaseException):
+    """Raised where the program would end this process."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def _raise_ended(code: int) -> NoReturn:
+    raise _Ended(code)
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """nsys2prv in a separate process, in English, without an nsys that may be installed here."""
+    """nsys2prv in English, called in a folder, without an nsys that may be installed here."""
 
     folder: Path
-    environment: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *arguments: str | Path, prepare: Callable[[], object] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run nsys2prv to its end: in this process, which saves its start, or in a separate one that `prepare` is called in."""
+        if prepare is None:
+            return self._run_here(*arguments)
+        process = self.start(*arguments, prepare=prepare)
+        stdout, stderr = process.communicate(timeout=300)
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def start(self, *arguments: str | Path, prepare: Callable[[], object] | None = None) -> subprocess.Popen[str]:
-        """A running nsys2prv; `prepare` is called in the new process before it starts."""
+        """A running nsys2prv in a separate process; `prepare` is called in the new process before it starts."""
 
         def prepared() -> None:
             # A test run in the background ignores Ctrl-C, and so would its children.
@@ -29,11 +57,10 @@ class CommandLine:
             if prepare is not None:
                 prepare()
 
-        kept = {name: value for name, value in os.environ.items() if name not in {"NSYS_HOME", "COLUMNS"}}
         return subprocess.Popen(
             [sys.executable, "-m", "nsys2prv", *map(str, arguments)],
             cwd=self.folder,
-            env={**kept, "PATH": str(self.folder / "no-programs"), "PYTHONPATH": str(CHECKOUT), **self.environment},
+            env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -42,8 +69,41 @@ class CommandLine:
             preexec_fn=prepared,
         )
 
-    def run(self, *arguments: str | Path, prepare: Callable[[], object] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run nsys2prv to its end."""
-        process = self.start(*arguments, prepare=prepare)
-        stdout, stderr = process.communicate(timeout=300)
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name not in {"NSYS_HOME", "COLUMNS"}}
+        return {**kept, "PATH": str(self.folder / "no-programs"), "PYTHONPATH": str(CHECKOUT)}
+
+    def _run_here(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = ["nsys2prv", *map(str, arguments)]
+        stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+        with (
+            _process_state_kept(),
+            mock.patch.object(sys, "argv", command),
+            mock.patch.object(os, "_exit", _raise_ended),
+            mock.patch.dict(os.environ, self._environment(), clear=True),
+            contextlib.redirect_stdout(stdout),
+            contextlib.redirect_stderr(stderr),
+        ):
+            os.chdir(self.folder)
+            try:
+                main()
+            except _Ended as ended:
+                code = ended.code
+            else:
+                raise AssertionError("the program returned without an exit code")
+        printed, complaints = (stream.buffer.getvalue().decode() for stream in (stdout, stderr))  # type: ignore[attr-defined]
+        return subprocess.CompletedProcess(command, code, printed, complaints)
+
+
+@contextlib.contextmanager
+def _process_state_kept() -> Iterator[None]:
+    """What the program sets for its process is as before afterwards."""
+    folder, threshold = Path.cwd(), gc.get_threshold()
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        os.chdir(folder)
+        gc.set_threshold(*threshold)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

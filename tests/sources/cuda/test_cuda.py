@@ -232,7 +232,8 @@ def test_a_copy_tells_kinds_of_memory_devices_and_throughput(tmp_path: Path) -> 
         # No length, no throughput; its end is on the same line.
         {types.MEMORY_OPERATION: 0, types.MEMORY_SIZE: 0, types.SOURCE_MEMORY: 0, types.DESTINATION_MEMORY: 0},
         {types.MEMORY_OPERATION: 9, types.MEMORY_SIZE: 64, types.SOURCE_MEMORY: 8, types.DESTINATION_MEMORY: 8,
-         memory_operations.MIGRATION_CAUSE: 3, memory_operations.VIRTUAL_ADDRESS: 4096, memory_operations.THROUGHPUT: 6_400_000_000},
+         memory_operations.MIGRATION_CAUSE: 3, memory_operations.VIRTUAL_ADDRESS: 4096,
+         memory_operations.THROUGHPUT: 6_400_000_000},
         {types.MEMORY_OPERATION: 6, types.MEMORY_SIZE: 64, types.DESTINATION_MEMORY: 2, memory_operations.MEMSET_VALUE: 255},
         {types.MEMORY_OPERATION: 5, types.MEMORY_SIZE: 8 * 10**10, types.SOURCE_MEMORY: 2, types.DESTINATION_MEMORY: 3,
          memory_operations.THROUGHPUT: 8 * 10**10},

@@ -13,13 +13,20 @@ from nsys2prv.trace.translate_options import TranslateOptions
 from .conftest import Translated
 
 
-@pytest.mark.parametrize("report", ["v100x8", "mpi4"])
-@pytest.mark.parametrize("way", ["2 workers", "dask"])
+@pytest.mark.parametrize(
+    ("report", "way"),
+    [
+        ("v100x8", "2 workers"),
+        ("mpi4", "2 workers"),
+        ("mpi4", "dask"),
+        pytest.param("v100x8", "dask", marks=pytest.mark.thorough),
+    ],
+)
 def test_several_processes_give_the_trace_of_one(
     report: str, way: str, translation: Callable[[str], Translated], tmp_path: Path
 ) -> None:
     alone = translation(report)
-    # The name of the trace stands in .row.
+    # .row has the name of the trace.
     out = tmp_path / alone.trace.path.stem
     if way == "dask":
         distributed = pytest.importorskip("distributed", reason="Dask is not installed")
