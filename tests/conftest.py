@@ -12,9 +12,10 @@ from support.browser import Browser, browser_or_skip  # noqa: E402
 from support.checkout import REAL_REPORTS  # noqa: E402
 from support.command_line import CommandLine  # noqa: E402
 from support.paramedir import Paramedir, paramedir_or_skip  # noqa: E402
+from support.report_builder import ReportBuilder  # noqa: E402
 from support.reports import repeated  # noqa: E402
 
-from nsys2prv.demo import ReportBuilder, write_report  # noqa: E402
+from nsys2prv.demo import write_report  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

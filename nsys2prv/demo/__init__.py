@@ -1,20 +1,9 @@
-"""Reports of runs that never were: the shape of a cluster and of its problems, or single events, come in.
+"""A simulated training run on a cluster: its size and its problems enter.
 
-What leaves are exports as nsys writes them, one per rank, and `truth.json`, which tells what a translation must find.
+Exports as nsys writes them leave, one per rank, and `truth.json` with what a translation must find.
 """
 
-from nsys2prv.demo.builder import ReportBuilder, payload_blob
 from nsys2prv.demo.cluster import Cluster, generate, truth, write_reports
-from nsys2prv.demo.write_export import write_arrow_report, write_parquet_report, write_report
+from nsys2prv.demo.write_export import write_report
 
-__all__ = [
-    "Cluster",
-    "ReportBuilder",
-    "generate",
-    "payload_blob",
-    "truth",
-    "write_arrow_report",
-    "write_parquet_report",
-    "write_report",
-    "write_reports",
-]
+__all__ = ["Cluster", "generate", "truth", "write_report", "write_reports"]

@@ -15,7 +15,13 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.demo import kernel_catalogue
-from nsys2prv.demo.builder import (
+from nsys2prv.demo.enum_tables import ENUMERATIONS
+from nsys2prv.demo.identity_tables import DEFAULT_STREAM, NCCL_STREAM, constants, identity_tables
+from nsys2prv.demo.iteration import AUTOGRAD, BATCH_BYTES, GRADIENT_BYTES, MAIN, Iteration, Work
+from nsys2prv.demo.kernel_catalogue import Kernel
+from nsys2prv.demo.metric_samples import sampled_metrics
+from nsys2prv.demo.nsys_columns import COLUMNS
+from nsys2prv.demo.nsys_ids import (
     NVTX_DOMAIN,
     NVTX_MARK,
     NVTX_PUSHPOP,
@@ -27,12 +33,6 @@ from nsys2prv.demo.builder import (
     kernel_short_name,
     payload_blob,
 )
-from nsys2prv.demo.enum_tables import ENUMERATIONS
-from nsys2prv.demo.identity_tables import DEFAULT_STREAM, NCCL_STREAM, constants, identity_tables
-from nsys2prv.demo.iteration import AUTOGRAD, BATCH_BYTES, GRADIENT_BYTES, MAIN, Iteration, Work
-from nsys2prv.demo.kernel_catalogue import Kernel
-from nsys2prv.demo.metric_samples import sampled_metrics
-from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.demo.scenario import AUTOGRAD_TID, LOADER_TID, Clock, Cluster
 from nsys2prv.demo.schedule import (
     HALO_BYTES,

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import CommandLine
-
-from nsys2prv.demo import ReportBuilder
+from support.report_builder import ReportBuilder
 
 USAGE, BAD_REPORT, NO_NSYS, NOT_WRITABLE, NOTHING_LEFT, NOT_A_TRACE, INTERRUPTED = 2, 3, 4, 5, 7, 8, 130
 

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.report_builder import ReportBuilder
 
 from nsys2prv.clocks.causality import LATENCY_SCHEMA, enforce_causality
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions

@@ -10,17 +10,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.export_folders import write_arrow_report, write_parquet_report
+from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import (
-    Cluster,
-    ReportBuilder,
-    generate,
-    truth,
-    write_arrow_report,
-    write_parquet_report,
-    write_report,
-    write_reports,
-)
+from nsys2prv.demo import Cluster, generate, truth, write_report, write_reports
 from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.errors import OutputError, UsageError
 from nsys2prv.exports import describe, open_report

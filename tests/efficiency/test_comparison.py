@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
+from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.efficiency import comparison
 from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions

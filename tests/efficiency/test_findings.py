@@ -15,8 +15,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
+from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import Cluster, ReportBuilder, truth, write_reports
+from nsys2prv.demo import Cluster, truth, write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES

@@ -16,9 +16,10 @@ import pytest
 from support.browser import Browser, PageReader, with_script
 from support.command_line import CommandLine
 from support.large_run import grown
+from support.report_builder import ReportBuilder
 from support.reports import repeated
 
-from nsys2prv.demo import Cluster, ReportBuilder, write_report, write_reports
+from nsys2prv.demo import Cluster, write_report, write_reports
 from nsys2prv.demo.run_demo import run_demo
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from polars.testing import assert_frame_equal
+from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.comparison import TABLES, compare_measured
 from nsys2prv.efficiency.measure import measure

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.export_folders import write_parquet_report
+from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import ReportBuilder, write_parquet_report, write_report
+from nsys2prv.demo import write_report
 from nsys2prv.errors import DamagedReport, EmptyReport, ExportError, MissingColumn, NotAReport, ReportNotFound, SameReportTwice
 from nsys2prv.exports import describe, find_reports, open_report
 from nsys2prv.exports.columns import Real, Text

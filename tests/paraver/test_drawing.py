@@ -9,11 +9,11 @@ from types import ModuleType
 import polars as pl
 import pytest
 from support.checkout import tool
+from support.report_builder import ReportBuilder
 from support.view_drawing import draw
 from support.view_parser import Cfg, parse_cfg, parse_views
 from support.view_semantics import NotDrawn, Semantics
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.trace.translate import translate
 from nsys2prv.vocabulary import event_types

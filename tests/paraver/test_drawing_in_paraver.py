@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from support.paramedir import Paramedir, read_table, read_timeline
+from support.report_builder import ReportBuilder
 from support.view_parser import Cfg, parse_views
 from support.view_semantics import NotDrawn, Semantics
 
-from nsys2prv.demo import Cluster, ReportBuilder, write_reports
+from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.trace.translate import translate
 

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.command_line import CommandLine
+from support.report_builder import ReportBuilder
 from support.view_parser import Cfg, MalformedCfg, parse_cfg, parse_views
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.errors import OutputError, OutputExists, TraceError, UsageError
 from nsys2prv.paraver.header import Header, HeaderTask
 from nsys2prv.paraver.pcf import PcfLabels, TypeLabel

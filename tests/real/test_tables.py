@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 from support.checkout import REAL_REPORTS
 from support.paramedir import VIEW, Paramedir
+from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.run.inspect import as_text, inspect

@@ -13,8 +13,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.command_line import CommandLine
+from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.demo.cluster import Cluster, write_reports
 from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UsageError

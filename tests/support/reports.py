@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys2prv.demo import ReportBuilder
+from support.report_builder import ReportBuilder
 
 
 def repeated(builder: ReportBuilder, times: int, tables: Sequence[str], period: int) -> dict[str, pl.DataFrame]:

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.execution.output_files import VIEWS, without_suffix
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
+from support.report_builder import ReportBuilder
 from support.view_parser import parse_views
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.errors import TooManyRows
 from nsys2prv.paraver import object_limits
 from nsys2prv.trace.translate import translate

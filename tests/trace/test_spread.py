@@ -20,8 +20,9 @@ import psutil
 import pytest
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
+from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import Cluster, ReportBuilder, write_reports
+from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.efficiency import measure as measuring
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.results import EfficiencyResult

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.export_folders import write_arrow_report, write_parquet_report
+from support.report_builder import ReportBuilder
 from support.traces import labels_of, translate_reports
 
-from nsys2prv.demo import ReportBuilder, write_arrow_report, write_parquet_report
 from nsys2prv.errors import NothingToTranslate, OutputExists, SameReportTwice, UsageError
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.run.option_values import NvtxRange, TimeRange

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.command_line import CommandLine
+from support.report_builder import ReportBuilder
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.errors import UsageError
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import open_trace

@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.export_folders import write_arrow_report, write_parquet_report
+from support.report_builder import ReportBuilder
 from support.traces import NONE, RankMessage, rank_messages, translate_unaligned, unmatched_messages
 
-from nsys2prv.demo import ReportBuilder, write_arrow_report, write_parquet_report
 from nsys2prv.errors import UsageError
 from nsys2prv.exports import open_report
 from nsys2prv.paraver.check import check_trace

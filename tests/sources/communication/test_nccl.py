@@ -7,10 +7,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.export_folders import write_arrow_report, write_parquet_report
 from support.nccl_regions import COMMUNICATOR, DOUBLE, STATIC, Nccl
+from support.report_builder import ReportBuilder
 from support.traces import checked, trace_of
 
-from nsys2prv.demo import Cluster, ReportBuilder, payload_blob, write_arrow_report, write_parquet_report, write_reports
+from nsys2prv.demo import Cluster, write_reports
+from nsys2prv.demo.nsys_ids import payload_blob
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.sources.communication.nccl import ATTRIBUTES
 from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME

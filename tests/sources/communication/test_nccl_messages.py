@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from support.nccl_regions import COMMUNICATOR, Nccl
+from support.report_builder import ReportBuilder
 from support.traces import NONE, RankMessage, rank_messages, translate_unaligned, unmatched_messages
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.timeline import rank_messages as matching
 from nsys2prv.trace.translate import Summary
 from nsys2prv.trace.translate_options import TranslateOptions

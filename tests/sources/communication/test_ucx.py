@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
+from support.report_builder import ReportBuilder
 from support.traces import trace_of, translate_reports
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.sources.communication import ucx as ucx_calls
 from nsys2prv.vocabulary import event_types

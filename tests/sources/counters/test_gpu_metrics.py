@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import polars as pl
+from support.report_builder import ReportBuilder
 from support.traces import translate_reports
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.sources.counters import gpu_metrics
 from nsys2prv.timeline import coverage

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.report_builder import ReportBuilder
 from support.traces import label_of, table_summary, translate_reports
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.run.inspect import as_text, inspect
 from nsys2prv.sources.counters.sampling import EndsOfSamples

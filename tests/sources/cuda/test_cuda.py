@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.report_builder import ReportBuilder
 from support.traces import table_summary, translate_reports
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import inspect

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.report_builder import ReportBuilder
 from support.traces import label_of, table_summary, translate_reports
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import inspect

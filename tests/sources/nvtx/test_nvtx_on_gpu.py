@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.report_builder import ReportBuilder
 from support.traces import trace_of
 
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.execution import external_sort
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.paraver.trace_reader import Trace, open_trace

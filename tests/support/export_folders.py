@@ -1,0 +1,112 @@
+"""Exports in other forms than SQLite: a folder of Parquet files or of Arrow files, as nsys writes them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from nsys2prv.demo.write_export import Tables, as_sqlite_types
+from nsys2prv.errors import OutputError
+
+# nsys writes these unsigned into Parquet and Arrow files, and signed into SQLite, which has no unsigned numbers.
+_UNSIGNED = frozenset(
+    {
+        *("globalTid", "globalPid", "endGlobalTid", "globalVid", "pid", "utcEpochNs"),
+        *("domainId", "rangeId", "category", "uint64Value"),
+        *("commHandle", "parentHandle", "requestHandle"),
+    }
+)
+# Likewise narrow there; most other numbers are 64 bits wide.
+_NARROW = frozenset(
+    {
+        *("rank", "localRank", "groupRoot", "groupRootUid", "tag", "remoteRank", "rootRank"),
+        *("timestampType", "source", "severity", "nameEnum", "int32Value"),
+    }
+)
+
+
+def write_parquet_report(directory: str | Path, tables: Tables) -> None:
+    """Write one ``TABLE.parquet`` per table, ids of threads and processes unsigned, as nsys does it.
+
+    Parameters
+    ----------
+    directory
+        Where; nsys' own names end in ``_pqtdir``. A folder that is there already is replaced.
+    tables
+        As in `write_report`.
+
+    Raises
+    ------
+    OutputError
+        When the files can't be written.
+    """
+    _write_folder(Path(directory), tables, ".parquet", _write_parquet)
+
+
+def write_arrow_report(directory: str | Path, tables: Tables) -> None:
+    """Write one ``TABLE.arrow`` (Arrow IPC file format) per table; else as `write_parquet_report`.
+
+    nsys' own names of such folders end in ``_arwdir``.
+    """
+    _write_folder(Path(directory), tables, ".arrow", _write_arrow)
+
+
+def _write_parquet(frame: pl.DataFrame, file: Path) -> None:
+    if pl.Binary in frame.dtypes:
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(_bytes_as_text(frame), file)
+    else:
+        frame.write_parquet(file)
+
+
+def _write_arrow(frame: pl.DataFrame, file: Path) -> None:
+    if pl.Binary in frame.dtypes:
+        table = _bytes_as_text(frame)
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        frame.write_ipc(file)
+
+
+def _bytes_as_text(frame: pl.DataFrame) -> pa.Table:
+    """A frame whose bytes are declared to be text, as nsys does it."""
+    columns = {}
+    for column in frame.rechunk().get_columns():
+        array = column.to_arrow(compat_level=pl.CompatLevel.oldest())
+        if column.dtype == pl.Binary:
+            valid, offsets, data = array.buffers()
+            array = pa.LargeStringArray.from_buffers(len(array), offsets, data, valid, array.null_count, array.offset)
+        columns[column.name] = array
+    return pa.table(columns)
+
+
+def _write_folder(directory: Path, tables: Tables, suffix: str, write: Callable[[pl.DataFrame, Path], None]) -> None:
+    part = directory.with_name(f"{directory.name}.part")
+    try:
+        for folder in (part, directory):
+            if folder.exists():
+                shutil.rmtree(folder)
+        part.mkdir(parents=True)
+        for name, frame in tables.items():
+            if frame.width:
+                write(_unsigned(name, frame), part / f"{name}{suffix}")
+        part.rename(directory)
+    except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        raise OutputError.not_writable(directory, str(error)) from error
+
+
+def _unsigned(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame in the types that nsys gives to Parquet and Arrow."""
+    signed = as_sqlite_types(table, frame)
+    return signed.with_columns(
+        # The same bits: ids of hardware above 127 are negative when signed.
+        pl.col(name).reinterpret(signed=False) if name in _UNSIGNED else pl.col(name).cast(pl.Int32)
+        for name in signed.columns
+        if name in _UNSIGNED or name in _NARROW
+    )
