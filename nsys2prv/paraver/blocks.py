@@ -1,4 +1,4 @@
-"""Text of a .prv to records: some consecutive lines as frames of states, events and messages."""
+"""Records of a .prv: some consecutive lines as frames of states, events and messages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from nsys2prv.paraver.record_text import EVENT, MESSAGE, STATE
 from nsys2prv.paraver.trace_files import OnMalformed
-
-STATE, EVENT, MESSAGE = 1, 2, 3
-"""Kinds of records: the first number of a line."""
 
 _STATE_COLUMNS = ("kind", "cpu", "application", "task", "thread", "begin", "end", "state")
 _MESSAGE_COLUMNS = (

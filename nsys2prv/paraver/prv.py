@@ -38,9 +38,9 @@ class PrvWriter:
     path
         File to write; compressed when its name ends in .gz.
     head
-        What is known of the trace as a whole.
+        Rows and length of the whole trace.
     is_first
-        Whether the file begins with the header.
+        Whether the file starts with the header.
     """
 
     def __init__(self, path: Path, head: TimelineHead, *, is_first: bool) -> None:
@@ -57,7 +57,7 @@ class PrvWriter:
 
     def __enter__(self) -> PrvWriter:
         self._file = (
-            # No name and no time in the gzip header: the same trace is the same file.
+            # Without name and time in the gzip header the same trace gives the same file.
             gzip.GzipFile("", "wb", _GZIP_LEVEL, self._path.open("wb"), mtime=0)  # type: ignore[assignment]
             if self._path.suffix == ".gz"
             else self._path.open("wb", buffering=0)
@@ -85,17 +85,17 @@ class PrvWriter:
         return records.select(prefix=prefix, time="time", body="body")
 
     def write(self, encoded: pl.DataFrame) -> None:
-        """Append what `encode` made of a window."""
+        """Append the lines of a window, as `encode` returns them."""
         assert self._file is not None, "the writer is a context manager"
-        # Into a plain file polars writes by itself, without a copy of the text here.
+        # Polars writes into a plain file without a copy of the text in Python.
         encoded.write_csv(self._file, include_header=False, separator=":", quote_style="never")
         self.records += encoded.height
 
 
 def join_parts(path: Path, parts: Iterable[Path]) -> None:
-    """Append parts to what a `PrvWriter` wrote, in their order; each is removed when it is there.
+    """Append parts to the file of a `PrvWriter`, in their order; each part is removed when it is appended.
 
-    Parts that are compressed are members of one gzip file: readers take it for one stream.
+    Compressed parts become members of one gzip file, which readers decompress as one stream.
     """
     with path.open("ab") as whole:
         for part in parts:

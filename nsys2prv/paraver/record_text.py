@@ -16,8 +16,8 @@ RECORD_SCHEMA = {
     "cpu": pl.Int64,
     "body": pl.String,
 }
-"""Columns of lines: `time` (ns of the trace), `order` of lines of equal time, `row`, Paraver's `kind` (1 state, 2 event, 3
-message), `cpu` (counted over all nodes, 0 for any), `body` (the line after its time)."""
+"""Columns of lines: `time` (ns of the trace), `order` of lines of equal time, `row`, `kind` (of RECORD_KINDS), `cpu` (counted
+over all nodes, 0 for any), `body` (the line after its time)."""
 
 SORT_COLUMNS = ("time", "order")
 
@@ -30,6 +30,7 @@ _LONGEST = 2**_LENGTH_BITS - 1
 _STAGE_BITS = 2
 
 STATE, EVENT, MESSAGE = RECORD_KINDS = (1, 2, 3)
+"""Paraver's kinds of records: the first number of a line."""
 
 
 def record_lines(batch: RecordBatch, rows: pl.DataFrame) -> list[pl.DataFrame]:
@@ -78,7 +79,7 @@ def start_records(intervals: pl.DataFrame) -> pl.DataFrame:
     # wherever a window starts.
     for repeats, of_segment in itertools.groupby(attributes, lambda name: _repeats(intervals[name])):
         names = list(of_segment)
-        segment += _behind(intervals, names)
+        segment += _attribute_texts(intervals, names)
         columns += names
         is_worth_it = repeats and len(names) >= _WORTH_FINDING_COPIES
         pieces += [_once_each(intervals, columns, _joined(*segment))] if is_worth_it else segment
@@ -131,8 +132,8 @@ def _number(frame: pl.DataFrame, name: str) -> pl.Expr | str:
     return str(least) if frame.height and least == most else pl.col(name)
 
 
-def _behind(frame: pl.DataFrame, attributes: list[str]) -> list[pl.Expr | str]:
-    """Attributes behind others; nothing where they are null."""
+def _attribute_texts(frame: pl.DataFrame, attributes: list[str]) -> list[pl.Expr | str]:
+    """Attributes that follow type and value; nothing where they are null."""
     pieces: list[pl.Expr | str] = []
     for name in attributes:
         if frame[name].null_count() == 0:
@@ -151,7 +152,7 @@ def _closing(intervals: pl.DataFrame, attributes: list[str]) -> pl.Expr:
         if intervals[name].null_count() == 0:
             text += f":{name}:0"
             continue
-        # Neighbours that no interval misses go in one piece.
+        # Consecutive attributes that all intervals have are one piece.
         pieces += [text] if text else []
         pieces.append(pl.when(pl.col(name).is_not_null()).then(pl.lit(f":{name}:0")))
         text = ""
@@ -171,18 +172,18 @@ def _joined(*pieces: pl.Expr | pl.Series | str) -> pl.Expr:
 
 _SAMPLE_ROWS = 1_000
 _WORTH_FINDING_COPIES = 3
-"""Repeating attributes from which on it is quicker to find copies than to make each text."""
+"""Number of repeating attributes from which it is faster to find copies than to make each text."""
 
 
 def _repeats(values: pl.Series) -> bool:
-    """Whether few values seem to come again and again."""
+    """Whether the values seem to be few that repeat."""
     sample = values.head(_SAMPLE_ROWS)
     return sample.n_unique() <= 1 + len(sample) // 4
 
 
 def _once_each(frame: pl.DataFrame, columns: list[str], text: pl.Expr) -> pl.Series:
-    """A text of each row, made once for all rows that are equal in the columns it is made of: most events come in many
-    copies, and a copy of a text costs a tenth of making one."""
+    """A text for each row, made once for rows with equal columns: most events repeat, and copying a text takes a tenth of the
+    time of making one."""
     hashes = frame.select(columns).hash_rows()
     first = hashes.arg_unique()
     if len(first) <= len(hashes) // 4:
@@ -204,7 +205,7 @@ def point_records(points: pl.DataFrame) -> pl.DataFrame:
         of one time are in one frame.
     """
     of_line = ["start", "row", *(["cpu"] if "cpu" in points.columns else [])]
-    body = _joined(_number(points, "number"), ":", pl.col("value"), *_behind(points, _attributes(points)))
+    body = _joined(_number(points, "number"), ":", pl.col("value"), *_attribute_texts(points, _attributes(points)))
     lines = points.group_by(of_line, maintain_order=True).agg(body=body.str.join(":"))
     return lines.select(
         time="start",
@@ -228,7 +229,7 @@ def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         The rows of the trace (`Rows.table`).
     """
     to = rows.select(pl.format(":0:1:{}:{}:", "task", "thread")).to_series().gather(messages["to_row"])
-    # Most often both are the same text, which is made once.
+    # Mostly both are the same text, which is made once.
     arrival = messages["to_time"].cast(pl.String)
     logical = messages["to_begin"].cast(pl.String) if "to_begin" in messages.columns else arrival
     size, tag = _number(messages, "size"), _number(messages, "tag")
