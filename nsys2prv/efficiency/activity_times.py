@@ -13,7 +13,7 @@ import polars as pl
 from nsys2prv.efficiency.efficiency_options import NcclPolicy
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, segments
 from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE, DeviceTimes, HostTimes, ProcessTimes
-from nsys2prv.efficiency.result_tables import READING
+from nsys2prv.efficiency.result_tables import NCCL_POLICY
 from nsys2prv.efficiency.sweep import ACTIVITIES, CUDA_ACTIVITIES, KERNEL, MASKS, MPI, NCCL, SweepContext, TimeChunk
 from nsys2prv.execution.merging import Merging
 
@@ -186,7 +186,7 @@ class Trees:
             for here in (task == one for one in np.unique(task))
         ]
         hosts = HostTimes.of(int(windows.sum()), processes, has_mpi=self._has_mpi)
-        return {READING.name: self.policy.value, **DEVICE_TREE.row(devices), **HOST_TREE.row(hosts)}
+        return {NCCL_POLICY.name: self.policy.value, **DEVICE_TREE.row(devices), **HOST_TREE.row(hosts)}
 
 
 Slots = Mapping[int, Mapping[str, Any]]

@@ -13,7 +13,7 @@ import nsys2prv
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, tree_rows
-from nsys2prv.efficiency.result_tables import READING, Column, Filled, Table, frames_by_name
+from nsys2prv.efficiency.result_tables import NCCL_POLICY, Column, Filled, Table, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.errors import UsageError
 
@@ -39,7 +39,7 @@ RUNS = Table(
         Column.number("global_efficiency", "device parallel efficiency x useful scalability"),
         Column.number("global_efficiency_per_device", "device parallel efficiency x useful scalability per device"),
     ),
-    by_reading=True,
+    by_nccl_policy=True,
 )
 METRICS = Table(
     "metrics",
@@ -47,7 +47,7 @@ METRICS = Table(
     "one efficiency of one run",
     (
         _RUN,
-        READING,
+        NCCL_POLICY,
         Column.text("tree", "`device` or `host`"),
         Column.text("metric", "name of the column of `run`"),
         Column.text("title", "name for people"),
@@ -56,7 +56,7 @@ METRICS = Table(
         Column.share("value", "the efficiency"),
         Column.number("change", "difference to the first run"),
     ),
-    by_reading=True,
+    by_nccl_policy=True,
 )
 MATCHED = Table(
     "matched",
@@ -135,10 +135,10 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: EfficiencyOp
 
 def compare_measured(measured: Sequence[EfficiencyResult], inputs: Sequence[str]) -> ComparisonResult:
     """Compare measured runs; `inputs` are the arguments of the user."""
-    readings = sorted({one.head["nccl"] for one in measured})
-    if len(readings) > 1:
+    policies = sorted({one.head["nccl"] for one in measured})
+    if len(policies) > 1:
         raise UsageError(
-            f"compare: NCCL kernels count as {' in some runs and as '.join(readings)} in others; measure all of them with the "
+            f"compare: NCCL kernels count as {' in some runs and as '.join(policies)} in others; measure all of them with the "
             f"same --nccl"
         )
     names = [_letters(place) for place in range(len(measured))]
@@ -156,7 +156,7 @@ def compare_measured(measured: Sequence[EfficiencyResult], inputs: Sequence[str]
             {"run": name, "input": given, "title": one.head["title"]}
             for name, given, one in zip(names, inputs, measured, strict=True)
         ],
-        "nccl": readings[0],
+        "nccl": policies[0],
         "warnings": [
             f"{name}: {warning}" for name, one in zip(names, measured, strict=True) for warning in one.head["warnings"]
         ],

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from nsys2prv.efficiency.result_tables import READING, Column, Table
+from nsys2prv.efficiency.result_tables import NCCL_POLICY, Column, Table
 
 # -- measured times -------------------------------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ HOST_TREE: EfficiencyTree[HostTimes] = EfficiencyTree(
 TREES: tuple[EfficiencyTree[Any], ...] = (DEVICE_TREE, HOST_TREE)
 EFFICIENCIES: Mapping[str, Efficiency[Any]] = {one.name: one for tree in TREES for one in tree.efficiencies}
 """All efficiencies by name, in the order in which they are read."""
-TREE_COLUMNS = (READING, *DEVICE_TREE.columns, *HOST_TREE.columns)
+TREE_COLUMNS = (NCCL_POLICY, *DEVICE_TREE.columns, *HOST_TREE.columns)
 """Columns of tables that have both trees in one row."""
 
 TREE_TABLE = Table(
@@ -361,7 +361,7 @@ TREE_TABLE = Table(
     "Efficiencies of the devices and of the hosts",
     "one efficiency",
     (
-        READING,
+        NCCL_POLICY,
         Column.text("tree", "`device` or `host`"),
         Column.text("metric", "name of the column of `run`"),
         Column.text("title", "name for people"),
@@ -371,7 +371,7 @@ TREE_TABLE = Table(
         Column.text("formula", "how it is computed"),
         Column.text("reads_as", "what is lost where it is low"),
     ),
-    by_reading=True,
+    by_nccl_policy=True,
 )
 
 
@@ -379,7 +379,7 @@ def tree_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Rows of the table `tree`, from the row of the table `run`; without MPI the efficiencies of MPI are absent."""
     return [
         {
-            "nccl": run[READING.name],
+            "nccl": run[NCCL_POLICY.name],
             "tree": tree.name,
             "metric": one.name,
             "title": one.title,

@@ -68,7 +68,7 @@ class Table:
         Its columns, in order.
     when
         Input or option without which it has no rows; "" for none.
-    by_reading
+    by_nccl_policy
         Whether the numbers depend on what NCCL kernels count as; its column `nccl` says as what.
     """
 
@@ -77,7 +77,7 @@ class Table:
     rows: str
     columns: tuple[Column, ...]
     when: str = ""
-    by_reading: bool = False
+    by_nccl_policy: bool = False
 
     @property
     def schema(self) -> dict[str, type[pl.DataType]]:
@@ -101,7 +101,7 @@ TableRows = pl.DataFrame | Sequence[Mapping[str, Any]]
 Filled = Mapping[Table, TableRows]
 """Tables with their rows."""
 
-READING = Column.text("nccl", "`communication` (BSC) or `useful` (TALP): what NCCL kernels count as here")
+NCCL_POLICY = Column.text("nccl", "`communication` (BSC) or `useful` (TALP): what NCCL kernels count as here")
 DEVICE = Column.text("device", "physical GPU: its node and its number there, `node01:D0`")
 SPREAD = (
     Column.number("average", "mean over tasks"),

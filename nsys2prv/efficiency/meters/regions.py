@@ -43,7 +43,7 @@ REGIONS = Table(
         *TREE_COLUMNS,
     ),
     when="`--regions`; a device counts while a task that uses it is in the region, E is the longest such time of a device",
-    by_reading=True,
+    by_nccl_policy=True,
 )
 ITERATIONS = Table(
     "iterations",
@@ -60,7 +60,7 @@ ITERATIONS = Table(
         *TREE_COLUMNS,
     ),
     when="`--per-iteration`; as for regions",
-    by_reading=True,
+    by_nccl_policy=True,
 )
 
 

@@ -10,7 +10,7 @@ from nsys2prv.efficiency.activity_times import ALL_MASKS, Trees, active_time, ti
 from nsys2prv.efficiency.intervals import Numbers, Segments, time_by
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_TABLE, tree_rows
-from nsys2prv.efficiency.result_tables import DEVICE, READING, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import DEVICE, NCCL_POLICY, Column, Filled, Table
 from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.efficiency.sweep import (
     ACTIVITIES,
@@ -27,9 +27,9 @@ from nsys2prv.efficiency.sweep import (
     first_open,
 )
 
-RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS, by_reading=True)
+RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS, by_nccl_policy=True)
 
-NODES = Table("nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS), by_reading=True)
+NODES = Table("nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS), by_nccl_policy=True)
 
 DEVICES = Table(
     "devices",
@@ -41,7 +41,7 @@ DEVICES = Table(
         Column.count("number", "its number on the node"),
         Column.text("tasks", "processes that use it; empty for one that was idle"),
         Column.count("streams", "CUDA streams with rows on it"),
-        READING,
+        NCCL_POLICY,
         Column.ns("elapsed_ns", "E, length of the window"),
         Column.ns("useful_ns", "U"),
         Column.ns("communication_ns", "C"),
@@ -59,7 +59,7 @@ DEVICES = Table(
         Column.ns("first_ns", "when its first activity began; null for none"),
         Column.ns("last_ns", "when its last activity ended; null for none"),
     ),
-    by_reading=True,
+    by_nccl_policy=True,
 )
 
 TASKS = Table(
@@ -72,7 +72,7 @@ TASKS = Table(
         Column.count("rank", "its rank; null when it has none"),
         Column.text("node", "its node"),
         Column.text("devices", "devices that it uses"),
-        READING,
+        NCCL_POLICY,
         Column.ns("useful_ns", "time in which at least one useful kernel of the task ran"),
         Column.ns("communication_ns", "time in which data moved for the task and no useful kernel of it ran"),
         Column.ns("active_ns", "both"),
@@ -82,7 +82,7 @@ TASKS = Table(
         Column.ns("mpi_ns", "sum of M"),
         Column.ns("os_ns", "sum of the time in calls of the OS runtime, outside both; part of `host_useful_ns`"),
     ),
-    by_reading=True,
+    by_nccl_policy=True,
 )
 
 USEFUL_TIME = Table(
@@ -91,7 +91,7 @@ USEFUL_TIME = Table(
     "`devices` or `tasks`",
     (
         Column.text("over", "`devices` or `tasks`"),
-        READING,
+        NCCL_POLICY,
         Column.count("count", "how many"),
         Column.ns("total_ns", "sum of useful time"),
         Column.mean_ns("average_ns", "mean"),
@@ -100,7 +100,7 @@ USEFUL_TIME = Table(
         Column.mean_ns("deviation_ns", "standard deviation of the population"),
         Column.share("avg_max", "average / maximum, which is the load balance"),
     ),
-    by_reading=True,
+    by_nccl_policy=True,
 )
 
 THREADS = Table(

@@ -22,7 +22,7 @@ BINS = Table(
         Column.ns("end_ns", "from the start of the trace"),
         *TREE_COLUMNS,
     ),
-    by_reading=True,
+    by_nccl_policy=True,
 )
 
 DEVICE_BINS = Table(

@@ -56,7 +56,7 @@ _ELSEWHERE = frozenset({"finding_devices", "alignment"})
 """Tables in the sections of findings and of clocks."""
 _OTHERS = ("more", "More", "devices")
 
-_READINGS = {
+_NCCL_POLICIES = {
     "communication": "NCCL kernels count as communication, as in BSC's views",
     "useful": "NCCL kernels count as useful, as in TALP",
 }
@@ -145,7 +145,7 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn:
     text_of_definitions, ids = definitions()
     return {
         "title": head["title"],
-        "reading": _READINGS[head["nccl"]],
+        "reading": _NCCL_POLICIES[head["nccl"]],
         "facts": _facts(head, frames),
         "trees": _trees(frames["tree"]),
         "findings": _findings(frames),
@@ -183,7 +183,7 @@ def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[
         # A trace has it to the minute.
         ("began", [f"{str(head['began'])[:16].replace('T', ' ')} UTC"] if head.get("began") else []),
         ("versions", versions),
-        ("NCCL", [_READINGS[head["nccl"]]]),
+        ("NCCL", [_NCCL_POLICIES[head["nccl"]]]),
         ("options", [f"{name}: {_plain(value)}" for name, value in head["options"].items()]),
         (head["input_kind"], _some(head["inputs"])),
     ]
@@ -328,7 +328,7 @@ def _fitting(frames: Mapping[str, pl.DataFrame], room: int) -> dict[str, PageTab
             frame = frames[table.name]
             former = packed.get(table.name)
             if table.name not in DRAWN and frame.height and (former is None or former.rows * len(table.columns) > cells):
-                packed[table.name] = pack(table, frame, cells, _NOT_SHOWN if table.by_reading else ())
+                packed[table.name] = pack(table, frame, cells, _NOT_SHOWN if table.by_nccl_policy else ())
         # Each table also has its heading, and names are longer where they are escaped.
         if sum(one.size + 2_000 for one in packed.values()) * 1.02 < room:
             break
