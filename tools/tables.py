@@ -35,7 +35,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 _DOCS = CHECKOUT / "docs"
 PAGES = (
     CHECKOUT / "README.md",
-    *(_DOCS / f"{name}.md" for name in ("commands", "trace", "sources", "views", "efficiency", "efficiency-json")),
+    *(_DOCS / f"{name}.md" for name in ("commands", "api", "trace", "sources", "views", "efficiency", "efficiency-json")),
 )
 
 _TABLE = re.compile(r"(<!-- table (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -1,0 +1,1 @@
+"""The Python API: runs of several reports, their events as frames, efficiency results, traces."""

@@ -1,0 +1,268 @@
+"""Runs as Python objects: `open_run` and `compare`."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import polars as pl
+
+from nsys2prv.api.keywords import keywords
+from nsys2prv.efficiency.comparison import compare as compare_results
+from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions
+from nsys2prv.efficiency.from_trace import is_trace
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult
+from nsys2prv.errors import Nsys2prvError, UsageError, counted
+from nsys2prv.execution.output_files import scratch_alone
+from nsys2prv.execution.workers import workers
+from nsys2prv.run.frames import clocks_frame, devices_frame, events_frame, ranks_frame
+from nsys2prv.run.plan import RunPlan
+from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.session import RunSession, seen_by_workers
+from nsys2prv.sources.registry import SOURCES
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
+from nsys2prv.vocabulary import wording
+
+
+class NsysRun:
+    """A run of one or several reports; `open_run` makes it.
+
+    Nothing is read before it is needed: `reports`, `ranks`, `devices`, `clocks` and `span` look through the reports once,
+    `events` reads the events of one source. Intermediate files are removed by `close`, at the end of a `with` block, or with
+    the object.
+
+    Attributes
+    ----------
+    inputs
+        Reports as they were given.
+    options
+        How they are read.
+    """
+
+    def __init__(self, inputs: Sequence[str | Path], options: ReadOptions) -> None:
+        self.inputs = tuple(inputs)
+        self._inputs, self.options = seen_by_workers(inputs, options)
+        self._events: dict[str, pl.LazyFrame] = {}
+        self._resources = contextlib.ExitStack()
+        self.close = weakref.finalize(self, self._resources.close)
+        """Remove intermediate files and end workers; frames of events can't be collected afterwards."""
+
+    def __enter__(self) -> NsysRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        name = ", ".join(map(str, self.inputs[:3])) + (f" and {len(self.inputs) - 3} more" if len(self.inputs) > 3 else "")
+        if not self.close.alive:
+            return f"<NsysRun {name}: closed>"
+        try:
+            parts = [counted(len(self.reports), "report")]
+            found = sorted(self.ranks["rank"].drop_nulls().to_list())
+            parts += [f"{'rank' if len(found) == 1 else 'ranks'} {wording.ranges(found)}"] if found else []
+            parts += [f"{counted(self.devices.height, 'device')} on {counted(self.ranks['host'].n_unique(), 'host')}"]
+            parts += [wording.time(self.span[1] - self.span[0])]
+        except Nsys2prvError as error:
+            parts = [str(error)]
+        return f"<NsysRun {name}: {', '.join(parts)}>"
+
+    @cached_property
+    def _session(self) -> RunSession:
+        traces = [path for path in self._inputs if is_trace(path)]
+        if traces:
+            raise UsageError(f"{traces[0]}: a trace has efficiency numbers only; give the reports that it was made from")
+        self._check_open()
+        folder = self._resources.enter_context(scratch_alone(self.options.scratch))
+        some = self._resources.enter_context(workers(self.options.workers, self.options.scheduler))
+        some.share(folder)
+        return RunSession(self._inputs, SOURCES, self.options, folder, some)
+
+    @property
+    def _plan(self) -> RunPlan:
+        return self._session.plan
+
+    @property
+    def reports(self) -> list[Path]:
+        """Paths of the reports that can be read."""
+        return [one.report.path for one in self._plan.reports]
+
+    @property
+    def ranks(self) -> pl.DataFrame:
+        """One row per process with events.
+
+        Returns
+        -------
+        Columns `rank` (null without one), `host`, `process` (pid), `name`, `threads` and `streams` (how many have events),
+        `report` (path), `nsys` (version).
+        """
+        return ranks_frame(self._plan)
+
+    @property
+    def devices(self) -> pl.DataFrame:
+        """One row per GPU that a process of the run uses.
+
+        Returns
+        -------
+        Columns `host`, `device` (number on the host), `name` (model), `bus`, `uuid`, `ranks` (list).
+        """
+        return devices_frame(self._plan)
+
+    @property
+    def clocks(self) -> pl.DataFrame:
+        """One row per clock: how it is synchronized with the others.
+
+        Returns
+        -------
+        Columns `host`, `method`, `anchors` (number of collectives and messages used), `offset` (ns), `drift` (ppm),
+        `error_median`, `error_95`, `error_largest` (what remains, ns). Empty when there is one clock only.
+        """
+        return clocks_frame(self._plan)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First and last time of the run, ns on the time axis of its events; the first is 0."""
+        return 0, self._plan.selection.length
+
+    @property
+    def sources(self) -> list[str]:
+        """Names of the sources that have events in this run, for `events`."""
+        return list(dict.fromkeys(survey.source.name for one in self._plan.reports for survey in one.surveys))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is unusual about reports, ranks and clocks, one sentence each."""
+        plan = self._plan
+        return [
+            *(f"left out: {one.error}" for one in self._session.left_out),
+            *dict.fromkeys(warning for one in plan.reports for warning in one.identity.warnings),
+            *(finding.text for finding in plan.run.findings),
+            *plan.axis.warnings,
+        ]
+
+    def events(self, source: str) -> pl.LazyFrame:
+        """Events of a source, such as "kernels", "nvtx", "mpi", "gpu-metrics".
+
+        Parameters
+        ----------
+        source
+            One of `sources`, a name of `translate --only`.
+
+        Returns
+        -------
+        A lazy frame, one row per event, in no particular order; docs/api.md describes the columns. Times are in ns on the
+        common time axis, whose 0 is the first event of the run.
+
+        Raises
+        ------
+        UsageError
+            When there is no such source.
+        """
+        self._check_open()
+        if source not in self._events:
+            self._events[source] = events_frame(self._session, source)
+        return self._events[source]
+
+    @keywords(EfficiencyOptions, without=ReadOptions)
+    def efficiency(self, **options: Any) -> EfficiencyResult:
+        """Efficiency numbers of the run: `nsys2prv efficiency`.
+
+        Parameters
+        ----------
+        {options}
+
+        Returns
+        -------
+        A result whose tables are frames: `result.tree`, `result.devices`, `result.findings`, ...; `to_html`, `to_json`,
+        `to_csv` and `to_talp` write files. docs/efficiency-json.md describes all tables.
+
+        Raises
+        ------
+        NoDevices
+            When no process uses a GPU.
+        """
+        return measure(self._inputs, EfficiencyOptions(**self._read_options(), **options))
+
+    @keywords(TranslateOptions, without=ReadOptions)
+    def translate(self, out: str | Path, **options: Any) -> Summary:
+        """Write a Paraver trace: `nsys2prv translate`.
+
+        Parameters
+        ----------
+        out
+            Path of the output without suffix: OUT.prv, OUT.pcf, OUT.row, OUT.json and OUT.cfgs are written.
+        {options}
+
+        Returns
+        -------
+        The path of the trace, `prv`, and `content`, which is the content of OUT.json.
+
+        Raises
+        ------
+        OutputError
+            When it can't be written; a former output stays as it was.
+        """
+        return translate(self._inputs, Path(out), TranslateOptions(**self._read_options(), **options))
+
+    def _check_open(self) -> None:
+        if not self.close.alive:
+            raise UsageError("the run is closed; open it again with open_run")
+
+    def _read_options(self) -> dict[str, Any]:
+        return {one.name: getattr(self.options, one.name) for one in fields(ReadOptions)}
+
+
+@keywords(ReadOptions)
+def open_run(reports: str | Path | Iterable[str | Path], *, progress: bool | None = None, **options: Any) -> NsysRun:
+    """Open the reports of a run.
+
+    Parameters
+    ----------
+    reports
+        A report (.nsys-rep, .sqlite, a folder of Parquet or Arrow tables), a folder that contains reports, a glob, or several
+        of them. Of a Paraver trace, only `efficiency` and `compare` can be used.
+    progress
+        Show progress on stderr; None: when it is a terminal.
+    {options}
+
+    Raises
+    ------
+    UsageError
+        When an option makes no sense. Errors of reports are raised when they are read.
+    """
+    inputs = [reports] if isinstance(reports, str | Path) else list(reports)
+    return NsysRun(inputs, ReadOptions(progress=progress, **options))
+
+
+@keywords(EfficiencyOptions, *COMPARE_OPTIONS)
+def compare(runs: Sequence[str | Path | NsysRun | EfficiencyResult], **options: Any) -> ComparisonResult:
+    """Compare runs with the first of them: `nsys2prv compare`.
+
+    Parameters
+    ----------
+    runs
+        For each run a path (of a report, a folder or a glob of reports, a trace, or what `to_json` of an efficiency result
+        wrote), an opened run, or an efficiency result.
+    {options}
+
+    Returns
+    -------
+    A result whose tables are frames: `result.runs`, `result.metrics`, `result.matched`, `result.changes`.
+
+    Raises
+    ------
+    UsageError
+        When there are fewer than two runs, or they were measured with different policies for NCCL kernels.
+    """
+    given = EfficiencyOptions(**options)
+    return compare_results([run.efficiency(nccl=given.nccl) if isinstance(run, NsysRun) else run for run in runs], given)

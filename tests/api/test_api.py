@@ -1,0 +1,280 @@
+"""The Python API: what a notebook sees of a run."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import nsys2prv as np
+from nsys2prv.demo import ReportBuilder
+from nsys2prv.demo.cluster import write_reports
+from nsys2prv.demo.run_demo import cluster_of_demo
+from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.errors import ReportNotFound, UsageError
+from nsys2prv.paraver.trace_reader import open_trace
+from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.trace.translate_options import TranslateOptions
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reports of the demo."""
+    folder = tmp_path_factory.mktemp("api") / "reports"
+    folder.mkdir()
+    write_reports(folder, cluster_of_demo())
+    return folder
+
+
+def small_run(folder: Path) -> Path:
+    """Two ranks with a few events."""
+    for rank in range(2):
+        report = ReportBuilder(host="node01", rank=rank, with_mpi=True, ranks=2, pid=1000 + rank).gpu(rank)
+        report.kernel("gemm(float*)", 100, 300, launch=(10, 20), registersPerThread=32)
+        report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 350, 500, launch=(30, 40), stream=8)
+        report.mpi_collective("MPI_Barrier", 700, 1000)
+        report.metric("SM Active [Throughput %]", 200, 50)
+        report.write(folder / f"rank{rank}.sqlite")
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> np.NsysRun:
+    return np.open_run(small_run(tmp_path), align="utc", scratch=tmp_path)
+
+
+def test_dir_shows_the_public_names_only() -> None:
+    assert dir(np) == sorted(np.__all__)
+    assert all(hasattr(np, name) for name in dir(np))
+    assert not hasattr(np, "no_such_name")
+
+
+def test_the_import_loads_nothing_heavy() -> None:
+    code = "import sys, nsys2prv; print(*(name for name in ('polars', 'numpy', 'typer', 'pyarrow') if name in sys.modules))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CHECKOUT)
+
+    assert done.stdout.strip() == ""
+
+
+def test_the_command_line_starts_without_polars() -> None:
+    code = "import sys, nsys2prv.cli.main; print('polars' in sys.modules, 'numpy' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CHECKOUT)
+
+    assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (np.open_run, {one.name for one in fields(ReadOptions)}),
+        (np.NsysRun.translate, {one.name for one in fields(TranslateOptions)} - {one.name for one in fields(ReadOptions)}),
+        (np.NsysRun.efficiency, {one.name for one in fields(EfficiencyOptions)} - {one.name for one in fields(ReadOptions)}),
+        (np.compare, set(COMPARE_OPTIONS)),
+    ],
+    ids=lambda part: getattr(part, "__name__", ""),
+)
+def test_functions_have_the_options_of_the_command_line_and_describe_them(function: object, names: set[str]) -> None:
+    parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+
+    assert {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY} == names
+    assert all(re.search(rf"^ *{name}\n +\S", inspect.getdoc(function) or "", re.MULTILINE) for name in names)
+
+
+def test_a_run_shows_reports_ranks_devices_and_span(run: np.NsysRun, tmp_path: Path) -> None:
+    assert repr(run) == f"<NsysRun {tmp_path}: 2 reports, ranks 0-1, 2 devices on 1 host, 990 ns>"
+
+
+def test_a_run_that_cannot_be_read_shows_why(tmp_path: Path) -> None:
+    run = np.open_run(tmp_path / "missing")
+
+    assert "there is no such file" in repr(run)
+    with pytest.raises(ReportNotFound):
+        _ = run.ranks
+
+
+def test_ranks_devices_and_clocks_are_frames(run: np.NsysRun) -> None:
+    assert run.ranks.select("rank", "host", "process", "streams").rows() == [(0, "node01", 1000, 2), (1, "node01", 1001, 2)]
+    assert run.devices.select("host", "device", "ranks").rows() == [("node01", 0, [0]), ("node01", 1, [1])]
+    assert run.devices["name"].null_count() == 0
+    assert run.clocks.is_empty()
+    assert [path.name for path in run.reports] == ["rank0.sqlite", "rank1.sqlite"]
+
+
+def test_events_have_places_times_and_attributes(run: np.NsysRun) -> None:
+    found = run.events("kernels").sort("rank", "start").collect()
+
+    assert found.select("rank", "host", "device", "stream", "start", "end", "name").rows()[:2] == [
+        (0, "node01", 0, 7, 90, 290, "gemm(float*)"),
+        (0, "node01", 0, 8, 340, 490, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"),
+    ]
+    assert found["event_type"].to_list() == ["CUDA kernel", "NCCL kernel"] * 2
+    assert found["family"].str.contains("NCCL").to_list() == [False, True] * 2
+    assert found["registers_per_thread"].to_list()[0] == 32
+
+
+def test_samples_have_values_and_no_end(run: np.NsysRun) -> None:
+    found = run.events("gpu-metrics").sort("device").collect()
+
+    assert found.select("device", "start", "end", "series", "value").rows() == [
+        (0, 190, None, "SM Active [Throughput %]", 50.0),
+        (1, 190, None, "SM Active [Throughput %]", 50.0),
+    ]
+
+
+def test_a_source_without_events_is_an_empty_frame_and_an_unknown_one_an_error(run: np.NsysRun) -> None:
+    assert "nvtx" not in run.sources
+    assert run.events("nvtx").collect().is_empty()
+    with pytest.raises(UsageError, match="kernles.*kernels"):
+        run.events("kernles")
+
+
+def test_options_take_texts_and_values(tmp_path: Path) -> None:
+    folder = small_run(tmp_path)
+
+    assert np.open_run(folder, ranks="1").ranks["rank"].to_list() == [1]
+    assert np.open_run(folder, ranks=[0]).ranks["rank"].to_list() == [0]
+    assert np.open_run(folder, time="0ns:500ns").span == (0, 500)
+    assert np.open_run(folder, time=(0, 500)).span == (0, 500)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("time", "5s", "START:END"),
+        ("ranks", "7-0", "0-7,12"),
+        ("align", "magic", "not one of auto, none"),
+        ("workers", -1, "out of range"),
+    ],
+)
+def test_a_wrong_option_is_named(option: str, value: object, said: str) -> None:
+    with pytest.raises(UsageError, match=f"{option}={re.escape(repr(value))}: .*{said}"):
+        np.open_run("run/", **{option: value})
+
+
+def test_an_unknown_option_is_an_error() -> None:
+    with pytest.raises(TypeError, match="no_such_option"):
+        np.open_run("run/", no_such_option=1)
+
+
+def test_closing_a_run_removes_its_files(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with np.open_run(small_run(tmp_path), scratch=scratch) as run:
+        assert run.events("kernels").collect().height == 4
+        assert list(scratch.iterdir())
+
+    assert not list(scratch.iterdir())
+    assert "closed" in repr(run)
+    with pytest.raises(UsageError, match="the run is closed"):
+        run.events("kernels")
+
+
+def test_a_run_that_is_forgotten_removes_its_files(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    run = np.open_run(small_run(tmp_path), scratch=scratch)
+    assert run.ranks.height == 2
+
+    del run
+    gc.collect()
+
+    assert not list(scratch.iterdir())
+
+
+def test_events_do_not_depend_on_workers(tmp_path: Path) -> None:
+    folder = small_run(tmp_path)
+    with np.open_run(folder) as alone, np.open_run(folder, workers=2) as spread:
+        for source in ("kernels", "mpi"):
+            order = ["rank", "start"]
+            assert_frame_equal(spread.events(source).sort(order).collect(), alone.events(source).sort(order).collect())
+
+
+def test_a_broken_report_is_left_out_of_events(tmp_path: Path) -> None:
+    folder = small_run(tmp_path)
+    (folder / "rank2.sqlite").write_text("These are notes, and no database at all.\n" * 100)
+
+    run = np.open_run(folder, keep_going=True)
+
+    assert set(run.events("kernels").collect()["rank"]) == {0, 1}
+    assert "rank2.sqlite" in run.warnings[0]
+
+
+def test_efficiency_is_that_of_the_command(run: np.NsysRun) -> None:
+    result = run.efficiency(bins=10)
+
+    expected = measure(run.inputs, EfficiencyOptions(align="utc", bins=10))
+    assert list(result.tables) == list(expected.tables)
+    assert_frame_equal(result.tree, expected.tree)
+    assert result.bins["bin"].n_unique() == 10
+
+
+def test_compare_takes_paths_runs_and_results(run: np.NsysRun, tmp_path: Path) -> None:
+    result = run.efficiency()
+    result.to_json(tmp_path / "run.json")
+
+    compared = np.compare([result, run, tmp_path / "run.json", tmp_path / "rank0.sqlite"])
+
+    assert compared.runs["devices"].to_list() == [2, 2, 2, 1]
+
+
+def test_a_trace_has_efficiency_numbers_only(run: np.NsysRun, tmp_path: Path) -> None:
+    summary = run.translate(tmp_path / "OUT", no_views=True)
+    trace = np.open_run(summary.prv)
+
+    assert_frame_equal(trace.efficiency().tree, run.efficiency().tree)
+    with pytest.raises(UsageError, match="a trace has efficiency numbers only"):
+        trace.events("kernels")
+
+
+def test_events_are_those_of_the_trace(run: np.NsysRun, tmp_path: Path) -> None:
+    """Times of kernels are those of the trace that the same run is translated to."""
+    trace = open_trace(run.translate(tmp_path / "OUT", only="kernels", no_views=True).prv)
+    kernels = run.events("kernels").collect()
+
+    assert trace.header.length == run.span[1]
+    assert kernels["end"].max() <= run.span[1]  # type: ignore[operator]
+
+
+def fenced_blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_examples_of_the_documentation_run(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(reports.parent)
+    names: dict[str, object] = {}
+
+    for block in fenced_blocks(CHECKOUT / "docs" / "api.md"):
+        exec(compile(block, "docs/api.md", "exec"), names)
+
+    shown = re.search(r"^    (<NsysRun .*>)$", (CHECKOUT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert shown is not None
+    assert repr(names["run"]) == shown[1]
+    assert {path.name for path in reports.parent.iterdir()} >= {"page.html", "run.json", "tables", "OUT.prv"}
+
+
+def test_a_notebook_needs_the_public_api_only(reports: Path, tmp_path: Path) -> None:
+    script = Path(__file__).with_name("notebook.py")
+
+    done = subprocess.run(
+        [sys.executable, script, reports, tmp_path],
+        capture_output=True, text=True, check=True, env={"PYTHONPATH": str(CHECKOUT), "PATH": ""},
+    )  # fmt: skip
+
+    assert "8 devices on 2 hosts" in done.stdout
+    assert (tmp_path / "page.html").exists()
+    assert (tmp_path / "trace.prv").exists()
+    imported = re.findall(r"^ *(?:import|from) (nsys2prv\S*)", script.read_text(encoding="utf-8"), re.MULTILINE)
+    assert imported == ["nsys2prv"]
