@@ -72,7 +72,8 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
       samples
     - `event_type`: label of the event type; `series`: NVTX domain, name of the metric and the like, null where there is none
     - `name`: name of the kernel, call or range; `value`: number of a sample or mark; null where there is none
-    - attributes that some event has, named by their labels in lower case with underscores, such as `nccl_message_size`
+    - attributes that some event has, named by their labels in lower case with underscores, such as `nccl_message_size`; ranks
+      and devices in them count from 0
 
     Raises
     ------
@@ -174,12 +175,13 @@ def clocks_frame(plan: RunPlan) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class _AttributeColumn:
-    """A column of an attribute: number of its event type, name, and whether its values are texts."""
+    """A column of an attribute: number of its event type, name, whether its values are texts, and what a trace adds to them."""
 
     number: int
     column: str
     has_texts: bool
     decimals: int
+    added: int
 
     @property
     def dtype(self) -> type[pl.DataType]:
@@ -193,6 +195,10 @@ _OTHER_NAMES = {
     "Kernel BlkX": "block_x",
     "Kernel BlkY": "block_y",
     "Kernel BlkZ": "block_z",
+    "Kernel Static Shared Memory": "static_shared_memory",
+    "Kernel Dynamic Shared Memory": "dynamic_shared_memory",
+    "Kernel Local memory reserved for kernel": "local_memory",
+    "Kernel Registers/Thread": "registers_per_thread",
     "CUDA kernel family": "family",
 }
 """Columns of attributes whose labels are those of another tool, or long."""
@@ -205,7 +211,7 @@ def _attributes_of(sources: Sequence[Source]) -> tuple[_AttributeColumn, ...]:
             continue
         name = _OTHER_NAMES.get(one.label) or re.sub(r"[^a-z0-9]+", "_", one.label.lower()).strip("_")
         column = name if name not in found and name not in EVENT_SCHEMA else f"{name}_{one.number}"
-        found[column] = _AttributeColumn(one.number, column, one.values is not None, one.precision)
+        found[column] = _AttributeColumn(one.number, column, one.values is not None, one.precision, _added(one))
     return tuple(found.values())
 
 
@@ -286,6 +292,7 @@ class _EventFiles:
         self._end = pl.col("end") if gives_intervals(source) else pl.lit(None, pl.Int64)
         self._labels = {one.number: _label(one) or source.title for one in source.types}
         self._scales = {one.number: 10.0**-one.precision for one in source.types}
+        self._added = {one.number: _added(one) for one in source.types}
         self._numbers = itertools.count()
         self.files: list[Path] = []
         self.attributes: set[str] = set()
@@ -298,7 +305,8 @@ class _EventFiles:
             event_type=pl.col("type").replace_strict(self._labels, return_dtype=pl.String),
             name="label",
             value=pl.when(pl.col("label").is_null()).then(
-                pl.col("value") * pl.col("type").replace_strict(self._scales, return_dtype=pl.Float64)
+                (pl.col("value") - pl.col("type").replace_strict(self._added, return_dtype=pl.Int64))
+                * pl.col("type").replace_strict(self._scales, return_dtype=pl.Float64)
             ),
         )
         columns = [self._column(placed, one) for one in self._columns]
@@ -317,8 +325,15 @@ class _EventFiles:
             values = values.to_frame().join(self._texts[one.number], on="value", how="left", maintain_order="left")["text"]
         elif one.decimals:
             values = values * 10.0**-one.decimals
+        elif one.added:
+            values = (values - one.added).set(values < one.added, None)
         column: pl.Series = values.cast(one.dtype).alias(one.column)
         return column
+
+
+def _added(event_type: EventType) -> int:
+    """What values of a trace are larger by: 0 is the end of an interval there, so numbers that may be 0 are shifted."""
+    return 1 if event_type.unit.endswith(" + 1") else 0
 
 
 def _label(event_type: EventType) -> str:

@@ -24,6 +24,7 @@ from nsys2prv.errors import ReportNotFound, UsageError
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.trace.translate_options import TranslateOptions
+from nsys2prv.vocabulary.event_types import KERNEL, NCCL_KERNEL
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +45,7 @@ def small_run(folder: Path) -> Path:
         report.kernel("gemm(float*)", 100, 300, launch=(10, 20), registersPerThread=32)
         report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 350, 500, launch=(30, 40), stream=8)
         report.mpi_collective("MPI_Barrier", 700, 1000)
-        report.metric("SM Active [Throughput %]", 200, 50)
+        report.metric("SM Active [Throughput %]", 200, 50, gpu=rank)
         report.write(folder / f"rank{rank}.sqlite")
     return folder
 
@@ -239,13 +240,19 @@ def test_a_trace_has_efficiency_numbers_only(run: np.NsysRun, tmp_path: Path) ->
         trace.events("kernels")
 
 
-def test_events_are_those_of_the_trace(run: np.NsysRun, tmp_path: Path) -> None:
-    """Times of kernels are those of the trace that the same run is translated to."""
-    trace = open_trace(run.translate(tmp_path / "OUT", only="kernels", no_views=True).prv)
-    kernels = run.events("kernels").collect()
+def test_events_are_those_of_the_trace(reports: Path, tmp_path: Path) -> None:
+    """Kernels are on the rows, and start at the times, that they have in the trace of the same run."""
+    with np.open_run(reports, ranks="0-1") as run:
+        trace = open_trace(run.translate(tmp_path / "OUT", no_views=True).prv)
+        kernels, span = run.events("kernels").select("row", "start", "end").collect(), run.span
 
-    assert trace.header.length == run.span[1]
-    assert kernels["end"].max() <= run.span[1]  # type: ignore[operator]
+    in_trace = trace.intervals([KERNEL.number, NCCL_KERNEL.number])
+    first_rows = pl.Series([task.first_row for task in trace.header.tasks])
+    rows = first_rows.gather(in_trace["task"] - 1) + in_trace["thread"] - 1
+    in_trace = in_trace.select(pl.Series("row", trace.names["THREAD"]).gather(rows), start="begin", end="end")
+    assert trace.header.end == span[1]
+    assert kernels.height == 7722
+    assert_frame_equal(in_trace.sort("row", "start"), kernels.sort("row", "start"))
 
 
 def fenced_blocks(page: Path) -> list[str]:
