@@ -29,9 +29,7 @@ def keywords(options: type[OptionSet], *names: str, without: type[OptionSet] | N
     """
     excluded = {one.name for one in fields(without)} if without is not None else set()
     chosen = [
-        (one, text)
-        for one, text in declared_options(options)
-        if one.name not in excluded and (not names or one.name in names)
+        (one, text) for one, text in declared_options(options) if one.name not in excluded and (not names or one.name in names)
     ]
 
     def decorate(function: F) -> F:

@@ -58,9 +58,7 @@ class NsysRun:
     def __enter__(self) -> NsysRun:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
 
     def __repr__(self) -> str:
