@@ -38,18 +38,10 @@ BRIDGES = {
 FRONT_DOORS = {"nsys2prv", "api", "cli"}
 
 # What is still to be cleaned up: nothing may be added here.
-IMPORTS_TO_REMOVE = {
-    ("nsys2prv.sources.source", "nsys2prv.sources.registry"),
-    ("nsys2prv.exports.lookups", "nsys2prv.exports.report"),
-}
+IMPORTS_TO_REMOVE: set[tuple[str, str]] = set()
 NAMES_TO_RENAME = {
     "Finding",
-    "Part",
-    "communicators",
     "count",
-    "labels_of",
-    "message_ends",
-    "types_of",
 }
 
 

@@ -16,8 +16,8 @@ from nsys2prv.execution.sizes import REPORTS_AT_ONCE
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report
-from nsys2prv.sources.communication.collectives import collectives
-from nsys2prv.sources.communication.message_ends import MPI, kinds_of_messages, message_ends
+from nsys2prv.sources.communication.collectives import read_collectives
+from nsys2prv.sources.communication.message_ends import MPI, kinds_of_messages, read_message_ends
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SyncPoints:
     kinds
         Kinds of collectives that were read.
     collectives
-        File with the columns of `sources.communication.collectives.collectives` and `kind`; None when there are none.
+        File with the columns of `sources.communication.collectives.read_collectives` and `kind`; None when there are none.
     ends
         Ends of messages of MPI (columns of `sources.communication.message_ends.END_SCHEMA`); None when there are none, or they
         were not read.
@@ -130,7 +130,7 @@ def _read(
     report: Report, ranks: Mapping[int, int], kinds: Sequence[str], with_messages: bool, folder: Path, index: int, stop: Stop
 ) -> SyncPoints:
     stop.check()
-    by_kind = [collectives(report, kind).with_columns(kind=pl.lit(kind)) for kind in kinds]
+    by_kind = [read_collectives(report, kind).with_columns(kind=pl.lit(kind)) for kind in kinds]
     path = None
     if any(of_kind.height for of_kind in by_kind):
         path = folder / f"{index}.arrow"
@@ -141,7 +141,7 @@ def _read(
         # `place` keeps the order in which they are read.
         ends = ExternalSort(["place"], folder / f"ends{index}")
         place = 0
-        for piece in message_ends(report, ranks, folder / f"messages{index}"):
+        for piece in read_message_ends(report, ranks, folder / f"messages{index}"):
             stop.check()
             ends.add(piece.with_row_index("place", place).with_columns(pl.col("place").cast(pl.Int64)))
             place += piece.height

@@ -18,8 +18,8 @@ from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, Segments,
 from nsys2prv.efficiency.run_events import COLLECTIONS, LAUNCH_SCHEMA, NCCL_CALLS, ON_DEVICES, ON_HOSTS, RunEvents
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
-from nsys2prv.sources.source import first_match
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.name_rules import first_match
 
 KERNEL, NCCL, MEMORY = range(3)
 """Kinds of activity of a device: kernels (and graphs), NCCL kernels, copies and memsets."""

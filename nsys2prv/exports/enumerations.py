@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
+from nsys2prv.exports.lookups import once
+from nsys2prv.exports.report import Report
 
 
-def labels_of(report: Report, table: str, known: Mapping[int, str] | None = None) -> dict[int, str]:
+def enum_labels(report: Report, table: str, known: Mapping[int, str] | None = None) -> dict[int, str]:
     """Label of each number of an ENUM_* table.
 
     Parameters
@@ -18,17 +19,21 @@ def labels_of(report: Report, table: str, known: Mapping[int, str] | None = None
     report
         The report.
     table
-        Name of the table; it need not be there.
+        Name of the table; need not be there.
     known
-        Labels for numbers that the table does not have.
+        Labels that traces have for numbers, whatever the report calls them.
     """
-    entries = report.collect(report.scan(table, optional=("id", Text("name"), Text("label"))))
-    told = entries.select("id", label=pl.coalesce("label", "name")).drop_nulls()
-    return {**(known or {}), **dict(told.iter_rows())}
+    return {**_read(report, table), **(known or {})}
 
 
 def labelled(column: str, labels: Mapping[int, str], what: str) -> pl.Expr:
     """The label of each number in a column; ``what`` and the number where there is none, null for no number."""
     number = pl.col(column)
-    told = number.replace_strict(dict(labels), default=None, return_dtype=pl.String)
-    return pl.coalesce(told, pl.format(f"{what} {{}}", number))
+    label = number.replace_strict(dict(labels), default=None, return_dtype=pl.String)
+    return pl.coalesce(label, pl.format(f"{what} {{}}", number))
+
+
+@once
+def _read(report: Report, table: str) -> dict[int, str]:
+    entries = report.collect(report.scan(table, optional=("id", Text("name"), Text("label"))))
+    return dict(entries.select("id", label=pl.coalesce("label", "name")).drop_nulls().iter_rows())

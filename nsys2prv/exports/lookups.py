@@ -1,6 +1,6 @@
-"""What is small in a report and wanted again and again (texts, names, labels): read once while the report is in use.
+"""What is small in a report and needed often (texts, names, labels): read once while the report is in use.
 
-A thousand reports would hold too much of it: what was used last is kept.
+That of a thousand reports would need too much memory: what was used last is kept.
 """
 
 from __future__ import annotations
@@ -10,14 +10,24 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import polars as pl
 
-if TYPE_CHECKING:
-    from nsys2prv.exports.forms import Tables
-    from nsys2prv.exports.report import Report
+from nsys2prv.exports.forms import Tables
 
+
+class Opened(Protocol):
+    """What lookups need of a report."""
+
+    @property
+    def tables(self) -> Tables: ...
+
+    @property
+    def all_rows(self) -> Any: ...
+
+
+R = TypeVar("R", bound=Opened)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -86,14 +96,14 @@ class Lookups:
 LOOKUPS = Lookups(most=100_000_000)
 
 
-def once(read: Callable[Concatenate[Report, P], T]) -> Callable[Concatenate[Report, P], T]:
+def once(read: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
     """A function that reads something small of a report, and reads it once for the same arguments."""
 
     @functools.wraps(read)
-    def held(report: Report, *arguments: P.args, **named: P.kwargs) -> T:
+    def held(report: R, *arguments: P.args, **named: P.kwargs) -> T:
         name = (read, arguments, tuple(sorted(named.items())))
         # Whatever view of the report asks: they share the result.
-        return LOOKUPS.get(report.tables, name, lambda: read(report.plain, *arguments, **named))
+        return LOOKUPS.get(report.tables, name, lambda: read(report.all_rows, *arguments, **named))
 
     # What wraps does is more than its type says.
-    return cast("Callable[Concatenate[Report, P], T]", held)
+    return cast("Callable[Concatenate[R, P], T]", held)

@@ -168,8 +168,8 @@ class Report:
         return Report(self.path, self.tables, distinct=True, folded=self._folded)
 
     @property
-    def plain(self) -> Report:
-        """The same report with all rows of its tables as they stand there."""
+    def all_rows(self) -> Report:
+        """The same report with all rows of its tables, unchanged."""
         return Report(self.path, self.tables)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import sys
 from collections.abc import Iterator
 
@@ -22,7 +23,7 @@ from nsys2prv.sources.cuda import (
 )
 from nsys2prv.sources.host import call_chains, cpu_samples, math_libraries, openacc, openmp, os_runtime, scheduling
 from nsys2prv.sources.nvtx import nvtx_on_gpu, nvtx_ranges
-from nsys2prv.sources.source import Source
+from nsys2prv.sources.source import Source, StreamedSource, TableSource
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType
 
@@ -81,6 +82,16 @@ SOURCES: tuple[Source, ...] = (
     plugins.EVENTS_WITH_VALUES,
 )
 """All sources. Host activities are in order from the outermost to the innermost: ranges of equal extent nest in this order."""
+
+
+def source_of(title: str, table: str) -> Source:
+    """The source with a title and a table."""
+    return next(source for source in SOURCES if (source.title, source.table) == (title, table))
+
+
+# Functions don't travel between processes: a source is looked up there.
+for _kind in (TableSource, StreamedSource):
+    copyreg.pickle(_kind, lambda source: (source_of, (source.title, source.table)))
 
 
 def _declared() -> Iterator[tuple[str, EventType]]:

@@ -11,9 +11,9 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import NOT_APPLICABLE, Text
+from nsys2prv.exports.columns import NOT_APPLICABLE
+from nsys2prv.exports.enumerations import enum_labels, labelled
 from nsys2prv.exports.forms import Stretch
-from nsys2prv.exports.lookups import once
 from nsys2prv.vocabulary.event_types import EventType
 
 Frame = Callable[[Report], pl.LazyFrame]
@@ -106,10 +106,6 @@ class Source(ABC):
     derived: bool = False
     assumption: str = ""
     since: str = ""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Its functions don't travel between processes: it is looked up there.
-        return _known_source, (self.title, self.table)
 
     def scan(self, report: Report) -> pl.LazyFrame:
         """The source's columns of its table, and only its rows."""
@@ -209,12 +205,6 @@ class StreamedSource(Source):
         return (finish(piece.lazy()).collect() for piece in self.stream(report, folder))
 
 
-def _known_source(title: str, table: str) -> Source:
-    from nsys2prv.sources.registry import SOURCES
-
-    return next(source for source in SOURCES if (source.title, source.table) == (title, table))
-
-
 CONTINUATION = "continuation"
 """Column that marks further events of one row of a table: the account counts rows."""
 
@@ -258,21 +248,5 @@ def device_row() -> pl.Expr:
 
 
 def enumerated(report: Report, table: str, known: Mapping[int, str], column: str) -> pl.Expr:
-    """Labels of the numbers in a column: those that are known, else as the report's own ENUM table tells, else the number."""
-    labels = {**_enumeration(report, table), **known}
-    number = pl.col(column)
-    return pl.coalesce(number.replace_strict(labels, default=None, return_dtype=pl.String), pl.format("kind {}", number))
-
-
-@once
-def _enumeration(report: Report, table: str) -> dict[int, str]:
-    told = report.collect(report.scan(table, optional=("id", Text("label")))).drop_nulls()
-    return dict(told.select("id", "label").iter_rows())
-
-
-def first_match(text: pl.Expr, rules: tuple[tuple[str, int], ...], default: int) -> pl.Expr:
-    """Number of the first rule (regular expression, number) that a text matches."""
-    expression = pl.lit(default, pl.Int64)
-    for pattern, number in reversed(rules):
-        expression = pl.when(text.str.contains(pattern)).then(pl.lit(number, pl.Int64)).otherwise(expression)
-    return expression
+    """Labels of the numbers in a column: those that are known, else those of the report's ENUM table, else the number."""
+    return labelled(column, enum_labels(report, table, known), "kind")

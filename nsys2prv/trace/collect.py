@@ -21,7 +21,7 @@ from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.exports.identity import process_of
 from nsys2prv.run.open import OpenedReport, no_progress
 from nsys2prv.run.session import ReportGroup
-from nsys2prv.sources.communication.message_ends import MPI, kinds_of_messages, message_ends
+from nsys2prv.sources.communication.message_ends import MPI, kinds_of_messages, read_message_ends
 from nsys2prv.sources.registry import SOURCES, kinds_with_messages
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline import coverage, states
@@ -198,7 +198,7 @@ class _Collector:
             already_read = (ends.drop("place") for ends in sync_points.message_ends())
             kinds = tuple(kind for kind in kinds if kind != MPI)
         folder = self._folder / f"messages{index}"
-        for ends in itertools.chain(already_read, message_ends(opened.report, known, folder, kinds)):
+        for ends in itertools.chain(already_read, read_message_ends(opened.report, known, folder, kinds)):
             placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")
             messages.add(placed.with_columns(placement.of(pl.col("start")), placement.of(pl.col("end"))))
         self._collected.messages.absorb(messages)

@@ -16,6 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.errors import UsageError
+from nsys2prv.vocabulary.name_rules import first_match
 
 FAMILY = "family"
 """What a rule says that names a family; all other words are details."""
@@ -117,11 +118,11 @@ def families(names: pl.Series, rules: Iterable[Rule] | None = None) -> pl.DataFr
     text = pl.col("name").str.replace_all(_ANONYMOUS, "").str.replace(_RETURNED, "").alias(_TEXT)
     found: pl.DataFrame = distinct.to_frame().with_columns(text)
     of_family = [rule for rule in rules if rule.what == FAMILY]
-    chosen = _first_matching(found[_TEXT], of_family)
+    chosen = _first_rule(found[_TEXT], of_family)
     for detail in dict.fromkeys(rule.what for rule in rules if rule.what != FAMILY):
         of_detail = [rule for rule in rules if rule.what == detail]
         asking = [index for index, rule in enumerate(of_family) if detail in rule.pieces[1::2]]
-        told = _told(found, _first_matching(found[_TEXT], of_detail), of_detail)
+        told = _told(found, _first_rule(found[_TEXT], of_detail), of_detail)
         found = found.with_columns(pl.when(chosen.is_in(asking)).then(told.str.to_lowercase()).alias(detail))
     kinds = dict(enumerate(rule.kind or None for rule in of_family))
     family = found.select(_one_line(pl.lit(_told(found, chosen, of_family)))).to_series()
@@ -135,18 +136,10 @@ def families(names: pl.Series, rules: Iterable[Rule] | None = None) -> pl.DataFr
     )
 
 
-def _first_matching(texts: pl.Series, rules: list[Rule]) -> pl.Series:
+def _first_rule(texts: pl.Series, rules: list[Rule]) -> pl.Series:
     """Index of the first rule that each text matches; null for none."""
-    if texts.is_empty() or not rules:
-        return pl.Series("rule", [None] * len(texts), dtype=pl.Int64)
-    # All at once: to call polars for each of a hundred rules takes longer than to match them.
-    matches = (
-        texts.alias(_TEXT)
-        .to_frame()
-        .select(pl.col(_TEXT).str.contains(rule.pattern).alias(str(index)) for index, rule in enumerate(rules))
-    )
-    first = matches.to_numpy().argmax(axis=1)
-    return pl.select(rule=pl.when(matches.select(pl.any_horizontal(pl.all())).to_series()).then(pl.Series(first)))["rule"]
+    numbered = [(rule.pattern, index) for index, rule in enumerate(rules)]
+    return texts.to_frame().select(first_match(pl.col(texts.name), numbered, None).cast(pl.Int64).alias("rule"))["rule"]
 
 
 def _told(texts: pl.DataFrame, chosen: pl.Series, rules: list[Rule]) -> pl.Series:

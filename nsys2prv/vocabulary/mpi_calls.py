@@ -6,10 +6,11 @@ The numbers are those of Extrae's traces, so that views made for them work. A ca
 from __future__ import annotations
 
 import enum
-import re
-from typing import TypeVar
+from collections.abc import Iterable
 
-_Answer = TypeVar("_Answer", str, int)
+import polars as pl
+
+from nsys2prv.vocabulary.name_rules import first_match
 
 _NAMES_BY_NUMBER = """
     Send Recv Isend Irecv Wait Waitall Bcast Barrier Reduce Allreduce Alltoall Alltoallv Gather Gatherv Scatter
@@ -45,44 +46,44 @@ NUMBERS: dict[str, int] = {f"MPI_{name}": number for number, name in enumerate(_
 
 FIRST_FREE_NUMBER = len(NUMBERS) + 1
 
-# (kind of call, what its name looks like after "MPI_"), first match counts. The kinds are the keys of
-# events.MPI_TYPES. nsys files File_open under collectives; Extrae's views look for it under I/O.
+# Kind of call by its name after "MPI_"; the kinds are the keys of event_types.MPI_TYPES. nsys has File_open among the
+# collectives; Extrae's views look for it under I/O.
 _KINDS: tuple[tuple[str, str], ...] = (
-    ("io", r"File_.*"),
-    ("one_sided", r"Win_.*|R?(put|get|accumulate|get_accumulate)|Fetch_and_op|Compare_and_swap"),
+    (r"File_.*", "io"),
+    (r"Win_.*|R?(put|get|accumulate|get_accumulate)|Fetch_and_op|Compare_and_swap", "one_sided"),
     (
-        "point_to_point",
         r"[BSR]?send(_init)?|I[bsr]?send|I?m?recv|Recv_init|Psend_init|Precv_init|(Is|S)endrecv(_replace)?|I?m?probe"
         r"|Start(all)?|Wait(all|any|some)?|Test(all|any|some)?|Cancel|Pready.*|Parrived",
+        "point_to_point",
     ),
     (
-        "collective",
         r"I?(neighbor_)?(bcast|barrier|reduce|allreduce|alltoall[vw]?|gatherv?|scatterv?|allgatherv?"
         r"|reduce_scatter(_block)?|scan|exscan)(_init)?",
+        "collective",
     ),
 )
 
-# (Paraver state, what the name looks like after "MPI_"), first match counts. Numbers: see events.STATES.
-_STATES: tuple[tuple[int, str], ...] = (
-    (8, r"Wait(all|any|some)?"),
-    (6, r"Test(all|any|some)?|I?m?probe"),
-    (10, r"I[bsr]?send|Isendrecv(_replace)?"),
-    (11, r"Im?recv"),
-    (4, r"[BSR]?send"),
-    (16, r"Sendrecv(_replace)?"),
-    (3, r"M?recv"),
-    (5, r"Barrier|Win_(fence|start|complete|post|wait|lock|unlock|flush).*"),
-    (20, r"R?(put|get|accumulate|get_accumulate)|Fetch_and_op|Compare_and_swap"),
-    (12, r"File_.*"),
+# Paraver state (event_types.STATES) by the name after "MPI_".
+_STATES: tuple[tuple[str, int], ...] = (
+    (r"Wait(all|any|some)?", 8),
+    (r"Test(all|any|some)?|I?m?probe", 6),
+    (r"I[bsr]?send|Isendrecv(_replace)?", 10),
+    (r"Im?recv", 11),
+    (r"[BSR]?send", 4),
+    (r"Sendrecv(_replace)?", 16),
+    (r"M?recv", 3),
+    (r"Barrier|Win_(fence|start|complete|post|wait|lock|unlock|flush).*", 5),
+    (r"R?(put|get|accumulate|get_accumulate)|Fetch_and_op|Compare_and_swap", 20),
+    (r"File_.*", 12),
     (
-        13,
         r"(neighbor_)?(bcast|reduce|allreduce|alltoall[vw]?|gatherv?|scatterv?|allgatherv?|reduce_scatter(_block)?|scan|exscan)",
+        13,
     ),
 )
 _OTHER_STATE = 15
 
 
-class Part(enum.IntFlag):
+class MessagePart(enum.IntFlag):
     """What a call does for point-to-point messages."""
 
     SENDS = enum.auto()
@@ -93,48 +94,51 @@ class Part(enum.IntFlag):
     COMPLETES = enum.auto()  # completes requests
 
 
-# (what a call does, what its name looks like after "MPI_"), first match counts. Cancelled and freed requests are not told.
-_PARTS: tuple[tuple[int, str], ...] = (
-    (Part.SENDS, r"[BSR]?send"),
-    (Part.RECEIVES, r"M?recv"),
-    (Part.SENDS | Part.RECEIVES, r"Sendrecv(_replace)?"),
-    (Part.SENDS | Part.LATER, r"I[bsr]?send"),
-    (Part.RECEIVES | Part.LATER, r"Im?recv"),
-    (Part.SENDS | Part.RECEIVES | Part.LATER, r"Isendrecv(_replace)?"),
-    (Part.SENDS | Part.DEFINES, r"[BSRP]?send_init"),
-    (Part.RECEIVES | Part.DEFINES, r"P?recv_init"),
-    (Part.STARTS, r"Start(all)?"),
-    (Part.COMPLETES, r"(Wait|Test)(all|any|some)?"),
+# What a call does by its name after "MPI_". nsys does not report cancelled and freed requests.
+_PARTS: tuple[tuple[str, int], ...] = (
+    (r"[BSR]?send", MessagePart.SENDS),
+    (r"M?recv", MessagePart.RECEIVES),
+    (r"Sendrecv(_replace)?", MessagePart.SENDS | MessagePart.RECEIVES),
+    (r"I[bsr]?send", MessagePart.SENDS | MessagePart.LATER),
+    (r"Im?recv", MessagePart.RECEIVES | MessagePart.LATER),
+    (r"Isendrecv(_replace)?", MessagePart.SENDS | MessagePart.RECEIVES | MessagePart.LATER),
+    (r"[BSRP]?send_init", MessagePart.SENDS | MessagePart.DEFINES),
+    (r"P?recv_init", MessagePart.RECEIVES | MessagePart.DEFINES),
+    (r"Start(all)?", MessagePart.STARTS),
+    (r"(Wait|Test)(all|any|some)?", MessagePart.COMPLETES),
 )
 
 
-def kind(name: str) -> str:
-    """Kind of an MPI call: point_to_point, collective, one_sided, io or other.
+def call_kind(names: pl.Expr) -> pl.Expr:
+    """Kind of MPI calls: point_to_point, collective, one_sided, io or other.
 
-    >>> kind("MPI_Iallreduce"), kind("MPI_Waitall"), kind("MPI_File_open"), kind("MPI_Win_fence"), kind("MPI_Comm_rank")
-    ('collective', 'point_to_point', 'io', 'one_sided', 'other')
+    >>> names = pl.Series(["MPI_Iallreduce", "MPI_Waitall", "MPI_File_open", "MPI_Win_fence", "MPI_Comm_rank"])
+    >>> pl.select(call_kind(pl.lit(names))).to_series().to_list()
+    ['collective', 'point_to_point', 'io', 'one_sided', 'other']
     """
-    return _first_match(_KINDS, name, "other")
+    return _of_call(names, _KINDS, "other")
 
 
-def state(name: str) -> int:
-    """Paraver state of a rank inside an MPI call.
+def call_state(names: pl.Expr) -> pl.Expr:
+    """Paraver state of a rank inside MPI calls.
 
-    >>> state("MPI_Recv"), state("MPI_Waitall"), state("MPI_Allreduce"), state("MPI_Init")
-    (3, 8, 13, 15)
+    >>> names = pl.Series(["MPI_Recv", "MPI_Waitall", "MPI_Allreduce", "MPI_Init"])
+    >>> pl.select(call_state(pl.lit(names))).to_series().to_list()
+    [3, 8, 13, 15]
     """
-    return _first_match(_STATES, name, _OTHER_STATE)
+    return _of_call(names, _STATES, _OTHER_STATE)
 
 
-def part(name: str) -> int:
-    """What an MPI call does for point-to-point messages (bits of `Part`), 0 for nothing.
+def message_parts(names: pl.Expr) -> pl.Expr:
+    """What MPI calls do for point-to-point messages (bits of `MessagePart`), 0 for nothing.
 
-    >>> Part(part("MPI_Irecv")) == Part.RECEIVES | Part.LATER, part("MPI_Waitall") == Part.COMPLETES, part("MPI_Probe")
-    (True, True, 0)
+    >>> names = pl.Series(["MPI_Irecv", "MPI_Waitall", "MPI_Probe"])
+    >>> [MessagePart(parts) for parts in pl.select(message_parts(pl.lit(names))).to_series()]
+    [<MessagePart.RECEIVES|LATER: 6>, <MessagePart.COMPLETES: 32>, <MessagePart: 0>]
     """
-    return _first_match(_PARTS, name, 0)
+    return _of_call(names, _PARTS, 0)
 
 
-def _first_match(table: tuple[tuple[_Answer, str], ...], name: str, default: _Answer) -> _Answer:
-    call = name.removeprefix("MPI_")
-    return next((answer for answer, pattern in table if re.fullmatch(pattern, call, re.IGNORECASE)), default)
+def _of_call(names: pl.Expr, rules: Iterable[tuple[str, int | str]], default: int | str) -> pl.Expr:
+    whole = [(rf"^(?i:{pattern})$", value) for pattern, value in rules]
+    return first_match(names.str.strip_prefix("MPI_"), whole, default)

@@ -25,7 +25,7 @@ _MOST = 8_192
 _COLUMNS = {"process": pl.Int64, "sequence": pl.String, "name": pl.Int64, "end": pl.Int64}
 
 
-def collectives(report: Report, kind: str) -> pl.DataFrame:
+def read_collectives(report: Report, kind: str) -> pl.DataFrame:
     """Collectives of one report.
 
     Parameters
@@ -83,7 +83,7 @@ def _mpi(report: Report) -> Iterator[pl.DataFrame]:
     if report.has(table, "end", "textId"):
         names = report.strings.filter(pl.col("value").str.contains(_OF_MPI))
         numbers = names.select("id", name=pl.col("value").hash().reinterpret(signed=True))
-        communicators = mpi.communicators(report)
+        communicators = mpi.communicator_names(report)
 
         def of_table(report: Report) -> pl.LazyFrame:
             columns = ("end", "globalTid", "textId")

@@ -23,7 +23,7 @@ HANDLE_SCHEMA = {
 _ALWAYS = -(2**62)
 
 
-def communicators(report: Report, ranks: Mapping[int, int]) -> pl.DataFrame:
+def communicator_handles(report: Report, ranks: Mapping[int, int]) -> pl.DataFrame:
     """What the handles of communicators mean.
 
     A handle is an address of one process, and can be used again after its communicator was freed. A communicator made by a

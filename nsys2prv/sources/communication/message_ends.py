@@ -13,9 +13,9 @@ from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.identity import process_of
 from nsys2prv.sources.communication import nccl_messages
-from nsys2prv.sources.communication.communicators import communicators
+from nsys2prv.sources.communication.communicators import communicator_handles
 from nsys2prv.vocabulary import mpi_calls
-from nsys2prv.vocabulary.mpi_calls import Part
+from nsys2prv.vocabulary.mpi_calls import MessagePart
 
 NAME = "messages"
 """Name for --skip."""
@@ -65,7 +65,7 @@ def kinds_of_messages(report: Report, kinds: Sequence[str]) -> tuple[str, ...]:
     return tuple(kind for kind in kinds if there[kind]())
 
 
-def message_ends(
+def read_message_ends(
     report: Report, ranks: Mapping[int, int], folder: Path, kinds: Sequence[str] = (MPI,)
 ) -> Iterator[pl.DataFrame]:
     """All ends of messages in a report; those of one thread and kind in the order of their calls.
@@ -93,23 +93,23 @@ def message_ends(
     if MPI in kinds:
         yield from _of_mpi(report, ranks, folder / MPI)
     if NCCL in kinds:
-        yield from nccl_messages.message_ends(report, folder / NCCL)
+        yield from nccl_messages.nccl_message_ends(report, folder / NCCL)
 
 
 def _of_mpi(report: Report, ranks: Mapping[int, int], folder: Path) -> Iterator[pl.DataFrame]:
     names = report.strings.filter(pl.col("value").str.starts_with("MPI_"))
-    parts = names.select(textId="id", part=pl.Series([mpi_calls.part(name) for name in names["value"]], dtype=pl.Int64))
+    parts = names.select(textId="id", part=mpi_calls.message_parts(pl.col("value")))
     calls = ExternalSort(["start"], folder)
     for table in TABLES:
         for piece in report.pieces(partial(_calls, table, parts), PIECE_ROWS):
             calls.add(piece)
-    handles = communicators(report, ranks)
+    handles = communicator_handles(report, ranks)
     requests = _Requests()
     seen = 0
     for window in calls.windows():
         split = _sends_and_receives(window.with_columns(order=pl.int_range(seen, seen + window.height)))
         seen += window.height
-        at_once = split.filter(_has(Part.SENDS | Part.RECEIVES) & ~_has(Part.LATER | Part.DEFINES))
+        at_once = split.filter(_has(MessagePart.SENDS | MessagePart.RECEIVES) & ~_has(MessagePart.LATER | MessagePart.DEFINES))
         yield _ends(pl.concat([at_once, requests.follow(split)]), handles)
     yield _ends(requests.rest(), handles)
 
@@ -125,7 +125,7 @@ def _calls(table: str, parts: pl.DataFrame, report: Report) -> pl.LazyFrame:
         ["start", "globalTid"]
     )
     if table == _COLLECTIVES:
-        found = rows.drop_nulls("requestHandle").with_columns(part=pl.lit(int(Part.LATER), pl.Int64))
+        found = rows.drop_nulls("requestHandle").with_columns(part=pl.lit(int(MessagePart.LATER), pl.Int64))
     else:
         found = rows.join(parts.lazy(), on="textId", how="left", maintain_order="left").filter(pl.col("part") > 0)
     absent = [pl.lit(None, pl.Int64).alias(name) for name in TABLES[_P2P] if name not in columns]
@@ -139,7 +139,7 @@ def _sends_and_receives(calls: pl.DataFrame) -> pl.DataFrame:
     nsys writes two rows where the partners differ: first the send, which ends where it begins, then the receive, which ends
     with the call. One row is both.
     """
-    is_both = _has(Part.SENDS) & _has(Part.RECEIVES)
+    is_both = _has(MessagePart.SENDS) & _has(MessagePart.RECEIVES)
     both = calls.filter(is_both)
     if both.is_empty():
         return calls
@@ -147,8 +147,8 @@ def _sends_and_receives(calls: pl.DataFrame) -> pl.DataFrame:
     ordered = both.sort("start", "end", nulls_last=True, maintain_order=True).with_columns(
         is_first=place == 0, is_last=place == pl.len().over("globalTid", "start") - 1
     )
-    sends = ordered.filter("is_first").with_columns(pl.col("part") & ~int(Part.RECEIVES))
-    receives = ordered.filter("is_last").with_columns(pl.col("part") & ~int(Part.SENDS))
+    sends = ordered.filter("is_first").with_columns(pl.col("part") & ~int(MessagePart.RECEIVES))
+    receives = ordered.filter("is_last").with_columns(pl.col("part") & ~int(MessagePart.SENDS))
     split = pl.concat([calls.filter(~is_both), sends.select(calls.columns), receives.select(calls.columns)])
     return split.sort("start", maintain_order=True)
 
@@ -165,10 +165,15 @@ class _Requests:
 
     def follow(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Sends, and receives that are completed or of which nothing more can be known: columns of _CALL_SCHEMA."""
-        with_request = calls.filter(_has(Part.LATER | Part.DEFINES | Part.STARTS | Part.COMPLETES))
-        lost = with_request.filter(pl.col("requestHandle").is_null() & _has(Part.LATER) & _has(Part.SENDS | Part.RECEIVES))
+        with_request = calls.filter(_has(MessagePart.LATER | MessagePart.DEFINES | MessagePart.STARTS | MessagePart.COMPLETES))
+        lost = with_request.filter(
+            pl.col("requestHandle").is_null() & _has(MessagePart.LATER) & _has(MessagePart.SENDS | MessagePart.RECEIVES)
+        )
         known = pl.concat([self._kept, with_request.drop_nulls("requestHandle")]).with_row_index("place")
-        begins, defines = _has(Part.LATER | Part.DEFINES | Part.STARTS), _has(Part.LATER | Part.DEFINES)
+        begins, defines = (
+            _has(MessagePart.LATER | MessagePart.DEFINES | MessagePart.STARTS),
+            _has(MessagePart.LATER | MessagePart.DEFINES),
+        )
         turns = (
             known.sort(*_REQUEST, "place")
             .with_columns(
@@ -179,24 +184,28 @@ class _Requests:
                 last_turn=pl.col("turn").max().over(_REQUEST), last_definition=pl.col("definition").max().over(_REQUEST)
             )
         )
-        of_definition = known.filter(_has(Part.DEFINES)).select("part", *_OF_MESSAGE, definition="place")
-        started = turns.filter(_has(Part.STARTS)).drop("part", *_OF_MESSAGE).join(of_definition, on="definition", how="inner")
-        made = turns.filter(_has(Part.LATER) & _has(Part.SENDS | Part.RECEIVES))
+        of_definition = known.filter(_has(MessagePart.DEFINES)).select("part", *_OF_MESSAGE, definition="place")
+        started = (
+            turns.filter(_has(MessagePart.STARTS)).drop("part", *_OF_MESSAGE).join(of_definition, on="definition", how="inner")
+        )
+        made = turns.filter(_has(MessagePart.LATER) & _has(MessagePart.SENDS | MessagePart.RECEIVES))
         # nsys writes a test only when it found the request complete. MPI_Waitall is told for requests that MPI_Waitany
         # completed before: the first one counts.
         completed = (
-            turns.filter(_has(Part.COMPLETES)).group_by(*_REQUEST, "turn").agg(completed=pl.col("end").sort_by("place").first())
+            turns.filter(_has(MessagePart.COMPLETES))
+            .group_by(*_REQUEST, "turn")
+            .agg(completed=pl.col("end").sort_by("place").first())
         )
         begun = (
             pl.concat([made, started.select(made.columns)])
             .join(completed.with_columns(is_complete=pl.lit(True)), on=[*_REQUEST, "turn"], how="left")
             .with_columns(end="completed")
         )
-        is_open = _has(Part.RECEIVES) & pl.col("is_complete").is_null() & (pl.col("turn") == pl.col("last_turn"))
+        is_open = _has(MessagePart.RECEIVES) & pl.col("is_complete").is_null() & (pl.col("turn") == pl.col("last_turn"))
         keep = pl.concat(
             [
                 begun.filter(is_open)["place"],
-                turns.filter(_has(Part.DEFINES) & (pl.col("place") == pl.col("last_definition")))["place"],
+                turns.filter(_has(MessagePart.DEFINES) & (pl.col("place") == pl.col("last_definition")))["place"],
             ]
         )
         self._kept = known[keep.unique().sort()].drop("place")
@@ -207,7 +216,7 @@ class _Requests:
     def rest(self) -> pl.DataFrame:
         """Receives that are still open."""
         # Anything that gives the handles a new meaning closes them.
-        closing = self._kept.with_columns(start=pl.lit(2**62, pl.Int64), part=pl.lit(int(Part.LATER), pl.Int64))
+        closing = self._kept.with_columns(start=pl.lit(2**62, pl.Int64), part=pl.lit(int(MessagePart.LATER), pl.Int64))
         return self.follow(closing.unique(_REQUEST, maintain_order=True))
 
 
@@ -216,7 +225,7 @@ def _ends(calls: pl.DataFrame, handles: pl.DataFrame) -> pl.DataFrame:
     known = calls.sort("start", maintain_order=True).join_asof(
         handles, left_on="start", right_on="since", by=["process", "commHandle"], check_sortedness=False
     )
-    is_send = _has(Part.SENDS)
+    is_send = _has(MessagePart.SENDS)
     return known.select(
         *("globalTid", "start", "order", "end", "communicator"),
         is_send=is_send,

@@ -32,14 +32,11 @@ def _one_row_per_call() -> Callable[[pl.DataFrame], pl.DataFrame]:
 
 def _calls(names: pl.Series) -> pl.DataFrame:
     """Columns `label`, `type`, `state` of those names that are calls of MPI."""
-    calls = names.filter(names.str.starts_with("MPI_")).unique().to_list()
-    return pl.DataFrame(
-        {
-            "label": calls,
-            "type": [event_types.MPI_TYPES[mpi_calls.kind(call)] for call in calls],
-            "state": [mpi_calls.state(call) for call in calls],
-        },
-        schema={"label": pl.String, "type": pl.Int64, "state": pl.Int64},
+    label = pl.col("label")
+    calls = pl.DataFrame({"label": names}).filter(label.str.starts_with("MPI_")).unique()
+    return calls.with_columns(
+        type=mpi_calls.call_kind(label).replace_strict(event_types.MPI_TYPES, return_dtype=pl.Int64),
+        state=mpi_calls.call_state(label),
     )
 
 
@@ -70,7 +67,7 @@ _COLUMNS = {
 
 
 @once
-def communicators(report: Report) -> pl.DataFrame:
+def communicator_names(report: Report) -> pl.DataFrame:
     """Columns `commHandle`, `communicator`: handles are addresses of one process, names are equal over all reports."""
     known = report.collect(
         report.scan(
@@ -114,7 +111,9 @@ def _table_source(table: str) -> TableSource:
         names = report.strings.rename({"value": "label"}).join(calls, on="label", how="left", maintain_order="left")
         called = named(source.scan(report), "textId", names)
         if "commHandle" in _COLUMNS[table]:
-            called = called.join(communicators(report).lazy(), on="commHandle", how="left", maintain_order="left").with_columns(
+            called = called.join(
+                communicator_names(report).lazy(), on="commHandle", how="left", maintain_order="left"
+            ).with_columns(
                 pl.when(pl.col("commHandle").is_not_null())
                 .then(pl.coalesce("communicator", pl.lit("unknown communicator")))
                 .alias(str(event_types.MPI_COMMUNICATOR))

@@ -43,7 +43,7 @@ def has_messages(report: Report) -> bool:
     return report.count(texts.head(1)) > 0
 
 
-def message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+def nccl_message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     """All ends of messages of NCCL in a report: columns of `messages.END_SCHEMA`.
 
     What a call asks for is done by the kernel that is launched in it, or in the group of calls that it is in: a receive ends

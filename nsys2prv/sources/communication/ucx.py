@@ -7,9 +7,10 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.nvtx.nvtx_ranges import PUSHPOP, is_nvshmem_call, ranges_in_domains
-from nsys2prv.sources.source import RowKind, Source, TableSource, first_match, named
+from nsys2prv.sources.source import RowKind, Source, TableSource, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+from nsys2prv.vocabulary.name_rules import first_match
 
 _UCX_VALUES = ValueSet("ucx")
 UCX_SUBMIT = EventType(51000001, "UCX submission", Role.INTERVAL, _UCX_VALUES, gradient=1)

@@ -10,7 +10,8 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
-from nsys2prv.sources.counters.sampling import REAL_PRECISION, EndsOfSamples, labels_of, per_second, with_ends, with_values
+from nsys2prv.exports.enumerations import enum_labels
+from nsys2prv.sources.counters.sampling import REAL_PRECISION, EndsOfSamples, per_second, with_ends, with_values
 from nsys2prv.sources.source import CONTINUATION, RowKind, Source, StreamedSource, TableSource
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import EventType, Role
@@ -225,10 +226,9 @@ def _uncore_values(report: Report) -> pl.LazyFrame:
 
 
 def _uncore_names(report: Report) -> _Named:
-    kinds = labels_of(report, "ENUM_NSYS_EVENT_TYPE").select(kind=pl.col("id"), name="label").lazy()
-    name = pl.format("{} {}", pl.coalesce("name", pl.lit("Uncore event")), pl.coalesce(pl.col("rawId"), pl.col("kind")))
-    rates = _rates(CPU_METRIC, name)
-    return lambda joined: rates(joined.join(kinds, on="kind", how="left", maintain_order="left"))
+    kinds = enum_labels(report, "ENUM_NSYS_EVENT_TYPE")
+    kind = pl.col("kind").replace_strict(kinds, default="Uncore event", return_dtype=pl.String)
+    return _rates(CPU_METRIC, pl.format("{} {}", kind, pl.coalesce("rawId", "kind")))
 
 
 _UNCORE_COUNTS = _BesideValues(_uncore_events, _uncore_values, _uncore_names)

@@ -76,7 +76,7 @@ def _frame(report: Report) -> pl.LazyFrame:
 
 def _fields_of_types(report: Report) -> dict[int, list[str]]:
     """Names of the metrics in the JSON rows of each type that holds GPU metrics."""
-    of_gpus = plugins.types_of(report).filter("of_gpu")["typeId"].to_list()
+    of_gpus = plugins.plugin_types(report).filter("of_gpu")["typeId"].to_list()
     types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", Text("data")))).drop_nulls()
     return {kind: plugins.field_names(data) for kind, data in types.iter_rows() if kind in of_gpus}
 

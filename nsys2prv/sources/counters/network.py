@@ -6,7 +6,8 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
-from nsys2prv.sources.counters.sampling import EndsOfSamples, labels_of, with_ends
+from nsys2prv.exports.enumerations import enum_labels, labelled
+from nsys2prv.sources.counters.sampling import EndsOfSamples, with_ends
 from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
@@ -118,15 +119,14 @@ _OF_A_PACKET = {
 
 
 def _congestion(report: Report) -> pl.LazyFrame:
-    kinds = labels_of(report, "ENUM_NET_IB_CONGESTION_EVENT_TYPE").rename({"id": "congestionType"})
+    kinds = enum_labels(report, "ENUM_NET_IB_CONGESTION_EVENT_TYPE")
     told = (
         CONGESTION.scan(report)
         .join(_switches(report).lazy(), on="globalId", how="left", maintain_order="left")
-        .join(kinds.lazy(), on="congestionType", how="left", maintain_order="left")
         .with_columns(
             component=_component(pl.col("device"), row_names.SWITCH, "switchEgressPort"),
             end=pl.col("start"),
-            label=pl.coalesce("label", pl.format("congestion {}", "congestionType"), pl.lit("congestion")),
+            label=labelled("congestionType", kinds, "congestion").fill_null("congestion"),
         )
     )
     common = ("component", "start", "end")

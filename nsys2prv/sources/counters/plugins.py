@@ -15,7 +15,8 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
-from nsys2prv.sources.counters.sampling import REAL_PRECISION, labels_of, with_values
+from nsys2prv.exports.enumerations import enum_labels
+from nsys2prv.sources.counters.sampling import REAL_PRECISION, with_values
 from nsys2prv.sources.source import CONTINUATION, RowKind, StreamedSource, TableSource
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -61,10 +62,10 @@ _SCHEMA: dict[str, Any] = {
 }
 
 
-def types_of(report: Report) -> pl.DataFrame:
+def plugin_types(report: Report) -> pl.DataFrame:
     """Columns `typeId`, `plugin` (plugin and type by name), `of_gpu`, `in_session` (whether raw times are the session's)."""
     strings = dict(report.strings.iter_rows())
-    clocks = dict(labels_of(report, "ENUM_NSYS_GENERIC_EVENT_SOURCE").iter_rows())
+    clocks = enum_labels(report, "ENUM_NSYS_GENERIC_EVENT_SOURCE")
     sources: dict[int, tuple[str, bool]] = {}
     known = report.collect(report.scan("GENERIC_EVENT_SOURCES", optional=("sourceId", "nameId", "timeSourceId", Text("data"))))
     for source, name, clock, data in known.iter_rows():
@@ -114,12 +115,12 @@ def _events(report: Report, types: pl.DataFrame, optional: tuple[str, ...]) -> p
 
 
 def _moments(report: Report) -> pl.LazyFrame:
-    return _events(report, types_of(report), ()).select("start", end="start")
+    return _events(report, plugin_types(report), ()).select("start", end="start")
 
 
 def rows_of_gpus(report: Report) -> int:
     """Rows of the table that are metrics of GPUs."""
-    types = types_of(report).filter("of_gpu")["typeId"].to_list()
+    types = plugin_types(report).filter("of_gpu")["typeId"].to_list()
     return report.count(report.scan(TABLE, ("typeId",)).filter(pl.col("typeId").is_in(types))) if types else 0
 
 
@@ -213,7 +214,7 @@ def _kinds(report: Report, types: pl.DataFrame, names: list[str]) -> pl.DataFram
 
 
 def _frame(report: Report) -> pl.LazyFrame:
-    types = types_of(report)
+    types = plugin_types(report)
     names = _field_names(report, types) if _has_json(report) else []
     if not names:
         return pl.LazyFrame(schema=_SCHEMA)
@@ -279,13 +280,13 @@ def _series() -> pl.Expr:
 def _keys_of_values(report: Report) -> pl.LazyFrame:
     if _has_json(report) or not report.has("GENERIC_EVENT_DATA"):
         return pl.LazyFrame(schema=_SCHEMA)
-    known = types_of(report).filter(~pl.col("of_gpu")).join(_fields(report), on="typeId")
+    known = plugin_types(report).filter(~pl.col("of_gpu")).join(_fields(report), on="typeId")
     none = [pl.lit(None, dtype).alias(name) for name, dtype in _SCHEMA.items() if name not in ("component", "type", "series")]
     return known.lazy().select(component="plugin", type=_type_of(pl.col("is_real")), series=_series()).with_columns(none)
 
 
 def _with_values(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
-    types, fields = types_of(report), _fields(report)
+    types, fields = plugin_types(report), _fields(report)
 
     def of_events(piecewise: Report) -> pl.LazyFrame:
         found = _events(piecewise, types, ("genericEventId",))

@@ -10,7 +10,6 @@ import polars as pl
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.sizes import WIDE_PIECE_ROWS
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import Text
 from nsys2prv.sources.correlate import side_by_side
 from nsys2prv.sources.source import CONTINUATION
 
@@ -21,12 +20,6 @@ REAL_PRECISION = 3
 NS_PER_SECOND = 1_000_000_000
 _ID = "values_id"
 _NO_VALUES = -1
-
-
-def labels_of(report: Report, enumeration: str) -> pl.DataFrame:
-    """Columns `id`, `label` of one of nsys' tables of labels."""
-    known = report.collect(report.scan(enumeration, optional=("id", Text("label"), Text("name"))))
-    return known.select("id", label=pl.coalesce("label", "name")).unique("id", keep="first", maintain_order=True)
 
 
 def per_second(count: pl.Expr) -> pl.Expr:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import Launch, RowKind, TableSource, first_match, named
+from nsys2prv.sources.source import Launch, RowKind, TableSource, named
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.name_rules import first_match
 
 STATES_BY_NAME = (
     (r"(?i)synchronize|^cu(da)?(Event|Stream)Query|^cu(da)?StreamWait|^cuStreamBatchMemOp", event_types.STATE_SYNCHRONIZATION),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.exports.enumerations import enum_labels, labelled
 from nsys2prv.exports.identity import pid_of
-from nsys2prv.sources.counters.sampling import labels_of
 from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -20,12 +20,11 @@ _SAVE_END, _CONTEXT_START = 7, 9
 
 def _source(table: str, since: str) -> TableSource:
     def frame(report: Report) -> pl.LazyFrame:
-        kinds = labels_of(report, "ENUM_GPU_CTX_SWITCH").rename({"id": "tag"}).lazy()
         switches = source.scan(report).with_columns(gpu="gpuId", start="timestamp", end="timestamp")
         common = ("gpu", "start", "end")
-        marks = switches.join(kinds, on="tag", how="left", maintain_order="left").select(
+        marks = switches.select(
             *common,
-            label=pl.coalesce("label", pl.format("switch {}", "tag")),
+            label=labelled("tag", enum_labels(report, "ENUM_GPU_CTX_SWITCH"), "switch"),
             type=pl.lit(GPU_CONTEXT_SWITCH, pl.Int64),
             value=pl.lit(None, pl.Int64),
             **{CONTINUATION: pl.lit(False)},

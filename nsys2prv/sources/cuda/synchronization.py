@@ -22,6 +22,7 @@ from nsys2prv.sources.lanes import Lanes
 from nsys2prv.sources.source import DEVICE_ROW, RowKind, StreamedSource, applicable, device_row
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
+from nsys2prv.vocabulary.name_rules import first_match
 
 SYNC_DEVICE = "Device or context synchronize"
 SYNC_STREAM = "Stream synchronize"
@@ -65,9 +66,7 @@ _TYPES = (SYNCHRONIZATION, *_IDS)
 
 def _kinds_of_calls(report: Report) -> pl.DataFrame:
     """Columns `callNameId`, `label`: what a call of each name waits for."""
-    kind: pl.Expr = pl.lit(SYNC_OTHER)
-    for pattern, label in reversed(_KINDS):
-        kind = pl.when(pl.col("label").str.contains(pattern)).then(pl.lit(label)).otherwise(kind)
+    kind = first_match(pl.col("label"), _KINDS, SYNC_OTHER)
     return call_names(report).select(callNameId="id", label=kind)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.enumerations import labelled, labels_of
+from nsys2prv.exports.enumerations import enum_labels, labelled
 from nsys2prv.sources.host import call_chains
 from nsys2prv.sources.host.call_chains import SAMPLED_FUNCTIONS, SAMPLED_MODULES
 from nsys2prv.sources.host.profiled import FOREIGN, SAMPLES, of_profiled
@@ -25,7 +25,7 @@ _TYPES = {call_chains.FUNCTION: SAMPLED_FUNCTIONS, call_chains.MODULE: SAMPLED_M
 
 
 def _samples(report: Report) -> pl.LazyFrame:
-    states = labels_of(report, "ENUM_SAMPLING_THREAD_STATE", event_types.THREAD_STATES)
+    states = enum_labels(report, "ENUM_SAMPLING_THREAD_STATE", event_types.THREAD_STATES)
     kept = CPU_SAMPLES.scan(report).filter(of_profiled(report, SAMPLES))
     return kept.select(
         "id",

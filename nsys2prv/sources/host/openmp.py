@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.enumerations import labelled, labels_of
+from nsys2prv.exports.enumerations import enum_labels, labelled
 from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
@@ -102,7 +102,7 @@ def _source(construct: _Construct) -> TableSource:
         rows = source.scan(report).join(names, left_on="nameId", right_on="id", how="left", maintain_order="left")
         label = pl.col("name").fill_null(UNNAMED)
         if construct.kind:
-            kinds = labels_of(report, construct.labels)
+            kinds = enum_labels(report, construct.labels)
             label = labelled(construct.kind, kinds, f"{title.removeprefix('OpenMP ')}, kind").fill_null(label)
         attributes = [pl.col(construct.task).alias(_TASK)] if construct.task else []
         if construct.has_region:

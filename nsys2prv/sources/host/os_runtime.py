@@ -6,11 +6,12 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
-from nsys2prv.exports.enumerations import labelled, labels_of
+from nsys2prv.exports.enumerations import enum_labels, labelled
 from nsys2prv.exports.identity import tid_of
-from nsys2prv.sources.source import RowKind, TableSource, first_match, named
+from nsys2prv.sources.source import RowKind, TableSource, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+from nsys2prv.vocabulary.name_rules import first_match
 
 FILE_ACCESS = EventType(40000060, "File access", Role.INTERVAL, ValueSet("file accesses"))
 FILE_NAME = EventType(40000059, "File name", Role.ATTRIBUTE, ValueSet("file names"))
@@ -67,7 +68,7 @@ CALLS = TableSource(
 
 
 def _accesses(report: Report) -> pl.LazyFrame:
-    kinds = labels_of(report, "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE")
+    kinds = enum_labels(report, "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE")
     files = report.collect(
         report.scan("OSRT_FILE_ACCESS_DESCRIPTORS", optional=("fileAccessId", "processId", Text("filePath")))
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 
 import polars as pl
@@ -20,9 +21,11 @@ _WHOLE_SYSTEM = {SCHEDULING: "TRACE_ALL_TASKS", SAMPLES: "SAMPLE_ALL_TASKS"}
 """Settings of a capture that are "true" when a table has threads of all processes."""
 _COLLECTION_MODE = "LINUX_PERF_OPTIONS:COLLECTION_MODE"
 _COMMAND = "PROCESS_0:COMMAND"
-# These tables have threads of processes whatever the user asked for.
-_NO_SIGN = set(_WHOLE_SYSTEM)
-_RANKS = "MPI_RANKS"
+_WHOLE_SYSTEM_TABLES = re.compile(
+    r"SCHED_EVENTS|COMPOSITE_EVENTS|PROCESSES|ThreadNames|ProcessStreams|ANALYSIS_\w*|DIAGNOSTIC_EVENT"
+    r"|WDDM_\w*|ETW_\w*|NV_LOAD_BALANCE\w*|(GPU_MEMORY|DEMOTED|TOTAL)_\w*"
+)
+"""Tables that may have rows of any process of the system: they say nothing about which ones are profiled."""
 
 
 def of_profiled(report: Report, table: str) -> pl.Expr:
@@ -56,10 +59,10 @@ def _is_whole_system(report: Report, table: str) -> bool:
 
 @once
 def _with_other_events(report: Report) -> set[int]:
-    from nsys2prv.sources.registry import SOURCES
-
     found: set[int] = set()
-    for table in {*(source.table for source in SOURCES), _RANKS} - _NO_SIGN:
+    for table in report.tables.names():
+        if _WHOLE_SYSTEM_TABLES.fullmatch(table):
+            continue
         for column in ("globalTid", "globalPid"):
             if report.has(table, column):
                 processes = report.distinct.scan(table, (column,)).select(process_of(column)).unique()

@@ -10,7 +10,7 @@ import polars as pl
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
-from nsys2prv.exports.enumerations import labelled, labels_of
+from nsys2prv.exports.enumerations import enum_labels, labelled
 from nsys2prv.sources.host.profiled import FOREIGN, SCHEDULING, of_profiled
 from nsys2prv.sources.source import RowKind, StreamedSource
 from nsys2prv.vocabulary import event_types
@@ -95,8 +95,8 @@ def _switches(report: Report) -> pl.LazyFrame:
 
 def _as_events(stays: pl.LazyFrame, report: Report) -> pl.LazyFrame:
     """Stays (columns of a switch, and `end`) as a source gives them."""
-    states = labels_of(report, "ENUM_SAMPLING_THREAD_STATE", event_types.THREAD_STATES)
-    reasons = labels_of(report, "ENUM_SCHEDULING_THREAD_BLOCK")
+    states = enum_labels(report, "ENUM_SAMPLING_THREAD_STATE", event_types.THREAD_STATES)
+    reasons = enum_labels(report, "ENUM_SCHEDULING_THREAD_BLOCK")
     is_in = pl.col(_IS_IN)
     return stays.select(
         _THREAD,

@@ -17,7 +17,7 @@ from nsys2prv.exports import open_report
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.sources.communication import message_ends as ends_of_messages
-from nsys2prv.sources.communication.message_ends import message_ends
+from nsys2prv.sources.communication.message_ends import read_message_ends
 from nsys2prv.timeline import rank_messages as matching
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -395,7 +395,7 @@ def test_ends_of_a_report_alone(tmp_path: Path) -> None:
     report.mpi_p2p("MPI_Irecv", 100, 110, partner=1, size=8, tag=3, request=5)
     report.mpi_wait("MPI_Wait", 140, None, requests=(5,))
     opened = open_report(report.write(tmp_path / "r.sqlite"))
-    frames = list(message_ends(opened, {report.global_pid(): 0}, tmp_path / "scratch"))
+    frames = list(read_message_ends(opened, {report.global_pid(): 0}, tmp_path / "scratch"))
     (end,) = pl.concat(frames).to_dicts()
     # The wait never ended: neither did the receive.
     assert (end["start"], end["end"], end["is_send"], end["source"], end["destination"]) == (100, None, False, 1, 0)

@@ -20,8 +20,8 @@ from nsys2prv.run.inspect import inspect
 from nsys2prv.sources.host import call_chains, cpu_samples, openmp, os_runtime, scheduling
 from nsys2prv.sources.host.profiled import FOREIGN
 from nsys2prv.sources.host.scheduling import Stays
-from nsys2prv.sources.source import first_match
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.name_rules import first_match
 
 
 def on_cpu(trace: Trace) -> list[tuple[int, ...]]:
