@@ -1,4 +1,4 @@
-"""A cluster's training run: its shape comes in; a report per rank leaves, and the truth about clocks and problems."""
+"""A training run on a cluster: its settings enter; a report per rank leaves, and the truth about clocks and problems."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def write_reports(directory: str | Path, cluster: Cluster, *, progress: bool = F
     Parameters
     ----------
     directory
-        Where; made when it is not there. Reports of an earlier run with the same names are replaced.
+        Where; it is made if it does not exist. Reports of an earlier run with the same names are replaced.
     cluster
         The run.
     progress
-        Tell on the error stream how far it is.
+        Report progress on the error stream.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def write_reports(directory: str | Path, cluster: Cluster, *, progress: bool = F
     Raises
     ------
     OutputError
-        When the files can't be written.
+        When the files cannot be written.
     """
     directory = Path(directory)
     iteration = Iteration(cluster)
@@ -81,8 +81,8 @@ def truth(cluster: Cluster) -> dict[str, Any]:
     -------
     ``cluster``: its settings. ``utc_zero_ns``: UTC at true time 0. ``hosts``: ``name``, ``offset_ns`` and ``drift_ppm`` of the
     clock, which shows ``utc_zero_ns + offset_ns + t * (1 + drift_ppm / 1e6)`` at true time t. ``ranks``: ``rank``, ``host``,
-    ``pid``, ``gpu``, ``uuid``, ``session_start_ns``. ``iterations``: begin on the first rank, end on the last. ``problems``:
-    ``kind``, ``start_ns``, ``end_ns``, and what else tells.
+    ``pid``, ``gpu``, ``uuid``, ``session_start_ns``. ``iterations``: start on the first rank, end on the last. ``problems``:
+    ``kind``, ``start_ns``, ``end_ns``, and further details.
     """
     iteration = Iteration(cluster)
     return _truth(cluster, iteration, schedule(cluster, iteration))
@@ -121,19 +121,21 @@ def _truth(cluster: Cluster, iteration: Iteration, times: Schedule) -> dict[str,
 
 def _problems(cluster: Cluster, iteration: Iteration, times: Schedule) -> list[dict[str, Any]]:
     whole = {"start_ns": int(times.begin[:, 0].min()), "end_ns": int(times.begin[:, -1].max())}
-    found: list[dict[str, Any]] = []
+    problems: list[dict[str, Any]] = []
     if cluster.slow_rank is not None:
-        found.append({"kind": "slow GPU", "rank": cluster.slow_rank, "factor": cluster.slow_factor, **whole})
-    if cluster.uncovered_communication and cluster.with_nccl:
-        found.append({"kind": "uncovered communication", **whole})
+        problems.append({"kind": "slow GPU", "rank": cluster.slow_rank, "factor": cluster.slow_factor, **whole})
+    if cluster.exposed_communication and cluster.with_nccl:
+        problems.append({"kind": "exposed communication", **whole})
     if cluster.pageable_copies:
-        found.append({"kind": "pageable copies", **whole})
+        problems.append({"kind": "pageable copies", **whole})
     if cluster.allocations_in_loop:
-        found.append({"kind": "allocations in the loop", **whole})
+        problems.append({"kind": "allocations in the loop", **whole})
     if cluster.has_data_gap.any():
         ready = np.stack([rank_alone(cluster, iteration, rank).batch_ready for rank in range(cluster.ranks)])
         for step in np.flatnonzero(cluster.has_data_gap):
             begin = times.begin[:, step]
             latest = int((begin + ready[:, step]).max())
-            found.append({"kind": "data loading gap", "iteration": int(step), "start_ns": int(begin.min()), "end_ns": latest})
-    return found
+            problems.append(
+                {"kind": "data loading gap", "iteration": int(step), "start_ns": int(begin.min()), "end_ns": latest}
+            )
+    return problems

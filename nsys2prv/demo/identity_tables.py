@@ -1,4 +1,4 @@
-"""Who a rank's report says it is: the tables about tool, host, clock, GPUs, process, threads and streams."""
+"""The identity of a rank's report: tables about tool, host, clock, GPUs, process, threads and streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nsys2prv.demo.schedule import Schedule
 DEFAULT_STREAM, NCCL_STREAM = 7, 16
 
 _UPTIME = 1_730_412_000_000_000
-"""Monotonic clock of the first host at true time 0, ns: about 20 days. The others were started at other times."""
+"""Monotonic clock of the first host at true time 0, ns: about 20 days. Other hosts have been up for other times."""
 
 
 def identity_tables(cluster: Cluster, schedule: Schedule, rank: int, string: Callable[[str], int]) -> dict[str, pl.DataFrame]:
@@ -23,7 +23,7 @@ def identity_tables(cluster: Cluster, schedule: Schedule, rank: int, string: Cal
     Parameters
     ----------
     cluster, schedule, rank
-        The run, and which rank.
+        The run, and the number of the rank.
     string
         Gives the id of a text in StringIds.
     """

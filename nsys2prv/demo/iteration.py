@@ -1,6 +1,6 @@
-"""One iteration of the training loop, as the calls that a process makes: which thread, what each puts on which stream.
+"""One iteration of the training loop: the calls of a process, their threads, and the work that they put on streams.
 
-The shape is built once and repeated for every iteration and rank; nothing here knows absolute times.
+It is built once and repeated for every iteration and rank; it has no absolute times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nsys2prv.demo.kernel_catalogue import Kernel
 from nsys2prv.demo.scenario import Cluster
 
 MAIN, AUTOGRAD = 0, 1
-"""Threads that call CUDA: PyTorch launches the backward pass from one of its own."""
+"""Threads that call CUDA: PyTorch launches the backward pass from a separate thread."""
 
 BATCH_BYTES, LOSS_BYTES, GRADIENT_BYTES, EMBEDDING_BYTES = 4 << 20, 4, 96 << 20, 288 << 20
 _PINNED_NS, _PAGEABLE_NS = 165_000, 590_000
@@ -24,7 +24,7 @@ _PINNED_NS, _PAGEABLE_NS = 165_000, 590_000
 
 
 class Work(Enum):
-    """What a call gives to the device."""
+    """Work of a call on the device."""
 
     NONE = 0
     KERNEL = 1
@@ -47,7 +47,7 @@ class Call:
     duration, gap
         Typical length of the call, and of the time before it, ns.
     work
-        What it puts on a stream: collectives on NCCL's, the rest on the default one.
+        Its work on a stream: collectives on NCCL's, the rest on the default one.
     kernel
         The kernel, for KERNEL and COLLECTIVE.
     length
@@ -55,7 +55,7 @@ class Call:
     bytes
         Size of a copy, memset or message.
     optimizer
-        Comes after the collectives of the iteration.
+        Whether it comes after the collectives of the iteration.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Iteration:
             self.calls.append(Call("cudaMalloc_v3020", MAIN, 410_000))
         first = len(self.calls)
         length = _PAGEABLE_NS if cluster.pageable_copies else _PINNED_NS
-        # From pageable memory the driver copies through a buffer of its own: the call lasts as long as the copy.
+        # From pageable memory the driver copies through a pinned buffer: the call lasts as long as the copy.
         duration = length + 12_000 if cluster.pageable_copies else 7_000
         for _ in ("tokens", "labels"):
             self.calls.append(
@@ -154,7 +154,7 @@ class Iteration:
             if cluster.with_nccl:
                 self._reduce(AUTOGRAD, kernel_catalogue.ALLREDUCE_GRADIENTS, GRADIENT_BYTES)
         self._launch(AUTOGRAD, kernel_catalogue.EMBEDDING_BACKWARD)
-        if cluster.with_nccl and cluster.uncovered_communication:
+        if cluster.with_nccl and cluster.exposed_communication:
             self._reduce(AUTOGRAD, kernel_catalogue.ALLREDUCE_EMBEDDING, EMBEDDING_BYTES)
         self.regions.append(Region("backward", AUTOGRAD, first, len(self.calls) - 1, 1))
 

@@ -19,7 +19,7 @@ _MULTI_TENSOR = (
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and what it does to a GPU.
+    """A kernel and its use of a GPU.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Samples of GPU metrics: what runs on the device comes in, the mean over each sampling period leaves, as nsys takes it."""
+"""Samples of GPU metrics: the work on the device enters, the mean over each sampling period leaves, as nsys writes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GPC_HZ, _SYS_HZ = 1_980_000_000, 1_755_000_000
 _UNDER_LOAD = 0.06
 """Share of its clock that a GPU gives up while its tensor cores are busy."""
 _FIRST_CLOCK = -2_140_552_984
-"""What nsys has been seen to write as the first sample of a clock."""
+"""A first sample of a clock as in a real report."""
 
 
 def sampled_metrics(
@@ -50,17 +50,17 @@ def sampled_metrics(
     period
         Time between samples, ns.
     session
-        Begin of the session and end of the sampling, true time, ns.
+        Start of the session and end of the sampling, true time, ns.
     kernels, copies
-        What each column of `start` and `end` is: a kernel, a copy to the device, or neither.
+        Work of each column of `start` and `end`: a kernel, a copy to the device, or neither.
     start, end
         Work on the default stream, (iterations, n), true time, ns.
     collective_start, collective_end
         NCCL kernels, (iterations, n), true time, ns.
     slowdown
-        How many times slower than others this GPU is.
+        By which factor this GPU is slower than others.
     random
-        Where noise comes from.
+        Source of noise.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """The report of one rank: its part of the schedule, seen through the clock of its host, as tables of an nsys export.
 
-Whole columns at a time: an event costs some nanoseconds here, so reports of millions of events are made in seconds.
+Columns are made as a whole: an event takes some nanoseconds, so reports of millions of events are made in seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from nsys2prv.demo.nsys_ids import (
     kernel_short_name,
     payload_blob,
 )
-from nsys2prv.demo.scenario import AUTOGRAD_TID, LOADER_TID, Clock, Cluster
+from nsys2prv.demo.scenario import AUTOGRAD_TID, LOADER_TID, Cluster, SimulatedClock
 from nsys2prv.demo.schedule import (
     HALO_BYTES,
     HALO_CALL,
@@ -85,7 +85,7 @@ class RankReport:
     cluster, iteration, schedule
         The run.
     rank
-        Which rank.
+        Its number.
     """
 
     cluster: Cluster
@@ -105,11 +105,11 @@ class RankReport:
         tables["StringIds"] = pl.DataFrame({"id": list(self.strings.values()), "value": list(self.strings)})
         return {name: _declared(name, frame) for name, frame in tables.items()} | ENUMERATIONS
 
-    # -- who and when -------------------------------------------------------------------------------------------------
+    # -- process, clock, times -------------------------------------------------------------------------------------------------
 
     @cached_property
     def alone(self) -> RankAlone:
-        """Times from the begin of each iteration."""
+        """Times from the start of each iteration."""
         return rank_alone(self.cluster, self.iteration, self.rank)
 
     @property
@@ -118,18 +118,18 @@ class RankReport:
         return self.cluster.pid(self.rank)
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> SimulatedClock:
         """The host's clock."""
         return self.cluster.clocks[self.cluster.node(self.rank)]
 
     @property
     def session(self) -> int:
-        """Begin of the session, true time, ns."""
+        """Start of the session, true time, ns."""
         return int(self.schedule.session[self.rank])
 
     @property
     def begin(self) -> Array:
-        """Begin of each iteration as a column, true time, ns."""
+        """Start of each iteration as a column, true time, ns."""
         return self.schedule.begin[self.rank, :-1, None]
 
     def _local(self, time: Array | int) -> Array:
@@ -322,7 +322,7 @@ class RankReport:
             ),
         ]
         for region in iteration.regions:
-            # An outer range begins before and ends after the inner ones that share its first or last call.
+            # An outer range starts before and ends after the inner ones that share its first or last call.
             early, late = (5 - region.depth) * 600, (5 - region.depth) * 300
             thread = self._thread(region.thread)
             parts.append(self._ranges(region.name, thread, start[:, region.first] - early, end[:, region.last] + late))
@@ -333,7 +333,7 @@ class RankReport:
         return {"NVTX_EVENTS": events.sort("start", maintain_order=True), **schemas}
 
     def _batch_begin(self) -> Array:
-        """When the loader begins with each batch: while the one before it is in use."""
+        """When the loader starts with each batch: while the one before it is in use."""
         begin = self.schedule.begin[self.rank]
         return np.concatenate([begin[:1] - 8_000_000, begin[:-2] + 100_000])
 
@@ -345,7 +345,7 @@ class RankReport:
         )
 
     def _nccl_ranges(self) -> list[pl.DataFrame]:
-        """NCCL's own ranges, with the payload fields that NCCL declares for each function."""
+        """Ranges of NCCL, with the payload fields that NCCL declares for each function."""
         start, end = self.on_host
         main, communicator = self._thread(MAIN), {"NCCL communicator ID": _NCCL_COMMUNICATOR}
         first = self.schedule.broadcast_start[self.rank]
@@ -511,7 +511,7 @@ class RankReport:
 
 
 def _packing(names: tuple[str, ...]) -> str:
-    """How `struct` packs the fields of a schema: those of 8 bytes stand first, and the size is a multiple of 8."""
+    """How `struct` packs the fields of a schema: those of 8 bytes come first, and the size is a multiple of 8."""
     letters = "".join(_TYPES[name][1] for name in names)
     return f"<{letters}{-struct.calcsize(f'<{letters}') % 8}x"
 

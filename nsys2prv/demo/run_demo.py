@@ -1,4 +1,4 @@
-"""The demo: a report set of a training run that never was, translated, checked and measured."""
+"""The demo: reports of a simulated training run, translated, checked and measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ITERATION = "iteration"
 
 @dataclass(frozen=True)
 class DemoResult:
-    """The reports made, what the translation said, the check of the trace, and the files of its efficiency."""
+    """The reports, the summary of the translation, the check of the trace, and the files of its efficiency."""
 
     reports: tuple[Path, ...]
     summary: Summary
@@ -28,9 +28,9 @@ class DemoResult:
 
 
 def cluster_of_demo(nodes: int = 2, gpus_per_node: int = 4) -> Cluster:
-    """The run of the demo, with four things wrong: a slow GPU, communication that nothing covers, batches that come late, and
-    copies from pageable memory."""
-    return Cluster(nodes=nodes, gpus_per_node=gpus_per_node, uncovered_communication=True)
+    """The run of the demo, with four problems: a slow GPU, exposed communication, late batches, and copies from pageable
+    memory."""
+    return Cluster(nodes=nodes, gpus_per_node=gpus_per_node, exposed_communication=True)
 
 
 def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoResult:
@@ -39,7 +39,7 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
     Raises
     ------
     OutputError
-        When the folder can't be written.
+        When the folder cannot be written.
     """
     from nsys2prv.demo.cluster import write_reports
     from nsys2prv.efficiency.efficiency_options import EfficiencyOptions

@@ -1,4 +1,4 @@
-"""What is simulated: the shape of the cluster and of the run, what is wrong with it, and how its clocks go."""
+"""The simulated run: the size of the cluster and of the run, its problems, and its clocks."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from nsys2prv.errors import UsageError
 UTC_ZERO = 1_748_872_800_000_000_000
 """UTC at true time 0, ns: 2 June 2025, 14:00."""
 AUTOGRAD_TID, WATCHDOG_TID, LOADER_TID = 31, 14, 47
-"""What is added to the pid for the tid of a thread; the main thread's is the pid."""
+"""Added to the pid for the tid of a thread; the tid of the main thread is the pid."""
 FIRST_PID, PID_STEP = 41_200, 64
-"""Processes of a node are numbered alike on every node: pids are no identity across hosts."""
+"""Every node has the same pids: they do not identify a process across hosts."""
 
 
 @dataclass(frozen=True)
-class Clock:
+class SimulatedClock:
     """A host's clock: at true time t it shows `t + offset + t * drift_ppm / 1e6` (ns)."""
 
     offset: int
     drift_ppm: float
 
     def elapsed(self, time: NDArray[np.int64] | int) -> NDArray[np.int64]:
-        """What the clock counts from true time 0 to true times, ns: the drift without the offset."""
+        """Time of the clock from true time 0 to true times, ns: with the drift, without the offset."""
         true = np.asarray(time, dtype=np.int64)
         gained: NDArray[np.int64] = np.rint(true * (self.drift_ppm * 1e-6)).astype(np.int64)
         return true + gained
@@ -46,10 +46,10 @@ class Cluster:
     seed
         The same seed gives the same reports.
     slow_gpu, slow_factor
-        Rank whose kernels take `slow_factor` times as long; None, or a rank that is not there: none.
-    uncovered_communication
-        The gradient of the embedding, which the output layer shares, is reduced too: in one piece, when the backward pass is
-        done. Those of the layers are reduced during it.
+        Rank whose kernels take `slow_factor` times as long; None, or a rank that does not exist: none.
+    exposed_communication
+        The gradient of the embedding, which the output layer shares, is reduced too: in one piece, after the backward pass.
+        The gradients of the layers are reduced during it.
     data_loading_gap
         In every fifth iteration the batch comes 12 ms late.
     pageable_copies
@@ -57,8 +57,8 @@ class Cluster:
     allocations_in_loop
         A cudaMalloc and a cudaFree in every iteration.
     clock_offsets_ns, clock_drifts_ppm
-        Per host, how far its clock is ahead of true time at true time 0, and by how much it goes too fast; None: drawn,
-        12 to 60 ms and 1 to 9 ppm, either way.
+        Per host, how far its clock is ahead of true time at true time 0, and by how much it is too fast; None: random,
+        12 to 60 ms and 1 to 9 ppm, in either direction.
     with_mpi
         MPI events: barriers, a halo exchange and a reduction per iteration, ranks and communicators.
     with_nccl
@@ -72,13 +72,13 @@ class Cluster:
     jitter
         Relative standard deviation of the durations of kernels.
     pause_ns
-        Time between two iterations in which nothing is recorded: a long run with few events.
+        Time between two iterations without events: a long run with few events.
     late_ns
-        A collective ends on each rank up to so much later than on the first.
+        A collective ends on each rank at most so much later than on the first.
     lost_collectives
         Share of the collectives that are missing from each report.
     lonely_host
-        Number of a node whose reports hold no collectives: nothing ties its clock to the others. None: there is none.
+        Number of a node whose reports hold no collectives: nothing ties its clock to the others. None: no such node.
     """
 
     nodes: int = 2
@@ -88,7 +88,7 @@ class Cluster:
     seed: int = 1
     slow_gpu: int | None = 3
     slow_factor: float = 1.3
-    uncovered_communication: bool = False
+    exposed_communication: bool = False
     data_loading_gap: bool = True
     pageable_copies: bool = True
     allocations_in_loop: bool = False
@@ -113,7 +113,7 @@ class Cluster:
         for name in ("clock_offsets_ns", "clock_drifts_ppm"):
             given = getattr(self, name)
             if given is not None and len(given) != self.nodes:
-                raise UsageError(f"{name} tells of {len(given)} hosts, and there are {self.nodes}: give one number per node")
+                raise UsageError(f"{name} has {len(given)} numbers for {self.nodes} nodes: give one number per node")
         if self.slow_factor < 1 or self.jitter < 0 or self.gpu_metrics_hz < 0 or self.pause_ns < 0 or self.late_ns < 1:
             raise UsageError(
                 "slow_factor must be at least 1, jitter, gpu_metrics_hz and pause_ns at least 0, late_ns at least 1"
@@ -128,17 +128,17 @@ class Cluster:
 
     @property
     def slow_rank(self) -> int | None:
-        """The rank with the slow GPU, None when all are alike."""
+        """The rank with the slow GPU, None when all are equal."""
         return self.slow_gpu if self.slow_gpu is not None and 0 <= self.slow_gpu < self.ranks and self.slow_factor > 1 else None
 
     @cached_property
-    def clocks(self) -> tuple[Clock, ...]:
+    def clocks(self) -> tuple[SimulatedClock, ...]:
         """The clock of each node."""
         random = np.random.default_rng([self.seed, 1])
         offsets = random.integers(12_000_000, 60_000_000, self.nodes) * random.choice([-1, 1], self.nodes)
         drifts = random.uniform(1, 9, self.nodes).round(3) * random.choice([-1, 1], self.nodes)
         return tuple(
-            Clock(int(offset), float(drift))
+            SimulatedClock(int(offset), float(drift))
             for offset, drift in zip(self.clock_offsets_ns or offsets, self.clock_drifts_ppm or drifts, strict=True)
         )
 
@@ -166,5 +166,5 @@ class Cluster:
 
 
 def gpu_uuid(host: str, index: int) -> str:
-    """The uuid of a GPU of a host: always the same, and no other GPU's."""
+    """The uuid of a GPU of a host: always the same, and unique."""
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"gpu{index}.{host}"))

@@ -1,8 +1,8 @@
-"""When everything happens, in true time: each rank alone first, then tied together where ranks wait for each other.
+"""Times of all events, in true time: first of each rank alone, then of all ranks, which wait for each other.
 
-A rank alone: the host runs ahead of the device; work starts on a stream when the work before it has ended and its call has
-been made. Tied together: a collective ends on all ranks when the last one has come and the data have moved, so whoever is
-early waits inside it. All times are integer ns; those of a rank alone count from the begin of each iteration.
+In a rank alone, the host runs ahead of the device; work starts on a stream when the work before it has ended and its call was
+made. Between ranks, a collective ends on all ranks when the last one has arrived and the data have moved, so early ranks wait
+inside it. All times are integer ns; those of a rank alone count from the start of each iteration.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ HALO_CALL, HALO_BYTES = 2_200, 262_144
 _MPI_ALLREDUCE = 14_000
 _BATCH_READY, _BATCH_LATE = 140_000, 12_000_000
 
-# Where the phases of the start lie, from the begin of a rank's session.
+# Times of the phases of the start, from the start of a rank's session.
 STARTUP, METRICS_FROM, MPI_INIT = 10_000_000, 30_000_000, 45_000_000
 
 
 @dataclass(frozen=True)
 class RankAlone:
-    """A rank on its own; (iterations, n) arrays, ns from the begin of each iteration.
+    """A rank alone; (iterations, n) arrays, ns from the start of each iteration.
 
     Attributes
     ----------
     batch_ready
-        (iterations,): when the batch is there and the first call is made.
+        (iterations,): when the batch is ready and the first call is made.
     call_start, call_end
         Calls of `Iteration.calls`.
     start, end
         Work of `Iteration.computing` before the optimizer, on the device.
     launched, length
-        The optimizer's work: when it may start as far as its call goes, and how long it takes.
+        Work of the optimizer: when its call allows it to start, and how long it takes.
     """
 
     batch_ready: Array
@@ -64,15 +64,15 @@ class Schedule:
     Attributes
     ----------
     session
-        (ranks,): begin of each rank's session.
+        (ranks,): start of each rank's session.
     mpi_init_end, barrier_start, barrier_end, broadcast_start, broadcast_end
         (ranks,): the start of the run.
     begin
-        (ranks, iterations + 1): begin of each iteration, and the end of the last one.
+        (ranks, iterations + 1): start of each iteration, and the end of the last one.
     collective_start, collective_end
         (ranks, iterations, collectives): NCCL kernels.
     optimizer_from
-        (ranks, iterations): when the device may begin with the optimizer.
+        (ranks, iterations): when the device may start the optimizer.
     sync_end
         (ranks, iterations): when the host knows that the iteration is done.
     halo_start, halo_end, reduce_start, reduce_end
@@ -102,7 +102,7 @@ class Schedule:
 
 
 def rank_alone(cluster: Cluster, iteration: Iteration, rank: int) -> RankAlone:
-    """Times of a rank as far as it waits for no other; the same whenever asked."""
+    """Times of a rank without waits for others; each call gives the same times."""
     random = np.random.default_rng([cluster.seed, 2, rank])
     calls = iteration.calls
     ready = _BATCH_READY + random.integers(0, 40_000, cluster.iterations)
@@ -121,7 +121,7 @@ def rank_alone(cluster: Cluster, iteration: Iteration, rank: int) -> RankAlone:
     if cluster.pageable_copies:
         copies = iteration.positions(Work.COPY_IN)
         launched[:, copies] = call_start[:, computing[copies]] + _PAGEABLE_LATENCY
-        # The call ends after the copy, whatever jitter says of each.
+        # The call ends after the copy, independent of the jitter.
         length[:, copies] = duration[:, computing[copies]] - _PAGEABLE_LATENCY - 3_000
     cut = iteration.optimizer_from
     start = in_order(launched[:, :cut], length[:, :cut])
@@ -137,14 +137,14 @@ def in_order(allowed: Array, length: Array) -> Array:
 
 
 def optimizer_starts(alone: RankAlone, allowed: Array) -> Array:
-    """Starts of the optimizer's work when the first of it may not start before `allowed`; from the begin of the iteration."""
+    """Starts of the optimizer's work when the first of it may not start before `allowed`; from the start of the iteration."""
     launched = alone.launched.copy()
     launched[:, 0] = np.maximum(launched[:, 0], allowed)
     return in_order(launched, alone.length)
 
 
 def schedule(cluster: Cluster, iteration: Iteration) -> Schedule:
-    """Tie the ranks together. Keeps a few numbers per rank, iteration and collective, not per event."""
+    """Times of all ranks together. Keeps a few numbers per rank, iteration and collective, not per event."""
     ranks, iterations, collectives = cluster.ranks, cluster.iterations, len(iteration.collectives)
     random = np.random.default_rng([cluster.seed, 3])
     ready = np.empty((ranks, iterations, collectives), dtype=np.int64)
@@ -217,7 +217,7 @@ def schedule(cluster: Cluster, iteration: Iteration) -> Schedule:
 
 
 def _late(cluster: Cluster, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """How much later than on the first rank a collective ends on each; on one in a hundred much later."""
+    """How much later than on the first rank a collective ends on each; on one rank of a hundred much later."""
     late: Array = random.integers(0, cluster.late_ns, shape)
     return np.where(random.random(shape) < 0.01, late * 20, late)
 

@@ -19,7 +19,7 @@ _SQLITE_TYPES: dict[type[pl.DataType], str] = {pl.Int64: "INTEGER", pl.Float64: 
 
 
 def write_report(path: str | Path, tables: Tables) -> None:
-    """Write an SQLite export; a file that is there already is replaced when the new one is complete.
+    """Write an SQLite export; an existing file is replaced when the new one is complete.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def write_report(path: str | Path, tables: Tables) -> None:
     Raises
     ------
     OutputError
-        When the file can't be written.
+        When the file cannot be written.
     """
     path = Path(path)
     part = path.with_name(f"{path.name}.part")

@@ -11,10 +11,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.export_folders import write_arrow_report, write_parquet_report
+from support.nsys_columns import COLUMNS
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, generate, truth, write_report, write_reports
-from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.errors import OutputError, UsageError
 from nsys2prv.exports import describe, open_report
 from nsys2prv.exports.columns import Blob, Real, Text
@@ -277,7 +277,7 @@ def test_the_device_idles_while_a_batch_is_late(run: Run) -> None:
     assert gap["end_ns"] - gap["start_ns"] > 12_000_000
 
 
-def test_uncovered_communication_runs_beside_no_kernel() -> None:
+def test_exposed_communication_runs_beside_no_kernel() -> None:
     def covered(cluster: Cluster, of_length: int) -> float:
         kernels = reports_of(cluster)[0][KERNELS].sort("start")
         reductions = kernels.filter(pl.col("end") - pl.col("start") > of_length, streamId=16)
@@ -287,7 +287,7 @@ def test_uncovered_communication_runs_beside_no_kernel() -> None:
         return beside["correlationId"].n_unique() / reductions.height
 
     small = replace(SMALL, slow_gpu=None, gpu_metrics_hz=0)
-    assert covered(replace(small, uncovered_communication=True), 2_400_000) == 0
+    assert covered(replace(small, exposed_communication=True), 2_400_000) == 0
     assert covered(small, 0) > 0.3
 
 

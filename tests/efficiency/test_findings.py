@@ -402,7 +402,7 @@ def reducing(rank: int, late: int, *, covered: int = 0, count: int = 12) -> Repo
     return made
 
 
-def test_uncovered_communication(run: Run) -> None:
+def test_exposed_communication(run: Run) -> None:
     tables = run(reducing(0, 0), reducing(1, 200 * US))
     found = only(tables)
 
@@ -535,12 +535,12 @@ def test_streams_that_run_beside_wait_for_events_or_are_launched_late_are_not_to
 # -- the demo ----------------------------------------------------------------------------------
 
 CLEAN = Cluster(
-    nodes=1, slow_gpu=None, data_loading_gap=False, pageable_copies=False, uncovered_communication=False, gpu_metrics_hz=500
+    nodes=1, slow_gpu=None, data_loading_gap=False, pageable_copies=False, exposed_communication=False, gpu_metrics_hz=500
 )
 PLANTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     # Ranks that have computed wait for the slow one: what they then reduce is not covered.
     "slow GPU": ({"slow_gpu": 3}, ["slow-device", "exposed-communication"]),
-    "uncovered communication": ({"uncovered_communication": True}, ["exposed-communication"]),
+    "exposed communication": ({"exposed_communication": True}, ["exposed-communication"]),
     "late batches": ({"data_loading_gap": True}, ["data-loading"]),
     "pageable copies": ({"pageable_copies": True}, ["pageable-copies"]),
     "allocations": ({"allocations_in_loop": True}, ["allocations"]),
@@ -607,7 +607,7 @@ def test_the_problems_of_the_demo_are_found_in_the_order_of_their_cost(demo: Dem
     assert findings["place"].to_list() == [1, 2, 3, 4]
     assert findings["cost_ns"].is_sorted(descending=True)
     planted = {problem["kind"] for problem in truth(demo.cluster)["problems"]}
-    assert planted == {"slow GPU", "uncovered communication", "data loading gap", "pageable copies"}
+    assert planted == {"slow GPU", "exposed communication", "data loading gap", "pageable copies"}
     elapsed = demo.tables["run"]["elapsed_ns"][0]
     assert findings["share"].to_list() == pytest.approx((findings["cost_ns"] / (8 * elapsed)).to_list())
 
@@ -634,7 +634,7 @@ def test_the_slow_gpu_of_the_demo(demo: Demo) -> None:
     assert excess == pytest.approx(0.3 / 1.3 * sum(means[3][name] * count for name, count in counts.iter_rows()), rel=0.02)
 
 
-def test_the_uncovered_communication_of_the_demo(demo: Demo) -> None:
+def test_the_exposed_communication_of_the_demo(demo: Demo) -> None:
     """Of each reduction the time from the last arrival on in which its rank runs no other kernel, on the true axis."""
     told_truth = truth(demo.cluster)
     reductions, alone = {}, {}

@@ -13,10 +13,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.command_line import CommandLine
+from support.nsys_columns import COLUMNS
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo.cluster import Cluster, write_reports
-from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UsageError
 from nsys2prv.exports import Report, lookups, open_report
 from nsys2prv.exports.launchers import launched

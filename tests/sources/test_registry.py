@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nsys2prv.demo.nsys_columns import COLUMNS
+from support.nsys_columns import COLUMNS
+
 from nsys2prv.exports.columns import dtype_of
 from nsys2prv.sources import registry
 from nsys2prv.sources.registry import EVENT_TYPES, SOURCES, TYPES

@@ -19,7 +19,6 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.demo.enum_tables import ENUMERATIONS
-from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.demo.nsys_ids import (
     NVTX_CATEGORY,
     NVTX_DOMAIN,
@@ -35,6 +34,7 @@ from nsys2prv.demo.nsys_ids import (
 from nsys2prv.demo.write_export import write_report
 from nsys2prv.exports.columns import NOT_APPLICABLE
 from support.export_folders import write_arrow_report, write_parquet_report
+from support.nsys_columns import COLUMNS
 
 # Columns that only newer schemas have: there only when a row gives them.
 _NEWER = frozenset(

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.nsys_columns import COLUMNS
 from support.report_builder import ReportBuilder
 from support.traces import label_of, table_summary, translate_reports
 
-from nsys2prv.demo.nsys_columns import COLUMNS
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import inspect
 from nsys2prv.sources.host import call_chains, cpu_samples, openmp, os_runtime, scheduling
