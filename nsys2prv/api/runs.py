@@ -52,8 +52,12 @@ class NsysRun:
         self._inputs, self.options = seen_by_workers(inputs, options)
         self._events: dict[str, pl.LazyFrame] = {}
         self._resources = contextlib.ExitStack()
-        self.close = weakref.finalize(self, self._resources.close)
-        """Remove intermediate files and end workers; frames of events can't be collected afterwards."""
+        # Also when the run is garbage, and when Python ends.
+        self._finalizer = weakref.finalize(self, self._resources.close)
+
+    def close(self) -> None:
+        """Remove intermediate files and end workers. Frames of events can't be collected afterwards."""
+        self._finalizer()
 
     def __enter__(self) -> NsysRun:
         return self
@@ -63,7 +67,7 @@ class NsysRun:
 
     def __repr__(self) -> str:
         name = ", ".join(map(str, self.inputs[:3])) + (f" and {len(self.inputs) - 3} more" if len(self.inputs) > 3 else "")
-        if not self.close.alive:
+        if not self._finalizer.alive:
             return f"<NsysRun {name}: closed>"
         try:
             parts = [counted(len(self.reports), "report")]
@@ -213,7 +217,7 @@ class NsysRun:
         return translate(self._inputs, Path(out), TranslateOptions(**self._read_options(), **options))
 
     def _check_open(self) -> None:
-        if not self.close.alive:
+        if not self._finalizer.alive:
             raise UsageError("the run is closed; open it again with open_run")
 
     def _read_options(self) -> dict[str, Any]:

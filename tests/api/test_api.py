@@ -13,9 +13,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from support.report_builder import ReportBuilder
 
 import nsys2prv as np
-from nsys2prv.demo import ReportBuilder
 from nsys2prv.demo.cluster import write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions
@@ -138,7 +138,7 @@ def test_samples_have_values_and_no_end(run: np.NsysRun) -> None:
 def test_a_source_without_events_is_an_empty_frame_and_an_unknown_one_an_error(run: np.NsysRun) -> None:
     assert "nvtx" not in run.sources
     assert run.events("nvtx").collect().is_empty()
-    with pytest.raises(UsageError, match="kernles.*kernels"):
+    with pytest.raises(UsageError, match=r"kernles.*kernels"):
         run.events("kernles")
 
 
