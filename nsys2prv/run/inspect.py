@@ -16,7 +16,7 @@ from nsys2prv.exports.identity import pid_of
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.timeline import coverage
-from nsys2prv.timeline.survey import count, whole_survey
+from nsys2prv.timeline.survey import count_events, whole_survey
 from nsys2prv.vocabulary.wording import ranges
 
 
@@ -51,7 +51,7 @@ def _inspect(report: Report) -> dict[str, Any]:
     # Derived sources reuse the tables of others.
     present = [source for source in present_sources(report, SOURCES) if not source.derived]
     surveys = [found for source in present if not (found := whole_survey(report, source)).is_empty]
-    counts = {id(found): count(report, found) for found in surveys}
+    counts = {id(found): count_events(report, found) for found in surveys}
     spans = [found.span for found in surveys if found.span is not None]
     read: Counter[str] = Counter()
     for found in surveys:

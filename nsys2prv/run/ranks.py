@@ -46,7 +46,7 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class RunNote:
     """Something that does not fit together, or that had to be concluded.
 
     Attributes
@@ -124,7 +124,7 @@ class Run:
     ranks: tuple[int, ...]
     size: int
     missing: tuple[int, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[RunNote, ...]
 
 
 def resolve_ranks(
@@ -153,7 +153,7 @@ def resolve_ranks(
         When a pattern fits no path at all.
     """
     naming = naming or Naming()
-    findings: list[Finding] = []
+    findings: list[RunNote] = []
     settled = _name_hosts(paths, _settle_ranks(paths, identities, naming, findings), naming, findings)
     by_rank: dict[int, list[int]] = {}
     for index, identity in enumerate(settled):
@@ -174,7 +174,7 @@ def resolve_ranks(
 
 
 def _settle_ranks(
-    paths: Sequence[Path], identities: Sequence[Identity], naming: Naming, findings: list[Finding]
+    paths: Sequence[Path], identities: Sequence[Identity], naming: Naming, findings: list[RunNote]
 ) -> list[Identity]:
     settled = _by_the_launcher_that_tells_apart(identities)
     if naming.rank is not None:
@@ -184,7 +184,7 @@ def _settle_ranks(
             raise UsageError(f"--rank-pattern: no path of a report matches it ({_listed(paths)})")
         if unnamed:
             findings.append(
-                Finding(Kind.RANKS_NOT_TOLD, f"{_do_not(unnamed)} match --rank-pattern: {_listed(unnamed)}", tuple(unnamed))
+                RunNote(Kind.RANKS_NOT_TOLD, f"{_do_not(unnamed)} match --rank-pattern: {_listed(unnamed)}", tuple(unnamed))
             )
         return [
             identity if rank is None else _with_rank(identity, rank, "--rank-pattern")
@@ -200,7 +200,7 @@ def _settle_ranks(
             for index, rank in zip(unknown, named, strict=True):
                 settled[index] = _with_rank(settled[index], rank, "name of the file")
             findings.append(
-                Finding(
+                RunNote(
                     Kind.RANKS_BY_NAME,
                     f"{_do_not(told)} tell a rank: it is taken from the name of the file ({_listed(told)}); "
                     f"--rank-pattern says where else it stands",
@@ -209,7 +209,7 @@ def _settle_ranks(
             )
         elif known:
             findings.append(
-                Finding(
+                RunNote(
                     Kind.RANKS_NOT_TOLD,
                     f"{_do_not(told)} tell a rank, and stand after those that do: {_listed(told)}; --rank-pattern can take it "
                     f"from the path",
@@ -248,7 +248,7 @@ def _with_rank(identity: Identity, rank: int, source: str) -> Identity:
     )
 
 
-def _duplicates(paths: Sequence[Path], by_rank: dict[int, list[int]]) -> list[Finding]:
+def _duplicates(paths: Sequence[Path], by_rank: dict[int, list[int]]) -> list[RunNote]:
     several = {rank: members for rank, members in by_rank.items() if len(members) > 1}
     if not several:
         return []
@@ -257,7 +257,7 @@ def _duplicates(paths: Sequence[Path], by_rank: dict[int, list[int]]) -> list[Fi
     example = f"rank {first}: {_listed([paths[index] for index in several[first]])}"
     what = "rank is" if len(several) == 1 else "ranks are"
     return [
-        Finding(
+        RunNote(
             Kind.DUPLICATE_RANKS,
             f"{len(several)} {what} in more than one report ({ranges(several)}; {example}): reports of several runs, or the "
             f"rank must be taken from elsewhere (--rank-pattern)",
@@ -266,14 +266,14 @@ def _duplicates(paths: Sequence[Path], by_rank: dict[int, list[int]]) -> list[Fi
     ]
 
 
-def _missing(paths: Sequence[Path], identities: Sequence[Identity], missing: tuple[int, ...], size: int) -> list[Finding]:
+def _missing(paths: Sequence[Path], identities: Sequence[Identity], missing: tuple[int, ...], size: int) -> list[RunNote]:
     if not missing:
         return []
     without = sum(not identity.known_ranks for identity in identities)
     more = f"; of {counted(without, 'report')} the rank is not known" if without else ""
     what = "rank" if len(missing) == 1 else "ranks"
     return [
-        Finding(
+        RunNote(
             Kind.MISSING_RANKS,
             f"{what} {ranges(missing)} of {size:,} {'is' if len(missing) == 1 else 'are'} not among the reports{more}",
         )
@@ -284,7 +284,7 @@ def _missing(paths: Sequence[Path], identities: Sequence[Identity], missing: tup
 
 
 def _name_hosts(
-    paths: Sequence[Path], identities: Sequence[Identity], naming: Naming, findings: list[Finding]
+    paths: Sequence[Path], identities: Sequence[Identity], naming: Naming, findings: list[RunNote]
 ) -> list[Identity]:
     named = list(identities)
     given: set[int] = set()
@@ -295,7 +295,7 @@ def _name_hosts(
             raise UsageError(f"--host-pattern: no path of a report matches it ({_listed(paths)})")
         if unnamed:
             findings.append(
-                Finding(Kind.HOSTS_NOT_TOLD, f"{_do_not(unnamed)} match --host-pattern: {_listed(unnamed)}", tuple(unnamed))
+                RunNote(Kind.HOSTS_NOT_TOLD, f"{_do_not(unnamed)} match --host-pattern: {_listed(unnamed)}", tuple(unnamed))
             )
         for index, host in enumerate(hosts):
             if host is not None:
@@ -319,7 +319,7 @@ def _name_hosts(
         told = [paths[index] for members in shared.machines for index in members]
         say = f"say that their host is {shared.name}" if shared.name else "do not name their host"
         findings.append(
-            Finding(
+            RunNote(
                 Kind.HOSTS_TOLD_APART,
                 f"{counted(len(told), 'report')} {say}, and are of {len(machines)} hosts ({'; '.join(shared.reasons)}): they "
                 f"stand as {_listed(machines)}; --host-pattern gives them other names",
@@ -329,7 +329,7 @@ def _name_hosts(
     nameless = [path for path, identity in zip(paths, named, strict=True) if not identity.host]
     if len(nameless) > 1:
         findings.append(
-            Finding(
+            RunNote(
                 Kind.HOSTS_NOT_TOLD,
                 f"{len(nameless)} reports do not name their host and are taken for reports of one: {_listed(nameless)}; "
                 f"--host-pattern can take it from the path",
@@ -342,7 +342,7 @@ def _name_hosts(
 # -- one run --------------------------------------------------------------------------------------------------------------
 
 
-def _different_runs(paths: Sequence[Path], identities: Sequence[Identity]) -> list[Finding]:
+def _different_runs(paths: Sequence[Path], identities: Sequence[Identity]) -> list[RunNote]:
     found = []
     by_kind: dict[str, dict[str, list[Path]]] = {}
     for path, identity in zip(paths, identities, strict=True):
@@ -351,7 +351,7 @@ def _different_runs(paths: Sequence[Path], identities: Sequence[Identity]) -> li
     for kind, of_kind in by_kind.items():
         if len(of_kind) > 1:
             found.append(
-                Finding(
+                RunNote(
                     Kind.DIFFERENT_RUNS,
                     f"the reports are of {len(of_kind)} runs: {_grouped(kind, of_kind)}",
                     tuple(path for members in of_kind.values() for path in members),
@@ -363,7 +363,7 @@ def _different_runs(paths: Sequence[Path], identities: Sequence[Identity]) -> li
             sizes.setdefault(f"{identity.ranks_of_run:,}", []).append(path)
     if len(sizes) > 1:
         found.append(
-            Finding(
+            RunNote(
                 Kind.DIFFERENT_RUNS,
                 f"the reports are of runs of different size: {_grouped('number of ranks', sizes)}",
                 tuple(path for members in sizes.values() for path in members),
@@ -374,7 +374,7 @@ def _different_runs(paths: Sequence[Path], identities: Sequence[Identity]) -> li
 
 def _apart_in_time(
     paths: Sequence[Path], identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None]
-) -> list[Finding]:
+) -> list[RunNote]:
     told = sorted(
         (identity.utc_ns + span[0], identity.utc_ns + span[1], path)
         for path, identity, span in zip(paths, identities, spans, strict=True)
@@ -395,7 +395,7 @@ def _apart_in_time(
     ]
     more = f" and {len(stretches) - _SHOWN} more" if len(stretches) > _SHOWN else ""
     return [
-        Finding(
+        RunNote(
             Kind.DIFFERENT_RUNS,
             f"the reports lie in {len(stretches)} stretches of time that do not touch: {'; '.join(pieces)}{more}",
             tuple(path for _, _, members in stretches for path in members),
@@ -403,7 +403,7 @@ def _apart_in_time(
     ]
 
 
-def _mixed_versions(paths: Sequence[Path], identities: Sequence[Identity]) -> list[Finding]:
+def _mixed_versions(paths: Sequence[Path], identities: Sequence[Identity]) -> list[RunNote]:
     versions: dict[str, list[Path]] = {}
     for path, identity in zip(paths, identities, strict=True):
         schema = ".".join(map(str, identity.schema)) if identity.schema else ""
@@ -411,7 +411,7 @@ def _mixed_versions(paths: Sequence[Path], identities: Sequence[Identity]) -> li
     if len(versions) < 2:
         return []
     return [
-        Finding(
+        RunNote(
             Kind.MIXED_VERSIONS,
             f"the reports come from {len(versions)} versions of nsys, which do not record the same things in the same way: "
             f"{_grouped('nsys', versions)}",

@@ -147,7 +147,7 @@ def extent(report: Report, source: Source) -> Extent:
     return joined([measure.of(report) for measure in measures(source, report)])
 
 
-def count(report: Report, found: Survey) -> int:
+def count_events(report: Report, found: Survey) -> int:
     """Rows of the table that the events of a source are made of.
 
     Raises
