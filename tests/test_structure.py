@@ -37,13 +37,6 @@ BRIDGES = {
 # A command, and a function of the public API, has the name of what it calls.
 FRONT_DOORS = {"nsys2prv", "api", "cli"}
 
-# What is still to be cleaned up: nothing may be added here.
-IMPORTS_TO_REMOVE: set[tuple[str, str]] = set()
-NAMES_TO_RENAME = {
-    "Finding",
-    "count",
-}
-
 
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
@@ -89,12 +82,12 @@ def test_imports_point_one_way() -> None:
         and (module, package_of(imported)) not in BRIDGES
     }
 
-    assert upward <= IMPORTS_TO_REMOVE
+    assert upward == set()
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
     """A package's `__init__` gathers its modules, so a module that imports its own package closes a circle."""
-    graph = {module: {imported for importer, imported in IMPORTS - IMPORTS_TO_REMOVE if importer == module} for module in TREES}
+    graph = {module: {imported for importer, imported in IMPORTS if importer == module} for module in TREES}
     circle = None
     try:
         TopologicalSorter(graph).prepare()
@@ -121,4 +114,4 @@ def test_no_public_name_is_defined_in_two_modules() -> None:
             ):
                 places[node.name].add(module)
 
-    assert {name: modules for name, modules in places.items() if len(modules) > 1 and name not in NAMES_TO_RENAME} == {}
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}

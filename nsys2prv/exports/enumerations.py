@@ -26,12 +26,6 @@ def enum_labels(report: Report, table: str, known: Mapping[int, str] | None = No
     return {**_read(report, table), **(known or {})}
 
 
-def label_frame(report: Report, table: str) -> pl.DataFrame:
-    """`labels_of` as columns `id` and `label`, for joins."""
-    labels = labels_of(report, table)
-    return pl.DataFrame({"id": list(labels), "label": list(labels.values())}, schema={"id": pl.Int64, "label": pl.String})
-
-
 def labelled(column: str, labels: Mapping[int, str], what: str) -> pl.Expr:
     """The label of each number in a column; ``what`` and the number where there is none, null for no number."""
     number = pl.col(column)
