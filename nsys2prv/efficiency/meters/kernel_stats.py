@@ -7,6 +7,7 @@ different (kernel, device, duration); beyond, durations count with ten significa
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -173,68 +174,56 @@ class Kernels(TableMeter):
         sums = self._sums.rows
         if sums.is_empty():
             return {}
-        events = self._context.events
         durations = self._counts.rows.sort(*_NAME, "duration")
-        by_device = _added(sums, [*_NAME, "device"])
-        of_families = sums.group_by(_NAME).agg(pl.col("family").drop_nulls().first())
-        by_name = _added(by_device, _NAME).join(of_families, on=_NAME, how="left")
-        by_name = by_name.join(_quantiles(durations, _NAME, (0.5, 0.95)), on=_NAME, how="left")
-        by_name = with_names(by_name, events).sort("total", "kernel", descending=[True, False])
-        by_name = by_name.with_columns(family=_family_names(by_name, events))
-        means = by_device.with_columns(mean=pl.col("total") / pl.col("count"))
-        slowest = (
-            means.sort("mean", "device", descending=[True, False])
-            .group_by(_NAME, maintain_order=True)
-            .agg(
-                slowest=pl.col("device").first(),
-                avg_max=pl.when(pl.col("mean").max() > 0).then(pl.col("mean").mean() / pl.col("mean").max()),
-                devices=pl.len(),
-            )
-        )
-        by_name = by_name.join(slowest, on=_NAME, how="left", maintain_order="left")
+        by_device = _added(sums, [*_NAME, "device"]).with_columns(mean_ns=pl.col("total") / pl.col("count"))
+        by_name = self._by_name(sums, by_device, durations)
         shown = by_name.head(SHOWN_KERNELS)
         histograms = _histograms(durations, shown)
         modes = _modes(histograms)
-        counted = modes.group_by("kernel").agg(modes=pl.len().cast(pl.Int64))
-        by_name = by_name.join(counted, on="kernel", how="left", maintain_order="left")
-        several = pl.col("devices") > 1
-        everything = int(by_name["total"].sum())
-        kernels = by_name.select(
-            "kernel",
-            "family",
-            "count",
-            "avg_max",
-            kind=pl.col("number").replace_strict(_KINDS, default="kernel", return_dtype=pl.String),
-            total_ns="total",
-            share=pl.col("total") / everything if everything else pl.lit(None),
-            mean_ns=pl.col("total") / pl.col("count"),
-            min_ns="shortest",
-            median_ns="q0.5",
-            p95_ns="q0.95",
-            max_ns="longest",
-            deviation_ns=_deviation(),
-            modes=pl.col("modes").fill_null(1),
-            slowest_device=pl.when(several).then(self._context.device_names(pl.col("slowest"))),
-        ).with_columns(avg_max=pl.when(pl.col("slowest_device").is_not_null()).then("avg_max"))
-        on_each = [*_NAME, "device"]
-        of_shown = durations.join(shown.select(*_NAME), on=_NAME, how="semi").sort(*on_each, "duration")
-        medians = _quantiles(of_shown, on_each, (0.5,))
-        of_devices = shown.select(*_NAME, "kernel").with_row_index("place").join(means, on=_NAME, how="inner")
-        of_devices = of_devices.join(medians, on=on_each, how="left").sort("place", "device")
+        counted = modes.group_by("kernel").agg(modes=pl.len())
         return {
-            KERNELS: kernels,
-            FAMILIES: _families(by_name, everything),
-            KERNEL_DEVICES: of_devices.select(
-                "kernel",
-                "count",
-                device=self._context.device_names(pl.col("device")),
-                total_ns="total",
-                mean_ns="mean",
-                median_ns="q0.5",
+            KERNELS: by_name.join(counted, on="kernel", how="left", maintain_order="left").with_columns(
+                pl.col("modes").fill_null(1)
+            ),
+            FAMILIES: _families(by_name),
+            KERNEL_DEVICES: _of_devices(by_device, durations, shown).with_columns(
+                device=self._context.device_names(pl.col("device"))
             ),
             KERNEL_HISTOGRAMS: histograms,
             KERNEL_MODES: modes.filter(pl.len().over("kernel") > 1),
         }
+
+    def _by_name(self, sums: pl.DataFrame, by_device: pl.DataFrame, durations: pl.DataFrame) -> pl.DataFrame:
+        """Columns of the table `kernels` but `modes`, and _NAME; those that take most time first."""
+        events = self._context.events
+        of_families = sums.group_by(_NAME).agg(pl.col("family").drop_nulls().first())
+        quantiles = _quantiles(durations, _NAME, {"median_ns": 0.5, "p95_ns": 0.95})
+        slowest = (
+            by_device.sort("mean_ns", "device", descending=[True, False])
+            .group_by(_NAME, maintain_order=True)
+            .agg(
+                slowest=pl.col("device").first(),
+                avg_max=pl.when(pl.col("mean_ns").max() > 0).then(pl.col("mean_ns").mean() / pl.col("mean_ns").max()),
+                devices=pl.len(),
+            )
+        )
+        by_name = _added(by_device, _NAME)
+        for further in (of_families, quantiles, slowest):
+            by_name = by_name.join(further, on=_NAME, how="left")
+        by_name = with_names(by_name, events).sort("total", "kernel", descending=[True, False])
+        several = pl.col("devices") > 1
+        return by_name.with_columns(
+            family=_family_names(by_name, events),
+            kind=pl.col("number").replace_strict(_KINDS, default="kernel", return_dtype=pl.String),
+            total_ns="total",
+            share=_share_of_all("total"),
+            mean_ns=pl.col("total") / pl.col("count"),
+            min_ns="shortest",
+            max_ns="longest",
+            deviation_ns=_deviation(),
+            slowest_device=pl.when(several).then(self._context.device_names(pl.col("slowest"))),
+            avg_max=pl.when(several).then("avg_max"),
+        )
 
     @property
     def by_device(self) -> pl.DataFrame:
@@ -289,13 +278,21 @@ def _rounded(name: str) -> pl.Expr:
     return (pl.col(name) // step) * step
 
 
-def _quantiles(durations: pl.DataFrame, key: list[str], shares: tuple[float, ...]) -> pl.DataFrame:
-    """Durations at quantiles (nearest rank, the lower one of two) of each key; `durations` sorted by it and by duration."""
+def _quantiles(durations: pl.DataFrame, key: list[str], shares: Mapping[str, float]) -> pl.DataFrame:
+    """Durations at quantiles of each key, by nearest rank (the lower one of two).
+
+    Parameters
+    ----------
+    durations
+        Sorted by the key and by duration.
+    shares
+        Each quantile, 0 to 1, by the name of its column.
+    """
     by_key = durations.group_by([*key, "duration"], maintain_order=True).agg(pl.col("count").sum())
     running = pl.col("count").cum_sum()
     return by_key.group_by(key, maintain_order=True).agg(
-        pl.col("duration").filter(running >= (pl.col("count").sum() * share).ceil()).first().alias(f"q{share}")
-        for share in shares
+        pl.col("duration").filter(running >= (pl.col("count").sum() * share).ceil()).first().alias(name)
+        for name, share in shares.items()
     )
 
 
@@ -382,13 +379,25 @@ def _shallow(smooth: np.ndarray[Any, Any], heights: np.ndarray[Any, Any], left: 
     return float(valley / lower)
 
 
-def _families(by_name: pl.DataFrame, everything: int) -> pl.DataFrame:
+def _of_devices(by_device: pl.DataFrame, durations: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `kernel_devices`, with the index of the device, for some kernels in their order."""
+    key = [*_NAME, "device"]
+    of_shown = durations.join(shown.select(*_NAME), on=_NAME, how="semi").sort(*key, "duration")
+    places = shown.select(*_NAME, "kernel").with_row_index("place")
+    of_devices = places.join(by_device, on=_NAME, how="inner")
+    medians = _quantiles(of_shown, key, {"median_ns": 0.5})
+    return of_devices.join(medians, on=key, how="left").sort("place", "device").with_columns(total_ns="total")
+
+
+def _families(by_name: pl.DataFrame) -> pl.DataFrame:
     return (
         by_name.group_by("family")
-        .agg(kernels=pl.len().cast(pl.Int64), count=pl.col("count").sum(), total_ns=pl.col("total").sum())
-        .with_columns(
-            mean_ns=pl.col("total_ns") / pl.col("count"),
-            share=pl.col("total_ns") / everything if everything else pl.lit(None),
-        )
+        .agg(kernels=pl.len(), count=pl.col("count").sum(), total_ns=pl.col("total_ns").sum())
+        .with_columns(mean_ns=pl.col("total_ns") / pl.col("count"), share=_share_of_all("total_ns"))
         .sort("total_ns", "family", descending=[True, False])
     )
+
+
+def _share_of_all(total: str) -> pl.Expr:
+    """Share of a column in its sum; null when that is 0."""
+    return pl.when(pl.col(total).sum() > 0).then(pl.col(total) / pl.col(total).sum())

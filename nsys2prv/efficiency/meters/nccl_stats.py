@@ -176,62 +176,57 @@ class Nccl(TableMeter):
     def _stragglers(self, collectives: pl.DataFrame) -> Filled:
         if collectives.is_empty():
             return {}
-        one = _COLLECTIVE
-        waits = collectives.with_columns(last=pl.col("start").max().over(one)).with_columns(
-            wait=pl.col("last") - pl.col("start")
+        waits = collectives.with_columns(last=pl.col("start").max().over(_COLLECTIVE)).with_columns(
+            wait=pl.col("last") - pl.col("start"), is_last=pl.col("start") == pl.col("last")
         )
         # When several arrive last at the same time, none of them is the straggler.
-        arrived = (pl.col("start") == pl.col("last")).sum().over(one)
         waits = waits.with_columns(
-            is_last=(pl.col("start") == pl.col("last")) & (arrived == 1), others=pl.col("wait").sum().over(one)
+            is_last=pl.col("is_last") & (pl.col("is_last").sum().over(_COLLECTIVE) == 1),
+            others=pl.col("wait").sum().over(_COLLECTIVE),
         )
-        by_task = (
-            waits.group_by("communicator", "communicator_name", "task", "device")
-            .agg(
-                collectives=pl.len().cast(pl.Int64),
-                last=pl.col("is_last").sum().cast(pl.Int64),
-                waited_ns=pl.col("wait").sum(),
-                mean_wait_ns=pl.col("wait").mean(),
-                caused_ns=pl.col("others").filter(pl.col("is_last")).sum(),
-            )
-            .sort("communicator", "task", "device", nulls_last=True)
-            .select(
-                "collectives",
-                "last",
-                "waited_ns",
-                "mean_wait_ns",
-                "caused_ns",
-                communicator="communicator_name",
-                task=self._context.task_names(pl.col("task")),
-                device=self._context.device_names(pl.col("device")),
-            )
+        device = self._context.device_names(pl.col("device"))
+        return {
+            NCCL_STRAGGLERS: _by_task(waits).with_columns(task=self._context.task_names(pl.col("task")), device=device),
+            NCCL_COLLECTIVES: _longest_waits(waits).with_columns(
+                last_task=self._context.task_names(pl.col("last_task")), device=device
+            ),
+        }
+
+
+def _by_task(waits: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `nccl_stragglers`, with indices of tasks and devices."""
+    return (
+        waits.group_by("communicator", "communicator_name", "task", "device")
+        .agg(
+            collectives=pl.len(),
+            last=pl.col("is_last").sum(),
+            waited_ns=pl.col("wait").sum(),
+            mean_wait_ns=pl.col("wait").mean(),
+            caused_ns=pl.col("others").filter(pl.col("is_last")).sum(),
         )
-        each = (
-            waits.sort("start", "device")
-            .group_by(one, maintain_order=True)
-            .agg(
-                pl.col("communicator_name").first(),
-                begin_ns=pl.col("start").min(),
-                last_ns=pl.col("last").first(),
-                end_ns=pl.col("end").max(),
-                waited_ns=pl.col("wait").sum(),
-                last_task=pl.col("task").last(),
-                device=pl.col("device").last(),
-            )
-            .sort("waited_ns", "begin_ns", descending=[True, False])
-            .head(MOST_COLLECTIVES)
+        .sort("communicator", "task", "device", nulls_last=True)
+        .with_columns(communicator="communicator_name")
+    )
+
+
+def _longest_waits(waits: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `nccl_collectives`, with indices of tasks and devices."""
+    return (
+        waits.sort("start", "device")
+        .group_by(_COLLECTIVE, maintain_order=True)
+        .agg(
+            pl.col("communicator_name").first(),
+            begin_ns=pl.col("start").min(),
+            last_ns=pl.col("last").first(),
+            end_ns=pl.col("end").max(),
+            waited_ns=pl.col("wait").sum(),
+            last_task=pl.col("task").last(),
+            device=pl.col("device").last(),
         )
-        longest = each.select(
-            "operation",
-            "begin_ns",
-            "last_ns",
-            "end_ns",
-            "waited_ns",
-            communicator="communicator_name",
-            last_task=self._context.task_names(pl.col("last_task")),
-            device=self._context.device_names(pl.col("device")),
-        )
-        return {NCCL_STRAGGLERS: by_task, NCCL_COLLECTIVES: longest}
+        .sort("waited_ns", "begin_ns", descending=[True, False])
+        .head(MOST_COLLECTIVES)
+        .with_columns(communicator="communicator_name")
+    )
 
 
 def _pairs(whole: pl.DataFrame) -> pl.DataFrame:
@@ -268,33 +263,24 @@ def _communicators(values: pl.Series, types: Any) -> pl.Series:
 
 
 def _by_size(whole: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `nccl`."""
     length = pl.col("end") - pl.col("start")
     factor: pl.Expr = pl.lit(None, pl.Float64)
     for operation, expression in _BUS_FACTORS.items():
         factor = pl.when(pl.col("operation") == operation).then(expression).otherwise(factor)
     return (
         whole.group_by("operation", "communicator", "communicator_name", "ranks", "size")
-        .agg(
-            count=pl.len().cast(pl.Int64),
-            total_ns=length.sum(),
-            mean_ns=length.mean(),
-            min_ns=length.min(),
-            max_ns=length.max(),
-        )
-        .with_columns(best=pl.when(pl.col("min_ns") > 0).then(pl.col("size") * 1e9 / pl.col("min_ns")))
+        .agg(count=pl.len(), total_ns=length.sum(), mean_ns=length.mean(), min_ns=length.min(), max_ns=length.max())
         .sort("total_ns", "operation", "communicator", "size", descending=[True, False, False, False])
-        .select(
-            "operation",
-            "ranks",
-            "count",
-            "total_ns",
-            "mean_ns",
-            "min_ns",
-            "max_ns",
+        .with_columns(
             communicator="communicator_name",
             size_bytes="size",
-            bandwidth=pl.when(pl.col("mean_ns") > 0).then(pl.col("size") * 1e9 / pl.col("mean_ns")),
-            best_bandwidth="best",
-            bus_bandwidth=pl.col("best") * factor,
+            bandwidth=_bytes_per_second("mean_ns"),
+            best_bandwidth=_bytes_per_second("min_ns"),
+            bus_bandwidth=_bytes_per_second("min_ns") * factor,
         )
     )
+
+
+def _bytes_per_second(duration: str) -> pl.Expr:
+    return pl.when(pl.col(duration) > 0).then(pl.col("size") * 1e9 / pl.col(duration))
