@@ -92,7 +92,13 @@ def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyR
     activity = totals.first.tolist(), totals.last.tolist()
     found = findings.tables(tables, activity, kernels_by_device=kernels.by_device, arrivals=nccl.arrivals)
     tables |= {table.name: table.frame(rows) for table, rows in found.items()}
-    head = {
+    warnings = [*events.warnings, *_warnings(events), *(text for meter in meters for text in meter.warnings)]
+    return EfficiencyResult(_head(events, options, warnings), tables)
+
+
+def _head(events: RunEvents, options: EfficiencyOptions, warnings: list[str]) -> dict[str, Any]:
+    """Values of `table_registry.HEAD` but `tables`."""
+    return {
         "format": table_registry.FORMAT,
         "version": table_registry.VERSION,
         "nsys2prv": nsys2prv.__version__,
@@ -105,10 +111,9 @@ def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyR
         "nccl": options.nccl.value,
         "window": {"begin_ns": events.begin, "end_ns": events.begin + events.length, "length_ns": events.length},
         "options": _changed_options(options),
-        "warnings": [*events.warnings, *_warnings(events), *(text for meter in meters for text in meter.warnings)],
+        "warnings": warnings,
         "left_out": [{"path": path, "error": error} for path, error in events.left_out],
     }
-    return EfficiencyResult(head, tables)
 
 
 def _sweep(context: SweepContext, meters: Sequence[Meter]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.meters.kernel_stats import KERNELS, Kernels
+from nsys2prv.efficiency.meters.kernel_stats import KERNELS, Kernels, with_names
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.overlap import spread
 from nsys2prv.efficiency.meters.time_bins import Bins
@@ -118,73 +118,72 @@ class Sampled(TableMeter):
         device = rows.device[samples["row"].to_numpy()]
         samples = samples.select("start", "value", metric="number", device=pl.Series(device, dtype=pl.Int64))
         samples = samples.filter(pl.col("device") >= 0)
-        if samples.is_empty():
-            return
+        if not samples.is_empty():
+            self._add_to_bins(samples)
+            self._add_to_kernels(samples, kernels, chunk.begin)
+
+    def _add_to_bins(self, samples: pl.DataFrame) -> None:
         place = np.searchsorted(self._edges, samples["start"].to_numpy(), side="right") - 1
         of_bins = samples.with_columns(bin=pl.Series(np.minimum(place, len(self._edges) - 2), dtype=pl.Int64))
         each = of_bins.select(*_BIN, samples=pl.lit(1, pl.Int64), total="value", smallest="value", largest="value")
         self._in_bins.add(_bin_sums(each.select(pl.col(name).cast(dtype) for name, dtype in _IN_BINS.items())))
+
+    def _add_to_kernels(self, samples: pl.DataFrame, kernels: pl.DataFrame, begin: int) -> None:
+        """Add the samples inside each kernel; times count from `begin`."""
         # All metrics of one time in one row: the samples inside a kernel are looked up once.
         wide = samples.pivot("metric", index=["device", "start"], values="value", aggregate_function="first").sort(
             "device", "start"
         )
-        metrics = [name for name in wide.columns if name not in ("device", "start")]
-        keys = _key(wide["device"].to_numpy(), wide["start"].to_numpy() - chunk.begin)
-        first = np.searchsorted(keys, _key(kernels["device"].to_numpy(), kernels["start"].to_numpy() - chunk.begin))
-        behind = np.searchsorted(keys, _key(kernels["device"].to_numpy(), kernels["end"].to_numpy() - chunk.begin))
+        keys = _key(wide, "start", begin)
+        first, behind = (np.searchsorted(keys, _key(kernels, edge, begin)) for edge in ("start", "end"))
         met = behind > first
-        if not met.any():
-            return
+        first, behind = first[met], behind[met]
         of_kernels = kernels.filter(pl.Series(met)).select(*_KERNEL)
-        for metric in metrics:
-            values = wide[metric]
+        for values in wide.drop("device", "start"):
             sampled = values.is_not_null().to_numpy()
             total = np.concatenate([[0], np.cumsum(np.where(sampled, values.fill_null(0).to_numpy(), 0))])
             count = np.concatenate([[0], np.cumsum(sampled)])
             found = of_kernels.with_columns(
-                metric=pl.lit(int(metric), pl.Int64),
-                total=pl.Series(total[behind[met]] - total[first[met]], dtype=pl.Float64),
-                samples=pl.Series(count[behind[met]] - count[first[met]], dtype=pl.Int64),
+                metric=pl.lit(int(values.name), pl.Int64),
+                total=pl.Series(total[behind] - total[first], dtype=pl.Float64),
+                samples=pl.Series(count[behind] - count[first], dtype=pl.Int64),
             )
             self._in_kernels.add(_kernel_sums(found.select(*_IN_KERNELS)))
 
     def tables(self) -> Filled:
         """The tables of sampled metrics."""
-        in_bins = self._in_bins.rows
-        if in_bins.is_empty():
-            return {}
-        events = self._context.events
-        labels = {number: names.label for number, names in events.types.items()}
-        metric = pl.col("metric").replace_strict(labels, default=None, return_dtype=pl.String)
-        device, task = self._context.device_names(pl.col("device")), self._context.task_names(pl.col("task"))
-        over_time = in_bins.sort(_BIN).select(
-            metric,
-            "bin",
-            "samples",
-            device=device,
-            mean=pl.col("total") / pl.col("samples"),
-            minimum="smallest",
-            maximum="largest",
+        over_time = self._in_bins.rows.sort(_BIN).with_columns(
+            mean=pl.col("total") / pl.col("samples"), minimum="smallest", maximum="largest"
         )
-        found = self._in_kernels.rows
-        if found.is_empty():
-            return {SAMPLED_BINS: over_time}
+        if self._in_kernels.rows.is_empty():
+            return {SAMPLED_BINS: self._named(over_time)}
+        both = self._by_kernel_and_family().sort("metric", "level", "name", "task", "device")
+        table = self._named(both).with_columns(task=self._context.task_names(pl.col("task")), time_ns="time")
+        by_name = table.drop_nulls("mean").group_by("metric", "level", "name", maintain_order=True)
+        return {
+            SAMPLED_BINS: self._named(over_time),
+            SAMPLED_KERNELS: table,
+            SAMPLED_SUMMARY: [_summary(names, part) for names, part in by_name],
+        }
+
+    def _named(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """With names of metrics and devices."""
+        labels = {number: names.label for number, names in self._context.events.types.items()}
+        return frame.with_columns(
+            pl.col("metric").replace_strict(labels, default=None, return_dtype=pl.String),
+            device=self._context.device_names(pl.col("device")),
+        )
+
+    def _by_kernel_and_family(self) -> pl.DataFrame:
+        """Means by metric, task and device, of each of the kernels that take most time, and of each family."""
         kernels = KERNELS.frame(self._kernels.tables()[KERNELS])
-        found = found.filter(pl.col("samples") > 0).join(self._times.rows, on=_KERNEL, how="left")
-        found = found.with_columns(events.named(found["number"], found["value"]).alias("kernel"))
-        named = found.join(kernels.select("kernel", "family", "total_ns"), on="kernel", how="left")
-        by_kernel = named.filter(pl.col("kernel").is_in(kernels["kernel"].head(MOST_KERNELS).to_list())).select(
-            "metric",
-            "task",
-            "device",
-            "samples",
-            "time",
-            level=pl.lit("kernel"),
-            name="kernel",
-            mean=pl.col("total") / pl.col("samples"),
-        )
+        found = self._in_kernels.rows.filter(pl.col("samples") > 0).join(self._times.rows, on=_KERNEL, how="left")
+        found = with_names(found, self._context.events).with_columns(mean=pl.col("total") / pl.col("samples"))
+        columns = ["metric", "task", "device", "samples", "time", "mean", "level", "name"]
+        shown = pl.col("kernel").is_in(kernels["kernel"].head(MOST_KERNELS).to_list())
+        by_kernel = found.filter(shown).with_columns(level=pl.lit("kernel"), name="kernel")
         by_family = (
-            named.with_columns(mean=pl.col("total") / pl.col("samples"))
+            found.join(kernels.select("kernel", "family"), on="kernel", how="left")
             .group_by("metric", "task", "device", name="family")
             .agg(
                 pl.col("samples", "time").sum(),
@@ -192,26 +191,7 @@ class Sampled(TableMeter):
                 mean=pl.when(pl.col("time").sum() > 0).then((pl.col("mean") * pl.col("time")).sum() / pl.col("time").sum()),
             )
         )
-        both = pl.concat([by_family.select(by_kernel.columns), by_kernel])
-        both = both.sort("metric", "level", "name", "task", "device")
-        table = both.select(
-            metric,
-            "level",
-            "name",
-            "samples",
-            "mean",
-            task=task,
-            device=device,
-            time_ns="time",
-        )
-        return {
-            SAMPLED_BINS: over_time,
-            SAMPLED_KERNELS: table,
-            SAMPLED_SUMMARY: [
-                _summary(names, part) for names, part in table.drop_nulls("mean").group_by(
-                    "metric", "level", "name", maintain_order=True)
-            ],
-        }  # fmt: skip
+        return pl.concat([by_family.select(columns), by_kernel.select(columns)])
 
 
 def _summary(names: tuple[object, ...], part: pl.DataFrame) -> dict[str, Any]:
@@ -225,9 +205,11 @@ def _summary(names: tuple[object, ...], part: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _key(device: Numbers, time: Numbers) -> Numbers:
+def _key(frame: pl.DataFrame, edge: str, begin: int) -> Numbers:
     # A longer chunk than 2**46 ns, 19 hours, holds few events; their times are cut to its end.
-    return device << _TIME_BITS | np.minimum(time, (1 << _TIME_BITS) - 1)
+    time = np.minimum(frame[edge].to_numpy() - begin, (1 << _TIME_BITS) - 1)
+    key: Numbers = frame["device"].to_numpy() << _TIME_BITS | time
+    return key
 
 
 def _kernel_sums(kernels: pl.DataFrame) -> pl.DataFrame:

@@ -124,20 +124,31 @@ def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
     rows
         Rows of each table that are shown, per run.
     """
-    runs = tables["runs"]
-    names = runs["run"].to_list()
+    names = tables["runs"]["run"].to_list()
     lines = [
         f"{one['run']}  {short(one['title'], _LONGEST_PATH)}: {short(one['input'], _LONGEST_PATH)}" for one in head["runs"]
     ]
-    lines += [f"(NCCL kernels count as {head['nccl']})", ""]
-    shown = {"GPUs": ("devices", "{:,}".format), "time": ("elapsed_ns", time), "useful time": ("useful_ns", time)}
-    body = [[title, *(form(value) for value in runs[column])] for title, (column, form) in shown.items()]
-    metrics = tables["metrics"]
-    for title, level in metrics.select("title", "level").unique(maintain_order=True).iter_rows():
-        values = dict(
-            metrics.filter((pl.col("title") == title) & (pl.col("level") == level)).select("run", "value").iter_rows()
-        )
-        body.append(["  " * level + title, *(percent(values.get(name)) for name in names)])
+    lines += [f"(NCCL kernels count as {head['nccl']})", "", *_trees_compared(tables, names)]
+    for level, title in (("family", "Families compared"), ("kernel", "Kernels compared")):
+        if cells := _matched_cells(tables["matched"].filter(pl.col("level") == level), names, rows):
+            columns = ["mean duration", *names, *(f"scalability {run}" for run in names[1:])]
+            lines += ["", title, *grid(columns, cells, frozenset({0}))]
+    for run in names[1:]:
+        changes = tables["changes"].filter(pl.col("run") == run).head(rows)
+        cells = [
+            [row["what"], short(row["name"]), time(row["before_ns"]), time(row["after_ns"]), time(row["difference_ns"])]
+            for row in changes.iter_rows(named=True)
+        ]
+        if cells:
+            lines += ["", f"What changed most in {run}, per device (calls: per host thread)"]
+            lines += grid(["what", "", "before", "after", "difference"], cells, frozenset({0, 1}))
+    return "\n".join(lines)
+
+
+def _trees_compared(tables: Mapping[str, pl.DataFrame], names: Sequence[str]) -> list[str]:
+    """Sizes, efficiencies and scalability: a column for each run."""
+    runs, metrics = tables["runs"], tables["metrics"]
+    sizes = {"GPUs": ("devices", "{:,}".format), "time": ("elapsed_ns", time), "useful time": ("useful_ns", time)}
     factors = {
         "speedup": "speedup",
         "useful_scalability": "scalability of useful time",
@@ -145,35 +156,25 @@ def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
         "global_efficiency": "global efficiency",
         "global_efficiency_per_device": "  per device",
     }
+    body = [[title, *(form(value) for value in runs[column])] for title, (column, form) in sizes.items()]
+    for (_, title, level), rows in metrics.partition_by("metric", "title", "level", maintain_order=True, as_dict=True).items():
+        values = dict(rows.select("run", "value").iter_rows())
+        body.append(["  " * level + title, *(percent(values.get(name)) for name in names)])
     body += [[title, *(_factor(value) for value in runs[column])] for column, title in factors.items()]
-    lines += grid(["", *names], body, frozenset({0}))
-    matched = tables["matched"]
-    for level in ("family", "kernel"):
-        found = matched.filter(pl.col("level") == level)
-        shown_names = found.group_by("name").agg(pl.col("total_ns").max()).sort("total_ns", "name", descending=[True, False])
-        cells = []
-        for name in shown_names["name"].head(rows):
-            of_name = {row["run"]: row for row in found.filter(pl.col("name") == name).iter_rows(named=True)}
-            means = [time(of_name[run]["mean_ns"]) if run in of_name else "-" for run in names]
-            ratios = [_factor(of_name[run]["scalability"]) if run in of_name else "-" for run in names[1:]]
-            cells.append([short(name), *means, *ratios])
-        if cells:
-            head_of = ["mean duration", *names, *(f"scalability {run}" for run in names[1:])]
-            lines += [
-                "",
-                f"{'Families' if level == 'family' else 'Kernels'} compared",
-                *grid(head_of, cells, frozenset({0})),
-            ]
-    for run in names[1:]:
-        found = tables["changes"].filter(pl.col("run") == run).head(rows)
-        cells = [
-            [row["what"], short(row["name"]), time(row["before_ns"]), time(row["after_ns"]), time(row["difference_ns"])]
-            for row in found.iter_rows(named=True)
-        ]
-        if cells:
-            lines += ["", f"What changed most in {run}, per device (calls: per host thread)"]
-            lines += grid(["what", "", "before", "after", "difference"], cells, frozenset({0, 1}))
-    return "\n".join(lines)
+    return grid(["", *names], body, frozenset({0}))
+
+
+def _matched_cells(matched: pl.DataFrame, names: Sequence[str], rows: int) -> list[list[str]]:
+    """Mean durations in all runs and scalability in all but the first, of the names that take most time."""
+    longest = matched.group_by("name").agg(pl.col("total_ns").max()).sort("total_ns", "name", descending=[True, False])
+    cells = []
+    for name in longest["name"].head(rows):
+        of_run = {row["run"]: row for row in matched.filter(pl.col("name") == name).iter_rows(named=True)}
+        means = [time(of_run[run]["mean_ns"]) if run in of_run else "-" for run in names]
+        cells.append(
+            [short(name), *means, *(_factor(of_run[run]["scalability"]) if run in of_run else "-" for run in names[1:])]
+        )
+    return cells
 
 
 def _factor(value: float | None) -> str:
