@@ -14,9 +14,12 @@ from nsys2prv.cli.options import AsJson, TracePath
 def check(
     trace: Annotated[Path, TracePath],
     as_json: AsJson = False,
-    limit: Annotated[int, typer.Option(min=1, help="Places to list for each rule that is violated.")] = 20,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Places to list for each rule that is violated.")] = 20,
 ) -> None:
-    """Check whether a trace is valid; exit with 1 and list the first places where it is not."""
+    """Check whether a trace is valid.
+
+    Lists the first places where it is not, and exits with 1 then.
+    """
     from nsys2prv.paraver.check import check_trace
 
     result = check_trace(trace, limit)

@@ -27,7 +27,10 @@ def compare(
     *,
     options: EfficiencyOptions,
 ) -> None:
-    """Compare runs, for scaling or before and after a change: efficiency trees, kernels by name and family, largest changes."""
+    """Compare runs.
+
+    For scaling, or before and after a change: efficiency trees, kernels by name and family, largest changes.
+    """
     from nsys2prv.efficiency.comparison import compare
     from nsys2prv.efficiency.outputs.export import check_places, json_text
 

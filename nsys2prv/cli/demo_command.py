@@ -14,13 +14,16 @@ from nsys2prv.cli.translation_text import translation_text
 
 def demo(
     directory: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Folder for reports and trace; it is made if it does not exist.")
+        Path, typer.Argument(metavar="DIR", help="Folder for reports and trace; it is made if it does not exist.")
     ] = Path("nsys2prv-demo"),
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes of the run.")] = 2,
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs, and ranks, per node.")] = 4,
+    nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Nodes of the run.")] = 2,
+    gpus: Annotated[int, typer.Option(metavar="N", min=1, help="GPUs, and ranks, per node.")] = 4,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a small multi-node training run: write its reports, translate, check and measure them."""
+    """Simulate a small run and analyze it.
+
+    Writes reports of a training run on several nodes, translates, checks and measures them.
+    """
     from nsys2prv.demo.run_demo import run_demo
 
     result = run_demo(directory, nodes, gpus)

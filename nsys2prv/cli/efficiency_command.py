@@ -32,10 +32,10 @@ def efficiency(
     *,
     options: EfficiencyOptions,
 ) -> None:
-    """Measure how efficiently a run uses its GPUs and hosts, from reports or from a trace.
+    """Measure the efficiency of GPUs and hosts.
 
-    Efficiency trees for the run, devices, nodes, NVTX regions, iterations and over time; overlap, kernels, gaps, copies, NCCL
-    and MPI. docs/efficiency-json.md describes all tables.
+    From reports or from a trace: efficiency trees for the run, devices, nodes, NVTX regions, iterations and over time; overlap,
+    kernels, gaps, copies, NCCL and MPI. docs/efficiency-json.md describes all tables.
     """
     from nsys2prv.efficiency.measure import measure
     from nsys2prv.efficiency.outputs.export import check_page_path, check_places, json_text

@@ -9,7 +9,10 @@ from nsys2prv.run.read_options import ReadOptions
 
 @takes(ReadOptions, "nsys", "cache")
 def inspect(reports: Reports, as_json: AsJson = False, *, options: ReadOptions) -> None:
-    """Summarize reports: versions, host, ranks, GPUs, time span, rows per source, and what is lost or unusual."""
+    """Summarize reports.
+
+    Prints versions, host, ranks, GPUs, time span, rows per source, and what is lost or unusual.
+    """
     from nsys2prv.exports.nsys import NsysExport
     from nsys2prv.run.inspect import as_text, inspect
 

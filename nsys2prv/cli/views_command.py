@@ -17,14 +17,15 @@ def views(
     trace: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[OUT.prv]", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.", show_default=False
+            metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.", show_default=False
         ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Output folder (default: OUT.cfgs).")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Views or groups to render, separated by commas (default: all that fit the trace).")
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="Views or groups to render, separated by commas (default: all that fit the trace)."),
     ] = None,
     list_views: Annotated[
         bool, typer.Option("--list", help="List all views, or those that fit the trace; write nothing.")
@@ -32,7 +33,10 @@ def views(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing folder that is not one of views.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write Paraver views for a trace, also for one of another tool; existing views are replaced."""
+    """Write Paraver views for a trace.
+
+    The trace may be from another tool. Existing views are replaced.
+    """
     from nsys2prv.paraver.views.of_trace import list_views as listed_views
     from nsys2prv.paraver.views.of_trace import render_views, view_list_text
 
