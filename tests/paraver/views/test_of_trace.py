@@ -1,0 +1,179 @@
+"""Views of a trace, from its translation and from the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.command_line import CommandLine
+from support.report_builder import ReportBuilder
+
+from nsys2prv.errors import OutputError, OutputExists, TraceError, UsageError
+from nsys2prv.paraver.trace_reader import open_trace
+from nsys2prv.paraver.views.of_trace import content_of, list_views, render_views
+from nsys2prv.paraver.views.render import RenderedView, ViewRenderer
+from nsys2prv.paraver.views.trace_content import TraceContent
+from nsys2prv.paraver.views.view_table import GROUPS, read_view_table
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
+
+TABLE = read_view_table()
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    builder = ReportBuilder(host="node01")
+    builder.kernel("gemm", 1000, 2000, launch=(100, 200))
+    builder.nvtx_range("outer", 50, 3000)
+    builder.metric("Tensor Active", 500, 10)
+    builder.metric("Tensor Active", 1500, 30)
+    return builder.gpu().write(tmp_path / "report.sqlite")
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_translate_renders_the_views_whose_events_are_in_the_trace(report: Path, tmp_path: Path) -> None:
+    summary = translate([report], tmp_path / "out")
+    paths = [one["path"] for one in summary.content["views"]]
+
+    assert {"basics/kernels.cfg", "analysis/useful_time.cfg", "hwcounters/tensor_per_gemm.cfg"} <= set(paths)
+    assert "basics/nccl_kernels.cfg" not in paths
+    assert sorted(tree(tmp_path / "out.cfgs")) == sorted(
+        [*paths, "index.html", "workspace.xml", *(f"{group}.ws" for group in GROUPS)]
+    )
+    assert json.loads((tmp_path / "out.json").read_text())["views"] == summary.content["views"]
+
+
+def test_views_of_a_trace_are_those_that_its_translation_made(report: Path, tmp_path: Path) -> None:
+    summary = translate([report], tmp_path / "out")
+    before = tree(tmp_path / "out.cfgs")
+    folder, _ = render_views(summary.prv)
+
+    assert folder == tmp_path / "out.cfgs"
+    assert tree(folder) == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_without_views_the_folder_of_the_former_trace_is_removed(report: Path, tmp_path: Path) -> None:
+    translate([report], tmp_path / "out")
+    summary = translate([report], tmp_path / "out", TranslateOptions(force=True, no_views=True))
+
+    assert not (tmp_path / "out.cfgs").exists()
+    assert "views" not in summary.content
+
+
+def test_a_former_folder_of_views_is_replaced_only_with_force(report: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.cfgs").mkdir()
+    (tmp_path / "out.cfgs/old.cfg").write_text("old")
+    with pytest.raises(OutputExists):
+        translate([report], tmp_path / "out")
+    assert tree(tmp_path / "out.cfgs") == {"old.cfg": b"old"}
+
+    translate([report], tmp_path / "out", TranslateOptions(force=True))
+    assert "old.cfg" not in tree(tmp_path / "out.cfgs")
+
+
+def test_a_file_with_the_name_of_the_folder_is_an_error(report: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.cfgs").write_text("mine")
+    with pytest.raises(OutputError, match="there is a file of this name"):
+        translate([report], tmp_path / "out", TranslateOptions(force=True))
+    assert (tmp_path / "out.cfgs").read_text() == "mine"
+
+
+def test_views_of_a_failed_translation_leave_a_former_folder_as_it_was(
+    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translate([report], tmp_path / "out")
+    before = tree(tmp_path)
+
+    def broken(*_: object) -> list[RenderedView]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nsys2prv.paraver.views.render.write_views", broken)
+    with pytest.raises(OutputError):
+        translate([report], tmp_path / "out", TranslateOptions(force=True))
+    assert tree(tmp_path) == before
+
+
+def test_only_renders_the_named_views_and_refuses_unknown_names(report: Path, tmp_path: Path) -> None:
+    prv = translate([report], tmp_path / "out", TranslateOptions(no_views=True)).prv
+    _, by_group = render_views(prv, only=["hwcounters"])
+    _, by_name = render_views(prv, only=["useful_time", "basics/kernels"])
+
+    assert {one.view.group for one in by_group} == {"hwcounters"}
+    assert [one.path for one in by_name] == ["basics/kernels.cfg", "analysis/useful_time.cfg"]
+    with pytest.raises(UsageError, match="there is no such view"):
+        render_views(prv, only=["useless_time"])
+
+
+def test_a_folder_that_is_not_one_of_views_is_kept(report: Path, tmp_path: Path) -> None:
+    prv = translate([report], tmp_path / "out", TranslateOptions(no_views=True)).prv
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("keep")
+    with pytest.raises(OutputExists):
+        render_views(prv, mine)
+    assert tree(mine) == {"notes.txt": b"keep"}
+
+    render_views(prv, mine, force=True)
+    assert "notes.txt" not in tree(mine)
+
+
+def test_a_missing_trace_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="there is no such file"):
+        render_views(tmp_path / "none.prv")
+
+
+def test_a_trace_without_labels_and_names_has_views_too(tmp_path: Path) -> None:
+    (tmp_path / "bare.prv").write_text(
+        "#Paraver (01/01/2024 at 10:00):1000_ns:1(4):1:1(2:1)\n2:0:1:1:2:10:63000006:5\n2:0:1:1:2:20:63000006:0\n"
+    )
+    _, written = render_views(tmp_path / "bare.prv")
+
+    assert {"basics/kernels.cfg", "analysis/useful_time.cfg"} <= {one.path for one in written}
+
+
+def test_the_list_has_all_views_or_those_that_fit_a_trace(report: Path, tmp_path: Path) -> None:
+    prv = translate([report], tmp_path / "out").prv
+
+    assert [one["name"] for one in list_views(None)] == [view.path for view in TABLE.views]
+    fitting = [one["name"] for one in list_views(prv)]
+    assert fitting == [view.path for view in ViewRenderer(content_of(prv)).fitting()]
+    assert len(fitting) < len(TABLE.views)
+
+
+def test_the_command_renders_lists_and_reports_errors(report: Path, tmp_path: Path, command_line: CommandLine) -> None:
+    assert command_line.run("translate", report, "-o", tmp_path / "out", "--no-views").returncode == 0
+    assert not (tmp_path / "out.cfgs").exists()
+
+    done = command_line.run("views", tmp_path / "out.prv", "--only", "analysis", "--json")
+    assert done.returncode == 0
+    assert {path["path"].split("/")[0] for path in json.loads(done.stdout)["views"]} == {"analysis"}
+    listing = command_line.run("views", "--list").stdout.splitlines()
+    assert len(listing) == len(TABLE.views)
+    assert listing[0].split()[:2] == ["basics/states", "timeline"]
+    for arguments, code in [(["views"], 2), (["views", tmp_path / "no.prv"], 8), (["views", "--list", "--only", "x"], 2)]:
+        failed = command_line.run(*arguments)
+        assert (failed.returncode, failed.stdout) == (code, "")
+        assert failed.stderr.startswith("nsys2prv: ")
+        assert failed.stderr.count("\n") == 1
+
+
+def test_types_that_the_translation_counts_are_those_that_the_trace_has(
+    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[set[int]] = []
+    original: Callable[..., TraceContent] = TraceContent.of.__func__  # type: ignore[attr-defined]
+
+    def spy(cls: type[TraceContent], trace: object, used: set[int] | None = None, **others: bool) -> TraceContent:
+        reported.append(set(used or ()))
+        return original(cls, trace, used, **others)
+
+    monkeypatch.setattr(TraceContent, "of", classmethod(spy))
+    prv = translate([report], tmp_path / "out").prv
+
+    assert reported == [set(open_trace(prv).events()["type"])]

@@ -1,0 +1,270 @@
+"""Views are rendered for one trace with its event types, values and rows; a wrong template is an error."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jinja2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.view_contents import ONE_GPU, SEVERAL_GPUS, SHARED_GPU, SIXTEEN_NODES, TYPES, content, render_and_parse, rendered
+from support.view_parser import MalformedCfg, parse_views
+
+from nsys2prv.paraver.views.of_trace import content_of
+from nsys2prv.paraver.views.render import ViewRenderer, slug, write_views
+from nsys2prv.paraver.views.view_table import View, cfgs_folder, read_view_table
+from nsys2prv.sources.registry import EVENT_TYPES
+from nsys2prv.vocabulary import event_types
+
+TABLE = read_view_table()
+
+
+def test_a_whole_view_is_as_it_should_be(tmp_path: Path) -> None:
+    rendered(content(TYPES, ONE_GPU), "basics/kernels", tmp_path)
+
+    assert (tmp_path / "basics/kernels.cfg").read_text() == WHOLE_VIEW
+
+
+WHOLE_VIEW = """\
+#ParaverCFG
+ConfigFile.Version: 3.4
+ConfigFile.NumWindows: 1
+ConfigFile.BeginDescription
+Kernels. Kernel that runs on each stream.
+One colour for each kernel name; light blue is idle.
+ConfigFile.EndDescription
+
+################################################################################
+< NEW DISPLAYING WINDOW Kernels >
+################################################################################
+window_name Kernels
+window_type single
+window_id 1
+window_position_x 100
+window_position_y 100
+window_width 1200
+window_height 300
+window_comm_lines_enabled false
+window_flags_enabled false
+window_noncolor_mode true
+window_color_mode window_in_code_mode
+window_custom_color_enabled false
+window_semantic_scale_min_at_zero false
+window_units Nanoseconds
+window_open false
+window_drawmode draw_maximum
+window_drawmode_rows draw_maximum
+window_pixel_size 1
+window_labels_to_draw 1
+window_logical_filtered true
+window_physical_filtered false
+window_comm_fromto true
+window_comm_tagsize true
+window_comm_typeval true
+window_maximum_y 5
+window_minimum_y 1
+window_compute_y_max true
+window_level thread
+window_scale_relative 1.000000000000
+window_end_time_relative 1.000000000000
+window_object appl { 1, { All } }
+window_object task { 0, 1, { All } }
+window_object thread { 0, 0, 4, { 0, 1, 1, 0 } }
+window_begin_time_relative 0.000000000000
+window_selected_functions { 14, { {cpu, Active Thd}, {appl, Adding}, {task, Adding}, {thread, Last Evt Val}, {node, Adding}, \
+{system, Adding}, {workload, Adding}, {from_obj, All}, {to_obj, All}, {tag_msg, All}, {size_msg, All}, {bw_msg, All}, \
+{evt_type, =}, {evt_value, All} } }
+window_compose_functions { 9, { {compose_cpu, As Is}, {compose_appl, As Is}, {compose_task, As Is}, {compose_thread, As Is}, \
+{compose_node, As Is}, {compose_system, As Is}, {compose_workload, As Is}, {topcompose1, As Is}, {topcompose2, As Is} } }
+
+window_filter_module evt_type 1 63000006
+window_filter_module evt_type_label 1 "CUDA kernel"
+"""
+
+
+def test_views_take_the_numbers_that_metrics_and_kernels_have_in_this_trace(tmp_path: Path) -> None:
+    (cfg,) = rendered(content(TYPES, ONE_GPU), "hwcounters/tensor_per_gemm", tmp_path).values()
+    kernels, metric = cfg.windows
+
+    assert metric.filters == {"evt_type": ["9437"], "evt_type_label": ["Tensor Active [Throughput %]"]}
+    assert kernels.filters["evt_value"] == ["0", "1", "5"]
+    assert kernels.filters["evt_value_label"] == ["Unknown", "sgemm", "gemm [x]"]
+    assert cfg.kind == "table"
+
+
+def test_event_types_that_have_labels_but_no_events_do_not_count() -> None:
+    found = content(TYPES, ONE_GPU, used=[event_types.KERNEL])
+    paths = {view.path for view in ViewRenderer(found).fitting()}
+
+    assert "analysis/useful_time" in paths
+    assert not paths & {"hwcounters/metric", "views/nccl_on_gpu", "analysis/overlap"}
+
+
+def test_views_of_messages_need_messages_between_ranks(tmp_path: Path) -> None:
+    lines = ["#Paraver (01/01/2024 at 10:00):1000_ns:1(4):1:2(1:1,1:1)"]
+    for tag, expected in [(event_types.TAG_KERNEL_LAUNCH, False), (42, True)]:
+        lines.append(f"3:0:1:1:1:10:10:0:1:2:1:20:30:8:{tag}")
+        (tmp_path / "trace.prv").write_text("\n".join([*lines, ""]))
+        paths = {view.path for view in ViewRenderer(content_of(tmp_path / "trace.prv")).fitting()}
+
+        assert ({"views/messages_in_flight", "views/bytes_in_flight"} <= paths) == expected
+
+
+def test_event_types_of_another_tool_are_found_by_their_labels(tmp_path: Path) -> None:
+    found = content({4711: ("CUDA kernel", {0: "End", 3: "k"})}, ONE_GPU)
+    (cfg,) = rendered(found, "basics/kernels", tmp_path).values()
+
+    assert cfg.windows[0].filters["evt_type"] == ["4711"]
+
+
+def test_tasks_are_the_rows_where_each_uses_one_gpu_alone(tmp_path: Path) -> None:
+    for number, (tasks, threads) in enumerate([(ONE_GPU, None), (SIXTEEN_NODES, None), ([*ONE_GPU, (2, ["cpu only"])], None)]):
+        (cfg,) = rendered(content(TYPES, tasks), "analysis/useful_time", tmp_path / str(number)).values()
+        (window,) = cfg.windows
+
+        assert window.level == "task"
+        assert ("thread", 0) not in window.rows, threads
+        # Tasks without a GPU would spoil the average.
+        shown = window.rows.get(("task", 0), [True] * len(tasks))
+        assert shown == [any("CUDA" in name for name in names) for _, names in tasks]
+
+
+def test_a_process_with_several_gpus_gives_a_file_for_each_of_them(tmp_path: Path) -> None:
+    files = rendered(content(TYPES, SEVERAL_GPUS), "analysis/useful_time", tmp_path)
+
+    assert list(files) == ["analysis/useful_time_d0.cfg", "analysis/useful_time_d1.cfg"]
+    for device, cfg in enumerate(files.values()):
+        # Paraver adds up all threads of a task: those of other devices are multiplied with 0 before.
+        kernels, of_device, window = cfg.windows
+        assert (kernels.level, kernels.functions["compose_thread"]) == ("thread", "Nesting level")
+        assert (of_device.level, of_device.functions["thread"]) == ("thread", "In Thread ID")
+        assert of_device.values["parameters of thread"] == f"2 {2 + device} {4 + device}"
+        assert (window.operation, window.parents) == ("product", (1, 2))
+        assert (window.level, window.functions["task"]) == ("task", "AddingSign")
+        assert window.rows["task", 0] == [True, False]
+
+
+def test_a_shared_gpu_is_one_row_so_that_overlap_counts_once(tmp_path: Path) -> None:
+    files = rendered(content(TYPES, SHARED_GPU), "analysis/useful_time", tmp_path)
+
+    assert list(files) == ["analysis/useful_time_a_d0.cfg", "analysis/useful_time_b_d0.cfg"]
+    _, of_device, window = files["analysis/useful_time_a_d0.cfg"].windows
+    assert of_device.values["parameters of thread"] == "3 2 3 5"
+    assert (window.level, window.functions["task"], window.functions["appl"]) == ("appl", "AddingSign", "AddingSign")
+    assert window.rows["task", 0] == [True, True, False]
+
+
+@pytest.mark.parametrize("tasks", [ONE_GPU, SEVERAL_GPUS, SIXTEEN_NODES], ids=["1 GPU", "a process with 2", "16 nodes"])
+def test_timelines_of_threads_show_all_rows_of_their_kind_whatever_the_size(
+    tasks: list[tuple[int, list[str]]], tmp_path: Path
+) -> None:
+    types = {**TYPES, event_types.CUDA_CALL: ("CUDA library call", {0: "End", 9: "cudaLaunchKernel"})}
+    found = content(types, tasks)
+    kinds = {"streams": "CUDA", "metrics": "Metrics GPU"}
+    for view, shown in [("cuda_calls", None), ("states", None), ("kernels", "streams"), ("metric", "metrics")]:
+        for cfg in rendered(found, view, tmp_path).values():
+            for window in cfg.windows:
+                assert window.level == "thread"
+                for task, (_, names) in enumerate(tasks):
+                    expected = [shown is None or name.startswith(kinds[shown]) for name in names]
+                    of_task = window.rows.get(("task", 0), [True] * len(tasks))[task]
+                    threads = window.rows.get(("thread", task), [True] * len(names))
+                    assert [of_task and one for one in threads] == expected
+
+
+def test_every_view_of_the_table_renders_for_a_trace_that_has_everything(tmp_path: Path) -> None:
+    types: dict[int, tuple[str, dict[int, str] | None]] = {}
+    for one in EVENT_TYPES:
+        values = {0: "End", 1: "gemm", 2: "flash_fwd", 3: "iteration"} if one.values else None
+        types[one.number] = (one.label.replace("{}", "mine"), values)
+    metrics = ["SM Active", "SM Issue", "Tensor Active", "DRAM Read", "DRAM Write", "PCIe RX Throughput", "PCIe TX Throughput",
+               "NVLink RX", "NVLink TX", "GPC Clock Frequency [MHz]"]  # fmt: skip
+    types |= {event_types.GPU_METRIC + place: (name, None) for place, name in enumerate(metrics)}
+    for place, tasks in enumerate([ONE_GPU, SEVERAL_GPUS, SHARED_GPU]):
+        folder = tmp_path / str(place)
+        written = ViewRenderer(content(types, tasks)).render(folder)
+
+        assert {one.view.path for one in written} == {view.path for view in TABLE.views}
+        views = parse_views(folder)
+        assert {path: cfg.kind for path, cfg in views.items()} == {one.path: one.view.kind for one in written}
+
+
+HOSTILE = [
+    'a "quoted" name', "a * star", "back\\slash", "{ 1, { All } }", "# hash", "<b>&amp;</b>", "日本語 ✓", "x" * 5000, "Unknown",
+    "100 %", "tab\tand\nnewline", "[", "'", "{{ 7 * 7 }}{% raw %}", "../../etc/passwd", "=============a.cfg", "End",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=[str(place) for place in range(len(HOSTILE))])
+def test_hostile_labels_break_neither_a_view_nor_the_page_nor_the_workspace(hostile: str, tmp_path: Path) -> None:
+    types: dict[int, tuple[str, dict[int, str] | None]] = {
+        event_types.KERNEL: ("CUDA kernel", {0: "End", 1: f"gemm {hostile}", 2: hostile}),
+        event_types.NVTX_PUSHPOP: (f"NVTX pushpop ranges {hostile} domain", {0: "End", 2: hostile}),
+        9400: (hostile, None),
+        9401: (f"Tensor Active {hostile}", None),
+    }
+    found = content(types, [(1, ["main", "CUDA-D0.S7", "Metrics GPU0", hostile])])
+    written = write_views(tmp_path, found, Path("trace.prv"), tmp_path)
+
+    for path, cfg in parse_views(tmp_path).items():
+        assert path == re.sub(r"[^a-z0-9_./-]", "", path)
+        assert ".." not in path
+        for window in cfg.windows:
+            for label in [*window.filters.get("evt_type_label", ()), *window.filters.get("evt_value_label", ())]:
+                assert not set(label) & set('"*\n'), "Paraver can't read this name, or takes it for others"
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "<b>" not in page
+    assert all(one.title in html.unescape(page) for one in written)
+    assert any(" ".join(hostile.split()) in one.title for one in written)
+    ElementTree.parse(tmp_path / "workspace.xml")
+
+
+@given(text=st.text())
+def test_a_slug_is_a_safe_part_of_a_file_name(text: str) -> None:
+    assert re.fullmatch(r"[a-z0-9_]{0,60}", slug(text))
+
+
+def test_a_label_of_two_types_names_neither(tmp_path: Path) -> None:
+    types = {
+        event_types.KERNEL: ("CUDA kernel", {1: "gemm"}),
+        12345: ("CUDA kernel", None),
+        777: ("other", {9: "gemm"}),
+    }
+    (cfg,) = rendered(
+        content({**types, 9400: ("Tensor Active", None)}, ONE_GPU),  # type: ignore[dict-item]
+        "hwcounters/tensor_per_gemm",
+        tmp_path,
+    ).values()
+
+    assert cfg.windows[0].filters["evt_type_label"] == ["Unknown"]
+    assert cfg.windows[0].filters["evt_value_label"] == ["Unknown", "Unknown"]
+
+
+def test_a_wrong_template_fails_when_it_is_rendered_or_read_strictly(tmp_path: Path) -> None:
+    folder = tmp_path / "cfgs"
+    (folder / "basics").mkdir(parents=True)
+    (folder / "macros").mkdir()
+    for path in (cfgs_folder() / "macros").glob("*.j2"):
+        (folder / "macros" / path.name).write_text(path.read_text())
+    view = View("basics", "mine", "Mine", (), None, None, False, "timeline", "basics/mine.cfg.j2", "Text.", "")
+    renderer = ViewRenderer(content(TYPES, ONE_GPU), replace(TABLE, views=(view,)), folder)
+    start = '{% from "macros/windows.cfg.j2" import single, derived %}\n'
+
+    wrong = [
+        ("{{ single(1, titel, types.KERNEL) }}", jinja2.UndefinedError),
+        ("{{ single(1, title, types.KERNELS) }}", ValueError),
+        ('{{ single(1, title, types.KERNEL, thread="Last Value") }}', MalformedCfg),
+        ('{{ derived(1, title, "product", (1, 2)) }}', MalformedCfg),
+        ("nothing", MalformedCfg),
+    ]
+    for at, (template, error) in enumerate(wrong):
+        (folder / "basics/mine.cfg.j2").write_text(start + template)
+        os.utime(folder / "basics/mine.cfg.j2", (at, at))  # a template is read again when its time differs
+        with pytest.raises(error):
+            render_and_parse(renderer, tmp_path / "out")
