@@ -21,7 +21,7 @@ _BIWEIGHT = 6.0
 _SMALLEST_SCALE = 500.0
 """ns; clocks and events are not more precise than this."""
 _SPAN_FOR_DRIFT = 1e9
-"""Least time from the first to the last event, ns, from which a drift can be told from noise."""
+"""Least time from the first to the last event, ns, from which a drift differs from noise."""
 _LARGEST_TABLE = 4_000_000
 """Numbers in the table of one piece of events."""
 

@@ -1,7 +1,7 @@
-"""Algebra of intervals, on columns: each interval has a group (a device, a task, a thread), a begin and an end in ns.
+"""Intervals as columns: each has a group (a device, a task, a thread), a begin and an end in ns.
 
-Intervals are half open, [begin, end): those that touch do not overlap, and one without length covers nothing. Nothing here
-goes over intervals one by one.
+Intervals are half open, [begin, end): those that touch do not overlap, and one without length covers nothing. No loop visits
+single intervals.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.int64]
 
 _TIME_BITS = 46
-"""Bits of a sort key that are a time: stretches up to 19 hours are sorted by one number per edge."""
+"""Bits of a sort key that are a time: up to 19 hours are sorted by one number per edge."""
 _MOST_GROUPS = 1 << (63 - _TIME_BITS)
 
 
@@ -31,38 +31,24 @@ class Intervals:
 
     @classmethod
     def of(cls, group: npt.ArrayLike, begin: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
-        """The same from anything that numpy takes for a column."""
+        """Intervals of anything that numpy takes for a column."""
         return cls(*(np.asarray(column, dtype=np.int64) for column in (group, begin, end)))
-
-    @classmethod
-    def joined(cls, *parts: Intervals) -> Intervals:
-        """Intervals of several, one after the other."""
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("group", "begin", "end")))
 
     def only(self, chosen: npt.NDArray[np.bool_] | Numbers) -> Intervals:
         """Those that a mask, or a list of positions, chooses."""
         return Intervals(self.group[chosen], self.begin[chosen], self.end[chosen])
 
-    def clip(self, begin: int, end: int) -> Intervals:
-        """Their parts inside a window, ns."""
-        clipped = Intervals(self.group, np.maximum(self.begin, begin), np.minimum(self.end, end))
-        return clipped.only(clipped.end > clipped.begin)
-
-    def total(self, groups: int) -> Numbers:
-        """Sum of their lengths in each of so many groups, ns; what overlaps counts several times."""
-        return summed(self.group, self.end - self.begin, groups)
-
 
 @dataclass(frozen=True)
 class Segments:
-    """Stretches in which what is open in a group does not change, in the order of group and time.
+    """Segments of time in which the open intervals of a group do not change, in the order of group and time.
 
     Attributes
     ----------
     group, begin, end
-        As of intervals; between two edges of a group every stretch stands here, also one in which nothing is open.
+        As of intervals; every segment between two edges of a group is listed, also one without open intervals.
     counts
-        One column per kind: how many intervals of it are open.
+        One column per kind: number of its open intervals.
     """
 
     group: Numbers
@@ -72,34 +58,26 @@ class Segments:
 
     @property
     def length(self) -> Numbers:
-        """ns of each stretch."""
+        """ns of each segment."""
         return self.end - self.begin
 
     @property
-    def depth(self) -> Numbers:
-        """How many intervals are open, of all kinds together."""
-        total: Numbers = np.zeros(len(self.group), dtype=np.int64)
-        for count in self.counts:
-            total = total + count
-        return total
-
-    @property
     def mask(self) -> Numbers:
-        """Which kinds are open, as bits: kind 0 is the lowest."""
-        found: Numbers = np.zeros(len(self.group), dtype=np.int64)
+        """Kinds with open intervals, as bits: kind 0 is the lowest."""
+        mask: Numbers = np.zeros(len(self.group), dtype=np.int64)
         for kind, count in enumerate(self.counts):
-            found |= (count > 0).astype(np.int64) << kind
-        return found
+            mask |= (count > 0).astype(np.int64) << kind
+        return mask
 
     def place(self, group: Numbers, time: Numbers) -> Numbers:
-        """Index of the stretch that holds each time of a group; -1 where it lies before all stretches of the group."""
+        """Index of the segment with each time of a group; -1 where the time is before all segments of the group."""
         if not len(self.group):
             return np.full(len(group), -1, dtype=np.int64)
-        found = _search(self.group, self.begin, group, time)
-        return np.where(self.group[np.maximum(found, 0)] == group, found, -1)
+        place = _search(self.group, self.begin, group, time)
+        return np.where(self.group[np.maximum(place, 0)] == group, place, -1)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Intervals:
-        """The stretches chosen, as intervals; neighbours become one."""
+        """The chosen segments as intervals; neighbours become one."""
         group, begin, end = self.group[chosen], self.begin[chosen], self.end[chosen]
         if not len(group):
             return Intervals(group, begin, end)
@@ -109,14 +87,18 @@ class Segments:
 
 
 def segments(intervals: Intervals, kind: Numbers | None = None, kinds: int = 1) -> Segments:
-    """Cut time where anything begins or ends.
+    """Cut time where any interval begins or ends.
 
     Parameters
     ----------
     intervals
-        In any order, overlapping as they like.
+        In any order; they may overlap.
     kind
         Kind of each (0, 1, ... below `kinds`); None: all are of kind 0.
+
+    >>> found = segments(Intervals.of([0, 0, 0, 1], [0, 5, 20, 7], [10, 15, 30, 9]))
+    >>> found.where(found.counts[0] > 0).end.tolist()
+    [15, 30, 9]
     """
     extended = intervals.end > intervals.begin
     if not extended.all():
@@ -135,37 +117,6 @@ def segments(intervals: Intervals, kind: Numbers | None = None, kinds: int = 1) 
     # Every interval of a group ends in it, so a count over all groups is 0 between two of them.
     real = (group[1:] == group[:-1]) & (time[1:] > time[:-1]) if edges else np.zeros(0, dtype=bool)
     return Segments(group[:-1][real], time[:-1][real], time[1:][real], tuple(count[:-1][real] for count in counts))
-
-
-def union(intervals: Intervals) -> Intervals:
-    """Time that at least one interval of a group covers, in the order of group and time, without overlap.
-
-    >>> union(Intervals.of([0, 0, 0, 1], [0, 5, 20, 7], [10, 15, 30, 9])).end.tolist()
-    [15, 30, 9]
-    """
-    found = segments(intervals)
-    return found.where(found.counts[0] > 0)
-
-
-def subtract(minuend: Intervals, subtrahend: Intervals) -> Intervals:
-    """Time that the first covers and the second does not.
-
-    >>> left = subtract(Intervals.of([0], [0], [10]), Intervals.of([0, 1], [3, 0], [5, 9]))
-    >>> left.begin.tolist(), left.end.tolist()
-    ([0, 5], [3, 10])
-    """
-    found = _both(minuend, subtrahend)
-    return found.where((found.counts[0] > 0) & (found.counts[1] == 0))
-
-
-def intersect(one: Intervals, other: Intervals) -> Intervals:
-    """Time that both cover.
-
-    >>> intersect(Intervals.of([0], [0], [10]), Intervals.of([0, 0], [3, 8], [5, 19])).end.tolist()
-    [5, 10]
-    """
-    found = _both(one, other)
-    return found.where((found.counts[0] > 0) & (found.counts[1] > 0))
 
 
 def time_by(key: Numbers, length: Numbers, keys: int, group: Numbers, groups: int) -> Numbers:
@@ -192,31 +143,31 @@ def summed(group: Numbers, values: Numbers, groups: int) -> Numbers:
 
 
 class Elapsed:
-    """Time by key in a group up to any moment: F(group, t), so that the time in a window is F(end) - F(begin).
+    """Time by key in a group up to any moment: F(group, t); the time in a window is F(end) - F(begin).
 
     Parameters
     ----------
-    found
-        Stretches of groups.
+    segments_of_groups
+        Segments of all groups.
     key
-        Key of each stretch (0, 1, ... below `keys`).
+        Key of each segment (0, 1, ... below `keys`).
     """
 
-    def __init__(self, found: Segments, key: Numbers, keys: int) -> None:
-        self._found = found
+    def __init__(self, segments_of_groups: Segments, key: Numbers, keys: int) -> None:
+        self._segments = segments_of_groups
         self._key = key
         self._keys = keys
-        length = found.length
+        length = segments_of_groups.length
         rows = np.arange(len(length))
         each = np.zeros((len(length) + 1, keys), dtype=np.int64)
         each[rows + 1, key] = length
         self._before = np.cumsum(each, axis=0)
-        groups = int(found.group[-1]) + 1 if len(length) else 0
-        self._first = np.searchsorted(found.group, np.arange(groups + 1), side="left")
+        groups = int(segments_of_groups.group[-1]) + 1 if len(length) else 0
+        self._first = np.searchsorted(segments_of_groups.group, np.arange(groups + 1), side="left")
 
     def until(self, group: Numbers, time: Numbers) -> Numbers:
-        """ns by key that lie before each time in its group: a row per question, a column per key."""
-        found = self._found
+        """ns by key before each time in its group: a row per time, a column per key."""
+        found = self._segments
         if not len(found.group):
             return np.zeros((len(group), self._keys), dtype=np.int64)
         place = _search(found.group, found.begin, group, time)
@@ -229,13 +180,8 @@ class Elapsed:
         return np.where(inside[:, None], whole, 0)
 
 
-def _both(one: Intervals, other: Intervals) -> Segments:
-    kind = np.concatenate([np.zeros(len(one), dtype=np.int64), np.ones(len(other), dtype=np.int64)])
-    return segments(Intervals.joined(one, other), kind, 2)
-
-
 def _order(group: Numbers, time: Numbers) -> Numbers:
-    """Order by group and time. Edges of equal time may stand in any order: only what holds after all of them counts."""
+    """Order by group and time. Edges of equal time may be in any order: only the state after all of them counts."""
     if not len(group):
         return np.zeros(0, dtype=np.int64)
     first = int(time.min())
@@ -245,7 +191,7 @@ def _order(group: Numbers, time: Numbers) -> Numbers:
 
 
 def _search(groups: Numbers, begins: Numbers, group: Numbers, time: Numbers) -> Numbers:
-    """Position of the last (group, begin) that is not behind (group, time); columns `groups`, `begins` are sorted."""
+    """Position of the last (group, begin) that is not after (group, time); columns `groups`, `begins` are sorted."""
     first = min(int(begins.min()), int(time.min(initial=begins[0])))
     span = max(int(begins.max()), int(time.max(initial=begins[0]))) - first
     if span < 1 << _TIME_BITS and max(int(groups[-1]), int(group.max(initial=0))) < _MOST_GROUPS:

@@ -1,4 +1,4 @@
-"""The algebra of intervals: hand-made cases, and what must hold for any, against counting nanosecond by nanosecond."""
+"""Intervals and their segments: hand-made cases, and properties of any, against counting nanosecond by nanosecond."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys2prv.efficiency.intervals import Elapsed, Intervals, intersect, segments, subtract, summed, time_by, union
+from nsys2prv.efficiency.intervals import Elapsed, Intervals, Segments, segments, summed, time_by
 
 GROUPS, END = 3, 40
 
@@ -30,6 +30,29 @@ def rows(intervals: Intervals) -> list[tuple[int, int, int]]:
     return list(zip(intervals.group.tolist(), intervals.begin.tolist(), intervals.end.tolist(), strict=True))
 
 
+def union(intervals: Intervals) -> Intervals:
+    found = segments(intervals)
+    return found.where(found.counts[0] > 0)
+
+
+def of_both(one: Intervals, other: Intervals) -> Segments:
+    """Segments of two kinds: the one and the other."""
+    columns = (np.concatenate([getattr(one, name), getattr(other, name)]) for name in ("group", "begin", "end"))
+    return segments(Intervals(*columns), np.repeat(np.array([0, 1]), [len(one), len(other)]), 2)
+
+
+def clip(intervals: Intervals, begin: int, end: int) -> Intervals:
+    return Intervals(intervals.group, np.maximum(intervals.begin, begin), np.minimum(intervals.end, end))
+
+
+def total(intervals: Intervals, groups: int) -> np.ndarray:
+    return summed(intervals.group, intervals.end - intervals.begin, groups)
+
+
+def depth(found: Segments) -> np.ndarray:
+    return np.sum(found.counts, axis=0, dtype=np.int64)
+
+
 def test_touching_and_nested_intervals_become_one() -> None:
     found = union(Intervals.of([0, 0, 0, 0, 1], [5, 0, 1, 20, 5], [9, 5, 3, 20, 6]))
 
@@ -40,7 +63,7 @@ def test_depth_counts_what_is_open() -> None:
     found = segments(Intervals.of([0, 0, 0], [0, 2, 2], [10, 4, 8]), np.array([0, 1, 1]), 2)
 
     assert found.begin.tolist() == [0, 2, 4, 8]
-    assert found.depth.tolist() == [1, 3, 2, 1]
+    assert depth(found).tolist() == [1, 3, 2, 1]
     assert found.mask.tolist() == [1, 3, 3, 1]
 
 
@@ -60,8 +83,8 @@ def test_elapsed_time_far_apart() -> None:
 def test_nothing_gives_nothing() -> None:
     nothing = Intervals.of([], [], [])
 
-    assert len(union(nothing)) == len(subtract(nothing, nothing)) == len(intersect(nothing, nothing)) == 0
-    assert nothing.total(2).tolist() == [0, 0]
+    assert len(union(nothing)) == len(of_both(nothing, nothing).group) == 0
+    assert total(nothing, 2).tolist() == [0, 0]
     assert Elapsed(segments(nothing), segments(nothing).mask, 2).until(np.array([1]), np.array([5])).tolist() == [[0, 0]]
 
 
@@ -75,24 +98,17 @@ def test_a_union_covers_what_its_intervals_cover_once(intervals: Intervals) -> N
 
 
 @given(some, some)
-def test_subtraction_and_intersection_share_what_the_first_covers(one: Intervals, other: Intervals) -> None:
+def test_segments_of_two_kinds_give_their_difference_and_intersection(one: Intervals, other: Intervals) -> None:
     inside, outside = covered(one) > 0, covered(other) == 0
+    found = of_both(one, other)
+    in_one, in_other = found.counts[0] > 0, found.counts[1] > 0
 
-    assert (covered(subtract(one, other)) == (inside & outside)).all()
-    assert (covered(intersect(one, other)) == (inside & ~outside)).all()
-
-
-@given(some, st.integers(0, END), st.integers(0, END))
-def test_clipping_keeps_what_lies_inside(intervals: Intervals, begin: int, end: int) -> None:
-    wanted = covered(intervals)
-    wanted[:, :begin] = 0
-    wanted[:, max(end, 0) :] = 0
-
-    assert (covered(intervals.clip(begin, end)) == wanted).all()
+    assert (covered(found.where(in_one & ~in_other)) == (inside & outside)).all()
+    assert (covered(found.where(in_one & in_other)) == (inside & ~outside)).all()
 
 
 @given(some, st.lists(st.integers(0, 1), min_size=12, max_size=12))
-def test_segments_tell_what_is_open_of_each_kind(intervals: Intervals, kinds: list[int]) -> None:
+def test_segments_count_the_open_intervals_of_each_kind(intervals: Intervals, kinds: list[int]) -> None:
     kind = np.array(kinds[: len(intervals)], dtype=np.int64)
     found = segments(intervals, kind, 2)
 
@@ -117,18 +133,18 @@ def test_elapsed_time_is_the_sum_before_a_moment(intervals: Intervals, moments: 
 def test_shifting_time_changes_no_length(intervals: Intervals, shift: int) -> None:
     shifted = Intervals(intervals.group, intervals.begin + shift, intervals.end + shift)
 
-    assert (union(shifted).total(GROUPS) == union(intervals).total(GROUPS)).all()
+    assert (total(union(shifted), GROUPS) == total(union(intervals), GROUPS)).all()
 
 
 @given(some, st.integers(0, END))
 def test_cutting_time_in_two_changes_no_sum(intervals: Intervals, cut: int) -> None:
-    parts = [segments(intervals.clip(0, cut)), segments(intervals.clip(cut, END))]
-    sums = sum(time_by(part.depth, part.length, 13, part.group, GROUPS) for part in parts)
+    parts = [segments(clip(intervals, 0, cut)), segments(clip(intervals, cut, END))]
+    sums = sum(time_by(depth(part), part.length, 13, part.group, GROUPS) for part in parts)
     whole = segments(intervals)
-    wanted = time_by(whole.depth, whole.length, 13, whole.group, GROUPS)
+    expected = time_by(depth(whole), whole.length, 13, whole.group, GROUPS)
 
-    # Time in which nothing is open counts only between two edges of one part.
-    assert (sums[:, 1:] == wanted[:, 1:]).all()
+    # Time without open intervals counts only between two edges of one part.
+    assert (sums[:, 1:] == expected[:, 1:]).all()
 
 
 @pytest.mark.parametrize("length", [2**52, 3])
