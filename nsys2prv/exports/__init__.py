@@ -1,7 +1,7 @@
 """Reports: paths, folders and globs come in; opened reports leave.
 
-A `Report` gives lazy tables with declared columns, whatever form the export has, and says who it is: tool, host, clocks,
-processes, ranks, threads, GPUs.
+A `Report` gives lazy tables with declared columns in whatever form the export has; `describe` gives its identity: tool, host,
+clocks, processes, ranks, threads, GPUs.
 """
 
 from nsys2prv.exports.find import find_reports

@@ -1,4 +1,4 @@
-"""What the user names on the command line, as paths of reports."""
+"""Reports that a user names on the command line."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _FILE_SUFFIXES = (".sqlite", *RAW_SUFFIXES)
 
 
 def find_reports(arguments: Iterable[str | Path], leave_out: Callable[[ReportError], None] | None = None) -> list[Path]:
-    """Paths of reports that arguments stand for, in a fixed order.
+    """Paths of the reports that arguments mean, in a fixed order.
 
     Parameters
     ----------
     arguments
         Files, folders of tables, folders that hold reports (at any depth), and globs. An export beside the
-        `.nsys-rep` it was made from stands for it.
+        `.nsys-rep` that it was made from is used instead of it.
     leave_out
         Called with what would be raised, to go on without it.
 

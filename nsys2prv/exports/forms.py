@@ -151,8 +151,8 @@ class SqliteTables(Tables):
         def batches(
             columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
         ) -> Iterator[pl.DataFrame]:
-            wanted = {name: schema[name] for name in columns} if columns is not None else dict(schema)
-            for frame in self._read(table, wanted, only, distinct):
+            requested = {name: schema[name] for name in columns} if columns is not None else dict(schema)
+            for frame in self._read(table, requested, only, distinct):
                 selected = frame if predicate is None else frame.filter(predicate)
                 if rows is not None:
                     selected = selected.head(rows)
@@ -409,14 +409,14 @@ def _decoded(texts: pl.Series) -> pl.Series:
     return decoded.set(decoded == "", None).rename(texts.name)
 
 
-def _signed(column: pl.Expr, stored: pl.DataType, wanted: type[pl.DataType]) -> pl.Expr:
+def _signed(column: pl.Expr, stored: pl.DataType, requested: type[pl.DataType]) -> pl.Expr:
     # Ids are unsigned in Parquet and Arrow exports and signed in SQLite: the same bits must give the same id.
-    if wanted == pl.Int64 and stored == pl.UInt64:
+    if requested == pl.Int64 and stored == pl.UInt64:
         return column.reinterpret(signed=True)
-    if wanted == pl.String:
+    if requested == pl.String:
         text = column.cast(pl.String)
         return pl.when(text != "").then(text)
-    if wanted == pl.Binary:
+    if requested == pl.Binary:
         held = column.cast(pl.Binary)
         return pl.when(held.bin.size() > 0).then(held)
-    return column.cast(wanted)
+    return column.cast(requested)

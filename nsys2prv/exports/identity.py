@@ -1,4 +1,4 @@
-"""Who a report is: tool, host, clocks, processes, ranks, threads, GPUs. All small; read once."""
+"""Identity of a report: tool, host, clocks, processes, ranks, threads, GPUs. All small; read once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENVIRONMENT_NAME = re.compile(r"PROCESS_\d+:ENVIRONMENT_VARIABLE")
 # nsys warns of everything that it was asked to look for and that the program does not use.
 _NOTHING_LOST = r"^No .* events collected"
 _LOSSES = (2, 3)
-"""`DIAGNOSTIC_EVENT.severity` of messages that tell of something lost: warnings and errors (4 is chatter)."""
+"""`DIAGNOSTIC_EVENT.severity` of messages about lost data: warnings and errors (4 is chatter)."""
 
 
 GlobalId = TypeVar("GlobalId", int, pl.Expr, pl.Series)
@@ -74,9 +74,9 @@ class Gpu:
     id
         nsys' index of it on this machine; GPU_METRICS uses it.
     key
-        What tells it apart from others of the node: uuid, else bus location, else its index.
+        Identifies it on the node: uuid, else bus location, else its index.
     bus, uuid
-        Its place on the bus and its uuid, "" when not told.
+        Its place on the bus and its uuid, "" when not known.
     """
 
     id: int
@@ -97,9 +97,9 @@ class Nic:
     link
         Its link layer by nsys' label, such as "InfiniBand NIC".
     device
-        Its model, "" when not told.
+        Its model, "" when not known.
     guid
-        Its GUID in hexadecimal, "" when not told.
+        Its GUID in hexadecimal, "" when not known.
     """
 
     name: str
@@ -113,18 +113,18 @@ class Nic:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a report is.
+    """Identity of a report.
 
     Attributes
     ----------
     host
-        Name of the machine, "" when the report does not tell.
+        Name of the machine, "" when not known.
     tool, schema
-        Version of nsys that exported, and of the schema (major, minor), None when not told.
+        Version of nsys that exported, and of the schema (major, minor), None when not known.
     utc_ns, monotonic_ns
-        UTC and the host's monotonic clock at time 0 of the report, ns; None when not told.
+        UTC and the host's monotonic clock at time 0 of the report, ns; None when not known.
     cpus
-        Number of CPUs of the host, 0 when not told.
+        Number of CPUs of the host, 0 when not known.
     environment
         Environment of the launched process.
     processes
@@ -138,11 +138,11 @@ class Identity:
     launch_source
         Where that comes from, for the user.
     launches
-        What all launchers told that the program was started by, the innermost first.
+        What the launchers that started the program report, the innermost first.
     ranks_of_run
-        Number of ranks of the run, None when not told.
+        Number of ranks of the run, None when not known.
     host_source
-        Where the name of the host comes from when it is not nsys that tells it, for the user.
+        Where the name of the host comes from when nsys does not report it, for the user.
     threads
         Columns `globalTid`, `name`.
     gpus
@@ -200,10 +200,10 @@ class Identity:
         )
 
     def gpu_key(self, global_pid: int, device: int) -> str:
-        """What tells the GPU apart that a process calls `device`.
+        """Identifies the GPU that a process calls `device`.
 
         Every rank may call its own GPU "device 0": the tables of newer exports, else unique CUDA ordinals, else
-        CUDA_VISIBLE_DEVICES, else nsys' own index tell which one it is.
+        CUDA_VISIBLE_DEVICES, else nsys' own index identify it.
         """
         pid = pid_of(global_pid)
         by_id = {gpu.id: gpu.key for gpu in self.gpus}
@@ -224,18 +224,18 @@ class Identity:
         return by_id.get(device, _key_of_index(device))
 
     def metric_gpu_key(self, gpu_id: int) -> str:
-        """What tells the GPU apart that GPU_METRICS calls `gpu_id`."""
+        """Identifies the GPU that GPU_METRICS calls `gpu_id`."""
         return next((gpu.key for gpu in self.gpus if gpu.id == gpu_id), _key_of_index(gpu_id))
 
 
 @once
 def describe(report: Report) -> Identity:
-    """Read who a report is.
+    """Read the identity of a report.
 
     Raises
     ------
     ReportError
-        When a table that tells it can't be read.
+        When a table can't be read.
     """
     export = _pairs(report, "META_DATA_EXPORT") or _pairs(report, "EXPORT_META_DATA")
     capture = _read(report, "META_DATA_CAPTURE", Text("name"), Text("value"))
@@ -343,9 +343,9 @@ def _cuda_names(report: Report) -> dict[tuple[int, ...], str]:
 
 
 def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
-    told = _read(report, "MPI_RANKS", "globalTid", "rank").drop_nulls()
-    if told.height:
-        return _by_process(told), "MPI_RANKS"
+    reported = _read(report, "MPI_RANKS", "globalTid", "rank").drop_nulls()
+    if reported.height:
+        return _by_process(reported), "MPI_RANKS"
     if report.has("NVTX_EVENTS", "eventType", "globalTid"):
         named = report.collect(
             report.scan("NVTX_EVENTS", ("eventType", "globalTid"), (Text("text"), "textId"))
@@ -369,8 +369,8 @@ def _ranks_of_run(report: Report, ranks: Mapping[int, int], launches: tuple[Laun
         # No communicator is larger than that of all.
         return int(sizes.max())  # type: ignore[arg-type]
     # A launcher that gave another rank started something else: the shell around it, a step before it.
-    told = [one for one in launches if one.ranks is not None and (not ranks or one.rank in ranks.values())]
-    return told[0].ranks if told else None
+    sizes_of_run = [one.ranks for one in launches if one.ranks is not None and (not ranks or one.rank in ranks.values())]
+    return sizes_of_run[0] if sizes_of_run else None
 
 
 def _by_process(ranks: pl.DataFrame) -> dict[int, int]:
@@ -420,7 +420,7 @@ def _unique_ordinals(report: Report, gpus: tuple[Gpu, ...]) -> dict[int, str]:
     ordinals = _read(report, "TARGET_INFO_GPU", "id", "cuDevice").drop_nulls()
     by_id = {gpu.id: gpu.key for gpu in gpus}
     counts = ordinals["cuDevice"].value_counts().filter(pl.col("count") == 1)["cuDevice"].to_list()
-    # One number for several GPUs tells nothing: each rank of the node calls its own GPU 0.
+    # One number for several GPUs identifies none: each rank of the node calls its own GPU 0.
     if len(counts) < ordinals["cuDevice"].n_unique():
         return {}
     return {ordinal: by_id[index] for index, ordinal in ordinals.iter_rows() if index in by_id}
@@ -441,9 +441,9 @@ def _warnings(report: Report, schema: tuple[int, int] | None, utc: int | None) -
     found = []
     if schema is not None and schema > NEWEST_KNOWN_SCHEMA:
         newest = ".".join(map(str, NEWEST_KNOWN_SCHEMA))
-        found.append(f"schema {schema[0]}.{schema[1]} is newer than {newest}, the newest known: read as far as it is alike")
+        found.append(f"schema {schema[0]}.{schema[1]} is newer than {newest}, the newest known: what is alike is read")
     if utc is None:
-        found.append("the report does not tell when its session began: its times can't be aligned with other reports")
+        found.append("the report has no start time of its session: its times can't be aligned with other reports")
     lost = report.collect(
         report.scan("DIAGNOSTIC_EVENT", optional=("severity", Text("text"))).filter(
             pl.col("severity").is_in(_LOSSES), ~pl.col("text").str.contains(_NOTHING_LOST)

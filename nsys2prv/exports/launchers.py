@@ -1,4 +1,4 @@
-"""What launchers tell the programs that they start: rank, number of ranks, job, node. Variables stand nowhere else."""
+"""Environment variables that launchers set for the programs they start: rank, number of ranks, job, node."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ LAUNCHERS: tuple[Launcher, ...] = (
     Launcher("environment", "RANK"),
 )
 
-# What it is called, and the variables that tell it, the first that is set: two values are two runs.
+# Kind of job, and its variables, of which the first that is set counts: two values are two runs.
 _JOBS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    # The parts of a heterogeneous job have numbers of their own, and share one.
+    # Each part of a heterogeneous job has its own number; one number is shared.
     ("SLURM job", ("SLURM_HET_JOB_ID", "SLURM_PACK_JOB_ID", "SLURM_JOB_ID", "SLURM_JOBID")),
     ("PBS job", ("PBS_JOBID",)),
     ("LSF job", ("LSB_JOBID",)),
@@ -54,7 +54,7 @@ _NODE_NUMBERS = ("SLURM_NODEID",)
 
 @dataclass(frozen=True)
 class Launched:
-    """What one launcher told.
+    """What one launcher reports.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Launched:
 
 
 def launched(environment: Mapping[str, str]) -> tuple[Launched, ...]:
-    """What launchers told a process, the innermost first.
+    """What launchers report to a process, the innermost first.
 
     >>> launched({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"})
     (Launched(source='SLURM (SLURM_PROCID)', rank=3, ranks=8, local_rank=None),)
@@ -90,22 +90,22 @@ def launched(environment: Mapping[str, str]) -> tuple[Launched, ...]:
 
 
 def jobs(environment: Mapping[str, str]) -> dict[str, str]:
-    """What batch systems and launchers call the run, by what kind of number it is.
+    """Numbers of the run in batch systems and launchers, by kind.
 
     >>> jobs({"SLURM_JOB_ID": "4711", "TORCHELASTIC_RUN_ID": "none"})
     {'SLURM job': '4711'}
     """
-    told = {kind: next((environment[name] for name in variables if environment.get(name)), "") for kind, variables in _JOBS}
-    return {kind: job for kind, job in told.items() if job not in _NO_JOB}
+    reported = {kind: next((environment[name] for name in variables if environment.get(name)), "") for kind, variables in _JOBS}
+    return {kind: job for kind, job in reported.items() if job not in _NO_JOB}
 
 
 def step(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What tells apart the programs that a job starts one after the other, or beside each other."""
+    """Identifies one of the programs that a job starts, one after the other or at the same time."""
     return tuple(environment.get(name, "") for name in _STEPS)
 
 
 def node_name(environment: Mapping[str, str]) -> tuple[str, str]:
-    """Name of the node and the variable that tells it; "" when none does."""
+    """Name of the node and the variable that has it; "" when none has."""
     return next(((environment[name], name) for name in _NODE_NAMES if environment.get(name)), ("", ""))
 
 

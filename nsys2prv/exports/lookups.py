@@ -32,12 +32,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _BYTES_OF_OTHERS = 50_000
-"""What results that are no frames are taken to hold: names of processes, of ranks, of GPUs."""
+"""Assumed size of results that are not frames: names of processes, of ranks, of GPUs."""
 
 
 @dataclass
 class _Entry:
-    """One lookup of one report; the first who wants it reads it, under the lock."""
+    """One lookup of one report; the first thread that needs it reads it, under the lock."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_read: bool = False
@@ -83,12 +83,12 @@ class Lookups:
         found: T = entry.value
         return found
 
-    def _make_room(self, wanted: Tables) -> None:
+    def _make_room(self, keep: Tables) -> None:
         total = sum(of_report.bytes for of_report in self._held.values())
         for tables, of_report in list(self._held.items()):
             if total <= self._most:
                 break
-            if tables is not wanted:
+            if tables is not keep:
                 del self._held[tables]
                 total -= of_report.bytes
 

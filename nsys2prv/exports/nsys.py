@@ -12,7 +12,7 @@ from pathlib import Path
 from nsys2prv.errors import ExportError
 from nsys2prv.execution.scratch import temporary_path
 
-# Wanted where this nsys knows them: NCCL's payloads are JSON in some versions and blobs in others.
+# Used where this nsys knows them: NCCL's payloads are JSON in some versions and blobs in others.
 _EXTRA_OPTIONS = ("--include-json", "--include-blobs")
 
 

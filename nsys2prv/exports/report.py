@@ -21,7 +21,7 @@ RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 # An export has at least one of these; any other database does not.
 _SIGNS_OF_AN_EXPORT = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
 
-# A table with all of these holds what happened on streams; the last two tell streams of a device apart.
+# A table with all of these holds what happened on streams; the last two identify a stream of a device.
 _STREAM = ("globalPid", "deviceId", "contextId", "streamId")
 
 
@@ -62,7 +62,7 @@ class Report:
         Parameters
         ----------
         table
-            Name of a table; when it is not there the result has no rows.
+            Name of a table; when it is not present the result has no rows.
         required, optional
             Columns: names of whole numbers, else `columns.Text` and the like. An optional one that is not there is null.
         only
@@ -71,15 +71,15 @@ class Report:
         Raises
         ------
         MissingColumn
-            When the table is there without a required column.
+            When the table is present without a required column.
         """
-        wanted, there = self._columns(table, required, optional)
+        requested, present = self._columns(table, required, optional)
         if table not in self.tables.names():
-            return pl.LazyFrame(schema=wanted)
-        absent = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
-        scanned = self.tables.scan(table, there, only or {}, distinct=self._distinct)
-        replaced = [*absent, *self._fold(table, there)]
-        return scanned.with_columns(replaced).select(list(wanted)) if replaced else scanned
+            return pl.LazyFrame(schema=requested)
+        absent = [pl.lit(None, dtype).alias(name) for name, dtype in requested.items() if name not in present]
+        scanned = self.tables.scan(table, present, only or {}, distinct=self._distinct)
+        replaced = [*absent, *self._fold(table, present)]
+        return scanned.with_columns(replaced).select(list(requested)) if replaced else scanned
 
     def scan_events(
         self, table: str, required: Sequence[str], optional: Sequence[str], only: Mapping[str, Sequence[int]] | None
@@ -111,24 +111,24 @@ class Report:
     def _columns(
         self, table: str, required: Sequence[str], optional: Sequence[str]
     ) -> tuple[dict[str, type[pl.DataType]], dict[str, type[pl.DataType]]]:
-        """Types of the columns wanted, and of those that are there."""
-        wanted = {str(name): dtype_of(name) for name in (*required, *optional)}
+        """Types of the requested columns, and of those that the table has."""
+        requested = {str(name): dtype_of(name) for name in (*required, *optional)}
         if table not in self.tables.names():
-            return wanted, {}
+            return requested, {}
         present = self.tables.columns(table)
         missing = [name for name in required if name not in present]
         if missing:
             raise MissingColumn(self.path, table, missing, present)
-        return wanted, {name: dtype for name, dtype in wanted.items() if name in present}
+        return requested, {name: dtype for name, dtype in requested.items() if name in present}
 
-    def _fold(self, table: str, there: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
-        """Columns in which all streams of a device are one, where that is wanted."""
+    def _fold(self, table: str, present: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
+        """Columns that merge all streams of a device into one, in a folded report."""
         if not self._folded or not self.has(table, *_STREAM):
             return []
         return [
             pl.when(pl.col(name) != NOT_APPLICABLE).then(pl.lit(0, pl.Int64)).otherwise(name).alias(name)
             for name in _STREAM[2:]
-            if name in there
+            if name in present
         ]
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
@@ -204,20 +204,20 @@ class _PiecewiseReport(Report):
     def scan_events(
         self, table: str, required: Sequence[str], optional: Sequence[str], only: Mapping[str, Sequence[int]] | None
     ) -> pl.LazyFrame:
-        wanted, there = self._columns(table, required, optional)
+        requested, present = self._columns(table, required, optional)
         if table in self.tables.names():
-            self._batches = self.tables.batches(table, there, only or {}, self._stretch)
-        replaced = [pl.lit(None, dtype).alias(name) for name, dtype in wanted.items() if name not in there]
-        replaced += self._fold(table, there)
+            self._batches = self.tables.batches(table, present, only or {}, self._stretch)
+        replaced = [pl.lit(None, dtype).alias(name) for name, dtype in requested.items() if name not in present]
+        replaced += self._fold(table, present)
 
         def piece(
             columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
         ) -> Iterator[pl.DataFrame]:
-            whole = self._piece.with_columns(replaced).select(list(wanted) if columns is None else columns)
+            whole = self._piece.with_columns(replaced).select(list(requested) if columns is None else columns)
             selected = whole if predicate is None else whole.filter(predicate)
             yield selected if rows is None else selected.head(rows)
 
-        return register_io_source(piece, schema=wanted)
+        return register_io_source(piece, schema=requested)
 
     def read(self, rows: int) -> Iterator[pl.DataFrame]:
         """The table of events in pieces of about `rows` rows."""
@@ -251,7 +251,7 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
     ReportError
         When there is nothing that can be read.
     ExportError
-        When nsys is needed and is not there, or fails.
+        When nsys is needed and is not found, or fails.
     """
     try:
         return _open(path, nsys)

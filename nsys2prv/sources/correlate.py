@@ -39,7 +39,7 @@ def with_calls(
     folder
         For intermediate files.
     columns
-        Columns of the calls that are wanted: keys of `CALL_COLUMNS`.
+        Requested columns of the calls: keys of `CALL_COLUMNS`.
 
     Yields
     ------
@@ -63,21 +63,21 @@ def with_calls(
     if not events.rows:
         return
     calls = ExternalSort([_ID], folder / "calls")
-    # The begin tells the outer one of two calls, also where nobody asks for it.
+    # The outer one of two calls is the one that starts first.
     read = {name: called for name, called in CALL_COLUMNS.items() if name in columns or name == "start"}
-    wanted_ids = pl.concat(few) if events.rows <= HELD_ROWS else None
+    few_ids = pl.concat(few) if events.rows <= HELD_ROWS else None
     for piece in report.pieces(partial(_calls, read), PIECE_ROWS):
-        told = piece.filter(pl.col(_ID) > 0)
+        with_id = piece.filter(pl.col(_ID) > 0)
         # All calls of a long report would be sorted on the disk for a few events.
-        calls.add(told if wanted_ids is None else told.join(wanted_ids, on=[_PROCESS, _ID], how="semi"))
-    wanted = [CALL_COLUMNS[name] for name in columns]
+        calls.add(with_id if few_ids is None else with_id.join(few_ids, on=[_PROCESS, _ID], how="semi"))
+    requested = [CALL_COLUMNS[name] for name in columns]
     empty = pl.DataFrame(schema=dict.fromkeys((_PROCESS, _ID, *read.values()), pl.Int64))
     for of_events, of_calls in side_by_side(events, calls):
         known = empty if of_calls.is_empty() else of_calls
         if known[_ID].n_unique() < known.height:
             # A call of the driver inside one of the runtime may carry the same id: the outer one, the first, counts.
             known = known.sort("callStart").unique([_PROCESS, _ID], keep="first", maintain_order=True)
-        joined = of_events.join(known.select(_PROCESS, _ID, *wanted), on=[_PROCESS, _ID], how="left", maintain_order="left")
+        joined = of_events.join(known.select(_PROCESS, _ID, *requested), on=[_PROCESS, _ID], how="left", maintain_order="left")
         yield joined.drop(_PROCESS)
 
 

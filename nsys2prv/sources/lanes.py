@@ -1,4 +1,4 @@
-"""Lanes for ranges that overlap freely: on one lane none begins before the former one has ended, or all of them nest."""
+"""Lanes for ranges that overlap freely: on one lane no range starts before the former one has ended, or all of them nest."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MOST_LANES = 2**20
 class Lanes:
     """Gives each range the lane that has been free for the shortest time, else a new one, so that there are as few as can be.
 
-    Called with pieces of a frame in the order of begin (all ranges that begin together in one piece); adds a column `lane`
+    Called with pieces of a frame in the order of start (all ranges that start together in one piece); adds a column `lane`
     (0, 1, ...). Keeps the ranges that are still open from one piece to the next.
 
-    The free lanes of a row are a stack. A range that begins while k others run takes the lane on place k of the stack,
-    where it was put by the last range that ended and left k running; so each begin follows one earlier end, and the chains
+    The free lanes of a row are a stack. A range that starts while k others run takes the lane on place k of the stack,
+    where it was put by the last range that ended and left k running; so each start follows one earlier end, and the chains
     of such steps are shortened by halves instead of walked event by event.
     """
 
@@ -33,43 +33,43 @@ class Lanes:
         if ranges.is_empty():
             return ranges.with_columns(lane=pl.lit(0, pl.Int64))
         row = self._row
-        # An end that is not told, and a range without length, must not free a lane before they took it.
-        begins = ranges.select(
+        # An unknown end, and a range without length, must not free a lane before the range took it.
+        starts = ranges.select(
             row, time="start", end=pl.max_horizontal(pl.col("end").fill_null(2**62), pl.col("start") + 1)
         ).with_row_index("range")
-        opened = self._open.with_row_index("range", offset=begins.height)
+        opened = self._open.with_row_index("range", offset=starts.height)
         edges = pl.concat(
             [
-                opened.select(row, "range", time=pl.lit(-(2**62), pl.Int64), is_begin=pl.lit(True)),
-                begins.select(row, "range", "time", is_begin=pl.lit(True)),
-                opened.select(row, "range", time="end", is_begin=pl.lit(False)),
-                begins.select(row, "range", time="end", is_begin=pl.lit(False)),
+                opened.select(row, "range", time=pl.lit(-(2**62), pl.Int64), is_start=pl.lit(True)),
+                starts.select(row, "range", "time", is_start=pl.lit(True)),
+                opened.select(row, "range", time="end", is_start=pl.lit(False)),
+                starts.select(row, "range", time="end", is_start=pl.lit(False)),
             ]
-        ).sort(row, "time", "is_begin", maintain_order=True)
-        lanes, stack_after = self._assign(edges, begins.height)
-        last_begin = int(begins["time"].max())  # type: ignore[arg-type]
+        ).sort(row, "time", "is_start", maintain_order=True)
+        lanes, stack_after = self._assign(edges, starts.height)
+        last_start = int(starts["time"].max())  # type: ignore[arg-type]
         carried = pl.concat(
             [
-                opened.select(row, "end", lane=pl.Series(lanes[begins.height :], dtype=pl.Int64)),
-                begins.select(row, "end", lane=pl.Series(lanes[: begins.height], dtype=pl.Int64)),
+                opened.select(row, "end", lane=pl.Series(lanes[starts.height :], dtype=pl.Int64)),
+                starts.select(row, "end", lane=pl.Series(lanes[: starts.height], dtype=pl.Int64)),
             ]
         )
-        self._open = carried.filter(pl.col("end") > last_begin)
-        self._stack = stack_after(last_begin)
-        return ranges.with_columns(lane=pl.Series(lanes[: begins.height], dtype=pl.Int64))
+        self._open = carried.filter(pl.col("end") > last_start)
+        self._stack = stack_after(last_start)
+        return ranges.with_columns(lane=pl.Series(lanes[: starts.height], dtype=pl.Int64))
 
     def _assign(self, edges: pl.DataFrame, new: int) -> tuple[np.ndarray, Callable[[int], pl.DataFrame]]:
         """Lane of each range (the `new` ones first), and the stack of free lanes as it is after a time."""
         row = self._row
         total = new + self._open.height
         levels = edges.with_columns(
-            level=pl.when("is_begin").then(1).otherwise(-1).cum_sum().over(row) - pl.col("is_begin").cast(pl.Int64)
+            level=pl.when("is_start").then(1).otherwise(-1).cum_sum().over(row) - pl.col("is_start").cast(pl.Int64)
         ).with_row_index("edge")
-        # On one place of the stack, edges take turns: an end puts a lane there, the next begin takes it.
+        # On one place of the stack, edges take turns: an end puts a lane on it, the next start takes the lane.
         places = levels.sort(row, "level", "edge")
         before = places.select(
             "range",
-            "is_begin",
+            "is_start",
             row,
             "level",
             giver=pl.col("range").cast(pl.Int64).shift(1).over(row, "level"),
@@ -77,7 +77,7 @@ class Lanes:
         parent = np.arange(total)
         lane = np.full(total, -1, dtype=np.int64)
         lane[new:] = self._open["lane"].to_numpy()
-        taken = before.filter(pl.col("is_begin") & (pl.col("range") < new))
+        taken = before.filter(pl.col("is_start") & (pl.col("range") < new))
         follows = taken.filter(pl.col("giver").is_not_null())
         parent[follows["range"].to_numpy()] = follows["giver"].to_numpy()
         fresh = taken.filter(pl.col("giver").is_null()).join(self._stack, on=[row, "level"], how="left")
@@ -90,7 +90,7 @@ class Lanes:
         lane = lane[parent]
 
         def stack_after(time: int) -> pl.DataFrame:
-            freed = levels.filter(~pl.col("is_begin") & (pl.col("time") <= time)).unique(
+            freed = levels.filter(~pl.col("is_start") & (pl.col("time") <= time)).unique(
                 [row, "level"], keep="last", maintain_order=True
             )
             put = freed.select(row, "level", lane=pl.Series(lane[freed["range"].to_numpy()], dtype=pl.Int64))
@@ -100,7 +100,7 @@ class Lanes:
 
 
 class _LanesFromFirst:
-    """`Lanes`, but what begins where nothing else of its row is open takes lane 0."""
+    """`Lanes`, but a range that starts where no other range of its row is open takes lane 0."""
 
     def __init__(self, row: str) -> None:
         self._row = row
@@ -133,14 +133,14 @@ class _LanesFromFirst:
 class NestedLanes:
     """Gives ranges lanes so that on one lane any two of them nest or lie apart, and all that nest anyway are on lane 0.
 
-    Called with pieces of a frame in the order of begin (all ranges that begin together in one piece; of these the longest
+    Called with pieces of a frame in the order of start (all ranges that start together in one piece; of these the longest
     first, and of ranges that are equal the outer one first); adds a column `lane` (0, 1, ...). Keeps what is still open from
     one piece to the next.
 
     The ranges of a row are peeled: those that none before them encloses are level 0, of the rest those that none of the rest
     encloses are level 1, and so on; the last range before one on the next outer level is what it lies in. On each level,
-    ranges that overlap although they lie on the same lane of the next outer level are told apart like by `Lanes`: the first
-    stays on the lane of what it lies in, the others get lanes of their own until all have ended.
+    ranges that overlap although they lie on the same lane of the next outer level are separated as by `Lanes`: the first
+    stays on the lane of the range it lies in, the others get further lanes until all have ended.
 
     Parameters
     ----------

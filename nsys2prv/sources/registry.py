@@ -81,7 +81,7 @@ SOURCES: tuple[Source, ...] = (
     plugins.EVENTS,
     plugins.EVENTS_WITH_VALUES,
 )
-"""All sources. Host activities are in order from the outermost to the innermost: ranges of equal extent nest in this order."""
+"""All sources. Host activities are in the order of nesting, the outermost first."""
 
 
 def source_of(title: str, table: str) -> Source:
@@ -119,11 +119,11 @@ def type_of(number: int) -> EventType | None:
 
 
 NAMES: tuple[str, ...] = (*dict.fromkeys(source.name for source in SOURCES), message_ends.NAME)
-"""Names for --only and --skip. Messages are no source: they join events of one, as launch lines do."""
+"""Names for --only and --skip. Messages are not a source: they join events of one, as launch lines do."""
 
 
 def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tuple[Source, ...]:
-    """Sources that a user asks for. Who asks for messages asks for the calls that they join.
+    """Sources that a user selects. Messages include the calls that they join.
 
     Parameters
     ----------
@@ -138,12 +138,12 @@ def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tu
     unknown = sorted({*only, *skip}.difference(NAMES))
     if unknown:
         raise UsageError(f"--only and --skip: there is no source {', '.join(unknown)}; the sources are {', '.join(NAMES)}")
-    wanted = (*only, *message_ends.KINDS) if message_ends.NAME in only else only
-    return tuple(source for source in SOURCES if (not wanted or source.name in wanted) and source.name not in skip)
+    chosen = (*only, *message_ends.KINDS) if message_ends.NAME in only else only
+    return tuple(source for source in SOURCES if (not chosen or source.name in chosen) and source.name not in skip)
 
 
 def kinds_with_messages(sources: tuple[Source, ...], skip: tuple[str, ...]) -> tuple[str, ...]:
-    """Kinds of messages between ranks that a user gets: with the calls that they join, unless messages are left out."""
+    """Kinds of messages between ranks in a trace: those whose calls are selected, unless messages are left out."""
     return tuple(
         kind for kind in message_ends.KINDS if message_ends.NAME not in skip and kind in {source.name for source in sources}
     )

@@ -206,7 +206,7 @@ class StreamedSource(Source):
 
 
 CONTINUATION = "continuation"
-"""Column that marks further events of one row of a table: the account counts rows."""
+"""Column that marks further events of one row of a table: the account of rows counts rows."""
 
 
 def count_rows(events: pl.DataFrame) -> int:
@@ -215,7 +215,7 @@ def count_rows(events: pl.DataFrame) -> int:
 
 
 LEFT_OUT, REPAIRED = "left_out", "repaired"
-"""Further columns of a frame that are for the ledger."""
+"""Further columns of a frame that are for the account of rows."""
 
 UNNAMED = "(unnamed)"
 

@@ -1,4 +1,4 @@
-"""What kernels do, told by their names: GEMM with precision, layout and tile, flash attention, AllReduce of NCCL, ...
+"""What kernels do, by their names: GEMM with precision, layout and tile, flash attention, AllReduce of NCCL, ...
 
 The rules are data: `kernel_families.csv`, and before them those of a user's own file.
 """
@@ -26,7 +26,7 @@ _SHIPPED = "kernel_families.csv"
 _PIECE = re.compile(r"\{([a-z_][a-z0-9_]*|[0-9]+)\}")
 _DETAIL = re.compile(r"[a-z_][a-z0-9_]*")
 
-# What stands in the way of patterns that look at the name of the function only.
+# Parts of names that patterns for the name of the function must not see.
 _ANONYMOUS = r"<unnamed>::|\(anonymous namespace\)::|\{anonymous\}::"
 _RETURNED = r"^(?:(?:void|static|auto|__global__|std::enable_if<.*?>::type) +)+"
 _FUNCTION = r"^([^<(\[{]+)"
@@ -34,7 +34,7 @@ _FUNCTION = r"^([^<(\[{]+)"
 _LONGEST_FUNCTION = 120
 _UNREADABLE = r"[\s\x00-\x1f\x7f-\x9f]+"
 UNNAMED = "(unnamed)"
-_TEXT = "the name without what stands in the way"
+_TEXT = "bare name"
 _NO_DETAILS = {"name", "kind"}
 
 
@@ -58,7 +58,7 @@ class Rule:
 
     @property
     def pieces(self) -> list[str]:
-        """The value in pieces: texts at even places, what stands in braces at odd ones."""
+        """The value in pieces: texts at even places, what is in braces at odd ones."""
         return _PIECE.split(self.value)
 
     @property
@@ -91,7 +91,7 @@ def families(names: pl.Series, rules: Iterable[Rule] | None = None) -> pl.DataFr
     Parameters
     ----------
     names
-        Names of kernels, best demangled; a name may stand there many times, or be null.
+        Names of kernels, best demangled; a name may occur many times, or be null.
     rules
         Of those of a kind the first that matches counts; None for `shipped_rules`.
 
@@ -105,7 +105,7 @@ def families(names: pl.Series, rules: Iterable[Rule] | None = None) -> pl.DataFr
           where no rule knows it. Never null nor empty
         - ``kind``: the family without details, such as "GEMM", "Flash attention"; null where no rule knows the name, and
           where the whole family comes out of the name
-        - one per detail, here ``precision``, ``layout``, ``tile``, ``direction``: null where it is not told, or not asked for
+        - one per detail, here ``precision``, ``layout``, ``tile``, ``direction``: null where it is not known or not used
 
     Examples
     --------
@@ -122,16 +122,16 @@ def families(names: pl.Series, rules: Iterable[Rule] | None = None) -> pl.DataFr
     for detail in dict.fromkeys(rule.what for rule in rules if rule.what != FAMILY):
         of_detail = [rule for rule in rules if rule.what == detail]
         asking = [index for index, rule in enumerate(of_family) if detail in rule.pieces[1::2]]
-        told = _told(found, _first_rule(found[_TEXT], of_detail), of_detail)
-        found = found.with_columns(pl.when(chosen.is_in(asking)).then(told.str.to_lowercase()).alias(detail))
+        values = _values(found, _first_rule(found[_TEXT], of_detail), of_detail)
+        found = found.with_columns(pl.when(chosen.is_in(asking)).then(values.str.to_lowercase()).alias(detail))
     kinds = dict(enumerate(rule.kind or None for rule in of_family))
-    family = found.select(_one_line(pl.lit(_told(found, chosen, of_family)))).to_series()
-    is_told = family.str.len_bytes() > 0
+    family = found.select(_one_line(pl.lit(_values(found, chosen, of_family)))).to_series()
+    is_known = family.str.len_bytes() > 0
     own = pl.col(_TEXT).str.extract(_FUNCTION).fill_null(pl.col(_TEXT))
     return found.select(
         "name",
-        pl.when(is_told).then(family).otherwise(_one_line(own)).replace("", UNNAMED).alias(FAMILY),
-        pl.when(is_told).then(chosen.replace_strict(kinds, default=None, return_dtype=pl.String)).alias("kind"),
+        pl.when(is_known).then(family).otherwise(_one_line(own)).replace("", UNNAMED).alias(FAMILY),
+        pl.when(is_known).then(chosen.replace_strict(kinds, default=None, return_dtype=pl.String)).alias("kind"),
         pl.exclude("name", _TEXT),
     )
 
@@ -142,7 +142,7 @@ def _first_rule(texts: pl.Series, rules: list[Rule]) -> pl.Series:
     return texts.to_frame().select(first_match(pl.col(texts.name), numbered, None).cast(pl.Int64).alias("rule"))["rule"]
 
 
-def _told(texts: pl.DataFrame, chosen: pl.Series, rules: list[Rule]) -> pl.Series:
+def _values(texts: pl.DataFrame, chosen: pl.Series, rules: list[Rule]) -> pl.Series:
     """Values of the rules that were chosen for each text; null for none."""
     value = pl.lit(None, pl.String)
     for index in chosen.drop_nulls().unique().sort():
@@ -151,7 +151,7 @@ def _told(texts: pl.DataFrame, chosen: pl.Series, rules: list[Rule]) -> pl.Serie
 
 
 def _filled(rule: Rule, columns: list[str]) -> pl.Expr:
-    """The value of a rule for texts that match it, with details that stand in other columns."""
+    """The value of a rule for texts that match it, with details from other columns."""
     pieces: list[pl.Expr] = []
     for place, piece in enumerate(rule.pieces):
         if place % 2 == 0:
@@ -183,7 +183,7 @@ def _read(path: Path, *, check: bool = True) -> tuple[Rule, ...]:
     numbered = [(number, line) for number, line in numbered if not line.lstrip().startswith("#")]
     if not numbered or _cells(path, *numbered[0]) != list(COLUMNS):
         line = numbered[0][0] if numbered else 1
-        raise _no_rules(path, f"line {line}: not the names of the columns", f"begin with the line {','.join(COLUMNS)}")
+        raise _no_rules(path, f"line {line}: not the names of the columns", f"start with the line {','.join(COLUMNS)}")
     rules = [(number, _rule(path, number, _cells(path, number, line))) for number, line in numbered[1:]]
     for number, rule in rules if check else []:
         _check_pattern(path, number, rule)
@@ -207,7 +207,7 @@ def _rule(path: Path, number: int, cells: list[str]) -> Rule:
         why = f"line {number}: {rule.what!r} is neither family nor the name of a detail"
         raise _no_rules(path, why, "use family, precision, layout, tile, direction, or a word in small letters")
     if not rule.value:
-        raise _no_rules(path, f"line {number}: no value", "say what kernels that match the pattern are to be called")
+        raise _no_rules(path, f"line {number}: no value", "give a name for kernels that match the pattern")
     return rule
 
 
@@ -217,10 +217,10 @@ def _check_pattern(path: Path, number: int, rule: Rule) -> None:
     except pl.exceptions.PolarsError as error:
         why = f"line {number}: {rule.pattern!r} is no regular expression of Rust"
         raise _no_rules(path, why, "mend it (there is no look-around and no back-reference)") from error
-    asked = max((int(piece) for piece in rule.pieces[1::2] if piece.isdigit()), default=0)
-    if asked > groups:
-        why = f"line {number}: {{{asked}}} is asked for and the pattern has {groups} groups"
-        raise _no_rules(path, why, "put ( ) around what is wanted")
+    highest = max((int(piece) for piece in rule.pieces[1::2] if piece.isdigit()), default=0)
+    if highest > groups:
+        why = f"line {number}: {{{highest}}} is used and the pattern has {groups} groups"
+        raise _no_rules(path, why, "put ( ) around the part to use")
 
 
 def _no_rules(path: Path, why: str, what_to_do: str) -> UsageError:

@@ -1,4 +1,4 @@
-"""What NCCL calls things, and what they are called in a trace."""
+"""Names of NCCL: operations, payload fields, calls, and labels of its communicators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def communicator_key(identifier: int, size: int | None, rank: int | None) -> str
     identifier
         NCCL's 64-bit id of it, the same in all its processes.
     size
-        Number of its ranks, None when the process does not tell.
+        Number of its ranks, None when the process does not report it.
     rank
         Rank of the process in the program, None when it is not known.
     """
@@ -45,7 +45,7 @@ def communicator_key(identifier: int, size: int | None, rank: int | None) -> str
 def communicator_labels(keys: Iterable[str]) -> Mapping[str, str]:
     """Labels of communicators by what each process knows of them.
 
-    Ranks are told when all of them are known. Marks are the last digits of the ids, as many as tell them apart.
+    Ranks are listed when all of them are known. Marks are the last digits of the ids, as many as make them distinct.
 
     >>> keys = [communicator_key(0x1A2B, 2, 4), communicator_key(0x1A2B, None, 5), communicator_key(0x77, None, 4)]
     >>> sorted(set(communicator_labels(keys).values()))
@@ -55,11 +55,11 @@ def communicator_labels(keys: Iterable[str]) -> Mapping[str, str]:
     identifiers = sorted({identifier for identifier, _, _ in split.values()})
     sizes: dict[str, int] = {}
     ranks: dict[str, set[int]] = {identifier: set() for identifier in identifiers}
-    for identifier, told_size, told_rank in split.values():
-        if told_size != _UNKNOWN:
-            sizes[identifier] = max(int(told_size), sizes.get(identifier, 0))
-        if told_rank != _UNKNOWN:
-            ranks[identifier].add(int(told_rank))
+    for identifier, known_size, known_rank in split.values():
+        if known_size != _UNKNOWN:
+            sizes[identifier] = max(int(known_size), sizes.get(identifier, 0))
+        if known_rank != _UNKNOWN:
+            ranks[identifier].add(int(known_rank))
     marks = (
         length for length in range(_SHORTEST_MARK, 17) if len({name[-length:] for name in identifiers}) == len(identifiers)
     )

@@ -183,7 +183,7 @@ def test_an_export_without_any_metadata_is_described(tmp_path: Path) -> None:
     report.kernel("k", 0, 10)
     identity = describe(open_report(report.write(tmp_path / "a.sqlite")))
     assert (identity.schema, identity.utc_ns, identity.host) == (None, None, "")
-    assert "does not tell when its session began" in identity.warnings[0]
+    assert "has no start time of its session" in identity.warnings[0]
 
 
 def test_a_schema_that_is_newer_than_known_is_a_warning_and_a_try(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""MPI communicators: which handle of which process means which communicator, over all reports."""
+"""MPI communicators: the communicator that each handle of each process means, over all reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def communicator_handles(report: Report, ranks: Mapping[int, int]) -> pl.DataFra
     """What the handles of communicators mean.
 
     A handle is an address of one process, and can be used again after its communicator was freed. A communicator made by a
-    split tells its group (the global rank of its root, and a number there). One whose group is not told is taken to have the
+    split names its group (the global rank of its root, and a number there). One without a group is assumed to have the
     ranks of its parent in the same order, as a duplicate or a Cartesian one has, and to be the same for all ranks that made
     as many of such before it.
 
@@ -44,9 +44,9 @@ def communicator_handles(report: Report, ranks: Mapping[int, int]) -> pl.DataFra
     meaning (ns of the report), a number of the communicator that is the same in all reports, and the rank of the process in it.
     """
     optional = ("timestamp", "parentHandle", "localRank", "size", "groupRoot", "groupRootUid", Text("members"))
-    told = report.collect(report.scan(TABLE, optional=("rank", "commHandle", *optional)))
+    reported = report.collect(report.scan(TABLE, optional=("rank", "commHandle", *optional)))
     rows = (
-        told.drop_nulls(["rank", "commHandle"])
+        reported.drop_nulls(["rank", "commHandle"])
         .with_columns(pl.col("timestamp").fill_null(_ALWAYS), pl.col("parentHandle").fill_null(0))
         .sort("timestamp", maintain_order=True)
         .with_row_index("place")
@@ -71,7 +71,7 @@ def communicator_handles(report: Report, ranks: Mapping[int, int]) -> pl.DataFra
 
 
 def _named(rows: pl.DataFrame) -> pl.DataFrame:
-    """Adds `text`, which is the same for one communicator in all processes and for no other; null where it can't be told.
+    """Adds `text`, which is the same for one communicator in all processes and for no other; null where it is not known.
 
     `localRank` is filled in where it follows from the parent's.
     """
@@ -83,9 +83,9 @@ def _named(rows: pl.DataFrame) -> pl.DataFrame:
         localRank=pl.coalesce("localRank", pl.when(pl.col("size") == 1).then(0).otherwise("rank")),
     )
     derived = rows.filter(pl.col("parentHandle") != 0)
-    told = pl.col("groupRoot").is_not_null() & pl.col("groupRootUid").is_not_null()
-    groups = derived.filter(told).with_columns(text=pl.format("group {} of rank {}", "groupRootUid", "groupRoot"))
-    children = derived.filter(~told).join_asof(
+    has_group = pl.col("groupRoot").is_not_null() & pl.col("groupRootUid").is_not_null()
+    groups = derived.filter(has_group).with_columns(text=pl.format("group {} of rank {}", "groupRootUid", "groupRoot"))
+    children = derived.filter(~has_group).join_asof(
         rows.select("rank", "timestamp", parentHandle="commHandle", parent="place"),
         on="timestamp",
         by=["rank", "parentHandle"],

@@ -34,9 +34,9 @@ END_SCHEMA = {
     "tag": pl.Int64,
     "size": pl.Int64,
 }
-"""One end of a message: the thread; begin of the call that sends, receives, or starts a persistent request, and the order of
-calls that begin together; end of the call that completes it, null where none is told (ns of the report); the communicator, by
-a number that is the same in all reports, null where it is not told; ranks in the communicator, null or negative for none or
+"""One end of a message: the thread; start of the call that sends, receives, or starts a persistent request, and the order of
+calls that start together; end of the call that completes it, null where none is known (ns of the report); the communicator,
+by a number that is the same in all reports, null where it is not known; ranks in the communicator, null or negative for none or
 any; the tag, negative for any; bytes."""
 
 _P2P, _COLLECTIVES = "MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS"
@@ -60,9 +60,9 @@ _REQUEST = ["process", "requestHandle"]
 
 
 def kinds_of_messages(report: Report, kinds: Sequence[str]) -> tuple[str, ...]:
-    """Those of the kinds of messages that a report tells of."""
-    there = {MPI: lambda: report.has(_P2P), NCCL: lambda: nccl_messages.has_messages(report)}
-    return tuple(kind for kind in kinds if there[kind]())
+    """Those of the kinds of messages that a report has."""
+    has_kind = {MPI: lambda: report.has(_P2P), NCCL: lambda: nccl_messages.has_messages(report)}
+    return tuple(kind for kind in kinds if has_kind[kind]())
 
 
 def read_message_ends(
@@ -157,7 +157,7 @@ class _Requests:
     """Follows requests from the calls that make or start them to those that complete them.
 
     Takes in calls in the order of time; keeps open receives, and definitions of persistent requests, from one piece to the
-    next. A request is told by its process and handle, and means what the last call made it that gave its handle.
+    next. A request is identified by its process and handle, and belongs to the last call that returned the handle.
     """
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ class _Requests:
             turns.filter(_has(MessagePart.STARTS)).drop("part", *_OF_MESSAGE).join(of_definition, on="definition", how="inner")
         )
         made = turns.filter(_has(MessagePart.LATER) & _has(MessagePart.SENDS | MessagePart.RECEIVES))
-        # nsys writes a test only when it found the request complete. MPI_Waitall is told for requests that MPI_Waitany
+        # nsys records a test only when it found the request complete, and MPI_Waitall also for requests that MPI_Waitany
         # completed before: the first one counts.
         completed = (
             turns.filter(_has(MessagePart.COMPLETES))
@@ -232,6 +232,6 @@ def _ends(calls: pl.DataFrame, handles: pl.DataFrame) -> pl.DataFrame:
         source=pl.when(is_send).then("localRank").otherwise("remoteRank"),
         destination=pl.when(is_send).then("remoteRank").otherwise("localRank"),
         size=pl.col("size").fill_null(0),
-        # Where tags are not told at all, order alone tells messages apart.
+        # Without any tags, order alone distinguishes messages.
         tag=pl.col("tag").fill_null(0),
     ).select(list(END_SCHEMA))

@@ -73,7 +73,7 @@ def _operation(number: pl.Expr) -> pl.Expr:
 
 @once
 def _communicators(report: Report) -> pl.DataFrame:
-    """What each process tells of its communicators where it makes them, and the text that stands for them.
+    """What each process reports of its communicators when it creates them, and the text that identifies them.
 
     Columns `globalPid`, the id of the communicator, `ranks`, `rank` (null when the process has several), `communicator`.
     """
@@ -82,14 +82,14 @@ def _communicators(report: Report) -> pl.DataFrame:
         _with_fields(report.distinct, REGIONS).filter(name.is_not_null()).select("globalPid", name, size, rank).unique()
     )
     ranks = _ranks_of_processes(report, found["globalPid"].unique().to_list())
-    told = found.group_by("globalPid", name, maintain_order=True).agg(
+    reported = found.group_by("globalPid", name, maintain_order=True).agg(
         ranks=size.max(), rank=pl.when(rank.drop_nulls().n_unique() == 1).then(rank.drop_nulls().first())
     )
     keys = [
         nccl_names.communicator_key(identifier, of_size, ranks.get(process))
-        for process, identifier, of_size in told.select("globalPid", name, "ranks").iter_rows()
+        for process, identifier, of_size in reported.select("globalPid", name, "ranks").iter_rows()
     ]
-    return told.with_columns(communicator=pl.Series(keys, dtype=pl.String)).sort("globalPid", nccl_names.COMMUNICATOR)
+    return reported.with_columns(communicator=pl.Series(keys, dtype=pl.String)).sort("globalPid", nccl_names.COMMUNICATOR)
 
 
 def _ranks_of_processes(report: Report, processes: list[int]) -> dict[int, int]:
@@ -106,8 +106,8 @@ def _regions(report: Report) -> pl.LazyFrame:
     if not nvtx_ranges.structured_columns(report):
         attributes = [pl.lit(None, dtype).alias(name) for name, dtype in _COLUMNS.items()]
         return fields.select("globalTid", "start", "end", "label", *attributes, type=pl.lit(event_types.NCCL_REGION, pl.Int64))
-    told = _communicators(report).lazy()
-    joined = fields.join(told, on=["globalPid", nccl_names.COMMUNICATOR], how="left", maintain_order="left")
+    communicators = _communicators(report).lazy()
+    joined = fields.join(communicators, on=["globalPid", nccl_names.COMMUNICATOR], how="left", maintain_order="left")
     values = {
         **{number: pl.col(name) for number, name in ATTRIBUTES.items()},
         event_types.NCCL_COMMUNICATOR: pl.col("communicator"),
@@ -145,7 +145,7 @@ REGIONS = TableSource(
 
 def point_to_point(report: Report) -> pl.LazyFrame:
     """Sends, receives, begins and ends of groups: columns `callTid`, `callStart`, `callEnd`, `label`, and what their payloads
-    tell: the id of the communicator (`identifier`), `rank` and `peer` in it, `size` in bytes."""
+    have: the id of the communicator (`identifier`), `rank` and `peer` in it, `size` in bytes."""
     labels = (nccl_names.SEND, nccl_names.RECEIVE, nccl_names.GROUP_START, nccl_names.GROUP_END)
     of_process = _communicators(report).select("globalPid", nccl_names.COMMUNICATOR, known_rank="rank")
     calls = _with_fields(report, REGIONS).filter(pl.col("label").is_in(labels))
@@ -258,11 +258,11 @@ def with_units(regions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
-    """Kernels whose launch lies in a unit of regions, with what all its regions that tell it agree on."""
+    """Kernels whose launch lies in a unit of regions, with the values on which all its regions agree."""
 
     def agreed(name: str) -> pl.Expr:
-        told = pl.col(name).drop_nulls()
-        return pl.when(told.n_unique() == 1).then(told.first()).alias(name)
+        values = pl.col(name).drop_nulls()
+        return pl.when(values.n_unique() == 1).then(values.first()).alias(name)
 
     in_group = pl.col("label").is_in([nccl_names.GROUP_START, nccl_names.GROUP_END])
     units = (

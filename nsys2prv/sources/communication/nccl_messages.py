@@ -33,7 +33,7 @@ _MOST_KEPT = 50_000
 
 
 def has_messages(report: Report) -> bool:
-    """Whether a report tells of sends or receives of NCCL."""
+    """Whether a report has sends or receives of NCCL."""
     names = [nccl_names.SEND, nccl_names.RECEIVE]
     if not report.has(nccl.REGIONS.table, *nccl.REGIONS.required):
         return False
@@ -46,8 +46,8 @@ def has_messages(report: Report) -> bool:
 def nccl_message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     """All ends of messages of NCCL in a report: columns of `messages.END_SCHEMA`.
 
-    What a call asks for is done by the kernel that is launched in it, or in the group of calls that it is in: a receive ends
-    with the last of these, or with the call or group where none is known.
+    The kernel launched in a call, or in the group of calls that it is in, does its work: a receive ends with the last of these
+    kernels, or with the call or group where none is known.
     """
     calls = ExternalSort(["callStart"], folder / "in-order")
     for piece in report.pieces(nccl.point_to_point, PIECE_ROWS):

@@ -50,7 +50,7 @@ def _components(report: Report) -> pl.DataFrame:
 
 
 def _names(report: Report, key: str) -> pl.DataFrame:
-    """Columns named `key`, `metric` and `measure` (the unit, null where none is told)."""
+    """Columns named `key`, `metric` and `measure` (the unit, null where none is known)."""
     known = report.collect(
         report.scan("TARGET_INFO_PERF_METRIC", optional=("id", Text("name"), Text("unit"), Text("displayName")))
     )
@@ -134,7 +134,7 @@ def _metrics_of(table: str, since: str) -> TableSource:
     return source
 
 
-# -- counters whose values stand in a table of their own ----------------------------------------------------------------
+# -- counters whose values are in a second table ------------------------------------------------------------------------
 
 _Frame = Callable[[Report], pl.LazyFrame]
 _Named = Callable[[pl.LazyFrame], pl.LazyFrame]
@@ -211,7 +211,7 @@ CORES = StreamedSource(
     stream=_CORES_COUNTS.stream,
     in_order=EndsOfSamples,
     since="3.7",
-    assumption=f"{_COUNTS} Values stand in PMU_EVENT_COUNTERS, their names in PMU_EVENT_REQUESTS.",
+    assumption=f"{_COUNTS} Values are in PMU_EVENT_COUNTERS, their names in PMU_EVENT_REQUESTS.",
 )
 
 
@@ -245,7 +245,7 @@ UNCORE = StreamedSource(
     stream=_UNCORE_COUNTS.stream,
     in_order=EndsOfSamples,
     since="3.7",
-    assumption=f"{_COUNTS} Values stand in UNCORE_PMU_EVENT_VALUES and are named by their raw id.",
+    assumption=f"{_COUNTS} Values are in UNCORE_PMU_EVENT_VALUES and are named by their raw id.",
 )
 
 
@@ -285,7 +285,7 @@ BANDWIDTH = StreamedSource(
     stream=_BANDWIDTH_COUNTS.stream,
     in_order=EndsOfSamples,
     since="3.28",
-    assumption="Values stand in BANDWIDTH_USAGE_VALUES as the report has them; idx is a client of TARGET_INFO_XMC_SPEC.",
+    assumption="Values are in BANDWIDTH_USAGE_VALUES as the report has them; idx is a client of TARGET_INFO_XMC_SPEC.",
 )
 
 
@@ -318,7 +318,7 @@ SOC = TableSource(
     frame=_soc,
     times=("timestamp", "timestamp"),
     since="3.28",
-    assumption="The table is read like GPU_METRICS; all metrics stand on one row.",
+    assumption="The table is read like GPU_METRICS; all metrics are on one row.",
 )
 
 SOURCES: tuple[Source, ...] = (

@@ -1,10 +1,10 @@
 """Sampled metrics of GPUs: all that the export names, from its own table or (schema 3.0) from the JSON rows of plugins.
 
-Values that can't be are repaired or left out, and the ledger counts both:
+Impossible values are repaired or left out, and the account of rows counts both:
 
 - nsys keeps samples in 32 bits, and large ones come back negative: 2^32 is added.
 - The first sample of a clock can be garbage. A GPC or SYS clock a tenth above the highest clock of the GPU, or above 4 GHz
-  where that is not told, is left out.
+  where that is not known, is left out.
 - A percentage below 0 or above 100 is left out: 32 bits are more than enough for it, so there is nothing to add.
 """
 
@@ -19,7 +19,7 @@ from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, RowKind, T
 from nsys2prv.vocabulary import event_types
 
 INSTANCE_OF_TYPE = 0xFFFFFFFF
-"""Bits of `typeId` that tell the sampler: the lowest 8 are nsys' index of the GPU (`TARGET_INFO_GPU.id`)."""
+"""Bits of `typeId` that identify the sampler: the lowest 8 are nsys' index of the GPU (`TARGET_INFO_GPU.id`)."""
 
 GARBAGE_CLOCK = "a clock that the GPU can't have"
 GARBAGE_PERCENTAGE = "a percentage below 0 or above 100"
@@ -92,7 +92,7 @@ def _json_rows(report: Report, fields: dict[int, list[str]]) -> pl.LazyFrame:
     )
 
 
-def _json_moments(report: Report) -> pl.LazyFrame:
+def _json_time_bounds(report: Report) -> pl.LazyFrame:
     return _json_rows(report, _fields_of_types(report)).select("start", "end")
 
 
@@ -100,12 +100,12 @@ def _json_frame(report: Report) -> pl.LazyFrame:
     fields = _fields_of_types(report)
     names = list(dict.fromkeys(name for of_type in fields.values() for name in of_type)) or [_NO_NAME]
     pairs = pl.concat_list(pl.struct(series=pl.lit(name), value=pl.col("fields").struct.field(name)) for name in names)
-    told = pl.element().filter(pl.element().struct.field("value").is_not_null())
+    known = pl.element().filter(pl.element().struct.field("value").is_not_null())
     samples = (
         _json_rows(report, fields)
         .with_columns(fields=pl.col("data").str.json_decode(pl.Struct(dict.fromkeys(names, pl.String))))
         .with_row_index("row_of_table")
-        .select("row_of_table", "gpu", "start", "end", pairs=pairs.list.eval(told))
+        .select("row_of_table", "gpu", "start", "end", pairs=pairs.list.eval(known))
         .explode("pairs")
         .unnest("pairs")
         .with_columns(
@@ -118,7 +118,7 @@ def _json_frame(report: Report) -> pl.LazyFrame:
     return (
         _plausible(samples, report)
         .with_columns(pl.coalesce(LEFT_OUT, unreadable).alias(LEFT_OUT))
-        # Rows are counted: what is left out of one is told, although its other samples are in the trace.
+        # Rows are counted: one with a sample that is left out counts as left out, although its others are in the trace.
         .sort("row_of_table", pl.col(LEFT_OUT).is_null(), maintain_order=True)
         .with_columns(pl.col("row_of_table").is_first_distinct().not_().alias(CONTINUATION))
         .drop("row_of_table")
@@ -126,7 +126,7 @@ def _json_frame(report: Report) -> pl.LazyFrame:
 
 
 _NO_NAME = "GPU metric"
-UNREADABLE = "no value is told"
+UNREADABLE = "no value is given"
 
 METRICS = TableSource(
     name="gpu-metrics",
@@ -141,7 +141,7 @@ METRICS = TableSource(
     since="3.7",
     assumption=(
         "The lowest 8 bits of `typeId` are the GPU. Types of one report with the same GPU and other bits above these, up to "
-        "the 32nd, are its instances (MIG), each with a row of its own."
+        "the 32nd, are its instances (MIG), each on a separate row."
     ),
 )
 
@@ -154,10 +154,10 @@ METRICS_IN_JSON = TableSource(
     row=RowKind.GPU,
     types=(event_types.GPU_METRIC,),
     frame=_json_frame,
-    times=_json_moments,
+    times=_json_time_bounds,
     since="3.7",
     assumption=(
         "A row of a type whose source is called GpuMetrics is a sample of all metrics of one GPU; without `timestamp` its "
-        "`rawTimestamp` is in the time of the report. Where the table GPU_METRICS is there it holds the same samples."
+        "`rawTimestamp` is in the time of the report. The table GPU_METRICS, where there is one, holds the same samples."
     ),
 )

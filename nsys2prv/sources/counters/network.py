@@ -1,4 +1,4 @@
-"""Counters of network adapters and InfiniBand switches, and what switches tell of congestion."""
+"""Counters of network adapters and InfiniBand switches, and congestion that switches report."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _adapters(report: Report) -> pl.DataFrame:
     """Columns `globalId`, `device`: names of network adapters."""
     names = report.collect(report.scan("TARGET_INFO_NIC_INFO", optional=("nicId", "globalId", Text("name"))))
     ids = report.collect(report.scan("NIC_ID_MAP", optional=("nicId", "globalId")))
-    # Up to 3.6 the adapter tells its own global id.
+    # Up to 3.6 the global id is in the table of adapters.
     known = pl.concat(
         [
             ids.join(names.select("nicId", "name"), on="nicId", how="left").select("globalId", "name"),
@@ -120,7 +120,7 @@ _OF_A_PACKET = {
 
 def _congestion(report: Report) -> pl.LazyFrame:
     kinds = enum_labels(report, "ENUM_NET_IB_CONGESTION_EVENT_TYPE")
-    told = (
+    reported = (
         CONGESTION.scan(report)
         .join(_switches(report).lazy(), on="globalId", how="left", maintain_order="left")
         .with_columns(
@@ -130,7 +130,7 @@ def _congestion(report: Report) -> pl.LazyFrame:
         )
     )
     common = ("component", "start", "end")
-    mark = told.select(
+    mark = reported.select(
         *common,
         "label",
         type=pl.lit(IB_CONGESTION, pl.Int64),
@@ -138,7 +138,7 @@ def _congestion(report: Report) -> pl.LazyFrame:
         **{CONTINUATION: pl.lit(False)},
     )
     facts = [
-        told.filter(pl.col(column).is_not_null()).select(
+        reported.filter(pl.col(column).is_not_null()).select(
             *common,
             label=pl.lit(None, pl.String),
             type=pl.lit(number, pl.Int64),
@@ -152,7 +152,7 @@ def _congestion(report: Report) -> pl.LazyFrame:
 
 _METRIC_COLUMNS = ("start", "end", "globalId", "metricsListId", "metricsIdx", "value")
 _RATES = (
-    "Values are rates, in the unit that the report tells; those per ms are shown per second. A value holds from the start of"
+    "Values are rates, in the unit that the report has; those per ms are shown per second. A value holds from the start of"
     " its sample to its end, then 0."
 )
 

@@ -1,4 +1,4 @@
-"""What plugins of nsys sample or tell: AWS EFA counters, NVML power and temperature, storage, and any other.
+"""Samples and events of nsys plugins: AWS EFA counters, NVML power and temperature, storage, and any other.
 
 A row is an event of a type, a type belongs to a plugin. Fields with numbers are samples, fields with texts are labels; their
 event types are named by plugin, type and field.
@@ -39,11 +39,11 @@ PLUGIN_TEXT = EventType(94700000, "{}", Role.SAMPLE, ValueSet("texts of plugins"
 
 TABLE = "GENERIC_EVENTS"
 _SESSION_CLOCK = ("SessionNs", "Session Nanoseconds")
-"""Time of the session, as all other tables have it (its name and its label); times of other clocks tell nothing here."""
+"""Time of the session, as all other tables have it (its name and its label); times of other clocks can't be used."""
 _GPU_METRICS = r"^(?i)gpu ?metrics"
 """Sources whose events the module `gpu_metrics` reads."""
 
-# Fields that tell which part of the node an event is about.
+# Fields that name the part of the node that an event is about.
 _NAMES_A_COMPONENT = r"^(?i)(device|dev|interface|iface|nic|hca|port|gpu|disk|mount|socket|uuid)([ _]?(name|id|index|uuid))?$"
 _MOST_COMPONENTS = 256
 _WHOLE_NUMBER = r"^\s*[+-]?[0-9]{1,18}\s*$"
@@ -88,7 +88,7 @@ def plugin_types(report: Report) -> pl.DataFrame:
 
 
 def _described(data: str | None) -> dict[str, Any]:
-    """A description in JSON; nothing when it can't be read, names are not worth a report."""
+    """A description in JSON; nothing when it can't be read: a report is not given up for names."""
     try:
         found = json.loads(data or "{}")
     except ValueError:
@@ -114,7 +114,7 @@ def _events(report: Report, types: pl.DataFrame, optional: tuple[str, ...]) -> p
     return named.with_columns(start=pl.coalesce("timestamp", raw), plugin=pl.col("plugin").fill_null("Plugin"))
 
 
-def _moments(report: Report) -> pl.LazyFrame:
+def _time_bounds(report: Report) -> pl.LazyFrame:
     return _events(report, plugin_types(report), ()).select("start", end="start")
 
 
@@ -127,8 +127,8 @@ def rows_of_gpus(report: Report) -> int:
 def _has_json(report: Report) -> bool:
     if not report.has(TABLE, "data"):
         return False
-    told = report.scan(TABLE, optional=(Text("data"),)).filter(pl.col("data").is_not_null())
-    return not report.collect(told.head(1)).is_empty()
+    described = report.scan(TABLE, optional=(Text("data"),)).filter(pl.col("data").is_not_null())
+    return not report.collect(described.head(1)).is_empty()
 
 
 # -- fields in JSON -------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def _frame(report: Report) -> pl.LazyFrame:
     )
 
 
-# -- fields in a table of their own ---------------------------------------------------------------------------------------
+# -- fields in a second table ---------------------------------------------------------------------------------------
 
 
 def _fields(report: Report) -> pl.DataFrame:
@@ -305,8 +305,8 @@ def _with_values(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     scaled = (pl.coalesce("real", pl.col("whole").cast(pl.Float64)) * 10**REAL_PRECISION).round()
     for joined in with_values(report, folder, of_events, of_values):
         named = joined.join(fields, on=["typeId", "fieldIdx"], how="left", maintain_order="left")
-        told = named.with_columns(value=pl.when("is_real").then(scaled.cast(pl.Int64, strict=False)).otherwise("whole"))
-        yield told.select(
+        known = named.with_columns(value=pl.when("is_real").then(scaled.cast(pl.Int64, strict=False)).otherwise("whole"))
+        yield known.select(
             "start",
             "value",
             CONTINUATION,
@@ -332,7 +332,7 @@ EVENTS = TableSource(
     row=RowKind.COMPONENT,
     types=(PLUGIN_METRIC, PLUGIN_REAL_METRIC, PLUGIN_TEXT),
     frame=_frame,
-    times=_moments,
+    times=_time_bounds,
     since="3.7",
     assumption=_ASSUMPTION,
 )
@@ -347,7 +347,7 @@ EVENTS_WITH_VALUES = StreamedSource(
     types=(PLUGIN_METRIC, PLUGIN_REAL_METRIC),
     names=_keys_of_values,
     stream=_with_values,
-    times=_moments,
+    times=_time_bounds,
     since="3.28",
-    assumption="Without JSON in the export, values stand in GENERIC_EVENT_DATA; texts are lost then.",
+    assumption="Without JSON in the export, values are in GENERIC_EVENT_DATA; texts are lost then.",
 )

@@ -1,4 +1,4 @@
-"""What sources of sampled counters share: rates, the 0 where a sample ends, values that stand in a table of their own."""
+"""Shared by sources of sampled counters: rates, the 0 where a sample ends, values that are in a second table."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def per_second(count: pl.Expr) -> pl.Expr:
 def with_ends(samples: pl.LazyFrame) -> pl.LazyFrame:
     """Samples that hold from `start` to `end` as points: the value at the start, and 0 at the end.
 
-    `until` keeps the end. The 0 stands half a sample behind its place, where `EndsOfSamples` finds out whether the next
-    sample has begun by then; it puts the 0 back in its place.
+    `until` keeps the end. The 0 is half a sample after its place: by then `EndsOfSamples` knows whether the next sample has
+    started; it moves the 0 back.
     """
     both = samples.with_columns(
         until=pl.max_horizontal("start", "end"), is_end=pl.concat_list(pl.lit(False), pl.lit(True))
@@ -50,7 +50,7 @@ def with_ends(samples: pl.LazyFrame) -> pl.LazyFrame:
 class EndsOfSamples:
     """Drops the 0 at the end of a sample where the next one follows: within half the length of a sample there is no gap.
 
-    Called with points of `with_ends` in the order of `start`. Keeps, of each metric of each unit, how far its samples reach.
+    Called with points of `with_ends` in the order of `start`. Keeps how far the samples of each metric of a component reach.
     """
 
     _KEY = ("component", "type", "series")
@@ -59,7 +59,7 @@ class EndsOfSamples:
         self._reach = pl.DataFrame(schema={"component": pl.String, "type": pl.Int64, "series": pl.String, "reach": pl.Int64})
 
     def __call__(self, points: pl.DataFrame) -> pl.DataFrame:
-        # What begins at the same time as a 0 counts before it.
+        # A sample that starts at the same time as a 0 counts before it.
         ordered = points.sort("start", "is_end", maintain_order=True).join(
             self._reach, on=list(self._KEY), how="left", maintain_order="left"
         )

@@ -51,8 +51,8 @@ _POOL = {
 class RunningSums:
     """Turns changes (column `value`, bytes) into what is in use: `value` of the kind of memory, and the total of the device.
 
-    Called with pieces of a frame in the order of begin; keeps the sums from one piece to the next. What was allocated before
-    the recording began is not known: a sum is what was allocated less what was freed since.
+    Called with pieces of a frame in the order of start; keeps the sums from one piece to the next. Allocations before
+    the recording are not known: a sum is the allocations less the frees since its start.
     """
 
     def __init__(self) -> None:

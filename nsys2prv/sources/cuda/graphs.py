@@ -96,5 +96,5 @@ NODES = _construction(
     "CUDA_GRAPH_NODE_EVENTS",
     _NODE_IDS,
     since="3.11",
-    assumption="A row is the creation or the cloning of one node by the thread in `globalTid`; its name tells which.",
+    assumption="A row is the creation or the cloning of one node by the thread in `globalTid`; its name says which.",
 )

@@ -79,7 +79,7 @@ def _copies(report: Report) -> pl.LazyFrame:
         label,
         _memory_kind(report, "srcKind", event_types.SOURCE_MEMORY),
         _memory_kind(report, "dstKind", event_types.DESTINATION_MEMORY),
-        # Plus one: 0 is an end. Only copies between devices tell them.
+        # Plus one: 0 is an end. Only copies between devices have them.
         *((applicable(column) + 1).alias(str(number)) for number, column in _DEVICES.items()),
         # In floating point: bytes times nanoseconds of a long copy do not fit into 64 bits.
         pl.when(duration > 0).then((pl.col("bytes") * 1e9 / duration).round()).cast(pl.Int64).alias(str(THROUGHPUT)),

@@ -1,4 +1,4 @@
-"""What recording costs the program: overhead inside CUDA, and of the profiler."""
+"""Overhead of the recording: inside CUDA, and of the profiler."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Waits of the host for devices, streams and events, and the records of events.
 
-What a wait is for is told by the name of the API call that it belongs to: `syncType` means other things in each version of
-nsys, and its ENUM does not follow. Where no call is known the ids tell: a wait for an event names the event, one for a stream
-names the stream, one of a stream for an event names both, and one for all work of a device names none.
+The name of the API call that a wait belongs to gives its kind: `syncType` means other things in each version of nsys, and its
+ENUM does not follow. Where no call is known the ids give it: a wait for an event names the event, one for a stream names the
+stream, one of a stream for an event names both, and one for all work of a device names none.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CUDA_EVENT_RECORD = EventType(63000710, "CUDA event record", Role.MARK, unit="ev
 
 TABLE = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 
-# (what a call's name looks like, what it waits for); first match counts.
+# What a call waits for, by its name.
 _KINDS = (
     (r"(?i)WaitEvent", SYNC_WAIT_EVENT),
     (r"(?i)EventSynchronize", SYNC_EVENT),
@@ -154,8 +154,8 @@ class _KnownCalls:
         return pl.Series(known)
 
 
-def _waits_of_nobody(report: Report) -> pl.LazyFrame:
-    """For the survey: devices with waits of no call that is known, which is rare; without these they would have empty rows."""
+def _waits_of_no_call(report: Report) -> pl.LazyFrame:
+    """For the survey: devices with waits of no known call. They are few, and the others must not get empty rows."""
     columns = (*RowKind.DEVICE.key, "correlationId", "streamId", "eventId")
     waits = ON_DEVICES.scan(report).select(columns)
     if not report.tables.row_count(TABLE):
@@ -198,7 +198,7 @@ ON_DEVICES = StreamedSource(
     optional=_OPTIONAL,
     row=RowKind.DEVICE,
     types=_TYPES,
-    names=_waits_of_nobody,
+    names=_waits_of_no_call,
     stream=_on_devices,
     in_order=lambda: Lanes(DEVICE_ROW),
 )
@@ -239,7 +239,7 @@ EVENT_RECORDS = StreamedSource(
     stream=_gathered_records,
     times=_records,
     assumption=(
-        "A record stands on its stream when the device reached it, where the table tells that time; else at the begin of the "
+        "A record is on its stream when the device reached it, where the table has that time; else at the start of the "
         "call that recorded it. A time of 0 is none."
     ),
 )

@@ -1,4 +1,4 @@
-"""Page faults of unified memory, on the GPU and on the host. Migrations are copies: see `memory`."""
+"""Page faults of unified memory, on the GPU and on the host. Migrations are copies: see `memory_operations`."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ CPU_FAULTS = TableSource(
     frame=_cpu_faults,
     times=("start", "start"),
     assumption=(
-        "The table names the process and no thread: faults stand on the main thread, which has the number of its process. "
+        "The table names the process and no thread: faults are on the main thread, which has the number of its process. "
         "`CpuInstruction` and `module` are texts: the function, or the address, and the library where the fault happened."
     ),
 )

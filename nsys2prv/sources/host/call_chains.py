@@ -98,7 +98,7 @@ def with_chains(
     table
         Table of call chains.
     types
-        Attributes that are wanted.
+        Requested attributes.
     folder
         For intermediate files.
     """

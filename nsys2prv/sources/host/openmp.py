@@ -1,4 +1,4 @@
-"""OpenMP: parallel regions, worksharing, synchronization, tasks, locks, as OMPT tells them."""
+"""OpenMP: parallel regions, worksharing, synchronization, tasks, locks, as OMPT reports them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _Construct:
     event_type
         Event type.
     kind, labels
-        Column that tells kinds apart, and the ENUM table with their labels; without one all have the name of the event.
+        Column with the kind, and the ENUM table with the labels of kinds; without one the label is the name of the event.
     task
         Column with the task that an event is of.
     has_region
@@ -95,7 +95,7 @@ _CONSTRUCTS = (
 
 def _source(construct: _Construct) -> TableSource:
     title = construct.event_type.label
-    told = ("nameId", construct.kind, construct.task, "parallelId" if construct.has_region else "")
+    optional = ("nameId", construct.kind, construct.task, "parallelId" if construct.has_region else "")
 
     def frame(report: Report) -> pl.LazyFrame:
         names = report.strings.lazy().rename({"value": "name"})
@@ -122,7 +122,7 @@ def _source(construct: _Construct) -> TableSource:
         title=title,
         table=f"OPENMP_EVENT_KIND_{construct.table}",
         required=("start", "end", "globalTid"),
-        optional=tuple(filter(None, told)),
+        optional=tuple(filter(None, optional)),
         row=RowKind.THREAD,
         types=(
             construct.event_type,
@@ -130,7 +130,7 @@ def _source(construct: _Construct) -> TableSource:
             *((OPENMP_PARALLEL_ID,) if construct.has_region else ()),
         ),
         frame=frame,
-        assumption="A row is on the thread that runs the construct; what takes no time begins and ends at once; numbers of"
+        assumption="A row is on the thread that runs the construct; what takes no time starts and ends at once; numbers of"
         " kinds are those of the ENUM table.",
     )
     return source

@@ -13,7 +13,7 @@ from nsys2prv.exports.identity import process_of
 from nsys2prv.exports.lookups import once
 
 FOREIGN = "threads of processes that the report does not profile"
-"""Reason in the ledger for rows of other programs and of the kernel."""
+"""Reason for rows of other programs and of the kernel in the account of rows."""
 
 SCHEDULING, SAMPLES = "SCHED_EVENTS", "COMPOSITE_EVENTS"
 
@@ -29,7 +29,7 @@ _WHOLE_SYSTEM_TABLES = re.compile(
 
 
 def of_profiled(report: Report, table: str) -> pl.Expr:
-    """Condition on `globalTid`: its process is one that the report profiles. A thread that is not told passes.
+    """Condition on `globalTid`: its process is one that the report profiles. A row without a thread passes.
 
     Everything passes unless the settings of the capture, or idle threads in the table, say that the whole system was
     recorded. Then a process is profiled when another table has events of it, or when it has the name of the program that

@@ -1,4 +1,4 @@
-"""Scheduling: when each thread is on a CPU, and on which; when it is off, and why."""
+"""Scheduling: when each thread is on which CPU, when it is off, and why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCK_REASON = EventType(40000062, "Off CPU, reason", Role.ATTRIBUTE, ValueSet("
 _REQUIRED = ("start", "cpu", "isSchedIn", "globalTid")
 _OPTIONAL = ("threadState", "threadBlock")
 _OFF = "off CPU"
-"""Value of the time off CPU where nsys does not tell the thread's state."""
+"""Value of the time off CPU where nsys does not report the thread's state."""
 
 _THREAD, _IS_IN = "globalTid", "isIn"
 _SWITCH = {
@@ -49,7 +49,7 @@ class Stays:
         self._last = pl.DataFrame(schema=_SWITCH)
 
     def __call__(self, switches: pl.DataFrame) -> pl.DataFrame:
-        """Stays that end with one of the switches: columns of the switch that they begin with, and `end`, ns."""
+        """Stays that end with one of the switches: columns of the switch that they start with, and `end`, ns."""
         ordered = pl.concat([self._last, _alternating(switches, self._last)]).sort(_THREAD, maintain_order=True)
         thread = ordered[_THREAD]
         is_last = thread.ne_missing(thread.shift(-1))
@@ -118,12 +118,12 @@ def _frame(report: Report) -> pl.LazyFrame:
 def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     ordered = ExternalSort(["start"], folder)
     for piece in report.pieces(_switches, PIECE_ROWS):
-        is_told = piece.select(pl.all_horizontal(pl.col("start", _THREAD).is_not_null())).to_series()
-        ordered.add(piece.filter(is_told))
-        if not is_told.all():
-            # Of no thread, or at no time: the ledger says so.
-            untold = piece.filter(~is_told).with_columns(end=pl.col("start"))
-            yield _as_events(untold.lazy(), report).collect()
+        is_complete = piece.select(pl.all_horizontal(pl.col("start", _THREAD).is_not_null())).to_series()
+        ordered.add(piece.filter(is_complete))
+        if not is_complete.all():
+            # Without a thread or a time: counted as left out.
+            incomplete = piece.filter(~is_complete).with_columns(end=pl.col("start"))
+            yield _as_events(incomplete.lazy(), report).collect()
     stays = Stays()
     for window in ordered.windows():
         yield _as_events(stays(window).lazy(), report).collect()
@@ -141,9 +141,11 @@ def _first_switches(report: Report) -> pl.DataFrame:
 
 def _before(report: Report, _folder: Path) -> Iterator[pl.DataFrame]:
     first = _first_switches(report)
-    # Time 0 is the begin of the recording; some of what was under way then has a time below it.
-    begin = pl.min_horizontal(pl.lit(0, pl.Int64), pl.col("start").min())
-    opened = first.with_columns(pl.col(_IS_IN).not_(), end=pl.col("start"), start=begin).filter(pl.col("end") > pl.col("start"))
+    # Time 0 is the start of the recording; events that were under way then may have a time below it.
+    recording_start = pl.min_horizontal(pl.lit(0, pl.Int64), pl.col("start").min())
+    opened = first.with_columns(pl.col(_IS_IN).not_(), end=pl.col("start"), start=recording_start).filter(
+        pl.col("end") > pl.col("start")
+    )
     unknown = opened.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _OPTIONAL)
     yield _as_events(unknown.lazy(), report).collect()
 
@@ -160,9 +162,9 @@ SWITCHES = StreamedSource(
     times=("start", "start"),
     stream=_gather,
     unread_reason=FOREIGN,
-    assumption="threadState and threadBlock of a row that takes a thread off its CPU tell why it is off until its next row.",
+    assumption="threadState and threadBlock of a row that takes a thread off its CPU say why it is off until its next row.",
 )
-"""Each row of the table begins a stay, which the next row of the thread ends."""
+"""Each row of the table starts a stay, which the next row of the thread ends."""
 
 BEFORE = StreamedSource(
     name="scheduling",
@@ -177,7 +179,7 @@ BEFORE = StreamedSource(
     stream=_before,
     derived=True,
 )
-"""A thread whose first row takes it off a CPU was there from the begin of the recording; any other one was on none."""
+"""A thread whose first row takes it off a CPU was on it from the start of the recording; any other one was on none."""
 
 
 def _before_anything(report: Report) -> pl.LazyFrame:

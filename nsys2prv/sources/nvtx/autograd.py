@@ -1,6 +1,6 @@
-"""Ranges of PyTorch's `emit_nvtx`: operator, sequence id and sizes stand in one text, different each time.
+"""Ranges of PyTorch's `emit_nvtx`: operator, sequence id and sizes are in one text, different each time.
 
-The texts are ``aten::mm, seq = 7, op_id = 12, sizes = [[2, 3], [3, 4]], input_op_ids = [(9,0)]``; each part behind the name
+The texts are ``aten::mm, seq = 7, op_id = 12, sizes = [[2, 3], [3, 4]], input_op_ids = [(9,0)]``; each part after the name
 may be absent. The sequence id counts the operators of a thread that autograd records, and the node that later computes the
 gradient of one carries the id of that operator: ``MmBackward0, seq = 7, op_id = 40`` on a thread of autograd. So the id ties
 forward and backward together.
@@ -30,11 +30,11 @@ TYPES = (
     AUTOGRAD_OPERATION,
     AUTOGRAD_SIZES,
 )
-"""Attributes that `told` adds."""
+"""Attributes that `with_autograd` adds."""
 
 ASSUMPTION = (
     "Names of PyTorch's backward ranges end in Backward and a number, or begin with autograd::engine:: or torch::autograd::, "
-    "and have the sequence id of the forward operator; sizes and ids of inputs stand behind it in brackets."
+    "and have the sequence id of the forward operator; sizes and ids of inputs follow in brackets."
 )
 """The real reports hold forward ranges, without sizes."""
 
@@ -54,7 +54,7 @@ def name_of(text: pl.Expr) -> pl.Expr:
     return text.str.strip_suffix(text.str.extract(_TAIL).fill_null(""))
 
 
-def told(ranges: pl.LazyFrame) -> pl.LazyFrame:
+def with_autograd(ranges: pl.LazyFrame) -> pl.LazyFrame:
     """Ranges (with a column `label`) with the name of the operator as their label, and the attributes `TYPES`."""
     tail, name = pl.col("tail"), pl.col("label")
     sequence = tail.str.extract(_SEQUENCE).cast(pl.Int64, strict=False)

@@ -1,7 +1,7 @@
 """NVTX ranges on the GPU: where the work ran that was launched inside a range.
 
-A range lies on each stream that it launched work on, from the begin of the first kernel, copy, memset or graph execution
-there to the end of the last one. Work belongs to a range when the API call that launched it began inside the range, on the
+A range lies on each stream that it launched work on, from the start of the first kernel, copy, memset or graph execution
+there to the end of the last one. Work belongs to a range when the API call that launched it started inside the range, on the
 thread of the range.
 """
 
@@ -69,7 +69,7 @@ def project(ranges: ExternalSort, launches: ExternalSort) -> Iterator[pl.DataFra
     Parameters
     ----------
     ranges
-        By `hostStart`: columns `range` (a number of its own), `globalTid`, `hostStart`, `hostEnd` (ns), and any others.
+        By `hostStart`: columns `range` (a distinct number), `globalTid`, `hostStart`, `hostEnd` (ns), and any others.
     launches
         By `callStart`: columns `callTid`, `callStart` (ns), and of the work that the call launched the key columns of
         RowKind.STREAM, `start`, `end` (ns).
@@ -178,7 +178,7 @@ def _least(values: np.ndarray, first: np.ndarray, behind: np.ndarray) -> np.ndar
 class InLanes:
     """A step that gives projected ranges the column `LANE_OF_TYPE`: ranges of several threads may overlap on a stream.
 
-    Called with pieces in the order of begin; of ranges that begin together the longest first, of equal ones the outer first.
+    Called with pieces in the order of start; of ranges that start together the longest first, of equal ones the outer first.
     """
 
     def __init__(self) -> None:
@@ -209,9 +209,9 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     ranges = ExternalSort(["hostStart"], folder / "ranges")
     for source in _HOST:
         for piece in report.pieces(partial(_ranges, source=source), WIDE_PIECE_ROWS):
-            told = piece.drop_nulls(["globalTid", "start"])
-            numbers = pl.int_range(ranges.rows, ranges.rows + told.height, eager=True)
-            ranges.add(told.rename({"start": "hostStart", "end": "hostEnd"}).with_columns(range=numbers))
+            known = piece.drop_nulls(["globalTid", "start"])
+            numbers = pl.int_range(ranges.rows, ranges.rows + known.height, eager=True)
+            ranges.add(known.rename({"start": "hostStart", "end": "hostEnd"}).with_columns(range=numbers))
     # Of ranges that are equal on the GPU the outer one comes first: it began first, or ended last.
     order = ["start", "shortness", "hostStart", "hostShortness", "range"]
     projected = ExternalSort(order, folder / "projected")

@@ -65,7 +65,7 @@ def ranges_in_domains(
 ) -> pl.LazyFrame:
     """Events of NVTX with `label`, `globalPid`, the name of their `domain`, and further columns (null in a table without).
 
-    Without those of the default domain, which can be nearly all, when they are not wanted.
+    `with_default`: with those of the default domain, which can be nearly all.
     """
     names = report.strings.lazy().select("id", name="value")
     scanned = report.scan_events(source.table, source.required, (*source.optional, *columns), source.only)
@@ -89,8 +89,8 @@ def ranges_in_domains(
 
 
 @once
-def told_columns(report: Report) -> frozenset[str]:
-    """Columns of categories and payloads in which any event of a report says something: the others need not be read."""
+def used_columns(report: Report) -> frozenset[str]:
+    """Columns of categories and payloads that any event of a report has a value in: the others need not be read."""
     columns = [name for name in (*_VALUES, *_STRUCTURED) if report.has("NVTX_EVENTS", name)]
     counts = report.collect(report.scan("NVTX_EVENTS", optional=columns).select(pl.col(columns).count()))
     return frozenset(name for name in columns if counts[name][0])
@@ -98,7 +98,7 @@ def told_columns(report: Report) -> frozenset[str]:
 
 def structured_columns(report: Report) -> tuple[str, ...]:
     """Columns with payloads of several fields that a report has."""
-    return tuple(name for name in _STRUCTURED if name in told_columns(report))
+    return tuple(name for name in _STRUCTURED if name in used_columns(report))
 
 
 def with_payloads(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
@@ -145,7 +145,7 @@ def _domains(report: Report) -> pl.DataFrame:
 
 def _value_columns(report: Report) -> tuple[str, ...]:
     """Columns with categories and numbers that a report has."""
-    return tuple(name for name in _VALUES if name in told_columns(report))
+    return tuple(name for name in _VALUES if name in used_columns(report))
 
 
 @once
@@ -165,9 +165,9 @@ def _categories(report: Report) -> pl.DataFrame:
 
 def _with_values(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
     """Events of `ranges_in_domains`, read with `_value_columns`, with their category and their number as attributes."""
-    told = _value_columns(report)
+    known = _value_columns(report)
     category = pl.lit(None, pl.String)
-    if "category" in told:
+    if "category" in known:
         ranges = ranges.join(
             _categories(report).lazy(), on=["globalPid", "domainId", "category"], how="left", maintain_order="left"
         )
@@ -176,8 +176,8 @@ def _with_values(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
         category = pl.when(pl.col("category") != 0).then(named)
     return ranges.with_columns(
         category.alias(str(NVTX_CATEGORY)),
-        pl.coalesce(*(name for name in _INTEGERS if name in told), pl.lit(None, pl.Int64)).alias(str(NVTX_INTEGER)),
-        as_integer(pl.coalesce(*(name for name in _REALS if name in told), pl.lit(None, pl.Float64))).alias(str(NVTX_REAL)),
+        pl.coalesce(*(name for name in _INTEGERS if name in known), pl.lit(None, pl.Int64)).alias(str(NVTX_INTEGER)),
+        as_integer(pl.coalesce(*(name for name in _REALS if name in known), pl.lit(None, pl.Float64))).alias(str(NVTX_REAL)),
     )
 
 
@@ -195,7 +195,7 @@ def _pushpop(report: Report) -> pl.LazyFrame:
     return (
         _with_values(report, ranges_in_domains(report, PUSHPOP, _value_columns(report)))
         .filter(~is_mpi_call() & ~is_nvshmem_call() & (pl.col("domain") != NCCL_DOMAIN))
-        .pipe(autograd.told)
+        .pipe(autograd.with_autograd)
         .select(
             "globalTid",
             "start",

@@ -20,8 +20,8 @@ from nsys2prv.exports.lookups import once
 from nsys2prv.vocabulary import nccl_names
 
 FIELD_SCHEMA = {"event": pl.Int64, "field": pl.String, "integer": pl.Int64, "real": pl.Float64, "text": pl.String}
-"""One row per field of an event: its place among the events, its name, and one of the values. Unsigned 64-bit integers stand
-as the signed ones with the same bits."""
+"""One row per field of an event: its place among the events, its name, and one of the values. Unsigned 64-bit integers are
+the signed ones with the same bits."""
 
 HEAD_BYTES = 32
 _LONGEST_ARRAY = 16
@@ -152,9 +152,9 @@ def _by_schema(described: pl.DataFrame, entries: pl.DataFrame) -> dict[tuple[int
         blocks[key][-1].append(_Entry(flags or 0, kind or 0, name or f"field {index}", detail or 0, offset or 0))
     found: dict[tuple[int, int], list[_Definition]] = {}
     for key, of_key in blocks.items():
-        told = facts.get(key, [])
-        told += [(1, 0)] * (len(of_key) - len(told))
-        found[key] = [(kind, size, tuple(block)) for (kind, size), block in zip(told, of_key, strict=False)]
+        known = list(facts.get(key, []))
+        known += [(1, 0)] * (len(of_key) - len(known))
+        found[key] = [(kind, size, tuple(block)) for (kind, size), block in zip(known, of_key, strict=False)]
     return found
 
 
@@ -196,7 +196,7 @@ class _LayoutBuilder:
         for index, entry in enumerate(entries):
             placed = self._entry(domain, entry, prefix, base, end, index, depth)
             if placed is None:
-                # What lies behind it can't be told.
+                # Where the fields after it are is not known.
                 if all(later.offset == 0 for later in entries[index + 1 :]):
                     break
                 continue
@@ -237,7 +237,7 @@ class _LayoutBuilder:
             return dtype.itemsize, dtype, None
         enumeration = self._enumerations.get((domain, entry.type))
         if enumeration is None and entry.type >= _FIRST_CUSTOM_TYPE and entry.name == nccl_names.REDUCTION:
-            # NCCL's only enumeration, in exports that don't tell its names.
+            # NCCL's only enumeration, in exports without its names.
             enumeration = 4, dict(enumerate(nccl_names.REDUCTIONS))
         if enumeration is None or enumeration[0] not in (1, 2, 4, 8):
             return 0, None, None
@@ -282,7 +282,7 @@ def binary_fields(blobs: pl.Series, domains: pl.Series, is_nccl: pl.Series, sche
     schema = _schema_ids(head[:, 1], schemas)
     length = held.bin.size().to_numpy().astype(np.uint64)
     size, place = head[:, 2], head[:, 3]
-    # Both are told of the last number of the head, and both stand for 32 where there is one payload.
+    # The last number of the head can be either; with one payload, 32 means the same in both readings.
     is_place = (place >= HEAD_BYTES) & (place <= length) & (size <= length - np.minimum(place, length))
     start = np.where(is_place, place, HEAD_BYTES).astype(np.int64)
     available = np.minimum(size, length - start.astype(np.uint64)).astype(np.int64)
@@ -295,7 +295,7 @@ def binary_fields(blobs: pl.Series, domains: pl.Series, is_nccl: pl.Series, sche
         for layout in layouts:
             fits = mine & (available >= layout.size)
             if len(layouts) > 1:
-                # Of another process: it has another size, or it can't be told whose it is.
+                # Of another process: it has another size, or it is not known whose it is.
                 fits &= size == layout.size
                 if sum(other.size == layout.size for other in layouts) > 1:
                     continue
@@ -306,10 +306,10 @@ def binary_fields(blobs: pl.Series, domains: pl.Series, is_nccl: pl.Series, sche
     return pl.concat(parts).drop_nulls("event").sort("event", maintain_order=True)
 
 
-def _schema_ids(told: np.ndarray, schemas: Schemas) -> np.ndarray:
+def _schema_ids(ids: np.ndarray, schemas: Schemas) -> np.ndarray:
     """Ids of schemas: 64 bits, or 32 with flags above them."""
     known = np.array(sorted({schema for _, schema in schemas.layouts} | set(NUMBERS)), dtype=np.int64)
-    whole = told.astype(np.int64)
+    whole = ids.astype(np.int64)
     return np.where(np.isin(whole, known), whole, whole & 0xFFFF_FFFF)
 
 
