@@ -12,8 +12,8 @@ import polars as pl
 import nsys2prv
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.metrics import TREE_COLUMNS, tree_rows
-from nsys2prv.efficiency.result_tables import NCCL_POLICY, Column, Filled, Table, frames_by_name
+from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_TABLE, tree_rows
+from nsys2prv.efficiency.result_tables import Column, Filled, Table, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.errors import UsageError
 
@@ -47,13 +47,7 @@ METRICS = Table(
     "one efficiency of one run",
     (
         _RUN,
-        NCCL_POLICY,
-        Column.text("tree", "`device` or `host`"),
-        Column.text("metric", "name of the column of `run`"),
-        Column.text("title", "name for people"),
-        Column.text("parent", "the metric whose factor it is; null for the root"),
-        Column.count("level", "0 for the root"),
-        Column.share("value", "the efficiency"),
+        *(column for column in TREE_TABLE.columns if column.name not in ("formula", "reads_as")),
         Column.number("change", "difference to the first run"),
     ),
     by_nccl_policy=True,
