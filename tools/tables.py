@@ -333,7 +333,8 @@ def command(name: str) -> str:
     """What a command does, and its arguments and options, as its `--help` shows them."""
     found = COMMANDS[name]
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in found.help.split("\n\n"))
-    arguments = " ".join(part.metavar for part in found.params if part.param_type_name == "argument")
+    of_command = [part for part in found.params if part.param_type_name == "argument"]
+    arguments = " ".join(part.metavar if part.required else f"[{part.metavar}]" for part in of_command)
     rows = [(_spelling(part), _escaped(part.help) + _default(part)) for part in found.params]
     return f"\n    nsys2prv {name} {arguments}\n\n{_escaped(text)}\n\n{_table(('argument or option', ''), rows)}"
 

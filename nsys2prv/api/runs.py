@@ -20,7 +20,7 @@ from nsys2prv.efficiency.from_trace import is_trace
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult
 from nsys2prv.errors import Nsys2prvError, UsageError, counted
-from nsys2prv.execution.output_files import scratch_alone
+from nsys2prv.execution.output_files import full_disk_named, scratch_alone
 from nsys2prv.execution.workers import workers
 from nsys2prv.run.frames import clocks_frame, devices_frame, events_frame, ranks_frame
 from nsys2prv.run.plan import RunPlan
@@ -85,10 +85,11 @@ class NsysRun:
         if traces:
             raise UsageError(f"{traces[0]}: a trace has efficiency numbers only; give the reports that it was made from")
         self._check_open()
-        folder = self._resources.enter_context(scratch_alone(self.options.scratch))
+        folder = self._folder = self._resources.enter_context(scratch_alone(self.options.scratch))
         some = self._resources.enter_context(workers(self.options.workers, self.options.scheduler))
         some.share(folder)
-        return RunSession(self._inputs, SOURCES, self.options, folder, some)
+        with full_disk_named(folder.parent):
+            return RunSession(self._inputs, SOURCES, self.options, folder, some)
 
     @property
     def _plan(self) -> RunPlan:
@@ -169,10 +170,14 @@ class NsysRun:
         ------
         UsageError
             When there is no such source.
+        DiskFull
+            When there is no space for the files.
         """
         self._check_open()
         if source not in self._events:
-            self._events[source] = events_frame(self._session, source)
+            session = self._session
+            with full_disk_named(self._folder.parent):
+                self._events[source] = events_frame(session, source)
         return self._events[source]
 
     @keywords(EfficiencyOptions, without=ReadOptions)

@@ -132,12 +132,19 @@ def scratch_alone(wanted: Path | None) -> Iterator[Path]:
             folder.mkdir(mode=0o700)
         except OSError as error:
             raise OutputError.not_writable(parent, error.strerror or str(error), _SCRATCH) from error
-        try:
+        with full_disk_named(parent):
             yield folder
-        except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
-            if _is_full(error):
-                raise DiskFull(parent, has_output=False) from error
-            raise
+
+
+@contextlib.contextmanager
+def full_disk_named(folder: Path) -> Iterator[None]:
+    """Raise `DiskFull` when there is no space left for intermediate files in a folder."""
+    try:
+        yield
+    except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
+        if _is_full(error):
+            raise DiskFull(folder, has_output=False) from error
+        raise
 
 
 def _disk_error(error: BaseException, base: Path) -> Exception:

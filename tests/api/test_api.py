@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from nsys2prv.demo.cluster import write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.errors import ReportNotFound, UsageError
+from nsys2prv.errors import DiskFull, ReportNotFound, UsageError
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -193,6 +195,16 @@ def test_a_run_that_is_forgotten_removes_its_files(tmp_path: Path) -> None:
     gc.collect()
 
     assert not list(scratch.iterdir())
+
+
+def test_a_full_disk_is_named(run: np.NsysRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def write_nothing(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    assert run.sources
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", write_nothing)
+    with pytest.raises(DiskFull, match=f"{tmp_path}: the disk is full"):
+        run.events("kernels")
 
 
 def test_events_do_not_depend_on_workers(tmp_path: Path) -> None:
