@@ -352,7 +352,7 @@ def _client(scheduler: str) -> Any:
     try:
         from distributed import Client
     except ImportError as error:
-        raise UsageError("--scheduler needs Dask, which is not installed: pip install 'nsys2prv[dask]'") from error
+        raise UsageError("--scheduler needs Dask, which is not installed: pip install 'dask[distributed]'") from error
     is_address = "://" in scheduler or scheduler.rpartition(":")[2].isdigit()
     if not is_address and not Path(scheduler).is_file():
         raise UsageError(

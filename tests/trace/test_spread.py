@@ -369,7 +369,7 @@ def test_the_command_measures_with_workers(command_line: CommandLine, reports: P
 def test_a_cluster_needs_dask(monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
 
-    with pytest.raises(UsageError, match=r"Dask, which is not installed: pip install 'nsys2prv\[dask\]'"):
+    with pytest.raises(UsageError, match=r"Dask, which is not installed: pip install 'dask\[distributed\]'"):
         translate([reports], tmp_path / "out", TranslateOptions(scheduler="tcp://127.0.0.1:1"))
     assert list(tmp_path.iterdir()) == []
 
