@@ -238,10 +238,10 @@ def read_earlier_labels(path: Path) -> EarlierLabels:
         raise TraceError(path, "there is no such file to take labels from")
     labels = read_pcf(path)
     return EarlierLabels(
-        {found.label: number for number, found in labels.types.items()},
+        {known.label: number for number, known in labels.types.items()},
         {
-            number: {label: value for value, label in found.values.items()}
-            for number, found in labels.types.items()
-            if found.values
+            number: {label: value for value, label in known.values.items()}
+            for number, known in labels.types.items()
+            if known.values
         },
     )

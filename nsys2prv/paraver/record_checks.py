@@ -68,13 +68,13 @@ class _Order(RecordCheck):
         self._last: int | None = None  # time of the last record so far, ns
 
     def update(self, block: Block) -> None:
-        records = block.records.select("line", "time").with_columns(former=pl.col("time").shift(1, fill_value=self._last))
+        records = block.records.select("line", "time").with_columns(previous=pl.col("time").shift(1, fill_value=self._last))
         if records.is_empty():
             return
         if self._last is None and (first := records.row(0, named=True))["time"] != 0:
             self.log.add(TraceRule.START, self.path, first["line"], f"the first record is at {first['time']} ns and not at 0")
-        late = records.filter(pl.col("time") < pl.col("former"))
-        self.violations(TraceRule.SORTED, late, "a record at {time} ns follows one at {former} ns")
+        late = records.filter(pl.col("time") < pl.col("previous"))
+        self.violations(TraceRule.SORTED, late, "a record at {time} ns follows one at {previous} ns")
         self._last = records["time"][-1]
         for kind, frame, last in (
             ("an event", block.events.filter(pl.col("position") == 0), pl.col("time")),
@@ -133,7 +133,7 @@ class _Places(RecordCheck):
 
 
 class _States(RecordCheck):
-    """States of a row have a length, and each starts at or after the end of the former."""
+    """States of a row have a length, and each starts at or after the end of the previous."""
 
     ROW = ("task", "thread")
 
@@ -146,10 +146,10 @@ class _States(RecordCheck):
         empty = states.filter(pl.col("end") <= pl.col("begin"))
         self.violations(TraceRule.STATES, empty, "a state starts at {begin} ns and ends at {end} ns")
         states = states.join(self._ends, on=self.ROW, how="left", maintain_order="left").with_columns(
-            former=pl.coalesce(pl.col("end").shift(1).over(self.ROW), "last")
+            previous=pl.coalesce(pl.col("end").shift(1).over(self.ROW), "last")
         )
-        overlapping = states.filter(pl.col("begin") < pl.col("former"))
-        problem = "a state of task {task} thread {thread} starts at {begin} ns, before the former one ends at {former} ns"
+        overlapping = states.filter(pl.col("begin") < pl.col("previous"))
+        problem = "a state of task {task} thread {thread} starts at {begin} ns, before the previous one ends at {previous} ns"
         self.violations(TraceRule.STATES, overlapping, problem)
         ends = states.group_by(self.ROW).agg(last=pl.col("end").last())
         self._ends = pl.concat([self._ends.join(ends, on=self.ROW, how="anti"), ends])
@@ -175,7 +175,7 @@ class _Intervals(RecordCheck):
         edges = (
             edges.join(self._open.rename({"line": "since"}), on=self.KEY, how="left", maintain_order="left")
             .with_columns(pl.col("depth").fill_null(0) + pl.when(is_start).then(1).otherwise(-1).cum_sum().over(self.KEY))
-            # An end without a start takes the depth below all former ones; it is then left out of the depth.
+            # An end without a start takes the depth below all previous ones; it is then left out of the depth.
             .with_columns(lowest=pl.min_horizontal(pl.lit(0), pl.col("depth").cum_min().over(self.KEY)))
             .with_columns(orphan=pl.col("lowest") < pl.col("lowest").shift(1).over(self.KEY).fill_null(0))
             .with_columns(pl.col("depth") - pl.col("lowest"))

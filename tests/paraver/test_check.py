@@ -123,7 +123,7 @@ def test_a_compressed_trace_is_checked_the_same(tmp_path: Path) -> None:
         (".prv", 6, "3:0:1:1:1:5:5:6:1:2:2:50:50:8:55001", TraceRule.PLACES, 6, "task 2 thread 2"),
         (".prv", 6, "3:0:1:1:1:5:5:4:1:2:1:50:50:8:55001", TraceRule.PLACES, 6, "CPU 4"),
         (".prv", 6, "3:0:1:1:1:5:5:6:1:2:1:50:1001:8:55001", TraceRule.END, 6, "a message at 1001 ns"),
-        (".prv", 9, "1:0:1:1:1:99:1000:0", TraceRule.STATES, 9, "before the former one ends at 100 ns"),
+        (".prv", 9, "1:0:1:1:1:99:1000:0", TraceRule.STATES, 9, "before the previous one ends at 100 ns"),
         (".prv", 9, "1:0:1:1:1:100:100:0", TraceRule.STATES, 9, "starts at 100 ns and ends at 100 ns"),
         (".prv", 9, "1:0:1:1:1:100:1001:0", TraceRule.END, 9, "a state at 1001 ns"),
         (".prv", 9, "1:0:1:1:1:100:1000:2", TraceRule.LABELLED, 9, "state 2 has no label"),

@@ -192,20 +192,18 @@ class ViewRenderer:
         }
 
     def _find_values(self) -> dict[str, _SelectedValues]:
-        selected = {}
-        for alias, (constant, pattern) in self._table.values.items():
-            types: list[TypeInTrace] = []
-            values: dict[int, str] = {}
-            for member in self._content.members(event_type(constant)):
-                matching = {value: label for value, label in (member.values or {}).items() if value and pattern.search(label)}
-                if matching and len(matching) <= _MOST_VALUES:
-                    types.append(member)
-                    values |= matching
-            # One type only: a value may have another label in another type.
-            types = types[:1]
-            kept = {value: label for value, label in values.items() if types and value in (types[0].values or {})}
-            selected[alias] = _SelectedValues(types, [self._content.value(*one) for one in sorted(kept.items())])
-        return selected
+        return {
+            alias: self._matching_values(event_type(constant), pattern)
+            for alias, (constant, pattern) in self._table.values.items()
+        }
+
+    def _matching_values(self, kind: event_types.EventType, pattern: re.Pattern[str]) -> _SelectedValues:
+        """Values of the first member with labels that match: a value may have another label in another member."""
+        for member in self._content.members(kind):
+            matching = {value: label for value, label in (member.values or {}).items() if value and pattern.search(label)}
+            if matching and len(matching) <= _MOST_VALUES:
+                return _SelectedValues([member], [self._content.value(*one) for one in sorted(matching.items())])
+        return _SelectedValues([], [])
 
 
 _IDS = re.compile(

@@ -133,8 +133,8 @@ class TraceContent:
         """
         labels = trace.labels.types
         numbers: dict[str, set[int]] = {}
-        for number, found in labels.items():
-            numbers.setdefault(found.label, set()).add(number)
+        for number, type_label in labels.items():
+            numbers.setdefault(type_label.label, set()).add(number)
         types = {}
         for number in sorted(labels if used is None else used):
             label = labels[number].label if number in labels else ""
@@ -148,18 +148,18 @@ class TraceContent:
 
         A trace of another tool may have it under another number: its label identifies it then.
         """
-        found = self._by_type.get(event_type.number, [])
-        if not found and not event_type.is_series:
-            found = [one for one in self.types.values() if one.label == event_type.label]
-        return found
+        members = self._by_type.get(event_type.number, [])
+        if not members and not event_type.is_series:
+            members = [one for one in self.types.values() if one.label == event_type.label]
+        return members
 
     @cached_property
     def _by_type(self) -> dict[int, list[TypeInTrace]]:
         by_type: dict[int, list[TypeInTrace]] = {}
-        for number, found in self.types.items():
+        for number, member in self.types.items():
             event_type = type_of(number)
             if event_type is not None:
-                by_type.setdefault(event_type.number, []).append(found)
+                by_type.setdefault(event_type.number, []).append(member)
         return by_type
 
     def value(self, number: int, label: str) -> Value:
@@ -170,8 +170,8 @@ class TraceContent:
     def _value_numbers(self) -> dict[str, set[int]]:
         """Values by label, over all event types."""
         numbers: dict[str, set[int]] = {}
-        for found in self.labelled.types.values():
-            for value, label in (found.values or {}).items():
+        for type_label in self.labelled.types.values():
+            for value, label in (type_label.values or {}).items():
                 numbers.setdefault(label, set()).add(value)
         return numbers
 
