@@ -138,7 +138,7 @@ def events_of_reports(
         warnings=[
             *(f"left out: {one.error}" for one in session.left_out),
             *dict.fromkeys(warning for identity in identities for warning in identity.warnings),
-            *(finding.text for finding in plan.run.findings),
+            *(issue.text for issue in plan.run.issues),
             *plan.axis.warnings,
         ],
         left_out=[(str(one.path), str(one.error)) for one in session.left_out],

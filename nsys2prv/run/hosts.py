@@ -1,6 +1,6 @@
-"""Machines that go by one name: containers and virtual machines are often called alike, and some reports name no host.
+"""Hosts of one name: containers and virtual machines often have the same name, and some reports have none.
 
-Reports of one name are those of one host unless something speaks against it.
+Reports of one name are those of one host unless something contradicts that.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from nsys2prv.exports.identity import Identity
 from nsys2prv.exports.launchers import jobs, node_number, step
 
 BOOTS_APART_NS = 5_000_000_000
-"""The distance of UTC from the monotonic clock is that of the boot. On one host it changes only as far as UTC is stepped."""
+"""UTC less the monotonic clock is the time of boot. On one host it changes only when UTC is set."""
 
 _SLICE_OF_GPU = "MIG-"
-"""Begin of the uuid of a part of a GPU: parts share the place on the bus."""
+"""Prefix of the uuid of a part of a GPU: parts share the place on the bus."""
 
 
 _Run = tuple[object, ...]
-"""What batch systems and launchers call a run."""
+"""Identifiers of a run by batch systems and launchers."""
 
 
 @dataclass(frozen=True)
-class _Facts:
-    """What a report tells of its machine; None and empty: nothing.
+class _HostFacts:
+    """What a report has about its host; None and empty: nothing.
 
     Attributes
     ----------
@@ -47,10 +47,10 @@ class _Facts:
     local_rank: tuple[tuple[_Run, int], int] | None
 
     @classmethod
-    def of(cls, identity: Identity) -> _Facts:
+    def of(cls, identity: Identity) -> _HostFacts:
         run = (*sorted(jobs(identity.environment).items()), step(identity.environment))
         number = node_number(identity.environment)
-        # Of what else was launched before, the variables may still be there.
+        # Variables of another launch before may still be set.
         same_rank = [one for one in identity.launches if one.rank == identity.launches[0].rank]
         local = next(((one.local_rank, one.rank) for one in same_rank if one.local_rank is not None), None)
         return cls(
@@ -69,8 +69,8 @@ class _Facts:
 
 
 @dataclass
-class _Machine:
-    """What is known of a machine from the reports that are taken for its own."""
+class _Host:
+    """What is known of a host from the reports that were assigned to it."""
 
     members: list[int] = field(default_factory=list)
     boot: int | None = None
@@ -79,7 +79,7 @@ class _Machine:
     node: dict[_Run, int] = field(default_factory=dict)
     local_ranks: dict[tuple[_Run, int], int] = field(default_factory=dict)
 
-    def take(self, index: int, facts: _Facts) -> None:
+    def assign(self, index: int, facts: _HostFacts) -> None:
         self.members.append(index)
         self.boot = facts.boot if self.boot is None else self.boot
         self.gpus |= facts.gpus
@@ -89,8 +89,8 @@ class _Machine:
         if facts.local_rank is not None:
             self.local_ranks.setdefault(*facts.local_rank)
 
-    def speaks_against(self, facts: _Facts) -> str:
-        """Why a report can't be of this machine, "" when it can."""
+    def contradiction(self, facts: _HostFacts) -> str:
+        """Why a report can't be of this host, "" when it can."""
         boots_known = self.boot is not None and facts.boot is not None
         if self.boot is not None and facts.boot is not None and abs(self.boot - facts.boot) > BOOTS_APART_NS:
             return "they booted at different times"
@@ -102,33 +102,33 @@ class _Machine:
             local, rank = facts.local_rank
             if self.local_ranks.get(local, rank) != rank:
                 return "several ranks are the same one of their node"
-        # A container may be given some of the CPUs.
+        # A container may have some of the CPUs only.
         if self.cpus and facts.cpus and self.cpus != facts.cpus and not boots_known and not self._shares_gpu(facts):
             return "they have different numbers of CPUs"
         return ""
 
-    def speaks_for(self, facts: _Facts) -> int:
-        """How much tells that a report is of this machine rather than of another one that it can be of."""
+    def evidence(self, facts: _HostFacts) -> int:
+        """How much suggests that a report is of this host rather than of another possible one."""
         same_boot = self.boot is not None and facts.boot is not None
         same_node = facts.node is not None and facts.node[0] in self.node
         return 4 * self._shares_gpu(facts) + 2 * same_boot + same_node
 
-    def _shares_gpu(self, facts: _Facts) -> bool:
+    def _shares_gpu(self, facts: _HostFacts) -> bool:
         return any(self.gpus.get(bus) == uuid for bus, uuid in facts.gpus.items())
 
 
 @dataclass(frozen=True)
 class SharedName:
-    """Several machines that go by one name.
+    """Several hosts of one name.
 
     Attributes
     ----------
     name
-        What the reports call them, "" for nothing.
+        Their name in the reports, "" for none.
     machines
-        Indices of the reports of each machine.
+        Indices of the reports of each host.
     reasons
-        What tells them apart, for the user.
+        How they differ, for the user.
     """
 
     name: str
@@ -137,32 +137,31 @@ class SharedName:
 
 
 def shared_names(identities: Sequence[Identity], among: Iterable[int]) -> list[SharedName]:
-    """Names under which there is more than one machine.
+    """Names that more than one host has.
 
     Parameters
     ----------
     identities
-        Who the reports are.
+        Identities of the reports.
     among
-        Indices of those whose host is to be looked at, in the order in which machines are to be numbered.
+        Indices of the reports that are compared, in the order in which hosts are numbered.
     """
     by_name: dict[str, list[int]] = {}
     for index in among:
         by_name.setdefault(identities[index].host, []).append(index)
     found = []
     for name, members in by_name.items():
-        machines: list[_Machine] = []
+        machines: list[_Host] = []
         reasons: dict[str, None] = {}
         for index in members:
-            facts = _Facts.of(identities[index])
-            against = [machine.speaks_against(facts) for machine in machines]
-            possible = [machine for machine, reason in zip(machines, against, strict=True) if not reason]
+            facts = _HostFacts.of(identities[index])
+            contradictions = [machine.contradiction(facts) for machine in machines]
+            possible = [machine for machine, reason in zip(machines, contradictions, strict=True) if not reason]
             if not possible:
-                machines.append(_Machine())
+                machines.append(_Host())
                 possible = machines[-1:]
-                reasons |= dict.fromkeys(against)
-            # Of equal ones the first.
-            max(possible, key=lambda machine, facts=facts: machine.speaks_for(facts)).take(index, facts)  # type: ignore[misc]
+                reasons |= dict.fromkeys(contradictions)
+            max(possible, key=lambda machine, facts=facts: machine.evidence(facts)).assign(index, facts)  # type: ignore[misc]
         if len(machines) > 1:
             found.append(SharedName(name, tuple(tuple(machine.members) for machine in machines), tuple(reasons)))
     return found

@@ -14,7 +14,7 @@ from nsys2prv.errors import InconsistentRun, NothingToTranslate
 from nsys2prv.execution.workers import Workers
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.option_values import NvtxRange
-from nsys2prv.run.ranks import Naming, Run, resolve_ranks
+from nsys2prv.run.ranks import Naming, RanksAndHosts, resolve_ranks
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.timeline.labels import EarlierLabels, Labels
@@ -76,7 +76,7 @@ class RunPlan:
     """
 
     reports: tuple[OpenedReport, ...]
-    run: Run
+    run: RanksAndHosts
     axis: Axis
     selection: TimeSelection
     rows: Rows
@@ -115,7 +115,7 @@ def make_plan(opened: Sequence[OpenedReport], options: PlanOptions, folder: Path
     spans = [one.span for one in opened]
     paths, reported = [one.report.path for one in opened], [one.reported for one in opened]
     run = resolve_ranks(paths, reported, spans, options.naming, read.ranks)
-    errors = [finding.text for finding in run.findings if finding.kind.is_error]
+    errors = [issue.text for issue in run.issues if issue.kind.is_error]
     if read.strict and errors:
         raise InconsistentRun(errors)
     axis = align(

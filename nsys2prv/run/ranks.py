@@ -1,6 +1,6 @@
-"""Who is who over all reports: ranks, hosts, and whether the reports are those of one run.
+"""Ranks and hosts of all reports, and whether the reports are those of one run.
 
-Nothing is guessed in silence: what the reports do not tell, or tell in a way that does not fit together, is a finding.
+Nothing is guessed in silence: what is missing in reports, or inconsistent, becomes an issue for the user.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from nsys2prv.run.hosts import shared_names
 from nsys2prv.vocabulary.wording import ranges
 
 RANK_IN_NAME = re.compile(r"(?i)(?<![a-z])rank[-_.=]?(\d+)")
-"""Where names of files usually have the rank. Tried when nothing else tells it."""
+"""Where names of files usually have the rank; used when the reports have none."""
 
 CLOCKS_APART_NS = 15_000_000_000
-"""How far clocks of hosts may be apart: reports that are not further from each other may be of one time."""
+"""How far clocks of hosts may be apart: reports that are no further apart may be of the same time."""
 
 _SHOWN = 4
 
 
-class Kind(enum.Enum):
-    """What a finding is about; whether it is an error with --strict."""
+class IssueKind(enum.Enum):
+    """What an issue is about, and whether it is an error with --strict."""
 
     DUPLICATE_RANKS = ("duplicate ranks", True)
     MISSING_RANKS = ("missing ranks", True)
     DIFFERENT_RUNS = ("different runs", True)
     MIXED_VERSIONS = ("mixed versions", True)
-    RANKS_NOT_TOLD = ("ranks not told", False)
+    UNKNOWN_RANKS = ("unknown ranks", False)
     RANKS_BY_NAME = ("ranks by name", False)
-    HOSTS_NOT_TOLD = ("hosts not told", False)
-    HOSTS_TOLD_APART = ("hosts told apart", False)
+    UNKNOWN_HOSTS = ("unknown hosts", False)
+    HOSTS_OF_ONE_NAME = ("hosts of one name", False)
 
     @property
     def is_error(self) -> bool:
-        """Whether a user who wants one complete run can't do with it."""
+        """Whether the reports are not those of one complete run."""
         return bool(self.value[1])
 
 
 @dataclass(frozen=True)
-class RunNote:
-    """Something that does not fit together, or that had to be concluded.
+class RunIssue:
+    """Something that is inconsistent, or that was concluded.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class RunNote:
         The reports that it is about.
     """
 
-    kind: Kind
+    kind: IssueKind
     text: str
     reports: tuple[Path, ...] = ()
 
@@ -71,7 +71,7 @@ class Naming:
     Attributes
     ----------
     rank
-        From a path to the rank, None where the path does not tell.
+        From a path to the rank, None where the path has none.
     host
         From a path to the host.
     """
@@ -88,8 +88,8 @@ class Naming:
         rank_pattern
             Regular expression with one group, the rank; looked for in the path.
         host_pattern
-            Regular expression with one group, the host; or names of hosts, separated by commas, of which one stands in
-            each path.
+            Regular expression with one group, the host; or names of hosts, separated by commas, of which one is in each
+            path.
 
         Raises
         ------
@@ -103,20 +103,20 @@ class Naming:
 
 
 @dataclass(frozen=True)
-class Run:
-    """Who is who.
+class RanksAndHosts:
+    """Ranks and hosts of a run.
 
     Attributes
     ----------
     identities
-        Who each report is, with the host and the ranks that it has in the trace.
+        Identity of each report, with the host and the ranks that it has in the run.
     ranks
         All ranks that are known, sorted.
     size
-        Number of ranks of the run, as far as it is told; 0 when no rank is known.
+        Number of ranks of the run, as far as it is known; 0 when no rank is known.
     missing
         Ranks of the run that no report has.
-    findings
+    issues
         What is odd.
     """
 
@@ -124,7 +124,7 @@ class Run:
     ranks: tuple[int, ...]
     size: int
     missing: tuple[int, ...]
-    findings: tuple[RunNote, ...]
+    issues: tuple[RunIssue, ...]
 
 
 def resolve_ranks(
@@ -133,99 +133,101 @@ def resolve_ranks(
     spans: Sequence[tuple[int, int] | None],
     naming: Naming | None = None,
     chosen: Collection[int] | None = None,
-) -> Run:
-    """Settle hosts and ranks over all reports, and look for what does not fit together.
+) -> RanksAndHosts:
+    """Find the hosts and ranks of all reports, and what is inconsistent.
 
     Parameters
     ----------
     paths, identities
-        The reports, and who each says it is.
+        The reports, and their identities as they report them.
     spans
         First and last time of each report, in its own time, ns; None for a report without events.
     naming
         What the user says about names.
     chosen
-        Ranks that the user wants; None: all.
+        Ranks that the user selected; None: all.
 
     Raises
     ------
     UsageError
-        When a pattern fits no path at all.
+        When a pattern matches no path.
     """
     naming = naming or Naming()
-    findings: list[RunNote] = []
-    settled = _name_hosts(paths, _settle_ranks(paths, identities, naming, findings), naming, findings)
+    issues: list[RunIssue] = []
+    resolved = _name_hosts(paths, _find_ranks(paths, identities, naming, issues), naming, issues)
     by_rank: dict[int, list[int]] = {}
-    for index, identity in enumerate(settled):
+    for index, identity in enumerate(resolved):
         for rank in identity.known_ranks:
             if chosen is None or rank in chosen:
                 by_rank.setdefault(rank, []).append(index)
-    size = max([identity.ranks_of_run or 0 for identity in settled] + [1 + rank for rank in by_rank]) if by_rank else 0
+    size = max([identity.ranks_of_run or 0 for identity in resolved] + [1 + rank for rank in by_rank]) if by_rank else 0
     missing = tuple(rank for rank in range(size) if rank not in by_rank and (chosen is None or rank in chosen))
-    findings += _duplicates(paths, by_rank)
-    findings += _missing(paths, settled, missing, size)
-    findings += _different_runs(paths, settled)
-    findings += _apart_in_time(paths, settled, spans)
-    findings += _mixed_versions(paths, settled)
-    return Run(tuple(settled), tuple(sorted(by_rank)), size, missing, tuple(findings))
+    issues += _duplicates(paths, by_rank)
+    issues += _missing(paths, resolved, missing, size)
+    issues += _different_runs(paths, resolved)
+    issues += _apart_in_time(paths, resolved, spans)
+    issues += _mixed_versions(paths, resolved)
+    return RanksAndHosts(tuple(resolved), tuple(sorted(by_rank)), size, missing, tuple(issues))
 
 
 # -- ranks ----------------------------------------------------------------------------------------------------------------
 
 
-def _settle_ranks(
-    paths: Sequence[Path], identities: Sequence[Identity], naming: Naming, findings: list[RunNote]
+def _find_ranks(
+    paths: Sequence[Path], identities: Sequence[Identity], naming: Naming, issues: list[RunIssue]
 ) -> list[Identity]:
-    settled = _by_the_launcher_that_tells_apart(identities)
+    resolved = _ranks_by_launcher(identities)
     if naming.rank is not None:
         by_name = [naming.rank(path) for path in paths]
         unnamed = [path for path, rank in zip(paths, by_name, strict=True) if rank is None]
         if len(unnamed) == len(paths):
             raise UsageError(f"--rank-pattern: no path of a report matches it ({_listed(paths)})")
         if unnamed:
-            findings.append(
-                RunNote(Kind.RANKS_NOT_TOLD, f"{_do_not(unnamed)} match --rank-pattern: {_listed(unnamed)}", tuple(unnamed))
+            issues.append(
+                RunIssue(
+                    IssueKind.UNKNOWN_RANKS, f"{_do_not(unnamed)} match --rank-pattern: {_listed(unnamed)}", tuple(unnamed)
+                )
             )
         return [
             identity if rank is None else _with_rank(identity, rank, "--rank-pattern")
-            for identity, rank in zip(settled, by_name, strict=True)
+            for identity, rank in zip(resolved, by_name, strict=True)
         ]
-    unknown = [index for index, identity in enumerate(settled) if not identity.known_ranks]
-    known = {rank for identity in settled for rank in identity.known_ranks}
+    unknown = [index for index, identity in enumerate(resolved) if not identity.known_ranks]
+    known = {rank for identity in resolved for rank in identity.known_ranks}
     if unknown and len(paths) > 1:
         found = [RANK_IN_NAME.findall(paths[index].name) for index in unknown]
         named = [int(of_path[-1]) for of_path in found if of_path]
-        told = [paths[index] for index in unknown]
-        if len(set(named)) == len(told) and known.isdisjoint(named):
+        without = [paths[index] for index in unknown]
+        if len(set(named)) == len(without) and known.isdisjoint(named):
             for index, rank in zip(unknown, named, strict=True):
-                settled[index] = _with_rank(settled[index], rank, "name of the file")
-            findings.append(
-                RunNote(
-                    Kind.RANKS_BY_NAME,
-                    f"{_do_not(told)} tell a rank: it is taken from the name of the file ({_listed(told)}); "
-                    f"--rank-pattern says where else it stands",
-                    tuple(told),
+                resolved[index] = _with_rank(resolved[index], rank, "name of the file")
+            issues.append(
+                RunIssue(
+                    IssueKind.RANKS_BY_NAME,
+                    f"{_do_not(without)} contain a rank: it is taken from the name of the file ({_listed(without)}); "
+                    f"--rank-pattern can take it from elsewhere in the path",
+                    tuple(without),
                 )
             )
         elif known:
-            findings.append(
-                RunNote(
-                    Kind.RANKS_NOT_TOLD,
-                    f"{_do_not(told)} tell a rank, and stand after those that do: {_listed(told)}; --rank-pattern can take it "
-                    f"from the path",
-                    tuple(told),
+            issues.append(
+                RunIssue(
+                    IssueKind.UNKNOWN_RANKS,
+                    f"{_do_not(without)} contain a rank, and come after those that do: {_listed(without)}; "
+                    f"--rank-pattern can take it from the path",
+                    tuple(without),
                 )
             )
-    return settled
+    return resolved
 
 
-def _by_the_launcher_that_tells_apart(identities: Sequence[Identity]) -> list[Identity]:
-    """Ranks by the innermost launcher; by another one where that gave the same rank to all that it should tell apart."""
+def _ranks_by_launcher(identities: Sequence[Identity]) -> list[Identity]:
+    """Ranks by the innermost launcher, or by the first one further out that gave different ranks to all reports."""
     launched = [identity for identity in identities if not identity.ranks and identity.launches]
     sources = [source for identity in launched[:1] for source in (one.source for one in identity.launches)]
     for source in sources:
-        told = [one.rank for identity in launched for one in identity.launches if one.source == source]
-        if len(set(told)) == len(launched):
+        ranks = [one.rank for identity in launched for one in identity.launches if one.source == source]
+        if len(set(ranks)) == len(launched):
             return [_launched_by(identity, source) if not identity.ranks else identity for identity in identities]
     return list(identities)
 
@@ -239,7 +241,7 @@ def _launched_by(identity: Identity, source: str) -> Identity:
 
 def _with_rank(identity: Identity, rank: int, source: str) -> Identity:
     if len(identity.ranks) > 1:
-        # Several ranks in one report: one name can't be that of all.
+        # Several ranks in one report: the path can't have them all.
         return identity
     size = identity.ranks_of_run if identity.known_ranks == [rank] else None
     ranks = dict.fromkeys(identity.ranks, rank)
@@ -248,7 +250,7 @@ def _with_rank(identity: Identity, rank: int, source: str) -> Identity:
     )
 
 
-def _duplicates(paths: Sequence[Path], by_rank: dict[int, list[int]]) -> list[RunNote]:
+def _duplicates(paths: Sequence[Path], by_rank: dict[int, list[int]]) -> list[RunIssue]:
     several = {rank: members for rank, members in by_rank.items() if len(members) > 1}
     if not several:
         return []
@@ -257,24 +259,24 @@ def _duplicates(paths: Sequence[Path], by_rank: dict[int, list[int]]) -> list[Ru
     example = f"rank {first}: {_listed([paths[index] for index in several[first]])}"
     what = "rank is" if len(several) == 1 else "ranks are"
     return [
-        RunNote(
-            Kind.DUPLICATE_RANKS,
+        RunIssue(
+            IssueKind.DUPLICATE_RANKS,
             f"{len(several)} {what} in more than one report ({ranges(several)}; {example}): reports of several runs, or the "
-            f"rank must be taken from elsewhere (--rank-pattern)",
+            f"rank must be taken from the path (--rank-pattern)",
             tuple(involved),
         )
     ]
 
 
-def _missing(paths: Sequence[Path], identities: Sequence[Identity], missing: tuple[int, ...], size: int) -> list[RunNote]:
+def _missing(paths: Sequence[Path], identities: Sequence[Identity], missing: tuple[int, ...], size: int) -> list[RunIssue]:
     if not missing:
         return []
     without = sum(not identity.known_ranks for identity in identities)
     more = f"; of {counted(without, 'report')} the rank is not known" if without else ""
     what = "rank" if len(missing) == 1 else "ranks"
     return [
-        RunNote(
-            Kind.MISSING_RANKS,
+        RunIssue(
+            IssueKind.MISSING_RANKS,
             f"{what} {ranges(missing)} of {size:,} {'is' if len(missing) == 1 else 'are'} not among the reports{more}",
         )
     ]
@@ -284,7 +286,7 @@ def _missing(paths: Sequence[Path], identities: Sequence[Identity], missing: tup
 
 
 def _name_hosts(
-    paths: Sequence[Path], identities: Sequence[Identity], naming: Naming, findings: list[RunNote]
+    paths: Sequence[Path], identities: Sequence[Identity], naming: Naming, issues: list[RunIssue]
 ) -> list[Identity]:
     named = list(identities)
     given: set[int] = set()
@@ -294,14 +296,16 @@ def _name_hosts(
         if len(unnamed) == len(paths):
             raise UsageError(f"--host-pattern: no path of a report matches it ({_listed(paths)})")
         if unnamed:
-            findings.append(
-                RunNote(Kind.HOSTS_NOT_TOLD, f"{_do_not(unnamed)} match --host-pattern: {_listed(unnamed)}", tuple(unnamed))
+            issues.append(
+                RunIssue(
+                    IssueKind.UNKNOWN_HOSTS, f"{_do_not(unnamed)} match --host-pattern: {_listed(unnamed)}", tuple(unnamed)
+                )
             )
         for index, host in enumerate(hosts):
             if host is not None:
                 given.add(index)
                 named[index] = replace(named[index], host=host, host_source="--host-pattern")
-    # In the order of ranks: files that are called otherwise give the same names.
+    # In the order of ranks: the names of hosts must not depend on those of files.
     rest = [index for index in range(len(paths)) if index not in given]
     ordered = sorted(rest, key=lambda index: (not named[index].known_ranks, named[index].known_ranks[:1], index))
     taken = {identity.host for identity in named}
@@ -315,23 +319,23 @@ def _name_hosts(
             machines.append(f"{shared.name or 'host'} ({number})")
             for index in members:
                 source = "; ".join(shared.reasons)
-                named[index] = replace(named[index], host=machines[-1], host_source=f"told apart: {source}")
-        told = [paths[index] for members in shared.machines for index in members]
-        say = f"say that their host is {shared.name}" if shared.name else "do not name their host"
-        findings.append(
-            RunNote(
-                Kind.HOSTS_TOLD_APART,
-                f"{counted(len(told), 'report')} {say}, and are of {len(machines)} hosts ({'; '.join(shared.reasons)}): they "
-                f"stand as {_listed(machines)}; --host-pattern gives them other names",
-                tuple(told),
+                named[index] = replace(named[index], host=machines[-1], host_source=f"distinguished: {source}")
+        involved = [paths[index] for members in shared.machines for index in members]
+        what = f"have the host name {shared.name}" if shared.name else "have no host name"
+        issues.append(
+            RunIssue(
+                IssueKind.HOSTS_OF_ONE_NAME,
+                f"{counted(len(involved), 'report')} {what}, and are of {len(machines)} hosts ({'; '.join(shared.reasons)}): "
+                f"they are called {_listed(machines)}; --host-pattern gives them other names",
+                tuple(involved),
             )
         )
     nameless = [path for path, identity in zip(paths, named, strict=True) if not identity.host]
     if len(nameless) > 1:
-        findings.append(
-            RunNote(
-                Kind.HOSTS_NOT_TOLD,
-                f"{len(nameless)} reports do not name their host and are taken for reports of one: {_listed(nameless)}; "
+        issues.append(
+            RunIssue(
+                IssueKind.UNKNOWN_HOSTS,
+                f"{len(nameless)} reports have no host name and are treated as reports of one host: {_listed(nameless)}; "
                 f"--host-pattern can take it from the path",
                 tuple(nameless),
             )
@@ -342,7 +346,7 @@ def _name_hosts(
 # -- one run --------------------------------------------------------------------------------------------------------------
 
 
-def _different_runs(paths: Sequence[Path], identities: Sequence[Identity]) -> list[RunNote]:
+def _different_runs(paths: Sequence[Path], identities: Sequence[Identity]) -> list[RunIssue]:
     found = []
     by_kind: dict[str, dict[str, list[Path]]] = {}
     for path, identity in zip(paths, identities, strict=True):
@@ -351,8 +355,8 @@ def _different_runs(paths: Sequence[Path], identities: Sequence[Identity]) -> li
     for kind, of_kind in by_kind.items():
         if len(of_kind) > 1:
             found.append(
-                RunNote(
-                    Kind.DIFFERENT_RUNS,
+                RunIssue(
+                    IssueKind.DIFFERENT_RUNS,
                     f"the reports are of {len(of_kind)} runs: {_grouped(kind, of_kind)}",
                     tuple(path for members in of_kind.values() for path in members),
                 )
@@ -363,8 +367,8 @@ def _different_runs(paths: Sequence[Path], identities: Sequence[Identity]) -> li
             sizes.setdefault(f"{identity.ranks_of_run:,}", []).append(path)
     if len(sizes) > 1:
         found.append(
-            RunNote(
-                Kind.DIFFERENT_RUNS,
+            RunIssue(
+                IssueKind.DIFFERENT_RUNS,
                 f"the reports are of runs of different size: {_grouped('number of ranks', sizes)}",
                 tuple(path for members in sizes.values() for path in members),
             )
@@ -374,47 +378,46 @@ def _different_runs(paths: Sequence[Path], identities: Sequence[Identity]) -> li
 
 def _apart_in_time(
     paths: Sequence[Path], identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None]
-) -> list[RunNote]:
-    told = sorted(
+) -> list[RunIssue]:
+    spans_utc = sorted(
         (identity.utc_ns + span[0], identity.utc_ns + span[1], path)
         for path, identity, span in zip(paths, identities, spans, strict=True)
         if identity.utc_ns is not None and span is not None
     )
-    stretches: list[tuple[int, int, list[Path]]] = []
-    for begin, end, path in told:
-        if not stretches or begin > stretches[-1][1] + CLOCKS_APART_NS:
-            stretches.append((begin, end, []))
-        first, last, members = stretches[-1]
+    periods: list[tuple[int, int, list[Path]]] = []
+    for begin, end, path in spans_utc:
+        if not periods or begin > periods[-1][1] + CLOCKS_APART_NS:
+            periods.append((begin, end, []))
+        first, last, members = periods[-1]
         members.append(path)
-        stretches[-1] = first, max(last, end), members
-    if len(stretches) < 2:
+        periods[-1] = first, max(last, end), members
+    if len(periods) < 2:
         return []
     pieces = [
         f"{counted(len(members), 'report')} from {_moment(begin)} to {_moment(end)} ({_listed(members)})"
-        for begin, end, members in stretches[:_SHOWN]
+        for begin, end, members in periods[:_SHOWN]
     ]
-    more = f" and {len(stretches) - _SHOWN} more" if len(stretches) > _SHOWN else ""
+    more = f" and {len(periods) - _SHOWN} more" if len(periods) > _SHOWN else ""
     return [
-        RunNote(
-            Kind.DIFFERENT_RUNS,
-            f"the reports lie in {len(stretches)} stretches of time that do not touch: {'; '.join(pieces)}{more}",
-            tuple(path for _, _, members in stretches for path in members),
+        RunIssue(
+            IssueKind.DIFFERENT_RUNS,
+            f"the reports are of {len(periods)} separate periods of time: {'; '.join(pieces)}{more}",
+            tuple(path for _, _, members in periods for path in members),
         )
     ]
 
 
-def _mixed_versions(paths: Sequence[Path], identities: Sequence[Identity]) -> list[RunNote]:
+def _mixed_versions(paths: Sequence[Path], identities: Sequence[Identity]) -> list[RunIssue]:
     versions: dict[str, list[Path]] = {}
     for path, identity in zip(paths, identities, strict=True):
         schema = ".".join(map(str, identity.schema)) if identity.schema else ""
-        versions.setdefault(identity.tool or (schema and f"schema {schema}") or "not told", []).append(path)
+        versions.setdefault(identity.tool or (schema and f"schema {schema}") or "unknown", []).append(path)
     if len(versions) < 2:
         return []
     return [
-        RunNote(
-            Kind.MIXED_VERSIONS,
-            f"the reports come from {len(versions)} versions of nsys, which do not record the same things in the same way: "
-            f"{_grouped('nsys', versions)}",
+        RunIssue(
+            IssueKind.MIXED_VERSIONS,
+            f"the reports come from {len(versions)} versions of nsys, which record differently: {_grouped('nsys', versions)}",
             tuple(path for members in versions.values() for path in members),
         )
     ]
@@ -436,7 +439,7 @@ def _rank_from(pattern: str) -> Callable[[Path], int | None]:
         if found is None or found[1] is None:
             return None
         if not found[1].isdecimal():
-            raise UsageError(f"--rank-pattern {pattern}: in {path} it finds {found[1]!r}, which is no number")
+            raise UsageError(f"--rank-pattern {pattern}: in {path} it finds {found[1]!r}, which is not a number")
         return int(found[1])
 
     return rank

@@ -1,1 +1,1 @@
-"""Timeline: what the sources of all reports gave comes in; rows, one time axis, labels and sorted records leave."""
+"""Timeline: events of the sources of all reports come in; rows, labels and events placed on one time axis leave."""

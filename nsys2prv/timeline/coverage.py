@@ -1,4 +1,4 @@
-"""The account of every row of every table: translated, or left out under a reason."""
+"""The account of every row of every table: translated, or left out for a reason."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from nsys2prv.sources.counters import gpu_metrics, plugins
 from nsys2prv.sources.nvtx.nvtx_ranges import MARK, PUSHPOP_RANGE, STARTEND_RANGE
 from nsys2prv.sources.source import Source, StreamedSource
 
-NO_TIME = "no begin is told"
-NO_VALUE = "no value is told, or it is a rate and no time passed"
+NO_TIME = "it has no start time"
+NO_VALUE = "it has no value, or is a rate over no time"
 NO_ROW_NAMED = "the table names no thread, stream or device"
 ROW_NOT_CHOSEN = "its rank was not chosen, or another report samples the same GPU"
 NO_OTHER_EVENTS = "its thread has no other events"
@@ -52,13 +52,13 @@ NO_EVENTS: tuple[OtherTables, ...] = (
     OtherTables(
         r"StringIds|ThreadNames|PROCESSES|ProcessStreams|ANALYSIS_FILE", "texts and names; output and files of processes"
     ),
-    OtherTables(r"ANALYSIS_DETAILS|DIAGNOSTIC_EVENT", "about the recording: nsys2prv's warnings are made of it"),
+    OtherTables(r"ANALYSIS_DETAILS|DIAGNOSTIC_EVENT", "about the recording: source of warnings"),
     OtherTables(r".*CALLCHAINS|OSRT_ARGUMENTS|OSRT_FILE_ACCESS_DESCRIPTORS", "details of events that refer to them"),
     OtherTables(r"MPI_RANKS|MPI_COMMUNICATORS|UCP_WORKERS", "ranks, communicators and workers"),
     OtherTables(
         r"NVTX_PAYLOAD_.*|NVTX_EVENTS_PAYLOAD_SCHEMAS|NVTX_EXPORT_.*|NVTX_SCOPES", "schemas of NVTX payloads, and scopes"
     ),
-    OtherTables(r"DYNAMIC_NVTXPAYLOAD_.*", "NVTX payloads that stand in NVTX_EVENTS too"),
+    OtherTables(r"DYNAMIC_NVTXPAYLOAD_.*", "NVTX payloads that are in NVTX_EVENTS too"),
     OtherTables(
         r"GENERIC_EVENT_(TYPES|SOURCES|TYPE_FIELDS|TYPE_FIELD_MAP)|ETW_(PROVIDERS|TASKS)", "types of events of plugins"
     ),
@@ -66,11 +66,11 @@ NO_EVENTS: tuple[OtherTables, ...] = (
         r"GENERIC_EVENT_DATA|PMU_EVENT_COUNTERS|PMU_EVENT_REQUESTS|UNCORE_PMU_EVENT_VALUES|BANDWIDTH_USAGE_VALUES",
         "values of the events of another table",
     ),
-    OtherTables(r"sqlite_.*", "SQLite's own"),
+    OtherTables(r"sqlite_.*", "SQLite internals"),
 )
 
-# Their rows are events that a trace of computation leaves out.
-LEFT_OUT: tuple[OtherTables, ...] = (
+# Their rows are events that have no place in a trace of computation.
+LEFT_OUT_TABLES: tuple[OtherTables, ...] = (
     OtherTables(r"OPENGL_.*|KHR_DEBUG_EVENTS", "OpenGL, a graphics API"),
     OtherTables(r"VULKAN_.*", "Vulkan, a graphics API"),
     OtherTables(r"DX1[12]_.*|DXGI_.*|D3D1[12]_.*|SLI_.*|NVAPI_.*", "Direct3D, a graphics API"),
@@ -83,17 +83,17 @@ LEFT_OUT: tuple[OtherTables, ...] = (
     OtherTables(r"TEGRA_INTERNAL_API_CALLS", "calls inside the driver of an embedded chip"),
 )
 
-GPU_METRICS_ROWS = "metrics of GPUs, whose samples stand in GPU_METRICS"
+GPU_METRICS_ROWS = "metrics of GPUs, whose samples are in GPU_METRICS"
 NO_FIELDS = "events without a field that can be shown"
 
 
 def reason_of(table: str) -> str | None:
-    """Why a table of events is left out; None when nothing says so.
+    """Why a table of events is left out; None when it is not one of LEFT_OUT_TABLES.
 
     >>> reason_of("VULKAN_API"), reason_of("OSRT_API")
     ('Vulkan, a graphics API', None)
     """
-    return next((other.what for other in LEFT_OUT if re.fullmatch(other.pattern, table)), None)
+    return next((other.what for other in LEFT_OUT_TABLES if re.fullmatch(other.pattern, table)), None)
 
 
 def has_events(table: str) -> bool:
@@ -107,7 +107,7 @@ def has_events(table: str) -> bool:
 
 @dataclass
 class SourceCoverage:
-    """What became of the rows of one table that belong to one source.
+    """How many rows of one source are in the trace, and why the others are not.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class SourceCoverage:
     left_out
         Rows by the reason why they are not in the trace.
     repaired
-        Events with a value that was mended.
+        Events with a value that was repaired.
     derived
         The events were made of those of other sources: they are no rows of the table.
     """
@@ -137,7 +137,7 @@ class SourceCoverage:
 
     @classmethod
     def of(cls, source: Source) -> SourceCoverage:
-        """An empty entry for a source."""
+        """A new one for a source, all zero."""
         return cls(source.name, source.title, source.table, source.derived)
 
     def leave_out(self, reason: str, rows: int) -> None:
@@ -146,7 +146,7 @@ class SourceCoverage:
             self.left_out[reason] += rows
 
     def absorb(self, part: SourceCoverage) -> None:
-        """Add what became of another part of the same table."""
+        """Add the numbers of another part of the same table."""
         self.read += part.read
         self.written += part.written
         self.clipped += part.clipped
@@ -170,21 +170,21 @@ class SourceCoverage:
 def account(
     report: Report, entries: Sequence[SourceCoverage], selected: Sequence[Source], known: Sequence[Source]
 ) -> list[dict[str, Any]]:
-    """The ledger of one report: every table that holds events, its rows, and what became of them.
+    """The account of one report: every table with events, its rows, and how many are in the trace.
 
     Parameters
     ----------
     report
         The report.
     entries
-        What became of the rows that sources took.
+        Coverage of the sources that were read.
     selected, known
-        Sources that were asked for, and all that there are.
+        Sources that were selected, and all sources.
     """
     read: Counter[str] = Counter()
     for entry in entries:
         read[entry.table] += 0 if entry.derived else entry.read
-    # Each row is told of once: what is made of rows of other sources stands beside them.
+    # Each row is counted once: events made of rows of other sources are listed apart.
     return [
         {
             "table": table,
@@ -207,7 +207,7 @@ def walk(
     read
         Rows of each table that sources read.
     selected, known
-        Sources that were asked for, and all that there are.
+        Sources that were selected, and all sources.
     """
     for table in sorted(filter(has_events, report.tables.names())):
         rows = report.tables.row_count(table)
@@ -238,11 +238,11 @@ def _nvtx_rest(report: Report, rest: int, read: int, _selected: Sequence[Source]
 
 
 def _generic_rest(report: Report, rest: int, _read: int, selected: Sequence[Source]) -> dict[str, int]:
-    is_twice, is_wanted = report.has("GPU_METRICS"), gpu_metrics.METRICS_IN_JSON in selected
-    of_gpus = plugins.rows_of_gpus(report) if is_twice or not is_wanted else 0
-    wants_plugins = any(source in selected for source in (plugins.EVENTS, plugins.EVENTS_WITH_VALUES))
+    is_twice, is_selected = report.has("GPU_METRICS"), gpu_metrics.METRICS_IN_JSON in selected
+    of_gpus = plugins.rows_of_gpus(report) if is_twice or not is_selected else 0
+    with_plugins = any(source in selected for source in (plugins.EVENTS, plugins.EVENTS_WITH_VALUES))
     left_out = Counter({GPU_METRICS_ROWS if is_twice else NOT_SELECTED: of_gpus})
-    left_out[NO_FIELDS if wants_plugins else NOT_SELECTED] += rest - of_gpus
+    left_out[NO_FIELDS if with_plugins else NOT_SELECTED] += rest - of_gpus
     return left_out
 
 
@@ -250,5 +250,5 @@ _REST: dict[str, Callable[[Report, int, int, Sequence[Source]], dict[str, int]]]
     "NVTX_EVENTS": _nvtx_rest,
     plugins.TABLE: _generic_rest,
 }
-"""Tables whose rows are left out for several reasons: what gives the rows by reason, from the report, the rows that are left,
-those that sources read, and the sources that were asked for."""
+"""Tables whose rows are left out for several reasons. The functions give rows by reason, from the report, its rows that no
+source read, those that sources read, and the selected sources."""

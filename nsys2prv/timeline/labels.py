@@ -27,7 +27,7 @@ _QUOTES_AND_STARS = str.maketrans('"*', "'x")
 def readable(text: str) -> str:
     """A text as a label: one line, no brackets (Paraver cuts what is inside), at most `LONGEST_LABEL` characters.
 
-    Long texts keep their begin and their end, and a mark that tells them apart.
+    Long texts keep their start and their end, and a hash that distinguishes them.
 
     >>> readable("void f<float [4]>(\\n  int)")
     'void f<float (4)>( int)'
@@ -245,8 +245,8 @@ def _families(found: pl.DataFrame, rules: Iterable[Rule] | None) -> dict[tuple[i
     """The family of each name whose type has families, by the type of the family and the name."""
     names = found.filter(pl.col("type").is_in(list(event_types.FAMILIES))).drop_nulls("label")
     # One look for all names of all reports.
-    told = dict(families(names["label"], rules).select("name", "family").iter_rows()) if names.height else {}
-    return {(event_types.FAMILIES[kind], name): told[name] for kind, name in names.select("type", "label").iter_rows()}
+    family_of = dict(families(names["label"], rules).select("name", "family").iter_rows()) if names.height else {}
+    return {(event_types.FAMILIES[kind], name): family_of[name] for kind, name in names.select("type", "label").iter_rows()}
 
 
 def _readable_labels(found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:

@@ -39,7 +39,7 @@ class Launches:
         return self._ends.rows
 
     def add(self, source: Source, events: pl.DataFrame) -> None:
-        """Take in events of a source (its columns, with `row` and `start` in ns of the trace)."""
+        """Add events of a source (its columns, with `row` and `start` in ns of the trace)."""
         if source.launch is None:
             return
         is_call = source.launch.tag is None
@@ -61,7 +61,7 @@ class Launches:
             is_call = pl.col("tag") == _CALL_TAG
             calls = window.filter(is_call)
             if calls["correlationId"].n_unique() < calls.height:
-                # A call of the driver inside one of the runtime may carry the same id: the outer one, the first, counts.
+                # A driver call inside a runtime call may have the same id: the outer one, which is first, counts.
                 calls = calls.sort("time").unique(["process", "correlationId"], keep="first", maintain_order=True)
             started = window.filter(~is_call).rename({"row": "to_row", "time": "to_time"})
             joined = started.join(

@@ -15,12 +15,12 @@ from nsys2prv.execution.merging import Merging
 from nsys2prv.sources.communication.message_ends import END_SCHEMA
 from nsys2prv.timeline.selection import TimeSelection
 
-NO_COMMUNICATOR = "the report does not tell the communicator"
+NO_COMMUNICATOR = "its communicator is not known"
 NO_DESTINATION = "sent to no rank (MPI_PROC_NULL)"
-NO_SOURCE = "the report does not tell the source (MPI_ANY_SOURCE, MPI_PROC_NULL)"
+NO_SOURCE = "its source is not known (MPI_ANY_SOURCE, MPI_PROC_NULL)"
 NO_PARTNER = "the other rank has no such calls in this trace"
-NO_MATCH = "no call of the other rank fits"
-NO_END = "no call that completes the receive is told"
+NO_MATCH = "no call of the other rank matches"
+NO_END = "the call that completes the receive is not known"
 OUTSIDE = "sent or received outside the chosen time"
 
 SENDS, RECEIVES = "sends", "receives"
@@ -38,7 +38,7 @@ _KEPT_SCHEMA = {
 class Messages:
     """Pairs sends with receives by communicator, source, destination and tag, in the order of their calls.
 
-    Collects the ends of all reports on the common time axis; gives messages back when all are there.
+    Collects the ends of all reports on the common time axis, and pairs them when all are there.
 
     Parameters
     ----------
@@ -48,13 +48,13 @@ class Messages:
     Attributes
     ----------
     matched
-        Messages that were found, once they were given back.
+        Number of messages, once all were paired.
     backward
-        Those of them that end before they were sent: the clocks of their reports don't fit.
+        Those that arrive before they were sent: the clocks of their reports don't match.
     left_out
         Messages that are not in the trace, by reason.
     unmatched
-        Sends, and receives, that are in no message, by reason.
+        Sends, and receives, without a partner, by reason.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -77,7 +77,7 @@ class Messages:
         self._ends.finish(on_disk=True)
 
     def in_folder(self, folder: Path) -> Messages:
-        """The same ends, for an attempt to pair them with intermediate files of its own."""
+        """The same ends, for an attempt to pair them that writes to another folder."""
         again = Messages(folder)
         again._ends, again._any_tag, again._members = self._ends, self._any_tag, self._members
         again.unmatched = {what: Counter(counts) for what, counts in self.unmatched.items()}
@@ -92,7 +92,7 @@ class Messages:
             self.unmatched[what] += counts
 
     def add(self, ends: pl.DataFrame) -> None:
-        """Take in ends of messages: columns of `END_SCHEMA` with times of the common axis, and `row`."""
+        """Add ends of messages: columns of `END_SCHEMA` with times of the common axis, and `row`."""
         own = pl.when("is_send").then("source").otherwise("destination")
         self._members.add(ends.select("communicator", rank=own).drop_nulls())
         reason = (
@@ -103,22 +103,22 @@ class Messages:
             .when(~pl.col("is_send") & (pl.col("source").fill_null(-1) < 0))
             .then(pl.lit(NO_SOURCE))
         )
-        judged = ends.with_columns(reason=reason)
-        self._count(judged.drop_nulls("reason"))
-        told = judged.filter(pl.col("reason").is_null())
-        self._any_tag.add(told.filter(~pl.col("is_send") & (pl.col("tag") < 0)).select(_PAIR))
-        self._ends.add(told.select(list(_KEPT_SCHEMA)))
+        checked = ends.with_columns(reason=reason)
+        self._count(checked.drop_nulls("reason"))
+        known = checked.filter(pl.col("reason").is_null())
+        self._any_tag.add(known.filter(~pl.col("is_send") & (pl.col("tag") < 0)).select(_PAIR))
+        self._ends.add(known.select(list(_KEPT_SCHEMA)))
 
-    def messages(self, windows: TimeSelection) -> Iterator[pl.DataFrame]:
-        """Messages inside windows of the time axis: columns of `matched_ends`, in ns of the trace."""
-        for met in self.matched_ends():
-            yield self._drawn(met, windows)
+    def messages(self, selection: TimeSelection) -> Iterator[pl.DataFrame]:
+        """Messages inside the selected time: columns of `matched_ends`, in ns of the trace."""
+        for pairs in self.matched_ends():
+            yield self._inside(pairs, selection)
 
     def matched_ends(self) -> Iterator[pl.DataFrame]:
-        """All messages: columns `row`, `time` (the send), `to_row`, `to_begin`, `to_time` (begin of the receive, end of the
-        call that completes it, null where none is told; ns of the axis), `size` (bytes), `tag`."""
-        for sends, receives in self._ends_that_meet():
-            met = sends.join(
+        """All messages: columns `row`, `time` (the send), `to_row`, `to_begin`, `to_time` (start of the receive, end of the
+        call that completes it, null where that is not known; ns of the axis), `size` (bytes), `tag`."""
+        for sends, receives in self._ends_by_key():
+            pairs = sends.join(
                 receives.select("key", to_row="row", to_begin="start", to_time="end"),
                 on="key",
                 how="inner",
@@ -126,11 +126,11 @@ class Messages:
             )
             for alone in (sends.join(receives, on="key", how="anti"), receives.join(sends, on="key", how="anti")):
                 self._count(alone.with_columns(reason=self._why_alone(alone)))
-            self.matched += met.height
-            yield met.select("row", "to_row", "to_begin", "to_time", "size", "tag", time="start")
+            self.matched += pairs.height
+            yield pairs.select("row", "to_row", "to_begin", "to_time", "size", "tag", time="start")
 
     def as_json(self) -> dict[str, object]:
-        """What was found, for the account."""
+        """Numbers of messages, for the account."""
         return {
             "matched": self.matched,
             "written": self.matched - self.left_out.total(),
@@ -139,44 +139,46 @@ class Messages:
             "unmatched": {what: dict(counts) for what, counts in self.unmatched.items()},
         }
 
-    def _ends_that_meet(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    def _ends_by_key(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
         """Sends and receives with a column `key`, the same for both ends of a message; those of one key come together."""
         numbered = ExternalSort(["key"], self._folder / "numbered")
         with_any_tag = ExternalSort(["pair"], self._folder / "any-tag")
         any_tag = self._any_tag.rows.with_columns(pair=pl.int_range(pl.len(), dtype=pl.Int64))
         sequences = _Sequences()
         for window in self._ends.windows():
-            told = window.join(any_tag, on=_PAIR, how="left", maintain_order="left")
-            with_any_tag.add(told.drop_nulls("pair"))
-            numbered.add(sequences.number(told.filter(pl.col("pair").is_null()).drop("pair")))
+            marked = window.join(any_tag, on=_PAIR, how="left", maintain_order="left")
+            with_any_tag.add(marked.drop_nulls("pair"))
+            numbered.add(sequences.number(marked.filter(pl.col("pair").is_null()).drop("pair")))
         for window in numbered.windows():
-            yield _both(window)
+            yield _sends_and_receives(window)
         for window in with_any_tag.windows():
-            yield _both(_meet_with_any_tag(window))
+            yield _sends_and_receives(_pair_with_any_tag(window))
 
     def _why_alone(self, ends: pl.DataFrame) -> pl.Series:
         partner = pl.when("is_send").then("destination").otherwise("source")
         known = self._members.rows.with_columns(reason=pl.lit(NO_MATCH))
-        asked = ends.select("communicator", rank=partner)
-        return asked.join(known, on=["communicator", "rank"], how="left", maintain_order="left")["reason"].fill_null(NO_PARTNER)
+        partners = ends.select("communicator", rank=partner)
+        return partners.join(known, on=["communicator", "rank"], how="left", maintain_order="left")["reason"].fill_null(
+            NO_PARTNER
+        )
 
     def _count(self, alone: pl.DataFrame) -> None:
         for is_send, reason, count in alone.group_by("is_send", "reason").len().sort("is_send", "reason").iter_rows():
             self.unmatched[SENDS if is_send else RECEIVES][reason] += count
 
-    def _drawn(self, met: pl.DataFrame, windows: TimeSelection) -> pl.DataFrame:
-        ended = met.drop_nulls("to_time")
-        inside = ended.filter(windows.hold(ended["time"]) & windows.hold(ended["to_time"]))
-        for reason, count in ((NO_END, met.height - ended.height), (OUTSIDE, ended.height - inside.height)):
+    def _inside(self, pairs: pl.DataFrame, selection: TimeSelection) -> pl.DataFrame:
+        ended = pairs.drop_nulls("to_time")
+        inside = ended.filter(selection.hold(ended["time"]) & selection.hold(ended["to_time"]))
+        for reason, count in ((NO_END, pairs.height - ended.height), (OUTSIDE, ended.height - inside.height)):
             if count:
                 self.left_out[reason] += count
         self.backward += inside.filter(pl.col("to_time") < pl.col("time")).height
-        origin = windows.origin
+        origin = selection.origin
         return inside.select(
             "row",
             pl.col("time") - origin,
             "to_row",
-            # A receive that was begun before the chosen time is drawn from there.
+            # A receive that started before the selected time is cut there.
             (pl.col("to_begin") - origin).clip(lower_bound=0),
             pl.col("to_time") - origin,
             "size",
@@ -196,7 +198,7 @@ class _Distinct(Merging):
 
 
 class _Sequences:
-    """Numbers sends, and receives, of one key in the order in which they come: equal numbers are the ends of one message."""
+    """Numbers sends, and receives, of one key in their order: equal numbers are the ends of one message."""
 
     def __init__(self) -> None:
         counts = dict.fromkeys(("number", SENDS, RECEIVES), pl.Int64)
@@ -227,15 +229,15 @@ class _Sequences:
         return placed.with_columns(key=key).select(*ends.columns, "key")
 
 
-def _both(ends: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _sends_and_receives(ends: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return ends.filter("is_send"), ends.filter(~pl.col("is_send"))
 
 
-def _meet_with_any_tag(ends: pl.DataFrame) -> pl.DataFrame:
+def _pair_with_any_tag(ends: pl.DataFrame) -> pl.DataFrame:
     """Adds `key` to the ends of pairs of ranks some of whose receives take any tag.
 
-    Such a receive takes the first send that the receives before it left over, and so one depends on the other: this walks
-    through the ends of these pairs, and of no others.
+    Such a receive takes the first send that earlier receives left, so each depends on those before it: this is a loop over
+    the ends, but only of these pairs.
     """
     ordered = ends.sort("pair", "start", "order", maintain_order=True)
     key = list(range(ordered.height))

@@ -1,4 +1,4 @@
-"""Rows of the trace: nodes, tasks, and threads that are host threads, CUDA streams or sampled GPUs."""
+"""Rows of the timeline: nodes, tasks, and in these host threads, CUDA streams, GPUs and parts of nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Thread:
-    """One row: name in the .row file, and what it is ("thread", "stream", "gpu", "unit").
+    """One row: name in the .row file, and what it is ("thread", "stream", "gpu", "component").
 
     `given` are the names that the program gave with NVTX to the stream, its context and its device: tools know streams by the
     names of their rows, which leave no place for others.
@@ -55,7 +55,7 @@ class Task:
     rank
         Its rank, None when it has none.
     report, pid
-        Index of the report it comes from, and its pid there; None for a task of a node.
+        Index of its report, and its pid; None for a task of a node.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Rows:
     Attributes
     ----------
     nodes, tasks
-        As they stand in the header.
+        Hosts, and processes on them.
     table
         Columns `row` (0, 1, ...), `task`, `thread` (both 1, 2, ... as in the file), `kind`.
     keys
@@ -142,20 +142,20 @@ def arrange(
         for report, kinds in enumerate(keys)
         for (gpu,) in kinds[RowKind.GPU].iter_rows()
     }
-    units = {
-        (_host(identities[report]), unit, report)
+    components = {
+        (_host(identities[report]), component, report)
         for report, kinds in enumerate(keys)
-        for (unit,) in kinds[RowKind.COMPONENT].iter_rows()
+        for (component,) in kinds[RowKind.COMPONENT].iter_rows()
     }
     if ranks is None:
-        hosts += sorted({*(entry[0] for entry in sampled), *(entry[0] for entry in units)}.difference(hosts))
-    there = set(hosts)
+        hosts += sorted({*(entry[0] for entry in sampled), *(entry[0] for entry in components)}.difference(hosts))
+    present = set(hosts)
     numbers = _device_numbers(identities, keys, sampled)
     builder = _Builder(hosts, identities, numbers)
     for process in processes:
         builder.add_process(process, keys[process.report])
-    builder.add_sampled_gpus({entry for entry in sampled if entry[0] in there})
-    builder.add_units({entry for entry in units if entry[0] in there})
+    builder.add_sampled_gpus({entry for entry in sampled if entry[0] in present})
+    builder.add_components({entry for entry in components if entry[0] in present})
     cpus = [max((found.cpus for found in of_report), default=0) for of_report in surveys]
     return builder.finish(cpus)
 
@@ -222,7 +222,7 @@ def _device_numbers(
     keys: Sequence[dict[RowKind, pl.DataFrame]],
     sampled: set[tuple[str, str, int, int]],
 ) -> dict[tuple[str, str], int]:
-    """Number of each physical GPU on its node, by host and what tells the GPU apart.
+    """Number of each physical GPU on its node, by host and key of the GPU.
 
     nsys' own index where no two GPUs of the node have the same one; else they are numbered in the order of bus location.
     """
@@ -248,7 +248,7 @@ def _device_numbers(
 
 
 _KeysOfRow = list[tuple[int, RowKind, tuple[Any, ...]]]
-"""What lies on one row: report, kind and key."""
+"""What is on one row: report, kind and key."""
 
 
 class _Builder:
@@ -315,14 +315,14 @@ class _Builder:
                 self._task_of_node(host) if task is None else task, _metrics_of(number, instance), (report, RowKind.GPU, (gpu,))
             )
 
-    def add_units(self, units: set[tuple[str, str, int]]) -> None:
+    def add_components(self, components: set[tuple[str, str, int]]) -> None:
         added: set[tuple[str, str]] = set()
-        for host, unit, report in sorted(units, key=lambda entry: (self._node[entry[0]], *entry[1:])):
-            # As for GPUs: what two reports sampled is told once.
-            if (host, unit) not in added:
-                added.add((host, unit))
-                name = row_names.on_one_line(unit) or "unnamed unit"
-                self._add(self._task_of_node(host), Thread(name, "unit"), (report, RowKind.COMPONENT, (unit,)))
+        for host, component, report in sorted(components, key=lambda entry: (self._node[entry[0]], *entry[1:])):
+            # As for GPUs: what two reports sampled has one row.
+            if (host, component) not in added:
+                added.add((host, component))
+                name = row_names.on_one_line(component) or "unnamed component"
+                self._add(self._task_of_node(host), Thread(name, "component"), (report, RowKind.COMPONENT, (component,)))
 
     def _task_of_node(self, host: str) -> int:
         """The task of what belongs to a node and to no process, made when it is needed."""
@@ -333,7 +333,7 @@ class _Builder:
         return self._node_tasks[host]
 
     def _add(self, task: int, thread: Thread, key: tuple[int, RowKind, tuple[Any, ...]]) -> None:
-        """Put what a key names on a row of a task: the one that is there, or a new one."""
+        """Put a key on a row of a task: an existing one, or a new one."""
         owner = self._tasks[task]
         if thread not in owner.threads:
             self._tasks[task] = replace(owner, threads=(*owner.threads, thread))
@@ -341,7 +341,7 @@ class _Builder:
         self._rows[task][self._tasks[task].threads.index(thread)].append(key)
 
     def finish(self, cpus: Sequence[int]) -> Rows:
-        """All rows; `cpus` is the number of CPUs that the events of each report speak of."""
+        """All rows; `cpus` is the number of CPUs that the events of each report are on."""
         entries = [
             (task + 1, thread + 1, self._tasks[task].threads[thread].kind)
             for task in range(len(self._tasks))

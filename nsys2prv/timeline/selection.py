@@ -10,24 +10,24 @@ import polars as pl
 
 @dataclass(frozen=True)
 class TimeSelection:
-    """Stretches of the time axis that are kept, sorted, without overlap, in ns of the common axis.
+    """Windows of the time axis that are kept, sorted, without overlap, in ns of the common axis.
 
-    The trace begins at the first one; the time between two of them stays empty.
+    The trace starts with the first window; the time between two windows stays empty.
     """
 
     begins: tuple[int, ...]
     ends: tuple[int, ...]
 
     @classmethod
-    def union(cls, stretches: pl.DataFrame) -> TimeSelection:
-        """Windows that cover all stretches.
+    def union(cls, ranges: pl.DataFrame) -> TimeSelection:
+        """The time inside any of some ranges.
 
         Parameters
         ----------
-        stretches
+        ranges
             Columns `begin`, `end`, ns.
         """
-        ordered = stretches.filter(pl.col("end") > pl.col("begin")).sort("begin", "end")
+        ordered = ranges.filter(pl.col("end") > pl.col("begin")).sort("begin", "end")
         if ordered.is_empty():
             return cls((), ())
         begins, ends = ordered["begin"].to_numpy(), np.maximum.accumulate(ordered["end"].to_numpy())
@@ -36,14 +36,14 @@ class TimeSelection:
         return cls(tuple(map(int, begins[is_new])), tuple(map(int, ends[is_last])))
 
     def intersection(self, other: TimeSelection) -> TimeSelection:
-        """What both keep."""
+        """The time that both keep."""
         mine = pl.DataFrame({"start": self.begins, "end": self.ends}, schema={"start": pl.Int64, "end": pl.Int64})
         both = other.clip(mine, shift=False)
         return TimeSelection.union(both.select(begin="start", end="end"))
 
     @property
     def origin(self) -> int:
-        """Time that becomes 0 of the trace."""
+        """Start of the first window: time 0 of the trace."""
         return self.begins[0]
 
     @property
@@ -54,8 +54,8 @@ class TimeSelection:
     def clip(self, intervals: pl.DataFrame, *, shift: bool = True) -> pl.DataFrame:
         """The parts of intervals (columns `start`, `end`) inside the windows, in time of the trace when `shift`.
 
-        An interval over several windows becomes one per window. One without length is kept where it lies inside a window
-        or at its edge.
+        An interval over several windows becomes one per window. An interval without length is kept inside a window and at
+        its edges.
         """
         begins, ends = np.array(self.begins, dtype=np.int64), np.array(self.ends, dtype=np.int64)
         start, end = intervals["start"].to_numpy(), intervals["end"].to_numpy()

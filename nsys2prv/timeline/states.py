@@ -1,4 +1,4 @@
-"""States of rows: what a host thread or a stream is doing at any time, from the intervals that say so."""
+"""States of rows: what a host thread or a stream does at any time, from its intervals with a state."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary import event_types
 
 EDGE_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "state": pl.Int8, "step": pl.Int8, "cpu": pl.Int32}
-"""`step` is 1 where an interval with a state begins and -1 where it ends; `cpu` is what the number of the row's CPU (as
-counted over all nodes, 0 for none that is known) changes by."""
+"""`step` is 1 where an interval with a state starts and -1 where it ends; `cpu` is the change of the number of the row's CPU
+(counted over all hosts, 0 where none is known)."""
 
-# Where intervals lie over each other the first of these counts: what an API call does says more than the wait of the OS
-# below it or the construct around it.
+# Of intervals that overlap, the first in this order counts: an API call is more specific than the OS call inside it or the
+# construct around it.
 _BY_PRIORITY = (
     event_types.STATE_SYNCHRONIZATION,
     event_types.STATE_MEMORY_TRANSFER,
@@ -38,11 +38,11 @@ _BY_PRIORITY = (
     event_types.RUNNING,
 )
 
-# Streams run or are idle; kernels count before what overlaps them.
+# Streams run or are idle; kernels take precedence over copies.
 _ON_STREAMS = (event_types.RUNNING, event_types.STATE_GROUP, event_types.STATE_MEMORY_TRANSFER)
 
 _BASE = {"thread": event_types.RUNNING, "stream": event_types.IDLE}
-"""State of a row of each kind while no interval says otherwise; sampled GPUs have none."""
+"""State of a row of each kind outside of intervals; rows of GPUs have none."""
 _NO_STATE = -1
 
 
@@ -58,35 +58,35 @@ def edges(intervals: pl.DataFrame) -> pl.DataFrame:
     if "cpu" in intervals.columns:
         cpu = pl.when(pl.col("number") == event_types.EXECUTING_CPU).then("cpu").otherwise(0)
     state = pl.col("state").fill_null(_NO_STATE)
-    told = intervals.select("row", "start", "end", state=state, cpu=cpu).filter(
+    stated = intervals.select("row", "start", "end", state=state, cpu=cpu).filter(
         (pl.col("end") > pl.col("start")) & ((pl.col("state") != _NO_STATE) | (pl.col("cpu") > 0))
     )
     return pl.concat(
         [
-            told.select(time="start", row="row", state="state", step=pl.lit(1), cpu="cpu"),
-            told.select(time="end", row="row", state="state", step=pl.lit(-1), cpu=-pl.col("cpu")),
+            stated.select(time="start", row="row", state="state", step=pl.lit(1), cpu="cpu"),
+            stated.select(time="end", row="row", state="state", step=pl.lit(-1), cpu=-pl.col("cpu")),
         ]
     ).cast(pl.Schema(EDGE_SCHEMA))
 
 
-def sweep(all_edges: ExternalSort, rows: pl.DataFrame, windows: TimeSelection) -> Iterator[pl.DataFrame]:
-    """States of all rows, without gaps inside the windows.
+def sweep(all_edges: ExternalSort, rows: pl.DataFrame, selection: TimeSelection) -> Iterator[pl.DataFrame]:
+    """States of all rows, without gaps inside the selected time.
 
     Parameters
     ----------
     all_edges
         Edges in time of the trace.
     rows
-        Rows of the trace (of `Rows.table`) whose states are wanted: all that have edges.
-    windows
-        What is kept of the time axis.
+        Some rows of `Rows.table`: all that have edges.
+    selection
+        The part of the time axis that is kept.
 
     Yields
     ------
     Columns `row`, `start`, `end` (ns of the trace), `state`, `cpu`.
     """
     kinds = rows["kind"]
-    # Only of these rows something is kept: they are some of many, mostly next to each other.
+    # Arrays cover the range of these rows: they are some of many, mostly next to each other.
     first = int(rows["row"].min() or 0)  # type: ignore[arg-type]
     numbers = rows["row"].to_numpy() - first
     base = np.full(int(numbers.max(initial=-1)) + 1, _NO_STATE)
@@ -95,16 +95,16 @@ def sweep(all_edges: ExternalSort, rows: pl.DataFrame, windows: TimeSelection) -
     is_stream[numbers] = (kinds == "stream").to_numpy()
     sweeper = _Sweeper(base, is_stream, first)
     kept = TimeSelection(
-        tuple(begin - windows.origin for begin in windows.begins), tuple(end - windows.origin for end in windows.ends)
+        tuple(begin - selection.origin for begin in selection.begins), tuple(end - selection.origin for end in selection.ends)
     )
     for window in all_edges.windows():
         yield kept.clip(sweeper.advance(window), shift=False)
-    yield kept.clip(sweeper.finish(windows.length), shift=False)
+    yield kept.clip(sweeper.finish(selection.length), shift=False)
 
 
 class _Sweeper:
-    """Counts, per row and state, how many intervals are open; the state of a row changes where the first in priority does,
-    and a record of it ends where the row's CPU changes."""
+    """Counts open intervals per row and state. The state of a row is the first in priority with an open interval; a record
+    ends where the state or the row's CPU changes."""
 
     def __init__(self, base: np.ndarray, is_stream: np.ndarray, first: int) -> None:
         self._base = base
@@ -117,9 +117,9 @@ class _Sweeper:
 
     def advance(self, window: pl.DataFrame) -> pl.DataFrame:
         """States that end inside a window of edges sorted by time."""
-        # 16 bits are enough for Paraver's rows, and make the sort one of counting.
         rows = window["row"].to_numpy() - self._first
-        by_row = np.argsort(rows.astype(np.uint16), kind="stable")
+        # Of 16 bits numpy makes a radix sort.
+        by_row = np.argsort(rows.astype(np.uint16) if len(self._base) <= 2**16 else rows, kind="stable")
         row, time = rows[by_row], window["time"].to_numpy()[by_row]
         state, step = window["state"].to_numpy()[by_row], window["step"].to_numpy()[by_row]
         if not len(row):
@@ -146,7 +146,7 @@ class _Sweeper:
         moves = window["cpu"].to_numpy()[by_row].astype(np.int64)
         total = np.cumsum(moves)
         cpu = total - np.repeat(total[first_of_row] - moves[first_of_row], edges_of_row) + self._cpu[row]
-        # Only what holds after the last edge of a time counts.
+        # Of edges at one time only the last one counts.
         is_last = np.concatenate([(row[1:] != row[:-1]) | (time[1:] != time[:-1]), [True]])
         row, time, top, cpu = row[is_last], time[is_last], top[is_last], cpu[is_last]
         starts_row = np.concatenate([[True], row[1:] != row[:-1]])

@@ -1,7 +1,7 @@
-"""Streams whose events overlap: kernels that begin before the former one has ended, copies of unified memory.
+"""Streams with events that overlap: kernels that start before the one before has ended, copies of unified memory.
 
-Events that overlap on one row cut each other off in Paraver. A stream gets as many rows as events of one source run on it
-at once, nearly always one.
+A row shows one event at a time. A stream gets as many rows, its lanes, as events of one source run on it at once: nearly
+always one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STREAM = "stream_number"
 class StreamLanes:
     """A step that gives events of streams (key columns of RowKind.STREAM, `start`, `end`) the column `lane`.
 
-    Called with pieces in the order of begin.
+    Called with pieces in the order of `start`.
     """
 
     def __init__(self, keys: pl.DataFrame) -> None:
@@ -45,7 +45,7 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
     keys
         Streams that have some: the key columns of RowKind.STREAM.
     folder
-        For intermediate files, which are needed only when events do overlap or are not in the order of their begin.
+        For intermediate files, which are needed only when events overlap or are not in the order of their start.
 
     Returns
     -------
@@ -53,9 +53,9 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
     """
     key = list(RowKind.STREAM.key)
     events = source.surveyed(report)
-    # Only what tells the streams of this report apart is read: often there is one process, one device, one context.
-    telling = [name for name in key if keys[name].n_unique() > 1]
-    if not _may_overlap(report, events.select(*telling, "start", "end").drop_nulls(), telling):
+    # Only the key columns that differ are read: often there is one process, one device, one context.
+    differing = [name for name in key if keys[name].n_unique() > 1]
+    if not _may_overlap(report, events.select(*differing, "start", "end").drop_nulls(), differing):
         return keys.with_columns(lanes=pl.lit(1, pl.Int64))
     times = events.select(*key, "start", "end").drop_nulls()
     ordered = ExternalSort(["start"], folder)
@@ -69,7 +69,7 @@ def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path
 
 
 def _may_overlap(report: Report, times: pl.LazyFrame, key: list[str]) -> bool:
-    """Whether events overlap, or the table is not in an order in which a look at neighbours would tell."""
+    """Whether events overlap, or the table is not in the order of start, so that overlaps can't be seen in passing."""
     ends: dict[tuple[object, ...], int] = {}
     for piece in report.batches(times, PIECE_ROWS):
         streams = piece.partition_by(key, as_dict=True) if key else {(): piece}

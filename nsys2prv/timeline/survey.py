@@ -1,7 +1,7 @@
-"""The first look at a report: which rows, event types and names its events have, how many there are, and when.
+"""The survey of a report: which rows, event types and names its events have, how many there are, and when.
 
-Everything that must be numbered over all reports (rows, event types, values) is known after it, and events can then be
-turned into records one piece at a time.
+After it all that is numbered over all reports (rows, event types, values) is known, so that events can be read once, piece by
+piece.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from nsys2prv.timeline.stream_lanes import count_lanes
 from nsys2prv.vocabulary.event_types import Role
 
 TYPE_COLUMNS = {"type": pl.Int64, "series": pl.String, "label": pl.String}
-"""What names an event: its type, of a series the member, and the text that becomes its value."""
+"""Columns that name an event: its type, of a series the member, and the text that becomes its value."""
 CPU = "cpu"
-"""Column with the CPU, on its host, that an event is on."""
+"""Column with the number of the CPU on its host."""
 
 
 def complete(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """A source's frame with the columns that it may leave out."""
+    """A source's frame, with those of TYPE_COLUMNS that it leaves out as nulls."""
     present = frame.collect_schema().names()
     missing = [pl.lit(None, dtype).alias(name) for name, dtype in TYPE_COLUMNS.items() if name not in present]
     return frame.with_columns(missing) if missing else frame
@@ -50,11 +50,11 @@ class Survey:
     rows
         Rows of the table that the source looks through, for progress; it may leave some of them to another source.
     span
-        First and last time in them, ns of the report; None when no event tells.
+        First and last time in them, ns of the report; None when no event has a time.
     lanes
         For a source of streams: the key columns and `lanes`, the number of rows each stream needs.
     cpus
-        How many CPUs a host must have for the events; 0 when they name none.
+        How many CPUs the host has at least, by the events; 0 when they name none.
     """
 
     source: Source
@@ -66,7 +66,7 @@ class Survey:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the source found nothing."""
+        """Whether the source has no events."""
         return self.groups.is_empty()
 
     def within(self, extent: Extent) -> Survey:
@@ -90,7 +90,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class Extent:
-    """Rows of a table that a source looks through, and the first and last time in them, ns; None when no row tells."""
+    """Rows of a table that a source looks through, and the first and last time in them, ns; None when no row has a time."""
 
     rows: int
     first: int | None
@@ -99,14 +99,14 @@ class Extent:
 
 @dataclass(frozen=True)
 class Measure:
-    """What is looked at for the extent of events: sources that share a table share measures."""
+    """What the extent of events is found from: sources that share a table share measures."""
 
     table: str
     times: tuple[str, str] | Callable[[Report], pl.LazyFrame]
     only: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def of(self, report: Report) -> Extent:
-        """What it finds in a report.
+        """The extent in a report.
 
         Raises
         ------
@@ -115,12 +115,12 @@ class Measure:
         """
         if isinstance(self.times, tuple):
             return Extent(*report.tables.extent(self.table, *self.times, dict(self.only)))
-        told = self.times(report).select(pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max())
-        return Extent(*report.collect(told).row(0))
+        extent = self.times(report).select(pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max())
+        return Extent(*report.collect(extent).row(0))
 
 
 def measures(source: Source, report: Report) -> list[Measure]:
-    """What the extent of a source is made of: that of its own table, then those of what else its events are made of."""
+    """What the extent of a source is joined from: its table, then further tables that its events are made of."""
     only = tuple((column, tuple(values)) for column, values in (source.only or {}).items())
     own = Measure(source.table, source.times, only)
     extra = source.extra_tables if isinstance(source, StreamedSource) else ()
@@ -128,21 +128,21 @@ def measures(source: Source, report: Report) -> list[Measure]:
 
 
 def joined(extents: Sequence[Extent]) -> Extent:
-    """The extent of a source from what its measures found: rows of the first, times of all."""
+    """The extent of a source from those of its measures: rows of the first, times of all."""
     firsts = [one.first for one in extents if one.first is not None]
     lasts = [one.last for one in extents if one.last is not None]
     return Extent(extents[0].rows, min(firsts, default=None), max(lasts, default=None))
 
 
 def extent(report: Report, source: Source) -> Extent:
-    """How long the table of a source is, in rows and in time; in time also what else its events are made of.
+    """Rows and times of a source: rows of its table, times also of further tables that its events are made of.
 
     Raises
     ------
     ReportError
         When the table can't be read or misses a column.
     """
-    # What is missing is said by the scan, with its own error.
+    # The scan raises when a column is missing.
     source.scan(report)
     return joined([measure.of(report) for measure in measures(source, report)])
 
@@ -169,14 +169,14 @@ def count_events(report: Report, found: Survey) -> int:
 
 
 def survey(report: Report, source: Source, folder: Path | None = None) -> Survey:
-    """Look over the events of one source of one report; their extent is looked for apart (`Survey.within`).
+    """Survey the events of one source of one report, without their extent (`Survey.within`).
 
     Parameters
     ----------
     report, source
         Whose events.
     folder
-        For intermediate files; without one, overlaps on streams are not looked for.
+        For intermediate files; without one, overlaps on streams are not counted.
 
     Raises
     ------
@@ -188,13 +188,12 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
         frame = frame.filter(pl.col(LEFT_OUT).is_null())
     attributes = text_attributes(frame.collect_schema())
     groups = report.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
-    # In a fixed order: threads find distinct rows in any.
+    # Sorted: polars gives distinct rows in any order.
     found = Survey(source, groups.sort(groups.columns), 0, None)
     if CPU in frame.collect_schema().names():
         last_cpu = report.collect(frame.select(pl.col(CPU).max())).item()
         found = replace(found, cpus=0 if last_cpu is None else int(last_cpu) + 1)
-    # Events that are made of others lie on the rows of these,
-    # and marks have no length in which they could overlap.
+    # Derived events are on the rows of others, and marks have no length.
     marks = all(one.role is not Role.INTERVAL for one in source.types)
     if folder is None or source.row is not RowKind.STREAM or source.derived or marks or found.is_empty:
         return found

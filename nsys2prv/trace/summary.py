@@ -13,7 +13,7 @@ import polars as pl
 import nsys2prv
 from nsys2prv.run.open import LeftOut, OpenedReport
 from nsys2prv.run.plan import RunPlan
-from nsys2prv.run.ranks import Run
+from nsys2prv.run.ranks import RanksAndHosts
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.timeline.time_axis import Placement
@@ -97,7 +97,7 @@ class TraceSummary:
             "event_types": [{"number": used.number, "label": used.label} for used in self.used_types],
             "warnings": [
                 *(f"left out: {one.error}" for one in self.left_out),
-                *(finding.text for finding in plan.run.findings),
+                *(issue.text for issue in plan.run.issues),
                 *plan.axis.warnings,
                 *self.warnings,
             ],
@@ -111,19 +111,19 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: RanksAndHosts) -> dict[str, Any]:
     return {
         "ranks": list(run.ranks),
         "size": run.size,
         "missing": list(run.missing),
         "findings": [
             {
-                "about": finding.kind.value[0],
-                "is_error_with_strict": finding.kind.is_error,
-                "text": finding.text,
-                "reports": list(map(str, finding.reports)),
+                "about": issue.kind.value[0],
+                "is_error_with_strict": issue.kind.is_error,
+                "text": issue.text,
+                "reports": list(map(str, issue.reports)),
             }
-            for finding in run.findings
+            for issue in run.issues
         ],
     }
 

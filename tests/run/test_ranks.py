@@ -145,7 +145,7 @@ def test_a_pattern_takes_ranks_from_paths_whatever_the_reports_say(tmp_path: Pat
     found = run(tmp_path, reports, TranslateOptions(rank_pattern=r"node1/gpu(\d)"))
     assert sources_of_ranks(found) == {"--rank-pattern", "SLURM (SLURM_PROCID)"}
     assert ranks(found) == [0, 1, 7, 7]
-    assert "2 reports do not match --rank-pattern" in findings(found)["ranks not told"]
+    assert "2 reports do not match --rank-pattern" in findings(found)["unknown ranks"]
     assert "rank is in more than one report (7" in findings(found)["duplicate ranks"]
 
 
@@ -156,7 +156,7 @@ def test_a_pattern_takes_ranks_from_paths_whatever_the_reports_say(tmp_path: Pat
         (TranslateOptions(rank_pattern="rank\\d+"), "it has 0 groups"),
         (TranslateOptions(rank_pattern="(r)ank(\\d+)"), "it has 2 groups"),
         (TranslateOptions(rank_pattern="nothing(\\d+)"), "no path of a report matches"),
-        (TranslateOptions(rank_pattern="(rank)"), "finds 'rank', which is no number"),
+        (TranslateOptions(rank_pattern="(rank)"), "finds 'rank', which is not a number"),
         (TranslateOptions(host_pattern="(a)(b)"), "it has 2 groups"),
         (TranslateOptions(host_pattern="nid001,nid002"), "no path of a report matches"),
         (TranslateOptions(host_pattern=","), "names of hosts"),
@@ -172,7 +172,7 @@ def test_names_of_files_are_used_when_nothing_else_tells_and_it_is_said(tmp_path
     found = run(tmp_path, reports)
     assert ranks(found) == [2, 11]
     assert sources_of_ranks(found) == {"name of the file"}
-    assert "2 reports do not tell a rank: it is taken from the name of the file" in findings(found)["ranks by name"]
+    assert "2 reports do not contain a rank: it is taken from the name of the file" in findings(found)["ranks by name"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_report_without_a_rank_among_ranks_is_named(tmp_path: Path) -> None:
     reports = {"a.sqlite": ReportBuilder(rank=0, ranks=1), "login.sqlite": ReportBuilder(pid=7, host="login")}
     found = run(tmp_path, reports)
     assert ranks(found) == [0, None]
-    assert "login.sqlite" in findings(found)["ranks not told"]
+    assert "login.sqlite" in findings(found)["unknown ranks"]
 
 
 def test_missing_ranks_are_counted_up_to_the_size_of_the_run(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_runs_of_different_size_are_told(tmp_path: Path) -> None:
 
 def test_reports_that_do_not_touch_in_time_are_told(tmp_path: Path) -> None:
     text = findings(run(tmp_path, two(utc_ns=(START, START + 3600 * 10**9))))["different runs"]
-    assert "2 stretches of time that do not touch: 1 report from 2023-11-14 22:13:20 to 2023-11-14 22:13:20" in text
+    assert "2 separate periods of time: 1 report from 2023-11-14 22:13:20 to 2023-11-14 22:13:20" in text
     assert "1 report from 2023-11-14 23:13:20" in text
 
 
@@ -263,7 +263,7 @@ def test_mixed_versions_are_told(tmp_path: Path) -> None:
     reports["1.sqlite"].without("META_DATA_EXPORT")
     text = findings(run(tmp_path, reports))["mixed versions"]
     assert "nsys 2024.2.3.38: 1 report" in text
-    assert "nsys not told: 1 report" in text
+    assert "nsys unknown: 1 report" in text
 
 
 def test_strict_makes_errors_of_all_that_is_not_one_complete_run(command_line: CommandLine, tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_strict_makes_errors_of_all_that_is_not_one_complete_run(command_line: C
 def test_strict_is_not_about_conclusions(tmp_path: Path) -> None:
     reports = {f"rank{rank}.sqlite": ReportBuilder(pid=10 + rank, host="") for rank in (0, 1)}
     found = run(tmp_path, reports, TranslateOptions(strict=True))
-    assert set(findings(found)) == {"ranks by name", "hosts not told"}
+    assert set(findings(found)) == {"ranks by name", "unknown hosts"}
     with pytest.raises(InconsistentRun):
         run(tmp_path, two(rank=(0, 0)), TranslateOptions(strict=True), "other")
 
@@ -329,7 +329,7 @@ def test_containers_of_one_name_on_machines_that_booted_at_different_times_are_t
     found = run(tmp_path, reports)
     assert hosts(found) == ["pytorch (1)", "pytorch (1)", "pytorch (2)"]
     assert [node["name"] for node in found.content["nodes"]] == ["pytorch (1)", "pytorch (2)"]
-    assert "are of 2 hosts (they booted at different times)" in findings(found)["hosts told apart"]
+    assert "are of 2 hosts (they booted at different times)" in findings(found)["hosts of one name"]
 
 
 def test_a_host_whose_utc_was_stepped_a_little_stays_one(tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_different_gpus_at_the_same_place_are_those_of_different_hosts(tmp_path:
     }
     found = run(tmp_path, reports)
     assert hosts(found) == ["host (1)", "host (2)"]
-    assert "do not name their host" in findings(found)["hosts told apart"]
+    assert "have no host name" in findings(found)["hosts of one name"]
 
 
 def test_containers_that_share_a_gpu_are_on_one_host_whatever_else_differs(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_reports_that_name_no_host_and_show_no_difference_are_one_host_and_it_is
     reports = {f"{index}.sqlite": ReportBuilder(host="", pid=10 + index) for index in (0, 1)}
     found = run(tmp_path, reports)
     assert len(found.content["nodes"]) == 1
-    assert "2 reports do not name their host and are taken for reports of one" in findings(found)["hosts not told"]
+    assert "2 reports have no host name and are treated as reports of one" in findings(found)["unknown hosts"]
 
 
 @pytest.mark.parametrize("pattern", [r"/(nid\d+)/", "nid1,nid12", " nid12 , nid1"])

@@ -145,7 +145,7 @@ def kill_when(reached: Callable[[], bool], processes: Callable[[], list[psutil.P
         time.sleep(0.001)
 
 
-MOMENTS = {"looking over": "**/look.pickle", "collecting": "**/group*/**/*.arrow", "writing": "**/part-*"}
+MOMENTS = {"surveying": "**/survey.pickle", "collecting": "**/group*/**/*.arrow", "writing": "**/part-*"}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -199,7 +199,7 @@ def test_events_of_cpus_are_rates_and_metrics_keep_their_decimals(tmp_path: Path
     assert f"EVENT_TYPE\n7    {number}    ipc (inst/cycle)\nPRECISION 3\n" in summary.prv.with_suffix(".pcf").read_text()
     # A rate needs time.
     assert table_summary(summary, "PERF_EVENT_CPU_RAW_EVENT")["sources"][0]["left_out"] == {
-        "no value is told, or it is a rate and no time passed": 1
+        "it has no value, or is a rate over no time": 1
     }
     balance(summary)
 
@@ -291,7 +291,7 @@ def test_times_of_plugins_that_are_not_in_the_session_s_clock_are_left_out(tmp_p
     other.plugin_event("P", "t", None, {"a": 1}, raw_time=10**15)
     other._rows["GENERIC_EVENT_SOURCES"][0]["data"] = json.dumps({"Name": "P", "TimeSource": "ClockMonotonicRaw"})
     summary = translate_reports(tmp_path, other, options=TranslateOptions(force=True))
-    assert table_summary(summary, "GENERIC_EVENTS")["sources"][0]["left_out"] == {"no begin is told": 1}
+    assert table_summary(summary, "GENERIC_EVENTS")["sources"][0]["left_out"] == {"it has no start time": 1}
     assert summary.content["trace"]["length_ns"] == 100
     balance(summary)
 

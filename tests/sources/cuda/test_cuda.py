@@ -131,7 +131,7 @@ def test_an_event_is_recorded_when_the_device_says_so_else_when_the_call_began(t
     assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7")
     assert set(records["thread"]) == {2}
     [source] = table_summary(summary, "CUPTI_ACTIVITY_KIND_CUDA_EVENT")["sources"]
-    assert (source["rows"], source["written"], source["left_out"]) == (6, 5, {"no begin is told": 1})
+    assert (source["rows"], source["written"], source["left_out"]) == (6, 5, {"it has no start time": 1})
 
 
 def test_memory_in_use_is_a_running_sum_of_each_kind_and_of_the_device(tmp_path: Path) -> None:
