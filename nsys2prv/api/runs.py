@@ -145,13 +145,7 @@ class NsysRun:
     @property
     def warnings(self) -> list[str]:
         """What is unusual about reports, ranks and clocks, one sentence each."""
-        plan = self._plan
-        return [
-            *(f"left out: {one.error}" for one in self._session.left_out),
-            *dict.fromkeys(warning for one in plan.reports for warning in one.identity.warnings),
-            *(finding.text for finding in plan.run.findings),
-            *plan.axis.warnings,
-        ]
+        return self._session.warnings
 
     def events(self, source: str) -> pl.LazyFrame:
         """Events of a source, such as "kernels", "nvtx", "mpi", "gpu-metrics".

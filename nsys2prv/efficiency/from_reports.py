@@ -135,12 +135,7 @@ def events_of_reports(
         clocks=[clock.as_json() for clock in plan.axis.clocks],
         recorders=distinct_names(identity.tool for identity in identities),
         gpus=distinct_names(gpu.name for identity in identities for gpu in identity.gpus),
-        warnings=[
-            *(f"left out: {one.error}" for one in session.left_out),
-            *dict.fromkeys(warning for identity in identities for warning in identity.warnings),
-            *(issue.text for issue in plan.run.issues),
-            *plan.axis.warnings,
-        ],
+        warnings=session.warnings,
         left_out=[(str(one.path), str(one.error)) for one in session.left_out],
     )
 

@@ -179,6 +179,17 @@ class RunSession:
         """Reports that could not be read, and why."""
         return tuple(self._broken.left_out)
 
+    @property
+    def warnings(self) -> list[str]:
+        """What is unusual about reports, ranks and clocks, one sentence each."""
+        plan = self.plan
+        return [
+            *(f"left out: {one.error}" for one in self.left_out),
+            *dict.fromkeys(warning for one in plan.reports for warning in one.identity.warnings),
+            *(issue.text for issue in plan.run.issues),
+            *plan.axis.warnings,
+        ]
+
     def read(
         self,
         read_group: Callable[..., G],
