@@ -204,7 +204,7 @@ def assumptions() -> str:
 
 def left_out() -> str:
     """Tables of events that no source reads."""
-    return _other_tables(coverage.LEFT_OUT)
+    return _other_tables(coverage.LEFT_OUT_TABLES)
 
 
 def no_events() -> str:
