@@ -163,7 +163,7 @@ def test_nsys_is_found_by_its_home_and_missed_with_a_sentence(
     monkeypatch.setenv("NSYS_HOME", str(fake_nsys.parent))
     assert NsysExport().program() == fake_nsys
     monkeypatch.delenv("NSYS_HOME")
-    with pytest.raises(ExportError, match=r"run\.qdrep: only nsys can open this file.*name one with --nsys"):
+    with pytest.raises(ExportError, match=r"run\.qdrep: only nsys can open this file.*give one with --nsys"):
         open_report(recorded)
 
 

@@ -292,7 +292,7 @@ def test_forward_and_backward_of_an_operator_have_one_sequence_id_on_host_and_gp
 def test_what_a_name_of_autograd_tells(
     text: str, label: str, sequence: int | None, direction: str | None, operation: int | None, sizes: str | None
 ) -> None:
-    found = autograd.told(pl.LazyFrame({"label": [text], "other": [1]})).collect()
+    found = autograd.with_autograd(pl.LazyFrame({"label": [text], "other": [1]})).collect()
     assert found.select("label", "other", *map(str, autograd.TYPES)).rows() == [
         (label, 1, sequence, direction, operation, sizes)
     ]
