@@ -36,13 +36,15 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    # The program itself starts with this package: nothing is imported before it is used.
-    if name not in _MODULES:
-        raise AttributeError(f"module 'nsys2prv' has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:
 
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    def __getattr__(name: str) -> object:
+        # The program itself starts with this package: nothing is imported before it is used.
+        if name not in _MODULES:
+            raise AttributeError(f"module 'nsys2prv' has no attribute {name!r}")
+        import importlib
+
+        return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
