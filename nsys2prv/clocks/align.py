@@ -86,14 +86,14 @@ class Axis:
         The clocks behind the placements.
     warnings
         What is odd about them.
-    anchors
+    sync_points
         Sync points of each report; empty when none were read.
     """
 
     placements: tuple[Placement, ...]
     clocks: tuple[HostClock, ...] = ()
     warnings: tuple[str, ...] = ()
-    anchors: tuple[SyncPoints, ...] = ()
+    sync_points: tuple[SyncPoints, ...] = ()
 
 
 def align(

@@ -86,7 +86,7 @@ class Iteration:
     Attributes
     ----------
     calls
-        All calls; the last one is the synchronisation that ends the iteration.
+        All calls; the last one is the synchronization that ends the iteration.
     regions
         NVTX ranges of the default domain, without the one of the whole iteration.
     computing

@@ -128,7 +128,7 @@ def make_plan(opened: Sequence[OpenedReport], options: PlanOptions, folder: Path
         known=[one.sync_points for one in opened],
     )
     # Where nothing ties clocks together, no sync points were looked for.
-    sync_points: Sequence[SyncPoints | None] = axis.anchors or tuple(one.sync_points for one in opened)
+    sync_points: Sequence[SyncPoints | None] = axis.sync_points or tuple(one.sync_points for one in opened)
     reports = tuple(
         replace(one, identity=identity, sync_points=points)
         for one, identity, points in zip(opened, run.identities, sync_points, strict=True)

@@ -1,4 +1,4 @@
-"""Findings of small runs with one thing wrong: what is told, and that nothing is where it is nearly so or can't be known."""
+"""Findings of small runs with one problem; no finding where a run is near a threshold, or where the cause is not known."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def numbers(tables: Tables) -> dict[str, float]:
     return dict(tables["finding_numbers"].select("number", "value").iter_rows())
 
 
-def told(finding: dict[str, Any], *names: str) -> tuple[Any, ...]:
+def values(finding: dict[str, Any], *names: str) -> tuple[Any, ...]:
     return tuple(finding[name] for name in names)
 
 
@@ -90,7 +90,7 @@ def test_launch_bound(run: Run) -> None:
     tables = run(launching())
     found = only(tables)
 
-    assert told(found, "kind", *WHERE) == (
+    assert values(found, "kind", *WHERE) == (
         "launch-bound", 199 * 15 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 15 * US, 3990 * US
     )  # fmt: skip
     assert found["share"] == pytest.approx(199 * 15 / 3995)
@@ -100,7 +100,16 @@ def test_launch_bound(run: Run) -> None:
         "part of the gaps in launch calls": pytest.approx(8 / 15),
     }  # fmt: skip
     assert tables["finding_devices"].rows() == [
-        (1, "launch-bound", "node01:D0", 199, 199 * 15 * US, 15 * US, 3990 * US, *told(found, "worst_begin_ns", "worst_end_ns"))
+        (
+            1,
+            "launch-bound",
+            "node01:D0",
+            199,
+            199 * 15 * US,
+            15 * US,
+            3990 * US,
+            *values(found, "worst_begin_ns", "worst_end_ns"),
+        )
     ]
 
 
@@ -114,7 +123,7 @@ def test_few_gaps_unknown_launches_and_early_ones_are_not_launch_bound(run: Run,
     assert kinds(run(made)) == []
 
 
-def taking_turns(count: int = 60, *, copies: bool = False, late: bool = True, size: int = 4) -> ReportBuilder:
+def stalling(count: int = 60, *, copies: bool = False, late: bool = True, size: int = 4) -> ReportBuilder:
     """Kernels of 30 us every 100 us, and a wait for the device between."""
     made = report()
     for index in range(count):
@@ -126,25 +135,25 @@ def taking_turns(count: int = 60, *, copies: bool = False, late: bool = True, si
     return made
 
 
-def test_ping_pong(run: Run) -> None:
-    tables = run(taking_turns())
+def test_synchronization_stalls(run: Run) -> None:
+    tables = run(stalling())
 
-    assert told(only(tables), "kind", *WHERE) == (
+    assert values(only(tables), "kind", *WHERE) == (
         "synchronization-stalls", 59 * 70 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 40 * US, 5910 * US
     )  # fmt: skip
     assert numbers(tables) == {"stalls": 59, "stalls after a small copy to the host": 0, "mean gap": 70 * US}
 
 
-def test_ping_pong_with_small_copies_to_the_host(run: Run) -> None:
-    tables = run(taking_turns(copies=True))
+def test_synchronization_stalls_after_small_copies_to_the_host(run: Run) -> None:
+    tables = run(stalling(copies=True))
 
-    assert told(only(tables), "kind", "cost_ns") == ("synchronization-stalls", 59 * 68 * US)
+    assert values(only(tables), "kind", "cost_ns") == ("synchronization-stalls", 59 * 68 * US)
     assert numbers(tables)["stalls after a small copy to the host"] == 59
 
 
-def test_few_turns_and_waits_that_end_before_the_device_are_no_ping_pong(run: Run) -> None:
-    assert kinds(run(taking_turns(50))) == []
-    assert "synchronization-stalls" not in kinds(run(taking_turns(late=False)))
+def test_few_stalls_and_waits_that_end_before_the_device_are_not_found(run: Run) -> None:
+    assert kinds(run(stalling(50))) == []
+    assert "synchronization-stalls" not in kinds(run(stalling(late=False)))
 
 
 def computing_hosts(count: int = 20, *, in_mpi: bool = False, with_calls: bool = True) -> ReportBuilder:
@@ -162,7 +171,7 @@ def computing_hosts(count: int = 20, *, in_mpi: bool = False, with_calls: bool =
 def test_host_bound(run: Run) -> None:
     tables = run(computing_hosts())
 
-    assert told(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
+    assert values(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
         "host-bound", 19 * 800 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 220 * US, 19020 * US, 220 * US, 1020 * US
     )  # fmt: skip
     assert numbers(tables) == {
@@ -196,7 +205,7 @@ def loading(count: int = 5, size: int = MIB, *, with_calls: bool = True) -> Repo
 def test_data_loading(run: Run) -> None:
     tables = run(loading())
 
-    assert told(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
+    assert values(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
         "data-loading", 4 * 2020 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 8 * MS, 40020 * US, 8 * MS, 10020 * US
     )  # fmt: skip
     assert numbers(tables) == {
@@ -232,7 +241,7 @@ def allocating(count: int = 20, of_these: int = 20, *, with_calls: bool = True) 
 def test_allocations_in_the_loop(run: Run) -> None:
     tables = run(allocating())
 
-    assert told(only(tables), "kind", *WHERE) == (
+    assert values(only(tables), "kind", *WHERE) == (
         "allocations", 19 * 490 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 500 * US, 19020 * US
     )  # fmt: skip
     assert numbers(tables) == {"gaps": 19, "mean time in these calls in a gap": 490 * US, "longest time": 490 * US}
@@ -261,7 +270,7 @@ def test_a_slow_gpu(run: Run) -> None:
     found = only(tables)
 
     # It takes 600 us longer, and three devices may have to wait for it.
-    assert told(found, "kind", *WHERE) == (
+    assert values(found, "kind", *WHERE) == (
         "slow-device", 3 * 600 * US, 1, "node01:D1", "1", "CUDA-D1.S7", 0, 2600 * US
     )  # fmt: skip
     assert (found["worst_begin_ns"], found["worst_end_ns"]) == (2002 * US, 2028 * US)
@@ -271,7 +280,7 @@ def test_a_slow_gpu(run: Run) -> None:
     }  # fmt: skip
 
 
-def test_the_clock_of_a_slow_gpu_is_told(run: Run) -> None:
+def test_the_clock_of_a_slow_gpu_is_reported(run: Run) -> None:
     reports = []
     for rank, length, clock in ((0, 100, 2000), (1, 130, 1500), (2, 100, 2000)):
         made = computing(rank, length * US)
@@ -286,7 +295,7 @@ def test_of_two_slow_gpus_the_slowest_counts(run: Run) -> None:
     tables = run(*slow, computing(4, 100 * US))
 
     # The median of the others of rank 1 is 100 us.
-    assert told(only(tables), "kind", "cost_ns", "devices", "device", "ranks") == (
+    assert values(only(tables), "kind", "cost_ns", "devices", "device", "ranks") == (
         "slow-device", 5 * 600 * US, 2, "node01:D1", "1,3"
     )  # fmt: skip
     assert tables["finding_devices"].select("device", "cost_ns").rows() == [("node01:D1", 5 * 600 * US), ("node01:D3", 0)]
@@ -309,7 +318,7 @@ def test_kernels_with_other_work_on_one_gpu_do_not_make_it_slow(run: Run) -> Non
 def test_imbalance(run: Run) -> None:
     tables = run(computing(0, 100 * US), computing(1, 100 * US, count=26), computing(2, 100 * US))
 
-    assert told(only(tables), "kind", *WHERE) == (
+    assert values(only(tables), "kind", *WHERE) == (
         "imbalance", 1200 * US, 1, "node01:D1", "1", "CUDA-D1.S7", 0, 2600 * US
     )  # fmt: skip
     assert numbers(tables) == {
@@ -332,10 +341,10 @@ def clocked(low: int, count: int = 10) -> ReportBuilder:
     return made
 
 
-def test_a_clock_drop(run: Run) -> None:
+def test_clock_throttling(run: Run) -> None:
     tables = run(clocked(10))
 
-    assert told(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
+    assert values(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
         "clock-throttling", 5 * MS, 1, "node01:D0", "0", "CUDA-D0.S7", 20 * MS, 30 * MS, 20 * MS, 21 * MS
     )  # fmt: skip
     assert numbers(tables) == {
@@ -372,10 +381,10 @@ def beside(length: int, kernel: str = NCCL) -> ReportBuilder:
     return made
 
 
-def test_two_modes_of_a_kernel(run: Run) -> None:
+def test_contention_slowdown(run: Run) -> None:
     tables = run(beside(150 * US))
 
-    assert told(only(tables), "kind", *WHERE) == (
+    assert values(only(tables), "kind", *WHERE) == (
         "contention-slowdown", 50 * 50 * US, 1, "node01:D0", "0", "CUDA-D0.S7; CUDA-D0.S8", 5100 * US, 12600 * US
     )  # fmt: skip
     assert numbers(tables) == {
@@ -385,13 +394,13 @@ def test_two_modes_of_a_kernel(run: Run) -> None:
     }  # fmt: skip
 
 
-def test_modes_that_are_near_or_have_another_reason_are_not_told(run: Run) -> None:
+def test_durations_that_are_near_or_have_another_reason_are_no_contention(run: Run) -> None:
     assert kinds(run(beside(119 * US))) == []
     assert kinds(run(beside(150 * US, "other(int)"))) == []
 
 
 def reducing(rank: int, late: int, *, covered: int = 0, count: int = 12) -> ReportBuilder:
-    """Steps of 2 ms: a kernel of 1 ms, then a reduction of 0.5 ms that the last rank begins; `covered` ns of it are covered."""
+    """Steps of 2 ms: a kernel of 1 ms, then a reduction of 0.5 ms that the last rank starts; `covered` ns of it are covered."""
     made = report(rank)
     for index in range(count):
         begin = index * 2 * MS
@@ -406,7 +415,7 @@ def test_exposed_communication(run: Run) -> None:
     tables = run(reducing(0, 0), reducing(1, 200 * US))
     found = only(tables)
 
-    assert told(found, "kind", *WHERE) == (
+    assert values(found, "kind", *WHERE) == (
         "exposed-communication", 2 * 12 * 500 * US, 2, "node01:D0", "0-1", "CUDA-D0.S8", MS, 23700 * US
     )  # fmt: skip
     assert numbers(tables) == {
@@ -416,9 +425,9 @@ def test_exposed_communication(run: Run) -> None:
     assert tables["finding_devices"]["cost_ns"].to_list() == [6 * MS, 6 * MS]
 
 
-def test_covered_and_rare_communication_is_not_told(run: Run) -> None:
+def test_covered_and_rare_communication_is_not_found(run: Run) -> None:
     part = run(reducing(0, 0, covered=340 * US), reducing(1, 0, covered=340 * US))
-    assert told(only(part), "kind", "cost_ns") == ("exposed-communication", 2 * 12 * 360 * US)
+    assert values(only(part), "kind", "cost_ns") == ("exposed-communication", 2 * 12 * 360 * US)
     assert kinds(run(reducing(0, 0, covered=500 * US), reducing(1, 0, covered=500 * US))) == []
     assert kinds(run(reducing(0, 0, count=9), reducing(1, 0, count=9))) == []
 
@@ -431,7 +440,7 @@ def test_sends_and_receives_of_two_ranks_wait_for_each_other(run: Run) -> None:
             made.kernel("k(int)", begin + late, begin + late + MS)
             made.kernel("ncclDevKernel_SendRecv(x)", begin + late + MS, begin + 1700 * US, stream=8)
     tables = run(*reports)
-    assert told(only(tables), "kind", "cost_ns") == ("exposed-communication", 2 * 12 * 400 * US)
+    assert values(only(tables), "kind", "cost_ns") == ("exposed-communication", 2 * 12 * 400 * US)
     assert numbers(tables)["their waits for the last rank"] == 12 * 300 * US
 
 
@@ -448,7 +457,7 @@ def copying(*, pageable: bool = True, count: int = 20, size: int = MIB, covered:
 def test_pageable_copies(run: Run) -> None:
     tables = run(copying())
 
-    assert told(only(tables), "kind", *WHERE) == (
+    assert values(only(tables), "kind", *WHERE) == (
         "pageable-copies", 20 * 100 * US, 1, "node01:D0", "0", "CUDA-D0.S8", 0, 19100 * US
     )  # fmt: skip
     assert numbers(tables) == {
@@ -466,11 +475,11 @@ def test_pageable_copies(run: Run) -> None:
         copying().without("CUPTI_ACTIVITY_KIND_MEMCPY", "srcKind", "dstKind"),
     ],
 )
-def test_copies_that_are_pinned_covered_few_small_or_of_unknown_memory_are_not_told(run: Run, made: ReportBuilder) -> None:
+def test_copies_that_are_pinned_covered_few_small_or_of_unknown_memory_are_not_found(run: Run, made: ReportBuilder) -> None:
     assert kinds(run(made)) == []
 
 
-def test_pageable_copies_of_a_start_are_not_told(run: Run) -> None:
+def test_pageable_copies_of_a_start_are_not_found(run: Run) -> None:
     made = copying()
     made.kernel("k(int)", 20 * MS, 80 * MS)
     assert kinds(run(made)) == []
@@ -488,7 +497,7 @@ def small_copies(count: int = 600, size: int = KIB) -> ReportBuilder:
 def test_small_copies(run: Run) -> None:
     tables = run(small_copies())
 
-    assert told(only(tables), "kind", *WHERE) == (
+    assert values(only(tables), "kind", *WHERE) == (
         "small-copies", 600 * 2 * US + 599 * 3 * US, 1, "node01:D0", "0", "CUDA-D0.S7", 3 * US, 3000 * US
     )  # fmt: skip
     assert numbers(tables) == {"copies": 600, "mean size": KIB, "time in gaps between them": 599 * 3 * US}
@@ -516,7 +525,7 @@ def on_two_streams(count: int = 60, beside: int = 0, *, waits: bool = False, lat
 def test_streams_that_wait_for_the_default_stream(run: Run) -> None:
     tables = run(on_two_streams())
 
-    assert told(only(tables), "kind", *WHERE) == (
+    assert values(only(tables), "kind", *WHERE) == (
         "default-stream", 60 * 79 * US, 1, "node01:D0", "0", "CUDA-D0.S13", 30 * US, 11990 * US
     )  # fmt: skip
     assert numbers(tables) == {
@@ -528,7 +537,7 @@ def test_streams_that_wait_for_the_default_stream(run: Run) -> None:
 @pytest.mark.parametrize(
     "made", [on_two_streams(beside=2), on_two_streams(waits=True), on_two_streams(late=True), on_two_streams(19)]
 )
-def test_streams_that_run_beside_wait_for_events_or_are_launched_late_are_not_told(run: Run, made: ReportBuilder) -> None:
+def test_streams_that_run_beside_wait_for_events_or_are_launched_late_are_not_found(run: Run, made: ReportBuilder) -> None:
     assert kinds(run(made)) == []
 
 
@@ -550,9 +559,9 @@ PLANTS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("plant", list(PLANTS))
 def test_each_problem_of_the_demo_is_found_alone_and_a_clean_run_has_none(tmp_path: Path, plant: str) -> None:
-    settings, wanted = PLANTS[plant]
+    settings, expected = PLANTS[plant]
     write_reports(tmp_path, replace(CLEAN, **settings))
-    assert kinds(dict(measure([tmp_path]).tables)) == wanted
+    assert kinds(dict(measure([tmp_path]).tables)) == expected
 
 
 @pytest.mark.parametrize("shape", [{"iterations": 2, "layers": 2}, {"gpus_per_node": 1}, {"nodes": 2, "with_mpi": False}])
@@ -628,7 +637,7 @@ def test_the_slow_gpu_of_the_demo(demo: Demo) -> None:
     )
     found = demo.finding("slow-device")
 
-    assert told(found, "devices", "device", "ranks") == (1, demo.device(3), "3")
+    assert values(found, "devices", "device", "ranks") == (1, demo.device(3), "3")
     assert found["rows"] == "CUDA-D3.S7; CUDA-D3.S16"
     assert found["cost_ns"] == pytest.approx(8 * excess, rel=1e-4)
     assert excess == pytest.approx(0.3 / 1.3 * sum(means[3][name] * count for name, count in counts.iter_rows()), rel=0.02)
@@ -636,12 +645,12 @@ def test_the_slow_gpu_of_the_demo(demo: Demo) -> None:
 
 def test_the_exposed_communication_of_the_demo(demo: Demo) -> None:
     """Of each reduction the time from the last arrival on in which its rank runs no other kernel, on the true axis."""
-    told_truth = truth(demo.cluster)
+    true = truth(demo.cluster)
     reductions, alone = {}, {}
     for rank in range(8):
-        of_rank = told_truth["ranks"][rank]
-        host = next(host for host in told_truth["hosts"] if host["name"] == of_rank["host"])
-        # What the clock of the host shows when the session begins, and how fast it goes.
+        of_rank = true["ranks"][rank]
+        host = next(host for host in true["hosts"] if host["name"] == of_rank["host"])
+        # The time of the host's clock at the start of the session, and its drift.
         began, rate = of_rank["session_start_ns"], 1 + host["drift_ppm"] * 1e-6
         reduced = sorted(demo.intervals(rank, f"SELECT start, end FROM {KERNELS} WHERE streamId = 16"))
         computed = demo.intervals(rank, f"SELECT start, end FROM {KERNELS} WHERE streamId = 7")
@@ -650,15 +659,15 @@ def test_the_exposed_communication_of_the_demo(demo: Demo) -> None:
             end - start - sum(max(0, min(end, other_end) - max(start, other)) for other, other_end in computed)
             for start, end in reduced
         ]
-    wanted = {}
+    expected = {}
     for rank in range(8):
         arrivals = [max(reductions[other][turn][0] for other in range(8)) for turn in range(len(reductions[rank]))]
         lengths = [end - last for (_, end), last in zip(reductions[rank], arrivals, strict=True)]
-        wanted[demo.device(rank)] = sum(min(pair) for pair in zip(alone[rank], lengths, strict=True))
+        expected[demo.device(rank)] = sum(min(pair) for pair in zip(alone[rank], lengths, strict=True))
     found = {device: row["cost_ns"] for device, row in demo.devices("exposed-communication").items()}
 
-    assert found == pytest.approx(wanted, rel=CLOCKS)
-    assert told(demo.finding("exposed-communication"), "devices", "ranks", "cost_ns") == (8, "0-7", sum(found.values()))
+    assert found == pytest.approx(expected, rel=CLOCKS)
+    assert values(demo.finding("exposed-communication"), "devices", "ranks", "cost_ns") == (8, "0-7", sum(found.values()))
     assert demo.finding("exposed-communication")["rows"] == f"CUDA-{demo.finding('exposed-communication')['device'][7:]}.S16"
 
 
@@ -692,16 +701,16 @@ def test_the_late_batches_of_the_demo(demo: Demo) -> None:
 
 
 def test_the_pageable_copies_of_the_demo(demo: Demo) -> None:
-    wanted = {
+    expected = {
         demo.device(rank): demo.query(rank, f"SELECT count(*), sum(end - start) FROM {COPIES} WHERE srcKind = 0").row(0)
         for rank in range(8)
     }
     rows = demo.devices("pageable-copies")
 
-    assert {device: row["count"] for device, row in rows.items()} == {device: count for device, (count, _) in wanted.items()}
+    assert {device: row["count"] for device, row in rows.items()} == {device: count for device, (count, _) in expected.items()}
     # Nothing else runs while the batch is copied.
     assert {device: row["cost_ns"] for device, row in rows.items()} == pytest.approx(
-        {device: length for device, (_, length) in wanted.items()}, rel=CLOCKS
+        {device: length for device, (_, length) in expected.items()}, rel=CLOCKS
     )
 
 
@@ -724,7 +733,7 @@ def test_small_windows_of_the_sweep_change_no_finding(demo: Demo, monkeypatch: p
         assert_frame_equal(pieces[name], demo.tables[name])
 
 
-def test_the_command_tells_findings_on_the_screen_and_in_files(demo: Demo, command_line: CommandLine) -> None:
+def test_the_command_shows_findings_on_the_screen_and_in_files(demo: Demo, command_line: CommandLine) -> None:
     done = command_line.run("efficiency", demo.folder, "--json", "out.json", "--csv", "tables")
 
     assert done.returncode == 0, done.stderr
@@ -735,8 +744,8 @@ def test_the_command_tells_findings_on_the_screen_and_in_files(demo: Demo, comma
     assert lines[place + 2].startswith(
         f"     {found['cost_ns'] / 1e6:.3f} ms of device time ({found['share'] * 100:.1f} %), on {demo.device(3)}; "
     )
-    told_in_json = json.loads((command_line.folder / "out.json").read_text())["tables"]["findings"]
-    assert told_in_json == demo.tables["findings"].to_dict(as_series=False)
+    in_json = json.loads((command_line.folder / "out.json").read_text())["tables"]["findings"]
+    assert in_json == demo.tables["findings"].to_dict(as_series=False)
     assert pl.read_csv(command_line.folder / "tables" / "findings.csv")["kind"].to_list() == kinds(demo.tables)
 
 

@@ -13,7 +13,7 @@ from nsys2prv.vocabulary.wording import percent, time
 KIND = "host-bound"
 
 HOST_PART = Threshold("least part of the gap outside CUDA and MPI calls", 0.5, "0 to 1", "else the calls dominate")
-FEWEST_GAPS = Threshold("fewest such gaps on a device", 10, "", "few are phases of the program, such as an initialisation")
+FEWEST_GAPS = Threshold("fewest such gaps on a device", 10, "", "few are phases of the program, such as an initialization")
 LEAST_LOST = Threshold("least share lost, without the longest gap", 0.05, "0 to 1", "the longest is often a separate phase")
 
 

@@ -60,7 +60,7 @@ RULE = FindingRule(
     needs="CUDA API calls",
     cost="sum of the gaps, without the time in allocation calls",
     view="analysis/gaps",
-    advice="Launch less: CUDA graphs, fused kernels (torch.compile), larger batches. Launch earlier: no synchronisation in the "
+    advice="Launch less: CUDA graphs, fused kernels (torch.compile), larger batches. Launch earlier: no synchronization in the "
     "loop, less Python between launches.",
     thresholds=(LONGEST_GAP, LAUNCHED_AHEAD, LAUNCHING, FEWEST_GAPS, LONGEST_KERNEL, LEAST_LOST),
     judge=_judge,

@@ -48,7 +48,7 @@ def _judge(evidence: Evidence) -> Finding | None:
 RULE = FindingRule(
     kind=KIND,
     title="Synchronization stalls: host and device wait for each other in turn",
-    sees="short gaps that start while the launching thread waits for the device, in a synchronisation or in the copy of a "
+    sees="short gaps that start while the launching thread waits for the device, in a synchronization or in the copy of a "
     "small result; the next work is launched only after the wait",
     needs="CUDA API calls",
     cost="sum of the gaps, without the time in allocation calls",
