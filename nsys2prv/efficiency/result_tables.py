@@ -12,6 +12,11 @@ from typing import Any
 import polars as pl
 
 
+def _column_of(dtype: type[pl.DataType], unit: str = "") -> staticmethod[[str, str], Column]:
+    """Makes columns of one type and unit from their names and meanings."""
+    return staticmethod(lambda name, meaning: Column(name, dtype, unit, meaning))
+
+
 @dataclass(frozen=True)
 class Column:
     """One column: name, type, unit ("" for texts and plain numbers) and meaning. A value is null where the meaning says so."""
@@ -21,37 +26,14 @@ class Column:
     unit: str
     meaning: str
 
-    @classmethod
-    def text(cls, name: str, meaning: str) -> Column:
-        return cls(name, pl.String, "", meaning)
-
-    @classmethod
-    def count(cls, name: str, meaning: str) -> Column:
-        return cls(name, pl.Int64, "", meaning)
-
-    @classmethod
-    def ns(cls, name: str, meaning: str) -> Column:
-        return cls(name, pl.Int64, "ns", meaning)
-
-    @classmethod
-    def mean_ns(cls, name: str, meaning: str) -> Column:
-        return cls(name, pl.Float64, "ns", meaning)
-
-    @classmethod
-    def bytes(cls, name: str, meaning: str) -> Column:
-        return cls(name, pl.Int64, "bytes", meaning)
-
-    @classmethod
-    def rate(cls, name: str, meaning: str) -> Column:
-        return cls(name, pl.Float64, "bytes/s", meaning)
-
-    @classmethod
-    def share(cls, name: str, meaning: str) -> Column:
-        return cls(name, pl.Float64, "0 to 1", meaning)
-
-    @classmethod
-    def number(cls, name: str, meaning: str) -> Column:
-        return cls(name, pl.Float64, "", meaning)
+    text = _column_of(pl.String)
+    count = _column_of(pl.Int64)
+    ns = _column_of(pl.Int64, "ns")
+    mean_ns = _column_of(pl.Float64, "ns")
+    bytes = _column_of(pl.Int64, "bytes")
+    rate = _column_of(pl.Float64, "bytes/s")
+    share = _column_of(pl.Float64, "0 to 1")
+    number = _column_of(pl.Float64)
 
 
 @dataclass(frozen=True)

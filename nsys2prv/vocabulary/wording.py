@@ -42,6 +42,12 @@ def rate(value: float) -> str:
     return _scaled(value, _RATES, "B/s")
 
 
+def quantity(value: float, unit: str) -> str | None:
+    """A value of a column with a unit: ns, bytes, bytes/s or 0 to 1; None for other units."""
+    forms = {"ns": time, "bytes": size, "bytes/s": rate, "0 to 1": percent}
+    return forms[unit](value) if unit in forms else None
+
+
 def short(text: str, longest: int = _LONGEST_NAME) -> str:
     """A text without its middle when it is long, and without characters that control a terminal.
 

@@ -35,6 +35,18 @@ _CAUSES = (
     Column.ns("host_ns", "in none of these: the thread computed, or was not on a CPU"),
     Column.ns("unknown_ns", "the launching thread is not known"),
 )
+CAUSE_TITLES = {
+    "host_ns": "computing or off the CPU",
+    "launch_ns": "launching",
+    "synchronization_ns": "waiting for the device",
+    "memory_ns": "copying",
+    "allocation_ns": "allocating",
+    "other_cuda_ns": "other CUDA calls",
+    "mpi_ns": "MPI",
+    "os_ns": "OS",
+    "unknown_ns": "not known",
+}
+"""Names of these columns for people, in the order in which they are shown."""
 CAUSE_COLUMNS = [column.name for column in _CAUSES]
 """Columns with the idle time by what the launching thread does: those of CAUSES, then `host_ns` and `unknown_ns`."""
 

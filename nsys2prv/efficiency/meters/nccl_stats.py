@@ -10,11 +10,13 @@ from typing import Any
 
 import polars as pl
 
+from nsys2prv.efficiency.meters.kernel_stats import with_names
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.name_rules import first_match
 
 MOST_COLLECTIVES = 200
 """Collectives that have a row each: those with the longest waits."""
@@ -148,12 +150,11 @@ class Nccl(TableMeter):
         """All kernels with their operations and communicators."""
         events = self._context.events
         whole = pl.concat(self._found)
-        kinds = whole.select(pl.col("value").unique())["value"]
-        names = events.named(pl.Series([event_types.NCCL_KERNEL] * len(kinds), dtype=pl.Int64), kinds)
-        operations = dict(zip(kinds.to_list(), _operation(names).to_list(), strict=True))
-        return whole.with_columns(
-            operation=pl.col("value").replace_strict(operations, return_dtype=pl.String),
-            communicator_name=_communicators(whole["communicator"], events.types),
+        kinds = whole.select(pl.col("value").unique(), number=pl.lit(event_types.NCCL_KERNEL))
+        operation = first_match(pl.col("kernel"), _OPERATIONS, _UNKNOWN_OPERATION)
+        operations = with_names(kinds, events).select("value", operation=operation)
+        return whole.join(operations, on="value", how="left", maintain_order="left").with_columns(
+            communicator_name=_communicators(whole["communicator"], events.types)
         )
 
     def _matched(self, whole: pl.DataFrame) -> pl.DataFrame:
@@ -245,15 +246,6 @@ def _pairs(whole: pl.DataFrame) -> pl.DataFrame:
     )
     meets = (pl.col("start").max() < pl.col("end").min()).over(_COLLECTIVE)
     return found.with_columns(meets=meets).filter(pl.col("meets").all().over("communicator"))
-
-
-def _operation(names: pl.Series) -> pl.Series:
-    """Operation of NCCL kernels by their names."""
-    name = pl.col(names.name or "")
-    found = pl.lit(_UNKNOWN_OPERATION)
-    for pattern, operation in reversed(_OPERATIONS):
-        found = pl.when(name.str.contains(pattern)).then(pl.lit(operation)).otherwise(found)
-    return names.to_frame().select(found.alias("operation")).to_series()
 
 
 def _communicators(values: pl.Series, types: Any) -> pl.Series:

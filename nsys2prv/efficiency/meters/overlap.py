@@ -5,6 +5,7 @@ The number counts the NCCL kernel too, as BSC's views do: 1 is exposed communica
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,13 @@ OVERLAP = Table(
     ),
     when="NCCL kernels",
 )
+_SHARES = tuple(column if column.name == "avg_max" else replace(column, unit="0 to 1") for column in SPREAD)
+
 OVERLAP_SUMMARY = Table(
     "overlap_summary",
     "Overlap of communication and computation over tasks",
     "one number of kernels at once, and one base",
-    (Column.count("kernels", "kernels that ran at once"), Column.text("base", "`communication` or `trace`"), *SPREAD),
+    (Column.count("kernels", "kernels that ran at once"), Column.text("base", "`communication` or `trace`"), *_SHARES),
     when="NCCL kernels",
 )
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from nsys2prv.efficiency import table_registry
+from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
 from nsys2prv.efficiency.result_tables import Column
 from nsys2prv.errors import counted
-from nsys2prv.vocabulary.wording import percent, rate, short, size, time
+from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _ROWS = 10
 _LONGEST_PATH = 200
@@ -43,7 +44,6 @@ _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
 _ALL_GAPS = "gaps"
 
 _LEFT = frozenset({"of", "from", "to", "until", "communicator"})
-_SHARES = frozenset({"average", "maximum", "minimum", "deviation"})
 
 
 def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
@@ -215,18 +215,7 @@ def _idle(gaps: pl.DataFrame) -> list[str]:
     total = int(gaps["total_ns"].sum())
     if not total:
         return []
-    causes = {
-        "computing": "host_ns",
-        "waiting for the device": "synchronization_ns",
-        "launching": "launch_ns",
-        "copying": "memory_ns",
-        "allocating": "allocation_ns",
-        "other CUDA calls": "other_cuda_ns",
-        "MPI": "mpi_ns",
-        "OS": "os_ns",
-        "not known": "unknown_ns",
-    }
-    shares = {what: int(gaps[name].sum()) / total for what, name in causes.items()}
+    shares = {title: int(gaps[name].sum()) / total for name, title in CAUSE_TITLES.items()}
     shown = ", ".join(f"{what} {percent(share)}" for what, share in shares.items() if share >= 0.005)
     return [f"  Idle GPU time by host activity: {shown}"]
 
@@ -234,11 +223,8 @@ def _idle(gaps: pl.DataFrame) -> list[str]:
 def _cell(column: Column, value: Any) -> str:
     if value is None:
         return "-"
-    formats: dict[str, Callable[[Any], str]] = {"ns": time, "bytes": size, "bytes/s": rate, "0 to 1": percent}
-    if column.unit in formats:
-        return formats[column.unit](value)
-    if column.name in _SHARES:
-        return percent(value)
+    if with_unit := quantity(value, column.unit):
+        return with_unit
     if column.dtype is pl.Int64:
         return f"{value:,}"
     return short(str(value)) if column.dtype is pl.String else f"{value:.3g}"

@@ -32,6 +32,7 @@ from bokeh.plotting import figure
 from bokeh.util.paths import bokehjs_path
 from numpy.typing import NDArray
 
+from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.metrics import DEVICE_TREE
 
 ACTIVITIES: tuple[tuple[str, str, str], ...] = (
@@ -50,16 +51,9 @@ EFFICIENCY_LINES = tuple(
 )
 """Lines over time: column of `bins`, name, colour, width."""
 
-CAUSES: tuple[tuple[str, str, str], ...] = (
-    ("host_ns", "computing, or off the CPU", "#2f74d0"),
-    ("launch_ns", "launching", "#e8830c"),
-    ("synchronization_ns", "waiting for the device", "#12a37f"),
-    ("memory_ns", "copying", "#b05cc6"),
-    ("allocation_ns", "allocating", "#d1495b"),
-    ("other_cuda_ns", "other CUDA calls", "#8d6e63"),
-    ("mpi_ns", "MPI", "#7f8c2b"),
-    ("os_ns", "OS", "#0f8ea8"),
-    ("unknown_ns", "not known", "#8c8c8c"),
+CAUSES = tuple(
+    (name, title, colour)
+    for (name, title), colour in zip(CAUSE_TITLES.items(), (*LINES[:5], LINES[7], LINES[5], LINES[6], "#8c8c8c"), strict=True)
 )
 """Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
 

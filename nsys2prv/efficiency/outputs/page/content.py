@@ -244,8 +244,7 @@ def _time_span(begin: int | None, end: int | None) -> str | None:
 def _number(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
-    forms = {"ns": wording.time, "bytes": wording.size, "bytes/s": wording.rate, "0 to 1": wording.percent}
-    return forms[unit](value) if unit in forms else f"{value:,.6g} {unit}".rstrip()
+    return wording.quantity(value, unit) or f"{value:,.6g} {unit}".rstrip()
 
 
 def _maps(

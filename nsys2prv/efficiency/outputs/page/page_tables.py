@@ -14,9 +14,6 @@ from nsys2prv.efficiency.result_tables import Column, Table
 
 _DIGITS = 9
 """Digits of numbers that are not whole."""
-_SHARES = frozenset({("overlap_summary", name) for name in ("average", "maximum", "minimum", "deviation")})
-"""Columns without a unit that hold shares: table and column."""
-
 _TREE = (*(one.name for one in DEVICE_TREE.efficiencies), HOST_TREE.efficiencies[0].name)
 """Efficiencies that wide tables show at first."""
 
@@ -86,7 +83,7 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
             "heading": heading(column),
             "meaning": column.meaning.replace("`", ""),
             "main": main is None or column.name in main,
-            "form": form(table.name, column),
+            "form": form(column),
             **_values(shown[column.name]),
         }
         for column in columns
@@ -104,14 +101,12 @@ def heading(column: Column) -> str:
     return efficiency.heading if efficiency else column.name.removesuffix(f"_{column.unit}").replace("_", " ")
 
 
-def form(table: str, column: Column) -> str:
+def form(column: Column) -> str:
     """How values of a column are written."""
     if column.unit:
         return column.unit
     if column.dtype is pl.String:
         return "text"
-    if (table, column.name) in _SHARES:
-        return "0 to 1"
     return "count" if column.dtype is pl.Int64 else "number"
 
 
