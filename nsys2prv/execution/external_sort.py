@@ -17,22 +17,22 @@ from nsys2prv.execution.scratch import make_folder
 RUN_ROWS = 40_000
 """Rows that are sorted at once and then written as one run."""
 WINDOW_ROWS = 90_000
-"""About how many rows are given back at once."""
+"""Approximate number of rows of a window."""
 _KEPT_ROWS = 8_000
-"""Rows that may stay in memory when nothing more comes: there are many collections, most of them small."""
+"""Rows that may stay in memory after the last `add`: there are many collections, most of them small."""
 _MOST_PENDING = 32
-"""Frames that wait to be written; of more, one is made."""
+"""Frames that wait to be written; more are concatenated."""
 _BATCH_ROWS = 8_192
-"""Rows of a run that are read at once: what a window may hold too much of each run."""
+"""Rows of a run that are read at once. A window may read up to so many rows too much of each run."""
 _MOST_RUNS, _JOINED_RUNS = 96, 32
-"""Runs that windows are read from; of more, so many are joined into one first. A look into a run costs the same for few rows
-as for many: windows over the runs of a thousand reports would get few rows of each."""
+"""Runs that windows are read from; of more runs, so many are joined into one first. A read costs the same for few rows as for
+many, and windows over the runs of a thousand reports would get few rows of each."""
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Rows in a file, sorted by the first sort column; for each batch of it the first and last value there, the last value of
-    the column until which rows last, and its rows."""
+    """Rows in a file, sorted by the first sort column. For each batch: first and last value of that column, largest value of
+    the `until` column, and number of rows."""
 
     path: Path
     schema: pl.Schema
@@ -55,15 +55,15 @@ class _Run:
         return self._widened(batches)
 
     def read_open(self, cut: int, column: str, until: str) -> pl.DataFrame | None:
-        """Rows before a value of the sort column that last until it, or longer; None when there are none."""
+        """Rows that start before a value of the sort column and last until it or longer; None when there are none."""
         behind = bisect.bisect_left(self.firsts, cut)
-        wanted = [index for index in range(behind) if self.untils[index] >= cut]
-        if not wanted:
+        batches = [index for index in range(behind) if self.untils[index] >= cut]
+        if not batches:
             return None
         with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
             frames = [
                 self._widened([Window(None, cut).cut_batch(reader.get_batch(index), column)]).filter(pl.col(until) >= cut)
-                for index in wanted
+                for index in batches
             ]
         return pl.concat(frames)
 
@@ -87,12 +87,12 @@ class Window:
     end: int | None
 
     def cut(self, frame: pl.DataFrame, column: str) -> pl.DataFrame:
-        """The rows of a frame, sorted by a column, that lie inside."""
+        """The rows of a frame, sorted by a column, that are in the window."""
         first, behind = self._bounds(frame[column].to_numpy())
         return frame.slice(first, behind - first)
 
     def cut_batch(self, batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
-        """The same of a batch of Arrow."""
+        """The same for an Arrow batch."""
         first, behind = self._bounds(batch.column(column).to_numpy())
         return batch.slice(first, behind - first)
 
@@ -103,19 +103,18 @@ class Window:
 
 
 class ExternalSort:
-    """Collects frames and gives them back sorted; rows that are equal in all sort columns keep a fixed order.
+    """Collects frames and returns them sorted; rows that are equal in all sort columns keep a fixed order.
 
     Parameters
     ----------
     by
-        Sort columns (Int64, no nulls). All rows that are equal in the first of them are given back in one window.
+        Sort columns (Int64, no nulls). All rows that are equal in the first of them are in one window.
     folder
-        Where runs are written; made when it is needed. Nothing is written for fewer than `RUN_ROWS` rows.
+        Folder of the runs, made when it is needed. Nothing is written for fewer than `RUN_ROWS` rows.
     until
         Column (Int64, no nulls) with the value of the first sort column until which a row lasts: only for `load_open`.
 
-    What was left on the disk (`spill`) can be pickled: the rows stay where they are. Who unpickles it reads them, and
-    takes none of them away.
+    After `spill` it can be pickled: the rows stay on the disk. The unpickled object reads them and removes none.
     """
 
     def __init__(self, by: Sequence[str], folder: Path, until: str | None = None) -> None:
@@ -132,7 +131,7 @@ class ExternalSort:
         self.rows = 0
 
     def __getstate__(self) -> dict[str, object]:
-        assert self._whole is None and not self._pending, "rows in memory don't travel: leave them on the disk first"  # noqa: PT018
+        assert self._whole is None and not self._pending, "rows in memory can't be pickled: call spill first"  # noqa: PT018
         state = {**self.__dict__, "_is_borrowed": True}
         del state["_parts"], state["_files"]
         return state
@@ -141,7 +140,7 @@ class ExternalSort:
         self.__dict__ |= {**state, "_parts": itertools.count(), "_files": itertools.count()}
 
     def part(self) -> ExternalSort:
-        """A collector for a piece of work on another thread, to be absorbed when it is done."""
+        """An ExternalSort for a piece of work on another thread; `absorb` it when it is done."""
         return ExternalSort(self._by, self._folder / f"part{next(self._parts)}", self._until)
 
     def spill(self) -> None:
@@ -150,7 +149,7 @@ class ExternalSort:
             self._write_run()
 
     def absorb(self, part: ExternalSort) -> None:
-        """Take over the rows of a part. The order of rows follows the order of these calls, not that of the work."""
+        """Take over the rows of a part. Rows are in the order of these calls, not in that of the work."""
         self._runs += part._runs
         self.rows += part.rows - part._pending_rows
         for frame in part._pending:
@@ -158,7 +157,7 @@ class ExternalSort:
         part._runs, part._pending = [], []
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Take rows in; all frames must have the same columns."""
+        """Add rows; all frames must have the same columns."""
         if frame.is_empty():
             return
         self._pending.append(frame)
@@ -167,18 +166,18 @@ class ExternalSort:
         if self._pending_rows >= RUN_ROWS:
             self._write_run()
         elif len(self._pending) >= _MOST_PENDING:
-            # A frame of few rows holds more for itself than for them: there are as many as reports, of each collection.
+            # A frame with few rows needs more memory than its rows, and each collection has as many frames as reports.
             self._pending = [pl.concat(self._pending, rechunk=True)]
 
     def windows(self, *, keep: bool = False) -> Iterator[pl.DataFrame]:
-        """All rows in order, in frames of about `WINDOW_ROWS` rows; with `keep`, they stay for another time."""
+        """All rows in order, in frames of about `WINDOW_ROWS` rows; with `keep`, they can be read again."""
         for window in plan_windows([(self, 1)]):
             yield _sorted(self.load(window), self._by)
         if not keep:
             self.delete()
 
     def finish(self, *, on_disk: bool = False) -> None:
-        """Nothing will be added. With `on_disk`, few rows are not kept in memory either."""
+        """End adding. With `on_disk`, no rows stay in memory."""
         if on_disk:
             self.spill()
         if self._pending and (self._runs or self._pending_rows > _KEPT_ROWS):
@@ -191,8 +190,8 @@ class ExternalSort:
             groups = [self._runs[first : first + _JOINED_RUNS] for first in range(0, len(self._runs), _JOINED_RUNS)]
             self._runs = [self._join(group) for group in groups]
 
-    def stretches(self) -> Iterator[tuple[int, int]]:
-        """First value of the first sort column, and rows, of each stretch of sorted rows; after `seal`."""
+    def batches(self) -> Iterator[tuple[int, int]]:
+        """First value of the first sort column, and number of rows, of each batch of sorted rows; after `finish`."""
         for run in self._runs:
             yield from zip(run.firsts, run.rows, strict=True)
         if self._whole is not None:
@@ -201,7 +200,7 @@ class ExternalSort:
                 yield int(values[start]), min(_BATCH_ROWS, len(values) - start)
 
     def load(self, window: Window) -> list[pl.DataFrame]:
-        """Rows of a window, as frames that are sorted by the first sort column each. May be called from several threads."""
+        """Rows of a window, as frames that are each sorted by the first sort column. May be called from several threads."""
         column = self._by[0]
         if self._whole is not None:
             inside = window.cut(self._whole, column)
@@ -209,8 +208,8 @@ class ExternalSort:
         return [rows for run in self._runs if (rows := run.read(window, column)) is not None]
 
     def load_open(self, cut: int) -> list[pl.DataFrame]:
-        """Rows that come before a value of the first sort column and last until it, or longer, in the order of `load`."""
-        assert self._until is not None, "only of rows that last"
+        """Rows that start before a value of the first sort column and last until it or longer, in the order of `load`."""
+        assert self._until is not None, "needs the until column"
         if self._whole is not None:
             before = Window(None, cut).cut(self._whole, self._by[0]).filter(pl.col(self._until) >= cut)
             return [before] if before.height else []
@@ -218,7 +217,7 @@ class ExternalSort:
         return [rows for rows in found if rows is not None and rows.height]
 
     def drop_before(self, value: int | None) -> None:
-        """Take runs off the disk that hold nothing from a value of the first sort column on; None: all of them."""
+        """Delete runs whose rows are all before a value of the first sort column; None: all runs."""
         if self._is_borrowed:
             return
         kept = []
@@ -230,7 +229,7 @@ class ExternalSort:
         self._runs = kept
 
     def delete(self) -> None:
-        """Take all off the disk and out of memory."""
+        """Delete all rows, on disk and in memory."""
         self.drop_before(None)
         self._whole = None
 
@@ -238,12 +237,12 @@ class ExternalSort:
         # Windows are sorted by all columns; a run need only be in the order of the first.
         frame = pl.concat(self._pending).sort(self._by[0], maintain_order=True)
         self._pending, self._pending_rows = [], 0
-        # The narrowest integers take less time than a compression, and hardly more room.
+        # The narrowest integers take less time than compression, and hardly more space.
         narrow = [column.shrink_dtype() if column.dtype.is_integer() else column for column in frame.get_columns()]
         self._runs.append(self._write(iter([frame]), frame.schema, pl.DataFrame(narrow).schema))
 
     def _join(self, runs: list[_Run]) -> _Run:
-        """One run of several; these are gone then."""
+        """Join several runs into one, and delete them."""
         if len(runs) == 1:
             return runs[0]
         several = ExternalSort(self._by, self._folder)
@@ -255,7 +254,7 @@ class ExternalSort:
         return joined
 
     def _write(self, frames: Iterator[pl.DataFrame], schema: pl.Schema, stored: pl.Schema) -> _Run:
-        """A run of frames that follow each other, in these types on the disk."""
+        """Write consecutive frames as a run, with these column types on the disk."""
         make_folder(self._folder)
         path = self._folder / f"run{next(self._files)}.arrow"
         empty = pl.DataFrame(schema=stored).to_arrow(compat_level=pl.CompatLevel.oldest())
@@ -268,13 +267,13 @@ class ExternalSort:
             for frame in frames:
                 narrow = pl.DataFrame([frame[name].cast(dtype) for name, dtype in stored.items()])
                 table = narrow.to_arrow(compat_level=pl.CompatLevel.oldest())
-                # In one piece, or batches would end where the pending frames did.
+                # In one chunk: otherwise batches would end where the pending frames did.
                 writer.write_table(table.combine_chunks(), max_chunksize=_BATCH_ROWS)
                 values = frame[self._by[0]]
-                stretches = [values.slice(start, _BATCH_ROWS) for start in range(0, len(values), _BATCH_ROWS)]
-                firsts += [int(stretch[0]) for stretch in stretches]
-                lasts += [int(stretch[-1]) for stretch in stretches]
-                rows += map(len, stretches)
+                slices = [values.slice(start, _BATCH_ROWS) for start in range(0, len(values), _BATCH_ROWS)]
+                firsts += [int(part[0]) for part in slices]
+                lasts += [int(part[-1]) for part in slices]
+                rows += map(len, slices)
                 if self._until is not None:
                     ends = frame[self._until]
                     untils += [int(ends.slice(at, _BATCH_ROWS).max()) for at in range(0, len(ends), _BATCH_ROWS)]  # type: ignore[arg-type]
@@ -282,7 +281,7 @@ class ExternalSort:
 
 
 def _widest(schemas: Sequence[pl.Schema], whole: pl.Schema) -> pl.Schema:
-    """Types that hold what columns of several runs hold; `whole` has those of the rows as they were added."""
+    """Types that can hold the columns of several runs; `whole` has the types of the rows as they were added."""
     order = (pl.Int8, pl.Int16, pl.Int32, pl.Int64)
     found: dict[str, pl.DataType] = {}
     for name, dtype in whole.items():
@@ -298,21 +297,21 @@ def _sorted(frames: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:
 
 
 def plan_windows(collections: Sequence[tuple[ExternalSort, int]]) -> list[Window]:
-    """Windows over several collections, in order, each of about `WINDOW_ROWS`; nothing can be added to them after it.
+    """Windows over several collections, in order, each of about `WINDOW_ROWS`. Afterwards the collections can't be added to.
 
     Parameters
     ----------
     collections
-        Each with what a row of it counts for.
+        Each with the weight of its rows.
     """
     for collection, _ in collections:
         collection.finish()
-    stretches = sorted((first, rows * weight) for collection, weight in collections for first, rows in collection.stretches())
+    batches = sorted((first, rows * weight) for collection, weight in collections for first, rows in collection.batches())
     edges: list[int] = []
     rows = 0
-    for first, count in stretches:
-        if rows >= WINDOW_ROWS and (not edges or first > edges[-1]) and first > stretches[0][0]:
+    for first, count in batches:
+        if rows >= WINDOW_ROWS and (not edges or first > edges[-1]) and first > batches[0][0]:
             edges.append(first)
             rows = 0
         rows += count
-    return [Window(begin, end) for begin, end in itertools.pairwise([None, *edges, None])] if stretches else []
+    return [Window(begin, end) for begin, end in itertools.pairwise([None, *edges, None])] if batches else []

@@ -1,4 +1,4 @@
-"""Rows of any number of frames that become fewer when they are merged: distinct rows, sums."""
+"""Frames whose rows become fewer when they are merged: distinct rows, sums."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import polars as pl
 
 
 class Merging:
-    """Merges frames as they come, now and then.
+    """Merges frames from time to time while they are added.
 
-    What is merged already is merged again when as much has come: each row some few times in all, however many frames there are.
+    The merged rows are merged again when as many new rows are waiting, so each row is merged only a few times.
 
     Parameters
     ----------
     merge
-        Makes one frame of the rows of several; those of a result may be merged with further ones.
+        Merges the rows of a frame; the result may be merged again with further rows.
     empty
-        A frame without rows, as all of them are.
+        A frame without rows, with the columns of all frames.
     pending
-        Rows that may wait to be merged.
+        Largest number of rows that wait to be merged.
     """
 
     def __init__(self, merge: Callable[[pl.DataFrame], pl.DataFrame], empty: pl.DataFrame, pending: int) -> None:
@@ -29,7 +29,7 @@ class Merging:
         self._pending = 0
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Take rows in."""
+        """Add rows."""
         self._frames.append(frame)
         self._pending += frame.height
         if self._pending > max(self._most_pending, self._frames[0].height):

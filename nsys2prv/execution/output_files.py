@@ -1,4 +1,4 @@
-"""Where the files of a trace are made: out of sight until all of them are complete; what goes wrong there has its sentence."""
+"""Files of a trace: staged in a temporary folder until all of them are complete. Disk errors become errors for the user."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
     Raises
     ------
     OutputExists
-        When one of them is there already, unless `force`.
+        When one of them exists, unless `force`.
     OutputError
         When one of them is a folder, or the folder of views is a file.
     """
@@ -51,7 +51,7 @@ def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
 def publish(staged: Mapping[str, Path], final: Mapping[str, Path], order: Sequence[str]) -> None:
     """Give files and folders their final names, in this order.
 
-    Ctrl-C comes too late meanwhile: files of two traces must not be mixed.
+    Ctrl-C has no effect meanwhile: files of two traces must not be mixed.
     """
     with uninterrupted():
         for suffix in order:
@@ -63,7 +63,7 @@ def publish(staged: Mapping[str, Path], final: Mapping[str, Path], order: Sequen
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM come too late in the block."""
+    """Ctrl-C and SIGTERM have no effect in the block."""
     handlers = {}
     if threading.current_thread() is threading.main_thread():
         handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -75,7 +75,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def publish_folder(staged: Path, final: Path) -> None:
-    """Give a folder its final name, in the place of a former one, which stays when that fails."""
+    """Give a folder its final name. It replaces an earlier folder, which stays if that fails."""
     former = staged.with_name(f"{staged.name}.former")
     if final.exists():
         final.replace(former)
@@ -97,7 +97,7 @@ def without_suffix(out: Path) -> Path:
 
 @contextlib.contextmanager
 def staging_folder(base: Path) -> Iterator[Path]:
-    """A folder beside the output where files are made; what can't be written there is told as the output's fault."""
+    """A folder beside the output where files are made; write errors in it are raised as errors of the output."""
     try:
         with temporary_folder(base.parent / f".{base.name}.{secrets.token_hex(4)}") as folder:
             yield folder
@@ -106,29 +106,29 @@ def staging_folder(base: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def scratch_folder(wanted: Path | None, staging: Path) -> Iterator[Path]:
-    """A folder for intermediate files: in the one that the user wants, else in the staging folder."""
-    if wanted is None:
+def scratch_folder(requested: Path | None, staging: Path) -> Iterator[Path]:
+    """A folder for intermediate files: in the requested folder, else in the staging folder."""
+    if requested is None:
         yield staging / "runs"
         return
     with contextlib.ExitStack() as stack:
         try:
-            folder = stack.enter_context(temporary_folder(wanted / f".nsys2prv.{secrets.token_hex(4)}"))
+            folder = stack.enter_context(temporary_folder(requested / f".nsys2prv.{secrets.token_hex(4)}"))
         except OSError as error:
-            raise OutputError.not_writable(wanted, str(error), _SCRATCH) from error
+            raise OutputError.not_writable(requested, str(error), _SCRATCH) from error
         yield folder
 
 
 @contextlib.contextmanager
-def scratch_alone(wanted: Path | None) -> Iterator[Path]:
-    """A folder for intermediate files of work that has no output beside which they could lie.
+def scratch_alone(requested: Path | None) -> Iterator[Path]:
+    """A folder for intermediate files of work without an output folder.
 
-    It is made in the folder that the user wants, else in that of the system.
+    It is made in the requested folder, else in the temporary folder of the system.
     """
-    parent = wanted if wanted is not None else Path(tempfile.gettempdir())
+    parent = requested if requested is not None else Path(tempfile.gettempdir())
     with temporary_path(parent / f"nsys2prv.{secrets.token_hex(8)}") as folder:
         try:
-            # What is in reports is nobody else's business.
+            # Reports may be confidential: only the user may read their content.
             folder.mkdir(mode=0o700)
         except OSError as error:
             raise OutputError.not_writable(parent, error.strerror or str(error), _SCRATCH) from error
@@ -156,6 +156,6 @@ def _disk_error(error: BaseException, base: Path) -> Exception:
 
 
 def _is_full(error: BaseException) -> bool:
-    # Polars and Arrow do not always pass the number on, but the text that goes with it.
+    # Polars and Arrow do not always pass on the error number, but they pass on its text.
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return getattr(error, "errno", None) in full or any(os.strerror(one) in str(error) for one in full)

@@ -1,4 +1,4 @@
-"""Files and folders that are there only while something is made: taken away also when the process is told to end."""
+"""Temporary files and folders: they are removed also when the process is interrupted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _leaving = threading.Event()
 
 
 def remove_temporary() -> None:
-    """Remove all of them; for a process that ends at once."""
+    """Remove all temporary files; for a process that ends at once."""
     _leaving.set()
     for path in tuple(_paths):
         # Other threads may still write there.
@@ -25,12 +25,12 @@ def remove_temporary() -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those that it is in, for intermediate files.
+    """Make a folder for intermediate files, with its parents.
 
     Raises
     ------
     SystemExit
-        When the process is about to end: what another thread makes anew would stay behind.
+        When the process is about to end: a folder that another thread makes now would not be removed.
     """
     if _leaving.is_set():
         raise SystemExit
@@ -39,8 +39,8 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def temporary_path(path: Path) -> Iterator[Path]:
-    """A path for something that is moved elsewhere, or removed, before the block ends."""
-    # Known before it is made: an end at any moment finds it and takes it away.
+    """A path that is moved elsewhere or removed when the block ends."""
+    # Registered before it is made, so that it is removed whenever the process ends.
     _paths.add(path)
     try:
         yield path
@@ -51,7 +51,7 @@ def temporary_path(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(folder: Path) -> Iterator[Path]:
-    """A new folder that is removed with all that is in it when the block ends."""
+    """A new folder that is removed with its contents when the block ends."""
     with temporary_path(folder):
         folder.mkdir()
         yield folder

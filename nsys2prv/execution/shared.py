@@ -1,4 +1,4 @@
-"""What many pieces of work need and is too large to go with each of them."""
+"""Values that many pieces of work need and that are too large to be sent with each of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """A value for all pieces of work: in this process as it is, in others out of a file that is read once.
+    """A value for all pieces of work: in this process the object, in other processes read once from a file.
 
     Parameters
     ----------
     value
-        The value; nobody changes it.
+        The value; it must not be changed.
     path
         File for other processes, on a disk that they see; None when the work stays in this process.
     """
@@ -33,7 +33,7 @@ class Shared(Generic[T]):
         return _shared_at, (self._path,)
 
 
-# Of one translation at a time; a process that is kept for others holds little of it.
+# Of one translation at a time; a process that is reused for others keeps few of them.
 @functools.lru_cache(maxsize=2)
 def _shared_at(path: Path) -> Shared[Any]:
     shared: Shared[Any] = Shared(pickle.loads(path.read_bytes()))

@@ -1,4 +1,4 @@
-"""Work on threads of this process. The heavy steps are those of polars and Arrow, which leave the interpreter free."""
+"""Work on threads of this process. The expensive steps are those of polars and Arrow, which release the interpreter lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKERS = 2
 
 
 class Stopped(BaseException):
-    """Raised in work that is no longer wanted, because other work failed or the user interrupted."""
+    """Raised in work that is no longer needed, because other work failed or the user interrupted."""
 
 
 class Stop:
@@ -26,11 +26,11 @@ class Stop:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """No more work is wanted."""
+        """Request the end of the work."""
         self._event.set()
 
     def check(self) -> None:
-        """Raises `Stopped` when no more work is wanted."""
+        """Raises `Stopped` when the end was requested."""
         if self._event.is_set():
             raise Stopped
 
@@ -56,13 +56,13 @@ def run_all(work: Iterable[Callable[[Stop], T]], workers: int = WORKERS) -> list
 
 
 def map_ahead(function: Callable[[S], T], items: Iterable[S], workers: int = 2) -> Iterator[T]:
-    """Results of a function for each item, in order, made on other threads while the ones before are in use."""
+    """Results of a function for each item, in order, computed on other threads while earlier results are in use."""
     waiting: collections.deque[Future[T]] = collections.deque()
     with ThreadPoolExecutor(workers) as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))
-                # One more than are worked on: no worker waits for what is in use.
+                # One more than there are workers, so that no worker waits while a result is in use.
                 if len(waiting) > workers:
                     yield waiting.popleft().result()
             while waiting:
@@ -73,7 +73,7 @@ def map_ahead(function: Callable[[S], T], items: Iterable[S], workers: int = 2) 
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
-    """The same items, in order, each made on another thread while the one before is in use."""
+    """The same items, in order, each computed on another thread while the one before is in use."""
     source = iter(items)
     end = object()
     with ThreadPoolExecutor(1) as pool:

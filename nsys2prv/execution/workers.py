@@ -1,7 +1,7 @@
 """Where independent pieces of work run: in this process, in workers on this machine, or on a Dask cluster.
 
 The same function with the same arguments gives the same results in all three, in the order of the arguments. Function,
-arguments and results travel between processes, so they must be picklable; what is large goes through files that all see.
+arguments and results are sent between processes, so they must be picklable; large data are in files that all processes see.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _TRIES = 3
-"""How often a piece of work is begun when workers die under it."""
+"""How often a piece of work is started when workers die during it."""
 _PIECES_PER_WORKER = 4
-"""Groups of work for each worker, about: one that has the longer ones gets fewer."""
+"""Approximate number of groups for each worker; a worker with longer groups gets fewer."""
 _SECONDS_TO_LEAVE = 2.0
-"""How long a worker may take to clean up when it is told to end."""
+"""How long a worker may take to clean up when it has to end."""
 _SECONDS_TO_ANSWER = 30
 _SECONDS_TO_COME = 120
-"""How long a scheduler may take to answer, and its first worker to come."""
+"""How long a scheduler may take to answer, and its first worker to connect."""
 
 
 class Workers(ABC):
-    """Something that does pieces of work.
+    """Executes pieces of work.
 
     Attributes
     ----------
     count
-        How many pieces are worked on at once.
+        How many pieces run at once.
     is_here
-        Whether the work runs in this process: what it gives may stay in memory then.
+        Whether the work runs in this process: its results may stay in memory then.
     """
 
     count: int = 1
     is_here: bool = False
 
     def groups(self, sizes: Sequence[int], most: int, largest: float = math.inf) -> list[range]:
-        """Groups of neighbours for pieces of work: of about as much work each, and enough of them for all workers.
+        """Groups of neighbours as pieces of work: each of about the same size, and enough of them for all workers.
 
         Parameters
         ----------
         sizes
-            How much work each one is.
+            Amount of work of each item.
         most
-            How many may be in a group.
+            Largest number of items in a group.
         largest
-            Size from which on nothing is added to a group.
+            Size from which nothing is added to a group.
 
         >>> InThisProcess().groups([1, 1, 1, 1, 1], 3)
         [range(0, 3), range(3, 5)]
@@ -85,7 +85,7 @@ class Workers(ABC):
         return found
 
     def share(self, *folders: Path) -> None:  # noqa: B027  # most need nothing
-        """Name the folders where pieces of work write: they go when the work does.
+        """Name the folders where pieces of work write; they are removed when the work ends.
 
         Raises
         ------
@@ -97,17 +97,17 @@ class Workers(ABC):
     def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
         """Results of a function for each item, in order.
 
-        The first error of the function is raised in the place of its result; work that was not begun then isn't done.
+        The first error of the function is raised in place of its result; work that has not started is then cancelled.
 
         Raises
         ------
         WorkerDied
-            When workers died under a piece of work again and again.
+            When workers died repeatedly during a piece of work.
         """
 
 
 class InThisProcess(Workers):
-    """One piece after the other, when its result is asked for."""
+    """Runs one piece after the other, when its result is requested."""
 
     is_here = True
 
@@ -116,7 +116,7 @@ class InThisProcess(Workers):
 
 
 class _Waiting(Generic[S, T]):
-    """A piece of work on its way."""
+    """A submitted piece of work."""
 
     def __init__(self, item: S, future: Future[T]) -> None:
         self.item = item
@@ -139,11 +139,11 @@ class LocalWorkers(Workers):
         _local.add(self)
 
     def _new_pool(self) -> ProcessPoolExecutor:
-        # Threads of polars do not survive a fork.
+        # Polars threads do not survive a fork.
         spawn = multiprocessing.get_context("spawn")
-        # Most threads are those of polars: all workers together get one for each core.
+        # Most threads are those of polars: all workers together have one per core.
         threads = max((os.cpu_count() or 1) // self.count, 1)
-        return ProcessPoolExecutor(self.count, spawn, initializer=_begin_worker, initargs=(threads,))
+        return ProcessPoolExecutor(self.count, spawn, initializer=_start_worker, initargs=(threads,))
 
     def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
         waiting: collections.deque[_Waiting[S, T]] = collections.deque()
@@ -152,7 +152,7 @@ class LocalWorkers(Workers):
             while True:
                 for item in left:
                     waiting.append(_Waiting(item, self._submit(function, item)))
-                    # More than are worked on: no worker waits for a longer piece before its own.
+                    # More than there are workers, so that no worker waits for a longer piece that was submitted earlier.
                     if len(waiting) >= 2 * self.count:
                         break
                 if not waiting:
@@ -166,7 +166,7 @@ class LocalWorkers(Workers):
         try:
             return self._pool.submit(function, item)
         except (BrokenProcessPool, OSError) as error:
-            # Told as a result, where it is dealt with. While it breaks, the pool's own pipe may be closed already.
+            # `_result` handles the error. While the pool breaks, its pipe may be closed already.
             failed: Future[T] = Future()
             failed.set_exception(BrokenProcessPool(str(error)))
             return failed
@@ -177,7 +177,7 @@ class LocalWorkers(Workers):
             try:
                 result = first.future.result()
             except BrokenProcessPool as error:
-                # All that the workers had is lost with the one that died.
+                # All pieces that the workers had are lost with the one that died.
                 self._pool.shutdown(wait=False, cancel_futures=True)
                 self._pool = self._new_pool()
                 for one in waiting:
@@ -192,14 +192,14 @@ class LocalWorkers(Workers):
             return result
 
     def close(self) -> None:
-        """End the processes, which have nothing to do any more."""
+        """End the processes, which have no work left."""
         _local.discard(self)
         self._pool.shutdown(cancel_futures=True)
 
     def kill(self) -> None:
-        """End the processes at once, whatever they do: what they write may be taken away then."""
+        """End the processes at once, even during work: their files can be removed afterwards."""
         _local.discard(self)
-        # Of the executor there is no other way to get at them.
+        # The executor has no public access to its processes.
         processes = list((self._pool._processes or {}).values())
         for process in processes:
             process.terminate()
@@ -211,23 +211,23 @@ class LocalWorkers(Workers):
 
 
 _local: set[LocalWorkers] = set()
-"""Workers on this machine that are there."""
+"""Running workers on this machine."""
 
 
 def kill_local_workers() -> None:
     """End all workers on this machine; for a process that ends at once."""
     if not _local:
         return
-    # Threads of the executor that find their workers gone need not say so.
+    # Threads of the executor need not report that their workers ended.
     threading.excepthook = lambda _: None
     for some in tuple(_local):
         some.kill()
-    # A process that ends without its exit functions would be told of semaphores that it leaves behind.
+    # Without it, a process that ends without its exit functions gets a warning about leaked semaphores.
     multiprocessing.util._run_finalizers(0)  # type: ignore[attr-defined]
 
 
 class DaskCluster(Workers):
-    """Workers of a Dask cluster; reports and intermediate files lie where all of them see them.
+    """Workers of a Dask cluster; all of them must see the reports and intermediate files.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ class DaskCluster(Workers):
                 if not there:
                     raise UsageError(
                         f"the worker {worker} of the Dask cluster, on {host}, does not see {folder}: reports, the output, and "
-                        f"the folder of --scratch must lie on a file system that all workers share"
+                        f"the folder of --scratch must be on a file system that all workers share"
                     )
         for folder in folders:
             (folder / _IN_USE).touch()
@@ -261,8 +261,8 @@ class DaskCluster(Workers):
         try:
             while True:
                 for item in left:
-                    # Not pure: the result depends on files, and is not to be kept under the name of its arguments.
-                    # Tried again where a worker died (the scheduler's allowed-failures); an error is a result.
+                    # Not pure: the result depends on files, so it must not be cached by its arguments.
+                    # The scheduler repeats it when a worker died (its allowed-failures); an error is a result.
                     waiting.append(self._client.submit(_inside, self._folders, function, item, pure=False))
                     if len(waiting) >= most:
                         break
@@ -279,17 +279,17 @@ class DaskCluster(Workers):
                 future.cancel()
 
     def close(self) -> None:
-        """Leave the cluster, which goes on."""
+        """Disconnect from the cluster, which keeps running."""
         self._client.close()
 
     def kill(self) -> None:
-        """Leave the cluster at once: what it does for us ends in its time, and leaves nothing."""
+        """Disconnect from the cluster at once: pieces that it works on still finish, and leave no files."""
         self._client.close(timeout=_SECONDS_TO_LEAVE)
 
 
 @contextlib.contextmanager
 def workers(count: int = 0, scheduler: str = "") -> Iterator[Workers]:
-    """Workers as the user asks for them.
+    """Workers as the options request them.
 
     Parameters
     ----------
@@ -301,7 +301,7 @@ def workers(count: int = 0, scheduler: str = "") -> Iterator[Workers]:
     Raises
     ------
     UsageError
-        When both are asked for, Dask is not installed, or no scheduler answers.
+        When both are given, Dask is not installed, or no scheduler answers.
     """
     if count and scheduler:
         raise UsageError("--workers and --scheduler exclude each other: a cluster has its own workers")
@@ -328,9 +328,9 @@ def _cluster(scheduler: str) -> DaskCluster:
                 f"--scheduler {scheduler}: no worker came within {_SECONDS_TO_COME} s; start some, or wait for their job"
             ) from error
         try:
-            versions = client.run(_tell_version)
+            versions = client.run(_version)
         except Exception as error:
-            # Whatever the worker raised: it can't run nsys2prv.
+            # Any error of the worker means that it can't run nsys2prv.
             raise UsageError(
                 f"--scheduler {scheduler}: its workers can't run nsys2prv ({error}); start them in the environment in which it "
                 f"is installed"
@@ -359,7 +359,7 @@ def _client(scheduler: str) -> Any:
             f"--scheduler {scheduler}: there is no such file; give the address of a Dask scheduler (tcp://HOST:PORT), or the "
             f"file that it writes (dask scheduler --scheduler-file)"
         )
-    # Its types are partial.
+    # Its type hints are incomplete.
     connect: Any = Client
     where = {"address": scheduler} if is_address else {"scheduler_file": scheduler}
     try:
@@ -369,11 +369,11 @@ def _client(scheduler: str) -> Any:
 
 
 _IN_USE = ".in-use"
-"""File in a shared folder as long as somebody waits for what is written there."""
+"""File in a shared folder while the files of the folder are needed."""
 
 
 def _inside(folders: tuple[Path, ...], function: Callable[[S], T], item: S) -> T:
-    """Do a piece of work for somebody who may be gone: a worker of a cluster goes on, and makes again what was removed."""
+    """Do a piece of work for a process that may have ended: the worker keeps running, and may create removed folders again."""
     left = [folder for folder in folders if not (folder / _IN_USE).exists()]
     if left:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(left[0]))
@@ -389,21 +389,21 @@ def _look_for(folder: Path) -> tuple[bool, str]:
     return folder.is_dir(), socket.gethostname()
 
 
-def _tell_version() -> str:
+def _version() -> str:
     return nsys2prv.__version__
 
 
-def _begin_worker(threads: int) -> None:
-    # Before polars is there: it counts cores when it is loaded.
+def _start_worker(threads: int) -> None:
+    # Before polars is imported: it counts cores when it is loaded.
     os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
-    # Ctrl-C reaches all processes of a terminal: the first one ends the others.
+    # Ctrl-C reaches all processes of a terminal; the main process ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: _leave())
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
 def _leave_with_parent() -> None:
-    """A worker that nobody waits for ends: the first process may have been killed."""
+    """End the worker when the main process has ended: it may have been killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])
