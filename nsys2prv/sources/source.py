@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -250,3 +251,34 @@ def device_row() -> pl.Expr:
 def enumerated(report: Report, table: str, known: Mapping[int, str], column: str) -> pl.Expr:
     """Labels of the numbers in a column: those that are known, else those of the report's ENUM table, else the number."""
     return labelled(column, enum_labels(report, table, known), "kind")
+
+
+def attributes(columns: Mapping[EventType, str]) -> list[pl.Expr]:
+    """Columns of a table as attributes."""
+    return [pl.col(column).alias(str(number)) for number, column in columns.items()]
+
+
+def call_source(
+    name: str, title: str, table: str, event_type: EventType, columns: Mapping[EventType, str], **further: Any
+) -> TableSource:
+    """A source of calls: a row of the table is a call on its thread, with its name in `nameId`.
+
+    `columns` are those of attributes; `further` are other attributes of the source.
+    """
+
+    def frame(report: Report) -> pl.LazyFrame:
+        called = named(source.scan(report), "nameId", report.strings.rename({"value": "label"}))
+        return called.select("globalTid", "start", "end", "label", *attributes(columns), type=pl.lit(event_type, pl.Int64))
+
+    source = TableSource(
+        name=name,
+        title=title,
+        table=table,
+        required=("start", "end", "globalTid", "nameId"),
+        optional=tuple(columns.values()),
+        row=RowKind.THREAD,
+        types=(event_type, *columns),
+        frame=frame,
+        **further,
+    )
+    return source

@@ -9,7 +9,7 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
 from nsys2prv.exports.lookups import once
-from nsys2prv.sources.nvtx.nvtx_ranges import PUSHPOP, is_mpi_call, ranges_in_domains
+from nsys2prv.sources.nvtx.nvtx_ranges import ON_THREADS, PUSHPOP, is_mpi_call, ranges_in_domains
 from nsys2prv.sources.source import RowKind, Source, TableSource, named
 from nsys2prv.vocabulary import event_types, mpi_calls
 from nsys2prv.vocabulary.event_types import EventType
@@ -160,10 +160,7 @@ TABLES: tuple[Source, ...] = tuple(_table_source(table) for table in _ATTRIBUTES
 AS_NVTX = TableSource(
     name="mpi",
     title="MPI calls (as NVTX ranges)",
-    table=PUSHPOP.table,
-    required=PUSHPOP.required,
-    optional=PUSHPOP.optional,
-    row=RowKind.THREAD,
+    **ON_THREADS,
     types=tuple(event_types.MPI_TYPES.values()),
     frame=_as_nvtx,
     only=PUSHPOP.only,

@@ -130,10 +130,7 @@ def _regions(report: Report) -> pl.LazyFrame:
 REGIONS = TableSource(
     name="nccl",
     title="NCCL regions",
-    table=nvtx_ranges.PUSHPOP.table,
-    required=nvtx_ranges.PUSHPOP.required,
-    optional=nvtx_ranges.PUSHPOP.optional,
-    row=RowKind.THREAD,
+    **nvtx_ranges.ON_THREADS,
     types=(event_types.NCCL_REGION, *ATTRIBUTES),
     frame=_regions,
     only=nvtx_ranges.PUSHPOP.only,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.sources.nvtx.nvtx_ranges import PUSHPOP, is_nvshmem_call, ranges_in_domains
-from nsys2prv.sources.source import RowKind, Source, TableSource, named
+from nsys2prv.sources.nvtx.nvtx_ranges import ON_THREADS, PUSHPOP, is_nvshmem_call, ranges_in_domains
+from nsys2prv.sources.source import RowKind, TableSource, attributes, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 from nsys2prv.vocabulary.name_rules import first_match
@@ -43,34 +46,6 @@ _NVSHMEM_STATES = (
 _MESSAGE = {UCX_SIZE: "packedSize", UCX_TAG: "tag", UCX_PEER: "peerWorkerUid"}
 
 
-def _calls(report: Report, source: Source) -> pl.LazyFrame:
-    names = report.strings.select(
-        "id", label="value", state=first_match(pl.col("value"), _UCX_STATES, event_types.STATE_OTHERS)
-    )
-    return named(source.scan(report), "textId", names)
-
-
-def _attributes() -> list[pl.Expr]:
-    return [pl.col(column).alias(str(number)) for number, column in _MESSAGE.items()]
-
-
-def _submissions(report: Report) -> pl.LazyFrame:
-    return _calls(report, SUBMISSIONS).select(
-        "globalTid", "start", "end", "label", "state", *_attributes(), type=pl.lit(UCX_SUBMIT, pl.Int64)
-    )
-
-
-def _requests(report: Report) -> pl.LazyFrame:
-    # A request is in flight while its thread does other things: it says nothing about the state of the thread.
-    return _calls(report, REQUESTS).select(
-        "globalTid", "start", "end", "label", *_attributes(), type=pl.lit(UCX_PROGRESS, pl.Int64)
-    )
-
-
-def _others(report: Report) -> pl.LazyFrame:
-    return _calls(report, OTHERS).select("globalTid", "start", "end", "label", "state", type=pl.lit(UCX_OTHER, pl.Int64))
-
-
 def _nvshmem(report: Report) -> pl.LazyFrame:
     return (
         ranges_in_domains(report, NVSHMEM)
@@ -86,55 +61,55 @@ def _nvshmem(report: Report) -> pl.LazyFrame:
     )
 
 
-_REQUIRED = ("start", "globalTid", "textId")
+def _ucx(
+    title: str, table: str, event_type: EventType, columns: Mapping[EventType, str], *, has_state: bool = True, **further: Any
+) -> TableSource:
+    def frame(report: Report) -> pl.LazyFrame:
+        state = first_match(pl.col("value"), _UCX_STATES, event_types.STATE_OTHERS)
+        called = named(source.scan(report), "textId", report.strings.select("id", label="value", state=state))
+        common = ("globalTid", "start", "end", "label", *(["state"] if has_state else []))
+        return called.select(*common, *attributes(columns), type=pl.lit(event_type, pl.Int64))
 
-SUBMISSIONS = TableSource(
-    name="ucx",
-    title="UCX submissions",
-    table="UCP_SUBMIT_EVENTS",
-    required=_REQUIRED,
-    optional=("end", *_MESSAGE.values()),
-    row=RowKind.THREAD,
-    types=(UCX_SUBMIT, *_MESSAGE),
-    frame=_submissions,
-    since="3.7",
+    source = TableSource(
+        name="ucx",
+        title=title,
+        table=table,
+        required=("start", "globalTid", "textId"),
+        optional=("end", *columns.values()),
+        row=RowKind.THREAD,
+        types=(event_type, *columns),
+        frame=frame,
+        since="3.7",
+        **further,
+    )
+    return source
+
+
+SUBMISSIONS = _ucx(
+    "UCX submissions",
+    "UCP_SUBMIT_EVENTS",
+    UCX_SUBMIT,
+    _MESSAGE,
     assumption="A row is a call on its thread, with the message that it submits.",
 )
 
-REQUESTS = TableSource(
-    name="ucx",
-    title="UCX requests in progress",
-    table="UCP_PROGRESS_EVENTS",
-    required=_REQUIRED,
-    optional=("end", *_MESSAGE.values()),
-    row=RowKind.THREAD,
-    types=(UCX_PROGRESS, *_MESSAGE),
-    frame=_requests,
+# A request is in flight while its thread does other things: it says nothing about the state of the thread.
+REQUESTS = _ucx(
+    "UCX requests in progress",
+    "UCP_PROGRESS_EVENTS",
+    UCX_PROGRESS,
+    _MESSAGE,
+    has_state=False,
     in_order=lambda: Lanes("globalTid"),
-    since="3.7",
     assumption="A row is a message in flight: rows of one thread may overlap freely, and take no state.",
 )
 
-OTHERS = TableSource(
-    name="ucx",
-    title="UCX calls",
-    table="UCP_EVENTS",
-    required=_REQUIRED,
-    optional=("end",),
-    row=RowKind.THREAD,
-    types=(UCX_OTHER,),
-    frame=_others,
-    since="3.7",
-    assumption="A row is a call on its thread.",
-)
+OTHERS = _ucx("UCX calls", "UCP_EVENTS", UCX_OTHER, {}, assumption="A row is a call on its thread.")
 
 NVSHMEM = TableSource(
     name="nvshmem",
     title="NVSHMEM calls",
-    table=PUSHPOP.table,
-    required=PUSHPOP.required,
-    optional=PUSHPOP.optional,
-    row=RowKind.THREAD,
+    **ON_THREADS,
     types=(NVSHMEM_CALL,),
     frame=_nvshmem,
     only=PUSHPOP.only,

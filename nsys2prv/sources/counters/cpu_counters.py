@@ -11,29 +11,13 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.enumerations import enum_labels
-from nsys2prv.sources.counters.sampling import REAL_PRECISION, EndsOfSamples, per_second, with_ends, with_values
+from nsys2prv.sources.counters.sampling import REAL_PRECISION, EndsOfSamples, per_second, sampled_series, with_ends, with_values
 from nsys2prv.sources.source import CONTINUATION, RowKind, Source, StreamedSource, TableSource
 from nsys2prv.vocabulary import row_names
-from nsys2prv.vocabulary.event_types import EventType, Role
 
-CPU_METRIC = EventType(
-    94200000, "{}", Role.SAMPLE, gradient=7, unit="events per second", step=1, members=50_000, overflow=94250000
-)
-CPU_REAL_METRIC = EventType(
-    94300000,
-    "{}",
-    Role.SAMPLE,
-    gradient=7,
-    unit="as its label says",
-    step=1,
-    members=50_000,
-    overflow=94350000,
-    precision=REAL_PRECISION,
-)
-SYSTEM_METRIC = EventType(
-    94400000, "{}", Role.SAMPLE, gradient=7, unit="as the report has it", step=1, members=50_000, overflow=94450000
-)
-
+CPU_METRIC = sampled_series(94200000, "events per second")
+CPU_REAL_METRIC = sampled_series(94300000, "as its label says", precision=REAL_PRECISION)
+SYSTEM_METRIC = sampled_series(94400000, "as the report has it")
 
 _COUNTS = "A count is what happened from the start of a sample to its end: it is shown as a rate per second, then 0."
 _PER_SECOND = "{} (per second)"
@@ -204,7 +188,6 @@ CORES = StreamedSource(
     title="CPU core events",
     table="PMU_EVENTS",
     required=("start", "end", "cpu", "counter_id"),
-    optional=(),
     row=RowKind.COMPONENT,
     types=(CPU_METRIC,),
     names=_CORES_COUNTS.names,
@@ -278,7 +261,6 @@ BANDWIDTH = StreamedSource(
     title="Memory bandwidth of the chip",
     table="BANDWIDTH_USAGE_EVENTS",
     required=("start", "end", "valuesId"),
-    optional=(),
     row=RowKind.COMPONENT,
     types=(SYSTEM_METRIC,),
     names=_BANDWIDTH_COUNTS.names,
@@ -312,7 +294,6 @@ SOC = TableSource(
     title="Metrics of the chip",
     table="SOC_METRICS",
     required=("timestamp", "typeId", "metricId", "value"),
-    optional=(),
     row=RowKind.COMPONENT,
     types=(SYSTEM_METRIC,),
     frame=_soc,

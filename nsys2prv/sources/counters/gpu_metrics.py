@@ -133,7 +133,6 @@ METRICS = TableSource(
     title="GPU metrics",
     table="GPU_METRICS",
     required=("timestamp", "typeId", "metricId", "value"),
-    optional=(),
     row=RowKind.GPU,
     types=(event_types.GPU_METRIC,),
     frame=_frame,

@@ -16,25 +16,13 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.enumerations import enum_labels
-from nsys2prv.sources.counters.sampling import REAL_PRECISION, with_values
+from nsys2prv.sources.counters.sampling import REAL_PRECISION, sampled_series, with_values
 from nsys2prv.sources.source import CONTINUATION, RowKind, StreamedSource, TableSource
-from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
+from nsys2prv.vocabulary.event_types import ValueSet
 
-PLUGIN_METRIC = EventType(
-    94500000, "{}", Role.SAMPLE, gradient=7, unit="as the plugin has it", step=1, members=50_000, overflow=94550000
-)
-PLUGIN_REAL_METRIC = EventType(
-    94600000,
-    "{}",
-    Role.SAMPLE,
-    gradient=7,
-    unit="as the plugin has it",
-    step=1,
-    members=50_000,
-    overflow=94650000,
-    precision=REAL_PRECISION,
-)
-PLUGIN_TEXT = EventType(94700000, "{}", Role.SAMPLE, ValueSet("texts of plugins"), step=1, members=50_000, overflow=94750000)
+PLUGIN_METRIC = sampled_series(94500000, "as the plugin has it")
+PLUGIN_REAL_METRIC = sampled_series(94600000, "as the plugin has it", precision=REAL_PRECISION)
+PLUGIN_TEXT = sampled_series(94700000, "", ValueSet("texts of plugins"))
 
 
 TABLE = "GENERIC_EVENTS"

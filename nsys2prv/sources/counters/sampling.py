@@ -12,9 +12,28 @@ from nsys2prv.execution.sizes import WIDE_PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.correlate import side_by_side
 from nsys2prv.sources.source import CONTINUATION
+from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
 REAL_PRECISION = 3
 """Decimal places of sampled numbers that are not whole."""
+_MEMBERS = 50_000
+
+
+def sampled_series(number: int, unit: str, values: ValueSet | None = None, *, precision: int = 0) -> EventType:
+    """Event types of sampled metrics, one per name."""
+    overflow, gradient = number + _MEMBERS, 0 if values else 7
+    return EventType(
+        number,
+        "{}",
+        Role.SAMPLE,
+        values,
+        gradient=gradient,
+        unit=unit,
+        step=1,
+        members=_MEMBERS,
+        overflow=overflow,
+        precision=precision,
+    )
 
 
 NS_PER_SECOND = 1_000_000_000

@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
-from nsys2prv.sources.source import DEVICE_ROW, RowKind, TableSource, device_row, enumerated
+from nsys2prv.sources.source import DEVICE_ROW, RowKind, TableSource, attributes, device_row, enumerated
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 
@@ -91,7 +91,7 @@ def _usage(report: Report) -> pl.LazyFrame:
         pl.when(is_freed).then("bytes").alias(str(DEVICE_MEMORY_FREED)),
         pl.col("address").alias(str(DEVICE_MEMORY_ADDRESS)),
         pl.col("name").alias(str(DEVICE_MEMORY_NAME)),
-        *(pl.col(column).alias(str(number)) for number, column in _POOL.items()),
+        *attributes(_POOL),
         end="start",
         type=pl.lit(DEVICE_MEMORY, pl.Int64),
         series=enumerated(report, "ENUM_CUDA_MEM_KIND", event_types.MEMORY_KINDS, "memKind").fill_null(_UNKNOWN_KIND),
@@ -109,7 +109,7 @@ def _pools(report: Report) -> pl.LazyFrame:
         "start",
         enumerated(report, "ENUM_CUDA_MEMPOOL_TYPE", POOL_TYPES, "poolType").alias(str(POOL_TYPE)),
         pl.col("address").alias(str(DEVICE_MEMORY_ADDRESS)),
-        *(pl.col(column).alias(str(number)) for number, column in _POOL.items()),
+        *attributes(_POOL),
         end="start",
         type=pl.lit(POOL_OPERATION, pl.Int64),
         label=enumerated(report, "ENUM_CUDA_MEMPOOL_OPER", POOL_OPERATIONS, "operationType"),

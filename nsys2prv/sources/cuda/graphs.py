@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import Launch, RowKind, TableSource, named
+from nsys2prv.sources.source import Launch, RowKind, TableSource, call_source
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -50,50 +50,22 @@ EXECUTIONS = TableSource(
 )
 
 
-def _construction(what: str, table: str, ids: dict[EventType, str], *, since: str = "", assumption: str = "") -> TableSource:
-    def frame(report: Report) -> pl.LazyFrame:
-        names = report.strings.rename({"value": "label"})
-        return named(source.scan(report), "nameId", names).select(
-            "globalTid",
-            "start",
-            "end",
-            "label",
-            *(pl.col(column).alias(str(number)) for number, column in ids.items()),
-            type=pl.lit(GRAPH_CONSTRUCTION, pl.Int64),
-        )
-
-    source = TableSource(
-        name="graphs",
-        title=f"CUDA {what} made on the host",
-        table=table,
-        required=("start", "end", "globalTid", "nameId"),
-        optional=tuple(ids.values()),
-        row=RowKind.THREAD,
-        types=(GRAPH_CONSTRUCTION, *ids),
-        frame=frame,
-        assumption=assumption,
-        since=since,
-    )
-    return source
-
-
 _NODE_IDS = {GRAPH_NODE_ID: "graphNodeId", GRAPH_ORIGINAL_NODE_ID: "originalGraphNodeId"}
 
 # Up to schema 3.7 the table of graphs is that of nodes; from 3.11 each has its own.
-GRAPHS = _construction(
+GRAPHS = call_source(
     "graphs",
+    "CUDA graphs made on the host",
     "CUDA_GRAPH_EVENTS",
-    {
-        GRAPH_ID: "graphId",
-        GRAPH_ORIGINAL_ID: "originalGraphId",
-        GRAPH_EXEC_ID: "graphExecId",
-        **_NODE_IDS,
-    },
+    GRAPH_CONSTRUCTION,
+    {GRAPH_ID: "graphId", GRAPH_ORIGINAL_ID: "originalGraphId", GRAPH_EXEC_ID: "graphExecId", **_NODE_IDS},
 )
 
-NODES = _construction(
-    "graph nodes",
+NODES = call_source(
+    "graphs",
+    "CUDA graph nodes made on the host",
     "CUDA_GRAPH_NODE_EVENTS",
+    GRAPH_CONSTRUCTION,
     _NODE_IDS,
     since="3.11",
     assumption="A row is the creation or the cloning of one node by the thread in `globalTid`; its name says which.",

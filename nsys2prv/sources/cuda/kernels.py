@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.cuda.graphs import GRAPH_ID, GRAPH_NODE_ID
-from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, named
+from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, attributes, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role
 
@@ -62,7 +62,7 @@ def _frame(report: Report) -> pl.LazyFrame:
         pl.col("type").fill_null(event_types.KERNEL),
         pl.col("state").fill_null(event_types.RUNNING),
         "correlationId",
-        *(pl.col(column).alias(str(number)) for number, column in _ATTRIBUTES.items()),
+        *attributes(_ATTRIBUTES),
         *(pl.when(pl.col(column) > 0).then(applicable(column)).alias(str(number)) for number, column in _IDS_OR_ZERO.items()),
         size=pl.lit(0, pl.Int64),
     )

@@ -60,7 +60,6 @@ CALLS = TableSource(
     title="OS runtime calls",
     table="OSRT_API",
     required=("start", "end", "globalTid", "nameId"),
-    optional=(),
     row=RowKind.THREAD,
     types=(event_types.OS_CALL, event_types.PTHREAD_CALL, event_types.IO_CALL),
     frame=_frame,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import polars as pl
 
@@ -297,13 +298,15 @@ def _values_of_ranges(report: Report, ranges: pl.LazyFrame) -> list[pl.LazyFrame
     ]
 
 
+ON_THREADS: dict[str, Any] = {
+    "table": "NVTX_EVENTS", "required": _REQUIRED, "optional": _OPTIONAL, "row": RowKind.THREAD,
+}  # fmt: skip
+"""What sources of NVTX events on threads share."""
+
 PUSHPOP = TableSource(
     name="nvtx",
     title="NVTX push/pop ranges",
-    table="NVTX_EVENTS",
-    required=_REQUIRED,
-    optional=_OPTIONAL,
-    row=RowKind.THREAD,
+    **ON_THREADS,
     types=(event_types.NVTX_PUSHPOP, *_VALUE_TYPES, *autograd.TYPES),
     frame=_pushpop,
     only={"eventType": (PUSHPOP_RANGE,)},
@@ -313,10 +316,7 @@ PUSHPOP = TableSource(
 STARTEND = TableSource(
     name="nvtx-ranges",
     title="NVTX start/end ranges",
-    table="NVTX_EVENTS",
-    required=_REQUIRED,
-    optional=_OPTIONAL,
-    row=RowKind.THREAD,
+    **ON_THREADS,
     types=(event_types.NVTX_RANGE,),
     frame=_startend,
     only={"eventType": (STARTEND_RANGE,)},
@@ -326,10 +326,7 @@ STARTEND = TableSource(
 MARKS = TableSource(
     name="nvtx-marks",
     title="NVTX marks",
-    table="NVTX_EVENTS",
-    required=_REQUIRED,
-    optional=_OPTIONAL,
-    row=RowKind.THREAD,
+    **ON_THREADS,
     types=(event_types.NVTX_MARK, *_VALUE_TYPES),
     frame=_marks,
     times=("start", "start"),
@@ -339,10 +336,7 @@ MARKS = TableSource(
 FIELDS = TableSource(
     name="nvtx-payloads",
     title="NVTX payloads",
-    table="NVTX_EVENTS",
-    required=_REQUIRED,
-    optional=_OPTIONAL,
-    row=RowKind.THREAD,
+    **ON_THREADS,
     types=(NVTX_INTEGER_FIELD, NVTX_REAL_FIELD, NVTX_TEXT_FIELD, *_VALUE_TYPES),
     frame=_fields,
     only={"eventType": (MARK, PUSHPOP_RANGE, STARTEND_RANGE)},
