@@ -25,8 +25,9 @@ from nsys2prv.efficiency.run_events import (
 )
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.workers import Workers
-from nsys2prv.run.open import OpenedReport, no_progress
+from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.run.session import ReportGroup, RunSession

@@ -7,7 +7,6 @@ the states of streams are read: Running is a kernel, Group Communication one of 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from tqdm import tqdm
 
 from nsys2prv.efficiency.run_events import (
     HOST,
@@ -37,6 +35,7 @@ from nsys2prv.efficiency.run_events import (
 )
 from nsys2prv.errors import NothingToTranslate
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.interval_pairs import pair_intervals
 from nsys2prv.paraver.trace_files import companion
@@ -132,8 +131,7 @@ class _TraceReading:
 
     def run_events(self) -> RunEvents:
         size = self._trace.path.stat().st_size
-        hide = None if self._options.progress is None else not self._options.progress
-        with tqdm(desc="reading", unit="line", unit_scale=True, disable=hide, file=sys.stderr, leave=False, delay=0.5) as bar:
+        with progress_bar("reading", "line", shown=self._options.progress) as bar:
             for block in self._trace.blocks():
                 self._take(block)
                 bar.update(block.records.height)

@@ -12,10 +12,13 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
+
+from tqdm import tqdm
 
 from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.errors import ExportError, Nsys2prvError, ReportError, SameReportTwice
+from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.sizes import REPORTS_AT_ONCE
 from nsys2prv.execution.threads import Stop, run_all
@@ -28,14 +31,6 @@ from nsys2prv.sources.source import Source
 from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, survey, whole_survey
 
 E = TypeVar("E", bound=Nsys2prvError)
-
-
-class ProgressBar(Protocol):
-    """Shows progress."""
-
-    total: float | None
-
-    def update(self, n: float | None = 1) -> object: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +154,7 @@ class _Surveyed:
 class _Progress:
     """Shows how many tables are done, of about as many as there are."""
 
-    def __init__(self, bar: ProgressBar, reports: int) -> None:
+    def __init__(self, bar: tqdm[Any], reports: int) -> None:
         self._bar = bar
         self._reports = reports
         self._opened = self._tables = 0
@@ -183,7 +178,7 @@ def open_reports(
     export: NsysExport,
     folder: Path,
     broken: BrokenReports,
-    bar: ProgressBar,
+    bar: tqdm[Any],
     with_other_spans: bool = False,
     fold_streams: bool = False,
 ) -> list[OpenedReport]:
@@ -282,10 +277,6 @@ def _other_spans(report: Report, options: _SurveyOptions) -> tuple[tuple[int, in
     others = tuple(source for source in SOURCES if source not in options.sources)
     spans = [whole_survey(report, source).span for source in present_sources(report, others)]
     return tuple(span for span in spans if span is not None)
-
-
-def no_progress(_done: int) -> None:
-    """Progress that is not shown."""
 
 
 def _signature(identity: Identity) -> Hashable:

@@ -11,12 +11,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TypeVar
 
 from nsys2prv.errors import UsageError, counted
 from nsys2prv.exports.identity import Identity
 from nsys2prv.exports.launchers import jobs
 from nsys2prv.run.hosts import shared_names
 from nsys2prv.vocabulary.wording import ranges
+
+T = TypeVar("T")
 
 RANK_IN_NAME = re.compile(r"(?i)(?<![a-z])rank[-_.=]?(\d+)")
 """Where names of files usually have the rank; used when the reports have none."""
@@ -178,16 +181,7 @@ def _find_ranks(
 ) -> list[Identity]:
     resolved = _ranks_by_launcher(identities)
     if naming.rank is not None:
-        by_name = [naming.rank(path) for path in paths]
-        unnamed = [path for path, rank in zip(paths, by_name, strict=True) if rank is None]
-        if len(unnamed) == len(paths):
-            raise UsageError(f"--rank-pattern: no path of a report matches it ({_listed(paths)})")
-        if unnamed:
-            issues.append(
-                RunIssue(
-                    IssueKind.UNKNOWN_RANKS, f"{_do_not(unnamed)} match --rank-pattern: {_listed(unnamed)}", tuple(unnamed)
-                )
-            )
+        by_name = _by_pattern(naming.rank, "--rank-pattern", IssueKind.UNKNOWN_RANKS, paths, issues)
         return [
             identity if rank is None else _with_rank(identity, rank, "--rank-pattern")
             for identity, rank in zip(resolved, by_name, strict=True)
@@ -291,16 +285,7 @@ def _name_hosts(
     named = list(identities)
     given: set[int] = set()
     if naming.host is not None:
-        hosts = [naming.host(path) for path in paths]
-        unnamed = [path for path, host in zip(paths, hosts, strict=True) if host is None]
-        if len(unnamed) == len(paths):
-            raise UsageError(f"--host-pattern: no path of a report matches it ({_listed(paths)})")
-        if unnamed:
-            issues.append(
-                RunIssue(
-                    IssueKind.UNKNOWN_HOSTS, f"{_do_not(unnamed)} match --host-pattern: {_listed(unnamed)}", tuple(unnamed)
-                )
-            )
+        hosts = _by_pattern(naming.host, "--host-pattern", IssueKind.UNKNOWN_HOSTS, paths, issues)
         for index, host in enumerate(hosts):
             if host is not None:
                 given.add(index)
@@ -424,6 +409,19 @@ def _mixed_versions(paths: Sequence[Path], identities: Sequence[Identity]) -> li
 
 
 # -- patterns -------------------------------------------------------------------------------------------------------------
+
+
+def _by_pattern(
+    pattern: Callable[[Path], T | None], option: str, kind: IssueKind, paths: Sequence[Path], issues: list[RunIssue]
+) -> list[T | None]:
+    """What a pattern finds in each path; paths without a match are an issue."""
+    found = [pattern(path) for path in paths]
+    without = tuple(path for path, value in zip(paths, found, strict=True) if value is None)
+    if len(without) == len(paths):
+        raise UsageError(f"{option}: no path of a report matches it ({_listed(paths)})")
+    if without:
+        issues.append(RunIssue(kind, f"{_do_not(without)} match {option}: {_listed(without)}", without))
+    return found
 
 
 def _rank_from(pattern: str) -> Callable[[Path], int | None]:

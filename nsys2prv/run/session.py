@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from tqdm import tqdm
 
 from nsys2prv.errors import ReportError
+from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.sizes import REPORTS_AT_ONCE, ROWS_OF_GROUP
 from nsys2prv.execution.workers import Workers
@@ -270,13 +270,4 @@ class RunSession:
 
     def bar(self, what: str, total: int, unit: str) -> tqdm[Any]:
         """A progress bar, shown as the options say."""
-        return tqdm(
-            total=total,
-            desc=what,
-            unit=unit,
-            unit_scale=True,
-            disable=None if self._progress is None else not self._progress,
-            file=sys.stderr,
-            leave=False,
-            delay=0.5,
-        )
+        return progress_bar(what, unit, total, shown=self._progress)

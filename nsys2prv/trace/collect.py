@@ -17,9 +17,10 @@ import polars as pl
 
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.exports.identity import process_of
-from nsys2prv.run.open import OpenedReport, no_progress
+from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.session import ReportGroup
 from nsys2prv.sources.communication.message_ends import MPI, kinds_of_messages, read_message_ends
 from nsys2prv.sources.registry import SOURCES, kinds_with_messages
