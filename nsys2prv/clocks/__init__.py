@@ -1,1 +1,1 @@
-"""Clock synchronization: reports with times of their own clocks enter, one placement per report on the common axis leaves."""
+"""Clock synchronization: reports with times of different clocks enter, one placement per report on the common axis leaves."""

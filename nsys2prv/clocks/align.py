@@ -260,7 +260,7 @@ def _warnings(clocks: Sequence[HostClock]) -> tuple[str, ...]:
     if alone:
         warnings.append(
             f"no collective ties the clock of {', '.join(alone[:8])}{' and others' if len(alone) > 8 else ''} to those of the "
-            f"other hosts: its times are those of its own clock, which can be off by milliseconds to seconds"
+            f"other hosts: its times are those of its clock, which can be off by milliseconds to seconds"
         )
     groups = {clock.correction.group for clock in clocks if clock.correction is not None}
     if len(groups) > 1:

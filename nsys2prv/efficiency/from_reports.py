@@ -101,7 +101,7 @@ def events_of_reports(
     arguments
         Reports: files, folders, globs.
     options
-        What to keep, and how clocks and names are tied together.
+        What to keep, and how clocks are aligned and names resolved.
     folder
         For intermediate files.
     workers

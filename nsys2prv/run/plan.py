@@ -96,9 +96,9 @@ def make_plan(opened: Sequence[OpenedReport], options: PlanOptions, folder: Path
     opened
         Its reports.
     options
-        What to keep, and how clocks and names are tied together.
+        What to keep, and how clocks are aligned and names resolved.
     folder
-        For what clocks are tied together with.
+        Folder for the events that align clocks.
     workers
         Who reads it.
 

@@ -1,7 +1,7 @@
 """The reader of events: reports and a plan come in; their events, on rows and on the time axis, go to whoever reads them.
 
 The trace, the efficiency numbers and the public API read reports through it. What each of them keeps is a `Sink`; tables are
-read in parts, on several threads, and each part fills a sink of its own.
+read in parts, on several threads, and each part fills a separate sink.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Request(Generic[S]):
     columns
         Columns that are needed besides those that place events; None: all.
     by_lane
-        Events that overlap on a stream go to rows of their own; else all are on the first row of the stream.
+        Events that overlap on a stream go to separate rows; else all are on the first row of the stream.
     min_duration
         Shorter intervals are left out, ns.
     """

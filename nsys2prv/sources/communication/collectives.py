@@ -20,7 +20,7 @@ _OF_NCCL = r"(?i)All_?Reduce|All_?Gather|Reduce_?Scatter"
 _OF_MPI = r"^MPI_(Barrier|Allreduce|Allgatherv?|Alltoall[vw]?|Reduce_scatter(_block)?)$"
 
 _MOST = 8_192
-"""Collectives of a sequence that are kept at its begin, and as many at its end: a drift shows over a long time."""
+"""Collectives of a sequence that are kept at its start, and as many at its end: a drift shows over a long time."""
 
 _COLUMNS = {"process": pl.Int64, "sequence": pl.String, "name": pl.Int64, "end": pl.Int64}
 
@@ -38,7 +38,7 @@ def read_collectives(report: Report, kind: str) -> pl.DataFrame:
     Returns
     -------
     Columns `process` (globalPid), `sequence` (which one of the process), `name` (a number that is equal for equal names in
-    all reports), `end` (ns of the report), sorted by all but the name. Of a long sequence only its begin and its end.
+    all reports), `end` (ns of the report), sorted by all but the name. Of a long sequence only its start and its end.
 
     Raises
     ------
