@@ -48,8 +48,7 @@ class NsysRun:
     """
 
     def __init__(self, inputs: Sequence[str | Path], options: ReadOptions) -> None:
-        self.inputs = tuple(inputs)
-        self._inputs, self.options = seen_by_workers(inputs, options)
+        self.inputs, self.options = seen_by_workers(inputs, options)
         self._events: dict[str, pl.LazyFrame] = {}
         self._resources = contextlib.ExitStack()
         # Also when the run is garbage, and when Python ends.
@@ -81,7 +80,7 @@ class NsysRun:
 
     @cached_property
     def _session(self) -> RunSession:
-        traces = [path for path in self._inputs if is_trace(path)]
+        traces = [path for path in self.inputs if is_trace(path)]
         if traces:
             raise UsageError(f"{traces[0]}: a trace has efficiency numbers only; give the reports that it was made from")
         self._check_open()
@@ -89,7 +88,7 @@ class NsysRun:
         some = self._resources.enter_context(workers(self.options.workers, self.options.scheduler))
         some.share(folder)
         with full_disk_named(folder.parent):
-            return RunSession(self._inputs, SOURCES, self.options, folder, some)
+            return RunSession(self.inputs, SOURCES, self.options, folder, some)
 
     @property
     def _plan(self) -> RunPlan:
@@ -174,7 +173,7 @@ class NsysRun:
                 self._events[source] = events_frame(session, source)
         return self._events[source]
 
-    @keywords(EfficiencyOptions, without=ReadOptions)
+    @keywords(EfficiencyOptions, EfficiencyOptions.__annotations__)
     def efficiency(self, **options: Any) -> EfficiencyResult:
         """Efficiency numbers of the run: `nsys2prv efficiency`.
 
@@ -192,9 +191,9 @@ class NsysRun:
         NoDevices
             When no process uses a GPU.
         """
-        return measure(self._inputs, EfficiencyOptions(**self._read_options(), **options))
+        return measure(self.inputs, EfficiencyOptions(**self._read_options(), **options))
 
-    @keywords(TranslateOptions, without=ReadOptions)
+    @keywords(TranslateOptions, TranslateOptions.__annotations__)
     def translate(self, out: str | Path, **options: Any) -> Summary:
         """Write a Paraver trace: `nsys2prv translate`.
 
@@ -213,7 +212,7 @@ class NsysRun:
         OutputError
             When it can't be written; a former output stays as it was.
         """
-        return translate(self._inputs, Path(out), TranslateOptions(**self._read_options(), **options))
+        return translate(self.inputs, Path(out), TranslateOptions(**self._read_options(), **options))
 
     def _check_open(self) -> None:
         if not self._finalizer.alive:
@@ -245,7 +244,7 @@ def open_run(reports: str | Path | Iterable[str | Path], *, progress: bool | Non
     return NsysRun(inputs, ReadOptions(progress=progress, **options))
 
 
-@keywords(EfficiencyOptions, *COMPARE_OPTIONS)
+@keywords(EfficiencyOptions, COMPARE_OPTIONS)
 def compare(runs: Sequence[str | Path | NsysRun | EfficiencyResult], **options: Any) -> ComparisonResult:
     """Compare runs with the first of them: `nsys2prv compare`.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from nsys2prv.cli.console import print_json
 from nsys2prv.cli.options import AsJson, TracePath
 
 
@@ -30,7 +30,7 @@ def check(
         ]
         per_rule = {rule.name.lower(): count for rule, count in result.violations_per_rule.items()}
         content = {"valid": result.valid, "violations": violations, "violations_per_rule": per_rule}
-        print(json.dumps({**content, "counts": dict(result.counts)}, indent=1))
+        print_json({**content, "counts": dict(result.counts)})
     else:
         for violation in result.violations:
             print(violation.text)

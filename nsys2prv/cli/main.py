@@ -59,9 +59,10 @@ def main() -> None:
         # The reader of the output ended (`| head`): nobody reads a message.
         os._exit(1)
     except Exception as error:
-        if not _is_usage_error(error):
+        # Newer versions of Typer contain their own copy of click: its errors are recognized by their attributes.
+        if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
             raise
-        end_with(error.format_message(), UsageError.exit_code)  # type: ignore[attr-defined]
+        end_with(error.format_message(), UsageError.exit_code)
     if code == INTERRUPTED_EXIT_CODE:
         end_with("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)
     end(code or 0)
@@ -83,11 +84,6 @@ def _leave(number: int, _frame: FrameType | None) -> NoReturn:
     if number == signal.SIGINT:
         end_with("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)
     end_with("interrupted by SIGTERM; nothing was written", TERMINATED_EXIT_CODE)
-
-
-def _is_usage_error(error: Exception) -> bool:
-    # Newer versions of Typer contain their own copy of click: its errors are recognized by their attributes.
-    return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
 def _show_version(requested: bool) -> None:

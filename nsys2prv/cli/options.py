@@ -33,18 +33,9 @@ CsvFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each 
 
 
 def takes(options: type[OptionSet], *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for each option of a set, in the place of its parameter `options`.
-
-    Parameters
-    ----------
-    options
-        What the command gets as `options`.
-    names
-        The options that it has; by default all.
-    """
+    """Give a command all options of a set (or those named) in the place of its parameter `options`, which gets the set."""
     hints = get_type_hints(options)
-    declared = [(one, text) for one, text in declared_options(options) if not names or one.name in names]
-    added = [_parameter(one, text, hints[one.name]) for one, text in declared]
+    added = [_parameter(one, text, hints[one.name]) for one, text in declared_options(options, names)]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True).parameters.values()

@@ -55,7 +55,7 @@ def _inspect(report: Report) -> dict[str, Any]:
     spans = [found.span for found in surveys if found.span is not None]
     read: Counter[str] = Counter()
     for found in surveys:
-        read[found.source.table] += 0 if found.source.derived else counts[id(found)]
+        read[found.source.table] += counts[id(found)]
     tables = [
         {
             "table": table,

@@ -7,7 +7,7 @@ Imported at each start of the program, so it needs nothing heavy.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -21,31 +21,15 @@ _KEY = "option"
 
 @dataclass(frozen=True)
 class OptionText:
-    """What an option is besides its type and default.
-
-    Attributes
-    ----------
-    help
-        One sentence.
-    metavar
-        What is written in the place of its value.
-    read
-        From what a user gives to the value; raises ValueError with the reason.
-    short
-        A second spelling on the command line, such as -z.
-    least, most
-        Limits of a number.
-    names
-        Values that a shell can complete.
-    """
+    """What an option is besides its type and default."""
 
     help: str
     metavar: str | None = None
-    read: Callable[[Any], Any] | None = None
-    short: str = ""
+    read: Callable[[Any], Any] | None = None  # makes the value of what a user gives, or raises ValueError with the reason
+    short: str = ""  # a second spelling on the command line, such as -z
     least: int | None = None
     most: int | None = None
-    names: Callable[[], Iterable[str]] | None = None
+    names: Callable[[], Iterable[str]] | None = None  # values that a shell can complete
 
 
 def option(default: Any, help: str, metavar: str | None = None, read: Callable[[Any], Any] | None = None, **more: Any) -> Any:
@@ -89,9 +73,9 @@ class OptionSet:
                 raise UsageError(f"{declared.name}={value!r}: {error}") from error
 
 
-def declared_options(options: type[OptionSet]) -> list[tuple[Field[Any], OptionText]]:
-    """The options of a set; those that it adds to others first."""
-    found = [(declared, declared.metadata[_KEY]) for declared in fields(options) if _KEY in declared.metadata]
+def declared_options(options: type[OptionSet], names: Collection[str] = ()) -> list[tuple[Field[Any], OptionText]]:
+    """The options of a set, or those of some names; the ones that it adds to others first."""
+    found = [(one, one.metadata[_KEY]) for one in fields(options) if _KEY in one.metadata and (not names or one.name in names)]
     return sorted(found, key=lambda pair: pair[0].name not in options.__annotations__)
 
 
