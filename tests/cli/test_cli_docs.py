@@ -13,6 +13,7 @@ import nsys2prv
 from nsys2prv import errors
 from nsys2prv.cli.main import app
 
+PAGES = [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md")]
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -69,10 +70,9 @@ def test_every_exit_code_is_explained() -> None:
     assert set(map(int, re.findall(r"^\| (\d+) \|", tables.exit_codes(), re.MULTILINE))) == codes
 
 
-def test_paths_that_the_readme_names_exist() -> None:
-    named = re.findall(r"^\| (`.*`) \|", README.partition("## Where things are")[2], re.MULTILINE)
-
-    for path in re.findall(r"`([^`]+)`", " ".join(named)):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_that_the_documentation_names_exist(page: Path) -> None:
+    for path in re.findall(r"`((?:nsys2prv|cfgs|tests|tools|docs)/[\w./-]*)`", page.read_text(encoding="utf-8")):
         assert (CHECKOUT / path).exists(), path
 
 
@@ -82,7 +82,7 @@ def heading_anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
         linked = page.parent / target if target else page
