@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from nsys2prv.efficiency.activity_times import ALL_MASKS, Trees, active_time, time_where, useful_time
 from nsys2prv.efficiency.intervals import Numbers, Segments, time_by
@@ -19,9 +20,7 @@ from nsys2prv.efficiency.sweep import (
     KERNEL,
     MASKS,
     MEMORY,
-    MPI,
     NCCL,
-    OS,
     SweepContext,
     TimeChunk,
     first_open,
@@ -117,6 +116,7 @@ THREADS = Table(
     ),
 )
 
+_HOST_TIMES = ("host_useful_ns", "cuda_ns", "mpi_ns", "os_ns")
 _KERNELS, _NCCL, _MEMORY = ((ALL_MASKS & (1 << kind)) > 0 for kind in (KERNEL, NCCL, MEMORY))
 _MASKS_OF_COLUMN = {
     "kernels_ns": _KERNELS,
@@ -195,79 +195,68 @@ class Totals(TableMeter):
             for node in dict.fromkeys(of_devices.tolist())
         ]
 
-    def _device_rows(self) -> list[dict[str, Any]]:
+    def _device_rows(self) -> pl.DataFrame:
         rows, length = self._context.events.rows, self._context.events.length
-        useful, active = useful_time(self.devices, self._trees.policy), active_time(self.devices)
-        streams = np.bincount(rows.device[rows.of_kind(STREAM)], minlength=len(rows.devices))
-        sums = {name: time_where(self.devices, masks) for name, masks in _MASKS_OF_COLUMN.items()}
-        return [
+        users = [rows.tasks_of_device.get(index, ()) for index in range(len(rows.devices))]
+        frame = pl.DataFrame(
             {
-                "device": device.name,
-                "node": device.node,
-                "number": device.number,
-                "tasks": "; ".join(rows.tasks[task].name for task in rows.tasks_of_device.get(index, ())),
-                "streams": int(streams[index]),
-                "nccl": self._trees.policy.value,
-                "elapsed_ns": length,
-                "useful_ns": int(useful[index]),
-                "communication_ns": int(active[index] - useful[index]),
-                "active_ns": int(active[index]),
-                "idle_ns": int(length - active[index]),
-                "useful_share": useful[index] / length,
-                "active_share": active[index] / length,
-                **{name: int(values[index]) for name, values in sums.items()},
-                "first_ns": int(self.first[index]) if self.first[index] >= 0 else None,
-                "last_ns": int(self.last[index]) if self.last[index] >= 0 else None,
+                "device": [device.name for device in rows.devices],
+                "node": [device.node for device in rows.devices],
+                "number": [device.number for device in rows.devices],
+                "tasks": ["; ".join(rows.tasks[task].name for task in tasks) for tasks in users],
+                "streams": np.bincount(rows.device[rows.of_kind(STREAM)], minlength=len(rows.devices)),
+                **self._activity(self.devices),
+                **{name: time_where(self.devices, masks) for name, masks in _MASKS_OF_COLUMN.items()},
+                "first_ns": self.first,
+                "last_ns": self.last,
             }
-            for index, device in enumerate(rows.devices)
-        ]
+        )
+        return frame.with_columns(
+            pl.col("first_ns", "last_ns").replace(-1, None),
+            elapsed_ns=pl.lit(length),
+            idle_ns=length - pl.col("active_ns"),
+            useful_share=pl.col("useful_ns") / length,
+            active_share=pl.col("active_ns") / length,
+        )
 
-    def _task_rows(self) -> list[dict[str, Any]]:
-        rows, length = self._context.events.rows, self._context.events.length
-        useful, active = useful_time(self.tasks, self._trees.policy), active_time(self.tasks)
-        of_callers = rows.task[self._context.callers]
-        found = []
-        for index, task in enumerate(rows.tasks):
-            if task.is_node:
-                continue
-            threads = self.threads[of_callers == index]
-            cuda, mpi = int(threads[:, list(CUDA_ACTIVITIES)].sum()), int(threads[:, MPI].sum())
-            found.append(
-                {
-                    "task": task.name,
-                    "number": index + 1,
-                    "rank": task.rank,
-                    "node": task.node,
-                    "devices": "; ".join(rows.devices[device].name for device in rows.devices_of_task.get(index, ())),
-                    "nccl": self._trees.policy.value,
-                    "useful_ns": int(useful[index]),
-                    "communication_ns": int(active[index] - useful[index]),
-                    "active_ns": int(active[index]),
-                    "threads": len(threads),
-                    "host_useful_ns": length * len(threads) - cuda - mpi,
-                    "cuda_ns": cuda,
-                    "mpi_ns": mpi,
-                    "os_ns": int(threads[:, OS].sum()),
-                }
-            )
-        return found
+    def _activity(self, by_mask: Numbers) -> dict[str, Any]:
+        """Columns of times by mask, for the policy of NCCL kernels."""
+        useful, active = useful_time(by_mask, self._trees.policy), active_time(by_mask)
+        policy = [self._trees.policy.value] * len(by_mask)
+        return {NCCL_POLICY.name: policy, "useful_ns": useful, "communication_ns": active - useful, "active_ns": active}
 
-    def _thread_rows(self) -> list[dict[str, Any]]:
-        rows, length = self._context.events.rows, self._context.events.length
-        found = []
-        for row, times in zip(self._context.callers.tolist(), self.threads.tolist(), strict=True):
-            cuda = sum(times[activity] for activity in CUDA_ACTIVITIES)
-            found.append(
-                {
-                    "task": rows.tasks[int(rows.task[row])].name,
-                    "thread": rows.names[row],
-                    "host_useful_ns": length - cuda - times[MPI],
-                    "cuda_ns": cuda,
-                    "mpi_ns": times[MPI],
-                    **{f"{cause}_ns": times[index] for index, cause in enumerate(CAUSES) if index != MPI},
-                }
-            )
-        return found
+    def _task_rows(self) -> pl.DataFrame:
+        rows = self._context.events.rows
+        used = [rows.devices_of_task.get(index, ()) for index in range(len(rows.tasks))]
+        of_tasks = pl.DataFrame(
+            {
+                "task": [task.name for task in rows.tasks],
+                "number": range(1, len(rows.tasks) + 1),
+                "rank": pl.Series([task.rank for task in rows.tasks], dtype=pl.Int64),
+                "node": [task.node for task in rows.tasks],
+                "devices": ["; ".join(rows.devices[device].name for device in devices) for devices in used],
+                **self._activity(self.tasks),
+            }
+        )
+        is_process = pl.Series([not task.is_node for task in rows.tasks], dtype=pl.Boolean)
+        sums = self._thread_rows().group_by("number").agg(pl.col(pl.Int64).sum(), threads=pl.len())
+        joined = of_tasks.filter(is_process).join(sums, on="number", how="left", maintain_order="left")
+        return joined.with_columns(pl.col("threads", *_HOST_TIMES).fill_null(0))
+
+    def _thread_rows(self) -> pl.DataFrame:
+        """Columns of the table `threads`, and `number` of the task."""
+        rows, callers = self._context.events.rows, self._context.callers
+        times = {f"{cause}_ns": self.threads[:, place] for place, cause in enumerate(CAUSES)}
+        frame = pl.DataFrame(
+            {
+                "number": rows.task[callers] + 1,
+                "thread": pl.Series([rows.names[row] for row in callers], dtype=pl.String),
+                **times,
+                "cuda_ns": self.threads[:, list(CUDA_ACTIVITIES)].sum(axis=1),
+            }
+        )
+        useful = self._context.events.length - pl.col("cuda_ns") - pl.col("mpi_ns")
+        return frame.with_columns(task=self._context.task_names(pl.col("number") - 1), host_useful_ns=useful)
 
     def _useful_rows(self) -> list[dict[str, Any]]:
         """Over devices, and over the tasks that use a GPU."""
