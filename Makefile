@@ -18,8 +18,7 @@ help:
 demo: .venv/.with-nothing
 	$(BIN)/nsys2prv demo demo
 
-# Tests of one real report share a process, and with it what they make of the report.
-PYTEST := -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST := -m pytest -n $(WORKERS)
 
 test: .venv/.with-test
 	$(BIN)/python $(PYTEST) -m "not thorough" $(PYTEST_OPTIONS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,23 @@ from support.browser import Browser, browser_or_skip  # noqa: E402
 from support.checkout import REAL_REPORTS  # noqa: E402
 from support.command_line import CommandLine  # noqa: E402
 from support.paramedir import Paramedir, paramedir_or_skip  # noqa: E402
+from support.real_reports import report_of_test  # noqa: E402
 from support.report_builder import ReportBuilder  # noqa: E402
 from support.reports import repeated  # noqa: E402
 
 from nsys2prv.demo import write_report  # noqa: E402
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of one real report, and the other tests of one file, run in one process: what they share is made once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByReportOrFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return report_of_test(nodeid) or nodeid.partition("::")[0]
+
+    return ByReportOrFile(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

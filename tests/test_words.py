@@ -33,6 +33,8 @@ PHRASES = {
     "tied together": "aligned",
     "ping-pong": "synchronization stalls",
     "uncovered": "exposed",
+    "clock drop": "clock throttling",
+    "tell nobody": "no progress",
 }
 BANNED = re.compile(rf"\b({'|'.join(PHRASES)})\b", re.IGNORECASE)
 

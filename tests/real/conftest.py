@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.checkout import REAL_REPORTS
 from support.paramedir import paramedir_or_skip
+from support.real_reports import REPORTS
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
@@ -19,9 +20,7 @@ from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
-_ONE_EACH = ("*.sqlite", "v100x8/*.sqlite", "mpi4/*.sqlite", "mpi4_parquet/*_pqtdir")
 _NO_GPU = ("cpu-only", "mpi2_one_report", "mpi4", "nvtx-", "sched")
-_MERGED = {"v100x8": "*.sqlite", "mpi4": "*.sqlite", "mpi4_parquet": "*_pqtdir"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +50,6 @@ class Translated:
         return rows
 
 
-def _found_reports() -> dict[str, tuple[Path, ...]]:
-    alone = [path for pattern in _ONE_EACH for path in sorted(REAL_REPORTS.glob(pattern))]
-    found: dict[str, tuple[Path, ...]] = {str(path.relative_to(REAL_REPORTS).with_suffix("")): (path,) for path in alone}
-    for folder, pattern in _MERGED.items():
-        if paths := tuple(sorted((REAL_REPORTS / folder).glob(pattern))):
-            found[folder] = paths
-    return found
-
-
-REPORTS: dict[str, tuple[Path, ...]] = _found_reports()
-"""What is translated together, by name."""
-
-
 def _is_repeated(name: str) -> bool:
     """Whether it is one report of a set, and neither the first: the set as a whole, and the first alone, show the same."""
     folder, _, report = name.partition("/")
@@ -84,14 +70,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("name", each or [absent])
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one report run in one process, which translates, measures and shows it once."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.real)
-            parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-            if group := next((value for value in parameters.values() if value in REPORTS), None):
-                item.add_marker(pytest.mark.xdist_group(group))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if Path(__file__).parent in item.path.parents:
+        item.add_marker(pytest.mark.real)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import polars as pl
 import pytest
+from support.real_reports import REPORTS
 
-from .conftest import REPORTS, Translated
+from .conftest import Translated
 
 Translation = Callable[[str], Translated]
 

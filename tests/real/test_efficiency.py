@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from support.real_reports import REPORTS
 from support.spans import union_length
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -17,7 +18,7 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.paraver.trace_reader import Trace
 
-from .conftest import REPORTS, Translated
+from .conftest import Translated
 
 Translation = Callable[[str], Translated]
 Measured = Callable[[str, str], EfficiencyResult]

@@ -14,10 +14,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support.real_reports import REPORTS
 
 from nsys2prv.efficiency.results import EfficiencyResult
-
-from .conftest import REPORTS
 
 FOUND: dict[str, list[str]] = {
     # Processes that get work by MPI, prepare it, copy it to the GPU, and compute for 50 us.

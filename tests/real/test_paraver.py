@@ -11,10 +11,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.paramedir import VIEW, Paramedir, Step, joined_steps
+from support.real_reports import REPORTS
 
 from nsys2prv.paraver.check import check_trace
 
-from .conftest import REPORTS, Translated
+from .conftest import Translated
 
 
 def test_the_trace_is_valid(translated: Translated) -> None:
