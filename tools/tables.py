@@ -155,7 +155,7 @@ def exit_codes() -> str:
         first_line = str(error.__doc__).partition("\n")[0].removesuffix(".")
         codes.append((error.exit_code, first_line[0].lower() + first_line[1:]))
     codes.append((errors.LEFT_OUT_EXIT_CODE, "done, but unreadable reports were left out (`--keep-going`)"))
-    codes.append((errors.INTERRUPTED_EXIT_CODE, "Ctrl-C"))
+    codes += [(errors.INTERRUPTED_EXIT_CODE, "Ctrl-C"), (errors.TERMINATED_EXIT_CODE, "SIGTERM, as from a batch system")]
     return _table(("code", "when"), ((str(code), text) for code, text in sorted(codes)))
 
 

@@ -61,7 +61,10 @@ def test_every_table_is_on_a_page() -> None:
 
 
 def test_every_exit_code_is_explained() -> None:
-    pending, codes = [errors.Nsys2prvError], {0, errors.LEFT_OUT_EXIT_CODE, errors.INTERRUPTED_EXIT_CODE}
+    pending, codes = (
+        [errors.Nsys2prvError],
+        {0, errors.LEFT_OUT_EXIT_CODE, errors.INTERRUPTED_EXIT_CODE, errors.TERMINATED_EXIT_CODE},
+    )
     while pending:
         error = pending.pop()
         codes.add(error.exit_code)
