@@ -173,7 +173,7 @@ class _TraceReading:
 
     def _up_to_the_end(self) -> TimeSelection:
         found = TimeSelection((0,), (self._end,)).intersection(self._window)
-        if not found.begins:
+        if not found.starts:
             raise NothingToTranslate(f"the trace ends at {self._end / 1e9:.6f} s, before the time chosen")
         return found
 

@@ -153,19 +153,19 @@ def _select_time(reports: Sequence[OpenedReport], axis: Axis, options: PlanOptio
         begin, whole = time.begin or 0, selection.length
         end = time.end if time.end is not None else max(whole, begin + 1)
         selection = selection.intersection(TimeSelection((begin,), (end,)))
-        if not selection.begins:
+        if not selection.starts:
             raise NothingToTranslate(f"the reports end {whole / 1e9:.6f} s after their first event, before the time chosen")
     if options.nvtx is not None:
-        ranges = [pl.DataFrame(schema={"begin": pl.Int64, "end": pl.Int64}), *_nvtx_ranges(reports, axis, options.nvtx)]
+        ranges = [pl.DataFrame(schema={"start": pl.Int64, "end": pl.Int64}), *_nvtx_ranges(reports, axis, options.nvtx)]
         selection = selection.intersection(TimeSelection.union(pl.concat(ranges)))
-        if not selection.begins:
+        if not selection.starts:
             domain = f" of domain {options.nvtx.domain!r}" if options.nvtx.domain else ""
             raise NothingToTranslate(f"no NVTX range{domain} is called {options.nvtx.name!r} in the time chosen")
     return selection
 
 
 def _nvtx_ranges(reports: Sequence[OpenedReport], axis: Axis, chosen: NvtxRange) -> Iterator[pl.DataFrame]:
-    """Columns `begin`, `end` (ns of the axis) of the ranges of a name."""
+    """Columns `start`, `end` (ns of the axis) of the ranges of a name."""
     for opened, placement in zip(reports, axis.placements, strict=True):
         if not opened.report.has(nvtx_ranges.PUSHPOP.table) or opened.span is None:
             continue
@@ -174,4 +174,4 @@ def _nvtx_ranges(reports: Sequence[OpenedReport], axis: Axis, chosen: NvtxRange)
             if chosen.domain is not None:
                 found = found.filter(pl.col("domain") == chosen.domain)
             ends = pl.col("end").fill_null(opened.span[1])
-            yield opened.report.collect(found.select(begin=placement.of(pl.col("start")), end=placement.of(ends)))
+            yield opened.report.collect(found.select(start=placement.of(pl.col("start")), end=placement.of(ends)))

@@ -114,7 +114,7 @@ class EventsOfSource:
             launches.add(self._source, started.with_columns(pl.col("start") - self._selection.origin))
         clipped = self._selection.clip(long_enough.with_row_index("event"))
         # In one window an event has one part at most.
-        whole = clipped if len(self._selection.begins) == 1 else clipped.unique("event")
+        whole = clipped if len(self._selection.starts) == 1 else clipped.unique("event")
         rows_inside = count_rows(whole)
         entry.leave_out(coverage.OUTSIDE, count_rows(long_enough) - rows_inside)
         entry.written += rows_inside
@@ -126,7 +126,7 @@ class EventsOfSource:
             yield self._numbered(clipped.drop("event"))
 
     def _cut_any(self, events: pl.DataFrame) -> bool:
-        first, last = self._selection.begins[0], self._selection.ends[-1]
+        first, last = self._selection.starts[0], self._selection.ends[-1]
         return bool(((events["start"] < first) | (events["end"] > last)).any())
 
     def _numbered(self, events: pl.DataFrame) -> pl.DataFrame:

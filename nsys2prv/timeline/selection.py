@@ -15,7 +15,7 @@ class TimeSelection:
     The trace starts with the first window; the time between two windows stays empty.
     """
 
-    begins: tuple[int, ...]
+    starts: tuple[int, ...]
     ends: tuple[int, ...]
 
     @classmethod
@@ -25,31 +25,31 @@ class TimeSelection:
         Parameters
         ----------
         ranges
-            Columns `begin`, `end`, ns.
+            Columns `start`, `end`, ns.
         """
-        ordered = ranges.filter(pl.col("end") > pl.col("begin")).sort("begin", "end")
+        ordered = ranges.filter(pl.col("end") > pl.col("start")).sort("start", "end")
         if ordered.is_empty():
             return cls((), ())
-        begins, ends = ordered["begin"].to_numpy(), np.maximum.accumulate(ordered["end"].to_numpy())
-        is_new = np.concatenate([[True], begins[1:] > ends[:-1]])
+        starts, ends = ordered["start"].to_numpy(), np.maximum.accumulate(ordered["end"].to_numpy())
+        is_new = np.concatenate([[True], starts[1:] > ends[:-1]])
         is_last = np.concatenate([is_new[1:], [True]])
-        return cls(tuple(map(int, begins[is_new])), tuple(map(int, ends[is_last])))
+        return cls(tuple(map(int, starts[is_new])), tuple(map(int, ends[is_last])))
 
     def intersection(self, other: TimeSelection) -> TimeSelection:
         """The time that both keep."""
-        mine = pl.DataFrame({"start": self.begins, "end": self.ends}, schema={"start": pl.Int64, "end": pl.Int64})
+        mine = pl.DataFrame({"start": self.starts, "end": self.ends}, schema={"start": pl.Int64, "end": pl.Int64})
         both = other.clip(mine, shift=False)
-        return TimeSelection.union(both.select(begin="start", end="end"))
+        return TimeSelection.union(both.select("start", "end"))
 
     @property
     def origin(self) -> int:
         """Start of the first window: time 0 of the trace."""
-        return self.begins[0]
+        return self.starts[0]
 
     @property
     def length(self) -> int:
         """End of the trace, ns after `origin`."""
-        return self.ends[-1] - self.begins[0]
+        return self.ends[-1] - self.starts[0]
 
     def clip(self, intervals: pl.DataFrame, *, shift: bool = True) -> pl.DataFrame:
         """The parts of intervals (columns `start`, `end`) inside the windows, in time of the trace when `shift`.
@@ -57,19 +57,19 @@ class TimeSelection:
         An interval over several windows becomes one per window. An interval without length is kept inside a window and at
         its edges.
         """
-        begins, ends = np.array(self.begins, dtype=np.int64), np.array(self.ends, dtype=np.int64)
+        starts, ends = np.array(self.starts, dtype=np.int64), np.array(self.ends, dtype=np.int64)
         start, end = intervals["start"].to_numpy(), intervals["end"].to_numpy()
         first = np.searchsorted(ends, start, side="right")
-        behind = np.searchsorted(begins, end, side="left")
+        behind = np.searchsorted(starts, end, side="left")
         is_point = start == end
         first = np.where(is_point, np.searchsorted(ends, start, side="left"), first)
-        behind = np.where(is_point, np.searchsorted(begins, end, side="right"), behind)
+        behind = np.where(is_point, np.searchsorted(starts, end, side="right"), behind)
         counts = np.maximum(behind - first, 0)
         counts = np.where(is_point, np.minimum(counts, 1), counts)
         if (
             (counts == 1).all()
-            and len(begins) == 1
-            and start.min(initial=begins[0]) >= begins[0]
+            and len(starts) == 1
+            and start.min(initial=starts[0]) >= starts[0]
             and end.max(initial=0) <= ends[0]
         ):
             clipped = intervals
@@ -78,14 +78,14 @@ class TimeSelection:
             offset = np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)
             window = first[source] + offset
             clipped = intervals[source].with_columns(
-                start=pl.Series(np.maximum(start[source], begins[window]), dtype=pl.Int64),
+                start=pl.Series(np.maximum(start[source], starts[window]), dtype=pl.Int64),
                 end=pl.Series(np.minimum(end[source], ends[window]), dtype=pl.Int64),
             )
         return clipped.with_columns(pl.col("start", "end") - self.origin) if shift else clipped
 
     def hold(self, times: pl.Series) -> pl.Series:
         """Whether each time of the common axis lies inside a window, edges included."""
-        begins, ends = np.array(self.begins, dtype=np.int64), np.array(self.ends, dtype=np.int64)
+        starts, ends = np.array(self.starts, dtype=np.int64), np.array(self.ends, dtype=np.int64)
         values = times.to_numpy()
-        window = np.searchsorted(begins, values, side="right") - 1
+        window = np.searchsorted(starts, values, side="right") - 1
         return pl.Series((window >= 0) & (values <= ends[np.maximum(window, 0)]), dtype=pl.Boolean)

@@ -95,7 +95,7 @@ def sweep(all_edges: ExternalSort, rows: pl.DataFrame, selection: TimeSelection)
     is_stream[numbers] = (kinds == "stream").to_numpy()
     sweeper = _Sweeper(base, is_stream, first)
     kept = TimeSelection(
-        tuple(begin - selection.origin for begin in selection.begins), tuple(end - selection.origin for end in selection.ends)
+        tuple(begin - selection.origin for begin in selection.starts), tuple(end - selection.origin for end in selection.ends)
     )
     for window in all_edges.windows():
         yield kept.clip(sweeper.advance(window), shift=False)

@@ -78,7 +78,7 @@ class TraceSummary:
                 "records": self.trace_records,
                 "length_ns": selection.length,
                 "origin_ns": selection.origin,
-                "windows_ns": [list(window) for window in zip(selection.begins, selection.ends, strict=True)][:_MOST_SELECTED],
+                "windows_ns": [list(window) for window in zip(selection.starts, selection.ends, strict=True)][:_MOST_SELECTED],
                 "nodes": len(self.rows.nodes),
                 "tasks": len(self.rows.tasks),
                 "rows": self.rows.table.height,

@@ -150,15 +150,15 @@ def test_sampled_gpus_have_no_state_and_streams_idle(tmp_path: Path) -> None:
 def test_clipping_keeps_what_lies_inside_the_windows_and_nothing_else(
     intervals: list[tuple[int, int, int]], stretches: list[tuple[int, int]]
 ) -> None:
-    windows = TimeSelection.union(pl.DataFrame({"begin": [b for b, _ in stretches], "end": [b + n for b, n in stretches]}))
-    assert all(end < begin for end, begin in zip(windows.ends, windows.begins[1:], strict=False))
+    windows = TimeSelection.union(pl.DataFrame({"start": [b for b, _ in stretches], "end": [b + n for b, n in stretches]}))
+    assert all(end < begin for end, begin in zip(windows.ends, windows.starts[1:], strict=False))
     frame = pl.DataFrame(intervals, schema={"row": pl.Int64, "start": pl.Int64, "end": pl.Int64}, orient="row").with_row_index(
         "i"
     )
     clipped = windows.clip(frame, shift=False)
     kept = np.zeros((len(intervals), 110), dtype=bool)
     inside = np.zeros(110, dtype=bool)
-    for begin, end in zip(windows.begins, windows.ends, strict=True):
+    for begin, end in zip(windows.starts, windows.ends, strict=True):
         inside[begin:end] = True
     for index, start, end in clipped.select("i", "start", "end").iter_rows():
         assert not kept[index, start:end].any()
@@ -168,10 +168,10 @@ def test_clipping_keeps_what_lies_inside_the_windows_and_nothing_else(
         whole[start:end] = True
         assert (kept[index] == (whole & inside)).all()
         if start == end:
-            at_an_edge = any(begin <= start <= end_ for begin, end_ in zip(windows.begins, windows.ends, strict=True))
+            at_an_edge = any(begin <= start <= end_ for begin, end_ in zip(windows.starts, windows.ends, strict=True))
             assert (clipped["i"] == index).sum() == at_an_edge
     assert windows.hold(frame["start"]).to_list() == [
-        any(begin <= start <= end for begin, end in zip(windows.begins, windows.ends, strict=True)) for _, start, _ in intervals
+        any(begin <= start <= end for begin, end in zip(windows.starts, windows.ends, strict=True)) for _, start, _ in intervals
     ]
 
 
