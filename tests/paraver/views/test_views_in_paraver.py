@@ -240,7 +240,9 @@ def test_spread_of_kernel_durations_counts_every_kernel(shown: Shown) -> None:
         assert [sum(numbers) for _, numbers in table.rows] == counts.column(name)
 
 
-@pytest.mark.parametrize(("nodes", "gpus"), [(1, 1), (1, 4), (16, 1)], ids=["1 GPU", "4 GPUs", "16 nodes"])
+@pytest.mark.parametrize(
+    ("nodes", "gpus"), [(1, 1), (1, 4), pytest.param(16, 1, marks=pytest.mark.thorough)], ids=["1 GPU", "4 GPUs", "16 nodes"]
+)
 def test_the_same_views_show_all_rows_whatever_the_size_of_the_run(
     nodes: int, gpus: int, tmp_path: Path, paramedir: Paramedir
 ) -> None:
