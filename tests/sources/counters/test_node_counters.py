@@ -342,7 +342,7 @@ def test_metrics_of_gpus_among_the_events_of_plugins_are_named_in_the_ledger(tmp
 
     summary = translate_reports(tmp_path, report)
 
-    assert table_summary(summary, "GENERIC_EVENTS")["left_out"] == {"metrics of GPUs, whose samples stand in GPU_METRICS": 1}
+    assert table_summary(summary, "GENERIC_EVENTS")["left_out"] == {"metrics of GPUs, whose samples are in GPU_METRICS": 1}
     assert samples(summary) == {("Metrics GPU0", "SM Active"): [(0, 50)], ("EFA", "EFA tx"): [(5, 1)]}
     balance(summary)
 
@@ -421,7 +421,7 @@ def test_a_source_that_is_skipped_is_named_as_the_reason(tmp_path: Path, form: s
     skipped = "its source was left out with --only or --skip"
     assert table_summary(summary, "NET_NIC_METRIC")["left_out"] == {skipped: 1}
     assert table_summary(summary, "GENERIC_EVENTS")["left_out"] == {
-        "metrics of GPUs, whose samples stand in GPU_METRICS": 1,
+        "metrics of GPUs, whose samples are in GPU_METRICS": 1,
         skipped: 1,
     }
     assert set(samples(summary)) == {("Metrics GPU0", "SM Active")}
