@@ -709,7 +709,7 @@ def test_folded_streams_are_a_few_rows_with_the_same_events(tmp_path: Path) -> N
 def test_above_the_limit_streams_can_be_folded_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = many_streams().write(tmp_path / "r.sqlite")
     monkeypatch.setattr(object_limits, "MOST_OBJECTS", 20)
-    with pytest.raises(TooManyRows, match=r"choose some of the ranks with --ranks, fold the 40 streams .* --fold-streams"):
+    with pytest.raises(TooManyRows, match=r"select ranks with --ranks, merge the 40 streams .* --fold-streams"):
         translate([report], tmp_path / "plain")
     folded = translate([report], tmp_path / "folded", TranslateOptions(fold_streams=True))
     assert folded.content["trace"]["rows"] == 4

@@ -129,5 +129,5 @@ def test_more_rows_than_paraver_takes_is_said(tmp_path: Path, monkeypatch: pytes
     report = ReportBuilder()
     for tid in range(1, 6):
         report.os_call("read", 0, 5, tid=tid)
-    with pytest.raises(TooManyRows, match="would have 5 rows and Paraver takes 3 at most; choose some"):
+    with pytest.raises(TooManyRows, match="would have 5 rows and Paraver supports at most 3; select"):
         tasks(tmp_path, report)
