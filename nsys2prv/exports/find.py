@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from nsys2prv.errors import ReportError, ReportNotFound, SameReportTwice
-from nsys2prv.exports.forms import ArrowTables, ParquetTables
+from nsys2prv.exports.forms import form_of_folder
 from nsys2prv.exports.report import RAW_SUFFIXES
 
 _FILE_SUFFIXES = (".sqlite", *RAW_SUFFIXES)
@@ -59,16 +60,12 @@ def _expand(argument: str | Path) -> list[Path]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    if any(form.is_form_of(folder) for form in (ParquetTables, ArrowTables)):
+    if form_of_folder(folder):
         return [folder]
     files = [path for path in folder.rglob("*") if path.suffix in _FILE_SUFFIXES and path.is_file()]
     exported = {path.with_suffix("") for path in files if path.suffix == ".sqlite"}
     reports = [path for path in files if path.suffix == ".sqlite" or path.with_suffix("") not in exported]
-    reports += [
-        path
-        for path in folder.rglob("*")
-        if path.is_dir() and any(form.is_form_of(path) for form in (ParquetTables, ArrowTables))
-    ]
+    reports += [path for path in folder.rglob("*") if path.is_dir() and form_of_folder(path)]
     if not reports:
         raise ReportNotFound(folder, "there is no report in this folder")
     return reports
@@ -76,14 +73,5 @@ def _in_folder(folder: Path) -> list[Path]:
 
 def _natural_order(path: Path) -> list[tuple[int, int, str]]:
     """Sort key under which rank10 comes after rank9."""
-    pieces: list[tuple[int, int, str]] = []
-    digits = ""
-    for character in f"{path} ":
-        if character.isdigit():
-            digits += character
-            continue
-        if digits:
-            pieces.append((0, int(digits), digits))
-            digits = ""
-        pieces.append((1, 0, character))
-    return pieces
+    pieces = re.findall(r"\d+|\D", f"{path} ")
+    return [(0, int(piece), piece) if piece.isdecimal() else (1, 0, piece) for piece in pieces]

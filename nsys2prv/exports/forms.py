@@ -11,9 +11,10 @@ import itertools
 import sqlite3
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import adbc_driver_manager
@@ -121,6 +122,11 @@ class SqliteTables(Tables):
         except sqlite3.Error as error:
             raise DamagedReport(self.path, str(error)) from error
 
+    def _row(self, query: str) -> tuple[Any, ...]:
+        with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
+            found: tuple[Any, ...] = database.execute(query).fetchone()
+            return found
+
     def names(self) -> frozenset[str]:
         return frozenset(self._columns)
 
@@ -129,8 +135,7 @@ class SqliteTables(Tables):
 
     def row_count(self, table: str) -> int:
         try:
-            with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
-                return int(database.execute(f"select count(*) from {_quoted(table)}").fetchone()[0])
+            return int(self._row(f"select count(*) from {_quoted(table)}")[0])
         except sqlite3.Error as error:
             raise DamagedReport(self.path, f"table {table}: {error}") from error
 
@@ -140,36 +145,23 @@ class SqliteTables(Tables):
         first, *last = (f"{_quoted(table)}.{_quoted(column)}" for column in dict.fromkeys((begin, end)))
         times = ", ".join(f"max({column})" for column in (first, *last))
         try:
-            with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
-                query = f"select count(*), min({first}), {times} from {_quoted(table)}{_where(only)}"
-                rows, earliest, *lasts = database.execute(query).fetchone()
-                return int(rows), earliest, max((last for last in lasts if last is not None), default=None)
+            rows, earliest, *lasts = self._row(f"select count(*), min({first}), {times} from {_quoted(table)}{_where(only)}")
+            return int(rows), earliest, max((last for last in lasts if last is not None), default=None)
         except sqlite3.Error as error:
             raise DamagedReport(self.path, f"table {table}: {error}") from error
 
     def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
-        def batches(
-            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
-        ) -> Iterator[pl.DataFrame]:
-            requested = {name: schema[name] for name in columns} if columns is not None else dict(schema)
-            for frame in self._read(table, requested, only, distinct):
-                selected = frame if predicate is None else frame.filter(predicate)
-                if rows is not None:
-                    selected = selected.head(rows)
-                    rows -= selected.height
-                yield selected
-                if rows == 0:
-                    return
+        def read(columns: list[str]) -> Iterator[pl.DataFrame]:
+            return self._read(table, {name: schema[name] for name in columns}, only, distinct)
 
-        return register_io_source(batches, schema=dict(schema))
+        return frames_scan(read, schema)
 
     def stretches(self, table: str, count: int) -> list[Stretch | None]:
         if count < 2 or "rowid" in self._columns[table]:
             return [None]
         try:
-            with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
-                query = f"select (select min(rowid) from {_quoted(table)}), (select max(rowid) from {_quoted(table)})"
-                first, last = database.execute(query).fetchone()
+            name = _quoted(table)
+            first, last = self._row(f"select (select min(rowid) from {name}), (select max(rowid) from {name})")
         except sqlite3.OperationalError:
             # A view, or a table without row numbers.
             return [None]
@@ -218,11 +210,6 @@ class FolderTables(Tables):
         self._files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in self.suffixes}
         self._schemas: dict[str, dict[str, pl.DataType]] = {}
 
-    @classmethod
-    def is_form_of(cls, folder: Path) -> bool:
-        """Whether a folder holds files of this form."""
-        return any(file.suffix in cls.suffixes for file in folder.iterdir())
-
     @abstractmethod
     def _scan_file(self, file: Path) -> pl.LazyFrame: ...
 
@@ -235,24 +222,15 @@ class FolderTables(Tables):
             name: pl.Binary() if name in as_bytes else dtype for name, dtype in self._scan_file(file).collect_schema().items()
         }
 
-        def batches(
-            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
-        ) -> Iterator[pl.DataFrame]:
-            for batch in self._record_batches(file, list(schema) if columns is None else columns):
+        def read(columns: list[str]) -> Iterator[pl.DataFrame]:
+            for batch in self._record_batches(file, columns):
                 arrays = [
                     batch.column(name).cast(pa.large_binary()) if name in as_bytes else batch.column(name)
                     for name in batch.schema.names
                 ]
-                frame = pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(arrays, names=batch.schema.names)))
-                selected = frame if predicate is None else frame.filter(predicate)
-                selected = selected if rows is None else selected.head(rows)
-                yield selected
-                if rows is not None:
-                    rows -= selected.height
-                    if rows == 0:
-                        return
+                yield pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(arrays, names=batch.schema.names)))
 
-        return register_io_source(batches, schema=schema)
+        return frames_scan(read, schema)
 
     def names(self) -> frozenset[str]:
         return frozenset(self._files)
@@ -262,25 +240,26 @@ class FolderTables(Tables):
 
     def _schema(self, table: str) -> dict[str, pl.DataType]:
         if table not in self._schemas:
-            try:
+            with self._read_errors(table):
                 self._schemas[table] = dict(self._scan_file(self._files[table]).collect_schema())
-            except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
-                raise DamagedReport(self._files[table], str(error)) from error
         return self._schemas[table]
 
     def row_count(self, table: str) -> int:
-        try:
+        with self._read_errors(table):
             return int(self._scan_file(self._files[table]).select(pl.len()).collect().item())
+
+    @contextlib.contextmanager
+    def _read_errors(self, table: str) -> Iterator[None]:
+        try:
+            yield
         except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
             raise DamagedReport(self._files[table], str(error)) from error
 
     def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
         times = self.scan(table, dict.fromkeys((begin, end), pl.Int64), only)
         found = times.select(pl.len(), first=pl.col(begin).min(), last=pl.max_horizontal(begin, end).max())
-        try:
+        with self._read_errors(table):
             rows, first, last = found.collect(engine="streaming").row(0)
-        except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
-            raise DamagedReport(self._files[table], str(error)) from error
         return int(rows), first, last
 
     def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
@@ -330,6 +309,12 @@ class ArrowTables(FolderTables):
             yield from (reader.get_batch(index).select(columns) for index in range(reader.num_record_batches))
 
 
+def form_of_folder(folder: Path) -> type[FolderTables] | None:
+    """The form of the tables in a folder; None when it holds none."""
+    suffixes = {file.suffix for file in folder.iterdir()}
+    return next((form for form in (ParquetTables, ArrowTables) if suffixes.intersection(form.suffixes)), None)
+
+
 def _is_arrow_file(file: Path) -> bool:
     """Whether it is in Arrow's file format, not in its stream format."""
     with file.open("rb") as start:
@@ -340,22 +325,29 @@ def _scan_arrow_stream(file: Path) -> pl.LazyFrame:
     with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
         schema = dict(pl.DataFrame(pl.from_arrow(reader.schema.empty_table())).schema)
 
-    def batches(
+    def read(columns: list[str]) -> Iterator[pl.DataFrame]:
+        with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
+            yield from (pl.DataFrame(pl.from_arrow(batch)).select(columns) for batch in reader)
+
+    return frames_scan(read, schema)
+
+
+def frames_scan(read: Callable[[list[str]], Iterator[pl.DataFrame]], schema: Mapping[str, Any]) -> pl.LazyFrame:
+    """A scan of frames that a function reads: it gets the names of the columns that the pipeline needs."""
+
+    def frames(
         columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
     ) -> Iterator[pl.DataFrame]:
-        with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
-            for batch in reader:
-                frame = pl.DataFrame(pl.from_arrow(batch))
-                selected = frame.select(columns) if columns is not None else frame
-                selected = selected if predicate is None else selected.filter(predicate)
-                if rows is not None:
-                    selected = selected.head(rows)
-                    rows -= selected.height
-                yield selected
-                if rows == 0:
-                    return
+        for frame in read(list(schema) if columns is None else columns):
+            selected = frame if predicate is None else frame.filter(predicate)
+            if rows is not None:
+                selected = selected.head(rows)
+                rows -= selected.height
+            yield selected
+            if rows == 0:
+                return
 
-    return register_io_source(batches, schema=schema)
+    return register_io_source(frames, schema=dict(schema))
 
 
 @functools.lru_cache(maxsize=1024)

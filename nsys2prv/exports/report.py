@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import polars as pl
-from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
 from nsys2prv.exports.columns import NOT_APPLICABLE, Text, dtype_of
-from nsys2prv.exports.forms import ArrowTables, ParquetTables, SqliteTables, Stretch, Tables
+from nsys2prv.exports.forms import SqliteTables, Stretch, Tables, form_of_folder, frames_scan
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.nsys import NsysExport
 
@@ -102,11 +103,8 @@ class Report:
         """
         piecewise = _PiecewiseReport(self, stretch)
         frame = pipeline(piecewise)
-        try:
-            for piece in piecewise.read(rows):
-                yield piecewise.run(frame, piece)
-        except pl.exceptions.PolarsError as error:
-            raise self.tables.failure or DamagedReport(self.path, str(error)) from error
+        with self._read_errors():
+            yield from piecewise.run(frame, rows)
 
     def _columns(
         self, table: str, required: Sequence[str], optional: Sequence[str]
@@ -139,10 +137,8 @@ class Report:
         ReportError
             When the report breaks off while it is read.
         """
-        try:
+        with self._read_errors():
             return frame.collect(engine="streaming")
-        except pl.exceptions.PolarsError as error:
-            raise self.tables.failure or DamagedReport(self.path, str(error)) from error
 
     def count(self, frame: pl.LazyFrame) -> int:
         """Number of rows that a pipeline gives, without holding them."""
@@ -156,8 +152,13 @@ class Report:
         ReportError
             When the report breaks off while it is read.
         """
-        try:
+        with self._read_errors():
             yield from frame.collect_batches(chunk_size=rows, maintain_order=True, engine="streaming")
+
+    @contextlib.contextmanager
+    def _read_errors(self) -> Iterator[None]:
+        try:
+            yield
         except pl.exceptions.PolarsError as error:
             raise self.tables.failure or DamagedReport(self.path, str(error)) from error
 
@@ -210,30 +211,17 @@ class _PiecewiseReport(Report):
         replaced = [pl.lit(None, dtype).alias(name) for name, dtype in requested.items() if name not in present]
         replaced += self._fold(table, present)
 
-        def piece(
-            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
-        ) -> Iterator[pl.DataFrame]:
-            whole = self._piece.with_columns(replaced).select(list(requested) if columns is None else columns)
-            selected = whole if predicate is None else whole.filter(predicate)
-            yield selected if rows is None else selected.head(rows)
+        return frames_scan(lambda columns: iter([self._piece.with_columns(replaced).select(columns)]), requested)
 
-        return register_io_source(piece, schema=requested)
-
-    def read(self, rows: int) -> Iterator[pl.DataFrame]:
-        """The table of events in pieces of about `rows` rows."""
+    def run(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
+        """Results of a pipeline for pieces of about `rows` rows of the table of events."""
         waiting: list[pl.DataFrame] = []
-        for batch in self._batches:
-            waiting.append(batch)
-            if sum(map(len, waiting)) >= rows:
-                yield pl.concat(waiting)
+        for batch in itertools.chain(self._batches, [None]):
+            waiting += [] if batch is None else [batch]
+            if waiting and (batch is None or sum(map(len, waiting)) >= rows):
+                self._piece = pl.concat(waiting)
                 waiting = []
-        if waiting:
-            yield pl.concat(waiting)
-
-    def run(self, frame: pl.LazyFrame, piece: pl.DataFrame) -> pl.DataFrame:
-        """Result of a pipeline for one piece."""
-        self._piece = piece
-        return frame.collect(engine="in-memory")
+                yield frame.collect(engine="in-memory")
 
 
 def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
@@ -265,7 +253,7 @@ def _open(path: Path, nsys: NsysExport | None) -> Report:
     if path.suffix in RAW_SUFFIXES:
         tables: Tables = SqliteTables((nsys or NsysExport()).export(path))
     elif path.is_dir():
-        form = next((form for form in (ParquetTables, ArrowTables) if form.is_form_of(path)), None)
+        form = form_of_folder(path)
         if form is None:
             raise NotAReport(path, "this folder holds neither reports nor tables of one")
         tables = form(path)

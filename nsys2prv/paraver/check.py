@@ -13,7 +13,7 @@ from nsys2prv.errors import TraceError
 from nsys2prv.paraver.header import Header, parse_header, read_first_line
 from nsys2prv.paraver.object_limits import MOST_OBJECTS
 from nsys2prv.paraver.pcf import PcfLabels, read_pcf
-from nsys2prv.paraver.record_checks import record_checks
+from nsys2prv.paraver.record_checks import LABEL_CHECKS, RECORD_CHECKS
 from nsys2prv.paraver.row import read_row
 from nsys2prv.paraver.rules import CheckResult, TraceRule, ViolationLog
 from nsys2prv.paraver.trace_files import companion
@@ -49,7 +49,8 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int = BLOCK_B
     names = _check_row(companion(path, ".row"), header, log)
     trace = Trace(path, header, labels or PcfLabels(), names, labels is not None, bool(names))
     counts = Counter(dict.fromkeys(("states", "event_lines", "events", "messages", "intervals", "backward_messages"), 0))
-    checks = record_checks(path, header, labels, log, counts)
+    kinds = RECORD_CHECKS if labels is None else (*RECORD_CHECKS, *LABEL_CHECKS)
+    checks = [check(path, header, labels, log, counts) for check in kinds]
     try:
         for block in trace.blocks(lambda line, problem: log.add(TraceRule.RECORDS, path, line, problem), block_bytes):
             for check in checks:

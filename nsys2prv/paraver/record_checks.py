@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
@@ -21,23 +21,30 @@ LARGEST_VALUE = 2**53
 """Views compute in doubles; digits are lost above."""
 
 
+@dataclass
 class RecordCheck:
     """Checks a rule about records.
 
-    Parameters
+    Attributes
     ----------
     path
         The .prv.
+    header, labels
+        Its header, and the content of its .pcf (None: there is none).
     log
         Where violations are added.
     counts
         Where records are counted.
     """
 
-    def __init__(self, path: Path, log: ViolationLog, counts: Counter[str]) -> None:
-        self.path = path
-        self.log = log
-        self.counts = counts
+    path: Path
+    header: Header
+    labels: PcfLabels | None
+    log: ViolationLog
+    counts: Counter[str]
+
+    def __post_init__(self) -> None:
+        """Prepare what a check keeps between two blocks."""
 
     def update(self, block: Block) -> None:
         """Check the next block of the trace."""
@@ -50,22 +57,10 @@ class RecordCheck:
         self.log.add_rows(rule, self.path, offenders, problem)
 
 
-def record_checks(
-    path: Path, header: Header, labels: PcfLabels | None, log: ViolationLog, counts: Counter[str]
-) -> Sequence[RecordCheck]:
-    """All checks of a trace; without labels (None) all but that of labels."""
-    common = (path, log, counts)
-    checks = [_Order(*common, header), _Places(*common, header), _States(*common), _Intervals(*common), _Numbers(*common)]
-    return checks if labels is None else [*checks, _Labelled(*common, labels)]
-
-
 class _Order(RecordCheck):
     """Records are sorted, start at 0 and stay within the end of the header."""
 
-    def __init__(self, path: Path, log: ViolationLog, counts: Counter[str], header: Header) -> None:
-        super().__init__(path, log, counts)
-        self._end = header.end
-        self._last: int | None = None  # time of the last record so far, ns
+    _last: int | None = None  # time of the last record so far, ns
 
     def update(self, block: Block) -> None:
         records = block.records.select("line", "time").with_columns(previous=pl.col("time").shift(1, fill_value=self._last))
@@ -81,8 +76,9 @@ class _Order(RecordCheck):
             ("a state", block.states, pl.col("end")),
             ("a message", block.messages, pl.max_horizontal("logical_send", "physical_send", "logical_recv", "physical_recv")),
         ):
-            beyond = frame.select("line", last=last).filter(pl.col("last") > self._end)
-            self.violations(TraceRule.END, beyond, f"{kind} at {{last}} ns is after the end of the trace, {self._end} ns")
+            beyond = frame.select("line", last=last).filter(pl.col("last") > self.header.end)
+            problem = f"{kind} at {{last}} ns is after the end of the trace, {self.header.end} ns"
+            self.violations(TraceRule.END, beyond, problem)
 
     def finish(self) -> None:
         if self._last is None:
@@ -92,14 +88,13 @@ class _Order(RecordCheck):
 class _Places(RecordCheck):
     """Task, thread and CPU of each record, and of the receiver of each message, are in the header; counts records."""
 
-    def __init__(self, path: Path, log: ViolationLog, counts: Counter[str], header: Header) -> None:
-        super().__init__(path, log, counts)
+    def __post_init__(self) -> None:
         # CPUs are numbered over all nodes.
-        last_cpus = list(accumulate(header.cpus_per_node))
+        last_cpus = list(accumulate(self.header.cpus_per_node))
         nodes = dict(enumerate(zip([0, *last_cpus], last_cpus, strict=False), start=1))
         self._tasks = pl.DataFrame(
-            [(number, task.threads, *nodes.get(task.node, (None, None))) for number, task in enumerate(header.tasks, start=1)],
-            schema={"task": pl.Int64, "threads": pl.Int64, "cpus_before": pl.Int64, "last_cpu": pl.Int64},
+            [(task, each.threads, *nodes.get(each.node, (None, None))) for task, each in enumerate(self.header.tasks, start=1)],
+            schema=dict.fromkeys(("task", "threads", "cpus_before", "last_cpu"), pl.Int64),
             orient="row",
         )
 
@@ -137,8 +132,7 @@ class _States(RecordCheck):
 
     ROW = ("task", "thread")
 
-    def __init__(self, path: Path, log: ViolationLog, counts: Counter[str]) -> None:
-        super().__init__(path, log, counts)
+    def __post_init__(self) -> None:
         self._ends = pl.DataFrame(schema={"task": pl.Int64, "thread": pl.Int64, "last": pl.Int64})
 
     def update(self, block: Block) -> None:
@@ -163,8 +157,7 @@ class _Intervals(RecordCheck):
 
     KEY = ("task", "thread", "type")
 
-    def __init__(self, path: Path, log: ViolationLog, counts: Counter[str]) -> None:
-        super().__init__(path, log, counts)
+    def __post_init__(self) -> None:
         self._is_interval: dict[int, bool] = {}
         # Intervals that are open after the blocks so far: how many nest, and the line of the outermost start.
         self._open = pl.DataFrame(schema={**dict.fromkeys(self.KEY, pl.Int64), "depth": pl.Int64, "line": pl.Int64})
@@ -215,27 +208,30 @@ class _Numbers(RecordCheck):
 class _Labelled(RecordCheck):
     """Each state, each type, and each value of a type whose values have labels, is in the .pcf; each is reported once."""
 
-    def __init__(self, path: Path, log: ViolationLog, counts: Counter[str], labels: PcfLabels) -> None:
-        super().__init__(path, log, counts)
+    def __post_init__(self) -> None:
+        assert self.labels is not None
+        types = self.labels.types
+        valued = [(number, value) for number, label in types.items() for value in label.values or ()]
         self._known = {
-            "state": pl.DataFrame({"state": list(labels.states)}, schema={"state": pl.Int64}),
-            "type": pl.DataFrame({"type": list(labels.types)}, schema={"type": pl.Int64}),
-            "value": pl.DataFrame(
-                [(number, value) for number, label in labels.types.items() for value in label.values or ()],
-                schema={"type": pl.Int64, "value": pl.Int64},
-                orient="row",
-            ),
+            ("state",): pl.DataFrame({"state": list(self.labels.states)}, schema={"state": pl.Int64}),
+            ("type",): pl.DataFrame({"type": list(types)}, schema={"type": pl.Int64}),
+            ("type", "value"): pl.DataFrame(valued, schema={"type": pl.Int64, "value": pl.Int64}, orient="row"),
         }
-        self._with_values = [number for number, label in labels.types.items() if label.values is not None]
+        self._with_values = [number for number, label in types.items() if label.values is not None]
 
     def update(self, block: Block) -> None:
         valued = block.events.filter(pl.col("type").is_in(self._with_values))
-        self._check("state", block.states, ("state",), "state {state}")
-        self._check("type", block.events, ("type",), "type {type}")
-        self._check("value", valued, ("type", "value"), "value {value} of type {type}")
+        self._check(("state",), block.states, "state {state}")
+        self._check(("type",), block.events, "type {type}")
+        self._check(("type", "value"), valued, "value {value} of type {type}")
 
-    def _check(self, kind: str, frame: pl.DataFrame, key: tuple[str, ...], name: str) -> None:
-        unlabelled = frame.group_by(key).agg(pl.col("line").first()).join(self._known[kind], on=key, how="anti").sort("line")
+    def _check(self, key: tuple[str, ...], frame: pl.DataFrame, name: str) -> None:
+        unlabelled = frame.group_by(key).agg(pl.col("line").first()).join(self._known[key], on=key, how="anti").sort("line")
         self.violations(TraceRule.LABELLED, unlabelled, f"{name} has no label in the .pcf")
         # What is reported counts as known from now on. Beyond the limit it is counted once per block, which bounds memory.
-        self._known[kind] = pl.concat([self._known[kind], unlabelled.head(self.log.limit).select(key)])
+        self._known[key] = pl.concat([self._known[key], unlabelled.head(self.log.limit).select(key)])
+
+
+RECORD_CHECKS = (_Order, _Places, _States, _Intervals, _Numbers)
+LABEL_CHECKS = (_Labelled,)
+"""Checks of each trace, and those of a trace with a .pcf."""

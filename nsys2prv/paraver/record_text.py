@@ -8,17 +8,6 @@ import polars as pl
 
 from nsys2prv.timeline.records import RecordBatch, RecordKind
 
-RECORD_SCHEMA = {
-    "time": pl.Int64,
-    "order": pl.Int64,
-    "row": pl.Int64,
-    "kind": pl.Int64,
-    "cpu": pl.Int64,
-    "body": pl.String,
-}
-"""Columns of lines: `time` (ns of the trace), `order` of lines of equal time, `row`, `kind` (of RECORD_KINDS), `cpu` (counted
-over all nodes, 0 for any), `body` (the line after its time)."""
-
 SORT_COLUMNS = ("time", "order")
 
 # `order` packs the row, the stage and the length of the interval. On one row and at one time come: ends, the inner interval
@@ -34,12 +23,18 @@ STATE, EVENT, MESSAGE = RECORD_KINDS = (1, 2, 3)
 
 
 def record_lines(batch: RecordBatch, rows: pl.DataFrame) -> list[pl.DataFrame]:
-    """Lines of a batch: columns of RECORD_SCHEMA.
+    """Lines of a batch.
 
     Parameters
     ----------
     rows
         The rows of the trace (`Rows.table`).
+
+    Returns
+    -------
+    list[pl.DataFrame]
+        Columns `time` (ns of the trace), `order` of lines of equal time, `row`, `kind` (of RECORD_KINDS), `cpu` (counted over
+        all nodes, 0 for any), `body` (the line after its time).
     """
     if batch.kind is RecordKind.STATES:
         return [state_records(batch.started)]
@@ -51,8 +46,9 @@ def record_lines(batch: RecordBatch, rows: pl.DataFrame) -> list[pl.DataFrame]:
     return [end_records(batch.ended), start_records(batch.started)]
 
 
-def _cpu(frame: pl.DataFrame) -> pl.Expr:
-    return pl.col("cpu") if "cpu" in frame.columns else pl.lit(0, pl.Int64)
+def _lines(frame: pl.DataFrame, time: str, order: pl.Expr, kind: int, body: pl.Expr) -> pl.DataFrame:
+    cpu = pl.col("cpu") if "cpu" in frame.columns else pl.lit(0, pl.Int64)
+    return frame.select(time=time, order=order, row="row", kind=pl.lit(kind, pl.Int64), cpu=cpu, body=body)
 
 
 def _order(stage: int, rank: pl.Expr) -> pl.Expr:
@@ -91,27 +87,14 @@ def start_records(intervals: pl.DataFrame) -> pl.DataFrame:
     if is_point.any():
         body = pl.when(is_point).then(pl.concat_str(body, pl.lit(":"), _closing(intervals, attributes))).otherwise(body)
         order = pl.when(is_point).then(_order(_POINTS, pl.lit(0))).otherwise(order)
-    return intervals.select(time="start", order=order, row="row", kind=pl.lit(EVENT, pl.Int64), cpu=_cpu(intervals), body=body)
+    return _lines(intervals, "start", order, EVENT, body)
 
 
 def end_records(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Lines where intervals end; none for those without length.
-
-    Parameters
-    ----------
-    intervals
-        As for `start_records`.
-    """
+    """Lines where intervals (as of `start_records`) end; none for those without length."""
     extended = _longest_ordered(intervals.filter(pl.col("end") > pl.col("start")), "start")
     length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
-    return extended.select(
-        time="end",
-        order=_order(_ENDS, length),
-        row="row",
-        kind=pl.lit(EVENT, pl.Int64),
-        cpu=_cpu(extended),
-        body=_closing(extended, _attributes(extended)),
-    )
+    return _lines(extended, "end", _order(_ENDS, length), EVENT, _closing(extended, _attributes(extended)))
 
 
 def _longest_ordered(intervals: pl.DataFrame, other: str) -> pl.DataFrame:
@@ -207,14 +190,7 @@ def point_records(points: pl.DataFrame) -> pl.DataFrame:
     of_line = ["start", "row", *(["cpu"] if "cpu" in points.columns else [])]
     body = _joined(_number(points, "number"), ":", pl.col("value"), *_attribute_texts(points, _attributes(points)))
     lines = points.group_by(of_line, maintain_order=True).agg(body=body.str.join(":"))
-    return lines.select(
-        time="start",
-        order=_order(_POINTS, pl.lit(0)),
-        row="row",
-        kind=pl.lit(EVENT, pl.Int64),
-        cpu=_cpu(points),
-        body="body",
-    )
+    return _lines(lines, "start", _order(_POINTS, pl.lit(0)), EVENT, pl.col("body"))
 
 
 def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -233,14 +209,8 @@ def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     arrival = messages["to_time"].cast(pl.String)
     logical = messages["to_begin"].cast(pl.String) if "to_begin" in messages.columns else arrival
     size, tag = _number(messages, "size"), _number(messages, "tag")
-    return messages.select(
-        time="time",
-        order=_order(_MESSAGES, pl.lit(0)),
-        row="row",
-        kind=pl.lit(MESSAGE, pl.Int64),
-        cpu=_cpu(messages),
-        body=_joined(pl.col("time"), to, logical, ":", arrival, ":", size, ":", tag),
-    )
+    body = _joined(pl.col("time"), to, logical, ":", arrival, ":", size, ":", tag)
+    return _lines(messages, "time", _order(_MESSAGES, pl.lit(0)), MESSAGE, body)
 
 
 def state_records(states: pl.DataFrame) -> pl.DataFrame:
@@ -254,11 +224,4 @@ def state_records(states: pl.DataFrame) -> pl.DataFrame:
     # There are few states, so their texts are looked up.
     most = states.select(pl.col("state").max()).item() or 0
     texts = pl.Series([f":{state}" for state in range(most + 1)])
-    return states.select(
-        time="start",
-        order=_order(_ENDS, pl.lit(0)),
-        row="row",
-        kind=pl.lit(STATE, pl.Int64),
-        cpu=_cpu(states),
-        body=_joined(pl.col("end"), texts.gather(states["state"])),
-    )
+    return _lines(states, "start", _order(_ENDS, pl.lit(0)), STATE, _joined(pl.col("end"), texts.gather(states["state"])))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import VIEWS, publish_folder, staging_folder, without_suffix
-from nsys2prv.paraver.blocks import Block
-from nsys2prv.paraver.trace_reader import Trace, open_trace
+from nsys2prv.execution.progress import progress_bar
+from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.render import LAUNCHES, WORKSPACE, RenderedView, ViewRenderer, write_views
 from nsys2prv.paraver.views.trace_content import TraceContent
 from nsys2prv.paraver.views.view_table import read_view_table
@@ -105,8 +101,9 @@ def content_of(trace: Path) -> TraceContent:
     opened = open_trace(trace, _skip_malformed)
     used: set[int] = set()
     has_messages = False
-    with _progress(opened) as blocks:
-        for block in blocks:
+    with progress_bar("reading", "block") as bar:
+        for block in opened.blocks(_skip_malformed):
+            bar.update()
             used.update(block.events["type"].unique().to_list())
             has_messages = has_messages or not block.messages["tag"].is_in(LAUNCHES).all()
     return TraceContent.of(opened, used, has_messages=has_messages)
@@ -114,10 +111,3 @@ def content_of(trace: Path) -> TraceContent:
 
 def _skip_malformed(line: int | None, problem: str) -> None:
     """Malformed lines are skipped here: `check` reports them."""
-
-
-@contextlib.contextmanager
-def _progress(trace: Trace) -> Iterator[Iterable[Block]]:
-    blocks = trace.blocks(_skip_malformed)
-    with tqdm(blocks, desc="reading", unit="block", disable=None, file=sys.stderr, leave=False, delay=0.5) as bar:
-        yield bar
