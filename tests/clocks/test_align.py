@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.clock_truth import alignment_error
 from support.command_line import CommandLine
 
 from nsys2prv.clocks.collective_matching import CollectiveSequence, match_collectives, match_sequences
 from nsys2prv.clocks.estimate import fit
 from nsys2prv.clocks.shared_events import SharedEvents
 from nsys2prv.demo import Cluster, write_reports
-from nsys2prv.demo.clock_truth import alignment_error
 from nsys2prv.errors import UsageError
 
 NODES = 4

@@ -15,26 +15,10 @@ from nsys2prv.errors import counted
 
 @dataclass(frozen=True)
 class DeviceStats:
-    """What a rule measured on one device.
+    """What a rule measured on one device: times in ns, by its index.
 
-    Attributes
-    ----------
-    device
-        Its index.
-    count, cost
-        Number of occurrences, and what they cost there at most, ns.
-    begin, end
-        When the first one begins and the last one ends, ns.
-    worst
-        Begin and end of the place to look at, ns.
-    rows
-        Rows of the trace that show it there.
-    parts
-        Parts of the run with occurrences.
-    longest
-        Cost of the most costly occurrence, ns.
-    sums
-        Further sums over the occurrences, by name.
+    `cost` is what all occurrences cost at most, and `longest` that of the most costly one. `begin` and `end` are of all
+    occurrences, `worst` of the place to look at. `rows` of the trace show it there; `parts` of the run have occurrences.
     """
 
     device: int

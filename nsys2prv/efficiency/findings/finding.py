@@ -22,17 +22,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found.
-
-    Attributes
-    ----------
-    text
-        What was measured, for people: the column `seen`.
-    devices
-        The devices that show it, at least one.
-    numbers
-        What it is based on.
-    """
+    """What a rule found: a text for people (the column `seen`), at least one device that shows it, and the numbers."""
 
     text: str
     devices: Sequence[DeviceStats]

@@ -19,18 +19,9 @@ _NO_CAUSE = -1
 
 @dataclass(frozen=True)
 class GapCause:
-    """The gaps that a rule counts.
+    """The gaps that a rule counts: expressions over the columns of gaps (see `GapCauses`), costs in ns.
 
-    Attributes
-    ----------
-    matches
-        Condition over the columns of gaps (see `GapCauses`).
-    cost
-        What a gap costs, ns.
-    sums
-        Further sums over its gaps, by name.
-    is_exclusive
-        A gap has at most one exclusive cause: that of the first rule it matches.
+    A gap has at most one exclusive cause: that of the first rule it matches.
     """
 
     matches: pl.Expr

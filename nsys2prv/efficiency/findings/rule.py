@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -215,6 +215,16 @@ class Evidence:
     def costs_share(self, stats: DeviceStats, least: Threshold) -> bool:
         """Whether the cost on a device is at least a share of its active time."""
         return stats.cost >= least.value * self.active(stats.device)
+
+    def costly(
+        self, stats: Iterable[DeviceStats], fewest: Threshold, least: Threshold, *, recurring: bool = False
+    ) -> list[DeviceStats]:
+        """Devices with enough occurrences that cost enough of their active time; `recurring`: and occur again and again."""
+        return [
+            one
+            for one in stats
+            if one.count >= fewest.value and self.costs_share(one, least) and (not recurring or self.recurs(one))
+        ]
 
     def recurs(self, stats: DeviceStats) -> bool:
         """Whether there are occurrences in many of the tenths of the active time of a device: RECURRING, ACTIVE_PARTS."""

@@ -18,11 +18,7 @@ LEAST_LOST = Threshold("least share lost", 0.01, "0 to 1", "they are easily avoi
 
 def _judge(evidence: Evidence) -> Finding | None:
     """Devices with such gaps again and again."""
-    devices = [
-        stats
-        for stats in evidence.gaps.by_device(KIND)
-        if stats.count >= FEWEST_GAPS.value and evidence.costs_share(stats, LEAST_LOST) and evidence.recurs(stats)
-    ]
+    devices = evidence.costly(evidence.gaps.by_device(KIND), FEWEST_GAPS, LEAST_LOST, recurring=True)
     if not devices:
         return None
     gaps, lost, longest = count(devices), cost(devices), max(stats.longest for stats in devices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, count, on_devices, total
+from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.patterns.host_bound import HOST_PART
@@ -24,15 +24,8 @@ LEAST_LOST = Threshold("least share lost", 0.02, "0 to 1", "less is not worth mo
 
 def _judge(evidence: Evidence) -> Finding | None:
     """Devices with such gaps over much of the run."""
-
-    def is_data_loading(stats: DeviceStats) -> bool:
-        return (
-            stats.count >= FEWEST_GAPS.value
-            and evidence.costs_share(stats, LEAST_LOST)
-            and stats.end - stats.begin >= REACH.value * evidence.active(stats.device)
-        )
-
-    devices = [stats for stats in evidence.gaps.by_device(KIND, worst="occurrence") if is_data_loading(stats)]
+    costly = evidence.costly(evidence.gaps.by_device(KIND, worst="occurrence"), FEWEST_GAPS, LEAST_LOST)
+    devices = [stats for stats in costly if stats.end - stats.begin >= REACH.value * evidence.active(stats.device)]
     if not devices:
         return None
     gaps, lost, longest = count(devices), cost(devices), max(stats.longest for stats in devices)

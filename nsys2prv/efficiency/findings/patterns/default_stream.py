@@ -148,14 +148,9 @@ def _judge(evidence: Evidence) -> Finding | None:
 
     def is_serial(stats: DeviceStats) -> bool:
         work = all_work[stats.device]
-        return (
-            stats.count >= FEWEST_WAITS.value
-            and evidence.costs_share(stats, LEAST_LOST)
-            and stats.count >= WAITING_PART.value * work["work"]
-            and work["beside"] <= BESIDE.value * work["work"]
-        )
+        return stats.count >= WAITING_PART.value * work["work"] and work["beside"] <= BESIDE.value * work["work"]
 
-    devices = [stats for stats in meter.waits() if is_serial(stats)]
+    devices = [stats for stats in evidence.costly(meter.waits(), FEWEST_WAITS, LEAST_LOST) if is_serial(stats)]
     if not devices:
         return None
     waits, lost = count(devices), cost(devices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, count, on_devices, total
+from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
@@ -26,15 +26,8 @@ LEAST_LOST = Threshold("least share lost", 0.05, "0 to 1", "less is the normal p
 
 def _judge(evidence: Evidence) -> Finding | None:
     """Devices with many such gaps."""
-
-    def is_launch_bound(stats: DeviceStats) -> bool:
-        return (
-            stats.count >= FEWEST_GAPS.value
-            and evidence.costs_share(stats, LEAST_LOST)
-            and stats.sums["next_length"] <= LONGEST_KERNEL.value * stats.cost
-        )
-
-    devices = [stats for stats in evidence.gaps.by_device(KIND) if is_launch_bound(stats)]
+    costly = evidence.costly(evidence.gaps.by_device(KIND), FEWEST_GAPS, LEAST_LOST)
+    devices = [stats for stats in costly if stats.sums["next_length"] <= LONGEST_KERNEL.value * stats.cost]
     if not devices:
         return None
     gaps, lost = count(devices), cost(devices)

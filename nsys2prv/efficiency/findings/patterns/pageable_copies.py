@@ -25,11 +25,7 @@ class PageableCopies(CopyTimes):
 
 def _judge(evidence: Evidence) -> Finding | None:
     """Devices with such copies again and again."""
-    devices = [
-        stats
-        for stats in evidence.meter(PageableCopies).by_device(evidence)
-        if stats.count >= FEWEST_COPIES.value and evidence.costs_share(stats, LEAST_LOST) and evidence.recurs(stats)
-    ]
+    devices = evidence.costly(evidence.meter(PageableCopies).by_device(evidence), FEWEST_COPIES, LEAST_LOST, recurring=True)
     if not devices:
         return None
     copies, lost, length, moved = count(devices), cost(devices), total(devices, "length"), total(devices, "bytes")

@@ -34,11 +34,7 @@ def _judge(evidence: Evidence) -> Finding | None:
         replace(stats, cost=stats.cost + gaps_of.get(stats.device, 0))
         for stats in evidence.meter(SmallCopies).by_device(evidence)
     ]
-    devices = [
-        stats
-        for stats in with_gaps
-        if stats.count >= FEWEST_COPIES.value and evidence.costs_share(stats, LEAST_LOST) and evidence.recurs(stats)
-    ]
+    devices = evidence.costly(with_gaps, FEWEST_COPIES, LEAST_LOST, recurring=True)
     if not devices:
         return None
     copies, lost, moved = count(devices), cost(devices), total(devices, "bytes")

@@ -24,11 +24,7 @@ _AFTER_RESULT = pl.col("after_download") & pl.col("former_size").is_between(0, L
 
 def _judge(evidence: Evidence) -> Finding | None:
     """Devices with many such gaps."""
-    devices = [
-        stats
-        for stats in evidence.gaps.by_device(KIND)
-        if stats.count >= FEWEST_STALLS.value and evidence.costs_share(stats, LEAST_LOST)
-    ]
+    devices = evidence.costly(evidence.gaps.by_device(KIND), FEWEST_STALLS, LEAST_LOST)
     if not devices:
         return None
     stalls, lost, results = count(devices), cost(devices), total(devices, "results")
