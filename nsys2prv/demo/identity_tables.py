@@ -15,6 +15,11 @@ DEFAULT_STREAM, NCCL_STREAM = 7, 16
 
 _UPTIME = 1_730_412_000_000_000
 """Monotonic clock of the first host at true time 0, ns: about 20 days. Other hosts have been up for other times."""
+_GPU: dict[str, int | str] = {
+    "name": "NVIDIA H100 80GB HBM3", "chipName": "GH100", "isDiscrete": 1, "luid": 0, "l2CacheSize": 52_428_800,
+    "totalMemory": 85_024_112_640, "memoryBandwidth": 3_352_320_000_000, "clockRate": 1_980_000_000, "smCount": 132,
+    "computeMajor": 9, "computeMinor": 0,
+}  # fmt: skip
 
 
 def identity_tables(cluster: Cluster, schedule: Schedule, rank: int, string: Callable[[str], int]) -> dict[str, pl.DataFrame]:
@@ -56,7 +61,7 @@ def identity_tables(cluster: Cluster, schedule: Schedule, rank: int, string: Cal
         pid + AUTOGRAD_TID: "pt_autograd_0",
         pid + LOADER_TID: "pt_data_pin",
     }
-    gpus = range(cluster.gpus_per_node)
+    gpus, process = range(cluster.gpus_per_node), constants(hwId=0, vmId=1, processId=pid, contextId=1)
     return {
         "META_DATA_EXPORT": _pairs([*version.items(), *((f"EXPORT_SCHEMA_VERSION{k}", v) for k, v in schema.items())]),
         "META_DATA_CAPTURE": _pairs([("DEVICE_DISPLAY_NAME", host), ("PROCESS_0:COMMAND", "python3"), *environment]),
@@ -70,61 +75,35 @@ def identity_tables(cluster: Cluster, schedule: Schedule, rank: int, string: Cal
             stopTime="duration"
         ),
         "PROCESSES": pl.DataFrame(
-            {
-                "globalPid": [global_pid(pid), global_pid(pid - 1)],
-                "pid": [pid, pid - 1],
-                "name": ["python3", "nsys-launcher"],
-            }
+            [(global_pid(pid), pid, "python3"), (global_pid(pid - 1), pid - 1, "nsys-launcher")],
+            schema=["globalPid", "pid", "name"],
+            orient="row",
         ),
         "ThreadNames": pl.DataFrame(
-            {
-                "nameId": [string(name) for name in threads.values()],
-                "priority": [20] * len(threads),
-                "globalTid": [global_tid(pid, tid) for tid in threads],
-            }
+            [(string(name), 20, global_tid(pid, tid)) for tid, name in threads.items()],
+            schema=["nameId", "priority", "globalTid"],
+            orient="row",
         ),
         "TARGET_INFO_GPU": pl.DataFrame(
             {
-                "id": list(gpus),
+                "id": gpus,
                 "busLocation": [f"0000:{0x18 + 0x11 * index:02X}:00.0" for index in gpus],
-                "pwGpuId": list(gpus),
+                "pwGpuId": gpus,
                 "uuid": [gpu_uuid(host, index) for index in gpus],
                 # CUDA_VISIBLE_DEVICES leaves one GPU to each rank, and each calls it 0.
                 "cuDevice": [0 if index == local else None for index in gpus],
             },
             schema_overrides={"cuDevice": pl.Int64},
-        ).with_columns(
-            **constants(
-                vmId=VM,
-                name="NVIDIA H100 80GB HBM3",
-                isDiscrete=1,
-                l2CacheSize=52_428_800,
-                totalMemory=85_024_112_640,
-                memoryBandwidth=3_352_320_000_000,
-                clockRate=1_980_000_000,
-                smCount=132,
-                luid=0,
-                chipName="GH100",
-                computeMajor=9,
-                computeMinor=0,
-            )
-        ),
+        ).with_columns(**constants(vmId=VM, **_GPU)),
         "TARGET_INFO_CUDA_DEVICE": pl.DataFrame(
             {"gpuId": [local], "cudaId": [0], "pid": [pid], "uuid": [gpu_uuid(host, local)]}
         ),
-        "TARGET_INFO_CUDA_CONTEXT_INFO": pl.DataFrame(
-            {
-                "nullStreamId": [DEFAULT_STREAM],
-                "hwId": [0],
-                "vmId": [1],
-                "processId": [pid],
-                "deviceId": [0],
-                "contextId": [1],
-            }
+        "TARGET_INFO_CUDA_CONTEXT_INFO": pl.DataFrame({"nullStreamId": [DEFAULT_STREAM], "deviceId": [0]}).with_columns(
+            **process
         ),
         "TARGET_INFO_CUDA_STREAM": pl.DataFrame(
             {"streamId": [DEFAULT_STREAM, NCCL_STREAM], "priority": [0, 4294967291], "flag": [3, 2]}
-        ).with_columns(**constants(hwId=0, vmId=1, processId=pid, contextId=1)),
+        ).with_columns(**process),
     }
 
 

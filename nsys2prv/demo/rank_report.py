@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -33,7 +33,7 @@ from nsys2prv.demo.nsys_ids import (
     kernel_short_name,
     payload_blob,
 )
-from nsys2prv.demo.scenario import AUTOGRAD_TID, LOADER_TID, Cluster, SimulatedClock
+from nsys2prv.demo.scenario import AUTOGRAD_TID, LOADER_TID, Cluster
 from nsys2prv.demo.schedule import (
     HALO_BYTES,
     HALO_CALL,
@@ -78,21 +78,19 @@ Tables = dict[str, pl.DataFrame]
 
 @dataclass
 class RankReport:
-    """One rank of a run, and its tables.
-
-    Attributes
-    ----------
-    cluster, iteration, schedule
-        The run.
-    rank
-        Its number.
-    """
+    """One rank of a run, by its number, and its tables."""
 
     cluster: Cluster
     iteration: Iteration
     schedule: Schedule
     rank: int
-    strings: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.strings: dict[str, int] = {}
+        self.pid = self.cluster.pid(self.rank)
+        self.session = int(self.schedule.session[self.rank])
+        # Start of each iteration as a column, true time, ns.
+        self.begin: Array = self.schedule.begin[self.rank, :-1, None]
 
     def tables(self) -> Tables:
         """All tables; times are ns of this rank's session, on its host's clock."""
@@ -112,29 +110,10 @@ class RankReport:
         """Times from the start of each iteration."""
         return rank_alone(self.cluster, self.iteration, self.rank)
 
-    @property
-    def pid(self) -> int:
-        """The process."""
-        return self.cluster.pid(self.rank)
-
-    @property
-    def clock(self) -> SimulatedClock:
-        """The host's clock."""
-        return self.cluster.clocks[self.cluster.node(self.rank)]
-
-    @property
-    def session(self) -> int:
-        """Start of the session, true time, ns."""
-        return int(self.schedule.session[self.rank])
-
-    @property
-    def begin(self) -> Array:
-        """Start of each iteration as a column, true time, ns."""
-        return self.schedule.begin[self.rank, :-1, None]
-
     def _local(self, time: Array | int) -> Array:
         """True times as the report has them."""
-        return np.ravel(self.clock.elapsed(time) - self.clock.elapsed(self.session))
+        clock = self.cluster.clocks[self.cluster.node(self.rank)]
+        return np.ravel(clock.elapsed(time) - clock.elapsed(self.session))
 
     def _string(self, text: str) -> int:
         return self.strings.setdefault(text, len(self.strings) + 1)
@@ -195,19 +174,9 @@ class RankReport:
         _, cleared = work(Work.MEMSET)
         return {
             "CUPTI_ACTIVITY_KIND_KERNEL": launched.with_columns(
-                **constants(
-                    launchType=1,
-                    cacheConfig=1,
-                    gridY=1,
-                    gridZ=1,
-                    blockY=1,
-                    blockZ=1,
-                    staticSharedMemory=0,
-                    localMemoryPerThread=0,
-                    localMemoryTotal=250_871_808,
-                    sharedMemoryExecuted=32_768,
-                    sharedMemoryLimitConfig=0,
-                )
+                **constants(**dict.fromkeys(("launchType", "cacheConfig", "gridY", "gridZ", "blockY", "blockZ"), 1)),
+                **constants(staticSharedMemory=0, localMemoryPerThread=0, sharedMemoryLimitConfig=0),
+                **constants(localMemoryTotal=250_871_808, sharedMemoryExecuted=32_768),
             ),
             "CUPTI_ACTIVITY_KIND_MEMCPY": copied,
             "CUPTI_ACTIVITY_KIND_MEMSET": cleared.with_columns(**constants(value=0, bytes=GRADIENT_BYTES, memKind=2)),
@@ -253,17 +222,8 @@ class RankReport:
         threads = np.array([self._thread(call.thread) for call in iteration.calls])
         # cu...: the driver's own calls are in the same table under another class.
         driver = np.array([int(not call.name.startswith("cuda")) for call in iteration.calls])
-        steps = self.cluster.iterations
-        calls = pl.DataFrame(
-            {
-                "start": self._local(start),
-                "end": self._local(end),
-                "eventClass": np.tile(driver, steps),
-                "globalTid": np.tile(threads, steps),
-                "correlationId": self._correlations(np.arange(len(names))),
-                "nameId": np.tile(names, steps),
-            }
-        )
+        repeated = [np.tile(column, self.cluster.iterations) for column in (driver, threads, names)]
+        calls = self._api_calls(start, end, self._correlations(np.arange(len(names))), *repeated)
         syncs = self._synchronizations(iteration.indices("cudaStreamSynchronize_v3020"), DEFAULT_STREAM, 3)
         waits = self._synchronizations(iteration.indices("cudaStreamWaitEvent_v3020"), NCCL_STREAM, 2)
         return {
@@ -281,16 +241,14 @@ class RankReport:
             start = np.append(start, [launch, launch + 20_000])
             end = np.append(end, [launch + 8_000, schedule.broadcast_end[rank] + 4_000])
             names, driver = [*names, "cuLaunchKernelEx", "cudaStreamSynchronize_v3020"], [*driver, 1, 0]
-        return pl.DataFrame(
-            {
-                "start": self._local(start),
-                "end": self._local(end),
-                "eventClass": driver,
-                "globalTid": [self._thread(MAIN)] * len(names),
-                "correlationId": np.arange(1, len(names) + 1),
-                "nameId": [self._string(name) for name in names],
-            }
-        )
+        ids, threads = np.array([self._string(name) for name in names]), np.full(len(names), self._thread(MAIN))
+        return self._api_calls(start, end, np.arange(1, len(names) + 1), np.array(driver), threads, ids)
+
+    def _api_calls(
+        self, start: Array, end: Array, correlation: Array, driver: Array, thread: Array, name: Array
+    ) -> pl.DataFrame:
+        columns = {"eventClass": driver, "globalTid": thread, "correlationId": correlation, "nameId": name}
+        return pl.DataFrame({"start": self._local(start), "end": self._local(end), **columns})
 
     def _synchronizations(self, indices: Array, stream: int, kind: int) -> pl.DataFrame:
         start, end = self.on_host
