@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nsys2prv.demo.run_demo import run_demo
-from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.view_table import View, read_view_table
 from nsys2prv.vocabulary import event_types
 
@@ -23,6 +22,7 @@ sys.path.insert(0, str(CHECKOUT / "tests"))
 
 from support.view_drawing import Legend, draw  # noqa: E402
 from support.view_parser import parse_cfg  # noqa: E402
+from support.whole_trace import open_whole  # noqa: E402
 
 PAGE = CHECKOUT / "docs" / "views.md"
 FOLDER = PAGE.with_suffix("")
@@ -119,7 +119,7 @@ def drawn(prv: Path) -> dict[str, str]:
     prv
         The trace of the demo, with its views beside it.
     """
-    trace = open_trace(prv)
+    trace = open_whole(prv)
     svg = {}
     for path, picture in PICTURES.items():
         name = f"{path}-{picture.member}.cfg" if picture.member else f"{path}.cfg"

@@ -100,11 +100,6 @@ def parse_block(first_line: int, text: str, communicators_end: int, on_malformed
     return Block(first_line, records, states, pairs, messages)
 
 
-def empty_block() -> Block:
-    """A block without records: frames with their columns."""
-    return parse_block(2, "#", 1, lambda line, problem: None)
-
-
 def _numbers(lines: pl.DataFrame) -> pl.Series:
     """All numbers of some lines, one after the other; null where one does not fit in 64 bits."""
     numbers: pl.Series = lines["text"].str.split(":").explode().cast(pl.Int64, strict=False)

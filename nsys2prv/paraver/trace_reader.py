@@ -6,16 +6,12 @@ sense together is for `check`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
-
-from nsys2prv.errors import TraceError
-from nsys2prv.paraver.blocks import Block, empty_block, parse_block
+from nsys2prv.paraver.blocks import Block, parse_block
 from nsys2prv.paraver.header import Header, read_header
-from nsys2prv.paraver.interval_pairs import is_interval, pair_intervals
 from nsys2prv.paraver.pcf import PcfLabels, read_pcf
 from nsys2prv.paraver.row import read_row
 from nsys2prv.paraver.trace_files import OnMalformed, companion, raising, text_blocks
@@ -66,48 +62,6 @@ class Trace:
         communicators_end = 1 + self.header.communicators
         for first_line, text in text_blocks(self.path, on_malformed, block_bytes):
             yield parse_block(first_line, text, communicators_end, on_malformed)
-
-    def states(self) -> pl.DataFrame:
-        """All state records, with the columns of `Block.states`."""
-        return pl.concat([empty_block().states, *(block.states for block in self.blocks())])
-
-    def events(self, types: Iterable[int] | None = None) -> pl.DataFrame:
-        """All type:value pairs (only those of `types`, where given), with the columns of `Block.events`."""
-        selected = pl.lit(True) if types is None else pl.col("type").is_in(list(types))
-        return pl.concat([empty_block().events, *(block.events.filter(selected) for block in self.blocks())])
-
-    def messages(self) -> pl.DataFrame:
-        """All messages, with the columns of `Block.messages`."""
-        return pl.concat([empty_block().messages, *(block.messages for block in self.blocks())])
-
-    def intervals(self, types: Iterable[int] | None = None) -> pl.DataFrame:
-        """Intervals of some event types: each start (a value) with its end (0), the innermost open one first.
-
-        Parameters
-        ----------
-        types
-            Event types; None for all that nsys2prv writes as intervals.
-
-        Returns
-        -------
-        pl.DataFrame
-            task, thread, type, begin, end (ns), value, depth (1: outermost); in the order of their starts in the file.
-
-        Raises
-        ------
-        TraceError
-            A start without end or an end without start.
-        """
-        edges = self.events(types)
-        if types is None:
-            edges = edges.filter(pl.col("type").is_in([number for number in edges["type"].unique() if is_interval(number)]))
-        key = ["task", "thread", "type"]
-        pairs = pair_intervals(edges, key)
-        unpaired = pl.concat([pairs.open, pairs.orphans]).sort("line")
-        for line, number, value in unpaired.select("line", "type", "value").head(1).iter_rows():
-            problem = f"value {value} of type {number} starts and never ends"
-            raise TraceError(self.path, f"line {line}: {problem if value else f'type {number} ends and never started'}")
-        return pairs.closed.select(*key, pl.col("time").alias("begin"), "end", "value", "depth")
 
 
 def open_trace(path: str | Path, on_malformed: OnMalformed | None = None) -> Trace:

@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from support.report_builder import ReportBuilder
+from support.whole_trace import open_whole
 
 import nsys2prv as np
 from nsys2prv.demo.cluster import write_reports
@@ -23,7 +24,6 @@ from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import DiskFull, ReportNotFound, UsageError
-from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary.event_types import KERNEL, NCCL_KERNEL
@@ -255,7 +255,7 @@ def test_a_trace_has_efficiency_numbers_only(run: np.NsysRun, tmp_path: Path) ->
 def test_events_are_those_of_the_trace(reports: Path, tmp_path: Path) -> None:
     """Kernels are on the rows, and start at the times, that they have in the trace of the same run."""
     with np.open_run(reports, ranks="0-1") as run:
-        trace = open_trace(run.translate(tmp_path / "OUT", no_views=True).prv)
+        trace = open_whole(run.translate(tmp_path / "OUT", no_views=True).prv)
         kernels, span = run.events("kernels").select("row", "start", "end").collect(), run.span
 
     in_trace = trace.intervals([KERNEL.number, NCCL_KERNEL.number])

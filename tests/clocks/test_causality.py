@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.report_builder import ReportBuilder
+from support.whole_trace import open_whole
 
 from nsys2prv.clocks.causality import LATENCY_SCHEMA, enforce_causality
-from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -92,7 +92,7 @@ def reports(tmp_path: Path, wrong: int) -> list[Path]:
 
 
 def ways_in_trace(summary: Summary) -> list[int]:
-    found = open_trace(summary.prv).messages()
+    found = open_whole(summary.prv).messages()
     return found.select(way=pl.col("physical_recv") - pl.col("physical_send"))["way"].to_list()
 
 

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.whole_trace import open_whole
 
 from nsys2prv.errors import TraceError
 from nsys2prv.paraver.header import HeaderTask
 from nsys2prv.paraver.pcf import TypeLabel
-from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.vocabulary import event_types
 
 HEADER = "#Paraver (21/11/2025 at 06:36):1000_ns:2(4,2):1:2(2:1,1:2)"
@@ -74,7 +74,7 @@ def write(folder: Path, records: list[str], *, header: str = HEADER, pcf: str | 
 
 
 def test_header_gives_end_nodes_and_tasks(tmp_path: Path) -> None:
-    header = open_trace(write(tmp_path, RECORDS)).header
+    header = open_whole(write(tmp_path, RECORDS)).header
 
     assert header.date == "21/11/2025 at 06:36"
     assert header.end == 1000
@@ -84,14 +84,14 @@ def test_header_gives_end_nodes_and_tasks(tmp_path: Path) -> None:
 
 
 def test_task_and_thread_give_the_row_in_the_order_of_the_names(tmp_path: Path) -> None:
-    header = open_trace(write(tmp_path, RECORDS)).header
+    header = open_whole(write(tmp_path, RECORDS)).header
     places = pl.DataFrame({"task": [1, 1, 2], "thread": [1, 2, 1]})
 
     assert places.select(row=header.row_of(pl.col("task"), pl.col("thread")))["row"].to_list() == [0, 1, 2]
 
 
 def test_records_have_their_line_numbers(tmp_path: Path) -> None:
-    trace = open_trace(write(tmp_path, RECORDS))
+    trace = open_whole(write(tmp_path, RECORDS))
 
     assert trace.states().rows() == [(2, 0, 1, 1, 0, 100, 1)]
     assert trace.events().rows() == [
@@ -111,7 +111,7 @@ def test_records_have_their_line_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 40, 1 << 20])
 def test_blocks_of_any_size_hold_the_same_records(tmp_path: Path, block_bytes: int) -> None:
-    trace = open_trace(write(tmp_path, RECORDS))
+    trace = open_whole(write(tmp_path, RECORDS))
 
     blocks = list(trace.blocks(block_bytes=block_bytes))
 
@@ -126,8 +126,8 @@ def test_a_trace_in_several_gzip_members_is_read_whole(tmp_path: Path) -> None:
     packed = tmp_path / "trace.prv.gz"
     packed.write_bytes(gzip.compress(text[:100]) + gzip.compress(text[100:]))
 
-    assert open_trace(packed).events().equals(open_trace(plain).events())
-    assert open_trace(packed).labels == open_trace(plain).labels
+    assert open_whole(packed).events().equals(open_whole(plain).events())
+    assert open_whole(packed).labels == open_whole(plain).labels
 
 
 def test_gzip_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
@@ -135,17 +135,17 @@ def test_gzip_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(write(tmp_path, RECORDS).read_bytes())[:-9])
 
     with pytest.raises(TraceError, match="cut off"):
-        open_trace(packed).events()
+        open_whole(packed).events()
 
 
 def test_communicators_that_the_header_announces_are_skipped(tmp_path: Path) -> None:
-    trace = open_trace(write(tmp_path, ["c:1:1:2:1:2", *RECORDS], header=f"{HEADER},1"))
+    trace = open_whole(write(tmp_path, ["c:1:1:2:1:2", *RECORDS], header=f"{HEADER},1"))
 
     assert trace.states()["line"].to_list() == [3]
 
 
 def test_a_trace_without_records_has_empty_frames(tmp_path: Path) -> None:
-    trace = open_trace(write(tmp_path, []))
+    trace = open_whole(write(tmp_path, []))
 
     assert trace.events().is_empty()
     assert trace.intervals().is_empty()
@@ -179,14 +179,14 @@ def test_a_trace_without_records_has_empty_frames(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_is_not_a_record_is_named(tmp_path: Path, line: str, why: str) -> None:
-    trace = open_trace(write(tmp_path, [*RECORDS, line, RECORDS[-1]]))
+    trace = open_whole(write(tmp_path, [*RECORDS, line, RECORDS[-1]]))
 
     with pytest.raises(TraceError, match=rf"trace\.prv: line 9: .*{why}"):
         trace.events()
 
 
 def test_malformed_lines_can_be_reported_and_skipped(tmp_path: Path) -> None:
-    trace = open_trace(write(tmp_path, ["9", *RECORDS, "2:0:1:1:1:0:9200:9223372036854775808", "x"]))
+    trace = open_whole(write(tmp_path, ["9", *RECORDS, "2:0:1:1:1:0:9200:9223372036854775808", "x"]))
     lines: list[int | None] = []
 
     blocks = list(trace.blocks(lambda line, why: lines.append(line)))
@@ -200,7 +200,7 @@ def test_a_last_line_without_line_end_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
     with pytest.raises(TraceError, match=r"line 8: .*cut off"):
-        open_trace(path).events()
+        open_whole(path).events()
 
 
 @pytest.mark.parametrize(
@@ -218,21 +218,21 @@ def test_a_last_line_without_line_end_is_an_error(tmp_path: Path) -> None:
 )
 def test_a_malformed_header_is_an_error(tmp_path: Path, header: str) -> None:
     with pytest.raises(TraceError, match=r"trace\.prv: line 1: "):
-        open_trace(write(tmp_path, RECORDS, header=header))
+        open_whole(write(tmp_path, RECORDS, header=header))
 
 
 def test_a_missing_or_empty_file_or_another_suffix_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no such file"):
-        open_trace(tmp_path / "none.prv")
+        open_whole(tmp_path / "none.prv")
     (tmp_path / "empty.prv").touch()
     with pytest.raises(TraceError, match="empty"):
-        open_trace(tmp_path / "empty.prv")
+        open_whole(tmp_path / "empty.prv")
     with pytest.raises(TraceError, match=r"\.prv\.gz"):
-        open_trace(tmp_path / "trace.txt")
+        open_whole(tmp_path / "trace.txt")
 
 
 def test_labels_of_states_types_and_shared_values(tmp_path: Path) -> None:
-    trace = open_trace(write(tmp_path, RECORDS, pcf=PCF))
+    trace = open_whole(write(tmp_path, RECORDS, pcf=PCF))
     values = {0: "End", 20: "cudaLaunchKernel", 21: 'a kernel<int, 2>: it\'s "one" [with] # everything'}
 
     assert trace.has_labels
@@ -245,14 +245,14 @@ def test_labels_of_states_types_and_shared_values(tmp_path: Path) -> None:
 
 
 def test_names_of_each_level(tmp_path: Path) -> None:
-    trace = open_trace(write(tmp_path, RECORDS, row=ROW))
+    trace = open_whole(write(tmp_path, RECORDS, row=ROW))
 
     assert trace.has_names
     assert trace.names == {"NODE": ("nid001", "nid002"), "THREAD": ("main thread", "CUDA-D0.S7", "# not a comment")}
 
 
 def test_a_trace_without_labels_and_names_is_marked(tmp_path: Path) -> None:
-    trace = open_trace(write(tmp_path, RECORDS))
+    trace = open_whole(write(tmp_path, RECORDS))
 
     assert (trace.has_labels, trace.has_names) == (False, False)
     assert (dict(trace.labels.types), dict(trace.names)) == ({}, {})
@@ -282,7 +282,7 @@ def test_a_malformed_line_of_the_pcf_is_named(tmp_path: Path, line: int, instead
     lines[line - 1] = instead
 
     with pytest.raises(TraceError, match=rf"trace\.pcf: line {line}: .*{why}"):
-        open_trace(write(tmp_path, RECORDS, pcf="\n".join(lines)))
+        open_whole(write(tmp_path, RECORDS, pcf="\n".join(lines)))
 
 
 @pytest.mark.parametrize(
@@ -300,11 +300,11 @@ def test_a_malformed_line_of_the_row_is_named(tmp_path: Path, line: int, instead
     lines[line - 1] = instead
 
     with pytest.raises(TraceError, match=rf"trace\.row: line \d: .*{why}"):
-        open_trace(write(tmp_path, RECORDS, row="\n".join(lines)))
+        open_whole(write(tmp_path, RECORDS, row="\n".join(lines)))
 
 
 def test_intervals_pair_each_end_with_the_innermost_start(tmp_path: Path) -> None:
-    intervals = open_trace(write(tmp_path, RECORDS)).intervals()
+    intervals = open_whole(write(tmp_path, RECORDS)).intervals()
 
     assert intervals.columns == ["task", "thread", "type", "begin", "end", "value", "depth"]
     assert intervals.rows() == [
@@ -325,7 +325,7 @@ def test_intervals_pair_each_end_with_the_innermost_start(tmp_path: Path) -> Non
 )
 def test_a_start_without_end_or_an_end_without_start_is_an_error(tmp_path: Path, records: list[str], why: str) -> None:
     with pytest.raises(TraceError, match=why):
-        open_trace(write(tmp_path, [*RECORDS, *records])).intervals()
+        open_whole(write(tmp_path, [*RECORDS, *records])).intervals()
 
 
 # One interval of a row: value, what is nested in it, and time that passes before, inside and after.
@@ -379,6 +379,6 @@ def test_nested_intervals_come_back_as_they_were_written(
             last = time
     records = [line for _, line in sorted(lines, key=lambda timed: timed[0])]
 
-    found = open_trace(write(tmp_path_factory.mktemp("nested"), records)).intervals()
+    found = open_whole(write(tmp_path_factory.mktemp("nested"), records)).intervals()
 
     assert sorted(found.rows()) == sorted(expected)

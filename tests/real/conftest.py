@@ -11,12 +11,12 @@ import pytest
 from support.checkout import REAL_REPORTS
 from support.paramedir import paramedir_or_skip
 from support.real_reports import REPORTS
+from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import NoDevices
-from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -39,7 +39,7 @@ class Translated:
 
     reports: tuple[Path, ...]
     databases: tuple[Path, ...]
-    trace: Trace
+    trace: WholeTrace
 
     def query(self, sql: str) -> list[tuple]:  # type: ignore[type-arg]
         """Rows of a query over all reports, one after the other."""
@@ -87,7 +87,7 @@ def translation(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Tra
             paths = REPORTS[name]
             out = tmp_path_factory.mktemp("real") / "trace"
             translate(list(paths), out=out, options=TranslateOptions())
-            done[name] = Translated(paths, tuple(map(_database, paths)), open_trace(f"{out}.prv"))
+            done[name] = Translated(paths, tuple(map(_database, paths)), open_whole(f"{out}.prv"))
         return done[name]
 
     return of

@@ -10,8 +10,7 @@ from itertools import pairwise
 import polars as pl
 import pytest
 from support.paramedir import VIEW, Paramedir, Step, joined_steps
-
-from nsys2prv.paraver.trace_reader import Trace
+from support.whole_trace import WholeTrace
 
 from .conftest import Translated
 
@@ -45,7 +44,7 @@ _PROJECTION = f"""
 """
 
 
-def _on_gpu(trace: Trace) -> list[int]:
+def _on_gpu(trace: WholeTrace) -> list[int]:
     return [number for number, label in trace.labels.types.items() if " on the GPU " in label.label]
 
 

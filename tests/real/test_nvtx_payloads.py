@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import polars as pl
 import pytest
-
-from nsys2prv.paraver.trace_reader import Trace
+from support.whole_trace import WholeTrace
 
 from .conftest import Translated
 
@@ -17,7 +16,7 @@ _NAME = "coalesce(event.text, (select value from StringIds where id = event.text
 _OF_KIND = {34: "mark", 59: "push/pop", 60: "start/end"}
 
 
-def labelled(trace: Trace, number: int) -> pl.DataFrame:
+def labelled(trace: WholeTrace, number: int) -> pl.DataFrame:
     """Time, value and label of each pair of a type whose value is not 0."""
     labels = dict(trace.labels.types[number].values or {}) if number in trace.labels.types else {}
     found = trace.events([number]).filter(pl.col("value") != 0)

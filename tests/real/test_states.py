@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from support.paramedir import STATES_VIEW, VIEW, Paramedir
 from support.spans import union_length
+from support.whole_trace import WholeTrace
 
-from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.vocabulary import event_types
 
 from .conftest import Translated
@@ -31,7 +31,7 @@ def _shown(csv: Path) -> pl.DataFrame:
     return frame.group_by("task", "thread", "value").agg(pl.col("time").sum())
 
 
-def _states(trace: Trace) -> pl.DataFrame:
+def _states(trace: WholeTrace) -> pl.DataFrame:
     """The same from the records."""
     return trace.states().group_by("task", "thread", value="state").agg(time=(pl.col("end") - pl.col("begin")).sum())
 

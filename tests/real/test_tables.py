@@ -14,9 +14,9 @@ import pytest
 from support.checkout import REAL_REPORTS
 from support.paramedir import VIEW, Paramedir
 from support.report_builder import ReportBuilder
+from support.whole_trace import open_whole
 
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.run.inspect import as_text, inspect
 from nsys2prv.timeline import coverage
 from nsys2prv.trace.translate import translate
@@ -159,7 +159,7 @@ def test_fields_of_real_generic_events_have_their_values_and_times(tmp_path: Pat
     summary = translate([report], tmp_path / "out")
 
     assert check_trace(summary.prv).violations == ()
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     samples = trace.events().filter(pl.col("type").is_between(94500000, 94599999))
     origin = min(time for time, *_ in expected)
     found = sorted(

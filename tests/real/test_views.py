@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.paramedir import Paramedir, read_tables, read_timeline
 from support.view_parser import parse_views
+from support.whole_trace import WholeTrace
 
-from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.of_trace import content_of
 
 from .conftest import Translated
@@ -19,14 +19,14 @@ from .conftest import Translated
 FOREIGN_VIEWS = "NSYS2PRV_FOREIGN_VIEWS"
 """Environment variable: a folder with views of other tools, `nsys2prv-0.5.8/` and `basicanalysis/` (see docs/views.md)."""
 
-ROWS: dict[str, Callable[[Trace], int]] = {
+ROWS: dict[str, Callable[[WholeTrace], int]] = {
     "thread": lambda trace: trace.header.rows,
     "task": lambda trace: len(trace.header.tasks),
     "appl": lambda trace: 1,
 }
 
 
-def views_of(trace: Trace) -> Path:
+def views_of(trace: WholeTrace) -> Path:
     return trace.path.with_suffix(".cfgs")
 
 
@@ -69,7 +69,7 @@ def foreign(folder: str) -> Path:
     return Path(root) / folder
 
 
-def types_of(path: Path, trace: Trace) -> set[int]:
+def types_of(path: Path, trace: WholeTrace) -> set[int]:
     """Event types that a view selects, as Paraver resolves them: by label, else by number."""
     by_label = {found.label: number for number, found in trace.labels.types.items()}
     types: set[int] = set()

@@ -15,6 +15,7 @@ import pytest
 from support.command_line import CommandLine
 from support.nsys_columns import COLUMNS
 from support.report_builder import ReportBuilder
+from support.whole_trace import open_whole
 
 from nsys2prv.demo.cluster import Cluster, write_reports
 from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UsageError
@@ -22,7 +23,6 @@ from nsys2prv.exports import Report, lookups, open_report
 from nsys2prv.exports.launchers import launched
 from nsys2prv.paraver import object_limits
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -696,7 +696,7 @@ def test_folded_streams_are_a_few_rows_with_the_same_events(tmp_path: Path) -> N
     assert all(re.fullmatch(r"(?:CUDA|HIP)-(D\d+)\.S(\d+)(?:-(\S+))?\s*", name) for name in names)
     assert plain.content["trace"]["rows"] > 40
     what = ("begin", "end", "type", "value")
-    traces = [open_trace(summary.prv) for summary in (plain, folded)]
+    traces = [open_whole(summary.prv) for summary in (plain, folded)]
     events = [trace.intervals().select(what).sort(what).rows() for trace in traces]
     assert len(events[0]) == 1200
     assert events[0] == events[1]

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from nsys2prv.execution.output_files import VIEWS, without_suffix
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from support.report_builder import ReportBuilder
 from support.view_parser import parse_views
+from support.whole_trace import WholeTrace, open_whole
 
 
 def translate_reports(
@@ -39,9 +39,9 @@ def translate_reports(
     return checked(translate(reports, folder / name, options))
 
 
-def trace_of(folder: Path, *builders: ReportBuilder, options: TranslateOptions | None = None, name: str = "out") -> Trace:
+def trace_of(folder: Path, *builders: ReportBuilder, options: TranslateOptions | None = None, name: str = "out") -> WholeTrace:
     """The trace that reports give, open."""
-    return open_trace(translate_reports(folder, *builders, options=options, name=name).prv)
+    return open_whole(translate_reports(folder, *builders, options=options, name=name).prv)
 
 
 def checked(summary: Summary) -> Summary:
@@ -56,12 +56,12 @@ def translate_unaligned(folder: Path, *builders: ReportBuilder, options: Transla
     return translate_reports(folder, *builders, options=replace(options or TranslateOptions(), align="utc"))
 
 
-def labels_of(trace: Trace, event_type: int) -> dict[int, str]:
+def labels_of(trace: WholeTrace, event_type: int) -> dict[int, str]:
     """Labels of the values of an event type."""
     return dict(trace.labels.types[event_type].values or {})
 
 
-def label_of(trace: Trace, event_type: int | str, value: int) -> str:
+def label_of(trace: WholeTrace, event_type: int | str, value: int) -> str:
     """Label of a value of an event type, which is given by number or by label."""
     numbers = [number for number, named in trace.labels.types.items() if event_type in (number, named.label)]
     return next(labels[value] for labels in map(partial(labels_of, trace), numbers) if value in labels)
@@ -87,7 +87,7 @@ class RankMessage(NamedTuple):
 
 def rank_messages(summary: Summary) -> list[RankMessage]:
     """Messages of a trace in which each task is a rank, sorted."""
-    found = open_trace(summary.prv).messages()
+    found = open_whole(summary.prv).messages()
     assert (found["logical_send"] == found["physical_send"]).all()
     ranks = {task: entry["rank"] for task, entry in enumerate(summary.content["tasks"], start=1)}
     columns = ("send_task", "logical_send", "recv_task", "logical_recv", "physical_recv", "size", "tag")

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from nsys2prv.paraver.trace_reader import Trace
 from support.view_parser import Cfg, Window
 from support.view_semantics import NotDrawn, Semantics, Table
+from support.whole_trace import WholeTrace
 
 Colour = tuple[int, int, int]
 
@@ -61,7 +61,7 @@ class Legend:
     names: Mapping[int, str] = field(default_factory=dict)
 
 
-def draw(trace: Trace, cfg: Cfg, time: tuple[int, int] | None = None, legend: Legend | None = None) -> str:
+def draw(trace: WholeTrace, cfg: Cfg, time: tuple[int, int] | None = None, legend: Legend | None = None) -> str:
     """A picture of a view.
 
     Parameters
@@ -92,7 +92,7 @@ def draw(trace: Trace, cfg: Cfg, time: tuple[int, int] | None = None, legend: Le
 
 
 class _Timeline:
-    def __init__(self, trace: Trace, cfg: Cfg, semantics: Semantics, time: tuple[int, int], legend: Legend) -> None:
+    def __init__(self, trace: WholeTrace, cfg: Cfg, semantics: Semantics, time: tuple[int, int], legend: Legend) -> None:
         self._trace = trace
         self._unit = legend.unit
         self._begin, self._end = time
@@ -254,7 +254,7 @@ class _Timeline:
         return parts, [[_text(self._left, "{y}", f"each row from 0 to {_with_unit(high, self._unit)}", "q")]]
 
 
-def _table(trace: Trace, cfg: Cfg, table: Table, legend: Legend) -> str:
+def _table(trace: WholeTrace, cfg: Cfg, table: Table, legend: Legend) -> str:
     window = cfg.windows[int(cfg.histogram["Analyzer2D.ControlWindow:"]) - 1]
     labels = {**_value_labels(trace, window), **legend.names}
     names = _row_names(trace, table.level, table.rows)
@@ -316,7 +316,7 @@ def _cell_text(value: float, statistic: str, unit: str) -> str:
     return f"{value:.2f} {unit}".rstrip() if abs(value) < 1000 else _with_unit(value, unit)
 
 
-def _row_names(trace: Trace, level: str, rows: Sequence[int]) -> list[str]:
+def _row_names(trace: WholeTrace, level: str, rows: Sequence[int]) -> list[str]:
     names = trace.names.get({"thread": "THREAD", "task": "TASK"}.get(level, "APPL"), ())
     if level == "thread":
         ranks = [f"{index + 1}.{thread + 1}" for index, task in enumerate(trace.header.tasks) for thread in range(task.threads)]
@@ -324,7 +324,7 @@ def _row_names(trace: Trace, level: str, rows: Sequence[int]) -> list[str]:
     return [_cut(names[row] if row < len(names) else str(row + 1), _LONGEST_ROW_NAME) for row in rows]
 
 
-def _value_labels(trace: Trace, window: Window) -> dict[int, str]:
+def _value_labels(trace: WholeTrace, window: Window) -> dict[int, str]:
     """Labels of the values that a window shows; none where its values are computed numbers."""
     tops = {window.functions[top] for top in ("topcompose1", "topcompose2")}
     thread, compose = window.functions.get("thread"), window.functions["compose_thread"]

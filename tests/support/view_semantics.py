@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from nsys2prv.paraver.trace_reader import Trace
 from support.view_parser import LEVELS, Cfg, Window
+from support.whole_trace import WholeTrace
 
 STEP_SCHEMA = {"row": pl.Int64, "begin": pl.Int64, "end": pl.Int64, "value": pl.Float64}
 """Steps of a window: on each shown row they cover the time from 0 to the end of the trace, ns. `row` is the index of the thread
@@ -68,7 +68,7 @@ class Semantics:
         The view.
     """
 
-    def __init__(self, trace: Trace, cfg: Cfg) -> None:
+    def __init__(self, trace: WholeTrace, cfg: Cfg) -> None:
         self._trace = trace
         self._cfg = cfg
         self._steps: dict[int, pl.DataFrame] = {}

@@ -11,9 +11,9 @@ import pytest
 from support.export_folders import write_arrow_report, write_parquet_report
 from support.report_builder import ReportBuilder
 from support.traces import labels_of, translate_reports
+from support.whole_trace import open_whole
 
 from nsys2prv.errors import NothingToTranslate, OutputExists, SameReportTwice, UsageError
-from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.run.option_values import NvtxRange, TimeRange
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -21,7 +21,7 @@ from nsys2prv.vocabulary import event_types
 
 
 def intervals(summary: Summary, *types: int) -> list[tuple[int, ...]]:
-    found = open_trace(summary.prv).intervals(types).sort("begin", "end", "task", "thread")
+    found = open_whole(summary.prv).intervals(types).sort("begin", "end", "task", "thread")
     return found.select("task", "thread", "begin", "end", "value").rows()
 
 
@@ -42,7 +42,7 @@ def test_a_launch_and_its_kernel_give_this_trace_and_no_other(tmp_path: Path) ->
         "2:0:1:1:2:2000:63000006:19:9101:1:9102:1:9103:1:9104:128:9105:1:9106:1:9107:0:9108:0:9109:0:9110:32:9200:1:63000010:20",
         "2:0:1:1:2:4000:63000006:0:9101:0:9102:0:9103:0:9104:0:9105:0:9106:0:9107:0:9108:0:9109:0:9110:0:9200:0:63000010:0",
     ]
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     assert trace.names["NODE"] == ("nid001",)
     assert trace.names["TASK"] == ("nid001 pid 1000 python3",)
     assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7")
@@ -86,8 +86,8 @@ def test_nested_ranges_that_touch_stand_in_the_order_of_their_nesting(tmp_path: 
     for name, start, end in (("b", 0, 60), ("a", 0, 100), ("c", 0, 60), ("e", 60, 70), ("d", 60, 100)):
         report.nvtx_range(name, start, end)
     summary = translate_reports(tmp_path, report)
-    names = labels_of(open_trace(summary.prv), event_types.NVTX_PUSHPOP)
-    found = open_trace(summary.prv).intervals([event_types.NVTX_PUSHPOP])
+    names = labels_of(open_whole(summary.prv), event_types.NVTX_PUSHPOP)
+    found = open_whole(summary.prv).intervals([event_types.NVTX_PUSHPOP])
     spans = {
         names[value]: (begin, end, depth) for begin, end, value, depth in found.select("begin", "end", "value", "depth").rows()
     }
@@ -105,7 +105,7 @@ def test_ranges_that_overlap_freely_are_all_whole(tmp_path: Path) -> None:
     lanes = [event_types.NVTX_RANGE.beside(event_types.NVTX_RANGE, lane) for lane in range(3)]
     assert [row[2:4] for row in intervals(summary, *lanes)] == [(0, 50), (20, 80), (40, 90), (60, 100)]
     # As many lanes as ranges run at once, and each lane has its label.
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     assert set(trace.events(lanes)["type"]) == set(lanes)
     assert trace.labels.types[lanes[2]].label == "NVTX startend ranges (overlap 2)"
 
@@ -118,7 +118,7 @@ def test_kernels_that_overlap_on_one_stream_are_all_whole_on_rows_of_their_own(t
         report.kernel(name, start, end)
     report.copy(45, 55, 8)
     summary = translate_reports(tmp_path, report)
-    assert open_trace(summary.prv).names["THREAD"] == ("CUDA-D0.S7", "CUDA-D0.S7")
+    assert open_whole(summary.prv).names["THREAD"] == ("CUDA-D0.S7", "CUDA-D0.S7")
     assert [row[1:4] for row in intervals(summary, event_types.KERNEL)] == [(1, 0, 50), (2, 40, 80), (1, 60, 70), (2, 90, 95)]
     assert [row[1:4] for row in intervals(summary, event_types.MEMORY_OPERATION)] == [(1, 45, 55)]
 
@@ -152,7 +152,7 @@ def test_states_say_what_a_row_does_at_any_time(tmp_path: Path) -> None:
     report.kernel("ncclDevKernel_Broadcast(x)", 190, 220)
     report.copy(230, 240, 8)
     states = (
-        open_trace(translate_reports(tmp_path, report).prv)
+        open_whole(translate_reports(tmp_path, report).prv)
         .states()
         .sort("thread", "begin")
         .select("thread", "begin", "end", "state")
@@ -172,7 +172,7 @@ def test_metrics_of_one_time_are_one_line_on_a_row_of_the_gpu(tmp_path: Path) ->
     for time in (10, 20):
         report.metric("SM Active", time, time + 1).metric("Tensor Active", time, time + 2)
     summary = translate_reports(tmp_path, report)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     assert trace.names["THREAD"][-1] == "Metrics GPU0"
     samples = trace.events([9400, 9401])
     assert samples.group_by("time").agg(pl.col("line").n_unique()).get_column("line").to_list() == [1, 1]
@@ -188,7 +188,7 @@ def test_time_is_cut_with_units_and_intervals_over_the_edge_are_clipped(tmp_path
     report.nvtx_range("all", 0, 1000).nvtx_range("left", 0, 300).nvtx_range("out", 10, 20).nvtx_range("in", 400, 500)
     summary = translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(200, 600)))
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)) == [(0, 100), (0, 400), (200, 300)]
-    assert open_trace(summary.prv).header.end == 400
+    assert open_whole(summary.prv).header.end == 400
     entry = next(table for table in summary.content["reports"][0]["tables"] if table["table"] == "NVTX_EVENTS")["sources"][0]
     assert (entry["written"], entry["clipped"], entry["left_out"]) == (3, 2, {"outside the chosen time": 1})
 
@@ -201,7 +201,7 @@ def test_a_launch_line_is_kept_only_where_both_its_ends_are(tmp_path: Path) -> N
     report.kernel("reaches in", 150, 240, launch=(120, 130), stream=8)
     report.kernel("inside", 400, 420, launch=(300, 310))
     summary = translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(200, 600)))
-    assert open_trace(summary.prv).messages().select("logical_send", "logical_recv").rows() == [(100, 200)]
+    assert open_whole(summary.prv).messages().select("logical_send", "logical_recv").rows() == [(100, 200)]
     assert len(intervals(summary, event_types.KERNEL)) == 3
 
 
@@ -213,7 +213,7 @@ def test_the_time_inside_nvtx_ranges_of_all_their_instances(tmp_path: Path) -> N
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP)) == [(50, 100), (200, 250)]
     assert sorted(row[2:4] for row in intervals(summary, event_types.NVTX_PUSHPOP + 100)) == [(0, 100), (200, 300)]
     # Between the instances no row is in any state.
-    assert open_trace(summary.prv).states().select("begin", "end").rows() == [(0, 100), (200, 300)]
+    assert open_whole(summary.prv).states().select("begin", "end").rows() == [(0, 100), (200, 300)]
 
 
 def test_ranks_are_chosen_and_short_intervals_left_out(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_names_keep_the_numbers_of_an_earlier_trace(tmp_path: Path) -> None:
     )
 
     def numbers(summary: Summary) -> tuple[dict[str, int], dict[str, int]]:
-        types = open_trace(summary.prv).labels.types
+        types = open_whole(summary.prv).labels.types
         values = {text: value for found in types.values() for value, text in (found.values or {}).items() if value}
         return {found.label: number for number, found in types.items()}, values
 
@@ -326,7 +326,7 @@ def test_hostile_names_come_out_readable_and_break_nothing(tmp_path: Path, name:
     report.kernel("tame", 20, 30, short_name="k")
     report.nvtx_range(name, 0, 30, domain=name).metric(name or "m", 5, 1)
     report.mpi_other("MPI_Comm_dup", 3, 4)
-    trace = open_trace(translate_reports(tmp_path, report).prv)
+    trace = open_whole(translate_reports(tmp_path, report).prv)
     kernels = [label for value, label in labels_of(trace, event_types.KERNEL).items() if value]
     assert len(kernels) == 2
     assert "tame" in kernels

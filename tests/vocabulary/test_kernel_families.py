@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
+from support.whole_trace import open_whole
 
 from nsys2prv.errors import UsageError
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.view_table import read_view_table
 from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
 from nsys2prv.trace.translate import translate
@@ -144,7 +144,7 @@ def test_a_trace_has_families_on_the_lines_of_kernels(tmp_path: Path) -> None:
     report.kernel("void [evil]<\n>::step(int)", 400, 500)
     summary = translate([report.write(tmp_path / "a.sqlite")], tmp_path / "out")
     assert check_trace(summary.prv).violations == ()
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     labels = trace.labels.types[event_types.KERNEL_FAMILY].values or {}
     found = trace.intervals([event_types.KERNEL_FAMILY]).sort("begin").select("begin", "end", "value").rows()
     assert [(begin, end, labels[value]) for begin, end, value in found] == [
@@ -174,7 +174,7 @@ def test_own_rules_and_earlier_labels_decide_on_values(tmp_path: Path) -> None:
     before = translate([first.write(tmp_path / "a.sqlite")], tmp_path / "first")
     options = TranslateOptions(kernel_families=rules, labels=before.prv.with_suffix(".pcf"))
     after = translate([second.write(tmp_path / "b.sqlite")], tmp_path / "second", options)
-    old, new = (open_trace(summary.prv).labels.types[event_types.KERNEL_FAMILY].values or {} for summary in (before, after))
+    old, new = (open_whole(summary.prv).labels.types[event_types.KERNEL_FAMILY].values or {} for summary in (before, after))
     assert set(new.values()) == {"End", "Animal", "zebra"}
     assert {value for value, label in new.items() if label == "zebra"} == {
         value for value, label in old.items() if label == "zebra"

@@ -13,8 +13,8 @@ from support.report_builder import ReportBuilder
 from support.view_drawing import draw
 from support.view_parser import Cfg, parse_cfg, parse_views
 from support.view_semantics import NotDrawn, Semantics
+from support.whole_trace import WholeTrace, open_whole
 
-from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.trace.translate import translate
 from nsys2prv.vocabulary import event_types
 
@@ -22,7 +22,7 @@ GEMM, MINE, NCCL = "volta_sgemm_128x64_nn", "mine<&>[x]", "ncclDevKernel_AllRedu
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+def trace(tmp_path_factory: pytest.TempPathFactory) -> WholeTrace:
     """Two ranks with a GPU each, from 0 to 1000 ns: a kernel on a stream, NCCL on another, a copy, and a nested NVTX range."""
     folder = tmp_path_factory.mktemp("drawing")
     reports = []
@@ -35,24 +35,24 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
         report.nvtx_range("outer", 0, 1000)
         report.nvtx_range("inner", 200, 300)
         reports.append(report.write(folder / f"rank{rank}.sqlite"))
-    return open_trace(translate(reports, folder / "out").prv)
+    return open_whole(translate(reports, folder / "out").prv)
 
 
-def view(trace: Trace, name: str) -> Cfg:
+def view(trace: WholeTrace, name: str) -> Cfg:
     return parse_cfg((trace.path.with_suffix(".cfgs") / f"{name}.cfg").read_text(), name)
 
 
-def steps(trace: Trace, name: str, row: int) -> list[tuple[int, int, float]]:
+def steps(trace: WholeTrace, name: str, row: int) -> list[tuple[int, int, float]]:
     cfg = view(trace, name)
     found = Semantics(trace, cfg).steps(len(cfg.windows)).filter(pl.col("row") == row)
     return found.select("begin", "end", "value").rows()
 
 
-def value_of(trace: Trace, number: int, label: str) -> int:
+def value_of(trace: WholeTrace, number: int, label: str) -> int:
     return next(value for value, named in (trace.labels.types[number].values or {}).items() if named == label)
 
 
-def test_a_window_of_names_has_the_number_of_what_runs_and_0_between(trace: Trace) -> None:
+def test_a_window_of_names_has_the_number_of_what_runs_and_0_between(trace: WholeTrace) -> None:
     gemm, mine = value_of(trace, event_types.KERNEL, GEMM), value_of(trace, event_types.KERNEL, "mine<&>(x)")
     stream = trace.names["THREAD"].index("CUDA-D0.S7")
     assert steps(trace, "basics/kernels", stream) == [
@@ -64,14 +64,14 @@ def test_a_window_of_names_has_the_number_of_what_runs_and_0_between(trace: Trac
     ]
 
 
-def test_a_window_of_nested_ranges_shows_the_outer_one_again(trace: Trace) -> None:
+def test_a_window_of_nested_ranges_shows_the_outer_one_again(trace: WholeTrace) -> None:
     name = next(label.label for number, label in trace.labels.types.items() if number == event_types.NVTX_PUSHPOP)
     assert "pushpop" in name
     outer, inner = (float(value_of(trace, event_types.NVTX_PUSHPOP, label)) for label in ("outer", "inner"))
     assert steps(trace, "basics/nvtx_ranges-default", 0) == [(0, 200, outer), (200, 300, inner), (300, 1000, outer)]
 
 
-def test_a_window_of_gpus_separates_useful_time_from_communication(trace: Trace) -> None:
+def test_a_window_of_gpus_separates_useful_time_from_communication(trace: WholeTrace) -> None:
     useful, communication = float(event_types.RUNNING), float(event_types.STATE_GROUP)
     assert steps(trace, "analysis/device_activity", 0) == [
         (0, 100, 0.0),
@@ -82,7 +82,7 @@ def test_a_window_of_gpus_separates_useful_time_from_communication(trace: Trace)
     ]
 
 
-def test_a_table_has_the_time_of_each_row_and_value(trace: Trace) -> None:
+def test_a_table_has_the_time_of_each_row_and_value(trace: WholeTrace) -> None:
     table = Semantics(trace, view(trace, "analysis/useful_time")).table()
     assert (table.level, table.rows, table.columns, table.statistic) == ("task", (0, 1), (1,), "Time")
     assert table.cells.tolist() == [[400.0], [500.0]]
@@ -91,7 +91,7 @@ def test_a_table_has_the_time_of_each_row_and_value(trace: Trace) -> None:
     assert shares.cells.round(2).tolist() == [[57.14, 42.86], [28.57, 71.43]]
 
 
-def test_an_unsupported_function_is_refused_by_name(trace: Trace) -> None:
+def test_an_unsupported_function_is_refused_by_name(trace: WholeTrace) -> None:
     with pytest.raises(NotDrawn, match="planes"):
         draw(trace, view(trace, "analysis/kernel_durations"))
     text = (trace.path.with_suffix(".cfgs") / "basics/kernels.cfg").read_text()
@@ -99,7 +99,7 @@ def test_an_unsupported_function_is_refused_by_name(trace: Trace) -> None:
         draw(trace, parse_cfg(text.replace("{thread, Last Evt Val}", "{thread, Recv BandWidth}"), "changed"))
 
 
-def test_every_view_is_drawn_or_refused_and_every_picture_is_well_formed(trace: Trace) -> None:
+def test_every_view_is_drawn_or_refused_and_every_picture_is_well_formed(trace: WholeTrace) -> None:
     drawn = refused = 0
     for path, cfg in parse_views(trace.path.with_suffix(".cfgs")).items():
         try:
@@ -120,7 +120,7 @@ def test_every_view_is_drawn_or_refused_and_every_picture_is_well_formed(trace: 
     assert refused < drawn / 4
 
 
-def test_a_picture_has_the_colours_and_labels_of_the_trace(trace: Trace) -> None:
+def test_a_picture_has_the_colours_and_labels_of_the_trace(trace: WholeTrace) -> None:
     svg = draw(trace, view(trace, "basics/kernels"))
     for number, label in ((event_types.KERNEL, GEMM), (event_types.KERNEL, "mine<&>(x)")):
         value = value_of(trace, number, label)
@@ -130,7 +130,7 @@ def test_a_picture_has_the_colours_and_labels_of_the_trace(trace: Trace) -> None
     assert [text for text in texts if text and "CUDA-D0.S7" in text] == ["1.2 CUDA-D0.S7"]
 
 
-def test_only_the_requested_time_is_drawn(trace: Trace) -> None:
+def test_only_the_requested_time_is_drawn(trace: WholeTrace) -> None:
     svg = draw(trace, view(trace, "basics/kernels"), (500, 1000))
     assert GEMM not in svg
     assert "mine&lt;&amp;&gt;(x)" in svg

@@ -11,9 +11,9 @@ from support.paramedir import Paramedir, read_table, read_timeline
 from support.report_builder import ReportBuilder
 from support.view_parser import Cfg, parse_views
 from support.view_semantics import NotDrawn, Semantics
+from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.demo import Cluster, write_reports
-from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.trace.translate import translate
 
 SMALL = Cluster(nodes=2, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
@@ -27,14 +27,14 @@ def joined(starts: np.ndarray, values: np.ndarray) -> list[tuple[float, float]]:
     return list(zip(starts[changes].tolist(), values[changes].tolist(), strict=True))
 
 
-def row_name(trace: Trace, level: str, row: int) -> str:
+def row_name(trace: WholeTrace, level: str, row: int) -> str:
     if level == "task":
         return f"1.{row + 1}"
     task = max(index for index, one in enumerate(trace.header.tasks) if one.first_row <= row)
     return f"1.{task + 1}.{row - trace.header.tasks[task].first_row + 1}"
 
 
-def compare_timeline(trace: Trace, semantics: Semantics, cfg: Cfg, printed: Path) -> None:
+def compare_timeline(trace: WholeTrace, semantics: Semantics, cfg: Cfg, printed: Path) -> None:
     number = len(cfg.windows)
     shown = {row.removeprefix("THREAD ").removeprefix("TASK "): spans for row, spans in read_timeline(printed).items()}
     for (row,), steps in semantics.steps(number).group_by("row", maintain_order=True):
@@ -46,7 +46,7 @@ def compare_timeline(trace: Trace, semantics: Semantics, cfg: Cfg, printed: Path
         assert [value for _, value in ours] == pytest.approx([value for _, value in theirs], abs=ROUNDING, rel=1e-9), name
 
 
-def compare_table(trace: Trace, semantics: Semantics, printed: Path) -> None:
+def compare_table(trace: WholeTrace, semantics: Semantics, printed: Path) -> None:
     ours, theirs = semantics.table(), read_table(printed)
     names = trace.names["TASK" if ours.level == "task" else "THREAD"]
     assert [name for name, _ in theirs.rows] == [names[row] for row in ours.rows]
@@ -117,7 +117,7 @@ _CUT = ("useful_bursts_d", "gaps_d", "gaps_by_length_d")
 def compared_views(paramedir: Paramedir, prv: Path) -> int:
     """Compare the values of each view with those of Paraver; returns how many were compared."""
     folder = prv.with_suffix(".cfgs")
-    trace = open_trace(prv)
+    trace = open_whole(prv)
     views = parse_views(folder)
     printed = paramedir.show(prv, folder)
     compared = 0

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
+from support.whole_trace import open_whole
 
 from nsys2prv.errors import OutputError, OutputExists, TraceError, UsageError
-from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.of_trace import content_of, list_views, render_views
 from nsys2prv.paraver.views.render import RenderedView, ViewRenderer
 from nsys2prv.paraver.views.trace_content import TraceContent
@@ -176,4 +176,4 @@ def test_types_that_the_translation_counts_are_those_that_the_trace_has(
     monkeypatch.setattr(TraceContent, "of", classmethod(spy))
     prv = translate([report], tmp_path / "out").prv
 
-    assert reported == [set(open_trace(prv).events()["type"])]
+    assert reported == [set(open_whole(prv).events()["type"])]

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.paramedir import Paramedir, Table, paramedir_or_skip, read_table, read_tables, read_timeline
+from support.whole_trace import open_whole
 
 from nsys2prv.demo import Cluster, write_reports
-from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.of_trace import render_views
 from nsys2prv.timeline.labels import readable
 from nsys2prv.trace.translate import translate
@@ -248,7 +248,7 @@ def test_the_same_views_show_all_rows_whatever_the_size_of_the_run(
 ) -> None:
     cluster = Cluster(nodes=nodes, gpus_per_node=gpus, iterations=1, layers=1, gpu_metrics_hz=500)
     prv = translate(write_reports(tmp_path / "reports", cluster), tmp_path / "run").prv
-    header = open_trace(prv).header
+    header = open_whole(prv).header
     names = ["basics/states", "analysis/useful", "analysis/useful_time", "analysis/kernel_time", "hwcounters/tensor_per_gemm"]
     folder, _ = render_views(prv, tmp_path / "chosen", only=names)
     shown = paramedir.show(prv, folder)
@@ -256,7 +256,7 @@ def test_the_same_views_show_all_rows_whatever_the_size_of_the_run(
     assert set(shown) == set(names)
     assert len(read_timeline(shown["basics/states"])) == header.rows
     assert len(read_timeline(shown["analysis/useful"])) == nodes * gpus
-    streams = sum(name.startswith("CUDA-") for name in open_trace(prv).names["THREAD"])
+    streams = sum(name.startswith("CUDA-") for name in open_whole(prv).names["THREAD"])
     for view, rows in [("useful_time", nodes * gpus), ("kernel_time", streams)]:
         table = read_table(shown[f"analysis/{view}"])
         assert len(table.rows) == rows

@@ -11,10 +11,10 @@ from support.export_folders import write_arrow_report, write_parquet_report
 from support.nccl_regions import COMMUNICATOR, DOUBLE, STATIC, Nccl
 from support.report_builder import ReportBuilder
 from support.traces import checked, trace_of
+from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.demo.nsys_ids import payload_blob
-from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.sources.communication.nccl import ATTRIBUTES
 from nsys2prv.sources.cuda.kernels import NCCL_KERNEL_NAME
 from nsys2prv.sources.nvtx import nvtx_ranges
@@ -22,7 +22,7 @@ from nsys2prv.trace.translate import translate
 from nsys2prv.vocabulary import event_types
 
 
-def attributes_of(trace: Trace, event_type: int, task: int = 1) -> list[dict[str, object]]:
+def attributes_of(trace: WholeTrace, event_type: int, task: int = 1) -> list[dict[str, object]]:
     """Label and attributes of each interval of a type, with labels for values that have some, in the order of begin."""
     found = trace.events().filter((pl.col("task") == task) & (pl.col("value") != 0))
     labels = {number: dict(of_type.values or {}) for number, of_type in trace.labels.types.items()}
@@ -206,7 +206,7 @@ def test_kernels_of_nccl_are_known_by_their_names(name: str, is_nccl: bool) -> N
 # -- any domain -----------------------------------------------------------------------------------------------------------
 
 
-def values_at(trace: Trace, time: int) -> dict[str, object]:
+def values_at(trace: WholeTrace, time: int) -> dict[str, object]:
     """Label of each type with a value at a time, and the value or its label."""
     found = {}
     for number, value in (
@@ -290,7 +290,7 @@ def test_names_that_the_program_gives_are_those_of_the_rows(tmp_path: Path) -> N
     report.row("TARGET_INFO_NVTX_CUDA_STREAM", name="copies", processId=1000, contextId=1, streamId=8, **place)
     summary = translate([report.write(tmp_path / "a.sqlite")], tmp_path / "out")
     # Tools that read traces know streams by these names: those of the program stand in OUT.json.
-    assert open_trace(checked(summary).prv).names["THREAD"] == (
+    assert open_whole(checked(summary).prv).names["THREAD"] == (
         "python3 tid 1000",
         "data loader tid 1001",
         "CUDA-D0.S7",
@@ -306,7 +306,7 @@ def test_the_payloads_of_the_demo_are_the_same_in_both_forms(tmp_path: Path) -> 
     found = {}
     for binary in (False, True):
         cluster = Cluster(nodes=1, gpus_per_node=2, iterations=2, layers=2, gpu_metrics_hz=0, binary_payloads=binary)
-        trace = open_trace(checked(translate(write_reports(tmp_path / str(binary), cluster), tmp_path / f"out{binary}")).prv)
+        trace = open_whole(checked(translate(write_reports(tmp_path / str(binary), cluster), tmp_path / f"out{binary}")).prv)
         found[binary] = [
             attributes_of(trace, kind, task)
             for kind in (event_types.NCCL_REGION, event_types.NCCL_CALL_OF_KERNEL)

@@ -7,20 +7,20 @@ from pathlib import Path
 import polars as pl
 from support.report_builder import ReportBuilder
 from support.traces import trace_of, translate_reports
+from support.whole_trace import WholeTrace, open_whole
 
-from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.sources.communication import ucx as ucx_calls
 from nsys2prv.vocabulary import event_types
 
 
-def intervals(trace: Trace, *types: int) -> list[tuple[str, str, int, int]]:
+def intervals(trace: WholeTrace, *types: int) -> list[tuple[str, str, int, int]]:
     """Event type, label, begin and end of intervals."""
     kinds = trace.labels.types
     found = trace.intervals(types).sort("begin", "end", "type").select("type", "value", "begin", "end").iter_rows()
     return [(kinds[kind].label, (kinds[kind].values or {})[value], begin, end) for kind, value, begin, end in found]
 
 
-def states(trace: Trace) -> list[tuple[int, int, int]]:
+def states(trace: WholeTrace) -> list[tuple[int, int, int]]:
     return trace.states().select("begin", "end", "state").sort("begin").rows()
 
 
@@ -40,7 +40,7 @@ def test_calls_of_ucx_have_their_messages_and_states(tmp_path: Path) -> None:
     ucx(report, "UCP_EVENTS", "ucp_worker_flush", 92, 100)
 
     summary = translate_reports(tmp_path, report)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
 
     assert intervals(trace, ucx_calls.UCX_SUBMIT, ucx_calls.UCX_OTHER) == [
         ("UCX call", "ucp_init", 0, 10),
@@ -95,7 +95,7 @@ def test_calls_of_nvshmem_are_told_from_other_ranges(tmp_path: Path) -> None:
     report.nvtx_range("nvshmem_barrier_all", 90, 100)
 
     summary = translate_reports(tmp_path, report)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
 
     assert intervals(trace, ucx_calls.NVSHMEM_CALL) == [
         ("NVSHMEM call", "nvshmem_barrier_all", 0, 10),

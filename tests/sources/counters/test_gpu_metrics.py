@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 from support.report_builder import ReportBuilder
 from support.traces import translate_reports
+from support.whole_trace import WholeTrace, open_whole
 
-from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.sources.counters import gpu_metrics
 from nsys2prv.timeline import coverage
 from nsys2prv.trace.translate import Summary
@@ -18,7 +18,7 @@ from nsys2prv.vocabulary import event_types
 PERCENTAGE, CLOCK = "SM Active", "GPC Clock Frequency"
 
 
-def samples(trace: Trace) -> list[tuple[str, str, int, int]]:
+def samples(trace: WholeTrace) -> list[tuple[str, str, int, int]]:
     """Row, metric, time and value of each sample."""
     found = trace.events().filter(pl.col("type").is_between(event_types.GPU_METRIC, event_types.GPU_METRIC + 99))
     rows = found.select(trace.header.row_of(found["task"], found["thread"])).to_series()
@@ -48,7 +48,7 @@ def test_a_clock_that_wrapped_is_repaired_and_one_that_the_gpu_can_not_have_is_l
         report.metric(CLOCK, time, clock)
     report.metric("Memory Clock Frequency", 50, -1_700_000_000)
     summary = translate_reports(tmp_path, report)
-    assert samples(open_trace(summary.prv)) == [
+    assert samples(open_whole(summary.prv)) == [
         ("Metrics GPU0", CLOCK, 10, 2_150_000_000), ("Metrics GPU0", CLOCK, 30, 1_980_000_000),
         ("Metrics GPU0", "Memory Clock Frequency", 50, 2**32 - 1_700_000_000),
     ]  # fmt: skip
@@ -63,7 +63,7 @@ def test_a_clock_in_mhz_is_measured_by_the_same_limit(tmp_path: Path) -> None:
     report.nvtx_range("all", 0, 100)
     report.metric("SYS Clock Frequency [MHz]", 10, 1_700).metric("SYS Clock Frequency [MHz]", 20, 2_700)
     summary = translate_reports(tmp_path, report)
-    assert [value for *_, value in samples(open_trace(summary.prv))] == [1_700]
+    assert [value for *_, value in samples(open_whole(summary.prv))] == [1_700]
 
 
 def test_percentages_are_between_0_and_100_whatever_the_version_calls_them(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_percentages_are_between_0_and_100_whatever_the_version_calls_them(tmp_p
             report.metric(name, time, value)
     report.metric("Warps in Flight [Avg Warps per Cycle]", 7, 300)
     summary = translate_reports(tmp_path, report)
-    found = samples(open_trace(summary.prv))
+    found = samples(open_whole(summary.prv))
     # Views of other tools know metrics by these names, brackets and all.
     kept = [(name, value) for name in names for value in (0, 100)]
     kept.append(("Warps in Flight [Avg Warps per Cycle]", 300))
@@ -92,7 +92,7 @@ def test_metrics_of_several_gpus_and_reports_have_the_same_numbers_by_name(tmp_p
             for place, name in enumerate(names):
                 report.metric(name, 10, 10 * gpu + place, gpu=gpu)
     summary = translate_reports(tmp_path, first, second)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     assert samples(trace) == sorted(
         [(f"Metrics GPU{gpu}", name, 0, 10 * gpu + place) for gpu in (0, 1) for place, name in enumerate((PERCENTAGE, CLOCK))]
         + [("Metrics GPU0", "GR Active", 0, 2), ("Metrics GPU1", "GR Active", 0, 12)]
@@ -110,7 +110,7 @@ def test_instances_of_a_gpu_have_rows_of_their_own(tmp_path: Path) -> None:
     for instance in (1, 2):
         report.metric(PERCENTAGE, 10, 30 * instance, instance=instance)
     report.metric(PERCENTAGE, 10, 5, gpu=1, instance=4)
-    trace = open_trace(translate_reports(tmp_path, report).prv)
+    trace = open_whole(translate_reports(tmp_path, report).prv)
     # One sampler alone is the GPU, whatever else its number says.
     assert samples(trace) == [
         ("Metrics GPU0/1", PERCENTAGE, 10, 30), ("Metrics GPU0/2", PERCENTAGE, 10, 60), ("Metrics GPU1", PERCENTAGE, 10, 5),
@@ -141,7 +141,7 @@ def json_report(*, duplicate: bool = False) -> ReportBuilder:
 def test_metrics_in_json_rows_are_read_and_rows_of_other_plugins_are_not(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, json_report())
     odd = "odd 'name' / [x]"
-    assert samples(open_trace(summary.prv)) == [
+    assert samples(open_whole(summary.prv)) == [
         ("Metrics GPU0", CLOCK, 10, 1_980_000_000), ("Metrics GPU0", CLOCK, 20, 1_980_000_001),
         ("Metrics GPU0", PERCENTAGE, 10, 97),
         ("Metrics GPU0", odd, 10, 3), ("Metrics GPU0", odd, 20, 2**32 - 5),
@@ -150,12 +150,12 @@ def test_metrics_in_json_rows_are_read_and_rows_of_other_plugins_are_not(tmp_pat
     [account] = [account for account in accounts(summary, "GENERIC_EVENTS") if account["source"] == "gpu-metrics"]
     assert (account["rows"], account["repaired"]) == (3, 1)
     assert account["left_out"] == {gpu_metrics.GARBAGE_PERCENTAGE: 1}
-    assert open_trace(summary.prv).header.end == 100
+    assert open_whole(summary.prv).header.end == 100
 
 
 def test_samples_that_are_in_two_tables_are_told_once(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, json_report(duplicate=True))
-    assert samples(open_trace(summary.prv)) == [("Metrics GPU0", PERCENTAGE, 10, 97)]
+    assert samples(open_whole(summary.prv)) == [("Metrics GPU0", PERCENTAGE, 10, 97)]
     assert not [account for account in accounts(summary, "GENERIC_EVENTS") if account["source"] == "gpu-metrics"]
     [table] = [table for table in summary.content["reports"][0]["tables"] if table["table"] == "GENERIC_EVENTS"]
     assert table["left_out"] == {coverage.GPU_METRICS_ROWS: 3}

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from support.report_builder import ReportBuilder
 from support.traces import label_of, table_summary, translate_reports
+from support.whole_trace import open_whole
 
-from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.run.inspect import as_text, inspect
 from nsys2prv.sources.counters.sampling import EndsOfSamples
 from nsys2prv.trace.translate import Summary
@@ -21,7 +21,7 @@ Samples = dict[tuple[str, str], list[tuple[int, int]]]
 
 def samples(summary: Summary) -> Samples:
     """(row, event type) -> its events as (time, value), or the label of the value where it has one."""
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     rows = trace.names["THREAD"]
     found: Samples = {}
     events = trace.events().with_columns(row=trace.header.row_of(pl.col("task"), pl.col("thread")))
@@ -135,7 +135,7 @@ def test_a_metric_has_the_same_number_in_all_reports(tmp_path: Path) -> None:
 
     summary = translate_reports(tmp_path, first, second)
 
-    values = open_trace(summary.prv).events().filter(pl.col("value") != 0)
+    values = open_whole(summary.prv).events().filter(pl.col("value") != 0)
     assert values.select("task", "type", "value").sort("task", "type").rows() == [
         (1, 9300, 1),
         (1, 9301, 2),
@@ -156,7 +156,7 @@ def test_a_congested_packet_is_told_with_all_that_is_known_of_it(tmp_path: Path)
 
     summary = translate_reports(tmp_path, report)
 
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     found = samples(summary)
     row = "Switch 0x00000000000000ff port 10"
     assert label_of(trace, "InfiniBand switch congestion", found[row, "InfiniBand switch congestion"][0][1]) == "High delay"
@@ -262,7 +262,7 @@ def test_fields_of_a_plugin_are_samples_and_labels(tmp_path: Path, form: str) ->
     summary = translate_reports(tmp_path, report, form=form)
 
     found = samples(summary)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     states = found.pop(("NVML GPU 0", "NVML GPU 0 state"))
     assert [(time, label_of(trace, "NVML GPU 0 state", value)) for time, value in states] == [(0, "P0"), (100, "P2")]
     assert found == {
@@ -362,7 +362,7 @@ def test_contexts_of_a_gpu_run_from_their_start_to_their_end(tmp_path: Path) -> 
 
     summary = translate_reports(tmp_path, report)
 
-    trace, found = open_trace(summary.prv), samples(summary)
+    trace, found = open_whole(summary.prv), samples(summary)
     runs = [
         (time, label_of(trace, "GPU context that runs", value))
         for time, value in found["Metrics GPU0", "GPU context that runs"]

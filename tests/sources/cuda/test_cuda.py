@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from support.report_builder import ReportBuilder
 from support.traces import table_summary, translate_reports
+from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import inspect
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.sources.cuda import device_memory, graphs, kernels, memory_operations, overhead, synchronization, unified_memory
@@ -18,7 +18,7 @@ from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary import event_types
 
 
-def named(trace: Trace, event_type: int) -> list[tuple[str, int, int, str]]:
+def named(trace: WholeTrace, event_type: int) -> list[tuple[str, int, int, str]]:
     """Row, begin, end and label of the intervals of a type."""
     values = trace.labels.types[event_type].values or {}
     found = trace.intervals([event_type]).sort("begin", "end")
@@ -65,11 +65,11 @@ def test_what_a_wait_is_for_is_told_by_its_call_and_not_by_its_number(tmp_path: 
         call = report.api_call(name, begin, begin + 50, tid=1000 + place % 2)
         report.synchronization(begin + 10, begin + 40, kind=1, correlation=call)
     summary = translate_reports(tmp_path, report)
-    found = named(open_trace(summary.prv), synchronization.SYNCHRONIZATION)
+    found = named(open_whole(summary.prv), synchronization.SYNCHRONIZATION)
     assert [label for *_, label in found] == list(CALLS.values())
     assert [row for row, *_ in found] == ["python3 tid 1000", "tid 1001"] * 4
     assert found[0][1:3] == (10, 40)
-    assert "Metrics GPU0" not in open_trace(summary.prv).names["THREAD"]
+    assert "Metrics GPU0" not in open_whole(summary.prv).names["THREAD"]
 
 
 def test_ids_of_a_wait_that_do_not_apply_are_left_out(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_waits_of_unknown_calls_lie_on_their_device_and_are_told_apart_by_their_
     report.synchronization(30, 35, stream=none, event=4)
     report.synchronization(60, 65, correlation=80, stream=13, event=4)
     summary = translate_reports(tmp_path, report)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     lanes = [synchronization.SYNCHRONIZATION.beside(synchronization.SYNCHRONIZATION, lane) for lane in range(3)]
     found = {interval[1:]: interval[0] for lane in lanes for interval in named(trace, lane)}
     assert found == {
@@ -109,7 +109,7 @@ def test_waits_of_unknown_calls_lie_on_their_device_and_are_told_apart_by_their_
 
 def test_waits_without_a_table_of_calls_are_not_lost(tmp_path: Path) -> None:
     report = ReportBuilder().synchronization(10, 40, correlation=1)
-    found = named(open_trace(translate_reports(tmp_path, report).prv), synchronization.SYNCHRONIZATION)
+    found = named(open_whole(translate_reports(tmp_path, report).prv), synchronization.SYNCHRONIZATION)
     assert found == [("Metrics GPU0", 0, 30, synchronization.SYNC_STREAM)]
 
 
@@ -125,7 +125,7 @@ def test_an_event_is_recorded_when_the_device_says_so_else_when_the_call_began(t
     call = report.api_call("cudaEventRecord_v3020", 400, 410)
     report.event_record(4, correlation=call).event_record(5, correlation=call)
     summary = translate_reports(tmp_path, report)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     records = trace.events([synchronization.CUDA_EVENT_RECORD]).sort("time", "value")
     assert records.select("time", "value").rows() == [(100, 1), (200, 2), (340, 3), (400, 4), (400, 5)]
     assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7")
@@ -140,7 +140,7 @@ def test_memory_in_use_is_a_running_sum_of_each_kind_and_of_the_device(tmp_path:
     # Not in the order of time, as tables may be.
     report.memory_use(30, 100, freed=True).memory_use(10, 100).memory_use(20, 1000, kind=4, name="matrix")
     report.memory_use(40, 7, device=1).memory_use(50, 11)
-    trace = open_trace(translate_reports(tmp_path, report).prv)
+    trace = open_whole(translate_reports(tmp_path, report).prv)
     kinds = {found.label: number for number, found in trace.labels.types.items() if found.label.startswith("GPU memory in use")}
     assert set(kinds) == {"GPU memory in use", "GPU memory in use: Device", "GPU memory in use: Managed"}
     assert trace.names["THREAD"] == ("Metrics GPU0", "Metrics GPU1")
@@ -160,7 +160,7 @@ def test_memory_in_use_counts_what_was_allocated_before_the_time_chosen(tmp_path
     report = ReportBuilder()
     report.memory_use(0, 100).memory_use(50, 10).memory_use(90, 1)
     report.nvtx_range("all", 0, 100)
-    trace = open_trace(translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(40, 60))).prv)
+    trace = open_whole(translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(40, 60))).prv)
     assert trace.events([device_memory.DEVICE_MEMORY_TOTAL]).select("time", "value").rows() == [(10, 110)]
 
 
@@ -183,7 +183,7 @@ def test_page_faults_of_a_device_that_overlap_are_all_whole(tmp_path: Path) -> N
     for start, end, faults, access in ((0, 50, 3, 2), (40, 80, 5, 1), (60, 70, 1, 2)):
         report.gpu_page_fault(start, end, faults, access=access)
     summary = translate_reports(tmp_path, report)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     lanes = [unified_memory.GPU_PAGE_FAULT.beside(unified_memory.GPU_PAGE_FAULT, lane) for lane in range(2)]
     assert sorted(interval[1:] for lane in lanes for interval in named(trace, lane)) == [
         (0, 50, "Write"), (40, 80, "Read"), (60, 70, "Write"),
@@ -203,7 +203,7 @@ def test_a_page_fault_of_the_host_is_a_mark_on_the_main_thread(tmp_path: Path, h
     )  # fmt: skip
     report.row("CUDA_UM_CPU_PAGE_FAULT_EVENTS", start=50, globalPid=report.global_pid(), address=8192, CpuInstruction=999)
     summary = translate_reports(tmp_path, report)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     assert trace.names["THREAD"] == ("python3 tid 1000",)
     assert trace.labels.types[unified_memory.CPU_PAGE_FAULT].values == {1: "(unnamed)", 2: "fill(float*)"}
     assert lines(summary, unified_memory.CPU_PAGE_FAULT) == [
@@ -245,7 +245,7 @@ def test_green_contexts_are_told_where_there_are_some(tmp_path: Path) -> None:
     for place, context in enumerate((None, 0, 4294967295, 3)):
         report.kernel("k", 10 * place, 10 * place + 5, greenContextId=context)
         report.copy(100 + 10 * place, 105 + 10 * place, 8, greenContextId=context)
-    trace = open_trace(translate_reports(tmp_path, report).prv)
+    trace = open_whole(translate_reports(tmp_path, report).prv)
     assert trace.events([kernels.GREEN_CONTEXT]).filter(value=3).select("time").to_series().to_list() == [30, 130]
     assert trace.events([kernels.GREEN_CONTEXT]).height == 4
 
@@ -258,7 +258,7 @@ def test_nodes_of_a_graph_hang_on_the_call_that_launched_it(tmp_path: Path) -> N
         report.kernel(f"k{node}", start, end, correlation=launch, graphNodeId=2**33 + node, graphId=5)
     report.copy(70, 80, 16, correlation=launch, graphNodeId=2**33 + 3)
     report.memset(90, 95, 16, correlation=launch, graphNodeId=2**33 + 4)
-    trace = open_trace(translate_reports(tmp_path, report).prv)
+    trace = open_whole(translate_reports(tmp_path, report).prv)
     nodes = trace.events([graphs.GRAPH_NODE_ID]).filter(value=2**33 + 1)
     assert nodes["time"].to_list() == [30]
     begun = trace.events([graphs.GRAPH_NODE_ID]).filter(trace.events([graphs.GRAPH_NODE_ID])["value"] > 0)
@@ -284,7 +284,7 @@ def test_graphs_and_nodes_are_made_on_the_host_in_old_and_new_schemas(tmp_path: 
         "CUDA_GRAPH_EVENTS", start=50, end=51, nameId=report.string("Node Clone"), graphNodeId=8, originalGraphNodeId=7, **at
     )
     summary = translate_reports(tmp_path, report)
-    found = named(open_trace(summary.prv), graphs.GRAPH_CONSTRUCTION)
+    found = named(open_whole(summary.prv), graphs.GRAPH_CONSTRUCTION)
     assert [interval[1:] for interval in found] == [
         (10, 10, "Graph Creation"), (20, 30, "GraphExec Creation"), (40, 41, "Node Creation"), (50, 51, "Node Clone"),
     ]  # fmt: skip
@@ -304,7 +304,7 @@ def test_overhead_makes_no_rows_of_its_own(tmp_path: Path) -> None:
     for tid in (1000, 4711):
         report.row("PROFILER_OVERHEAD", start=20, end=30, globalTid=report.global_tid(tid), **name)
     summary = translate_reports(tmp_path, report)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     assert trace.names["THREAD"] == ("python3 tid 1000",)
     assert named(trace, overhead.CUDA_OVERHEAD) == [("python3 tid 1000", 10, 60, "Lazy Function Loading")]
     assert named(trace, overhead.PROFILER_OVERHEAD) == [("python3 tid 1000", 20, 30, "Lazy Function Loading")]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from support.nsys_columns import COLUMNS
 from support.report_builder import ReportBuilder
 from support.traces import label_of, table_summary, translate_reports
+from support.whole_trace import WholeTrace, open_whole
 
-from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import inspect
 from nsys2prv.sources.host import call_chains, cpu_samples, openmp, os_runtime, scheduling
 from nsys2prv.sources.host.profiled import FOREIGN
@@ -24,7 +24,7 @@ from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
 
 
-def on_cpu(trace: Trace) -> list[tuple[int, ...]]:
+def on_cpu(trace: WholeTrace) -> list[tuple[int, ...]]:
     """Thread, begin, end, CPU of each stay on a CPU."""
     found = trace.intervals([event_types.EXECUTING_CPU]).sort("task", "thread", "begin")
     return found.select("thread", "begin", "end", pl.col("value") - 1).rows()
@@ -56,14 +56,14 @@ def test_a_thread_that_moves_between_cpus_gives_this_trace_and_no_other(tmp_path
         "2:72:1:1:1:300:40000033:0",
         "2:0:1:1:1:300:40000061:12:40000061:0",
     ]
-    assert label_of(open_trace(summary.prv), event_types.OFF_CPU, 12) == "off CPU"
+    assert label_of(open_whole(summary.prv), event_types.OFF_CPU, 12) == "off CPU"
 
 
 def test_cpus_are_counted_over_the_nodes(tmp_path: Path) -> None:
     first, second = (ReportBuilder(host=f"nid{index}", pid=1000 + index, rank=index) for index in range(2))
     first.on_cpu(0, 10, cpu=5)
     second.on_cpu(0, 10, cpu=5)
-    trace = open_trace(translate_reports(tmp_path, first, second).prv)
+    trace = open_whole(translate_reports(tmp_path, first, second).prv)
     assert trace.header.cpus_per_node == (64, 64)
     begins = trace.events([event_types.EXECUTING_CPU]).filter(pl.col("value") > 0)
     assert begins.sort("task").select("task", "cpu", "value").rows() == [(1, 6, 6), (2, 70, 6)]
@@ -74,8 +74,8 @@ def test_what_is_open_at_the_begin_and_at_the_end_reaches_there(tmp_path: Path) 
     report.nvtx_range("all", 0, 1000)
     report.switch(200, 1, on=False).switch(700, 2, on=True)
     summary = translate_reports(tmp_path, report)
-    assert on_cpu(open_trace(summary.prv)) == [(1, 0, 200, 1), (1, 700, 1000, 2)]
-    states = open_trace(summary.prv).states().select("cpu", "begin", "end", "state").rows()
+    assert on_cpu(open_whole(summary.prv)) == [(1, 0, 200, 1), (1, 700, 1000, 2)]
+    states = open_whole(summary.prv).states().select("cpu", "begin", "end", "state").rows()
     assert states == [
         (2, 0, 200, event_types.RUNNING),
         (0, 200, 700, event_types.STATE_BLOCKED),
@@ -89,7 +89,7 @@ def test_a_thread_is_blocked_off_cpu_where_no_call_says_more(tmp_path: Path) -> 
     report = ReportBuilder(pid=1000)
     report.on_cpu(0, 100).on_cpu(300, 400)
     report.api_call("cudaDeviceSynchronize", 200, 350)
-    states = open_trace(translate_reports(tmp_path, report).prv).states().select("begin", "end", "state", "cpu").rows()
+    states = open_whole(translate_reports(tmp_path, report).prv).states().select("begin", "end", "state", "cpu").rows()
     # Off CPU at 100, in the call from 200 on, back on the CPU at 300 and still in the call.
     assert states == [
         (0, 100, event_types.RUNNING, 1),
@@ -106,7 +106,7 @@ def test_time_off_cpu_tells_the_state_of_the_thread_and_its_reason(tmp_path: Pat
     report.switch(0, 0, on=True).switch(10, 0, on=False, threadState=2, threadBlock=6)
     report.switch(20, 0, on=True).switch(30, 0, on=False, threadState=77, threadBlock=99).switch(40, 0, on=True)
     report.switch(50, 0, on=False)
-    trace = open_trace(translate_reports(tmp_path, report).prv)
+    trace = open_whole(translate_reports(tmp_path, report).prv)
     off = trace.intervals([event_types.OFF_CPU]).sort("begin")
     reported = [(begin, label_of(trace, event_types.OFF_CPU, value)) for begin, value in off.select("begin", "value").rows()]
     assert reported == [(10, "Interruptible"), (30, "thread state 77"), (50, "off CPU")]
@@ -119,7 +119,7 @@ def test_switches_of_one_nanosecond_follow_each_other_as_they_must(tmp_path: Pat
     # Off and on again while it runs; then on and off again while it does not: nsys writes "off" first both times.
     report.switch(0, 0, on=True).switch(10, 0, on=False).switch(10, 1, on=True).switch(20, 1, on=False)
     report.switch(30, 2, on=False).switch(30, 2, on=True).switch(40, 3, on=True).switch(50, 3, on=False)
-    assert on_cpu(open_trace(translate_reports(tmp_path, report).prv)) == [
+    assert on_cpu(open_whole(translate_reports(tmp_path, report).prv)) == [
         (1, 0, 10, 0),
         (1, 10, 20, 1),
         (1, 30, 30, 2),
@@ -132,7 +132,7 @@ def test_a_lost_row_costs_no_time_that_is_known(tmp_path: Path) -> None:
     report.switch(0, 0, on=True).switch(10, 1, on=True).switch(20, 1, on=False).switch(35, 1, on=False).switch(40, 0, on=True)
     report.switch(50, 0, on=False)
     summary = translate_reports(tmp_path, report)
-    assert on_cpu(open_trace(summary.prv)) == [(1, 0, 10, 0), (1, 10, 20, 1), (1, 40, 50, 0)]
+    assert on_cpu(open_whole(summary.prv)) == [(1, 0, 10, 0), (1, 10, 20, 1), (1, 40, 50, 0)]
     assert rows_accounted_for(table_summary(summary, "SCHED_EVENTS")) == 6
 
 
@@ -263,7 +263,7 @@ def test_a_sample_is_one_line_with_its_cpu_and_its_call_chain(tmp_path: Path) ->
     report.cpu_sample(20, cpu=5, state=3)
     summary = translate_reports(tmp_path, report)
     lines = [line for line in summary.prv.read_text().splitlines() if f":{cpu_samples.CPU_SAMPLE}:" in line]
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     assert lines[1] == "2:6:1:1:1:20:30000300:4:30000301:1"
     assert lines[0].startswith("2:5:1:1:1:10:30000300:2:30000301:7:30000000:")
     chain = trace.events().filter(pl.col("type").is_between(30000000, 30000299))
@@ -279,7 +279,7 @@ def test_a_sample_is_one_line_with_its_cpu_and_its_call_chain(tmp_path: Path) ->
 def test_the_innermost_frames_of_a_deep_call_chain_are_kept(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000).nvtx_range("all", 0, 100)
     report.cpu_sample(10, [(f"f{depth}", "app") for depth in range(call_chains.MOST_FRAMES + 5)])
-    trace = open_trace(translate_reports(tmp_path, report).prv)
+    trace = open_whole(translate_reports(tmp_path, report).prv)
     functions = trace.events().filter(pl.col("type").is_between(30000000, 30000099))
     assert [label_of(trace, kind, value) for kind, value in functions.select("type", "value").rows()] == [
         f"f{depth}" for depth in range(call_chains.MOST_FRAMES)
@@ -294,7 +294,7 @@ def test_many_samples_get_each_their_own_call_chain(tmp_path: Path, monkeypatch:
     report = ReportBuilder(pid=1000)
     for number in range(300):
         report.cpu_sample(10 * number, [(f"f{number % 7}", "app"), (f"g{number % 5}", "app")][: number % 3])
-    trace = open_trace(translate_reports(tmp_path, report).prv)
+    trace = open_whole(translate_reports(tmp_path, report).prv)
     for depth, (name, modulo) in enumerate((("f", 7), ("g", 5))):
         found = trace.events([call_chains.SAMPLED_FUNCTION + depth])
         reported = {
@@ -311,7 +311,7 @@ def test_calls_have_the_chain_of_their_callers(tmp_path: Path) -> None:
     report._rows["CUPTI_ACTIVITY_KIND_RUNTIME"][0]["callchainId"] = 9
     report.call_chain("CUDA_CALLCHAINS", 9, [("cudaMalloc", "libcudart.so"), ("setup()", "app")])
     summary = translate_reports(tmp_path, report)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     callers = trace.events().filter(pl.col("type").is_between(call_chains.CALLER, call_chains.CALLER + 99), pl.col("value") > 0)
     reported = [(time, kind, label_of(trace, kind, value)) for time, kind, value in callers["time", "type", "value"].rows()]
     assert reported == [
@@ -349,7 +349,7 @@ def test_families_of_os_calls_have_types_and_states_of_their_own_and_may_nest(tm
     report = ReportBuilder(pid=1000)
     report.os_call("pthread_join", 0, 100).os_call("fopen", 110, 200).os_call("open", 120, 130, nesting=1)
     report.os_call("ioctl", 210, 220).os_call("read", 230, 240)
-    trace = open_trace(translate_reports(tmp_path, report).prv)
+    trace = open_whole(translate_reports(tmp_path, report).prv)
     found = trace.intervals([event_types.PTHREAD_CALL, event_types.IO_CALL, event_types.OS_CALL]).sort("begin")
     reported = [
         (kind, begin, label_of(trace, kind, value), depth)
@@ -381,7 +381,7 @@ def test_file_accesses_have_the_name_of_the_file_and_bytes(tmp_path: Path) -> No
             bytesProcessed=size,
         )  # fmt: skip
     summary = translate_reports(tmp_path, report)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     assert trace.names["THREAD"] == ("python3 tid 1000", "tid 1001")
     found = trace.intervals([os_runtime.FILE_ACCESS]).sort("begin")
     reported = [
@@ -415,7 +415,7 @@ def test_openmp_constructs_have_types_kinds_and_ids(tmp_path: Path) -> None:
     construct("TASK_CREATE", 20, 20, "Task create", parentTaskId=2, newTaskId=7)
     construct("MUTEX_WAIT", 30, 40, "Mutex", kind=5, waitId=9, taskId=2)
     summary = translate_reports(tmp_path, report)
-    trace = open_trace(summary.prv)
+    trace = open_whole(summary.prv)
     found = trace.intervals().sort("type")
     reported = [
         (kind, begin, end, label_of(trace, kind, value))
@@ -441,7 +441,7 @@ def test_every_openmp_table_has_a_source(tmp_path: Path) -> None:
         report.row(table, start=10 * start, end=10 * start + 5, globalTid=report.global_tid(), nameId=report.string(table))
     summary = translate_reports(tmp_path, report)
     assert len(tables) == 18
-    found = open_trace(summary.prv).intervals()
+    found = open_whole(summary.prv).intervals()
     assert (found.height, found["type"].n_unique()) == (18, 18)
 
 
@@ -449,7 +449,7 @@ def test_calls_of_math_libraries(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     for table, name, start in (("CUBLAS_EVENTS", "cublasSgemm_v2", 0), ("CUDNN_EVENTS", "cudnnConvolutionForward", 50)):
         report.row(table, start=start, end=start + 30, eventClass=1, globalTid=report.global_tid(), nameId=report.string(name))
-    trace = open_trace(translate_reports(tmp_path, report).prv)
+    trace = open_whole(translate_reports(tmp_path, report).prv)
     found = trace.intervals().sort("begin")
     reported = [
         (kind, begin, end, label_of(trace, kind, value))

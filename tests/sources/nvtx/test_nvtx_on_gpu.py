@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.report_builder import ReportBuilder
 from support.traces import trace_of
+from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.execution import external_sort
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.inspect import inspect
 from nsys2prv.run.option_values import NvtxRange
 from nsys2prv.sources.lanes import NestedLanes
@@ -38,7 +38,7 @@ class Projected(NamedTuple):
     end: int
 
 
-def on_gpu(trace: Trace) -> list[Projected]:
+def on_gpu(trace: WholeTrace) -> list[Projected]:
     """Ranges on the GPU, in time of the trace, in the order of begin and depth."""
     labels = {number: used for number, used in trace.labels.types.items() if " on the GPU" in used.label}
     found = trace.intervals(list(labels)).sort("task", "thread", "type", "begin", "depth")
@@ -49,7 +49,7 @@ def on_gpu(trace: Trace) -> list[Projected]:
     ]
 
 
-def spans(trace: Trace) -> dict[str, tuple[int, int]]:
+def spans(trace: WholeTrace) -> dict[str, tuple[int, int]]:
     return {found.name: (found.begin, found.end) for found in on_gpu(trace)}
 
 
@@ -213,8 +213,8 @@ def test_the_ledger_has_no_rows_of_projections_and_they_can_be_left_out(tmp_path
     assert {source["source"]: source["rows"] for table in inspected["tables"] for source in table["sources"]} == {
         "kernels": 1, "cuda-api": 1, "nvtx": 1,
     }  # fmt: skip
-    assert on_gpu(open_trace(translate([path], tmp_path / "without", TranslateOptions(skip=("nvtx-gpu",))).prv)) == []
-    alone = open_trace(translate([path], tmp_path / "alone", TranslateOptions(only=("nvtx-gpu",))).prv)
+    assert on_gpu(open_whole(translate([path], tmp_path / "without", TranslateOptions(skip=("nvtx-gpu",))).prv)) == []
+    alone = open_whole(translate([path], tmp_path / "alone", TranslateOptions(only=("nvtx-gpu",))).prv)
     assert [found.name for found in on_gpu(alone)] == ["r"]
 
 

@@ -1,0 +1,68 @@
+"""Traces read strictly and as a whole: all states, events, messages and intervals as frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.errors import TraceError
+from nsys2prv.paraver.blocks import parse_block
+from nsys2prv.paraver.interval_pairs import is_interval, pair_intervals
+from nsys2prv.paraver.trace_files import OnMalformed
+from nsys2prv.paraver.trace_reader import Trace, open_trace
+
+_NOTHING = parse_block(2, "#", 1, lambda line, problem: None)
+"""A block without records: frames with their columns."""
+
+
+class WholeTrace(Trace):
+    """A trace with all of its records in memory when they are requested."""
+
+    def states(self) -> pl.DataFrame:
+        """All state records, with the columns of `Block.states`."""
+        return pl.concat([_NOTHING.states, *(block.states for block in self.blocks())])
+
+    def events(self, types: Iterable[int] | None = None) -> pl.DataFrame:
+        """All type:value pairs (only those of `types`, where given), with the columns of `Block.events`."""
+        selected = pl.lit(True) if types is None else pl.col("type").is_in(list(types))
+        return pl.concat([_NOTHING.events, *(block.events.filter(selected) for block in self.blocks())])
+
+    def messages(self) -> pl.DataFrame:
+        """All messages, with the columns of `Block.messages`."""
+        return pl.concat([_NOTHING.messages, *(block.messages for block in self.blocks())])
+
+    def intervals(self, types: Iterable[int] | None = None) -> pl.DataFrame:
+        """Intervals of some event types: each start (a value) with its end (0), the innermost open one first.
+
+        Parameters
+        ----------
+        types
+            Event types; None for all that nsys2prv writes as intervals.
+
+        Returns
+        -------
+        pl.DataFrame
+            task, thread, type, begin, end (ns), value, depth (1: outermost); in the order of their starts in the file.
+
+        Raises
+        ------
+        TraceError
+            A start without end or an end without start.
+        """
+        edges = self.events(types)
+        if types is None:
+            edges = edges.filter(pl.col("type").is_in([number for number in edges["type"].unique() if is_interval(number)]))
+        key = ["task", "thread", "type"]
+        pairs = pair_intervals(edges, key)
+        unpaired = pl.concat([pairs.open, pairs.orphans]).sort("line")
+        for line, number, value in unpaired.select("line", "type", "value").head(1).iter_rows():
+            problem = f"value {value} of type {number} starts and never ends"
+            raise TraceError(self.path, f"line {line}: {problem if value else f'type {number} ends and never started'}")
+        return pairs.closed.select(*key, pl.col("time").alias("begin"), "end", "value", "depth")
+
+
+def open_whole(path: str | Path, on_malformed: OnMalformed | None = None) -> WholeTrace:
+    """Open a trace; parameters and errors are those of `open_trace`."""
+    return WholeTrace(**vars(open_trace(path, on_malformed)))
