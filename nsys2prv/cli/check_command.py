@@ -24,13 +24,10 @@ def check(
 
     result = check_trace(trace, limit)
     if as_json:
-        violations = [
-            {"rule": violation.rule.name.lower(), "line": violation.line, "text": violation.text}
-            for violation in result.violations
-        ]
-        per_rule = {rule.name.lower(): count for rule, count in result.violations_per_rule.items()}
-        content = {"valid": result.valid, "violations": violations, "violations_per_rule": per_rule}
-        print_json({**content, "counts": dict(result.counts)})
+        # The names that scripts know.
+        findings = [{"promise": one.rule.name.lower(), "line": one.line, "text": one.text} for one in result.violations]
+        found = {rule.name.lower(): count for rule, count in result.violations_per_rule.items()}
+        print_json({"ok": result.valid, "findings": findings, "found": found, "counts": dict(result.counts)})
     else:
         for violation in result.violations:
             print(violation.text)
