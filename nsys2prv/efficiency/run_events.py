@@ -87,6 +87,11 @@ class RunRows:
         )
         self.task: npt.NDArray[np.int64] = np.repeat(np.arange(len(tasks)), [len(task.rows) for task in tasks])
 
+    def located(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """A frame with a column `row`, with the columns `task` and `device` (-1: none) of each row."""
+        row = frame["row"].to_numpy()
+        return frame.with_columns(task=pl.Series(self.task[row]), device=pl.Series(self.device[row]))
+
     def of_kind(self, kind: str) -> npt.NDArray[np.bool_]:
         """Which rows are of a kind."""
         return np.array([one == kind for one in self.kind], dtype=bool)
@@ -94,7 +99,7 @@ class RunRows:
     @cached_property
     def gpu_tasks(self) -> frozenset[int]:
         """Tasks that use a GPU: they have streams."""
-        return frozenset(int(task) for task, kind in zip(self.task, self.kind, strict=True) if kind == STREAM)
+        return frozenset(self.devices_of_task)
 
     @cached_property
     def devices_of_task(self) -> Mapping[int, tuple[int, ...]]:
@@ -295,7 +300,7 @@ class RunEvents:
     left_out: list[tuple[str, str]] = field(default_factory=list)
 
     def named(self, numbers: pl.Series, values: pl.Series) -> pl.Series:
-        """Names of values of event types."""
+        """Names of values of event types; null without a number (null or 0) or a value."""
         known = [
             (number, value, label)
             for number in numbers.unique().to_list()
@@ -305,7 +310,8 @@ class RunEvents:
         names = pl.DataFrame(known, schema={"number": pl.Int64, "value": pl.Int64, "label": pl.String}, orient="row")
         pairs = pl.DataFrame({"number": numbers.cast(pl.Int64), "value": values.cast(pl.Int64)})
         joined = pairs.join(names, on=["number", "value"], how="left", maintain_order="left")
-        return joined.select(pl.coalesce("label", pl.format("value {}", "value"))).to_series()
+        plain = pl.when(pl.col("number") > 0).then(pl.format("value {}", "value"))
+        return joined.select(pl.coalesce("label", plain)).to_series()
 
 
 class Callers:

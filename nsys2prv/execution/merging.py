@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 
@@ -42,3 +42,41 @@ class Merging:
             self._frames = [self._merge(pl.concat(self._frames))]
             self._pending = 0
         return self._frames[0]
+
+
+class Sums(Merging):
+    """Adds up rows with the same key.
+
+    Parameters
+    ----------
+    schema
+        Columns of the sums; a frame that is added may have more.
+    key
+        Columns of the key.
+    smallest, largest
+        Columns of which the smallest or largest value is kept. All others are summed; the sum of nulls alone is null.
+    pending
+        As of `Merging`.
+    """
+
+    def __init__(
+        self,
+        schema: Mapping[str, type[pl.DataType]],
+        key: Sequence[str],
+        smallest: Sequence[str] = (),
+        largest: Sequence[str] = (),
+        pending: int = 100_000,
+    ) -> None:
+        summed = pl.col(name for name in schema if name not in {*key, *smallest, *largest})
+        sums = pl.when(summed.count() > 0).then(summed.sum())
+        self._aggregates = [sums, pl.col(smallest).min(), pl.col(largest).max()]
+        self._columns = [pl.col(name).cast(dtype) for name, dtype in schema.items()]
+        super().__init__(lambda frame: self.by(key, frame).select(self._columns), pl.DataFrame(schema=schema), pending)
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Add rows."""
+        super().add(self._merge(frame.select(self._columns)))
+
+    def by(self, key: Sequence[str], frame: pl.DataFrame | None = None) -> pl.DataFrame:
+        """Sums by a shorter key, of all rows or of those of a frame."""
+        return (self.rows if frame is None else frame).group_by(key).agg(self._aggregates)

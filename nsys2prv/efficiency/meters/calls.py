@@ -9,26 +9,18 @@ from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES, ON_HOSTS
 from nsys2prv.efficiency.sweep import CAUSES, SweepContext, TimeChunk, call_categories
-from nsys2prv.execution.merging import Merging
+from nsys2prv.execution.merging import Sums
 from nsys2prv.vocabulary import event_types
 
 SIZE_CLASSES = (0, 1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30)
 """Smallest size of each class of memory operations, bytes."""
 
-_PENDING_ROWS = 100_000
 _CALL_TYPES = [event_types.CUDA_CALL, *event_types.MPI_TYPES.values()]
 _CALL = ["number", "value", "task"]
 _CALL_SCHEMA: dict[str, type[pl.DataType]] = {
     **{name: ON_HOSTS.schema[name] for name in ("number", "value")},
     **dict.fromkeys(("task", "count", "total", "shortest", "longest", "size"), pl.Int64),
 }
-_SUMS = (
-    pl.col("count", "total").sum(),
-    pl.col("shortest").min(),
-    pl.col("longest").max(),
-    pl.when(pl.col("size").count() > 0).then(pl.col("size").sum()).alias("size"),
-)
-"""Sums over calls; the size is null where no call reports one."""
 _OPERATION = ["value", "source", "destination", "of_class"]
 _OPERATION_SCHEMA: dict[str, type[pl.DataType]] = {
     **{name: ON_DEVICES.schema[name] for name in ("value", "source", "destination")},
@@ -95,16 +87,15 @@ class Calls(TableMeter):
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
-        self._calls = Merging(_added, pl.DataFrame(schema=_CALL_SCHEMA), _PENDING_ROWS)
+        # The size is null where no call reports one.
+        self._calls = Sums(_CALL_SCHEMA, _CALL, smallest=["shortest"], largest=["longest"])
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
-        started = chunk.started[ON_HOSTS.name]
-        task = self._context.events.rows.task[started["row"].to_numpy()]
+        calls = chunk.started[ON_HOSTS.name].filter(pl.col("number").is_in(_CALL_TYPES))
         length = pl.col("end") - pl.col("start")
-        calls = started.with_columns(task=pl.Series(task, dtype=pl.Int64)).filter(pl.col("number").is_in(_CALL_TYPES))
-        each = calls.select(*_CALL, "size", count=pl.lit(1, pl.Int64), total=length, shortest=length, longest=length)
-        self._calls.add(_added(each.select(*_CALL_SCHEMA)))
+        each = self._context.events.rows.located(calls)
+        self._calls.add(each.with_columns(count=pl.lit(1), total=length, shortest=length, longest=length))
 
     def tables(self) -> Filled:
         """The tables `cuda_calls` and `mpi_calls`."""
@@ -112,17 +103,13 @@ class Calls(TableMeter):
         if whole.is_empty():
             return {}
         events = self._context.events
-        by_call = (
-            whole.sort("total", "task", descending=[True, False])
-            .group_by("number", "value", maintain_order=True)
-            .agg(
-                *_SUMS,
-                tasks=pl.len(),
-                average_task_ns=pl.col("total").mean(),
-                maximum_task_ns=pl.col("total").max(),
-                maximum_task=pl.col("task").first(),
-            )
+        by_task = whole.group_by("number", "value").agg(
+            tasks=pl.len(),
+            average_task_ns=pl.col("total").mean(),
+            maximum_task_ns=pl.col("total").max(),
+            maximum_task=pl.col("task").sort_by("total", "task", descending=[True, False]).first(),
         )
+        by_call = self._calls.by(["number", "value"]).join(by_task, on=["number", "value"])
         by_call = by_call.with_columns(events.named(by_call["number"], by_call["value"]).alias("call"))
         by_call = by_call.sort("total", "call", descending=[True, False]).with_columns(
             total_ns="total", mean_ns=pl.col("total") / pl.col("count"), min_ns="shortest", max_ns="longest"
@@ -146,21 +133,17 @@ class MemoryOperations(TableMeter):
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
-        self._operations = Merging(_operation_sums, pl.DataFrame(schema=_OPERATION_SCHEMA), _PENDING_ROWS)
+        self._operations = Sums(_OPERATION_SCHEMA, _OPERATION)
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
         started = chunk.started[ON_DEVICES.name].filter(pl.col("number") == event_types.MEMORY_OPERATION)
         if started.is_empty():
             return
-        of_class = np.searchsorted(SIZE_CLASSES, started["size"].fill_null(0).to_numpy(), side="right") - 1
-        each = started.with_columns(
-            of_class=pl.Series(of_class, dtype=pl.Int64),
-            count=pl.lit(1, pl.Int64),
-            bytes="size",
-            total_ns=pl.col("end") - pl.col("start"),
-        )
-        self._operations.add(_operation_sums(each.select(*_OPERATION_SCHEMA)))
+        size = started["size"].fill_null(0)
+        of_class = pl.Series(np.searchsorted(SIZE_CLASSES, size.to_numpy(), side="right") - 1)
+        total = pl.col("end") - pl.col("start")
+        self._operations.add(started.with_columns(of_class=of_class, count=pl.lit(1), bytes=size, total_ns=total))
 
     def tables(self) -> Filled:
         """The table `memory_operations`."""
@@ -175,16 +158,15 @@ class MemoryOperations(TableMeter):
             "destination": event_types.DESTINATION_MEMORY,
         }
         names = {
-            name: events.named(pl.Series([number] * whole.height, dtype=pl.Int64), whole[name].fill_null(0))
-            for name, number in numbers.items()
+            name: events.named(pl.repeat(number, whole.height, eager=True), whole[name]) for name, number in numbers.items()
         }
         operations = whole.select(
             "count",
             "bytes",
             "total_ns",
-            operation=pl.lit(names["value"]),
-            source=pl.when(pl.col("source").is_not_null()).then(pl.lit(names["source"])),
-            destination=pl.when(pl.col("destination").is_not_null()).then(pl.lit(names["destination"])),
+            operation=names["value"],
+            source=names["source"],
+            destination=names["destination"],
             from_bytes=pl.lit(edges).gather("of_class"),
             to_bytes=pl.lit(edges).gather(pl.col("of_class") + 1),
             mean_ns=pl.col("total_ns") / pl.col("count"),
@@ -192,11 +174,3 @@ class MemoryOperations(TableMeter):
         )
         order = ["total_ns", "operation", "source", "destination", "from_bytes"]
         return {MEMORY_OPERATIONS: operations.sort(order, descending=[True, *[False] * 4], nulls_last=True)}
-
-
-def _added(calls: pl.DataFrame) -> pl.DataFrame:
-    return calls.group_by(_CALL).agg(*_SUMS).select(*_CALL_SCHEMA)
-
-
-def _operation_sums(operations: pl.DataFrame) -> pl.DataFrame:
-    return operations.group_by(_OPERATION).sum()

@@ -12,7 +12,7 @@ from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import ACTIVITIES, CAUSES, SweepContext, TimeChunk
-from nsys2prv.execution.merging import Merging
+from nsys2prv.execution.merging import Merging, Sums
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 """Shortest length of each class."""
@@ -118,7 +118,7 @@ class Gaps(TableMeter):
         # Time of each activity of these threads until the device became idle, and until the start of the chunk.
         self._when_idle: Numbers = np.zeros((len(pairs), ACTIVITIES), dtype=np.int64)
         self._so_far: Numbers = np.zeros((len(context.callers), ACTIVITIES), dtype=np.int64)
-        self._by_class = Merging(_added, pl.DataFrame(schema=_CLASS_SCHEMA), _PENDING_ROWS)
+        self._by_class = Sums(_CLASS_SCHEMA, ["device", "of_class"])
         self._longest = Merging(_longest, pl.DataFrame(schema=_LONGEST_SCHEMA), _PENDING_ROWS)
 
     def update(self, chunk: TimeChunk) -> None:
@@ -142,16 +142,15 @@ class Gaps(TableMeter):
     def _with_next(self, chunk: TimeChunk, gaps: pl.DataFrame) -> pl.DataFrame:
         """Gaps (`device`, `begin`, `start`; in this order) with the activity that follows: `number`, `value`, _NEXT, `thread`
         (place of the caller; -1: not known), `launched`."""
-        started = chunk.started[ON_DEVICES.name]
-        device = self._context.events.rows.device[started["row"].to_numpy()]
+        started = self._context.events.rows.located(chunk.started[ON_DEVICES.name])
         following = started.select(
+            "device",
             "start",
             "number",
             "value",
             next_row="row",
             next_length=pl.col("end") - pl.col("start"),
             next_size=pl.col("size").fill_null(_UNKNOWN),
-            device=pl.Series(device, dtype=pl.Int64),
         )
         place = self._context.place_of_caller[chunk.launches["row"].to_numpy()]
         launches = chunk.launches.select(
@@ -208,10 +207,8 @@ class Gaps(TableMeter):
             return
         length = (gaps["start"] - gaps["begin"]).to_numpy()
         of_class = np.searchsorted(CLASSES_NS, length, side="right") - 1
-        counted = gaps.with_columns(
-            length=pl.Series(length), of_class=pl.Series(of_class, dtype=pl.Int64), count=pl.lit(1, pl.Int64)
-        )
-        self._by_class.add(_added(counted.select(*_CLASS_SCHEMA)))
+        counted = gaps.with_columns(length=pl.Series(length), of_class=pl.Series(of_class), count=pl.lit(1))
+        self._by_class.add(counted)
         if self._listener is not None and ends is not None:
             counted = self._with_former(counted, ends)
             self._listener(counted)
@@ -234,15 +231,14 @@ class Gaps(TableMeter):
 
     def _ends(self, chunk: TimeChunk) -> pl.DataFrame:
         """Activities of devices that end in a chunk: columns `device`, `until`, _FORMER."""
-        inside = chunk.inside[ON_DEVICES.name]
-        device = self._context.events.rows.device[inside["row"].to_numpy()]
+        inside = self._context.events.rows.located(chunk.inside[ON_DEVICES.name])
         return inside.select(
+            "device",
             "until",
             "number",
             "value",
             pl.col("size").fill_null(_UNKNOWN),
             length=pl.col("until") - pl.col("begin"),
-            device=pl.Series(device, dtype=pl.Int64),
         ).filter(pl.col("until") <= chunk.end)
 
     def _remember(self, chunk: TimeChunk, device: Numbers, until: Numbers, ends: pl.DataFrame) -> None:
@@ -274,12 +270,12 @@ class Gaps(TableMeter):
             total_ns="length",
         )
         longest = _longest(self._longest.rows)
-        thread_rows = pl.Series([*self._context.callers.tolist(), None], dtype=pl.Int64)
-        places = longest["thread"].fill_null(_UNKNOWN).to_numpy()
-        of_thread = thread_rows.gather(np.where(places < 0, len(self._context.callers), places))
+        callers = self._context.callers
+        thread_names = pl.Series([rows.names[row] for row in callers], dtype=pl.String)
+        place = pl.when(pl.col("thread") >= 0).then("thread")
         events = self._context.events
         after, before = (
-            events.named(longest[number].fill_null(0), longest[value].fill_null(0))
+            events.named(longest[number], longest[value])
             for number, value in (("number", "value"), ("former_number", "former_value"))
         )
         longest = longest.select(
@@ -288,13 +284,10 @@ class Gaps(TableMeter):
             begin_ns="begin",
             end_ns="start",
             length_ns="length",
-            before=pl.when(pl.col("former_number") > 0).then(pl.lit(before)),
-            after=pl.when(pl.col("number").is_not_null()).then(pl.lit(after)),
-        ).with_columns(
-            task=pl.Series(
-                [None if row is None else rows.tasks[int(rows.task[row])].name for row in of_thread], dtype=pl.String
-            ),
-            thread=pl.Series([None if row is None else rows.names[row] for row in of_thread], dtype=pl.String),
+            before=before,
+            after=after,
+            task=self._context.task_names(pl.lit(pl.Series(rows.task[callers])).gather(place)),
+            thread=pl.lit(thread_names).gather(place),
         )
         return {GAPS: gaps, LONGEST_GAPS: longest}
 
@@ -318,10 +311,6 @@ class Gaps(TableMeter):
             schema=dict.fromkeys(["device", "begin", "start", "number", "value", "thread", *CAUSE_COLUMNS], pl.Int64),
         ).with_columns(pl.lit(None, pl.Int32).alias("number"))
         self._keep(gaps)
-
-
-def _added(gaps: pl.DataFrame) -> pl.DataFrame:
-    return gaps.group_by("device", "of_class").sum()
 
 
 def _longest(gaps: pl.DataFrame) -> pl.DataFrame:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,12 @@ from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES, RunEvents
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
-from nsys2prv.execution.merging import Merging
+from nsys2prv.execution.merging import Merging, Sums
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.kernel_families import families
 
 MOST_DURATIONS = 2_000_000
-_PENDING_COUNTS, _PENDING_SUMS = 1_000_000, 100_000
+_PENDING_COUNTS = 1_000_000
 _SIGNIFICANT_BITS = 10
 
 BARS_PER_DOUBLING = 8
@@ -137,25 +136,22 @@ class Kernels(TableMeter):
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
-        self._sums = Merging(partial(_added, key=[*_NAME, "family", "device"]), pl.DataFrame(schema=_SUMS), _PENDING_SUMS)
+        self._sums = Sums(_SUMS, [*_NAME, "family", "device"], smallest=["shortest"], largest=["longest"])
         self._counts = Merging(self._added_counts, pl.DataFrame(schema=_COUNTS), _PENDING_COUNTS)
         self._rounded = False
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
         started = chunk.started[ON_DEVICES.name].filter(pl.col("number").is_in(list(_KINDS)))
-        if started.is_empty():
-            return
-        device = self._context.events.rows.device[started["row"].to_numpy()]
-        found = started.select("number", "value", "family", device=pl.Series(device), duration=pl.col("end") - pl.col("start"))
-        counts = found.group_by(*_NAME, "family", "device", "duration").agg(count=pl.len().cast(pl.Int64))
+        found = self._context.events.rows.located(started)
+        duration = pl.col("end") - pl.col("start")
+        counts = found.group_by(*_NAME, "family", "device", duration=duration).agg(count=pl.len().cast(pl.Int64))
         self._sums.add(
-            counts.group_by(*_NAME, "family", "device").agg(
-                pl.col("count").sum(),
-                total=(pl.col("duration") * pl.col("count")).sum(),
-                squares=(pl.col("duration").cast(pl.Float64) ** 2 * pl.col("count")).sum(),
-                shortest=pl.col("duration").min(),
-                longest=pl.col("duration").max(),
+            counts.with_columns(
+                total=pl.col("duration") * pl.col("count"),
+                squares=pl.col("duration").cast(pl.Float64) ** 2 * pl.col("count"),
+                shortest="duration",
+                longest="duration",
             )
         )
         self._counts.add(counts.select(list(_COUNTS)))
@@ -163,8 +159,7 @@ class Kernels(TableMeter):
     def _added_counts(self, counts: pl.DataFrame) -> pl.DataFrame:
         key = [*_NAME, "device", "duration"]
         whole = counts if self._rounded else counts.group_by(key).agg(pl.col("count").sum())
-        if whole.height > MOST_DURATIONS:
-            self._rounded = True
+        self._rounded |= whole.height > MOST_DURATIONS
         if self._rounded:
             whole = whole.with_columns(_rounded("duration")).group_by(key).agg(pl.col("count").sum())
         return whole
@@ -175,7 +170,7 @@ class Kernels(TableMeter):
         if sums.is_empty():
             return {}
         durations = self._counts.rows.sort(*_NAME, "duration")
-        by_device = _added(sums, [*_NAME, "device"]).with_columns(mean_ns=pl.col("total") / pl.col("count"))
+        by_device = self._sums.by([*_NAME, "device"]).with_columns(mean_ns=pl.col("total") / pl.col("count"))
         by_name = self._by_name(sums, by_device, durations)
         shown = by_name.head(SHOWN_KERNELS)
         histograms = _histograms(durations, shown)
@@ -207,20 +202,22 @@ class Kernels(TableMeter):
                 devices=pl.len(),
             )
         )
-        by_name = _added(by_device, _NAME)
+        by_name = self._sums.by(_NAME, by_device)
         for further in (of_families, quantiles, slowest):
             by_name = by_name.join(further, on=_NAME, how="left")
         by_name = with_names(by_name, events).sort("total", "kernel", descending=[True, False])
         several = pl.col("devices") > 1
+        mean = pl.col("total") / pl.col("count")
         return by_name.with_columns(
             family=_family_names(by_name, events),
             kind=pl.col("number").replace_strict(_KINDS, default="kernel", return_dtype=pl.String),
             total_ns="total",
             share=_share_of_all("total"),
-            mean_ns=pl.col("total") / pl.col("count"),
+            mean_ns=mean,
             min_ns="shortest",
             max_ns="longest",
-            deviation_ns=_deviation(),
+            # Rounding can give a variance slightly below zero.
+            deviation_ns=(pl.col("squares") / pl.col("count") - mean * mean).clip(lower_bound=0.0).sqrt(),
             slowest_device=pl.when(several).then(self._context.device_names(pl.col("slowest"))),
             avg_max=pl.when(several).then("avg_max"),
         )
@@ -228,8 +225,9 @@ class Kernels(TableMeter):
     @property
     def by_device(self) -> pl.DataFrame:
         """Columns `number`, `value`, `device`, `count` and `total` (ns) of all kernels but NCCL's, and of graphs."""
-        sums = self._sums.rows.filter((pl.col("number") != event_types.NCCL_KERNEL) & (pl.col("device") >= 0))
-        return sums.group_by(*_NAME, "device").agg(pl.col("count", "total").sum()).sort(*_NAME, "device")
+        key = [*_NAME, "device"]
+        is_counted = (pl.col("number") != event_types.NCCL_KERNEL) & (pl.col("device") >= 0)
+        return self._sums.by(key).filter(is_counted).select(*key, "count", "total").sort(key)
 
     @property
     def warnings(self) -> list[str]:
@@ -245,30 +243,12 @@ def with_names(frame: pl.DataFrame, events: RunEvents) -> pl.DataFrame:
 
 def _family_names(by_name: pl.DataFrame, events: RunEvents) -> pl.Series:
     """Names of the families: those of the trace, else those of the rules of the package."""
-    numbers = pl.Series([event_types.KERNEL_FAMILY] * by_name.height, dtype=pl.Int64)
-    recorded = events.named(numbers, by_name["family"].fill_null(0))
+    recorded = events.named(pl.repeat(event_types.KERNEL_FAMILY, by_name.height, eager=True), by_name["family"])
     by_rules = dict(families(by_name["kernel"]).select("name", "family").iter_rows())
     rules = by_name["kernel"].replace_strict(by_rules, default=None, return_dtype=pl.String)
-    frame = pl.DataFrame({"recorded": recorded, "rules": rules, "family": by_name["family"]})
-    graphs = by_name["number"] == event_types.GRAPH_EXECUTION
-    return frame.select(
-        pl.when(pl.lit(graphs))
-        .then(pl.lit("CUDA graph"))
-        .when(pl.col("family").is_not_null())
-        .then("recorded")
-        .otherwise("rules")
-    ).to_series()
-
-
-def _added(frame: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    sums = pl.col("count", "total", "squares").sum()
-    return frame.group_by(key).agg(sums, pl.col("shortest").min(), pl.col("longest").max())
-
-
-def _deviation() -> pl.Expr:
-    mean = pl.col("total") / pl.col("count")
-    # Rounding can give a value slightly below zero.
-    return (pl.col("squares") / pl.col("count") - mean * mean).clip(lower_bound=0.0).sqrt()
+    is_graph = pl.col("number") == event_types.GRAPH_EXECUTION
+    name = pl.when(is_graph).then(pl.lit("CUDA graph")).otherwise(pl.coalesce(recorded, rules))
+    return by_name.select(name.alias("family")).to_series()
 
 
 def _rounded(name: str) -> pl.Expr:
@@ -334,22 +314,20 @@ def _modes(histograms: pl.DataFrame) -> pl.DataFrame:
             inside = (bar - bar[0] >= first) & (bar - bar[0] < behind)
             executions = int(count[inside].sum())
             highest = int(bar[inside][count[inside].argmax()])
-            edges = bar_edge(np.array([highest, highest + 1]))
+            edges = bar_edge(np.array([bar[inside].min(), bar[inside].max() + 1, highest, highest + 1])).tolist()
             found.append(
                 {
                     "kernel": kernel,
                     "mode": place,
-                    "from_ns": int(bar_edge(np.array([bar[inside].min()]))[0]),
-                    "to_ns": int(bar_edge(np.array([bar[inside].max() + 1]))[0]),
-                    "peak_ns": int(edges.sum() // 2),
+                    "from_ns": edges[0],
+                    "to_ns": edges[1],
+                    "peak_ns": (edges[2] + edges[3]) // 2,
                     "count": executions,
                     "mean_ns": float(total[inside].sum() / executions),
                     "share": executions / float(count.sum()),
                 }
             )
-    schema = {"kernel": pl.String, "mode": pl.Int64, "from_ns": pl.Int64, "to_ns": pl.Int64, "peak_ns": pl.Int64,
-              "count": pl.Int64, "mean_ns": pl.Float64, "share": pl.Float64}  # fmt: skip
-    return pl.DataFrame(found, schema=schema, orient="row")
+    return KERNEL_MODES.frame(found)
 
 
 def _peaks(heights: np.ndarray[Any, Any]) -> list[tuple[int, int]]:

@@ -6,14 +6,12 @@ from the name of the kernel.
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 
 from nsys2prv.efficiency.meters.kernel_stats import with_names
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
-from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES
+from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, TypeNames
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
@@ -114,18 +112,12 @@ class Nccl(TableMeter):
         started = chunk.started[ON_DEVICES.name].filter(pl.col("number") == event_types.NCCL_KERNEL)
         if started.is_empty():
             return
-        rows = self._context.events.rows
-        row = started["row"].to_numpy()
         calls = chunk.started[NCCL_CALLS.name].select("row", "start", "size", "communicator", "ranks")
         calls = calls.unique(["row", "start"], keep="first", maintain_order=True)
         found = started.select("row", "start", "end", "value").join(
             calls, on=["row", "start"], how="left", maintain_order="left"
         )
-        self._found.append(
-            found.with_columns(
-                task=pl.Series(rows.task[row], dtype=pl.Int32), device=pl.Series(rows.device[row], dtype=pl.Int32)
-            )
-        )
+        self._found.append(self._context.events.rows.located(found).with_columns(pl.col("task", "device").cast(pl.Int32)))
 
     def tables(self) -> Filled:
         """The tables of NCCL."""
@@ -153,9 +145,9 @@ class Nccl(TableMeter):
         kinds = whole.select(pl.col("value").unique(), number=pl.lit(event_types.NCCL_KERNEL))
         operation = first_match(pl.col("kernel"), _OPERATIONS, _UNKNOWN_OPERATION)
         operations = with_names(kinds, events).select("value", operation=operation)
-        return whole.join(operations, on="value", how="left", maintain_order="left").with_columns(
-            communicator_name=_communicators(whole["communicator"], events.types)
-        )
+        communicators = events.types.get(event_types.NCCL_COMMUNICATOR, TypeNames("")).values or {}
+        name = pl.col("communicator").replace_strict(communicators, default=None, return_dtype=pl.String)
+        return whole.join(operations, on="value", how="left", maintain_order="left").with_columns(communicator_name=name)
 
     def _matched(self, whole: pl.DataFrame) -> pl.DataFrame:
         """NCCL kernels that belong to the same collective on several devices.
@@ -246,12 +238,6 @@ def _pairs(whole: pl.DataFrame) -> pl.DataFrame:
     )
     meets = (pl.col("start").max() < pl.col("end").min()).over(_COLLECTIVE)
     return found.with_columns(meets=meets).filter(pl.col("meets").all().over("communicator"))
-
-
-def _communicators(values: pl.Series, types: Any) -> pl.Series:
-    known = types[event_types.NCCL_COMMUNICATOR].values if event_types.NCCL_COMMUNICATOR in types else None
-    names: pl.Series = values.replace_strict(dict(known or {}), default=None, return_dtype=pl.String)
-    return names
 
 
 def _by_size(whole: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.result_tables import SPREAD, Column, Filled, Table
 from nsys2prv.efficiency.sweep import KERNEL, NCCL, SweepContext, TimeChunk
-from nsys2prv.execution.merging import Merging
+from nsys2prv.execution.merging import Sums
 
 OVERLAP = Table(
     "overlap",
@@ -41,28 +41,19 @@ OVERLAP_SUMMARY = Table(
 )
 
 
-_PENDING_ROWS = 100_000
-
-
 class Overlap(TableMeter):
     """Time by number of kernels at once, per task."""
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
-        empty = pl.DataFrame(schema=dict.fromkeys(("task", "kernels", "time"), pl.Int64))
-        self._times = Merging(_added, empty, _PENDING_ROWS)
+        self._times = Sums(dict.fromkeys(("task", "kernels", "time"), pl.Int64), ["task", "kernels"])
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
         found = chunk.on_tasks
-        communicates = found.counts[NCCL] > 0
-        if not communicates.any():
-            return
         depth: Numbers = found.counts[KERNEL] + found.counts[NCCL]
-        frame = pl.DataFrame(
-            {"task": found.group[communicates], "kernels": depth[communicates], "time": found.length[communicates]}
-        )
-        self._times.add(_added(frame))
+        times = pl.DataFrame({"task": found.group, "kernels": depth, "time": found.length})
+        self._times.add(times.filter(pl.Series(found.counts[NCCL] > 0)))
 
     def tables(self) -> Filled:
         """The tables `overlap` and `overlap_summary`."""
@@ -83,15 +74,13 @@ class Overlap(TableMeter):
         table = by_task.select(
             "kernels", "of_communication", "of_trace", task=self._context.task_names(pl.col("task")), time_ns="time"
         )
-        summary = []
-        for (kernels,), of_number in by_task.partition_by("kernels", as_dict=True, maintain_order=True).items():
-            for base in ("communication", "trace"):
-                summary.append({"kernels": kernels, "base": base, **spread(of_number[f"of_{base}"].to_numpy())})
-        return {OVERLAP: table, OVERLAP_SUMMARY: sorted(summary, key=lambda row: (row["base"], row["kernels"]))}
-
-
-def _added(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.group_by("task", "kernels").sum()
+        by_number = by_task.partition_by("kernels", as_dict=True).items()
+        summary = [
+            {"kernels": kernels, "base": base, **spread(of_number[f"of_{base}"].to_numpy())}
+            for base in ("communication", "trace")
+            for (kernels,), of_number in sorted(by_number)
+        ]
+        return {OVERLAP: table, OVERLAP_SUMMARY: summary}
 
 
 def spread(values: np.ndarray[Any, Any]) -> dict[str, float | None]:

@@ -13,10 +13,9 @@ from nsys2prv.efficiency.activity_times import RegionTimes, Trees
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
-from nsys2prv.efficiency.run_events import RANGES, RunEvents
+from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
-from nsys2prv.execution.merging import Merging
-from nsys2prv.sources.registry import type_of
+from nsys2prv.execution.merging import Sums
 
 MOST_REGIONS = 500
 """Regions that have a row: those that take most time."""
@@ -24,7 +23,6 @@ MOST_REGIONS = 500
 _DOMAIN = re.compile(r"NVTX pushpop ranges (.*) domain")
 _PATTERN_MARKS = re.compile(r"[*?]")
 
-_PENDING_ROWS = 100_000
 _REGION_SCHEMA = dict.fromkeys(("slot", "task", "count", "total", "longest"), pl.Int64)
 _ITERATION_SCHEMA = dict.fromkeys(("iteration", "start", "end", "tasks", "shortest", "longest"), pl.Int64)
 
@@ -87,8 +85,7 @@ class NamedRanges:
     def __init__(self, events: RunEvents, requested: Sequence[str]) -> None:
         known: list[tuple[int, int, str, str | None]] = []
         for number, names in events.types.items():
-            kind = type_of(number)
-            if kind is None or kind.number not in RANGES.types:
+            if not base_types([number], RANGES):
                 continue
             found = _DOMAIN.fullmatch(names.label)
             domain = found[1] if found else None
@@ -96,9 +93,8 @@ class NamedRanges:
         chosen = [one for one in known if any(_is_called(one[2], one[3], name) for name in requested)]
         missing = [name for name in requested if not any(_is_called(one[2], one[3], name) for one in known)]
         self.warnings = [f"no NVTX range is called {name}" for name in missing]
-        names_of = list(dict.fromkeys((text, domain) for _, _, text, domain in chosen))
-        slots = {name: slot for slot, name in enumerate(names_of)}
-        self.names = names_of
+        self.names = list(dict.fromkeys((text, domain) for _, _, text, domain in chosen))
+        slots = {name: slot for slot, name in enumerate(self.names)}
         schema = {"number": pl.Int32, "value": pl.Int64, "slot": pl.Int64}
         self.slots = pl.DataFrame(
             [(number, value, slots[text, domain]) for number, value, text, domain in chosen], schema=schema, orient="row"
@@ -124,7 +120,7 @@ class Regions(TableMeter):
         self._trees = trees
         self._chosen = NamedRanges(context.events, names)
         self._times = RegionTimes(context)
-        self._lengths = Merging(_region_sums, pl.DataFrame(schema=_REGION_SCHEMA), _PENDING_ROWS)
+        self._lengths = Sums(_REGION_SCHEMA, ["slot", "task"], largest=["longest"])
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
@@ -133,11 +129,11 @@ class Regions(TableMeter):
         inside = chunk.inside[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="inner")
         if inside.is_empty():
             return
-        task = self._context.events.rows.task[inside["row"].to_numpy()]
-        self._times.update(chunk, inside["slot"].to_numpy(), task, inside["start"].to_numpy(), inside["end"].to_numpy())
+        inside = self._context.events.rows.located(inside)
+        self._times.update(chunk, *(inside[name].to_numpy() for name in ("slot", "task", "start", "end")))
         length = pl.col("until") - pl.col("begin")
-        each = inside.with_columns(task=pl.Series(task), count=pl.lit(1, pl.Int64), total=length, longest=length)
-        self._lengths.add(_region_sums(each.filter(pl.col("begin") >= chunk.begin).select(*_REGION_SCHEMA)))
+        started = inside.filter(pl.col("begin") >= chunk.begin)
+        self._lengths.add(started.with_columns(count=pl.lit(1), total=length, longest=length))
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -180,7 +176,7 @@ class Iterations(TableMeter):
         self._times = RegionTimes(context)
         self._so_far = np.zeros(len(context.events.rows.tasks), dtype=np.int64)
         self._open: pl.DataFrame | None = None
-        self._lengths = Merging(_iteration_sums, pl.DataFrame(schema=_ITERATION_SCHEMA), _PENDING_ROWS)
+        self._lengths = Sums(_ITERATION_SCHEMA, ["iteration"], smallest=["start", "shortest"], largest=["end", "longest"])
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
@@ -193,8 +189,7 @@ class Iterations(TableMeter):
         np.add.at(self._so_far, task, 1)
         inside = numbered.select("iteration", "task", "start", "end")
         length = pl.col("end") - pl.col("start")
-        each = inside.with_columns(tasks=pl.lit(1, pl.Int64), shortest=length, longest=length)
-        self._lengths.add(_iteration_sums(each.select(*_ITERATION_SCHEMA)))
+        self._lengths.add(inside.with_columns(tasks=pl.lit(1), shortest=length, longest=length))
         if self._open is not None:
             inside = pl.concat([self._open, inside])
         self._open = inside.filter(pl.col("end") > chunk.end)
@@ -223,13 +218,3 @@ class Iterations(TableMeter):
             for slot, begin, end, tasks, shortest, longest in self._lengths.rows.sort("iteration").iter_rows()
         ]
         return {ITERATIONS: rows}
-
-
-def _region_sums(ranges: pl.DataFrame) -> pl.DataFrame:
-    return ranges.group_by("slot", "task").agg(pl.col("count", "total").sum(), pl.col("longest").max())
-
-
-def _iteration_sums(ranges: pl.DataFrame) -> pl.DataFrame:
-    return ranges.group_by("iteration").agg(
-        pl.col("start").min(), pl.col("end").max(), pl.col("tasks").sum(), pl.col("shortest").min(), pl.col("longest").max()
-    )

@@ -10,6 +10,7 @@ import polars as pl
 from nsys2prv.efficiency.activity_times import ALL_MASKS, Trees, active_time, time_where, useful_time
 from nsys2prv.efficiency.intervals import Numbers, Segments, time_by
 from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.meters.overlap import spread
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_TABLE, tree_rows
 from nsys2prv.efficiency.result_tables import DEVICE, NCCL_POLICY, Column, Filled, Table
 from nsys2prv.efficiency.run_events import STREAM
@@ -258,24 +259,21 @@ class Totals(TableMeter):
         useful = self._context.events.length - pl.col("cuda_ns") - pl.col("mpi_ns")
         return frame.with_columns(task=self._context.task_names(pl.col("number") - 1), host_useful_ns=useful)
 
-    def _useful_rows(self) -> list[dict[str, Any]]:
+    def _useful_rows(self) -> pl.DataFrame:
         """Over devices, and over the tasks that use a GPU."""
         gpu_tasks = self.tasks[sorted(self._context.events.rows.gpu_tasks)]
-        return [
+        rows: list[dict[str, Any]] = [
             {
                 "over": over,
                 "nccl": self._trees.policy.value,
                 "count": len(values),
                 "total_ns": int(values.sum()),
-                "average_ns": float(values.mean()),
-                "maximum_ns": int(values.max()),
-                "minimum_ns": int(values.min()),
-                "deviation_ns": float(values.std()),
-                "avg_max": float(values.mean() / values.max()) if values.max() else None,
+                **{name if name == "avg_max" else f"{name}_ns": value for name, value in spread(values).items()},
             }
             for over, by_mask in (("devices", self.devices), ("tasks", gpu_tasks))
             if len(values := useful_time(by_mask, self._trees.policy))
         ]
+        return pl.DataFrame(rows)
 
 
 def _by_mask(found: Segments, groups: int) -> Numbers:

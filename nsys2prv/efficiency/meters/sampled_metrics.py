@@ -19,10 +19,9 @@ from nsys2prv.efficiency.meters.time_bins import Bins
 from nsys2prv.efficiency.result_tables import DEVICE, SPREAD, Column, Filled, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES, SAMPLES
 from nsys2prv.efficiency.sweep import KERNEL_TYPES, SweepContext, TimeChunk
-from nsys2prv.execution.merging import Merging
+from nsys2prv.execution.merging import Sums
 
 _TIME_BITS = 46
-_PENDING_ROWS = 100_000
 _KERNEL = ["number", "value", "device", "task"]
 _TIMES: dict[str, type[pl.DataType]] = {
     **{name: ON_DEVICES.schema[name] for name in ("number", "value")},
@@ -98,9 +97,9 @@ class Sampled(TableMeter):
         self._context = context
         self._edges = bins.edges
         self._kernels = kernels
-        self._in_kernels = Merging(_kernel_sums, pl.DataFrame(schema=_IN_KERNELS), _PENDING_ROWS)
-        self._times = Merging(_kernel_times, pl.DataFrame(schema=_TIMES), _PENDING_ROWS)
-        self._in_bins = Merging(_bin_sums, pl.DataFrame(schema=_IN_BINS), _PENDING_ROWS)
+        self._in_kernels = Sums(_IN_KERNELS, ["metric", *_KERNEL])
+        self._times = Sums(_TIMES, _KERNEL)
+        self._in_bins = Sums(_IN_BINS, _BIN, smallest=["smallest"], largest=["largest"])
         self._has_samples = SAMPLES.name in context.events.collections
 
     def update(self, chunk: TimeChunk) -> None:
@@ -108,25 +107,19 @@ class Sampled(TableMeter):
         if not self._has_samples:
             return
         rows = self._context.events.rows
-        kernels = chunk.inside[ON_DEVICES.name].filter(pl.col("number").is_in(KERNEL_TYPES))
-        row = kernels["row"].to_numpy()
-        kernels = kernels.with_columns(
-            device=pl.Series(rows.device[row], dtype=pl.Int64), task=pl.Series(rows.task[row], dtype=pl.Int64)
-        )
-        self._times.add(_kernel_times(kernels.select(*_KERNEL, time=pl.col("end") - pl.col("start"))))
-        samples = chunk.started[SAMPLES.name]
-        device = rows.device[samples["row"].to_numpy()]
-        samples = samples.select("start", "value", metric="number", device=pl.Series(device, dtype=pl.Int64))
-        samples = samples.filter(pl.col("device") >= 0)
+        kernels = rows.located(chunk.inside[ON_DEVICES.name].filter(pl.col("number").is_in(KERNEL_TYPES)))
+        self._times.add(kernels.with_columns(time=pl.col("end") - pl.col("start")))
+        samples = rows.located(chunk.started[SAMPLES.name]).filter(pl.col("device") >= 0).rename({"number": "metric"})
         if not samples.is_empty():
             self._add_to_bins(samples)
             self._add_to_kernels(samples, kernels, chunk.begin)
 
     def _add_to_bins(self, samples: pl.DataFrame) -> None:
         place = np.searchsorted(self._edges, samples["start"].to_numpy(), side="right") - 1
-        of_bins = samples.with_columns(bin=pl.Series(np.minimum(place, len(self._edges) - 2), dtype=pl.Int64))
-        each = of_bins.select(*_BIN, samples=pl.lit(1, pl.Int64), total="value", smallest="value", largest="value")
-        self._in_bins.add(_bin_sums(each.select(pl.col(name).cast(dtype) for name, dtype in _IN_BINS.items())))
+        of_bins = pl.Series(np.minimum(place, len(self._edges) - 2))
+        self._in_bins.add(
+            samples.with_columns(bin=of_bins, samples=pl.lit(1), total="value", smallest="value", largest="value")
+        )
 
     def _add_to_kernels(self, samples: pl.DataFrame, kernels: pl.DataFrame, begin: int) -> None:
         """Add the samples inside each kernel; times count from `begin`."""
@@ -144,11 +137,11 @@ class Sampled(TableMeter):
             total = np.concatenate([[0], np.cumsum(np.where(sampled, values.fill_null(0).to_numpy(), 0))])
             count = np.concatenate([[0], np.cumsum(sampled)])
             found = of_kernels.with_columns(
-                metric=pl.lit(int(values.name), pl.Int64),
-                total=pl.Series(total[behind] - total[first], dtype=pl.Float64),
-                samples=pl.Series(count[behind] - count[first], dtype=pl.Int64),
+                metric=pl.lit(int(values.name)),
+                total=pl.Series(total[behind] - total[first]),
+                samples=pl.Series(count[behind] - count[first]),
             )
-            self._in_kernels.add(_kernel_sums(found.select(*_IN_KERNELS)))
+            self._in_kernels.add(found)
 
     def tables(self) -> Filled:
         """The tables of sampled metrics."""
@@ -210,15 +203,3 @@ def _key(frame: pl.DataFrame, edge: str, begin: int) -> Numbers:
     time = np.minimum(frame[edge].to_numpy() - begin, (1 << _TIME_BITS) - 1)
     key: Numbers = frame["device"].to_numpy() << _TIME_BITS | time
     return key
-
-
-def _kernel_sums(kernels: pl.DataFrame) -> pl.DataFrame:
-    return kernels.group_by("metric", *_KERNEL).agg(pl.col("total", "samples").sum()).select(*_IN_KERNELS)
-
-
-def _kernel_times(kernels: pl.DataFrame) -> pl.DataFrame:
-    return kernels.group_by(_KERNEL).agg(pl.col("time").sum()).select(*_TIMES)
-
-
-def _bin_sums(samples: pl.DataFrame) -> pl.DataFrame:
-    return samples.group_by(_BIN).agg(pl.col("samples", "total").sum(), pl.col("smallest").min(), pl.col("largest").max())
