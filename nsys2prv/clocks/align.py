@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +59,14 @@ class HostClock:
     def as_json(self) -> dict[str, Any]:
         content: dict[str, Any] = {"host": self.name, "method": self.method, "by_messages_ns": round(self.by_messages)}
         if self.correction is not None:
-            values = asdict(self.correction)
+            known = self.correction
             content |= {
-                "anchors": values["anchors"],
-                "offset_ns": round(values["offset"]),
-                "drift_ppm": round(values["drift"] * 1e6, 4),
+                "anchors": known.anchors,
+                "offset_ns": round(known.offset),
+                "drift_ppm": round(known.drift * 1e6, 4),
                 "error_ns": {
-                    "median": round(values["median"]),
-                    "percentile_95": round(values["percentile_95"]),
-                    "largest": round(values["largest"]),
-                    "over_time": [None if np.isnan(value) else round(value) for value in values["bins"]],
+                    **{name: round(getattr(known, name)) for name in ("median", "percentile_95", "largest")},
+                    "over_time": [None if np.isnan(value) else round(value) for value in known.bins],
                 },
             }
         return content
@@ -78,16 +76,7 @@ class HostClock:
 class Axis:
     """The common axis.
 
-    Attributes
-    ----------
-    placements
-        One per report.
-    clocks
-        The clocks behind the placements.
-    warnings
-        What is odd about them.
-    sync_points
-        Sync points of each report; empty when none were read.
+    Placements and sync points are of each report; sync points are empty when none were read. Warnings are about the clocks.
     """
 
     placements: tuple[Placement, ...]
@@ -166,8 +155,11 @@ def align(
     if with_messages:
         precision = np.array([_precision(correction) for correction in corrections])
         moves = enforce_causality(min_latencies(messages(placements, "messages")), precision)
+    moved = [replace(one, offset=one.offset + float(by)) for one, by in zip(corrections, moves, strict=True)]
     placements = [
-        _moved(placement, corrections[clock], float(moves[clock]))
+        replace(placement, method=placement.method if moved[clock].anchors else "messages", clock=moved[clock])
+        if moves[clock]
+        else placement
         for placement, clock in zip(placements, clock_of_report, strict=True)
     ]
     starts = [placement.at(span[0]) for placement, span in zip(placements, spans, strict=True) if span]
@@ -176,9 +168,7 @@ def align(
         HostClock(
             name,
             placements[clock_of_report.index(clock)].method,
-            replace(corrections[clock], offset=corrections[clock].offset + float(moves[clock]))
-            if corrections[clock].anchors
-            else None,
+            moved[clock] if moved[clock].anchors else None,
             float(moves[clock]),
         )
         for name, clock in clock_of_name.items()
@@ -245,13 +235,6 @@ def _sequences(
 def _precision(correction: ClockCorrection) -> float:
     """How well a clock is known: the inverse of the square of its error, ns; 0 for not at all."""
     return correction.anchors / max(correction.median, _LEAST_ERROR) ** 2 if correction.anchors else 0.0
-
-
-def _moved(placement: Placement, correction: ClockCorrection, by: float) -> Placement:
-    if not by:
-        return placement
-    method = placement.method if correction.anchors else "messages"
-    return replace(placement, method=method, clock=replace(correction, offset=correction.offset + by))
 
 
 def _warnings(clocks: Sequence[HostClock]) -> tuple[str, ...]:

@@ -36,20 +36,10 @@ _LEAST_MATCHED = 6
 
 @dataclass(frozen=True)
 class CollectiveSequence:
-    """Collectives of one rank in the order of their ends.
+    """Collectives of one rank in the order of their ends, with the numbers of its process and clock.
 
-    Attributes
-    ----------
-    process
-        Number of the process.
-    clock
-        Number of its clock.
-    kind
-        Sequences of different kinds are never the same ("nccl", or "mpi" and the communicator).
-    time
-        Ends, by a clock that is roughly right, ns.
-    name
-        Names of the collectives: equal numbers for equal names.
+    Sequences of different kinds are never the same ("nccl", or "mpi" and the communicator). `time` has the ends by a clock that
+    is roughly right, ns, and `name` equal numbers for equal names.
     """
 
     process: int
@@ -61,15 +51,7 @@ class CollectiveSequence:
 
 @dataclass(frozen=True)
 class SequenceMatch:
-    """Equal collectives of two sequences.
-
-    Attributes
-    ----------
-    first, second
-        Their places in both sequences.
-    error
-        Median distance of their ends after shift and drift, ns.
-    """
+    """Places of equal collectives in two sequences; `error` is the median distance of their ends after shift and drift, ns."""
 
     first: Ints
     second: Ints

@@ -8,7 +8,7 @@ how far b is ahead, with an error of half of the sum at most. (The Network Time 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -23,24 +23,11 @@ ones are used when that drift is known."""
 _FASTEST = {"latency": pl.Int64, "at": pl.Int64, "to": pl.Int64}
 
 
-@dataclass(frozen=True)
-class TwoWayOffsets:
-    """Offsets of clocks by messages: one entry per two clocks and stretch of time with messages both ways.
-
-    Attributes
-    ----------
-    events
-        Two entries per offset: the same moment by each of the two clocks.
-    error
-        Largest error of each entry, ns.
-    """
-
-    events: SharedEvents
-    error: Floats
+TwoWayOffsets = tuple[SharedEvents, Floats]
 
 
 def two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> TwoWayOffsets:
-    """Offsets of clocks by messages.
+    """Offsets of clocks by messages, for each two clocks and stretch of time with messages both ways.
 
     Parameters
     ----------
@@ -48,6 +35,10 @@ def two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> TwoWayOff
         As of `align.messages_between_clocks`.
     stretch
         Length of a stretch of time, of which the fastest messages count, ns.
+
+    Returns
+    -------
+    Two entries per offset, the same moment by each of the two clocks; and the largest error of each entry, ns.
     """
     key = ["clock", "other", "stretch", "back"]
     fastest = pl.DataFrame(schema={**dict.fromkeys(key[:3], pl.Int64), "back": pl.Boolean, **_FASTEST})
@@ -74,7 +65,7 @@ def two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> TwoWayOff
     event = np.tile(np.arange(pairs.height), 2)
     clock = np.concatenate([pairs["clock"].to_numpy(), pairs["other"].to_numpy()])
     time = np.concatenate([moment, moment + ahead])
-    return TwoWayOffsets(SharedEvents(event, clock, time), np.tile(np.abs(error), 2))
+    return SharedEvents(event, clock, time), np.tile(np.abs(error), 2)
 
 
 def fit_messages(
@@ -100,15 +91,15 @@ def fit_messages(
     fitted = list(corrections)
     group = np.array([correction.group for correction in corrections])
     for stretch in _STRETCHES:
-        by_messages = offsets(fitted, stretch)
-        pair = by_messages.events.clock.reshape(2, -1)
+        moments, largest_error = offsets(fitted, stretch)
+        pair = moments.clock.reshape(2, -1)
         between_groups = np.tile(group[pair[0]] != group[pair[1]], 2)
         if not between_groups.any():
             return list(corrections)
-        error, clock = by_messages.error[between_groups], by_messages.events.clock[between_groups]
-        event = by_messages.events.event[between_groups] + (events.event.max() + 1 if len(events.event) else 0)
-        moments = by_messages.events.time[between_groups]
-        time = [_uncorrected(fitted[number], moment) for number, moment in zip(clock, moments, strict=True)]
+        error, clock = largest_error[between_groups], moments.clock[between_groups]
+        event = moments.event[between_groups] + (events.event.max() + 1 if len(events.event) else 0)
+        corrected = moments.time[between_groups]
+        time = [_uncorrected(fitted[number], moment) for number, moment in zip(clock, corrected, strict=True)]
         fitted = fit(SharedEvents.joined(events, SharedEvents(event, clock, np.array(time, dtype=np.int64))), len(corrections))
     error_of_clock = {int(one): float(np.median(error[clock == one])) for one in np.unique(clock)}
     # Clocks are corrected against the mean of all, which has the mean of their errors.

@@ -21,18 +21,9 @@ def residuals(events: SharedEvents, corrected: Floats, weight: Floats) -> Floats
 def corrections_with_errors(
     events: SharedEvents, time: Floats, weight: Floats, offset: Floats, drift: Floats, group: Ints, pivot: int
 ) -> list[ClockCorrection]:
-    """Corrections of clocks with their remaining errors.
+    """Corrections of clocks with their remaining errors, as of `ClockCorrection`, from offset, drift and group of each clock.
 
-    Parameters
-    ----------
-    events, weight
-        Shared events, and the weight of each entry; outliers have the weight 0.
-    time
-        Times of the events from the pivot, ns.
-    offset, drift, group
-        One per clock.
-    pivot
-        As of `ClockCorrection`.
+    Times of events are from the pivot, ns; outliers have the weight 0.
     """
     corrected = time - offset[events.clock] - drift[events.clock] * time
     residual = residuals(events, corrected, weight) if len(time) else corrected

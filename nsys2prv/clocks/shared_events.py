@@ -13,16 +13,9 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SharedEvents:
-    """Times of events by the clocks of their ranks; one entry per event and rank.
+    """Ends of events by the clocks of their ranks, which are roughly right, ns; one entry per event and rank.
 
-    Attributes
-    ----------
-    event
-        Number of the event.
-    clock
-        Number of the rank's clock.
-    time
-        When it ended there, by a clock that is roughly right, ns.
+    Events and clocks have numbers.
     """
 
     event: Ints

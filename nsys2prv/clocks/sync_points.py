@@ -53,28 +53,6 @@ class SyncPoints:
         return iter(()) if self.ends is None else self.ends.windows(keep=True)
 
 
-@dataclass(frozen=True)
-class SyncPointsWork:
-    """A piece of work: sync points of some reports.
-
-    Attributes
-    ----------
-    reports
-        Each report with the ranks of its processes.
-    kinds
-        Kinds of collectives.
-    with_messages
-        Whether messages are read.
-    folder
-        Where sync points are kept.
-    """
-
-    reports: tuple[tuple[Report, Mapping[int, int]], ...]
-    kinds: tuple[str, ...]
-    with_messages: bool
-    folder: Path
-
-
 def sync_points_of_run(
     reports: Sequence[Report],
     identities: Sequence[Identity],
@@ -98,32 +76,23 @@ def sync_points_of_run(
     ]
     missing = [index for index, points in enumerate(found) if points is None]
     groups = [[missing[place] for place in group] for group in workers.groups([1] * len(missing), REPORTS_AT_ONCE)]
-    pieces = [
-        SyncPointsWork(tuple((reports[index], dict(identities[index].ranks)) for index in group), kinds, with_messages, folder)
-        for group in groups
-    ]
-    for group, read in zip(groups, workers.map(read_sync_points, pieces), strict=True):
+    pieces = [[(reports[index], dict(identities[index].ranks)) for index in group] for group in groups]
+    work = partial(_read_reports, kinds, with_messages, folder)
+    for group, read in zip(groups, workers.map(work, pieces), strict=True):
         for index, points in zip(group, read, strict=True):
             found[index] = points
     return [points for points in found if points is not None]
 
 
-def read_sync_points(piece: SyncPointsWork) -> list[SyncPoints]:
-    """Sync points of some reports.
-
-    Raises
-    ------
-    ReportError
-        When a report breaks off while it is read.
-    """
+def _read_reports(
+    kinds: tuple[str, ...], with_messages: bool, scratch: Path, reports: Sequence[tuple[Report, Mapping[int, int]]]
+) -> list[SyncPoints]:
     # The folder is of this attempt alone: a worker may have died over the same piece before.
-    folder = piece.folder / f"sync-points-{secrets.token_hex(4)}"
+    folder = scratch / f"sync-points-{secrets.token_hex(4)}"
     make_folder(folder)
-    work = [
-        partial(_read, report, dict(ranks), piece.kinds, piece.with_messages, folder, index)
-        for index, (report, ranks) in enumerate(piece.reports)
-    ]
-    return run_all(work)
+    return run_all(
+        [partial(_read, report, ranks, kinds, with_messages, folder, index) for index, (report, ranks) in enumerate(reports)]
+    )
 
 
 def _read(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,43 +92,26 @@ class RegionTimes:
         self._context = context
         self.devices = TimesInWindows(MASKS)
         self.threads = TimesInWindows(ACTIVITIES)
-        self._devices_of_task = _members(rows.devices_of_task, len(rows.tasks))
-        callers: dict[int, list[int]] = {}
-        for place, row in enumerate(context.callers):
-            callers.setdefault(int(rows.task[row]), []).append(place)
-        self._callers_of_task = _members(callers, len(rows.tasks))
+        self._devices_of_task = _members((task, one) for task, devices in rows.devices_of_task.items() for one in devices)
+        self._callers_of_task = _members((int(rows.task[row]), place) for place, row in enumerate(context.callers))
 
     def update(self, chunk: TimeChunk, slot: Numbers, task: Numbers, begin: Numbers, end: Numbers) -> None:
         """Add ranges of a chunk, cut at its edges: the slot and the task of each."""
-        for table, times, sums, groups in (
+        ranges = pl.DataFrame({"slot": slot, "task": task, "begin": begin, "end": end}).cast(pl.Int64)
+        for members, times, sums, groups in (
             (self._devices_of_task, chunk.device_times, self.devices, len(self._context.events.rows.devices)),
             (self._callers_of_task, chunk.thread_times, self.threads, len(self._context.callers)),
         ):
-            count = table.counts[task]
-            source = np.repeat(np.arange(len(task)), count)
-            within = np.arange(len(source)) - np.repeat(np.cumsum(count) - count, count)
-            group = table.members[table.first[task[source]] + within]
-            if not len(group):
+            found = ranges.join(members, on="task").select("begin", "end", key=pl.col("slot") * groups + pl.col("member"))
+            if found.is_empty():
                 continue
-            key = slot[source] * groups + group
-            covered = segments(Intervals(key, begin[source], end[source]))
+            covered = segments(Intervals.of(found["key"], found["begin"], found["end"]))
             merged = covered.where(covered.counts[0] > 0)
             sums.update(times, SlotWindows(merged.group // groups, merged.group % groups, merged.begin, merged.end))
 
 
-@dataclass(frozen=True)
-class _Members:
-    """Members of groups, one group after the other: where each starts, and how many it has."""
-
-    first: Numbers
-    counts: Numbers
-    members: Numbers
-
-
-def _members(by_group: Mapping[int, Sequence[int]], groups: int) -> _Members:
-    counts = np.array([len(by_group.get(group, ())) for group in range(groups)], dtype=np.int64)
-    flat = [member for group in range(groups) for member in by_group.get(group, ())]
-    return _Members(np.cumsum(counts) - counts, counts, np.array(flat, dtype=np.int64))
+def _members(of_tasks: Iterable[tuple[int, int]]) -> pl.DataFrame:
+    return pl.DataFrame(list(of_tasks), schema={"task": pl.Int64, "member": pl.Int64}, orient="row")
 
 
 class Trees:
@@ -147,21 +130,6 @@ class Trees:
         self._has_mpi = has_mpi
         self._task_of_caller: Numbers = context.events.rows.task[context.callers]
 
-    def of_window(self, elapsed: int, by_mask: Numbers, by_activity: Numbers, callers: Numbers) -> dict[str, Any]:
-        """Both trees of some devices and some calling threads in one window.
-
-        Parameters
-        ----------
-        elapsed
-            E, ns.
-        by_mask
-            Times by mask of activity, a row per device.
-        by_activity, callers
-            Times by activity, a row per thread, and which threads these are: places in `SweepContext.callers`.
-        """
-        windows = np.full(len(callers), elapsed, dtype=np.int64)
-        return self._row(elapsed, by_mask, windows, by_activity, callers)
-
     def of_slots(self, devices: TimesInWindows, threads: TimesInWindows, slots: Sequence[int] | None = None) -> Slots:
         """Both trees of each slot, or of some; E of the devices is the longest window of one."""
         of_devices, of_threads = (
@@ -172,11 +140,21 @@ class Trees:
         found: dict[int, dict[str, Any]] = {}
         for (slot,), part in of_devices.partition_by("slot", as_dict=True).items():
             windows, by_mask, _ = _columns(part)
-            found[int(slot)] = self._row(int(windows.max()), by_mask, *hosts.get(slot, nothing))
+            found[int(slot)] = self.row(int(windows.max()), by_mask, *hosts.get(slot, nothing))
         return found
 
-    def _row(self, elapsed: int, by_mask: Numbers, windows: Numbers, by_activity: Numbers, callers: Numbers) -> dict[str, Any]:
-        """Both trees; `windows` are those of the threads, whose mean is E of the hosts."""
+    def row(self, elapsed: int, by_mask: Numbers, windows: Numbers, by_activity: Numbers, callers: Numbers) -> dict[str, Any]:
+        """Both trees of some devices and some calling threads.
+
+        Parameters
+        ----------
+        elapsed
+            E of the devices, ns.
+        by_mask
+            Times by mask of activity, a row per device.
+        windows, by_activity, callers
+            E and times by activity, a row per thread, and which threads these are: places in `SweepContext.callers`.
+        """
         useful = useful_time(by_mask, self.policy)
         devices = DeviceTimes.of(elapsed, useful.tolist(), (active_time(by_mask) - useful).tolist())
         cuda, mpi = by_activity[:, list(CUDA_ACTIVITIES)].sum(axis=1), by_activity[:, MPI]

@@ -131,15 +131,9 @@ def time_by(key: Numbers, length: Numbers, keys: int, group: Numbers, groups: in
     -------
     `groups` rows of `keys` columns.
     """
-    return summed(group * keys + key, length, groups * keys).reshape(groups, keys)
-
-
-def summed(group: Numbers, values: Numbers, groups: int) -> Numbers:
-    """Sum of values in each of so many groups."""
-    if not len(group):
-        return np.zeros(groups, dtype=np.int64)
     # Sums in doubles are exact up to 2^53 ns, which are 104 days.
-    return np.bincount(group, weights=values, minlength=groups).astype(np.int64)
+    sums = np.bincount(group * keys + key, weights=length, minlength=groups * keys)
+    return sums.astype(np.int64).reshape(groups, keys)
 
 
 class Elapsed:

@@ -6,7 +6,7 @@ Times are additive over chunks; what is not (a gap, a matched collective) carrie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,6 +49,9 @@ _CATEGORY_OF_STATE = {
     event_types.STATE_FREEING: ALLOCATION,
 }
 
+KindOf = Callable[[npt.NDArray[np.generic], Numbers], Numbers]
+"""Kinds of events by their types and values."""
+
 
 def call_categories(names: pl.Series) -> Numbers:
     """Category of CUDA API calls by their names: LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION or OTHER_CUDA."""
@@ -83,27 +86,21 @@ class TimeChunk:
     @cached_property
     def on_devices(self) -> Segments:
         """Activity of each device: one count per kind."""
-        return self._activity(self.context.events.rows.device)
+        return self._segments(ON_DEVICES.name, self.context.events.rows.device, self.context.kind, 3)
 
     @cached_property
     def on_tasks(self) -> Segments:
         """The same for each task."""
         only_task = self.context.only_task
         if only_task is None:
-            return self._activity(self.context.events.rows.task)
+            return self._segments(ON_DEVICES.name, self.context.events.rows.task, self.context.kind, 3)
         found = self.on_devices
         return Segments(only_task[found.group], found.begin, found.end, found.counts)
 
     @cached_property
     def on_threads(self) -> Segments:
         """Calls of each calling host thread (by its place in `SweepContext.callers`): one count per category of CAUSES."""
-        found = self.inside[ON_HOSTS.name]
-        row = found["row"].to_numpy()
-        thread = self.context.place_of_caller[row]
-        known = thread >= 0
-        category = self.context.category(found["number"].to_numpy(), found["value"].to_numpy())
-        intervals = Intervals.of(thread, found["start"].to_numpy(), found["end"].to_numpy())
-        return segments(intervals.only(known), category[known], len(CAUSES))
+        return self._segments(ON_HOSTS.name, self.context.place_of_caller, self.context.category, len(CAUSES))
 
     @cached_property
     def device_times(self) -> Elapsed:
@@ -115,20 +112,19 @@ class TimeChunk:
         """Time by activity of calling host threads, within this chunk."""
         return Elapsed(self.on_threads, first_open(self.on_threads), ACTIVITIES)
 
-    def _activity(self, group_of_row: Numbers) -> Segments:
-        found = self.inside[ON_DEVICES.name]
+    def _segments(self, collection: str, group_of_row: Numbers, kind_of: KindOf, kinds: int) -> Segments:
+        found = self.inside[collection]
         group = group_of_row[found["row"].to_numpy()]
         known = group >= 0
-        kind = self.context.kind(found["number"].to_numpy())
+        kind = kind_of(found["number"].to_numpy(), found["value"].to_numpy())
         intervals = Intervals.of(group, found["start"].to_numpy(), found["end"].to_numpy())
-        return segments(intervals.only(known), kind[known], 3)
+        return segments(intervals.only(known), kind[known], kinds)
 
 
 def first_open(found: Segments) -> Numbers:
     """The first kind that is open in each segment; the number of kinds where none is."""
-    first = np.full(len(found.group), len(found.counts), dtype=np.int64)
-    for kind in reversed(range(len(found.counts))):
-        first[found.counts[kind] > 0] = kind
+    is_open = [*(count > 0 for count in found.counts), np.ones(len(found.group), dtype=bool)]
+    first: Numbers = np.argmax(is_open, axis=0)
     return first
 
 
@@ -173,7 +169,7 @@ class SweepContext:
         """Names of tasks by their index."""
         return pl.lit(pl.Series([task.name for task in self.events.rows.tasks], dtype=pl.String)).gather(index)
 
-    def kind(self, numbers: npt.NDArray[np.generic]) -> Numbers:
+    def kind(self, numbers: npt.NDArray[np.generic], _values: Numbers) -> Numbers:
         """Kind of activity of event types of devices."""
         found: Numbers = np.full(len(numbers), KERNEL, dtype=np.int64)
         for number, kind in KINDS_OF_NUMBER.items():

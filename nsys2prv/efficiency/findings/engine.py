@@ -40,15 +40,7 @@ class Findings:
         arrivals: pl.DataFrame,
     ) -> Filled:
         """The tables of findings, most costly first; parameters as of `Evidence`."""
-        evidence = Evidence(
-            self._context,
-            tables,
-            activity,
-            self._gaps,
-            self._meters,
-            kernels_by_device=kernels_by_device,
-            arrivals=arrivals,
-        )
+        evidence = Evidence(self._context, tables, *activity, self._gaps, self._meters, kernels_by_device, arrivals)
         least = max(LEAST_COST.value, LEAST_SHARE.value * evidence.length * evidence.devices)
         judged = [(rule, evidence.finding(rule)) for rule in RULES]
         costly = [(rule, finding) for rule, finding in judged if finding is not None and finding.cost >= least]

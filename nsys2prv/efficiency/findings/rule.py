@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import polars as pl
@@ -18,18 +18,9 @@ from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 
 @dataclass(frozen=True)
 class Threshold:
-    """A number that a rule compares with.
+    """A number that a rule compares with: what is compared, the value in ns, bytes, "0 to 1" or no unit, and why it is this.
 
     A share is one of the active time of a device, from its first to its last activity, unless `what` says otherwise.
-
-    Attributes
-    ----------
-    what
-        What is compared.
-    value, unit
-        The number; the unit is ns, bytes, "0 to 1" or nothing.
-    reason
-        Why it has this value.
     """
 
     what: str
@@ -105,6 +96,7 @@ class FindingRule:
     gap_cause: GapCause | None = None
 
 
+@dataclass
 class Evidence:
     """What rules judge: a run, its tables, and what was measured for rules.
 
@@ -116,37 +108,27 @@ class Evidence:
         Tables of the results, with the types of their columns.
     first, last
         First begin and last end of activity of each device, ns; -1: none.
-    gaps
-        Gaps by cause.
+    gaps, meters
+        Gaps by cause, and the meters of all rules.
     kernels_by_device
         `number`, `value`, `device`, `count`, `total` (ns) of all kernels but NCCL's.
     arrivals
         `row`, `start` (of an NCCL kernel) and `last`: when the last rank arrived in its collective, ns, where that is known.
     """
 
-    def __init__(
-        self,
-        context: SweepContext,
-        tables: Mapping[str, pl.DataFrame],
-        activity: tuple[Sequence[int], Sequence[int]],
-        gaps: GapCauses,
-        meters: Mapping[type[RuleMeter], RuleMeter],
-        *,
-        kernels_by_device: pl.DataFrame,
-        arrivals: pl.DataFrame,
-    ) -> None:
-        self.context = context
-        self.tables = tables
-        self.first, self.last = activity
-        self.gaps = gaps
-        self.kernels_by_device = kernels_by_device
-        self.arrivals = arrivals
-        self._meters = meters
-        self._findings: dict[str, Finding | None] = {}
+    context: SweepContext
+    tables: Mapping[str, pl.DataFrame]
+    first: Sequence[int]
+    last: Sequence[int]
+    gaps: GapCauses
+    meters: Mapping[type[RuleMeter], RuleMeter]
+    kernels_by_device: pl.DataFrame
+    arrivals: pl.DataFrame
+    _findings: dict[str, Finding | None] = field(default_factory=dict)
 
     def meter(self, kind: type[AnyMeter]) -> AnyMeter:
         """A meter that a rule declares."""
-        meter = self._meters[kind]
+        meter = self.meters[kind]
         assert isinstance(meter, kind)
         return meter
 
@@ -202,15 +184,8 @@ class Evidence:
         others = bins.filter(~is_own).group_by("bin").agg(others=pl.col("kernels_ns").mean())
         place = bins.filter(is_own).join(others, on="bin")
         worst = place.sort(pl.col("kernels_ns") - pl.col("others"), -pl.col("bin"), descending=True).row(0, named=True)
-        return DeviceStats(
-            device,
-            count,
-            cost,
-            self.first[device],
-            self.last[device],
-            (worst["begin_ns"], worst["end_ns"]),
-            self.streams(device),
-        )
+        place_to_look = worst["begin_ns"], worst["end_ns"]
+        return DeviceStats(device, count, cost, self.first[device], self.last[device], place_to_look, self.streams(device))
 
     def costs_share(self, stats: DeviceStats, least: Threshold) -> bool:
         """Whether the cost on a device is at least a share of its active time."""

@@ -185,7 +185,8 @@ class Totals(TableMeter):
 
     def _tree(self, devices: Numbers, callers: Numbers) -> dict[str, Any]:
         length = self._context.events.length
-        return self._trees.of_window(length, self.devices[devices], self.threads[callers], callers)
+        windows = np.full(len(callers), length, dtype=np.int64)
+        return self._trees.row(length, self.devices[devices], windows, self.threads[callers], callers)
 
     def _node_rows(self) -> list[dict[str, Any]]:
         rows = self._context.events.rows
