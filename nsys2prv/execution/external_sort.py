@@ -297,12 +297,8 @@ def _sorted(frames: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:
 
 
 def plan_windows(collections: Sequence[tuple[ExternalSort, int]]) -> list[Window]:
-    """Windows over several collections, in order, each of about `WINDOW_ROWS`. Afterwards the collections can't be added to.
-
-    Parameters
-    ----------
-    collections
-        Each with the weight of its rows.
+    """Windows over several collections (each with the weight of its rows), in order, each of about `WINDOW_ROWS`. Afterwards
+    the collections can't be added to.
     """
     for collection, _ in collections:
         collection.finish()

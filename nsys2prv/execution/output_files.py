@@ -29,12 +29,8 @@ SUFFIXES = (".prv", ".prv.gz", ".pcf", ".row", ".json", VIEWS)
 def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
     """Path of each file of a trace, by suffix.
 
-    Raises
-    ------
-    OutputExists
-        When one of them exists, unless `force`.
-    OutputError
-        When one of them is a folder, or the folder of views is a file.
+    Raises OutputExists when one of them exists, unless `force`; OutputError when one of them is a folder, or the folder of
+    views is a file.
     """
     final = {suffix: base.with_name(base.name + suffix) for suffix in SUFFIXES}
     present = [path for path in final.values() if path.exists()]

@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -85,12 +86,8 @@ class Workers(ABC):
         return found
 
     def share(self, *folders: Path) -> None:  # noqa: B027  # most need nothing
-        """Name the folders where pieces of work write; they are removed when the work ends.
-
-        Raises
-        ------
-        UsageError
-            When not all workers see them.
+        """Name the folders where pieces of work write, which are removed when the work ends; UsageError when not all workers
+        see them.
         """
 
     @abstractmethod
@@ -115,23 +112,17 @@ class InThisProcess(Workers):
         return map(function, items)
 
 
+@dataclass
 class _Waiting(Generic[S, T]):
     """A submitted piece of work."""
 
-    def __init__(self, item: S, future: Future[T]) -> None:
-        self.item = item
-        self.future = future
-        self.tries = 1
+    item: S
+    future: Future[T]
+    tries: int = 1
 
 
 class LocalWorkers(Workers):
-    """Processes on this machine.
-
-    Parameters
-    ----------
-    count
-        How many.
-    """
+    """Some processes on this machine."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -227,13 +218,7 @@ def kill_local_workers() -> None:
 
 
 class DaskCluster(Workers):
-    """Workers of a Dask cluster; all of them must see the reports and intermediate files.
-
-    Parameters
-    ----------
-    client
-        A `distributed.Client`.
-    """
+    """Workers of a Dask cluster, of which a `distributed.Client` is given; all must see the reports and intermediate files."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

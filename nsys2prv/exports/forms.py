@@ -80,13 +80,7 @@ class Tables(ABC):
 
 
 class SqliteTables(Tables):
-    """An SQLite export, read through ADBC.
-
-    Raises
-    ------
-    NotAReport, DamagedReport
-        When the file is no database, or not all of one.
-    """
+    """An SQLite export, read through ADBC; NotAReport or DamagedReport when the file is no database, or not all of one."""
 
     form = "sqlite"
 

@@ -54,16 +54,9 @@ _NODE_NUMBERS = ("SLURM_NODEID",)
 
 @dataclass(frozen=True)
 class Launched:
-    """What one launcher reports.
+    """What one launcher reports: rank of the process in the run and on its node, and number of ranks of the run.
 
-    Attributes
-    ----------
-    source
-        Launcher and variable, for the user: "SLURM (SLURM_PROCID)".
-    rank, local_rank
-        Rank of the process in the run and on its node.
-    ranks
-        Number of ranks of the run.
+    `source` names launcher and variable for the user: "SLURM (SLURM_PROCID)".
     """
 
     source: str

@@ -32,12 +32,8 @@ class NsysExport:
     cache: Path | None = None
 
     def export(self, report: Path) -> Path:
-        """Path of the SQLite export of a report, made anew when there is none that is newer than the report.
-
-        Raises
-        ------
-        ExportError
-            When there is no nsys, or it fails.
+        """Path of the SQLite export of a report, made anew when there is none newer than the report; ExportError when there
+        is no nsys, or it fails.
         """
         target = self.target(report)
         if target.exists() and target.stat().st_mtime_ns > report.stat().st_mtime_ns:

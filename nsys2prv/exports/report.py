@@ -130,12 +130,8 @@ class Report:
         ]
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
-        """Result of a pipeline over this report's tables, in bounded memory as far as the result is small.
-
-        Raises
-        ------
-        ReportError
-            When the report breaks off while it is read.
+        """Result of a pipeline over this report's tables, in bounded memory as far as the result is small; ReportError when
+        the report breaks off.
         """
         with self._read_errors():
             return frame.collect(engine="streaming")
@@ -145,12 +141,8 @@ class Report:
         return int(self.collect(frame.select(pl.len())).item())
 
     def batches(self, frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
-        """Result of a pipeline over this report's tables in pieces of about `rows` rows, in the order of the table.
-
-        Raises
-        ------
-        ReportError
-            When the report breaks off while it is read.
+        """Result of a pipeline over this report's tables in pieces of about `rows` rows, in the order of the table;
+        ReportError when the report breaks off.
         """
         with self._read_errors():
             yield from frame.collect_batches(chunk_size=rows, maintain_order=True, engine="streaming")

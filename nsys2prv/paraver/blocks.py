@@ -54,18 +54,10 @@ class Block:
 
 
 def parse_block(first_line: int, text: str, communicators_end: int, on_malformed: OnMalformed) -> Block:
-    """Parse whole lines.
+    """Parse whole lines, given as text without the last line end.
 
-    Parameters
-    ----------
-    first_line
-        Line number of the first of them.
-    text
-        The lines, without the last line end.
-    communicators_end
-        The last line number that may be a communicator.
-    on_malformed
-        Called for each malformed line, which is then skipped.
+    Up to line `communicators_end` lines may be communicators. `on_malformed` is called for each malformed line, which is then
+    skipped.
     """
     lines = pl.DataFrame({"text": [text]}).select(pl.col("text").str.split("\n").explode()).with_row_index("line", first_line)
     lines = lines.with_columns(pl.col("line").cast(pl.Int64))

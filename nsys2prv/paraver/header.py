@@ -31,20 +31,8 @@ class HeaderTask:
 
 @dataclass(frozen=True)
 class Header:
-    """First line of a .prv.
-
-    Attributes
-    ----------
-    date
-        Text between the parentheses.
-    end
-        End of the trace, ns.
-    cpus_per_node
-        CPUs of each node; empty where the header has 0 nodes.
-    tasks
-        Tasks of the one application, in order.
-    communicators
-        Number of communicator lines that follow.
+    """First line of a .prv: date (text between the parentheses), end of the trace (ns), CPUs of each node (empty where the
+    header has 0 nodes), tasks of the one application in order, and the number of communicator lines that follow.
     """
 
     date: str

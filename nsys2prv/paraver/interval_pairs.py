@@ -33,12 +33,8 @@ class PairedIntervals:
 def pair_intervals(edges: pl.DataFrame, key: Sequence[str]) -> PairedIntervals:
     """Pair each end with the innermost start that is open.
 
-    Parameters
-    ----------
-    edges
-        Starts and ends in the order of the trace: the columns of `key`, `time` (ns), `value` (0: an end), and others.
-    key
-        Columns that intervals nest in, such as row and event type.
+    `edges` are starts and ends in the order of the trace: `time` (ns), `value` (0: an end), the columns of `key` that intervals
+    nest in (such as row and event type), and others.
     """
     is_start = pl.col("value") != 0
     # The depth of an end is that of its start. Between the two there is no other edge of this depth, so after a stable sort

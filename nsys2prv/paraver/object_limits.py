@@ -15,10 +15,7 @@ MOST_OBJECTS = 65_535
 def fit_rows(rows: Rows) -> Rows:
     """Rows within Paraver's limits: where hosts have too many CPUs, only those with events count, or one per host.
 
-    Raises
-    ------
-    TooManyRows
-        When there are more rows than Paraver takes.
+    Raises TooManyRows when there are more rows than Paraver takes.
     """
     if rows.table.height > MOST_OBJECTS:
         streams = [keys.drop("row", LANE).n_unique() for (_, kind), keys in rows.keys.items() if kind is RowKind.STREAM]

@@ -55,14 +55,8 @@ _GOLDEN_RATIO = 0.618033988749895
 
 
 def write_pcf(path: Path, used: Sequence[UsedType]) -> None:
-    """Write the labels of all event types in use, and of all states.
-
-    Parameters
-    ----------
-    path
-        File to write.
-    used
-        Event types in the order of their numbers. Numbers that Paraver can't label are left without.
+    """Write the labels of all event types in use, in the order of their numbers, and of all states; numbers that Paraver
+    can't label are left out.
     """
     colours = _colours(used)
     lines = [_HEAD.format(colours=max(colours) + 1)]
@@ -102,16 +96,9 @@ def _family_hues(label: str) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class TypeLabel:
-    """An event type in a .pcf.
+    """An event type in a .pcf: its label, and the gradient number before its own.
 
-    Attributes
-    ----------
-    label, gradient
-        Its label, and the number before its own.
-    values
-        PcfLabels by value; None where its values are plain numbers.
-    precision
-        Paraver divides its values by ten to this power.
+    `values` are labels by value (None: plain numbers), which Paraver divides by ten to the power of `precision`.
     """
 
     label: str
@@ -130,19 +117,10 @@ class PcfLabels:
 
 
 def read_pcf(path: Path, on_malformed: OnMalformed | None = None) -> PcfLabels:
-    """PcfLabels of a .pcf.
+    """Labels of a .pcf.
 
-    Parameters
-    ----------
-    path
-        The .pcf.
-    on_malformed
-        Called for each malformed line, which is then skipped; without it the first one raises.
-
-    Raises
-    ------
-    TraceError
-        A line is malformed (and `on_malformed` is None), or the file can't be read.
+    `on_malformed` is called for each malformed line, which is then skipped; without it the first one raises a TraceError. So
+    does a file that can't be read.
     """
     on_malformed = on_malformed or raising(path)
     reader = _PcfReader(on_malformed)
@@ -227,13 +205,7 @@ class _PcfReader:
 
 
 def read_earlier_labels(path: Path) -> EarlierLabels:
-    """Numbers of an earlier trace, from its .pcf.
-
-    Raises
-    ------
-    TraceError
-        When there is no .pcf to read.
-    """
+    """Numbers of an earlier trace, from its .pcf; TraceError when there is none to read."""
     if not path.exists():
         raise TraceError(path, "there is no such file to take labels from")
     labels = read_pcf(path)

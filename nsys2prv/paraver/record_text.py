@@ -214,12 +214,8 @@ def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def state_records(states: pl.DataFrame) -> pl.DataFrame:
-    """Lines of states.
-
-    Parameters
-    ----------
-    states
-        Columns `row`, `start`, `end` (ns of the trace), `state`; perhaps `cpu` (as counted over all nodes, 0 for any).
+    """Lines of states: columns `row`, `start`, `end` (ns of the trace), `state`; perhaps `cpu` (as counted over all nodes, 0
+    for any).
     """
     # There are few states, so their texts are looked up.
     most = states.select(pl.col("state").max()).item() or 0

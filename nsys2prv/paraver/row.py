@@ -11,17 +11,7 @@ from nsys2prv.timeline.rows import Rows
 
 
 def write_row(path: Path, rows: Rows, title: str) -> None:
-    """Write the names of all rows.
-
-    Parameters
-    ----------
-    path
-        File to write.
-    rows
-        The rows of the trace.
-    title
-        Name of the workload.
-    """
+    """Write the names of all rows of a trace; `title` is that of the workload."""
     cpus = [f"CPU {cpu + 1}.{node.name}" for node in rows.nodes for cpu in range(node.cpus)]
     levels = {
         "WORKLOAD": [title],
@@ -39,17 +29,8 @@ def write_row(path: Path, rows: Rows, title: str) -> None:
 def read_row(path: Path, on_malformed: OnMalformed | None = None) -> dict[str, tuple[str, ...]]:
     """Names of a .row: level -> names in order.
 
-    Parameters
-    ----------
-    path
-        The .row.
-    on_malformed
-        Called for each malformed line, which is then skipped; without it the first one raises.
-
-    Raises
-    ------
-    TraceError
-        A line is malformed (and `on_malformed` is None), or the file can't be read.
+    `on_malformed` is called for each malformed line, which is then skipped; without it the first one raises a TraceError. So
+    does a file that can't be read.
     """
     on_malformed = on_malformed or raising(path)
     names: dict[str, tuple[str, ...]] = {}

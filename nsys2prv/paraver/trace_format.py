@@ -17,13 +17,7 @@ from nsys2prv.timeline.rows import Rows
 
 @dataclass(frozen=True)
 class ParaverFormat:
-    """Writes a trace for Paraver (`trace.output_format.TraceFormat`).
-
-    Attributes
-    ----------
-    compressed
-        Write .prv.gz.
-    """
+    """Writes a trace for Paraver (`trace.output_format.TraceFormat`); `compressed`: as .prv.gz."""
 
     compressed: bool = False
 

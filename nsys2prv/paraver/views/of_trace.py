@@ -61,13 +61,7 @@ def render_views(
 
 
 def list_views(trace: Path | None, only: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """The table of views as JSON; with a trace, those that fit it.
-
-    Raises
-    ------
-    TraceError, UsageError
-        As `render_views`.
-    """
+    """The table of views as JSON; with a trace, those that fit it. Raises TraceError and UsageError as `render_views`."""
     views = ViewRenderer(content_of(trace)).fitting(only) if trace else read_view_table().select(only)
     return [
         {
@@ -91,12 +85,8 @@ def view_list_text(views: list[dict[str, Any]]) -> str:
 
 
 def content_of(trace: Path) -> TraceContent:
-    """The content of a trace; reads all of its records, for the event types that occur and for messages.
-
-    Raises
-    ------
-    TraceError
-        There is no such trace, or it can't be read.
+    """The content of a trace; reads all of its records, for the event types that occur and for messages. Raises TraceError
+    when it can't be read.
     """
     opened = open_trace(trace, _skip_malformed)
     used: set[int] = set()

@@ -103,23 +103,20 @@ def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, onl
 
 
 class ViewRenderer:
-    """Renders views for one trace.
-
-    Parameters
-    ----------
-    content
-        The content of the trace.
-    table
-        The table of views.
-    templates
-        Folder of the templates.
-    """
+    """Renders the views of a table, from templates in a folder, for one trace."""
 
     def __init__(self, content: TraceContent, table: ViewTable | None = None, templates: Path | None = None) -> None:
         self._content = content
         self._table = table or read_view_table()
-        self._metrics = self._find_metrics()
-        self._values = self._find_values()
+        metrics = content.members(event_types.GPU_METRIC)
+        self._metrics = {
+            alias: [metric for metric in metrics if pattern.match(metric.label)]
+            for alias, pattern in self._table.metrics.items()
+        }
+        self._values = {
+            alias: self._matching_values(event_type(constant), pattern)
+            for alias, (constant, pattern) in self._table.values.items()
+        }
         self._environment = template_environment(templates or cfgs_folder())
 
     def fitting(self, only: Iterable[str] = ()) -> list[View]:
@@ -128,15 +125,7 @@ class ViewRenderer:
         return [view for view in selected if all(any(self._has(name) for name in need) for need in view.needs)]
 
     def render(self, folder: Path, only: Iterable[str] = ()) -> list[RenderedView]:
-        """Write all fitting views into a folder, one folder for each group.
-
-        Raises
-        ------
-        jinja2.TemplateError
-            A template is wrong: nothing that a user can cause.
-        UsageError
-            `only` names no view.
-        """
+        """Write all fitting views into a folder, one folder for each group; UsageError when `only` names no view."""
         written: list[RenderedView] = []
         taken: set[str] = set()
         for view in self.fitting(only):
@@ -183,19 +172,6 @@ class ViewRenderer:
         if name in self._values:
             return self._values[name].types
         return self._content.members(event_type(name))
-
-    def _find_metrics(self) -> dict[str, list[TypeInTrace]]:
-        metrics = self._content.members(event_types.GPU_METRIC)
-        return {
-            alias: [metric for metric in metrics if pattern.match(metric.label)]
-            for alias, pattern in self._table.metrics.items()
-        }
-
-    def _find_values(self) -> dict[str, _SelectedValues]:
-        return {
-            alias: self._matching_values(event_type(constant), pattern)
-            for alias, (constant, pattern) in self._table.values.items()
-        }
 
     def _matching_values(self, kind: event_types.EventType, pattern: re.Pattern[str]) -> _SelectedValues:
         """Values of the first member with labels that match: a value may have another label in another member."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,16 +16,8 @@ from nsys2prv.vocabulary import event_types, row_names
 
 @dataclass(frozen=True)
 class TypeInTrace:
-    """An event type as this trace has it.
-
-    Attributes
-    ----------
-    number, label
-        As in the .pcf; an empty label where it has none.
-    values
-        Labels by value; None for plain numbers.
-    quoted
-        Its label as a filter of a view names it.
+    """An event type with its labels by value (None: plain numbers), as this trace has it; `quoted`: its label as a filter of
+    a view names it.
     """
 
     number: int
@@ -44,14 +37,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Selection:
-    """Rows that a window shows.
-
-    Attributes
-    ----------
-    tasks
-        Whether each task is shown.
-    threads
-        Whether each row is shown, by index of the task; only of shown tasks that do not show all rows.
+    """Rows that a window shows: whether each task is shown, and whether each row of a shown task that does not show all rows,
+    by index of the task.
     """
 
     tasks: tuple[bool, ...]
@@ -95,20 +82,10 @@ class _Row:
 
 @dataclass(frozen=True)
 class TraceContent:
-    """The content of a trace.
+    """The content of a trace: header, event types that occur by number, all labels of the .pcf, and names of the .row (empty
+    where there is none).
 
-    Attributes
-    ----------
-    header
-        First line of the .prv.
-    types
-        Event types that occur, by number.
-    labelled
-        All labels of the .pcf.
-    thread_names, node_names
-        Names of the .row; empty where there is none.
-    has_messages
-        Whether there are messages between ranks; those from a call to what it launches do not count.
+    Messages between ranks count as messages, those from a call to what it launches do not.
     """
 
     header: Header
@@ -120,26 +97,14 @@ class TraceContent:
 
     @classmethod
     def of(cls, trace: Trace, used: Iterable[int] | None = None, *, has_messages: bool = True) -> TraceContent:
-        """Content of a trace.
-
-        Parameters
-        ----------
-        trace
-            An open trace.
-        used
-            Numbers of the event types that occur in it; None: all that the .pcf names.
-        has_messages
-            Whether there are messages between ranks.
-        """
+        """Content of an open trace in which the event types `used` occur (None: all that the .pcf names)."""
         labels = trace.labels.types
-        numbers: dict[str, set[int]] = {}
-        for number, type_label in labels.items():
-            numbers.setdefault(type_label.label, set()).add(number)
+        times = Counter(type_label.label for type_label in labels.values())
         types = {}
         for number in sorted(labels if used is None else used):
             label = labels[number].label if number in labels else ""
             values = labels[number].values if number in labels else None
-            types[number] = TypeInTrace(number, label, values, _quoted(label, numbers.get(label) == {number}))
+            types[number] = TypeInTrace(number, label, values, _quoted(label, times[label] == 1))
         threads, nodes = trace.names.get("THREAD", ()), trace.names.get("NODE", ())
         return cls(trace.header, types, trace.labels, threads, nodes, has_messages)
 
@@ -184,16 +149,8 @@ class TraceContent:
                 name = self.thread_names[place] if place < len(self.thread_names) else ""
                 stream = row_names.parse_stream_name(name)
                 device = stream.device if stream else row_names.device_of_metrics(name)
-                rows.append(
-                    _Row(
-                        index,
-                        thread,
-                        task.node - 1,
-                        device,
-                        stream is not None,
-                        device is None and not row_names.is_component(name),
-                    )
-                )
+                is_host = device is None and not row_names.is_component(name)
+                rows.append(_Row(index, thread, task.node - 1, device, stream is not None, is_host))
         return rows
 
     @cached_property
@@ -231,18 +188,19 @@ class TraceContent:
         by_number: dict[int, set[int]] = {}
         for (_, device), tasks in users.items():
             by_number.setdefault(device, set()).update(tasks)
-        return [self._of_number(device, tasks) for device, tasks in sorted(by_number.items())]
-
-    def _of_number(self, device: int, tasks: set[int]) -> Devices:
-        threads = self._numbers(row for row in self._rows if row.task in tasks and row.device == device)
-        return Devices(f"d{device}", f"D{device}", "task", self._tasks(tasks), threads)
+        return [
+            Devices(f"d{device}", f"D{device}", "task", self._tasks(tasks), self._threads(device, tasks))
+            for device, tasks in sorted(by_number.items())
+        ]
 
     def _of_shared_gpu(self, node: int, device: int, tasks: set[int]) -> Devices:
-        threads = self._numbers(row for row in self._rows if row.node == node and row.device == device)
+        threads = self._threads(device, {row.task for row in self._rows if row.node == node})
         name = self.node_names[node] if node < len(self.node_names) else f"node{node + 1}"
         return Devices(f"{name}_d{device}", f"{name} D{device}", "appl", self._tasks(tasks), threads)
 
-    def _numbers(self, rows: Iterable[_Row]) -> tuple[int, ...]:
+    def _threads(self, device: int, tasks: set[int]) -> tuple[int, ...]:
+        """Numbers of the rows of a device in some tasks."""
+        rows = (row for row in self._rows if row.device == device and row.task in tasks)
         return tuple(self.header.tasks[row.task].first_row + row.thread + 1 for row in rows)
 
     def _tasks(self, tasks: Iterable[int]) -> Selection | None:

@@ -77,16 +77,10 @@ class View:
 
 @dataclass(frozen=True)
 class ViewTable:
-    """All views, and the aliases that their needs may name.
+    """All views in the order of the table, and the aliases that their needs may name.
 
-    Attributes
-    ----------
-    views
-        In the order of the table.
-    metrics
-        Pattern of the start of the names of GPU metrics, by alias.
-    values
-        Event type (its constant) and pattern of the labels of its values, by alias.
+    `metrics` has patterns of the start of the names of GPU metrics, `values` has event types (constants) with patterns of the
+    labels of their values.
     """
 
     views: tuple[View, ...]
@@ -94,12 +88,8 @@ class ViewTable:
     values: Mapping[str, tuple[str, re.Pattern[str]]]
 
     def select(self, names: Iterable[str]) -> list[View]:
-        """Views by name (`group`, `group/name` or `name`); all when there are no names.
-
-        Raises
-        ------
-        UsageError
-            A name is not one of a view or group.
+        """Views by name (`group`, `group/name` or `name`), all without names; UsageError when a name is neither a view nor a
+        group.
         """
         names = list(names)
         for name in names:
@@ -123,13 +113,7 @@ def event_type(constant: str) -> EventType:
 
 @lru_cache
 def read_view_table(path: Path | None = None) -> ViewTable:
-    """Read `views.ini`.
-
-    Raises
-    ------
-    ValueError
-        The table is not consistent; the message names section and key.
-    """
+    """Read `views.ini`; ValueError names section and key where it is not consistent."""
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read_string((path or cfgs_folder() / "views.ini").read_text(encoding="utf-8"))

@@ -60,15 +60,7 @@ def workspaces_xml(workspaces: Sequence[Workspace]) -> str:
 
 
 def workspace_ws(workspace: Workspace, views: Iterable[tuple[str, str]]) -> str:
-    """A workspace with its views inside; the paths of its hints are names of files.
-
-    Parameters
-    ----------
-    workspace
-        The menu.
-    views
-        Name and text of each view.
-    """
+    """A workspace with its views (name and text of each) inside; the paths of its hints are names of files."""
     once = _Once()
     lines = [f"<workspace{once('workspace', 2)}>", *_content(workspace, once), "</workspace>", ""]
     files = "".join(f"{_SEPARATOR}{name}\n{text}" for name, text in views)
@@ -98,14 +90,8 @@ def _content(workspace: Workspace, once: _Once) -> list[str]:
     for number in workspace.types:
         # The memory of a struct of two 32-bit numbers: kind and event type.
         memory = base64.b64encode(struct.pack("<iI", _EVENT, number)).decode()
-        lines += [
-            f"<item{once('type', 1)}>",
-            f"<type>{_EVENT}</type>",
-            "<WorkspaceValue>",
-            memory,
-            "</WorkspaceValue>",
-            "</item>",
-        ]
+        lines += [f"<item{once('type', 1)}>", f"<type>{_EVENT}</type>"]
+        lines += ["<WorkspaceValue>", memory, "</WorkspaceValue>", "</item>"]
     lines += ["</autoTypes>", f"<hintCFGs{once('hints', 0)}>", f"<count>{len(workspace.hints)}</count>"]
     lines.append("<item_version>0</item_version>")
     for hint in workspace.hints:
