@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nsys2prv.vocabulary.version import __version__
+
 if TYPE_CHECKING:
     from nsys2prv.api.runs import NsysRun, compare, open_run
     from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult
     from nsys2prv.errors import Nsys2prvError
-
-__version__ = "0.1.0"
 
 __all__ = ["ComparisonResult", "EfficiencyResult", "Nsys2prvError", "NsysRun", "__version__", "compare", "open_run"]
 

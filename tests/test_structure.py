@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "nsys2prv"
 # A module imports from its own package and from earlier lines; packages of one line do not import each other.
 ORDER = (
     ("errors",),
-    ("vocabulary", "execution"),
+    ("vocabulary",),
+    ("execution",),
     ("exports",),
     ("sources",),
     ("timeline",),
@@ -51,12 +52,12 @@ def package_of(module: str) -> str:
 
 
 def imports_of(module: str) -> Iterator[str]:
-    """Modules of nsys2prv that a module imports, wherever in its text; `nsys2prv` alone is imported for the version only."""
+    """Modules of nsys2prv that a module imports, wherever in its text."""
     for node in ast.walk(TREES[module]):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name != "nsys2prv")
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            members = [f"{node.module}.{alias.name}" for alias in node.names if alias.name != "__version__"]
+            members = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (member if member in TREES else node.module for member in members)
 
 

@@ -18,7 +18,6 @@ os.environ.setdefault("_RJEM_MALLOC_CONF", "narenas:1")
 
 import typer
 
-import nsys2prv
 from nsys2prv.cli.check_command import check
 from nsys2prv.cli.compare_command import compare
 from nsys2prv.cli.console import end, end_with
@@ -28,6 +27,7 @@ from nsys2prv.cli.inspect_command import inspect
 from nsys2prv.cli.translate_command import translate
 from nsys2prv.cli.views_command import views
 from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE, Nsys2prvError, UsageError
+from nsys2prv.vocabulary.version import __version__
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
@@ -88,7 +88,7 @@ def _leave(number: int, _frame: FrameType | None) -> NoReturn:
 
 def _show_version(requested: bool) -> None:
     if requested:
-        print(f"nsys2prv {nsys2prv.__version__}")
+        print(f"nsys2prv {__version__}")
         raise typer.Exit
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import polars as pl
 
-import nsys2prv
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_TABLE, tree_rows
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.errors import UsageError
+from nsys2prv.vocabulary.version import __version__
 
 MOST_CHANGES = 200
 """Changes of each run that have a row: the largest."""
@@ -145,7 +145,7 @@ def compare_measured(measured: Sequence[EfficiencyResult], inputs: Sequence[str]
     head = {
         "format": FORMAT,
         "version": VERSION,
-        "nsys2prv": nsys2prv.__version__,
+        "nsys2prv": __version__,
         "runs": [
             {"run": name, "input": given, "title": one.head["title"]}
             for name, given, one in zip(names, inputs, measured, strict=True)

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import nsys2prv
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.activity_times import Trees
 from nsys2prv.efficiency.clock_tables import clock_tables
@@ -34,6 +33,7 @@ from nsys2prv.execution.output_files import scratch_alone
 from nsys2prv.execution.threads import WORKERS, ahead
 from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.version import __version__
 
 
 def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None = None) -> EfficiencyResult:
@@ -101,7 +101,7 @@ def _head(events: RunEvents, options: EfficiencyOptions, warnings: list[str]) ->
     return {
         "format": table_registry.FORMAT,
         "version": table_registry.VERSION,
-        "nsys2prv": nsys2prv.__version__,
+        "nsys2prv": __version__,
         "inputs": list(events.inputs),
         "input_kind": "trace" if events.is_trace else "reports",
         "title": events.title,

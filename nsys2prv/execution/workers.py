@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
-import nsys2prv
 from nsys2prv.errors import UsageError, WorkerDied
 from nsys2prv.execution.scratch import remove_temporary
+from nsys2prv.vocabulary.version import __version__
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -320,11 +320,11 @@ def _cluster(scheduler: str) -> DaskCluster:
                 f"--scheduler {scheduler}: its workers can't run nsys2prv ({error}); start them in the environment in which it "
                 f"is installed"
             ) from error
-        others = {worker: version for worker, version in versions.items() if version != nsys2prv.__version__}
+        others = {worker: version for worker, version in versions.items() if version != __version__}
         if others:
             worker, version = next(iter(others.items()))
             raise UsageError(
-                f"--scheduler {scheduler}: the worker {worker} has nsys2prv {version} and this is {nsys2prv.__version__}; "
+                f"--scheduler {scheduler}: the worker {worker} has nsys2prv {version} and this is {__version__}; "
                 f"install the same on all machines"
             )
         return DaskCluster(client)
@@ -375,7 +375,7 @@ def _look_for(folder: Path) -> tuple[bool, str]:
 
 
 def _version() -> str:
-    return nsys2prv.__version__
+    return __version__
 
 
 def _start_worker(threads: int) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import polars as pl
 
-import nsys2prv
 from nsys2prv.run.open import LeftOut, OpenedReport
 from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.ranks import RanksAndHosts
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.timeline.time_axis import Placement
+from nsys2prv.vocabulary.version import __version__
 
 FORMAT = 1
 """Version of the form of OUT.json: it changes when something in it changes its meaning."""
@@ -69,7 +69,7 @@ class TraceSummary:
         plan, selection = self.plan, self.plan.selection
         return {
             "format": FORMAT,
-            "nsys2prv": nsys2prv.__version__,
+            "nsys2prv": __version__,
             "python": platform.python_version(),
             "polars": pl.__version__,
             "options": _options(self.options),

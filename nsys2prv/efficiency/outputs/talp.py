@@ -13,8 +13,8 @@ from typing import Any
 
 import polars as pl
 
-import nsys2prv
 from nsys2prv.efficiency.metrics import EFFICIENCIES, TREE_COLUMNS
+from nsys2prv.vocabulary.version import __version__
 
 DLB_VERSION = "3.6.0"
 """Version of the format."""
@@ -45,7 +45,7 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
         "timestamp": head["began"] or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"),
         "resources": {name: whole[name] for name in ("numCpus", "numNodes", "numMpiRanks", "numGpus")},
         "Application": regions,
-        "nsys2prv": {"version": nsys2prv.__version__, "nccl": head["nccl"], "inputs": head["inputs"]},
+        "nsys2prv": {"version": __version__, "nccl": head["nccl"], "inputs": head["inputs"]},
     }
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import nsys2prv
 from nsys2prv.errors import UsageError
 from nsys2prv.sources.registry import CONSTANTS
 from nsys2prv.vocabulary.event_types import EventType
@@ -100,7 +99,7 @@ class ViewTable:
 
 def cfgs_folder() -> Path:
     """The folder of templates and table: beside the package in a checkout, inside it in a wheel."""
-    package = Path(nsys2prv.__file__).resolve().parent
+    package = Path(__file__).resolve().parents[2]
     return next(folder for folder in (package / "cfgs", package.parent / "cfgs") if (folder / "views.ini").is_file())
 
 
