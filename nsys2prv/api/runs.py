@@ -134,7 +134,7 @@ class NsysRun:
     @property
     def span(self) -> tuple[int, int]:
         """First and last time of the run, ns on the time axis of its events; the first is 0."""
-        return 0, self._plan.selection.length
+        return 0, self._plan.timeline.selection.length
 
     @property
     def sources(self) -> list[str]:

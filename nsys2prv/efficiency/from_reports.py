@@ -28,21 +28,12 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.workers import Workers
 from nsys2prv.run.open import OpenedReport
-from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.run.session import ReportGroup, RunSession
 from nsys2prv.sources.registry import SOURCES
-from nsys2prv.timeline.reader import EventReader, Request, TimelinePlan
+from nsys2prv.timeline.reader import EventReader, Request
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.timeline.survey import Survey, text_attributes
-
-
-@dataclass(frozen=True)
-class _ReadPlan:
-    """What is known before events are read: where they are placed, and what is read of them."""
-
-    timeline: TimelinePlan
-    collections: tuple[Collection, ...]
 
 
 @dataclass
@@ -116,9 +107,14 @@ def events_of_reports(
     """
     # Rows, axis and numbers are those of the trace: all sources are surveyed.
     session = RunSession(arguments, SOURCES, options, folder, workers)
-    read = session.read(_read_group, partial(_start, collections), partial(_rows_to_read, collections), "reading")
-    plan = session.plan
-    rows = _run_rows(plan.rows)
+    read = session.read(
+        partial(_read_group, collections),
+        lambda folder: _ReadGroup.in_folder(folder / "all", collections),
+        lambda opened: sum(survey.rows for survey, _ in _surveys_of(opened, collections)),
+        "reading",
+    )
+    plan, selection = session.plan, session.plan.timeline.selection
+    rows = _run_rows(plan.timeline.rows)
     identities = [opened.identity for opened in plan.reports]
     starts = [identity.utc_ns for identity in identities if identity.utc_ns is not None]
     return RunEvents(
@@ -126,9 +122,9 @@ def events_of_reports(
         is_trace=False,
         title=_title(plan.reports),
         rows=rows,
-        begin=plan.selection.origin,
-        length=plan.selection.length,
-        types={used.number: TypeNames(used.label, used.values) for used in plan.labels.used_with()},
+        begin=selection.origin,
+        length=selection.length,
+        types={used.number: TypeNames(used.label, used.values) for used in plan.timeline.labels.used_with()},
         collections={name: collection for name, collection in read.collections.items() if collection.rows},
         launches=read.launches if read.launches.rows else None,
         callers=read.callers.with_gpus(rows),
@@ -141,10 +137,6 @@ def events_of_reports(
     )
 
 
-def _start(collections: tuple[Collection, ...], plan: RunPlan, folder: Path) -> tuple[_ReadPlan, _ReadGroup]:
-    return _ReadPlan(plan.timeline, collections), _ReadGroup.in_folder(folder / "all", collections)
-
-
 def _surveys_of(opened: OpenedReport, collections: Sequence[Collection]) -> list[tuple[Survey, Collection]]:
     """What each collection takes from a report."""
     return [
@@ -155,15 +147,13 @@ def _surveys_of(opened: OpenedReport, collections: Sequence[Collection]) -> list
     ]
 
 
-def _rows_to_read(collections: Sequence[Collection], opened: OpenedReport) -> int:
-    return sum(survey.rows for survey, _ in _surveys_of(opened, collections))
-
-
-def _read_group(group: ReportGroup[_ReadPlan], progress: Callable[[int], object] = no_progress) -> _ReadGroup:
+def _read_group(
+    collections: tuple[Collection, ...], group: ReportGroup, progress: Callable[[int], object] = no_progress
+) -> _ReadGroup:
     """Read some reports; `progress` is called with the number of rows that were read."""
-    folder, plan = group.own_folder(), group.plan.value
-    reader = EventReader(plan.timeline, folder / "reader", progress)
-    result = _ReadGroup.in_folder(folder, plan.collections)
+    folder = group.own_folder()
+    reader = EventReader(group.timeline.value, folder / "reader", progress)
+    result = _ReadGroup.in_folder(folder, collections)
 
     def new_part(collection: Collection) -> _CollectionPart:
         return _CollectionPart(collection, result.collections[collection.name].part())
@@ -177,7 +167,7 @@ def _read_group(group: ReportGroup[_ReadPlan], progress: Callable[[int], object]
                 # Here intervals may overlap on a row.
                 by_lane=False,
             )
-            for survey, collection in _surveys_of(opened, plan.collections)
+            for survey, collection in _surveys_of(opened, collections)
         ]
         read = reader.read(index, opened, requests)
         for _, part in read.sinks:

@@ -23,9 +23,8 @@ from nsys2prv.sources.registry import SOURCES
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.placement import gives_intervals
-from nsys2prv.timeline.reader import EventReader, Request, TimelinePlan
+from nsys2prv.timeline.reader import EventReader, Request
 from nsys2prv.timeline.rows import Rows
-from nsys2prv.timeline.survey import Survey
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import EventType, Role
 
@@ -86,12 +85,14 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
     if source not in SOURCE_NAMES:
         raise UsageError(f"there is no source {source}; the sources are {', '.join(SOURCE_NAMES)}")
     sources = tuple(one for one in SOURCES if one.name == source)
-    attributes = _attributes_of(sources)
-    start = partial(_start_writing, sources, attributes)
-    written = session.read(_write_group, start, partial(_rows_to_write, sources), "reading")
+
+    def rows_to_write(opened: OpenedReport) -> int:
+        return sum(survey.rows for survey in opened.surveys if survey.source in sources)
+
+    written = session.read(partial(_write_group, sources), lambda _: _WrittenEvents(), rows_to_write, "reading")
     if not written.files:
         return pl.LazyFrame(schema=EVENT_SCHEMA)
-    present = [one.column for one in attributes if one.column in written.attributes]
+    present = [one.column for one in _attributes_of(sources) if one.column in written.attributes]
     return pl.scan_parquet(written.files).select(*EVENT_SCHEMA, *present)
 
 
@@ -104,7 +105,7 @@ def ranks_frame(plan: RunPlan) -> pl.DataFrame:
     rows = [
         {
             "rank": task.rank,
-            "host": plan.rows.nodes[task.node].name,
+            "host": plan.timeline.rows.nodes[task.node].name,
             "process": task.pid,
             "name": task.name,
             "threads": sum(thread.kind == "thread" for thread in task.threads),
@@ -112,7 +113,7 @@ def ranks_frame(plan: RunPlan) -> pl.DataFrame:
             "report": str(plan.reports[task.report].report.path),
             "nsys": plan.reports[task.report].identity.tool or None,
         }
-        for task in plan.rows.tasks
+        for task in plan.timeline.rows.tasks
         if task.report is not None
     ]
     numbers = dict.fromkeys(("rank", "process", "threads", "streams"), pl.Int64)
@@ -126,11 +127,11 @@ def devices_frame(plan: RunPlan) -> pl.DataFrame:
     Columns `host`, `device` (number on the host), `name` (model), `bus`, `uuid` (null where not known), `ranks` (list).
     """
     found: dict[tuple[str, int], dict[str, Any]] = {}
-    for report, devices in plan.rows.devices.items():
+    for report, devices in plan.timeline.rows.devices.items():
         identity = plan.reports[report].identity
         gpus = {gpu.key: gpu for gpu in identity.gpus}
-        ranks = {task.pid: task.rank for task in plan.rows.tasks if task.report == report}
-        host = next(plan.rows.nodes[task.node].name for task in plan.rows.tasks if task.report == report)
+        ranks = {task.pid: task.rank for task in plan.timeline.rows.tasks if task.report == report}
+        host = next(plan.timeline.rows.nodes[task.node].name for task in plan.timeline.rows.tasks if task.report == report)
         for (process, device), number in devices.items():
             gpu = gpus.get(identity.gpu_key(process, device))
             known = {"name": gpu.name, "bus": gpu.bus, "uuid": gpu.uuid} if gpu else {}
@@ -216,15 +217,6 @@ def _attributes_of(sources: Sequence[Source]) -> tuple[_AttributeColumn, ...]:
     return tuple(found.values())
 
 
-@dataclass(frozen=True)
-class _WritePlan:
-    """What is known before events are written."""
-
-    timeline: TimelinePlan
-    sources: tuple[Source, ...]
-    attributes: tuple[_AttributeColumn, ...]
-
-
 @dataclass
 class _WrittenEvents:
     """Files that were written, and attributes that occur in them."""
@@ -239,35 +231,27 @@ class _WrittenEvents:
         self.attributes |= other.attributes
 
 
-def _start_writing(
-    sources: tuple[Source, ...], attributes: tuple[_AttributeColumn, ...], plan: RunPlan, _folder: Path
-) -> tuple[_WritePlan, _WrittenEvents]:
-    return _WritePlan(plan.timeline, sources, attributes), _WrittenEvents()
-
-
-def _surveys_to_write(sources: Sequence[Source], opened: OpenedReport) -> list[Survey]:
-    return [survey for survey in opened.surveys if survey.source in sources]
-
-
-def _rows_to_write(sources: Sequence[Source], opened: OpenedReport) -> int:
-    return sum(survey.rows for survey in _surveys_to_write(sources, opened))
-
-
-def _write_group(group: ReportGroup[_WritePlan], progress: Callable[[int], object] = no_progress) -> _WrittenEvents:
+def _write_group(
+    sources: tuple[Source, ...], group: ReportGroup, progress: Callable[[int], object] = no_progress
+) -> _WrittenEvents:
     """Write the events of some reports; `progress` is called with the number of rows that were read."""
-    folder, plan = group.own_folder(), group.plan.value
+    folder, timeline = group.own_folder(), group.timeline.value
     make_folder(folder)
-    reader = EventReader(plan.timeline, folder / "reader", progress)
-    rows, texts = _places(plan.timeline.rows), _texts(plan.timeline.labels, plan.attributes)
+    reader = EventReader(timeline, folder / "reader", progress)
+    attributes = _attributes_of(sources)
+    rows, texts = _places(timeline.rows), _texts(timeline.labels, attributes)
     written = _WrittenEvents()
     numbers = itertools.count()
 
     def new_files(source: Source) -> _EventFiles:
-        return _EventFiles(folder / f"part{next(numbers)}", source, rows, texts, plan.attributes)
+        return _EventFiles(folder / f"part{next(numbers)}", source, rows, texts, attributes)
 
     def write_report(index: int, opened: OpenedReport) -> None:
-        surveys = _surveys_to_write(plan.sources, opened)
-        requests = [Request(survey, partial(new_files, survey.source), by_lane=False) for survey in surveys]
+        requests = [
+            Request(survey, partial(new_files, survey.source), by_lane=False)
+            for survey in opened.surveys
+            if survey.source in sources
+        ]
         for _, files in reader.read(index, opened, requests).sinks:
             written.absorb(files)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,46 +13,15 @@ from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.errors import InconsistentRun, NothingToTranslate
 from nsys2prv.execution.workers import Workers
 from nsys2prv.run.open import OpenedReport
-from nsys2prv.run.option_values import NvtxRange
-from nsys2prv.run.ranks import Naming, RanksAndHosts, resolve_ranks
+from nsys2prv.run.option_values import NvtxRange, TimeRange
+from nsys2prv.run.ranks import RanksAndHosts, resolve_ranks
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.timeline.labels import EarlierLabels, Labels
 from nsys2prv.timeline.reader import TimelinePlan
 from nsys2prv.timeline.rows import Rows, arrange
 from nsys2prv.timeline.selection import TimeSelection
-from nsys2prv.vocabulary.kernel_families import Rule, read_rules
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """What a plan depends on besides the reports.
-
-    Attributes
-    ----------
-    read
-        How reports are read.
-    nvtx
-        Keep only the time inside these ranges.
-    earlier
-        Labels that keep their numbers.
-    naming
-        What paths of reports say about ranks and hosts.
-    families
-        Families of kernels.
-    """
-
-    read: ReadOptions
-    nvtx: NvtxRange | None
-    earlier: EarlierLabels | None
-    naming: Naming
-    families: tuple[Rule, ...]
-
-    @classmethod
-    def of(cls, read: ReadOptions, nvtx: NvtxRange | None = None, earlier: EarlierLabels | None = None) -> PlanOptions:
-        """With what options name; raises UsageError where that makes no sense."""
-        naming = Naming.of(read.rank_pattern, read.host_pattern)
-        return cls(read, nvtx, earlier, naming, read_rules(read.kernel_families))
+from nsys2prv.vocabulary.kernel_families import Rule
 
 
 @dataclass(frozen=True)
@@ -67,40 +36,47 @@ class RunPlan:
         Ranks and hosts, and what is odd about them.
     axis
         How clocks are placed on the time axis.
-    selection
-        The part of the time axis that is kept.
-    rows
-        The rows of the timeline.
-    labels
-        Numbers of event types and values.
+    timeline
+        What the reader of events needs of it.
     """
 
     reports: tuple[OpenedReport, ...]
     run: RanksAndHosts
     axis: Axis
-    selection: TimeSelection
-    rows: Rows
-    labels: Labels
-
-    @property
-    def timeline(self) -> TimelinePlan:
-        """What the reader of events needs of it."""
-        return TimelinePlan(self.axis.placements, self.selection, self.rows, self.labels)
+    timeline: TimelinePlan
 
 
-def make_plan(opened: Sequence[OpenedReport], options: PlanOptions, folder: Path, workers: Workers) -> RunPlan:
+def make_plan(
+    opened: Sequence[OpenedReport],
+    folder: Path,
+    *,
+    workers: Workers,
+    options: ReadOptions,
+    rank_in: Callable[[Path], int | None] | None,
+    host_in: Callable[[Path], str | None] | None,
+    families: tuple[Rule, ...],
+    nvtx: NvtxRange | None,
+    earlier: EarlierLabels | None,
+    fit: Callable[[Rows], Rows] | None,
+) -> RunPlan:
     """Plan a run.
 
     Parameters
     ----------
     opened
         Its reports.
-    options
-        What to keep, and how clocks are aligned and names resolved.
     folder
-        Folder for the events that align clocks.
+        For the events that align clocks.
     workers
-        Who reads it.
+        Who reads them.
+    options, nvtx
+        How reports are read; keep only the time inside these ranges.
+    rank_in, host_in
+        What finds the rank and the host in the path of a report; None: they are those that reports contain.
+    families, earlier
+        Families of kernels; labels that keep their numbers.
+    fit
+        Makes the rows keep the limits of an output format.
 
     Raises
     ------
@@ -111,18 +87,17 @@ def make_plan(opened: Sequence[OpenedReport], options: PlanOptions, folder: Path
     NothingToTranslate
         When no event is left after the selection.
     """
-    read = options.read
     spans = [one.span for one in opened]
     paths, reported = [one.report.path for one in opened], [one.reported for one in opened]
-    run = resolve_ranks(paths, reported, spans, options.naming, read.ranks)
+    run = resolve_ranks(paths, reported, spans, rank_in, host_in, options.ranks)
     errors = [issue.text for issue in run.issues if issue.kind.is_error]
-    if read.strict and errors:
+    if options.strict and errors:
         raise InconsistentRun(errors)
     axis = align(
         [one.report for one in opened],
         run.identities,
         spans,
-        read.align,
+        options.align,
         folder,
         workers=workers,
         known=[one.sync_points for one in opened],
@@ -133,34 +108,33 @@ def make_plan(opened: Sequence[OpenedReport], options: PlanOptions, folder: Path
         replace(one, identity=identity, sync_points=points)
         for one, identity, points in zip(opened, run.identities, sync_points, strict=True)
     )
-    selection = _select_time(reports, axis, options)
+    selection = _select_time(reports, axis, options.time, nvtx)
     surveys = [one.surveys for one in reports]
-    rows = arrange(run.identities, surveys, read.ranks)
+    rows = arrange(run.identities, surveys, options.ranks)
     if rows.table.is_empty():
-        raise NothingToTranslate("none of the ranks chosen has events" if read.ranks else "the reports hold no events")
-    labels = Labels((survey for of_report in surveys for survey in of_report), options.earlier, options.families)
-    return RunPlan(reports, run, axis, selection, rows, labels)
+        raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
+    labels = Labels((survey for of_report in surveys for survey in of_report), earlier, families)
+    timeline = TimelinePlan(axis.placements, selection, fit(rows) if fit is not None else rows, labels)
+    return RunPlan(reports, run, axis, timeline)
 
 
-def _select_time(reports: Sequence[OpenedReport], axis: Axis, options: PlanOptions) -> TimeSelection:
-    """The part of the time axis that is kept."""
+def _select_time(reports: Sequence[OpenedReport], axis: Axis, time: TimeRange | None, nvtx: NvtxRange | None) -> TimeSelection:
     ends = [placement.at(one.span[1]) for one, placement in zip(reports, axis.placements, strict=True) if one.span is not None]
     if not ends:
         raise NothingToTranslate("the reports hold no events of the sources chosen")
     selection = TimeSelection((0,), (max(*ends, 1),))
-    time = options.read.time
     if time is not None:
         begin, whole = time.begin or 0, selection.length
         end = time.end if time.end is not None else max(whole, begin + 1)
         selection = selection.intersection(TimeSelection((begin,), (end,)))
         if not selection.starts:
             raise NothingToTranslate(f"the reports end {whole / 1e9:.6f} s after their first event, before the time chosen")
-    if options.nvtx is not None:
-        ranges = [pl.DataFrame(schema={"start": pl.Int64, "end": pl.Int64}), *_nvtx_ranges(reports, axis, options.nvtx)]
+    if nvtx is not None:
+        ranges = [pl.DataFrame(schema={"start": pl.Int64, "end": pl.Int64}), *_nvtx_ranges(reports, axis, nvtx)]
         selection = selection.intersection(TimeSelection.union(pl.concat(ranges)))
         if not selection.starts:
-            domain = f" of domain {options.nvtx.domain!r}" if options.nvtx.domain else ""
-            raise NothingToTranslate(f"no NVTX range{domain} is called {options.nvtx.name!r} in the time chosen")
+            domain = f" of domain {nvtx.domain!r}" if nvtx.domain else ""
+            raise NothingToTranslate(f"no NVTX range{domain} is called {nvtx.name!r} in the time chosen")
     return selection
 
 

@@ -68,44 +68,6 @@ class RunIssue:
 
 
 @dataclass(frozen=True)
-class Naming:
-    """What the user says about names of reports.
-
-    Attributes
-    ----------
-    rank
-        From a path to the rank, None where the path has none.
-    host
-        From a path to the host.
-    """
-
-    rank: Callable[[Path], int | None] | None = None
-    host: Callable[[Path], str | None] | None = None
-
-    @classmethod
-    def of(cls, rank_pattern: str | None, host_pattern: str | None) -> Naming:
-        """From the options of the command line.
-
-        Parameters
-        ----------
-        rank_pattern
-            Regular expression with one group, the rank; looked for in the path.
-        host_pattern
-            Regular expression with one group, the host; or names of hosts, separated by commas, of which one is in each
-            path.
-
-        Raises
-        ------
-        UsageError
-            When it is no regular expression, or has another number of groups.
-        """
-        return cls(
-            _rank_from(rank_pattern) if rank_pattern is not None else None,
-            _host_from(host_pattern) if host_pattern is not None else None,
-        )
-
-
-@dataclass(frozen=True)
 class RanksAndHosts:
     """Ranks and hosts of a run.
 
@@ -134,7 +96,8 @@ def resolve_ranks(
     paths: Sequence[Path],
     identities: Sequence[Identity],
     spans: Sequence[tuple[int, int] | None],
-    naming: Naming | None = None,
+    rank_in: Callable[[Path], int | None] | None = None,
+    host_in: Callable[[Path], str | None] | None = None,
     chosen: Collection[int] | None = None,
 ) -> RanksAndHosts:
     """Find the hosts and ranks of all reports, and what is inconsistent.
@@ -145,8 +108,8 @@ def resolve_ranks(
         The reports, and their identities as they report them.
     spans
         First and last time of each report, in its own time, ns; None for a report without events.
-    naming
-        What the user says about names.
+    rank_in, host_in
+        What finds the rank and the host in a path (`rank_from`, `host_from`); None: they are those that reports contain.
     chosen
         Ranks that the user selected; None: all.
 
@@ -155,9 +118,8 @@ def resolve_ranks(
     UsageError
         When a pattern matches no path.
     """
-    naming = naming or Naming()
     issues: list[RunIssue] = []
-    resolved = _name_hosts(paths, _find_ranks(paths, identities, naming, issues), naming, issues)
+    resolved = _name_hosts(paths, _find_ranks(paths, identities, rank_in, issues), host_in, issues)
     by_rank: dict[int, list[int]] = {}
     for index, identity in enumerate(resolved):
         for rank in identity.known_ranks:
@@ -177,11 +139,14 @@ def resolve_ranks(
 
 
 def _find_ranks(
-    paths: Sequence[Path], identities: Sequence[Identity], naming: Naming, issues: list[RunIssue]
+    paths: Sequence[Path],
+    identities: Sequence[Identity],
+    rank_in: Callable[[Path], int | None] | None,
+    issues: list[RunIssue],
 ) -> list[Identity]:
     resolved = _ranks_by_launcher(identities)
-    if naming.rank is not None:
-        by_name = _by_pattern(naming.rank, "--rank-pattern", IssueKind.UNKNOWN_RANKS, paths, issues)
+    if rank_in is not None:
+        by_name = _by_pattern(rank_in, "--rank-pattern", IssueKind.UNKNOWN_RANKS, paths, issues)
         return [
             identity if rank is None else _with_rank(identity, rank, "--rank-pattern")
             for identity, rank in zip(resolved, by_name, strict=True)
@@ -280,12 +245,15 @@ def _missing(paths: Sequence[Path], identities: Sequence[Identity], missing: tup
 
 
 def _name_hosts(
-    paths: Sequence[Path], identities: Sequence[Identity], naming: Naming, issues: list[RunIssue]
+    paths: Sequence[Path],
+    identities: Sequence[Identity],
+    host_in: Callable[[Path], str | None] | None,
+    issues: list[RunIssue],
 ) -> list[Identity]:
     named = list(identities)
     given: set[int] = set()
-    if naming.host is not None:
-        hosts = _by_pattern(naming.host, "--host-pattern", IssueKind.UNKNOWN_HOSTS, paths, issues)
+    if host_in is not None:
+        hosts = _by_pattern(host_in, "--host-pattern", IssueKind.UNKNOWN_HOSTS, paths, issues)
         for index, host in enumerate(hosts):
             if host is not None:
                 given.add(index)
@@ -424,7 +392,8 @@ def _by_pattern(
     return found
 
 
-def _rank_from(pattern: str) -> Callable[[Path], int | None]:
+def rank_from(pattern: str) -> Callable[[Path], int | None]:
+    """Finds the rank in a path by a regular expression with one group; raises UsageError when it is no such."""
     compiled = _compiled("--rank-pattern", pattern)
     if compiled.groups != 1:
         raise UsageError(
@@ -443,7 +412,8 @@ def _rank_from(pattern: str) -> Callable[[Path], int | None]:
     return rank
 
 
-def _host_from(pattern: str) -> Callable[[Path], str | None]:
+def host_from(pattern: str) -> Callable[[Path], str | None]:
+    """Finds the host in a path by a regular expression with one group, or by names separated by commas; raises UsageError."""
     compiled = _compiled("--host-pattern", pattern)
     if compiled.groups > 1:
         raise UsageError(f"--host-pattern {pattern}: it has {compiled.groups} groups; put brackets around the host only")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tqdm import tqdm
 
@@ -25,13 +25,16 @@ from nsys2prv.execution.workers import Workers
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.run.open import BrokenReports, LeftOut, OpenedReport, open_reports
 from nsys2prv.run.option_values import NvtxRange
-from nsys2prv.run.plan import PlanOptions, RunPlan, make_plan
+from nsys2prv.run.plan import RunPlan, make_plan
+from nsys2prv.run.ranks import host_from, rank_from
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.sources.source import Source
 from nsys2prv.timeline.labels import EarlierLabels
+from nsys2prv.timeline.reader import TimelinePlan
+from nsys2prv.timeline.rows import Rows
+from nsys2prv.vocabulary.kernel_families import read_rules
 
 R = TypeVar("R", bound=ReadOptions)
-P = TypeVar("P")
 
 
 def seen_by_workers(arguments: Sequence[str | Path], options: R) -> tuple[list[str | Path], R]:
@@ -43,13 +46,13 @@ def seen_by_workers(arguments: Sequence[str | Path], options: R) -> tuple[list[s
 
 
 @dataclass(frozen=True)
-class ReportGroup(Generic[P]):
+class ReportGroup:
     """A piece of work: some reports.
 
     Attributes
     ----------
-    plan
-        What the work needs of the plan of the run.
+    timeline
+        Where events are placed.
     reports
         Each with its number in the plan.
     folder
@@ -60,7 +63,7 @@ class ReportGroup(Generic[P]):
         Whether the rest is read after a report that breaks off.
     """
 
-    plan: Shared[P]
+    timeline: Shared[TimelinePlan]
     reports: tuple[tuple[int, OpenedReport], ...]
     folder: Path
     on_disk: bool
@@ -126,6 +129,8 @@ class RunSession:
         Treat all streams of a device and process as one.
     earlier
         Labels that keep their numbers.
+    fit
+        Makes the rows keep the limits of an output format.
 
     Attributes
     ----------
@@ -151,8 +156,19 @@ class RunSession:
         nvtx: NvtxRange | None = None,
         fold_streams: bool = False,
         earlier: EarlierLabels | None = None,
+        fit: Callable[[Rows], Rows] | None = None,
     ) -> None:
-        self._options = PlanOptions.of(options, nvtx, earlier)
+        self._plan_of = partial(
+            make_plan,
+            workers=workers,
+            options=options,
+            rank_in=rank_from(options.rank_pattern) if options.rank_pattern is not None else None,
+            host_in=host_from(options.host_pattern) if options.host_pattern is not None else None,
+            families=read_rules(options.kernel_families),
+            nvtx=nvtx,
+            earlier=earlier,
+            fit=fit,
+        )
         self._progress = options.progress
         self._keep_going = options.keep_going
         self._folder = folder
@@ -193,7 +209,7 @@ class RunSession:
     def read(
         self,
         read_group: Callable[..., G],
-        start: Callable[[RunPlan, Path], tuple[P, W]],
+        start: Callable[[Path], W],
         rows: Callable[[OpenedReport], int],
         what: str,
     ) -> W:
@@ -202,10 +218,9 @@ class RunSession:
         Parameters
         ----------
         read_group
-            Reads a `ReportGroup[P]`; in this process it is given `progress`, which it calls with the rows that it read.
+            Reads a `ReportGroup`; in this process it is given `progress`, which it calls with the rows that it read.
         start
-            From a plan and a new folder to what `read_group` needs, and what takes over its results. Called again when all is
-            read again.
+            Makes what takes over the results, with a new folder. Called again when all is read again.
         rows
             How many rows are read of a report.
         what
@@ -218,8 +233,8 @@ class RunSession:
         while True:
             folder = self._folder / f"attempt{next(self._numbers)}"
             folder.mkdir()
-            plan, whole = start(self.plan, folder)
-            broken = self._read_groups(read_group, plan, folder, rows, what, whole)
+            whole = start(folder)
+            broken = self._read_groups(read_group, folder, rows, what, whole)
             if not broken:
                 return whole
             # What was read has the rows of reports that are left out now.
@@ -229,7 +244,6 @@ class RunSession:
     def _read_groups(
         self,
         read_group: Callable[..., G],
-        plan: P,
         folder: Path,
         rows: Callable[[OpenedReport], int],
         what: str,
@@ -237,7 +251,7 @@ class RunSession:
     ) -> list[OpenedReport]:
         """Read all groups; the result is the reports that broke off."""
         is_here, reports = self._workers.is_here, self.plan.reports
-        shared = Shared(plan, None if is_here else folder / "plan.pickle")
+        shared = Shared(self.plan.timeline, None if is_here else folder / "plan.pickle")
         of_reports = [rows(opened) for opened in reports]
         groups = [
             ReportGroup(shared, tuple((index, reports[index]) for index in group), folder, not is_here, self._keep_going)
@@ -263,7 +277,7 @@ class RunSession:
             self._broken.check_rest(rest)
             try:
                 folder = self._folder / f"clocks{next(self._numbers)}"
-                self.plan = make_plan(rest, self._options, folder, self._workers)
+                self.plan = self._plan_of(rest, folder)
                 return
             except ReportError as error:
                 rest = self._broken.without(rest, error)

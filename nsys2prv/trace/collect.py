@@ -29,33 +29,14 @@ from nsys2prv.timeline import coverage, states
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.placement import gives_intervals
 from nsys2prv.timeline.rank_messages import Messages
-from nsys2prv.timeline.reader import EventReader, Request, TimelinePlan
+from nsys2prv.timeline.reader import EventReader, Request
 from nsys2prv.timeline.records import RecordKind
 from nsys2prv.timeline.survey import CPU, Survey
 from nsys2prv.trace.merge import TraceStore
+from nsys2prv.trace.translate_options import TranslateOptions
 
 STATES, LAUNCHES, MESSAGES = "states", "launch lines", "messages between ranks"
 """Names of collections that belong to no source."""
-
-
-@dataclass(frozen=True)
-class CollectPlan:
-    """What is known of all reports before their records are collected.
-
-    Attributes
-    ----------
-    timeline
-        Where events are placed.
-    sources, skip
-        What is translated, and the names of sources that are left out.
-    min_duration
-        Intervals shorter than this are left out, ns.
-    """
-
-    timeline: TimelinePlan
-    sources: tuple[Source, ...]
-    skip: tuple[str, ...]
-    min_duration: int
 
 
 @dataclass
@@ -111,17 +92,6 @@ class Collected:
         self.types |= group.types
 
 
-def collect(group: ReportGroup[CollectPlan], progress: Callable[[int], object] = no_progress) -> Collected:
-    """Collect the records of some reports; `progress` is called with the number of rows that were read.
-
-    Raises
-    ------
-    ReportError
-        When a report breaks off while it is read, unless the others are to be read nevertheless.
-    """
-    return _Collector(group, progress).collect()
-
-
 class _SourceRecords:
     """What the trace keeps of the events of one source: a sink of the reader."""
 
@@ -142,11 +112,15 @@ class _SourceRecords:
 
 
 class _Collector:
-    def __init__(self, group: ReportGroup[CollectPlan], progress: Callable[[int], object]) -> None:
+    def __init__(
+        self, options: TranslateOptions, sources: tuple[Source, ...], group: ReportGroup, progress: Callable[[int], object]
+    ) -> None:
+        self._options = options
+        self._sources = sources
         self._group = group
-        self._plan = group.plan.value
+        self._timeline = group.timeline.value
         self._folder = group.own_folder()
-        self._reader = EventReader(self._plan.timeline, self._folder / "reader", progress)
+        self._reader = EventReader(self._timeline, self._folder / "reader", progress)
         # Threads and streams are different rows: their states are found at once.
         self._edges = {kind: ExternalSort(["time"], self._folder / f"edges-{kind.name}") for kind in RowKind}
         self._launches: list[Launches] = []
@@ -163,14 +137,12 @@ class _Collector:
         self._collect_messages(index, opened)
 
     def _collect_events(self, index: int, opened: OpenedReport) -> None:
-        collected, plan = self._collected, self._plan
-        requests = [
-            Request(survey, partial(self._new_sink, survey), min_duration=plan.min_duration) for survey in opened.surveys
-        ]
+        collected, shortest = self._collected, self._options.min_duration
+        requests = [Request(survey, partial(self._new_sink, survey), min_duration=shortest) for survey in opened.surveys]
         read = self._reader.read(index, opened, requests)
         collected.lanes |= read.lanes
         # The last that is read of the report. From here on it can't break off, and its records are taken over.
-        collected.tables[index] = coverage.account(opened.report, read.coverage, plan.sources, SOURCES)
+        collected.tables[index] = coverage.account(opened.report, read.coverage, self._sources, SOURCES)
         for request, sink in read.sinks:
             collected.types |= sink.types
             collected.store.absorb(_collection(request.survey.source), sink.records)
@@ -183,9 +155,9 @@ class _Collector:
 
     def _collect_messages(self, index: int, opened: OpenedReport) -> None:
         """Ends of messages of a report, on rows and on the time axis."""
-        timeline = self._plan.timeline
+        timeline = self._timeline
         threads = timeline.rows.keys.get((index, RowKind.THREAD))
-        kinds = kinds_of_messages(opened.report, kinds_with_messages(self._plan.sources, self._plan.skip))
+        kinds = kinds_of_messages(opened.report, kinds_with_messages(self._sources, self._options.skip))
         if threads is None or not kinds:
             return
         ranks = {process_of(tid): timeline.rows.rank(row) for tid, row in threads.select("globalTid", "row").iter_rows()}
@@ -216,7 +188,7 @@ class _Collector:
             self._collected.messages.spill()
 
     def _sweep_states(self, kind: RowKind, records: ExternalSort, stop: Stop) -> ExternalSort:
-        timeline = self._plan.timeline
+        timeline = self._timeline
         keys = [timeline.rows.keys.get((index, kind)) for index, _ in self._group.reports]
         # A row of threads or streams has the events of one report.
         own = pl.concat([pl.Series("row", [], pl.Int64), *(of_report["row"] for of_report in keys if of_report is not None)])
@@ -232,6 +204,22 @@ class _Collector:
             stop.check()
             records.add(lines)
         return records
+
+
+def collect(
+    options: TranslateOptions,
+    sources: tuple[Source, ...],
+    group: ReportGroup,
+    progress: Callable[[int], object] = no_progress,
+) -> Collected:
+    """Collect the records of some reports; `progress` is called with the number of rows that were read.
+
+    Raises
+    ------
+    ReportError
+        When a report breaks off while it is read, unless the others are to be read nevertheless.
+    """
+    return _Collector(options, sources, group, progress).collect()
 
 
 def _collection(source: Source) -> str:

@@ -34,8 +34,6 @@ class TraceSummary:
         Options that are not the default, by name.
     plan
         The reports and what is known of the run.
-    rows
-        The rows of the trace.
     left_out
         Reports that could not be read.
     tables
@@ -54,7 +52,6 @@ class TraceSummary:
 
     options: Mapping[str, Any]
     plan: RunPlan
-    rows: Rows
     left_out: Sequence[LeftOut]
     tables: Mapping[int, list[dict[str, Any]]]
     used_types: Sequence[UsedType]
@@ -66,7 +63,7 @@ class TraceSummary:
 
     def as_json(self) -> dict[str, Any]:
         """The content of OUT.json."""
-        plan, selection = self.plan, self.plan.selection
+        plan, rows, selection = self.plan, self.plan.timeline.rows, self.plan.timeline.selection
         return {
             "format": FORMAT,
             "nsys2prv": __version__,
@@ -79,9 +76,9 @@ class TraceSummary:
                 "length_ns": selection.length,
                 "origin_ns": selection.origin,
                 "windows_ns": [list(window) for window in zip(selection.starts, selection.ends, strict=True)][:_MOST_SELECTED],
-                "nodes": len(self.rows.nodes),
-                "tasks": len(self.rows.tasks),
-                "rows": self.rows.table.height,
+                "nodes": len(rows.nodes),
+                "tasks": len(rows.tasks),
+                "rows": rows.table.height,
             },
             "messages": dict(self.messages),
             "run": _run(plan.run),
@@ -92,8 +89,8 @@ class TraceSummary:
                 _report(opened, placement, self.tables[index])
                 for index, (opened, placement) in enumerate(zip(plan.reports, plan.axis.placements, strict=True))
             ],
-            "nodes": [{"name": node.name, "cpus": node.cpus} for node in self.rows.nodes],
-            "tasks": _tasks(self.rows, plan.reports),
+            "nodes": [{"name": node.name, "cpus": node.cpus} for node in rows.nodes],
+            "tasks": _tasks(rows, plan.reports),
             "event_types": [{"number": used.number, "label": used.label} for used in self.used_types],
             "warnings": [
                 *(f"left out: {one.error}" for one in self.left_out),

@@ -21,7 +21,7 @@ from nsys2prv.execution.output_files import (
     staging_folder,
     without_suffix,
 )
-from nsys2prv.execution.workers import Workers, workers
+from nsys2prv.execution.workers import workers
 from nsys2prv.paraver.pcf import read_earlier_labels
 from nsys2prv.paraver.trace_format import ParaverFormat
 from nsys2prv.paraver.trace_reader import open_trace
@@ -30,8 +30,7 @@ from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.session import RunSession, seen_by_workers
 from nsys2prv.sources.registry import select_sources
 from nsys2prv.timeline.records import TimelineHead
-from nsys2prv.trace.collect import MESSAGES, Collected, CollectPlan, collect
-from nsys2prv.trace.output_format import RecordWriter, TraceFormat
+from nsys2prv.trace.collect import MESSAGES, Collected, collect
 from nsys2prv.trace.summary import TraceSummary
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.trace.write import pair_messages, write_trace
@@ -85,23 +84,37 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         staged = {suffix: staging / f"trace{suffix}" for suffix in SUFFIXES}
         trace_format = ParaverFormat(compressed=options.gzip)
         # Reports to events: the reports are opened, planned and read; their events become sorted runs of records.
-        session = _open_session(arguments, options, scratch, some)
-        start = partial(_start_collecting, options, trace_format)
-        collected = session.read(collect, start, attrgetter("rows"), "translating")
+        sources = select_sources(options.only, options.skip)
+        session = RunSession(
+            arguments,
+            sources,
+            options,
+            scratch,
+            some,
+            nvtx=options.nvtx,
+            fold_streams=options.fold_streams,
+            earlier=read_earlier_labels(options.labels) if options.labels else None,
+            fit=trace_format.fit,
+        )
+        collected = session.read(
+            partial(collect, options, sources),
+            lambda folder: Collected.in_folder(folder, session.plan.reports),
+            attrgetter("rows"),
+            "translating",
+        )
         plan = session.plan
-        messages, paired = pair_messages(collected.messages, plan.selection, some, collected.folder)
+        messages, paired = pair_messages(collected.messages, plan.timeline.selection, some, collected.folder)
         collected.store.absorb(MESSAGES, paired)
         # Events to files: the records are merged in the order of time, and names are written beside them.
-        head = _head(plan, trace_format)
+        head = _head(plan)
         prv = staged[trace_format.suffix]
         with session.bar("writing", collected.store.weight, "record") as bar:
             records = write_trace(prv, trace_format, collected.store, head, some, collected.folder, bar.update)
-        used = plan.labels.used_with(collected.lanes)
+        used = plan.timeline.labels.used_with(collected.lanes)
         trace_format.write_names(staging / "trace", head, used, base.name)
         content = TraceSummary(
             options=_changed(options),
             plan=plan,
-            rows=head.rows,
             left_out=session.left_out,
             tables=collected.tables,
             used_types=used,
@@ -125,32 +138,11 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
     return Summary(final[trace_format.suffix], content)
 
 
-def _open_session(arguments: Sequence[str | Path], options: TranslateOptions, scratch: Path, some: Workers) -> RunSession:
-    return RunSession(
-        arguments,
-        select_sources(options.only, options.skip),
-        options,
-        scratch,
-        some,
-        nvtx=options.nvtx,
-        fold_streams=options.fold_streams,
-        earlier=read_earlier_labels(options.labels) if options.labels else None,
-    )
-
-
-def _start_collecting(
-    options: TranslateOptions, trace_format: TraceFormat[RecordWriter], plan: RunPlan, folder: Path
-) -> tuple[CollectPlan, Collected]:
-    timeline = replace(plan.timeline, rows=trace_format.fit(plan.rows))
-    sources = select_sources(options.only, options.skip)
-    return CollectPlan(timeline, sources, options.skip, options.min_duration), Collected.in_folder(folder, plan.reports)
-
-
-def _head(plan: RunPlan, trace_format: TraceFormat[RecordWriter]) -> TimelineHead:
+def _head(plan: RunPlan) -> TimelineHead:
     starts = [opened.identity.utc_ns for opened in plan.reports if opened.identity.utc_ns is not None]
     # Writers need no keys of events, which are many.
-    rows = replace(trace_format.fit(plan.rows), keys={}, devices={})
-    return TimelineHead(rows, plan.selection.length, min(starts, default=None))
+    rows = replace(plan.timeline.rows, keys={}, devices={})
+    return TimelineHead(rows, plan.timeline.selection.length, min(starts, default=None))
 
 
 def _write_views(
