@@ -14,23 +14,9 @@ from nsys2prv.run.read_options import ReadOptions
 
 
 def read_events(arguments: Sequence[str | Path], options: ReadOptions, folder: Path, *, with_ranges: bool = False) -> RunEvents:
-    """Read the events of a run.
+    """Read the events of a run: reports (files, folders, globs), or one .prv or .prv.gz.
 
-    Parameters
-    ----------
-    arguments
-        Reports (files, folders, globs), or one .prv or .prv.gz.
-    options
-        How they are read; of a trace, `time`, `ranks` and `progress` count.
-    folder
-        For intermediate files.
-    with_ranges
-        Read NVTX ranges too.
-
-    Raises
-    ------
-    Nsys2prvError
-        With one sentence for the user.
+    Of a trace, the options `time`, `ranks` and `progress` count. Raises Nsys2prvError with one sentence for the user.
     """
     collections = tuple(one for one in COLLECTIONS if with_ranges or one is not RANGES)
     traces = [argument for argument in arguments if is_trace(argument)]

@@ -85,26 +85,7 @@ def events_of_reports(
     workers: Workers,
     collections: tuple[Collection, ...],
 ) -> RunEvents:
-    """Read reports.
-
-    Parameters
-    ----------
-    arguments
-        Reports: files, folders, globs.
-    options
-        What to keep, and how clocks are aligned and names resolved.
-    folder
-        For intermediate files.
-    workers
-        Who does the work.
-    collections
-        What is read.
-
-    Raises
-    ------
-    Nsys2prvError
-        With one sentence for the user.
-    """
+    """Read reports; raises Nsys2prvError with one sentence for the user."""
     # Rows, axis and numbers are those of the trace: all sources are surveyed.
     session = RunSession(arguments, SOURCES, options, folder, workers)
     read = session.read(

@@ -76,18 +76,7 @@ def is_trace(argument: str | Path) -> bool:
 
 
 def events_of_trace(path: Path, options: ReadOptions, folder: Path, collections: Sequence[Collection]) -> RunEvents:
-    """Read a trace.
-
-    Parameters
-    ----------
-    path
-        A .prv or .prv.gz, with its .pcf and .row beside it.
-    options
-        Of these, `time`, `ranks` and `progress` count.
-    folder
-        For intermediate files.
-    collections
-        What is read.
+    """Read a trace: a .prv or .prv.gz, with its .pcf and .row beside it. Of the options `time`, `ranks` and `progress` count.
 
     Raises
     ------

@@ -97,11 +97,7 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
 
 
 def ranks_frame(plan: RunPlan) -> pl.DataFrame:
-    """Processes of a run, one row each.
-
-    Columns `rank` (null where a process has none), `host`, `process` (pid), `name` (of its task in a trace), `threads` (number
-    of host threads with events), `streams` (number of CUDA streams), `report` (path), `nsys` (version).
-    """
+    """Processes of a run, one row each: the columns of `NsysRun.ranks`."""
     rows = [
         {
             "rank": task.rank,
@@ -122,10 +118,7 @@ def ranks_frame(plan: RunPlan) -> pl.DataFrame:
 
 
 def devices_frame(plan: RunPlan) -> pl.DataFrame:
-    """GPUs that processes of a run use, one row each.
-
-    Columns `host`, `device` (number on the host), `name` (model), `bus`, `uuid` (null where not known), `ranks` (list).
-    """
+    """GPUs that processes of a run use, one row each: the columns of `NsysRun.devices`."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for report, devices in plan.timeline.rows.devices.items():
         identity = plan.reports[report].identity
@@ -145,12 +138,7 @@ def devices_frame(plan: RunPlan) -> pl.DataFrame:
 
 
 def clocks_frame(plan: RunPlan) -> pl.DataFrame:
-    """How clocks of hosts were placed on the time axis, one row per clock.
-
-    Columns `host`, `method`, `anchors` (sync points that it was found from), `offset` (ns), `drift` (ppm), `error_median`,
-    `error_95`, `error_largest` (ns); null where a clock was not corrected. Empty when there is only one clock, or when clocks
-    were not compared.
-    """
+    """How clocks of hosts were placed on the time axis, one row each: the columns of `NsysRun.clocks`."""
     rows = [
         {
             "host": one.name,

@@ -24,27 +24,13 @@ _Run = tuple[object, ...]
 
 @dataclass(frozen=True)
 class _HostFacts:
-    """What a report has about its host; None and empty: nothing.
+    """What a report has about its host; None and empty: nothing."""
 
-    Attributes
-    ----------
-    boot
-        UTC less the monotonic clock, ns.
-    gpus
-        Uuid of each GPU by its place on the bus.
-    cpus
-        Number of CPUs.
-    node
-        What was launched, and the number of the node in it.
-    local_rank
-        What was launched and the rank on the node, and the rank in the run.
-    """
-
-    boot: int | None
-    gpus: Mapping[str, str]
+    boot: int | None  # UTC less the monotonic clock, ns
+    gpus: Mapping[str, str]  # uuid by the place on the bus
     cpus: int
-    node: tuple[_Run, int] | None
-    local_rank: tuple[tuple[_Run, int], int] | None
+    node: tuple[_Run, int] | None  # what was launched, and the number of the node in it
+    local_rank: tuple[tuple[_Run, int], int] | None  # what was launched and the rank on the node; the rank in the run
 
     @classmethod
     def of(cls, identity: Identity) -> _HostFacts:
@@ -119,17 +105,7 @@ class _Host:
 
 @dataclass(frozen=True)
 class SharedName:
-    """Several hosts of one name.
-
-    Attributes
-    ----------
-    name
-        Their name in the reports, "" for none.
-    machines
-        Indices of the reports of each host.
-    reasons
-        How they differ, for the user.
-    """
+    """Several hosts of one name ("" for none): indices of the reports of each, and how they differ, for the user."""
 
     name: str
     machines: tuple[tuple[int, ...], ...]

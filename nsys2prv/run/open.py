@@ -35,33 +35,15 @@ E = TypeVar("E", bound=Nsys2prvError)
 
 @dataclass(frozen=True, eq=False)
 class OpenedReport:
-    """A report that was opened and surveyed.
-
-    Attributes
-    ----------
-    report
-        The report.
-    view
-        The same as it is read: perhaps with all streams of a device as one.
-    reported
-        Its identity as it reports it.
-    identity
-        Its identity among the others: with the host and ranks that it has in the run.
-    surveys
-        What each source has in it.
-    other_spans
-        First and last times of events that are not read, ns.
-    sync_points
-        What ties its clock to others; None as long as that was not read.
-    """
+    """A report that was opened and surveyed; spans are first and last times in ns of the report."""
 
     report: Report
-    view: Report
-    reported: Identity
-    identity: Identity
+    view: Report  # as it is read: perhaps with all streams of a device as one
+    reported: Identity  # as the report has it
+    identity: Identity  # with the host and ranks that it has in the run
     surveys: tuple[Survey, ...]
-    other_spans: tuple[tuple[int, int], ...] = ()
-    sync_points: SyncPoints | None = None
+    other_spans: tuple[tuple[int, int], ...] = ()  # of events that are not read
+    sync_points: SyncPoints | None = None  # what ties its clock to others, once it was read
 
     @property
     def host(self) -> str:
@@ -82,20 +64,14 @@ class OpenedReport:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A report that could not be read, and what was wrong with it."""
+    """A report that could not be read."""
 
     path: Path
     error: Nsys2prvError
 
 
 class BrokenReports:
-    """What to do with reports that can't be read.
-
-    Parameters
-    ----------
-    keep_going
-        Leave them out instead of raising what is wrong with them.
-    """
+    """What to do with reports that can't be read: with `keep_going` they are left out, else the error is raised."""
 
     def __init__(self, keep_going: bool) -> None:
         self.keep_going = keep_going
@@ -123,7 +99,7 @@ class BrokenReports:
 
 @dataclass(frozen=True)
 class _SurveyOptions:
-    """How reports are surveyed; the attributes are those of `open_reports`."""
+    """How reports are surveyed: parameters of `open_reports`."""
 
     sources: tuple[Source, ...]
     export: NsysExport

@@ -26,19 +26,7 @@ from nsys2prv.vocabulary.kernel_families import Rule
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What is known of a run before its events are read.
-
-    Attributes
-    ----------
-    reports
-        Reports, with the hosts and ranks that they have in the run.
-    run
-        Ranks and hosts, and what is odd about them.
-    axis
-        How clocks are placed on the time axis.
-    timeline
-        What the reader of events needs of it.
-    """
+    """What is known of a run before its events are read; `timeline` is what the reader of events needs."""
 
     reports: tuple[OpenedReport, ...]
     run: RanksAndHosts

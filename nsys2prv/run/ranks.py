@@ -50,17 +50,7 @@ class IssueKind(enum.Enum):
 
 @dataclass(frozen=True)
 class RunIssue:
-    """Something that is inconsistent, or that was concluded.
-
-    Attributes
-    ----------
-    kind
-        What it is about.
-    text
-        A sentence for the user.
-    reports
-        The reports that it is about.
-    """
+    """Something inconsistent, or that was concluded: a sentence for the user, and the reports that it is about."""
 
     kind: IssueKind
     text: str
@@ -71,18 +61,8 @@ class RunIssue:
 class RanksAndHosts:
     """Ranks and hosts of a run.
 
-    Attributes
-    ----------
-    identities
-        Identity of each report, with the host and the ranks that it has in the run.
-    ranks
-        All ranks that are known, sorted.
-    size
-        Number of ranks of the run, as far as it is known; 0 when no rank is known.
-    missing
-        Ranks of the run that no report has.
-    issues
-        What is odd.
+    `identities` of the reports have the host and ranks in the run. `ranks` are all that are known, sorted; `size` is their
+    number as far as it is known, 0 when no rank is known; `missing` are those that no report has.
     """
 
     identities: tuple[Identity, ...]
@@ -300,33 +280,18 @@ def _name_hosts(
 
 
 def _different_runs(paths: Sequence[Path], identities: Sequence[Identity]) -> list[RunIssue]:
-    found = []
     by_kind: dict[str, dict[str, list[Path]]] = {}
+    sizes: dict[str, list[Path]] = {}
     for path, identity in zip(paths, identities, strict=True):
         for kind, job in jobs(identity.environment).items():
             by_kind.setdefault(kind, {}).setdefault(job, []).append(path)
-    for kind, of_kind in by_kind.items():
-        if len(of_kind) > 1:
-            found.append(
-                RunIssue(
-                    IssueKind.DIFFERENT_RUNS,
-                    f"the reports are of {len(of_kind)} runs: {_grouped(kind, of_kind)}",
-                    tuple(path for members in of_kind.values() for path in members),
-                )
-            )
-    sizes: dict[str, list[Path]] = {}
-    for path, identity in zip(paths, identities, strict=True):
         if identity.ranks_of_run is not None:
             sizes.setdefault(f"{identity.ranks_of_run:,}", []).append(path)
-    if len(sizes) > 1:
-        found.append(
-            RunIssue(
-                IssueKind.DIFFERENT_RUNS,
-                f"the reports are of runs of different size: {_grouped('number of ranks', sizes)}",
-                tuple(path for members in sizes.values() for path in members),
-            )
-        )
-    return found
+    found = []
+    for kind, of_kind in by_kind.items():
+        found += _differ(IssueKind.DIFFERENT_RUNS, f"the reports are of {len(of_kind)} runs", kind, of_kind)
+    what = "the reports are of runs of different size"
+    return found + _differ(IssueKind.DIFFERENT_RUNS, what, "number of ranks", sizes)
 
 
 def _apart_in_time(
@@ -365,15 +330,20 @@ def _mixed_versions(paths: Sequence[Path], identities: Sequence[Identity]) -> li
     for path, identity in zip(paths, identities, strict=True):
         schema = ".".join(map(str, identity.schema)) if identity.schema else ""
         versions.setdefault(identity.tool or (schema and f"schema {schema}") or "unknown", []).append(path)
-    if len(versions) < 2:
+    what = f"the reports come from {len(versions)} versions of nsys, which record differently"
+    return _differ(IssueKind.MIXED_VERSIONS, what, "nsys", versions)
+
+
+def _differ(kind: IssueKind, text: str, what: str, groups: dict[str, list[Path]]) -> list[RunIssue]:
+    """An issue when reports are in more than one group."""
+    if len(groups) < 2:
         return []
-    return [
-        RunIssue(
-            IssueKind.MIXED_VERSIONS,
-            f"the reports come from {len(versions)} versions of nsys, which record differently: {_grouped('nsys', versions)}",
-            tuple(path for members in versions.values() for path in members),
-        )
+    pieces = [
+        f"{what} {name}: {counted(len(members), 'report')} ({_listed(members[:1])}{', ...' if len(members) > 1 else ''})"
+        for name, members in list(groups.items())[:_SHOWN]
     ]
+    more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
+    return [RunIssue(kind, f"{text}: {'; '.join(pieces)}{more}", tuple(path for one in groups.values() for path in one))]
 
 
 # -- patterns -------------------------------------------------------------------------------------------------------------
@@ -454,14 +424,6 @@ def _do_not(paths: Sequence[Path]) -> str:
 def _listed(things: Sequence[object]) -> str:
     shown = ", ".join(str(thing) for thing in things[:_SHOWN])
     return shown + (f" and {len(things) - _SHOWN:,} more" if len(things) > _SHOWN else "")
-
-
-def _grouped(what: str, groups: dict[str, list[Path]]) -> str:
-    pieces = [
-        f"{what} {name}: {counted(len(members), 'report')} ({_listed(members[:1])}{', ...' if len(members) > 1 else ''})"
-        for name, members in list(groups.items())[:_SHOWN]
-    ]
-    return "; ".join(pieces) + (f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else "")
 
 
 def _moment(utc_ns: int) -> str:

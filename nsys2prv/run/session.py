@@ -47,27 +47,13 @@ def seen_by_workers(arguments: Sequence[str | Path], options: R) -> tuple[list[s
 
 @dataclass(frozen=True)
 class ReportGroup:
-    """A piece of work: some reports.
-
-    Attributes
-    ----------
-    timeline
-        Where events are placed.
-    reports
-        Each with its number in the plan.
-    folder
-        For what is collected.
-    on_disk
-        Whether all of it is written there: another process goes on with it.
-    keep_going
-        Whether the rest is read after a report that breaks off.
-    """
+    """A piece of work: some reports, each with its number in the plan."""
 
     timeline: Shared[TimelinePlan]
     reports: tuple[tuple[int, OpenedReport], ...]
-    folder: Path
-    on_disk: bool
-    keep_going: bool
+    folder: Path  # for what is collected
+    on_disk: bool  # whether all of it is written there: another process goes on with it
+    keep_going: bool  # whether the rest is read after a report that breaks off
 
     def own_folder(self) -> Path:
         """A folder for one attempt: another worker may have died over the same group."""

@@ -30,15 +30,7 @@ _TRANSLATED_NVTX = (PUSHPOP_RANGE, STARTEND_RANGE, MARK)
 
 @dataclass(frozen=True)
 class OtherTables:
-    """Tables that no source reads as events.
-
-    Attributes
-    ----------
-    pattern
-        Regular expression for the whole of their names.
-    what
-        What they hold: the reason why they are not translated.
-    """
+    """Tables that no source reads as events: a regular expression for their whole names, and why (what they hold)."""
 
     pattern: str
     what: str
@@ -107,33 +99,17 @@ def has_events(table: str) -> bool:
 
 @dataclass
 class SourceCoverage:
-    """How many rows of one source are in the trace, and why the others are not.
-
-    Attributes
-    ----------
-    read
-        Rows of the table.
-    written
-        Events (intervals, marks, samples) in the trace.
-    clipped
-        Those of them that were cut at an edge of the chosen time.
-    left_out
-        Rows by the reason why they are not in the trace.
-    repaired
-        Events with a value that was repaired.
-    derived
-        The events were made of those of other sources: they are no rows of the table.
-    """
+    """How many rows of one source are in the trace, and why the others are not."""
 
     source: str
     title: str
     table: str
-    derived: bool = False
-    read: int = 0
-    written: int = 0
-    clipped: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
-    repaired: int = 0
+    derived: bool = False  # made of events of other sources, which are no rows of the table
+    read: int = 0  # rows of the table
+    written: int = 0  # events (intervals, marks, samples) in the trace
+    clipped: int = 0  # those of them that were cut at an edge of the chosen time
+    left_out: Counter[str] = field(default_factory=Counter)  # rows by the reason
+    repaired: int = 0  # events with a value that was repaired
 
     @classmethod
     def of(cls, source: Source) -> SourceCoverage:
@@ -170,17 +146,7 @@ class SourceCoverage:
 def account(
     report: Report, entries: Sequence[SourceCoverage], selected: Sequence[Source], known: Sequence[Source]
 ) -> list[dict[str, Any]]:
-    """The account of one report: every table with events, its rows, and how many are in the trace.
-
-    Parameters
-    ----------
-    report
-        The report.
-    entries
-        Coverage of the sources that were read.
-    selected, known
-        Sources that were selected, and all sources.
-    """
+    """The account of one report, by the coverage of the sources read: tables with events, their rows, those in the trace."""
     read: Counter[str] = Counter()
     for entry in entries:
         read[entry.table] += 0 if entry.derived else entry.read
@@ -200,15 +166,7 @@ def account(
 def walk(
     report: Report, read: Mapping[str, int], selected: Sequence[Source], known: Sequence[Source]
 ) -> Iterator[tuple[str, int, dict[str, int]]]:
-    """Every table with events: its name, its rows, and by reason those that no source read.
-
-    Parameters
-    ----------
-    read
-        Rows of each table that sources read.
-    selected, known
-        Sources that were selected, and all sources.
-    """
+    """Every table with events: its name, its rows, and by reason those that no source read; `read` has the rows that were."""
     for table in sorted(filter(has_events, report.tables.names())):
         rows = report.tables.row_count(table)
         rest = rows - read.get(table, 0)

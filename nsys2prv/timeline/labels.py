@@ -56,15 +56,7 @@ def _of_one_line(text: str, replaced: Mapping[int, int]) -> str:
 
 @dataclass(frozen=True)
 class EarlierLabels:
-    """Numbers of an earlier trace that are to be kept.
-
-    Attributes
-    ----------
-    types
-        Number of each label of an event type.
-    values
-        For each number of an event type, the value of each label.
-    """
+    """Numbers of an earlier trace that are to be kept: of labels of event types, and of each type's values."""
 
     types: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
@@ -81,16 +73,9 @@ class UsedType:
 
 
 class Labels:
-    """Numbers of all event types and values of a trace.
+    """Numbers of all event types and values of a trace, by what the sources found in all reports.
 
-    Parameters
-    ----------
-    surveys
-        What the sources found, over all reports.
-    earlier
-        Numbers to keep.
-    rules
-        Families of kernels; None for those that come with the program.
+    `rules` are families of kernels; None for those that come with the program.
     """
 
     def __init__(

@@ -27,43 +27,18 @@ def gives_intervals(source: Source) -> bool:
 
 
 class EventsOfSource:
-    """Places events of one source of one report.
-
-    Parameters
-    ----------
-    survey
-        What the source has in this report.
-    row_of_key
-        The source's key columns and `row`; None when none of its rows was selected.
-    labels
-        Numbers of types and values.
-    selection
-        What is kept of the time axis.
-    placement
-        From times of the report to times of the axis.
-    first_cpu
-        Number of the first CPU of the report's host, counted over all hosts; None: events get no CPU.
-    report_end
-        Where intervals without an end stop, ns of the report.
-    min_duration
-        Shorter intervals are left out, ns.
-
-    Attributes
-    ----------
-    lanes
-        Lanes that overlapping ranges took, for `Labels.used_with`; complete when all events were placed.
-    """
+    """Places events of one source of one report; `lanes` is complete when all events were placed."""
 
     def __init__(
         self,
         survey: Survey,
-        row_of_key: pl.DataFrame | None,
+        row_of_key: pl.DataFrame | None,  # key columns and `row`; None when none of its rows was selected
         labels: Labels,
         selection: TimeSelection,
         *,
         placement: Placement,
-        first_cpu: int | None,
-        report_end: int,
+        first_cpu: int | None,  # counted over all hosts from 1; None: events get no CPU
+        report_end: int,  # where intervals without an end stop, ns of the report
         min_duration: int,
     ) -> None:
         self._source = survey.source

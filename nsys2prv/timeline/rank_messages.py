@@ -38,23 +38,8 @@ _KEPT_SCHEMA = {
 class Messages:
     """Pairs sends with receives by communicator, source, destination and tag, in the order of their calls.
 
-    Collects the ends of all reports on the common time axis, and pairs them when all are there.
-
-    Parameters
-    ----------
-    folder
-        For intermediate files.
-
-    Attributes
-    ----------
-    matched
-        Number of messages, once all were paired.
-    backward
-        Those that arrive before they were sent: the clocks of their reports don't match.
-    left_out
-        Messages that are not in the trace, by reason.
-    unmatched
-        Sends, and receives, without a partner, by reason.
+    Collects the ends of all reports on the common time axis, and pairs them when all are there. `backward` is the number of
+    messages that arrive before they were sent: the clocks of their reports don't match.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -35,19 +35,7 @@ from nsys2prv.timeline.time_axis import Placement
 
 @dataclass(frozen=True)
 class TimelinePlan:
-    """What is known of all reports before their events are read.
-
-    Attributes
-    ----------
-    placements
-        How each report is placed on the time axis.
-    selection
-        The part of the time axis that is kept.
-    rows
-        The rows of the timeline.
-    labels
-        Numbers of event types and values.
-    """
+    """Where events of all reports are placed: on the part of the time axis that is kept, on rows, with numbers."""
 
     placements: tuple[Placement, ...]
     selection: TimeSelection
@@ -56,17 +44,7 @@ class TimelinePlan:
 
 
 class ReadableReport(Protocol):
-    """What the reader must know of a report.
-
-    Attributes
-    ----------
-    view
-        The report, perhaps with all streams of a device as one.
-    host
-        Its host.
-    span
-        First and last time in it, ns of the report; None without events.
-    """
+    """What the reader must know of a report: it as it is read, its host, first and last time (ns of the report)."""
 
     @property
     def view(self) -> Report: ...
@@ -88,27 +66,13 @@ S = TypeVar("S", bound=Sink)
 
 @dataclass(frozen=True)
 class Request(Generic[S]):
-    """What is read of the events that one survey found.
-
-    Attributes
-    ----------
-    survey
-        The source, and what it found in the report.
-    sink
-        Makes what takes the events of one part.
-    columns
-        Columns that are needed besides those that place events; None: all.
-    by_lane
-        Events that overlap on a stream go to separate rows; else all are on the first row of the stream.
-    min_duration
-        Shorter intervals are left out, ns.
-    """
+    """What is read of the events that one survey found."""
 
     survey: Survey
-    sink: Callable[[], S]
-    columns: frozenset[str] | None = None
-    by_lane: bool = True
-    min_duration: int = 0
+    sink: Callable[[], S]  # makes what takes the events of one part
+    columns: frozenset[str] | None = None  # needed besides those that place events; None: all
+    by_lane: bool = True  # events that overlap on a stream go to separate rows; else all are on its first row
+    min_duration: int = 0  # shorter intervals are left out, ns
 
 
 @dataclass
@@ -124,38 +88,16 @@ class _Part(Generic[S]):
 
 @dataclass(frozen=True)
 class ReadEvents(Generic[S]):
-    """What was read of a report.
-
-    Attributes
-    ----------
-    sinks
-        With their requests, in the order of requests and of the rows of a table.
-    coverage
-        What became of the rows of each request.
-    launches
-        API calls and what they started.
-    lanes
-        Lanes that overlapping ranges took, for `Labels.used_with`.
-    """
+    """What was read of a report: sinks are in the order of requests and of the rows of a table."""
 
     sinks: tuple[tuple[Request[S], S], ...]
-    coverage: tuple[SourceCoverage, ...]
+    coverage: tuple[SourceCoverage, ...]  # of each request
     launches: Launches
-    lanes: frozenset[tuple[int, int, int]] = field(default_factory=frozenset)
+    lanes: frozenset[tuple[int, int, int]] = frozenset()  # that overlapping ranges took, for `Labels.used_with`
 
 
 class EventReader:
-    """Reads reports of a run.
-
-    Parameters
-    ----------
-    plan
-        Where events are placed.
-    folder
-        For intermediate files.
-    progress
-        Called with the number of rows that were read.
-    """
+    """Reads reports of a run; `folder` is for intermediate files, `progress` is called with numbers of rows."""
 
     def __init__(self, plan: TimelinePlan, folder: Path, progress: Callable[[int], object]) -> None:
         self._plan = plan
@@ -165,16 +107,7 @@ class EventReader:
         self._ordered = ExternalSort(["start"], folder / "ordered")
 
     def read(self, index: int, report: ReadableReport, requests: Sequence[Request[S]]) -> ReadEvents[S]:
-        """Read the events of a report.
-
-        Parameters
-        ----------
-        index
-            Number of the report in the plan.
-        report
-            The report.
-        requests
-            What is read of it.
+        """Read what is requested of the events of a report; `index` is its number in the plan.
 
         Raises
         ------

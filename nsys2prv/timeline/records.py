@@ -35,17 +35,7 @@ class RecordKind(enum.Enum):
 
 @dataclass(frozen=True)
 class RecordBatch:
-    """Records of one collection in one window of the time axis.
-
-    Attributes
-    ----------
-    kind
-        What they are.
-    started
-        Those that start in the window.
-    ended
-        Of intervals: those that end in it, started there or earlier; None for other kinds.
-    """
+    """Records of one collection that start in a window of the time axis; of intervals, also those that end in it."""
 
     kind: RecordKind
     started: pl.DataFrame
@@ -54,17 +44,7 @@ class RecordBatch:
 
 @dataclass(frozen=True)
 class TimelineHead:
-    """What an output format must know before the first record.
-
-    Attributes
-    ----------
-    rows
-        The rows; their keys and devices may be missing.
-    length
-        Length of the timeline, ns.
-    start_utc
-        UTC of its start, ns since 1970; None when it is not known.
-    """
+    """What an output format must know before the first record: rows, length (ns), UTC of the start (ns since 1970)."""
 
     rows: Rows
     length: int

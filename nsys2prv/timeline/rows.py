@@ -44,21 +44,9 @@ class Thread:
 
 @dataclass(frozen=True)
 class Task:
-    """One process, or what belongs to a node and to no process.
+    """One process, or what belongs to a node and to no process (without report and pid)."""
 
-    Attributes
-    ----------
-    name
-        Name in the .row file: rank, host and pid can be read from it.
-    node
-        Index of its node.
-    rank
-        Its rank, None when it has none.
-    report, pid
-        Index of its report, and its pid; None for a task of a node.
-    """
-
-    name: str
+    name: str  # in the .row file: rank, host and pid can be read from it
     node: int
     rank: int | None
     report: int | None
@@ -125,15 +113,7 @@ def arrange(
     surveys: Sequence[Sequence[Survey]],
     ranks: frozenset[int] | None = None,
 ) -> Rows:
-    """Arrange the rows of all reports.
-
-    Parameters
-    ----------
-    identities, surveys
-        Who each report is, and what its sources found.
-    ranks
-        Ranks to keep; None keeps everything. Rows of nodes are kept with a rank of the node.
-    """
+    """Arrange the rows of all reports; `ranks` are those to keep, None: all. Rows of nodes are kept with a rank of the node."""
     keys = [_keys_by_kind(of_report) for of_report in surveys]
     processes = [process for process in _processes(identities, keys) if ranks is None or _rank(process) in ranks]
     hosts = list(dict.fromkeys(process.host for process in processes))

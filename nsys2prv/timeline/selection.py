@@ -20,13 +20,7 @@ class TimeSelection:
 
     @classmethod
     def union(cls, ranges: pl.DataFrame) -> TimeSelection:
-        """The time inside any of some ranges.
-
-        Parameters
-        ----------
-        ranges
-            Columns `start`, `end`, ns.
-        """
+        """The time inside any of some ranges: columns `start`, `end`, ns."""
         ordered = ranges.filter(pl.col("end") > pl.col("start")).sort("start", "end")
         if ordered.is_empty():
             return cls((), ())

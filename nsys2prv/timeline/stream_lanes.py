@@ -36,20 +36,9 @@ class StreamLanes:
 
 
 def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path) -> pl.DataFrame:
-    """How many lanes each stream needs for the events of one source.
+    """`keys` (key columns of streams) with `lanes`, the number each needs for the events of one source.
 
-    Parameters
-    ----------
-    report, source
-        Whose events.
-    keys
-        Streams that have some: the key columns of RowKind.STREAM.
-    folder
-        For intermediate files, which are needed only when events overlap or are not in the order of their start.
-
-    Returns
-    -------
-    `keys` with a column `lanes`.
+    The folder is used only when events overlap or are not in the order of their start.
     """
     key = list(RowKind.STREAM.key)
     events = source.surveyed(report)

@@ -39,30 +39,14 @@ def text_attributes(schema: pl.Schema) -> list[str]:
 
 @dataclass(frozen=True)
 class Survey:
-    """What one source found in one report.
-
-    Attributes
-    ----------
-    source
-        The source.
-    groups
-        One row per distinct row key, type, series, label and text attribute.
-    rows
-        Rows of the table that the source looks through, for progress; it may leave some of them to another source.
-    span
-        First and last time in them, ns of the report; None when no event has a time.
-    lanes
-        For a source of streams: the key columns and `lanes`, the number of rows each stream needs.
-    cpus
-        How many CPUs the host has at least, by the events; 0 when they name none.
-    """
+    """What one source found in one report."""
 
     source: Source
-    groups: pl.DataFrame
-    rows: int
-    span: tuple[int, int] | None
-    lanes: pl.DataFrame | None = None
-    cpus: int = 0
+    groups: pl.DataFrame  # one row per distinct row key, type, series, label and text attribute
+    rows: int  # of the table that the source looks through, for progress; it may leave some of them to another source
+    span: tuple[int, int] | None  # first and last time in them, ns of the report; None when no event has a time
+    lanes: pl.DataFrame | None = None  # of streams: the key columns and `lanes`, the number of rows each needs
+    cpus: int = 0  # how many the host has at least, by the events; 0 when they name none
 
     @property
     def is_empty(self) -> bool:
@@ -106,13 +90,7 @@ class Measure:
     only: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def of(self, report: Report) -> Extent:
-        """The extent in a report.
-
-        Raises
-        ------
-        ReportError
-            When the table can't be read.
-        """
+        """The extent in a report; raises ReportError when the table can't be read."""
         if isinstance(self.times, tuple):
             return Extent(*report.tables.extent(self.table, *self.times, dict(self.only)))
         extent = self.times(report).select(pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max())
@@ -135,26 +113,14 @@ def joined(extents: Sequence[Extent]) -> Extent:
 
 
 def extent(report: Report, source: Source) -> Extent:
-    """Rows and times of a source: rows of its table, times also of further tables that its events are made of.
-
-    Raises
-    ------
-    ReportError
-        When the table can't be read or misses a column.
-    """
+    """Rows and times of a source; raises ReportError when the table can't be read or misses a column."""
     # The scan raises when a column is missing.
     source.scan(report)
     return joined([measure.of(report) for measure in measures(source, report)])
 
 
 def count_events(report: Report, found: Survey) -> int:
-    """Rows of the table that the events of a source are made of.
-
-    Raises
-    ------
-    ReportError
-        When the table breaks off while it is read.
-    """
+    """Rows of the table that the events of a source are made of; raises ReportError when it breaks off."""
     source = found.source
     frame = source.surveyed(report)
     if isinstance(source, StreamedSource):
@@ -171,17 +137,8 @@ def count_events(report: Report, found: Survey) -> int:
 def survey(report: Report, source: Source, folder: Path | None = None) -> Survey:
     """Survey the events of one source of one report, without their extent (`Survey.within`).
 
-    Parameters
-    ----------
-    report, source
-        Whose events.
-    folder
-        For intermediate files; without one, overlaps on streams are not counted.
-
-    Raises
-    ------
-    ReportError
-        When the table can't be read or misses a column.
+    Without a folder for intermediate files, overlaps on streams are not counted. Raises ReportError when the table can't be
+    read or misses a column.
     """
     frame = complete(source.surveyed(report.distinct))
     if LEFT_OUT in frame.collect_schema().names():
@@ -201,11 +158,5 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
 
 
 def whole_survey(report: Report, source: Source) -> Survey:
-    """A survey with its extent.
-
-    Raises
-    ------
-    ReportError
-        When a table can't be read or misses a column.
-    """
+    """A survey with its extent; raises ReportError when a table can't be read or misses a column."""
     return survey(report, source).within(extent(report, source))

@@ -41,32 +41,14 @@ STATES, LAUNCHES, MESSAGES = "states", "launch lines", "messages between ranks"
 
 @dataclass
 class Collected:
-    """What was collected of some reports.
-
-    Attributes
-    ----------
-    store
-        Records of the trace.
-    messages
-        Ends of messages between ranks.
-    tables
-        The account of the tables of each report, by its number.
-    lanes
-        Lanes that overlapping ranges took, for `Labels.used_with`.
-    types
-        Numbers of the event types in the records.
-    broken
-        Reports that broke off, by number: then nothing of the group may be used.
-    folder
-        For intermediate files.
-    """
+    """What was collected of some reports; nothing of it may be used when some of them broke off."""
 
     folder: Path
     store: TraceStore
     messages: Messages
-    tables: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
-    lanes: set[tuple[int, int, int]] = field(default_factory=set)
-    types: set[int] = field(default_factory=set)
+    tables: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # the account of each report, by its number
+    lanes: set[tuple[int, int, int]] = field(default_factory=set)  # that overlapping ranges took, for `Labels.used_with`
+    types: set[int] = field(default_factory=set)  # event types in the records
     broken: dict[int, ReportError] = field(default_factory=dict)
 
     @classmethod

@@ -24,13 +24,7 @@ def record_sort(kind: RecordKind, folder: Path) -> ExternalSort:
 
 
 class TraceStore:
-    """All records of a trace: collections of one kind and one set of columns each.
-
-    Parameters
-    ----------
-    folder
-        Where intermediate files are written.
-    """
+    """All records of a trace: collections of one kind and one set of columns each."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -26,31 +26,9 @@ _MOST_SELECTED = 1000
 
 @dataclass(frozen=True)
 class TraceSummary:
-    """What is known of a translation when its trace is written.
+    """What is known of a translation when its trace is written."""
 
-    Attributes
-    ----------
-    options
-        Options that are not the default, by name.
-    plan
-        The reports and what is known of the run.
-    left_out
-        Reports that could not be read.
-    tables
-        The account of the tables of each report, by its number.
-    used_types
-        Event types of the trace.
-    messages
-        The account of messages between ranks (`timeline.rank_messages.Messages.as_json`).
-    trace_bytes, trace_records
-        Size of the trace, bytes, and its lines without the header.
-    seconds
-        Wall time of the translation, s.
-    warnings
-        Sentences about the trace as a whole.
-    """
-
-    options: Mapping[str, Any]
+    options: Mapping[str, Any]  # those that are not the default
     plan: RunPlan
     left_out: Sequence[LeftOut]
     tables: Mapping[int, list[dict[str, Any]]]

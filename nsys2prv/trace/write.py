@@ -22,19 +22,7 @@ from nsys2prv.trace.output_format import RecordWriter, TraceFormat
 
 @dataclass(frozen=True)
 class TracePart:
-    """A piece of work: windows, one after the other, whose records are written.
-
-    Attributes
-    ----------
-    store, head
-        Records, and what is known of the trace as a whole.
-    windows
-        The windows.
-    folder
-        Where the part is written.
-    format
-        How it is written.
-    """
+    """A piece of work: windows, one after the other, whose records are written to a file in the folder."""
 
     store: Shared[TraceStore]
     head: Shared[TimelineHead]
@@ -52,27 +40,7 @@ def write_trace(
     folder: Path,
     progress: Callable[[int], object],
 ) -> int:
-    """Write the file of records; the store is empty afterwards.
-
-    Parameters
-    ----------
-    path
-        File to write.
-    format
-        How it is written.
-    store, head
-        Records, and what is known of the trace as a whole.
-    workers
-        Who encodes records.
-    folder
-        For intermediate files.
-    progress
-        Called with the number of records that were written.
-
-    Returns
-    -------
-    Number of records.
-    """
+    """Write the file of records, and return their number; the store is empty afterwards."""
     windows = store.windows(on_disk=not workers.is_here)
     with format.writer(path, head, is_first=True) as writer:
         if workers.is_here:
