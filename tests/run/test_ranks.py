@@ -13,13 +13,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.command_line import CommandLine
-from support.nsys_columns import COLUMNS
 from support.report_builder import ReportBuilder
 from support.whole_trace import open_whole
 
 from nsys2prv.demo.cluster import Cluster, write_reports
 from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UsageError
 from nsys2prv.exports import Report, lookups, open_report
+from nsys2prv.exports.columns import dtype_of
 from nsys2prv.exports.launchers import launched
 from nsys2prv.paraver import object_limits
 from nsys2prv.paraver.check import check_trace
@@ -464,8 +464,7 @@ def report_of_everything(host: str, scale: int) -> ReportBuilder:
     report.metric("SM Active", 77 * scale, 50)
     for source in SOURCES:
         if source.table not in report._rows:
-            declared = COLUMNS[source.table]
-            values = {name: dtype for name, dtype in declared.items() if name in (*source.required, *source.optional)}
+            values = {str(name): dtype_of(name) for name in (*source.required, *source.optional)}
             for index in (1, 2, 3):
                 time = (600 + 50 * index) * scale
                 row = {name: filled(source.table, name, dtype, time, index, report) for name, dtype in values.items()}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -14,6 +14,7 @@ from nsys2prv.exports.enumerations import enum_labels
 from nsys2prv.sources.counters.sampling import REAL_PRECISION, EndsOfSamples, per_second, sampled_series, with_ends, with_values
 from nsys2prv.sources.source import CONTINUATION, RowKind, Source, StreamedSource, TableSource
 from nsys2prv.vocabulary import row_names
+from nsys2prv.vocabulary.event_types import EventType
 
 CPU_METRIC = sampled_series(94200000, "events per second")
 CPU_REAL_METRIC = sampled_series(94300000, "as its label says", precision=REAL_PRECISION)
@@ -54,218 +55,161 @@ def _on_components(report: Report, table: pl.LazyFrame, key: str) -> pl.LazyFram
     )
 
 
-def _events_of(table: str, since: str) -> TableSource:
+def _sampled(title: str, table: str, since: str, event_type: EventType, key: str, value: str, assumption: str) -> TableSource:
+    """A source of samples on components; `key` is the column with the id of what is measured."""
+
     def frame(report: Report) -> pl.LazyFrame:
-        counted = _on_components(report, source.scan(report), "eventId")
-        return with_ends(
-            counted.select(
-                "component",
-                "start",
-                "end",
-                type=pl.lit(CPU_METRIC, pl.Int64),
-                series=pl.format(_PER_SECOND, "metric"),
-                value=per_second(pl.col("count")),
-            )
-        )
+        sampled = _on_components(report, source.scan(report), key)
+        if event_type is CPU_METRIC:
+            series, number = pl.format(_PER_SECOND, "metric"), per_second(pl.col(value))
+        else:
+            series = pl.when(pl.col("measure").is_null()).then("metric").otherwise(pl.format("{} ({})", "metric", "measure"))
+            number = (pl.col(value) * 10**REAL_PRECISION).round().cast(pl.Int64, strict=False)
+        columns = ("component", "start", "end")
+        return with_ends(sampled.select(*columns, type=pl.lit(event_type, pl.Int64), series=series, value=number))
 
     source = TableSource(
         name="cpu-metrics",
-        title="CPU and chip events",
+        title=title,
         table=table,
-        required=("start", "end", "count"),
-        optional=("componentId", "eventId"),
+        required=("start", "end", value),
+        optional=("componentId", key),
         row=RowKind.COMPONENT,
-        types=(CPU_METRIC,),
+        types=(event_type,),
         frame=frame,
         in_order=EndsOfSamples,
         since=since,
-        assumption=f"{_COUNTS} Without TARGET_INFO_COMPONENT, componentId is the number of a CPU.",
+        assumption=f"{assumption} Without TARGET_INFO_COMPONENT, componentId is the number of a CPU.",
     )
     return source
+
+
+def _events_of(table: str, since: str) -> TableSource:
+    return _sampled("CPU and chip events", table, since, CPU_METRIC, "eventId", "count", _COUNTS)
 
 
 def _metrics_of(table: str, since: str) -> TableSource:
-    def frame(report: Report) -> pl.LazyFrame:
-        measured = _on_components(report, source.scan(report), "metricId")
-        written = (pl.col("value") * 10**REAL_PRECISION).round().cast(pl.Int64, strict=False)
-        return with_ends(
-            measured.select(
-                "component",
-                "start",
-                "end",
-                type=pl.lit(CPU_REAL_METRIC, pl.Int64),
-                series=pl.when(pl.col("measure").is_null()).then("metric").otherwise(pl.format("{} ({})", "metric", "measure")),
-                value=written,
-            )
-        )
-
-    source = TableSource(
-        name="cpu-metrics",
-        title="CPU and chip metrics",
-        table=table,
-        required=("start", "end", Real("value")),
-        optional=("componentId", "metricId"),
-        row=RowKind.COMPONENT,
-        types=(CPU_REAL_METRIC,),
-        frame=frame,
-        in_order=EndsOfSamples,
-        since=since,
-        assumption=(
-            "A value holds from the start of its sample to its end, then 0. Without TARGET_INFO_COMPONENT, componentId is the"
-            " number of a CPU."
-        ),
-    )
-    return source
+    holds = "A value holds from the start of its sample to its end, then 0."
+    return _sampled("CPU and chip metrics", table, since, CPU_REAL_METRIC, "metricId", Real("value"), holds)
 
 
 # -- counters whose values are in a second table ------------------------------------------------------------------------
 
-_Frame = Callable[[Report], pl.LazyFrame]
 _Named = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 
-@dataclass(frozen=True)
-class _BesideValues:
-    """Events whose counts are in another table.
+def _with_values_in(
+    values_table: str, columns: Mapping[str, str], component: pl.Expr, naming: Callable[[Report], _Named], **facts: Any
+) -> StreamedSource:
+    """A source of events whose counts are in another table.
 
-    Attributes
+    Parameters
     ----------
-    of_events
-        Columns `component`, `start`, `end`, `values_id`.
-    of_values
-        Columns `values_id`, `count`, and those that the name is made of.
-    named
-        Gives what makes `type`, `series` and `value` of the two together.
+    values_table, columns
+        The other table: `values_id`, `count` and those that names are made of, by their columns there.
+    component
+        What an event is on.
+    naming
+        Gives what makes `type`, `series` and `value` of the two tables together.
+    facts
+        Other attributes of the source; the last required column is the id of values.
     """
 
-    of_events: _Frame
-    of_values: _Frame
-    named: Callable[[Report], _Named]
+    def of_events(report: Report) -> pl.LazyFrame:
+        return source.scan(report).select("start", "end", component=component, values_id=source.required[-1])
 
-    def names(self, report: Report) -> pl.LazyFrame:
-        """Any counter for any component: which component has which is known when the tables are joined."""
-        components = self.of_events(report).select("component").unique()
-        counters = self.of_values(report).with_columns(start=pl.lit(0, pl.Int64), end=pl.lit(1, pl.Int64)).drop("values_id")
-        kinds = self.named(report)(counters).select("type", "series").unique()
+    def of_values(report: Report) -> pl.LazyFrame:
+        return report.scan_events(values_table, tuple(columns.values()), (), None).select(**columns)
+
+    def names(report: Report) -> pl.LazyFrame:
+        # Any counter for any component: which component has which is known when the tables are joined.
+        components = of_events(report).select("component").unique()
+        counters = of_values(report).with_columns(start=pl.lit(0, pl.Int64), end=pl.lit(1, pl.Int64)).drop("values_id")
+        kinds = naming(report)(counters).select("type", "series").unique()
         none = [pl.lit(None, pl.Int64).alias(column) for column in ("start", "end", "value")]
         return components.join(kinds, how="cross").with_columns(none)
 
-    def stream(self, report: Report, folder: Path) -> Iterator[pl.DataFrame]:
-        """The events with their values, as the sources give them."""
-        name = self.named(report)
-        for joined in with_values(report, folder, self.of_events, self.of_values):
-            columns = ("component", "start", "end", "type", "series", "value")
-            points = with_ends(name(joined.lazy()).select(*columns, is_further=CONTINUATION))
+    def stream(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+        name = naming(report)
+        for joined in with_values(report, folder, of_events, of_values):
+            kept = ("component", "start", "end", "type", "series", "value")
+            points = with_ends(name(joined.lazy()).select(*kept, is_further=CONTINUATION))
             yield points.with_columns(pl.col(CONTINUATION) | pl.col("is_further")).drop("is_further").collect()
 
-
-def _rates(type_number: int, name: pl.Expr) -> Callable[[pl.LazyFrame], pl.LazyFrame]:
-    return lambda joined: joined.with_columns(
-        type=pl.lit(type_number, pl.Int64), series=pl.format(_PER_SECOND, name), value=per_second(pl.col("count"))
-    )
+    source = StreamedSource(row=RowKind.COMPONENT, names=names, stream=stream, in_order=EndsOfSamples, **facts)
+    return source
 
 
-def _core_events(report: Report) -> pl.LazyFrame:
-    return CORES.scan(report).select("start", "end", component=pl.format(row_names.CPU, "cpu"), values_id="counter_id")
+def _known(report: Report, table: str, key: str, name: str) -> _Named:
+    """Joins the `name` of each `idx` from a table."""
+    found = report.collect(report.scan(table, optional=(key, Text(name)))).unique(key, keep="first")
+    known = found.select(idx=key, name=name).lazy()
+    return lambda joined: joined.join(known, on="idx", how="left", maintain_order="left")
 
 
-def _core_values(report: Report) -> pl.LazyFrame:
-    table = report.scan_events("PMU_EVENT_COUNTERS", ("id", "idx", "value"), (), None)
-    return table.select("idx", values_id="id", count="value")
+def _rates(name: pl.Expr) -> list[pl.Expr]:
+    series = pl.format(_PER_SECOND, name).alias("series")
+    return [pl.lit(CPU_METRIC, pl.Int64).alias("type"), series, per_second(pl.col("count")).alias("value")]
 
 
 def _core_names(report: Report) -> _Named:
-    requests = report.collect(report.scan("PMU_EVENT_REQUESTS", optional=("id", Text("event_name"))))
-    known = requests.unique("id", keep="first").select(idx="id", name="event_name").lazy()
-    rates = _rates(CPU_METRIC, pl.coalesce("name", pl.format("CPU event {}", "idx"), pl.lit("CPU event")))
-    return lambda joined: rates(joined.join(known, on="idx", how="left", maintain_order="left"))
-
-
-_CORES_COUNTS = _BesideValues(_core_events, _core_values, _core_names)
-
-CORES = StreamedSource(
-    name="cpu-metrics",
-    title="CPU core events",
-    table="PMU_EVENTS",
-    required=("start", "end", "cpu", "counter_id"),
-    row=RowKind.COMPONENT,
-    types=(CPU_METRIC,),
-    names=_CORES_COUNTS.names,
-    stream=_CORES_COUNTS.stream,
-    in_order=EndsOfSamples,
-    since="3.7",
-    assumption=f"{_COUNTS} Values are in PMU_EVENT_COUNTERS, their names in PMU_EVENT_REQUESTS.",
-)
-
-
-def _uncore_events(report: Report) -> pl.LazyFrame:
-    unit = pl.coalesce(pl.format("CPU cluster {}", "clusterId"), pl.lit("CPU uncore"))
-    return UNCORE.scan(report).select("start", "end", component=unit, values_id="counterId")
-
-
-def _uncore_values(report: Report) -> pl.LazyFrame:
-    table = report.scan_events("UNCORE_PMU_EVENT_VALUES", ("id", "type", "value", "rawId"), (), None)
-    return table.select("rawId", values_id="id", kind="type", count="value")
+    with_names = _known(report, "PMU_EVENT_REQUESTS", "id", "event_name")
+    name = pl.coalesce("name", pl.format("CPU event {}", "idx"), pl.lit("CPU event"))
+    return lambda joined: with_names(joined).with_columns(_rates(name))
 
 
 def _uncore_names(report: Report) -> _Named:
     kinds = enum_labels(report, "ENUM_NSYS_EVENT_TYPE")
     kind = pl.col("kind").replace_strict(kinds, default="Uncore event", return_dtype=pl.String)
-    return _rates(CPU_METRIC, pl.format("{} {}", kind, pl.coalesce("rawId", "kind")))
+    return lambda joined: joined.with_columns(_rates(pl.format("{} {}", kind, pl.coalesce("rawId", "kind"))))
 
 
-_UNCORE_COUNTS = _BesideValues(_uncore_events, _uncore_values, _uncore_names)
+def _bandwidth_names(report: Report) -> _Named:
+    with_names = _known(report, "TARGET_INFO_XMC_SPEC", "clientId", "name")
+    client = pl.coalesce("name", pl.format("client {}", "idx"), pl.lit("unnamed client"))
+    series = pl.format("Memory bandwidth of {}", client)
+    return lambda joined: with_names(joined).with_columns(type=pl.lit(SYSTEM_METRIC, pl.Int64), series=series, value="count")
 
-UNCORE = StreamedSource(
+
+CORES = _with_values_in(
+    "PMU_EVENT_COUNTERS",
+    {"idx": "idx", "values_id": "id", "count": "value"},
+    pl.format(row_names.CPU, "cpu"),
+    _core_names,
+    name="cpu-metrics",
+    title="CPU core events",
+    table="PMU_EVENTS",
+    required=("start", "end", "cpu", "counter_id"),
+    types=(CPU_METRIC,),
+    since="3.7",
+    assumption=f"{_COUNTS} Values are in PMU_EVENT_COUNTERS, their names in PMU_EVENT_REQUESTS.",
+)
+
+UNCORE = _with_values_in(
+    "UNCORE_PMU_EVENT_VALUES",
+    {"rawId": "rawId", "values_id": "id", "kind": "type", "count": "value"},
+    pl.coalesce(pl.format("CPU cluster {}", "clusterId"), pl.lit("CPU uncore")),
+    _uncore_names,
     name="cpu-metrics",
     title="CPU uncore events",
     table="UNCORE_PMU_EVENTS",
     required=("start", "end", "counterId"),
     optional=("clusterId",),
-    row=RowKind.COMPONENT,
     types=(CPU_METRIC,),
-    names=_UNCORE_COUNTS.names,
-    stream=_UNCORE_COUNTS.stream,
-    in_order=EndsOfSamples,
     since="3.7",
     assumption=f"{_COUNTS} Values are in UNCORE_PMU_EVENT_VALUES and are named by their raw id.",
 )
 
-
-def _bandwidth_events(report: Report) -> pl.LazyFrame:
-    return BANDWIDTH.scan(report).select("start", "end", component=pl.lit("Memory controller"), values_id="valuesId")
-
-
-def _bandwidth_values(report: Report) -> pl.LazyFrame:
-    table = report.scan_events("BANDWIDTH_USAGE_VALUES", ("id", "idx", "value"), (), None)
-    return table.select("idx", values_id="id", count="value")
-
-
-def _bandwidth_names(report: Report) -> _Named:
-    clients = report.collect(report.scan("TARGET_INFO_XMC_SPEC", optional=("clientId", Text("name"))))
-    known = clients.unique("clientId", keep="first").select(idx="clientId", name="name").lazy()
-    client = pl.coalesce("name", pl.format("client {}", "idx"), pl.lit("unnamed client"))
-
-    def named(joined: pl.LazyFrame) -> pl.LazyFrame:
-        return joined.join(known, on="idx", how="left", maintain_order="left").with_columns(
-            type=pl.lit(SYSTEM_METRIC, pl.Int64), series=pl.format("Memory bandwidth of {}", client), value="count"
-        )
-
-    return named
-
-
-_BANDWIDTH_COUNTS = _BesideValues(_bandwidth_events, _bandwidth_values, _bandwidth_names)
-
-BANDWIDTH = StreamedSource(
+BANDWIDTH = _with_values_in(
+    "BANDWIDTH_USAGE_VALUES",
+    {"idx": "idx", "values_id": "id", "count": "value"},
+    pl.lit("Memory controller"),
+    _bandwidth_names,
     name="system-metrics",
     title="Memory bandwidth of the chip",
     table="BANDWIDTH_USAGE_EVENTS",
     required=("start", "end", "valuesId"),
-    row=RowKind.COMPONENT,
     types=(SYSTEM_METRIC,),
-    names=_BANDWIDTH_COUNTS.names,
-    stream=_BANDWIDTH_COUNTS.stream,
-    in_order=EndsOfSamples,
     since="3.28",
     assumption="Values are in BANDWIDTH_USAGE_VALUES as the report has them; idx is a client of TARGET_INFO_XMC_SPEC.",
 )

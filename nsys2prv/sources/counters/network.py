@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import polars as pl
 
 from nsys2prv.exports import Report
@@ -83,28 +85,41 @@ def _component(device: pl.Expr, pattern: str, port: str) -> pl.Expr:
     return pl.when(pl.col(port).fill_null(0) > 0).then(pl.format("{} port {}", named, port)).otherwise(named)
 
 
-def _samples(table: pl.LazyFrame, devices: pl.DataFrame, metrics: pl.DataFrame, pattern: str) -> pl.LazyFrame:
-    joined = table.join(devices.lazy(), on="globalId", how="left", maintain_order="left").join(
-        metrics.lazy(), on=["metricsListId", "metricsIdx"], how="left", maintain_order="left"
-    )
-    return with_ends(
-        joined.select(
-            "start",
-            "end",
-            component=_component(pl.col("device"), pattern, "portId"),
-            type=pl.lit(NETWORK_METRIC, pl.Int64),
-            series=pl.coalesce("metric", pl.format("network metric {}.{}", "metricsListId", "metricsIdx")),
-            value=pl.col("value") * pl.col("factor").fill_null(1),
+def _samples(title: str, table: str, devices: Callable[[Report], pl.DataFrame], pattern: str, assumption: str) -> TableSource:
+    def frame(report: Report) -> pl.LazyFrame:
+        sampled = (
+            source.scan(report)
+            .join(devices(report).lazy(), on="globalId", how="left", maintain_order="left")
+            .join(_metrics(report).lazy(), on=["metricsListId", "metricsIdx"], how="left", maintain_order="left")
         )
+        return with_ends(
+            sampled.select(
+                "start",
+                "end",
+                component=_component(pl.col("device"), pattern, "portId"),
+                type=pl.lit(NETWORK_METRIC, pl.Int64),
+                series=pl.coalesce("metric", pl.format("network metric {}.{}", "metricsListId", "metricsIdx")),
+                value=pl.col("value") * pl.col("factor").fill_null(1),
+            )
+        )
+
+    source = TableSource(
+        name="network",
+        title=title,
+        table=table,
+        required=("start", "end", "globalId", "metricsListId", "metricsIdx", "value"),
+        optional=("portId",),
+        row=RowKind.COMPONENT,
+        types=(NETWORK_METRIC,),
+        frame=frame,
+        in_order=EndsOfSamples,
+        since="3.7",
+        assumption=(
+            "Values are rates, in the unit that the report has; those per ms are shown per second. A value holds from the start"
+            f" of its sample to its end, then 0. {assumption}"
+        ),
     )
-
-
-def _of_adapters(report: Report) -> pl.LazyFrame:
-    return _samples(ADAPTERS.scan(report), _adapters(report), _metrics(report), row_names.NIC)
-
-
-def _of_switches(report: Report) -> pl.LazyFrame:
-    return _samples(SWITCHES.scan(report), _switches(report), _metrics(report), row_names.SWITCH)
+    return source
 
 
 _OF_A_PACKET = {
@@ -150,38 +165,19 @@ def _congestion(report: Report) -> pl.LazyFrame:
     return pl.concat([mark, *facts])
 
 
-_METRIC_COLUMNS = ("start", "end", "globalId", "metricsListId", "metricsIdx", "value")
-_RATES = (
-    "Values are rates, in the unit that the report has; those per ms are shown per second. A value holds from the start of"
-    " its sample to its end, then 0."
+ADAPTERS = _samples(
+    "Network adapter counters",
+    "NET_NIC_METRIC",
+    _adapters,
+    row_names.NIC,
+    "Adapters are named through NIC_ID_MAP; port 0 is an adapter as a whole.",
 )
-
-ADAPTERS = TableSource(
-    name="network",
-    title="Network adapter counters",
-    table="NET_NIC_METRIC",
-    required=_METRIC_COLUMNS,
-    optional=("portId",),
-    row=RowKind.COMPONENT,
-    types=(NETWORK_METRIC,),
-    frame=_of_adapters,
-    in_order=EndsOfSamples,
-    since="3.7",
-    assumption=f"{_RATES} Adapters are named through NIC_ID_MAP; port 0 is an adapter as a whole.",
-)
-
-SWITCHES = TableSource(
-    name="network",
-    title="InfiniBand switch counters",
-    table="NET_IB_SWITCH_METRIC",
-    required=_METRIC_COLUMNS,
-    optional=("portId",),
-    row=RowKind.COMPONENT,
-    types=(NETWORK_METRIC,),
-    frame=_of_switches,
-    in_order=EndsOfSamples,
-    since="3.7",
-    assumption=f"{_RATES} globalId is the GUID of the switch.",
+SWITCHES = _samples(
+    "InfiniBand switch counters",
+    "NET_IB_SWITCH_METRIC",
+    _switches,
+    row_names.SWITCH,
+    "globalId is the GUID of the switch.",
 )
 
 CONGESTION = TableSource(

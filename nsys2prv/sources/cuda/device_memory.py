@@ -41,6 +41,7 @@ POOL_THRESHOLD = EventType(63000334, "GPU memory pool release threshold", Role.A
 _FREED = 1
 """`memoryOperationType` of a deallocation; 0 is an allocation."""
 
+_ALLOCATION = {DEVICE_MEMORY_ADDRESS: "address", DEVICE_MEMORY_NAME: "name"}
 _POOL = {
     POOL_SIZE: "localMemoryPoolSize",
     POOL_USED: "localMemoryPoolUtilizedSize",
@@ -56,10 +57,7 @@ class RunningSums:
     """
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, ...], pl.DataFrame] = {
-            (DEVICE_ROW, "series"): pl.DataFrame(),
-            (DEVICE_ROW,): pl.DataFrame(),
-        }
+        self._sums: dict[tuple[str, ...], pl.DataFrame] = dict.fromkeys([(DEVICE_ROW, "series"), (DEVICE_ROW,)], pl.DataFrame())
 
     def __call__(self, changes: pl.DataFrame) -> pl.DataFrame:
         of_kind, total = (self._running(changes, columns) for columns in self._sums)
@@ -89,9 +87,7 @@ def _usage(report: Report) -> pl.LazyFrame:
         ),
         pl.when(~is_freed).then("bytes").alias(str(DEVICE_MEMORY_ALLOCATED)),
         pl.when(is_freed).then("bytes").alias(str(DEVICE_MEMORY_FREED)),
-        pl.col("address").alias(str(DEVICE_MEMORY_ADDRESS)),
-        pl.col("name").alias(str(DEVICE_MEMORY_NAME)),
-        *attributes(_POOL),
+        *attributes(_ALLOCATION | _POOL),
         end="start",
         type=pl.lit(DEVICE_MEMORY, pl.Int64),
         series=enumerated(report, "ENUM_CUDA_MEM_KIND", event_types.MEMORY_KINDS, "memKind").fill_null(_UNKNOWN_KIND),
@@ -124,13 +120,8 @@ USAGE = TableSource(
     optional=("memKind", "address", Text("name"), *_POOL.values()),
     row=RowKind.DEVICE,
     types=(
-        DEVICE_MEMORY,
-        DEVICE_MEMORY_TOTAL,
-        DEVICE_MEMORY_OPERATION,
-        DEVICE_MEMORY_ALLOCATED,
-        DEVICE_MEMORY_FREED,
-        DEVICE_MEMORY_ADDRESS,
-        DEVICE_MEMORY_NAME,
+        *(DEVICE_MEMORY, DEVICE_MEMORY_TOTAL, DEVICE_MEMORY_OPERATION, DEVICE_MEMORY_ALLOCATED, DEVICE_MEMORY_FREED),
+        *_ALLOCATION,
         *_POOL,
     ),
     frame=_usage,

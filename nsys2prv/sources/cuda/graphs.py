@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import Launch, RowKind, TableSource, call_source
+from nsys2prv.sources.source import Launch, RowKind, TableSource, attributes, call_source
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -20,15 +20,16 @@ GRAPH_ORIGINAL_ID = EventType(63000103, "CUDA Graphs ID of the original", Role.A
 GRAPH_ORIGINAL_NODE_ID = EventType(63000104, "Graph Node ID of the original", Role.ATTRIBUTE, unit="id")
 
 
+_OF_EXECUTION = {GRAPH_ID: "graphId", GRAPH_EXEC_ID: "graphExecId", event_types.CORRELATION_ID: "correlationId"}
+
+
 def _frame(report: Report) -> pl.LazyFrame:
     return EXECUTIONS.scan(report).select(
         *RowKind.STREAM.key,
         "start",
         "end",
         "correlationId",
-        pl.col("graphId").alias(str(GRAPH_ID)),
-        pl.col("graphExecId").alias(str(GRAPH_EXEC_ID)),
-        pl.col("correlationId").alias(str(event_types.CORRELATION_ID)),
+        *attributes(_OF_EXECUTION),
         type=pl.lit(event_types.GRAPH_EXECUTION, pl.Int64),
         label=pl.format("CUDA graph {}", pl.col("graphId").fill_null(0)),
         state=pl.lit(event_types.RUNNING, pl.Int64),
@@ -43,7 +44,7 @@ EXECUTIONS = TableSource(
     required=("start", "end", "globalPid", "deviceId", "contextId", "streamId", "graphId"),
     optional=("graphExecId", "correlationId"),
     row=RowKind.STREAM,
-    types=(event_types.GRAPH_EXECUTION, GRAPH_ID, GRAPH_EXEC_ID, event_types.CORRELATION_ID),
+    types=(event_types.GRAPH_EXECUTION, *_OF_EXECUTION),
     frame=_frame,
     since="3.11",
     launch=Launch(event_types.TAG_KERNEL_LAUNCH),

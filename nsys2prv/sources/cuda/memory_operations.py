@@ -7,7 +7,7 @@ import polars as pl
 from nsys2prv.exports import Report
 from nsys2prv.sources.cuda.graphs import GRAPH_NODE_ID
 from nsys2prv.sources.cuda.kernels import GREEN_CONTEXT
-from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, enumerated
+from nsys2prv.sources.source import Launch, RowKind, TableSource, applicable, attributes, enumerated
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 
@@ -35,28 +35,20 @@ MIGRATION_CAUSE = EventType(
 
 _REQUIRED = ("start", "end", "globalPid", "deviceId", "contextId", "streamId", "bytes")
 _OPTIONAL = ("correlationId", "graphNodeId", "greenContextId")
-_TYPES = (
-    event_types.MEMORY_OPERATION,
-    event_types.MEMORY_SIZE,
-    event_types.CORRELATION_ID,
-    GRAPH_NODE_ID,
-    GREEN_CONTEXT,
-    event_types.DESTINATION_MEMORY,
-)
+_COLUMNS = {event_types.MEMORY_SIZE: "bytes", event_types.CORRELATION_ID: "correlationId", GRAPH_NODE_ID: "graphNodeId"}
+_TYPES = (event_types.MEMORY_OPERATION, *_COLUMNS, GREEN_CONTEXT, event_types.DESTINATION_MEMORY)
 _DEVICES = {SOURCE_DEVICE: "srcDeviceId", DESTINATION_DEVICE: "dstDeviceId"}
 
 
-def _operations(table: pl.LazyFrame, label: pl.Expr, *attributes: pl.Expr) -> pl.LazyFrame:
+def _operations(table: pl.LazyFrame, label: pl.Expr, *further: pl.Expr) -> pl.LazyFrame:
     return table.select(
         *RowKind.STREAM.key,
         "start",
         "end",
         "correlationId",
-        pl.col("bytes").alias(str(event_types.MEMORY_SIZE)),
-        pl.col("correlationId").alias(str(event_types.CORRELATION_ID)),
-        pl.col("graphNodeId").alias(str(GRAPH_NODE_ID)),
+        *attributes(_COLUMNS),
         pl.when(pl.col("greenContextId") > 0).then(applicable("greenContextId")).alias(str(GREEN_CONTEXT)),
-        *attributes,
+        *further,
         type=pl.lit(event_types.MEMORY_OPERATION, pl.Int64),
         label=label,
         state=pl.lit(event_types.STATE_MEMORY_TRANSFER, pl.Int64),
@@ -69,9 +61,8 @@ def _memory_kind(report: Report, column: str, number: int) -> pl.Expr:
 
 
 def _copies(report: Report) -> pl.LazyFrame:
-    label = pl.col("copyKind").replace_strict(
-        event_types.COPY_KINDS, default=event_types.OTHER_COPY_LABEL, return_dtype=pl.String
-    )
+    kinds, other = event_types.COPY_KINDS, event_types.OTHER_COPY_LABEL
+    label = pl.col("copyKind").replace_strict(kinds, default=other, return_dtype=pl.String)
     duration = pl.col("end") - pl.col("start")
     cause = enumerated(report, "ENUM_CUDA_UNIF_MEM_MIGRATION", MIGRATION_CAUSES, "migrationCause")
     return _operations(
@@ -105,15 +96,7 @@ COPIES = TableSource(
     required=(*_REQUIRED, "copyKind"),
     optional=(*_OPTIONAL, "srcKind", "dstKind", *_DEVICES.values(), "migrationCause", "virtualAddress", "copyCount"),
     row=RowKind.STREAM,
-    types=(
-        *_TYPES,
-        event_types.SOURCE_MEMORY,
-        *_DEVICES,
-        THROUGHPUT,
-        MIGRATION_CAUSE,
-        VIRTUAL_ADDRESS,
-        COPY_COUNT,
-    ),
+    types=(*_TYPES, event_types.SOURCE_MEMORY, *_DEVICES, THROUGHPUT, MIGRATION_CAUSE, VIRTUAL_ADDRESS, COPY_COUNT),
     frame=_copies,
     launch=Launch(event_types.TAG_MEMORY_LAUNCH),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -59,15 +60,18 @@ _KINDS = (
     (r"(?i)(Device|Ctx|Context|Thread)Synchronize", SYNC_DEVICE),
 )
 _IDS = {SYNC_STREAM_ID: "streamId", SYNC_CONTEXT_ID: "contextId", CUDA_EVENT_ID: "eventId"}
-_REQUIRED = ("start", "end", "globalPid", "deviceId")
-_OPTIONAL = ("correlationId", *_IDS.values())
-_TYPES = (SYNCHRONIZATION, *_IDS)
+_WAITS: dict[str, Any] = {
+    "name": "synchronization",
+    "table": TABLE,
+    "required": ("start", "end", "globalPid", "deviceId"),
+    "optional": ("correlationId", *_IDS.values()),
+    "types": (SYNCHRONIZATION, *_IDS),
+}
 
 
 def _kinds_of_calls(report: Report) -> pl.DataFrame:
     """Columns `callNameId`, `label`: what a call of each name waits for."""
-    kind = first_match(pl.col("label"), _KINDS, SYNC_OTHER)
-    return call_names(report).select(callNameId="id", label=kind)
+    return call_names(report).select(callNameId="id", label=first_match(pl.col("label"), _KINDS, SYNC_OTHER))
 
 
 def _kind_of_ids() -> pl.Expr:
@@ -81,10 +85,6 @@ def _kind_of_ids() -> pl.Expr:
         .then(pl.lit(SYNC_STREAM))
         .otherwise(pl.lit(SYNC_DEVICE))
     )
-
-
-def _rows(report: Report) -> pl.LazyFrame:
-    return ON_THREADS.scan(report)
 
 
 def _waits(key: pl.Expr | str, label: pl.Expr | str, *, state: bool) -> list[pl.Expr | str]:
@@ -113,7 +113,7 @@ def _waits_of_threads(report: Report) -> pl.LazyFrame:
 
 def _on_threads(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     kinds = _kinds_of_calls(report)
-    for piece in with_calls(report, _rows, folder, ("globalTid", "nameId")):
+    for piece in with_calls(report, ON_THREADS.scan, folder, ("globalTid", "nameId")):
         called = piece.filter(pl.col("callTid").is_not_null()).join(kinds, on="callNameId", how="left", maintain_order="left")
         yield called.with_columns(pl.col("label").fill_null(SYNC_OTHER)).select(
             _waits(pl.col("callTid").alias("globalTid"), "label", state=True)
@@ -174,30 +174,22 @@ def _of_devices() -> list[pl.Expr | str]:
 
 
 def _on_devices(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
-    for piece in with_calls(report, _rows, folder, ("globalTid",)):
+    for piece in with_calls(report, ON_DEVICES.scan, folder, ("globalTid",)):
         yield piece.filter(pl.col("callTid").is_null()).select(*_of_devices())
 
 
 ON_THREADS = StreamedSource(
-    name="synchronization",
+    **_WAITS,
     title="CUDA synchronization",
-    table=TABLE,
-    required=_REQUIRED,
-    optional=_OPTIONAL,
     row=RowKind.THREAD,
-    types=_TYPES,
     names=_waits_of_threads,
     stream=_on_threads,
 )
 
 ON_DEVICES = StreamedSource(
-    name="synchronization",
+    **_WAITS,
     title="CUDA synchronization (the call is not known)",
-    table=TABLE,
-    required=_REQUIRED,
-    optional=_OPTIONAL,
     row=RowKind.DEVICE,
-    types=_TYPES,
     names=_waits_of_no_call,
     stream=_on_devices,
     in_order=lambda: Lanes(DEVICE_ROW),
@@ -223,7 +215,7 @@ def _record(time: pl.Expr) -> list[pl.Expr | str]:
 def _gathered_records(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     # Only new schemas have a time of the device, and 0 there where it was not recorded.
     time = pl.coalesce(pl.when(pl.col("timestamp") > 0).then("timestamp"), "callStart")
-    for piece in with_calls(report, lambda source: EVENT_RECORDS.scan(source), folder, ("start",)):
+    for piece in with_calls(report, EVENT_RECORDS.scan, folder, ("start",)):
         yield piece.select(_record(time))
 
 

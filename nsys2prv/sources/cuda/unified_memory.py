@@ -8,16 +8,10 @@ from nsys2prv.exports import Report
 from nsys2prv.exports.identity import pid_of
 from nsys2prv.sources.cuda.memory_operations import VIRTUAL_ADDRESS
 from nsys2prv.sources.lanes import Lanes
-from nsys2prv.sources.source import DEVICE_ROW, UNNAMED, RowKind, TableSource, device_row, enumerated
+from nsys2prv.sources.source import DEVICE_ROW, UNNAMED, RowKind, TableSource, attributes, device_row, enumerated
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 
-FAULT_ACCESSES: dict[int, str] = {
-    0: "Unknown access",
-    1: "Read",
-    2: "Write",
-    3: "Atomic",
-    4: "Prefetch",
-}
+FAULT_ACCESSES: dict[int, str] = {0: "Unknown access", 1: "Read", 2: "Write", 3: "Atomic", 4: "Prefetch"}
 GPU_PAGE_FAULT = EventType(
     63000400,
     "GPU page faults",
@@ -56,19 +50,15 @@ def _cpu_faults(report: Report) -> pl.LazyFrame:
         # The table names the process only.
         (pl.col("globalPid") | pid_of(pl.col("globalPid"))).alias("globalTid"),
         "start",
+        *attributes(_FACTS),
         end="start",
         type=pl.lit(CPU_PAGE_FAULT, pl.Int64),
         label=pl.col("CpuInstruction text").fill_null(UNNAMED),
-        **{
-            str(FAULT_MODULE): pl.col("module text"),
-            str(FAULT_FILE): pl.col("SourceFile text"),
-            str(FAULT_LINE): pl.col("SourceLine"),
-            str(VIRTUAL_ADDRESS): pl.col("address"),
-        },
     )
 
 
 _TEXTS = ("CpuInstruction", "module", "SourceFile")
+_FACTS = {FAULT_MODULE: "module text", FAULT_FILE: "SourceFile text", FAULT_LINE: "SourceLine", VIRTUAL_ADDRESS: "address"}
 
 GPU_FAULTS = TableSource(
     name="page-faults",
@@ -89,13 +79,7 @@ CPU_FAULTS = TableSource(
     required=("start", "globalPid"),
     optional=("address", *_TEXTS, "SourceLine"),
     row=RowKind.THREAD,
-    types=(
-        CPU_PAGE_FAULT,
-        FAULT_MODULE,
-        FAULT_FILE,
-        FAULT_LINE,
-        VIRTUAL_ADDRESS,
-    ),
+    types=(CPU_PAGE_FAULT, *_FACTS),
     frame=_cpu_faults,
     times=("start", "start"),
     assumption=(

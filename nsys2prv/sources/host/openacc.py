@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.sources.source import UNNAMED, RowKind, TableSource
+from nsys2prv.exports.enumerations import labelled
+from nsys2prv.sources.source import UNNAMED, RowKind, TableSource, attributes
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet, numbered
 
@@ -56,7 +57,7 @@ _STATES = {
 
 
 def _source(construct: str, event_type: EventType, name: EventType, function: EventType) -> TableSource:
-    has_bytes = construct == "data"
+    sizes = {OPENACC_BYTES: "bytes"} if construct == "data" else {}
 
     def frame(report: Report) -> pl.LazyFrame:
         strings = report.strings.lazy()
@@ -71,12 +72,9 @@ def _source(construct: str, event_type: EventType, name: EventType, function: Ev
                 "end",
                 pl.col("name").fill_null(UNNAMED).alias(str(name)),
                 pl.col("function").fill_null(UNNAMED).alias(str(function)),
-                *([pl.col("bytes").alias(str(OPENACC_BYTES))] if has_bytes else []),
+                *attributes(sizes),
                 type=pl.lit(event_type, pl.Int64),
-                label=pl.coalesce(
-                    kind.replace_strict(OPENACC_KINDS, default=None, return_dtype=pl.String),
-                    pl.format("kind {}", kind),
-                ),
+                label=labelled("eventKind", OPENACC_KINDS, "kind"),
                 state=kind.replace_strict(_STATES, default=event_types.STATE_OTHERS, return_dtype=pl.Int64),
             )
         )
@@ -86,14 +84,9 @@ def _source(construct: str, event_type: EventType, name: EventType, function: Ev
         title=f"OpenACC {construct} constructs",
         table=f"CUPTI_ACTIVITY_KIND_OPENACC_{construct.upper()}",
         required=("start", "end", "globalTid", "eventKind"),
-        optional=("nameId", "funcName", *(["bytes"] if has_bytes else [])),
+        optional=("nameId", "funcName", *sizes.values()),
         row=RowKind.THREAD,
-        types=(
-            event_type,
-            name,
-            function,
-            *([OPENACC_BYTES] if has_bytes else []),
-        ),
+        types=(event_type, name, function, *sizes),
         frame=frame,
     )
     return source

@@ -8,7 +8,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.enumerations import enum_labels, labelled
-from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource
+from nsys2prv.sources.source import UNNAMED, RowKind, Source, TableSource, attributes
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -35,9 +35,6 @@ OPENMP_DISPATCH = EventType(60000078, "OpenMP dispatch", Role.INTERVAL, _OPENMP_
 OPENMP_FLUSH = EventType(60000079, "OpenMP flush", Role.INTERVAL, _OPENMP_VALUES, gradient=2)
 OPENMP_PARALLEL_ID = EventType(60000080, "OpenMP parallel region id", Role.ATTRIBUTE, gradient=2, unit="id")
 OPENMP_TASK_ID = EventType(60000028, "OpenMP task id", Role.ATTRIBUTE, gradient=2, unit="id")
-
-
-_PARALLEL, _TASK = str(OPENMP_PARALLEL_ID), str(OPENMP_TASK_ID)
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,9 @@ _CONSTRUCTS = (
 
 def _source(construct: _Construct) -> TableSource:
     title = construct.event_type.label
-    optional = ("nameId", construct.kind, construct.task, "parallelId" if construct.has_region else "")
+    ids = {OPENMP_TASK_ID: construct.task} if construct.task else {}
+    if construct.has_region:
+        ids[OPENMP_PARALLEL_ID] = "parallelId"
 
     def frame(report: Report) -> pl.LazyFrame:
         names = report.strings.lazy().rename({"value": "name"})
@@ -104,14 +103,11 @@ def _source(construct: _Construct) -> TableSource:
         if construct.kind:
             kinds = enum_labels(report, construct.labels)
             label = labelled(construct.kind, kinds, f"{title.removeprefix('OpenMP ')}, kind").fill_null(label)
-        attributes = [pl.col(construct.task).alias(_TASK)] if construct.task else []
-        if construct.has_region:
-            attributes.append(pl.col("parallelId").alias(_PARALLEL))
         return rows.select(
             "globalTid",
             "start",
             "end",
-            *attributes,
+            *attributes(ids),
             label=label,
             type=pl.lit(construct.event_type, pl.Int64),
             state=pl.lit(construct.state, pl.Int64),
@@ -122,13 +118,9 @@ def _source(construct: _Construct) -> TableSource:
         title=title,
         table=f"OPENMP_EVENT_KIND_{construct.table}",
         required=("start", "end", "globalTid"),
-        optional=tuple(filter(None, optional)),
+        optional=tuple(filter(None, ("nameId", construct.kind, *ids.values()))),
         row=RowKind.THREAD,
-        types=(
-            construct.event_type,
-            *((OPENMP_TASK_ID,) if construct.task else ()),
-            *((OPENMP_PARALLEL_ID,) if construct.has_region else ()),
-        ),
+        types=(construct.event_type, *ids),
         frame=frame,
         assumption="A row is on the thread that runs the construct; what takes no time starts and ends at once; numbers of"
         " kinds are those of the ENUM table.",

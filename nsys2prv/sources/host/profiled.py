@@ -21,11 +21,11 @@ _WHOLE_SYSTEM = {SCHEDULING: "TRACE_ALL_TASKS", SAMPLES: "SAMPLE_ALL_TASKS"}
 """Settings of a capture that are "true" when a table has threads of all processes."""
 _COLLECTION_MODE = "LINUX_PERF_OPTIONS:COLLECTION_MODE"
 _COMMAND = "PROCESS_0:COMMAND"
-_WHOLE_SYSTEM_TABLES = re.compile(
-    r"SCHED_EVENTS|COMPOSITE_EVENTS|PROCESSES|ThreadNames|ProcessStreams|ANALYSIS_\w*|DIAGNOSTIC_EVENT"
-    r"|WDDM_\w*|ETW_\w*|NV_LOAD_BALANCE\w*|(GPU_MEMORY|DEMOTED|TOTAL)_\w*"
+_TRACED_TABLES = re.compile(
+    r"(MPI|CUPTI_ACTIVITY_KIND|CUDA|OPENMP_EVENT_KIND|UCP)_\w+|(NVTX|CUBLAS|CUDNN|GENERIC|GPU_CONTEXT_SWITCH|FECS)_EVENTS"
+    r"|OSRT_API|PROFILER_OVERHEAD"
 )
-"""Tables that may have rows of any process of the system: they say nothing about which ones are profiled."""
+"""Tables whose rows are of profiled processes only. Others may list any process of the system."""
 
 
 def of_profiled(report: Report, table: str) -> pl.Expr:
@@ -61,10 +61,8 @@ def _is_whole_system(report: Report, table: str) -> bool:
 def _with_other_events(report: Report) -> set[int]:
     found: set[int] = set()
     for table in report.tables.names():
-        if _WHOLE_SYSTEM_TABLES.fullmatch(table):
-            continue
         for column in ("globalTid", "globalPid"):
-            if report.has(table, column):
+            if _TRACED_TABLES.fullmatch(table) and report.has(table, column):
                 processes = report.distinct.scan(table, (column,)).select(process_of(column)).unique()
                 found |= set(report.collect(processes)[column].drop_nulls())
     return found
