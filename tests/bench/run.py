@@ -128,12 +128,13 @@ import sys, tempfile, time
 from pathlib import Path
 import numpy as np
 import polars as pl
-from nsys2prv import events
-from nsys2prv.analysis.efficiency import Options, measure_recording
-from nsys2prv.analysis.recording import (
-    LAUNCH_SCHEMA, ON_DEVICES, ON_HOSTS, SAMPLES, Recording, RunRows, TaskRows, TypeNames, new_collections,
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure_events
+from nsys2prv.efficiency.run_events import (
+    LAUNCH_SCHEMA, ON_DEVICES, ON_HOSTS, SAMPLES, RunEvents, RunRows, TaskRows, TypeNames, new_collections,
 )
-from nsys2prv.execution.runs import SortedRuns
+from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.vocabulary import event_types
 
 intervals, samples, gpus, piece, metrics = int(sys.argv[1]), int(sys.argv[2]), 8, 50_000, 10
 random = np.random.default_rng(5)
@@ -144,15 +145,15 @@ rows = RunRows([
 ])
 names = {value: f"kernel_{value}" for value in range(1, 200)}
 types = {
-    events.KERNEL: TypeNames("CUDA kernel", names),
-    events.NCCL_KERNEL: TypeNames("NCCL kernel", {300: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"}),
-    events.MEMORY_OPERATION: TypeNames("CUDA memcpy kernel", {5: "CUDA memcpy Host-to-Device"}),
-    events.CUDA_CALL: TypeNames("CUDA library call", {400: "cudaLaunchKernel", 401: "cudaStreamSynchronize"}),
+    event_types.KERNEL: TypeNames("CUDA kernel", names),
+    event_types.NCCL_KERNEL: TypeNames("NCCL kernel", {300: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"}),
+    event_types.MEMORY_OPERATION: TypeNames("CUDA memcpy kernel", {5: "CUDA memcpy Host-to-Device"}),
+    event_types.CUDA_CALL: TypeNames("CUDA library call", {400: "cudaLaunchKernel", 401: "cudaStreamSynchronize"}),
 }
 with tempfile.TemporaryDirectory() as folder:
-    began, made = time.monotonic(), 0.0
+    started, made = time.monotonic(), 0.0
     collections = new_collections(Path(folder), (ON_DEVICES, ON_HOSTS, SAMPLES))
-    launches = SortedRuns(["to_time"], Path(folder) / "launches")
+    launches = ExternalSort(["to_time"], Path(folder) / "launches")
     # Half of the intervals are calls, each of which starts one of the others.
     for first in range(0, intervals // 2, piece):
         making = time.monotonic()
@@ -160,9 +161,10 @@ with tempfile.TemporaryDirectory() as folder:
         rank = number % gpus
         start = (number // gpus) * 9_000 + random.integers(0, 3_000, len(number))
         kind = random.random(len(number))
-        what = np.select([kind < 0.05, kind < 0.15], [events.NCCL_KERNEL, events.MEMORY_OPERATION], events.KERNEL)
+        others = [event_types.NCCL_KERNEL, event_types.MEMORY_OPERATION]
+        what = np.select([kind < 0.05, kind < 0.15], others, event_types.KERNEL)
         value = np.select([kind < 0.05, kind < 0.15], [300, 5], random.integers(1, 200, len(number)))
-        row = rank * 4 + np.where(what == events.KERNEL, 1, 2)
+        row = rank * 4 + np.where(what == event_types.KERNEL, 1, 2)
         end = start + random.lognormal(8.5, 0.6, len(number)).astype(np.int64)
         call = np.maximum(start - 6_000, 0)
         empty = pl.lit(None, pl.Int64)
@@ -171,7 +173,7 @@ with tempfile.TemporaryDirectory() as folder:
         )
         calls = np.where(kind > 0.98, 401, 400)
         on_host = pl.DataFrame({"start": call, "end": call + 4_000, "row": rank * 4, "value": calls}).with_columns(
-            number=events.CUDA_CALL, size=empty
+            number=event_types.CUDA_CALL, size=empty
         )
         lines = pl.DataFrame({"time": call, "row": rank * 4, "to_time": start, "to_row": row})
         made += time.monotonic() - making
@@ -188,20 +190,20 @@ with tempfile.TemporaryDirectory() as folder:
         number = np.arange(first, min(first + piece, samples))
         rank = number // metrics % gpus
         at = number // (metrics * gpus) * (length * metrics * gpus // max(samples, 1))
-        what = events.GPU_METRIC + 1 + number % metrics
+        what = event_types.GPU_METRIC + 1 + number % metrics
         frame = pl.DataFrame({"start": at, "row": rank * 4 + 3, "number": what, "value": random.integers(0, 100, len(number))})
         made += time.monotonic() - making
         collections["samples"].add(frame.select(pl.col(name).cast(dtype) for name, dtype in SAMPLES.schema.items()))
-    types |= {events.GPU_METRIC + 1 + metric: TypeNames(f"Metric {metric}") for metric in range(metrics)}
+    types |= {event_types.GPU_METRIC + 1 + metric: TypeNames(f"Metric {metric}") for metric in range(metrics)}
     collections = {name: found for name, found in collections.items() if found.rows}
-    recording = Recording(
+    events = RunEvents(
         inputs=("made",), is_trace=False, title="made", rows=rows, begin=0, length=length, types=types,
         collections=collections, launches=launches, callers=frozenset(range(0, gpus * 4, 4)),
     )
-    found = measure_recording(recording, Options())
+    found = measure_events(events, EfficiencyOptions())
     assert found.tables["memory_operations"]["count"].sum() + found.tables["kernels"]["count"].sum() == intervals // 2
     assert found.tables["sampled_bins"]["samples"].sum() == samples
-    print(time.monotonic() - began - made)
+    print(time.monotonic() - started - made)
 """
 
 
