@@ -44,24 +44,19 @@ def clock_tables(clocks: Sequence[Mapping[str, Any]]) -> Filled:
     """Both tables, from the entries of clocks in OUT.json."""
     return {
         ALIGNMENT: [_placed(clock) for clock in clocks],
-        ALIGNMENT_BINS: [row for clock in clocks for row in _over_time(clock)],
+        ALIGNMENT_BINS: [
+            {"host": clock["host"], "bin": number, "error_ns": error}
+            for clock in clocks
+            for number, error in enumerate(clock.get("error_ns", {}).get("over_time", ()))
+        ],
     }
 
 
 def _placed(clock: Mapping[str, Any]) -> dict[str, Any]:
     errors = clock.get("error_ns", {})
     return {
-        "host": clock["host"],
-        "method": clock["method"],
-        "anchors": clock.get("anchors"),
-        "offset_ns": clock.get("offset_ns"),
-        "drift_ppm": clock.get("drift_ppm"),
+        **{name: clock.get(name) for name in ("host", "method", "anchors", "offset_ns", "drift_ppm")},
         "median_error_ns": errors.get("median"),
         "p95_error_ns": errors.get("percentile_95"),
         "largest_error_ns": errors.get("largest"),
     }
-
-
-def _over_time(clock: Mapping[str, Any]) -> list[dict[str, Any]]:
-    errors = clock.get("error_ns", {}).get("over_time", ())
-    return [{"host": clock["host"], "bin": number, "error_ns": error} for number, error in enumerate(errors)]

@@ -135,25 +135,18 @@ def compare_measured(measured: Sequence[EfficiencyResult], inputs: Sequence[str]
             f"compare: NCCL kernels count as {' in some runs and as '.join(policies)} in others; measure all of them with the "
             f"same --nccl"
         )
-    names = [_letters(place) for place in range(len(measured))]
-    tables: Filled = {
-        RUNS: _runs(names, measured),
-        METRICS: _metrics(names, measured),
-        MATCHED: _matched(names, measured),
-        CHANGES: _changes(names, measured),
-    }
+    runs = {_letters(place): one for place, one in enumerate(measured)}
+    tables: Filled = {RUNS: _runs(runs), METRICS: _metrics(runs), MATCHED: _matched(runs), CHANGES: _changes(runs)}
     head = {
         "format": FORMAT,
         "version": VERSION,
         "nsys2prv": __version__,
         "runs": [
             {"run": name, "input": given, "title": one.head["title"]}
-            for name, given, one in zip(names, inputs, measured, strict=True)
+            for (name, one), given in zip(runs.items(), inputs, strict=True)
         ],
         "nccl": policies[0],
-        "warnings": [
-            f"{name}: {warning}" for name, one in zip(names, measured, strict=True) for warning in one.head["warnings"]
-        ],
+        "warnings": [f"{name}: {warning}" for name, one in runs.items() for warning in one.head["warnings"]],
     }
     return ComparisonResult(head, frames_by_name(tables, TABLES))
 
@@ -181,18 +174,26 @@ def _letters(place: int) -> str:
     return (_letters(rest - 1) if rest else "") + chr(ord("A") + last)
 
 
-def _runs(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> list[dict[str, Any]]:
-    first = measured[0].tables["run"].row(0, named=True)
+_Runs = Mapping[str, EfficiencyResult]
+"""Results by the letters of their runs, the first one first."""
+
+
+def _rows_of_run(runs: _Runs) -> dict[str, dict[str, Any]]:
+    return {name: one.tables["run"].row(0, named=True) for name, one in runs.items()}
+
+
+def _runs(runs: _Runs) -> list[dict[str, Any]]:
+    rows = _rows_of_run(runs)
+    first = rows["A"]
     found = []
-    for name, one in zip(names, measured, strict=True):
-        run = one.tables["run"].row(0, named=True)
+    for name, run in rows.items():
         total = _ratio(first["useful_ns"], run["useful_ns"])
         per_device = _ratio(first["useful_ns"] * run["devices"], run["useful_ns"] * first["devices"])
         efficiency = run["device_parallel_efficiency"]
         found.append(
             {
                 "run": name,
-                "title": one.head["title"],
+                "title": runs[name].head["title"],
                 **run,
                 "speedup": _ratio(first["elapsed_ns"], run["elapsed_ns"]),
                 "useful_scalability": total,
@@ -204,21 +205,21 @@ def _runs(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> list[di
     return found
 
 
-def _metrics(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> list[dict[str, Any]]:
-    first: Mapping[str, Any] = measured[0].tables["run"].row(0, named=True)
+def _metrics(runs: _Runs) -> list[dict[str, Any]]:
+    rows = _rows_of_run(runs)
     found = []
-    for name, one in zip(names, measured, strict=True):
-        for row in tree_rows(one.tables["run"].row(0, named=True)):
-            before, value = first[row["metric"]], row["value"]
+    for name, run in rows.items():
+        for row in tree_rows(run):
+            before, value = rows["A"][row["metric"]], row["value"]
             change = value - before if value is not None and before is not None else None
             columns = {key: row[key] for key in METRICS.schema if key in row}
             found.append({"run": name, **columns, "change": change})
     return found
 
 
-def _matched(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> pl.DataFrame:
+def _matched(runs: _Runs) -> pl.DataFrame:
     frames = []
-    for name, one in zip(names, measured, strict=True):
+    for name, one in runs.items():
         kernels, families = one.tables["kernels"], one.tables["families"]
         of_run: list[pl.Expr | str] = [pl.lit(name).alias("run"), "count", "total_ns", "mean_ns", "share"]
         frames.append(kernels.select(pl.lit("kernel").alias("level"), pl.col("kernel").alias("name"), "family", *of_run))
@@ -227,7 +228,7 @@ def _matched(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> pl.D
     what = ["level", "name"]
     largest = found.group_by(what).agg(largest=pl.col("total_ns").max(), runs=pl.len().cast(pl.Int64))
     kept = largest.sort("largest", "name", descending=[True, False]).group_by("level", maintain_order=True).head(MOST_KERNELS)
-    first = found.filter(pl.col("run") == names[0]).select(*what, before="total_ns", before_mean="mean_ns")
+    first = found.filter(pl.col("run") == "A").select(*what, before="total_ns", before_mean="mean_ns")
     joined = found.join(kept, on=what, how="inner").join(first, on=what, how="left")
     return joined.with_columns(
         mean_ratio=pl.when(pl.col("before_mean") > 0).then(pl.col("mean_ns") / pl.col("before_mean")),
@@ -235,16 +236,14 @@ def _matched(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> pl.D
     ).sort("level", "largest", "name", "run", descending=[False, True, False, False])
 
 
-def _changes(names: Sequence[str], measured: Sequence[EfficiencyResult]) -> pl.DataFrame:
+def _changes(runs: _Runs) -> pl.DataFrame:
     """Items whose time per device, or per thread, differs from the first run."""
-    before = _times(measured[0]).rename({"time": "before_ns"})
+    before, *others = (_times(one) for one in runs.values())
     what = ["what", "name"]
     frames = []
-    for name, one in zip(names[1:], measured[1:], strict=True):
-        after = _times(one).rename({"time": "after_ns"})
-        both = before.join(after, on=what, how="full", coalesce=True).with_columns(
-            pl.col("before_ns", "after_ns").fill_null(0.0)
-        )
+    for name, after in zip(list(runs)[1:], others, strict=True):
+        both = before.join(after, on=what, how="full", coalesce=True).fill_null(0.0)
+        both = both.rename({"time": "before_ns", "time_right": "after_ns"})
         changed = both.with_columns(
             run=pl.lit(name),
             difference_ns=pl.col("after_ns") - pl.col("before_ns"),

@@ -13,12 +13,12 @@ import polars as pl
 from nsys2prv.efficiency.run_events import (
     LAUNCH_SCHEMA,
     ON_HOSTS,
-    Callers,
     Collection,
     RunEvents,
     RunRows,
     TaskRows,
     TypeNames,
+    calling_rows,
     distinct_names,
     narrow,
     new_collections,
@@ -32,7 +32,6 @@ from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.run.session import ReportGroup, RunSession
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.timeline.reader import EventReader, Request
-from nsys2prv.timeline.rows import Rows
 from nsys2prv.timeline.survey import Survey, text_attributes
 
 
@@ -42,7 +41,7 @@ class _ReadGroup:
 
     collections: dict[str, ExternalSort]
     launches: ExternalSort
-    callers: Callers = field(default_factory=Callers)
+    callers: set[int] = field(default_factory=set)
     broken: dict[int, ReportError] = field(default_factory=dict)
 
     @classmethod
@@ -55,7 +54,7 @@ class _ReadGroup:
         for name, collection in other.collections.items():
             self.collections[name].absorb(collection)
         self.launches.absorb(other.launches)
-        self.callers.update(other.callers)
+        self.callers |= other.callers
 
     def spill(self) -> None:
         """Write what is still in memory: then the rest can be pickled."""
@@ -69,13 +68,13 @@ class _CollectionPart:
     def __init__(self, collection: Collection, kept: ExternalSort) -> None:
         self.collection = collection
         self.kept = kept
-        self.callers = Callers()
+        self.callers: set[int] = set()
 
     def add(self, placed: pl.DataFrame) -> None:
         kept = narrow(placed, self.collection)
         self.kept.add(kept)
         if self.collection == ON_HOSTS:
-            self.callers.add(kept)
+            self.callers |= calling_rows(kept)
 
 
 def events_of_reports(
@@ -85,7 +84,7 @@ def events_of_reports(
     workers: Workers,
     collections: tuple[Collection, ...],
 ) -> RunEvents:
-    """Read reports; raises Nsys2prvError with one sentence for the user."""
+    """Read collections of reports; parameters and errors are those of `event_input.read_events`."""
     # Rows, axis and numbers are those of the trace: all sources are surveyed.
     session = RunSession(arguments, SOURCES, options, folder, workers)
     read = session.read(
@@ -95,7 +94,12 @@ def events_of_reports(
         "reading",
     )
     plan, selection = session.plan, session.plan.timeline.selection
-    rows = _run_rows(plan.timeline.rows)
+    nodes = plan.timeline.rows.nodes
+    tasks = [
+        TaskRows(task.name, nodes[task.node].name, tuple(thread.name for thread in task.threads))
+        for task in plan.timeline.rows.tasks
+    ]
+    rows = RunRows(tasks)
     identities = [opened.identity for opened in plan.reports]
     starts = [identity.utc_ns for identity in identities if identity.utc_ns is not None]
     return RunEvents(
@@ -108,7 +112,7 @@ def events_of_reports(
         types={used.number: TypeNames(used.label, used.values) for used in plan.timeline.labels.used_with()},
         collections={name: collection for name, collection in read.collections.items() if collection.rows},
         launches=read.launches if read.launches.rows else None,
-        callers=read.callers.with_gpus(rows),
+        callers=rows.using_gpus(read.callers),
         began=_utc(min(starts)) if starts else None,
         clocks=[clock.as_json() for clock in plan.axis.clocks],
         recorders=distinct_names(identity.tool for identity in identities),
@@ -153,7 +157,7 @@ def _read_group(
         read = reader.read(index, opened, requests)
         for _, part in read.sinks:
             result.collections[part.collection.name].absorb(part.kept)
-            result.callers.update(part.callers)
+            result.callers |= part.callers
         for lines in read.launches.messages():
             result.launches.add(lines.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items()))
 
@@ -167,12 +171,6 @@ def _without_other_texts(survey: Survey, collection: Collection) -> Survey:
     """A survey without the texts of attributes that a collection does not have."""
     others = [name for name in text_attributes(survey.groups.schema) if name not in collection.columns]
     return replace(survey, groups=survey.groups.drop(others))
-
-
-def _run_rows(rows: Rows) -> RunRows:
-    return RunRows(
-        [TaskRows(task.name, rows.nodes[task.node].name, tuple(thread.name for thread in task.threads)) for task in rows.tasks]
-    )
 
 
 def _utc(nanoseconds: int) -> str:

@@ -22,13 +22,13 @@ from nsys2prv.efficiency.run_events import (
     ON_DEVICES,
     ON_HOSTS,
     STREAM,
-    Callers,
     Collection,
     RunEvents,
     RunRows,
     TaskRows,
     TypeNames,
     base_types,
+    calling_rows,
     distinct_names,
     narrow,
     new_collections,
@@ -50,13 +50,15 @@ _SUFFIXES = (".prv", ".prv.gz")
 _CUDA_CALL_LABEL = "CUDA library call"
 """Label of calls of the CUDA library; older versions of Extrae have them under a number that means copies here."""
 
-_BY_STATE = {
-    event_types.RUNNING: (event_types.KERNEL, 1),
-    event_types.STATE_GROUP: (event_types.NCCL_KERNEL, 2),
-    event_types.STATE_MEMORY_TRANSFER: (event_types.MEMORY_OPERATION, 3),
-}
+_BY_STATE = pl.DataFrame(
+    {
+        "state": [event_types.RUNNING, event_types.STATE_GROUP, event_types.STATE_MEMORY_TRANSFER],
+        "number": [event_types.KERNEL, event_types.NCCL_KERNEL, event_types.MEMORY_OPERATION],
+        "value": [1, 2, 3],
+    }
+)
 """Event type and value of what a stream does in a state."""
-_NAMES_BY_STATE = {
+_NAMES_BY_STATE: dict[int, TypeNames] = {
     event_types.KERNEL: TypeNames("CUDA kernel", {1: "kernel (by state)"}),
     event_types.NCCL_KERNEL: TypeNames("NCCL kernel", {2: "NCCL kernel (by state)"}),
     event_types.MEMORY_OPERATION: TypeNames("CUDA memcpy kernel", {3: "memory transfer (by state)"}),
@@ -76,15 +78,7 @@ def is_trace(argument: str | Path) -> bool:
 
 
 def events_of_trace(path: Path, options: ReadOptions, folder: Path, collections: Sequence[Collection]) -> RunEvents:
-    """Read a trace: a .prv or .prv.gz, with its .pcf and .row beside it. Of the options `time`, `ranks` and `progress` count.
-
-    Raises
-    ------
-    TraceError
-        When it can't be read.
-    NothingToTranslate
-        When nothing is left after the selection.
-    """
+    """Read collections of a trace; parameters and errors are those of `event_input.read_events`."""
     return _TraceReading(open_trace(path), options, folder, collections).run_events()
 
 
@@ -103,7 +97,10 @@ class _TraceReading:
         in_file = [is_chosen for task, is_chosen in zip(tasks, chosen, strict=True) for _ in task.rows]
         # For each row of the file its row among those chosen; -1: not chosen.
         self._row_of = np.where(in_file, np.cumsum(in_file) - 1, -1)
-        self._window = self._choose_window()
+        # Open at the end: records may lie after the end in the header.
+        chosen_time = options.time or TimeRange()
+        begin, end = chosen_time.begin or 0, _FOREVER if chosen_time.end is None else chosen_time.end
+        self._window = TimeSelection((begin,), (max(end, begin + 1),))
         self._end = max(trace.header.end, 1)
         self._aliases = {
             number: event_types.CUDA_CALL
@@ -112,7 +109,7 @@ class _TraceReading:
         }
         self._collections = new_collections(folder, collections)
         self._launches = ExternalSort(["to_time"], folder / "launches")
-        self._callers = Callers()
+        self._callers: set[int] = set()
         self._kind = {kind: self._rows.of_kind(kind) for kind in (HOST, STREAM, METRICS)}
         self._by_state = not any(number in trace.labels.types for number in _KERNEL_TYPES)
         self._open: pl.DataFrame | None = None
@@ -146,19 +143,13 @@ class _TraceReading:
             types=self._types(),
             collections={name: found for name, found in self._collections.items() if found.rows},
             launches=self._launches if self._launches.rows else None,
-            callers=self._callers.with_gpus(self._rows),
+            callers=self._rows.using_gpus(self._callers),
             began=_began(self._trace.header.date),
             clocks=account.get("clocks", []),
             recorders=distinct_names(report.get("nsys") for report in reports),
             gpus=distinct_names(gpu.get("name") for report in reports for gpu in report.get("gpus", ())),
             warnings=warnings,
         )
-
-    def _choose_window(self) -> TimeSelection:
-        """The time that is kept; open at the end, as records may lie after the end in the header."""
-        chosen = self._options.time or TimeRange()
-        begin = chosen.begin or 0
-        return TimeSelection((begin,), (max(chosen.end if chosen.end is not None else _FOREVER, begin + 1),))
 
     def _up_to_the_end(self) -> TimeSelection:
         found = TimeSelection((0,), (self._end,)).intersection(self._window)
@@ -168,13 +159,9 @@ class _TraceReading:
 
     def _types(self) -> dict[int, TypeNames]:
         labels = self._trace.labels.types
-        types = {
-            number: TypeNames(names.label, names.values) for number, names in labels.items() if number not in self._aliases
-        }
-        types |= {number: types_of for number, types_of in _NAMES_BY_STATE.items() if self._by_state}
-        for number, alias in self._aliases.items():
-            types[alias] = TypeNames(labels[number].label, labels[number].values)
-        return types
+        types = {number: TypeNames(names.label, names.values) for number, names in labels.items()}
+        renamed: dict[int, TypeNames] = {alias: types.pop(number) for number, alias in self._aliases.items()}
+        return {**types, **(_NAMES_BY_STATE if self._by_state else {}), **renamed}
 
     def _take(self, block: Block) -> None:
         last = (block.events["time"].max(), block.states["end"].max(), block.messages["physical_recv"].max())
@@ -237,17 +224,8 @@ class _TraceReading:
 
     def _take_states(self, states: pl.DataFrame) -> None:
         on_streams = pl.Series(self._kind[STREAM][states["row"].to_numpy()])
-        found = states.filter(pl.col("state").is_in(list(_BY_STATE)) & on_streams)
-        numbers = {state: number for state, (number, _) in _BY_STATE.items()}
-        values = {state: value for state, (_, value) in _BY_STATE.items()}
-        shaped = found.select(
-            "row",
-            start="begin",
-            end="end",
-            number=pl.col("state").replace_strict(numbers, return_dtype=pl.Int64),
-            value=pl.col("state").replace_strict(values, return_dtype=pl.Int64),
-        )
-        self._add(shaped, ON_DEVICES)
+        found = states.filter(on_streams).with_columns(pl.col("state").cast(pl.Int64))
+        self._add(found.join(_BY_STATE, on="state", maintain_order="left").rename({"begin": "start"}), ON_DEVICES)
 
     def _take_messages(self, messages: pl.DataFrame) -> None:
         row_of = self._trace.header.row_of
@@ -273,7 +251,7 @@ class _TraceReading:
         kept = narrow(self._window.clip(placed), collection)
         self._collections[collection.name].add(kept)
         if collection is ON_HOSTS:
-            self._callers.add(kept)
+            self._callers |= calling_rows(kept)
 
 
 def _tasks(trace: Trace) -> list[TaskRows]:

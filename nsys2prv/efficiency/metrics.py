@@ -21,19 +21,7 @@ from nsys2prv.efficiency.result_tables import NCCL_POLICY, Column, Table
 
 @dataclass(frozen=True)
 class DeviceTimes:
-    """What the devices did in a window; the meaning of each attribute is that of its column in DEVICE_TREE.
-
-    Attributes
-    ----------
-    elapsed_ns
-        E.
-    devices
-        n.
-    useful_ns, communication_ns
-        sum U, sum C.
-    max_useful_ns, max_active_ns
-        max U, max A.
-    """
+    """What the devices did in a window; the meaning of each attribute is that of its column in DEVICE_TREE."""
 
     elapsed_ns: int
     devices: int
@@ -57,15 +45,7 @@ class DeviceTimes:
 
 @dataclass(frozen=True)
 class ProcessTimes:
-    """Host times of one process, summed over its threads that count, ns.
-
-    Attributes
-    ----------
-    threads
-        Number of threads that count.
-    cuda, mpi
-        Their G and M.
-    """
+    """Threads of one process that count, and their sums of G (`cuda`) and M (`mpi`), ns."""
 
     threads: int
     cuda: int
@@ -80,12 +60,6 @@ class HostTimes:
     ----------
     elapsed
         Sum of the windows of all threads, ns: E is their mean.
-    processes, threads
-        Number of processes and of their threads.
-    host_useful_ns, cuda_ns, mpi_ns
-        sum U, sum G, sum M over threads.
-    min_mpi_ns
-        Smallest M of a process, as the mean over its threads.
     has_mpi
         Whether the run has MPI calls: without them MPI efficiencies are absent, not 100 %.
     """
@@ -382,12 +356,9 @@ def tree_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
             "nccl": run[NCCL_POLICY.name],
             "tree": tree.name,
             "metric": one.name,
-            "title": one.title,
-            "parent": one.parent,
             "level": tree.level(one),
             "value": run[one.name],
-            "formula": one.formula,
-            "reads_as": one.reads_as,
+            **{name: getattr(one, name) for name in ("title", "parent", "formula", "reads_as")},
         }
         for tree in TREES
         for one in tree.efficiencies

@@ -6,6 +6,7 @@ known by their names in the trace, events by their numbers there, and times are 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -75,11 +76,10 @@ class RunRows:
         self.names = tuple(name for task in tasks for name in task.rows)
         of_rows = [(task, _kind(task, name)) for task in tasks for name in task.rows]
         self.kind = tuple(kind for _, (kind, _) in of_rows)
-        nodes = list(dict.fromkeys(task.node for task in tasks))
-        self.nodes = tuple(nodes)
+        order = {node: place for place, node in enumerate(dict.fromkeys(task.node for task in tasks))}
         used = {device for task, (_, device) in of_rows if device is not None and not task.is_node}
         sampled = {device for _, (_, device) in of_rows if device is not None}
-        self.devices = tuple(sorted(used, key=lambda device: (_place(nodes, device), device.node, device.number)))
+        self.devices = tuple(sorted(used, key=lambda device: (order.get(device.node, len(order)), device.node, device.number)))
         self.sampled_only = tuple(sorted(sampled - used, key=lambda device: (device.node, device.number)))
         index = {device: place for place, device in enumerate(self.devices)}
         self.device: npt.NDArray[np.int64] = np.array(
@@ -97,27 +97,23 @@ class RunRows:
         return np.array([one == kind for one in self.kind], dtype=bool)
 
     @cached_property
-    def gpu_tasks(self) -> frozenset[int]:
-        """Tasks that use a GPU: they have streams."""
-        return frozenset(self.devices_of_task)
-
-    @cached_property
     def devices_of_task(self) -> Mapping[int, tuple[int, ...]]:
-        """Devices that each task has streams on."""
-        found: dict[int, set[int]] = {}
-        for task, device, kind in zip(self.task, self.device, self.kind, strict=True):
-            if kind == STREAM:
-                found.setdefault(int(task), set()).add(int(device))
-        return {task: tuple(sorted(devices)) for task, devices in found.items()}
+        """Devices on which each task has streams; a task without streams, which uses no GPU, is missing."""
+        return self._on_streams(self.task, self.device)
 
     @cached_property
     def tasks_of_device(self) -> Mapping[int, tuple[int, ...]]:
         """Tasks that have streams on each device."""
-        found: dict[int, list[int]] = {}
-        for task, devices in sorted(self.devices_of_task.items()):
-            for device in devices:
-                found.setdefault(device, []).append(task)
-        return {device: tuple(tasks) for device, tasks in found.items()}
+        return self._on_streams(self.device, self.task)
+
+    def _on_streams(self, keys: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> Mapping[int, tuple[int, ...]]:
+        is_stream = self.of_kind(STREAM)
+        pairs = sorted(set(zip(keys[is_stream].tolist(), values[is_stream].tolist(), strict=True)))
+        return {key: tuple(value for _, value in group) for key, group in itertools.groupby(pairs, lambda pair: pair[0])}
+
+    def using_gpus(self, rows: Iterable[int]) -> frozenset[int]:
+        """Those of some rows whose task uses a GPU."""
+        return frozenset(row for row in rows if int(self.task[row]) in self.devices_of_task)
 
 
 def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
@@ -127,10 +123,6 @@ def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
     if (device := row_names.device_of_metrics(name)) is not None:
         return METRICS, Device(task.node, device)
     return (OTHER if task.is_node else HOST), None
-
-
-def _place(nodes: list[str], device: Device) -> int:
-    return nodes.index(device.node) if device.node in nodes else len(nodes)
 
 
 @dataclass(frozen=True)
@@ -314,24 +306,9 @@ class RunEvents:
         return joined.select(pl.coalesce("label", plain)).to_series()
 
 
-class Callers:
-    """Rows of host threads that call CUDA or MPI."""
-
-    def __init__(self) -> None:
-        self._found: set[int] = set()
-
-    def add(self, of_hosts: pl.DataFrame) -> None:
-        """Add the rows of events of the collection ON_HOSTS."""
-        calls = of_hosts.filter(pl.col("number").is_in(HOST_CALLS))
-        self._found.update(calls["row"].unique().to_list())
-
-    def update(self, others: Callers) -> None:
-        """Add those of other work."""
-        self._found |= others._found
-
-    def with_gpus(self, rows: RunRows) -> frozenset[int]:
-        """Those in tasks that use a GPU."""
-        return frozenset(row for row in self._found if int(rows.task[row]) in rows.gpu_tasks)
+def calling_rows(of_hosts: pl.DataFrame) -> set[int]:
+    """Rows that call CUDA or MPI in events of the collection ON_HOSTS."""
+    return set(of_hosts.filter(pl.col("number").is_in(HOST_CALLS))["row"])
 
 
 def new_collections(folder: Path, collections: Sequence[Collection]) -> dict[str, ExternalSort]:

@@ -91,7 +91,6 @@ class Calls(TableMeter):
         self._calls = Sums(_CALL_SCHEMA, _CALL, smallest=["shortest"], largest=["longest"])
 
     def update(self, chunk: TimeChunk) -> None:
-        """Add a chunk."""
         calls = chunk.started[ON_HOSTS.name].filter(pl.col("number").is_in(_CALL_TYPES))
         length = pl.col("end") - pl.col("start")
         each = self._context.events.rows.located(calls)
@@ -136,7 +135,6 @@ class MemoryOperations(TableMeter):
         self._operations = Sums(_OPERATION_SCHEMA, _OPERATION)
 
     def update(self, chunk: TimeChunk) -> None:
-        """Add a chunk."""
         started = chunk.started[ON_DEVICES.name].filter(pl.col("number") == event_types.MEMORY_OPERATION)
         if started.is_empty():
             return

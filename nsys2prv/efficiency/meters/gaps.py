@@ -122,7 +122,6 @@ class Gaps(TableMeter):
         self._longest = Merging(_longest, pl.DataFrame(schema=_LONGEST_SCHEMA), _PENDING_ROWS)
 
     def update(self, chunk: TimeChunk) -> None:
-        """Add a chunk."""
         found = chunk.on_devices
         busy = found.where(found.mask > 0)
         if len(busy):
@@ -296,20 +295,14 @@ class Gaps(TableMeter):
         length = self._context.events.length
         device = np.flatnonzero(self._idle_since < length)
         begin = self._idle_since[device]
-        nothing = np.zeros(len(device), dtype=np.int64)
-        gaps = pl.DataFrame(
-            {
-                "device": device,
-                "begin": begin,
-                "start": np.full(len(device), length),
-                "number": nothing,
-                "value": nothing,
-                "thread": nothing - 1,
-                **dict.fromkeys(CAUSE_COLUMNS[:-1], nothing),
-                "unknown_ns": length - begin,
-            },
-            schema=dict.fromkeys(["device", "begin", "start", "number", "value", "thread", *CAUSE_COLUMNS], pl.Int64),
-        ).with_columns(pl.lit(None, pl.Int32).alias("number"))
+        nothing = pl.lit(0, pl.Int64)
+        gaps = pl.DataFrame({"device": device, "begin": begin, "unknown_ns": length - begin}).with_columns(
+            start=pl.lit(length, pl.Int64),
+            number=pl.lit(None, pl.Int32),
+            value=nothing,
+            thread=pl.lit(_UNKNOWN, pl.Int64),
+            **dict.fromkeys(CAUSE_COLUMNS[:-1], nothing),
+        )
         self._keep(gaps)
 
 

@@ -141,7 +141,6 @@ class Kernels(TableMeter):
         self._rounded = False
 
     def update(self, chunk: TimeChunk) -> None:
-        """Add a chunk."""
         started = chunk.started[ON_DEVICES.name].filter(pl.col("number").is_in(list(_KINDS)))
         found = self._context.events.rows.located(started)
         duration = pl.col("end") - pl.col("start")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -13,16 +13,13 @@ from nsys2prv.efficiency.sweep import TimeChunk
 class Meter(Protocol):
     """Measures something of a run, one chunk of time after the other."""
 
-    def update(self, chunk: TimeChunk) -> None:
-        """Add a chunk; chunks come in the order of time."""
-
-
-class TableMeter(ABC):
-    """A meter that fills result tables."""
-
     @abstractmethod
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk; chunks come in the order of time."""
+
+
+class TableMeter(Meter):
+    """A meter that fills result tables."""
 
     @abstractmethod
     def tables(self) -> Filled:

@@ -108,7 +108,6 @@ class Nccl(TableMeter):
         self._found: list[pl.DataFrame] = []
 
     def update(self, chunk: TimeChunk) -> None:
-        """Add a chunk."""
         started = chunk.started[ON_DEVICES.name].filter(pl.col("number") == event_types.NCCL_KERNEL)
         if started.is_empty():
             return

@@ -49,7 +49,6 @@ class Overlap(TableMeter):
         self._times = Sums(dict.fromkeys(("task", "kernels", "time"), pl.Int64), ["task", "kernels"])
 
     def update(self, chunk: TimeChunk) -> None:
-        """Add a chunk."""
         found = chunk.on_tasks
         depth: Numbers = found.counts[KERNEL] + found.counts[NCCL]
         times = pl.DataFrame({"task": found.group, "kernels": depth, "time": found.length})

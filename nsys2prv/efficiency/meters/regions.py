@@ -112,18 +112,29 @@ def _matches(text: str, pattern: str) -> bool:
     return text == pattern or (_PATTERN_MARKS.search(pattern) is not None and fnmatch.fnmatchcase(text, pattern))
 
 
-class Regions(TableMeter):
-    """Times and lengths of all ranges of each name chosen."""
+class _RangeMeter(TableMeter):
+    """What regions and iterations have in common."""
 
     def __init__(self, context: SweepContext, trees: Trees, names: Sequence[str]) -> None:
         self._context = context
         self._trees = trees
         self._chosen = NamedRanges(context.events, names)
         self._times = RegionTimes(context)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Requested names without a range."""
+        return self._chosen.warnings
+
+
+class Regions(_RangeMeter):
+    """Times and lengths of all ranges of each name chosen."""
+
+    def __init__(self, context: SweepContext, trees: Trees, names: Sequence[str]) -> None:
+        super().__init__(context, trees, names)
         self._lengths = Sums(_REGION_SCHEMA, ["slot", "task"], largest=["longest"])
 
     def update(self, chunk: TimeChunk) -> None:
-        """Add a chunk."""
         if self._chosen.slots.is_empty():
             return
         inside = chunk.inside[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="inner")
@@ -134,11 +145,6 @@ class Regions(TableMeter):
         length = pl.col("until") - pl.col("begin")
         started = inside.filter(pl.col("begin") >= chunk.begin)
         self._lengths.add(started.with_columns(count=pl.lit(1), total=length, longest=length))
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """Requested names without a range."""
-        return self._chosen.warnings
 
     def tables(self) -> Filled:
         """The table `regions`, those that take most time first."""
@@ -165,21 +171,17 @@ class Regions(TableMeter):
         return {REGIONS: rows}
 
 
-class Iterations(TableMeter):
+class Iterations(_RangeMeter):
     """Times in the n-th range of a name of each task."""
 
     def __init__(self, context: SweepContext, trees: Trees, name: str) -> None:
-        self._context = context
-        self._trees = trees
+        super().__init__(context, trees, [name])
         self._name = name
-        self._chosen = NamedRanges(context.events, [name])
-        self._times = RegionTimes(context)
         self._so_far = np.zeros(len(context.events.rows.tasks), dtype=np.int64)
         self._open: pl.DataFrame | None = None
         self._lengths = Sums(_ITERATION_SCHEMA, ["iteration"], smallest=["start", "shortest"], largest=["end", "longest"])
 
     def update(self, chunk: TimeChunk) -> None:
-        """Add a chunk."""
         rows = self._context.events.rows
         started = chunk.started[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="semi").sort("start", "end")
         task = rows.task[started["row"].to_numpy()]
@@ -195,11 +197,6 @@ class Iterations(TableMeter):
         self._open = inside.filter(pl.col("end") > chunk.end)
         begin, end = inside["start"].clip(lower_bound=chunk.begin), inside["end"].clip(upper_bound=chunk.end)
         self._times.update(chunk, inside["iteration"].to_numpy(), inside["task"].to_numpy(), begin.to_numpy(), end.to_numpy())
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """Requested names without a range."""
-        return self._chosen.warnings
 
     def tables(self) -> Filled:
         """The table `iterations`."""

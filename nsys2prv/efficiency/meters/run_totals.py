@@ -155,7 +155,6 @@ class Totals(TableMeter):
         self.last: Numbers = np.full(len(rows.devices), -1, dtype=np.int64)
 
     def update(self, chunk: TimeChunk) -> None:
-        """Add a chunk."""
         self.devices += _by_mask(chunk.on_devices, len(self.devices))
         self.tasks += _by_mask(chunk.on_tasks, len(self.tasks))
         threads = chunk.on_threads
@@ -262,7 +261,7 @@ class Totals(TableMeter):
 
     def _useful_rows(self) -> pl.DataFrame:
         """Over devices, and over the tasks that use a GPU."""
-        gpu_tasks = self.tasks[sorted(self._context.events.rows.gpu_tasks)]
+        gpu_tasks = self.tasks[sorted(self._context.events.rows.devices_of_task)]
         rows: list[dict[str, Any]] = [
             {
                 "over": over,

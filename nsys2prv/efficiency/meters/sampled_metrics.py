@@ -103,7 +103,6 @@ class Sampled(TableMeter):
         self._has_samples = SAMPLES.name in context.events.collections
 
     def update(self, chunk: TimeChunk) -> None:
-        """Add a chunk."""
         if not self._has_samples:
             return
         rows = self._context.events.rows

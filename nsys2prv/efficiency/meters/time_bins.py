@@ -60,7 +60,6 @@ class Bins(TableMeter):
         self._threads = TimesInWindows(ACTIVITIES)
 
     def update(self, chunk: TimeChunk) -> None:
-        """Add a chunk."""
         first = int(np.searchsorted(self.edges, chunk.begin, side="right")) - 1
         behind = int(np.searchsorted(self.edges[:-1], chunk.end, side="left"))
         bins = np.arange(max(first, 0), behind)

@@ -7,7 +7,7 @@ as useful (`--nccl useful`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -23,22 +23,16 @@ GLOBAL = "Global"
 
 
 def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
-    """The object of a talp.json: the whole run, and the NVTX regions of `--regions`.
-
-    Parameters
-    ----------
-    head, tables
-        As of `results.EfficiencyResult`.
-    """
+    """The object of a talp.json, from an `EfficiencyResult`: the whole run, and the NVTX regions of `--regions`."""
     run = tables["run"].row(0, named=True)
     nodes = tables["nodes"].height
-    calls = {"numMpiCalls": _sum(tables["mpi_calls"]), "numGpuRuntimeCalls": _sum(tables["cuda_calls"])}
+    calls = [int(tables[name]["count"].sum()) for name in ("mpi_calls", "cuda_calls")]
     smallest_node = _smallest_mpi_of_a_node(tables["nodes"])
     regions = {GLOBAL: _region(run, nodes, 1, calls, smallest_node)}
     for row in tables["regions"].drop_nulls("device_parallel_efficiency").iter_rows(named=True):
         name = row["region"] if row["region"] not in regions else f"{row['region']} ({row['domain']})"
         measured = {column.name: row[column.name] for column in TREE_COLUMNS}
-        regions[name] = _region(measured, nodes, row["count"], {"numMpiCalls": 0, "numGpuRuntimeCalls": 0}, None)
+        regions[name] = _region(measured, nodes, row["count"], (0, 0), None)
     whole = regions[GLOBAL]
     return {
         "dlbVersion": DLB_VERSION,
@@ -50,7 +44,7 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
 
 
 def _region(
-    row: Mapping[str, Any], nodes: int, count: int, calls: Mapping[str, int], smallest_node: float | None
+    row: Mapping[str, Any], nodes: int, count: int, calls: Sequence[int], smallest_node: float | None
 ) -> dict[str, Any]:
     has_mpi = row["mpi_parallel_efficiency"] is not None
     threads = row["threads"]
@@ -69,10 +63,10 @@ def _region(
         "cycles": 0,
         "instructions": 0,
         "numMeasurements": count,
-        "numMpiCalls": calls["numMpiCalls"],
+        "numMpiCalls": calls[0],
         "numOmpParallels": 0,
         "numOmpTasks": 0,
-        "numGpuRuntimeCalls": calls["numGpuRuntimeCalls"],
+        "numGpuRuntimeCalls": calls[1],
         "elapsedTime": row["elapsed_ns"],
         "usefulTime": row["host_useful_ns"],
         "mpiTime": row["mpi_ns"],
@@ -104,10 +98,6 @@ def _region(
 def _number(value: float | None) -> float:
     # TALP writes 0 where the denominator is 0.
     return 0.0 if value is None else value
-
-
-def _sum(calls: pl.DataFrame) -> int:
-    return int(calls["count"].sum())
 
 
 def _smallest_mpi_of_a_node(nodes: pl.DataFrame) -> float | None:

@@ -47,15 +47,7 @@ _LEFT = frozenset({"of", "from", "to", "until", "communicator"})
 
 
 def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
-    """A summary that one can read.
-
-    Parameters
-    ----------
-    head, tables
-        As of `results.EfficiencyResult`.
-    rows
-        Rows of each table that are shown.
-    """
+    """A summary of an `EfficiencyResult`, with so many rows of each table."""
     run = tables["run"].row(0, named=True)
     gpus, nodes = counted(run["devices"], "GPU"), counted(tables["nodes"].height, "node")
     lines = [
@@ -115,15 +107,7 @@ def reading(metric: str, value: float | None) -> str:
 
 
 def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
-    """Compared runs.
-
-    Parameters
-    ----------
-    head, tables
-        As of `results.ComparisonResult`.
-    rows
-        Rows of each table that are shown, per run.
-    """
+    """A summary of a `ComparisonResult`, with so many rows of each table and run."""
     names = tables["runs"]["run"].to_list()
     lines = [
         f"{one['run']}  {short(one['title'], _LONGEST_PATH)}: {short(one['input'], _LONGEST_PATH)}" for one in head["runs"]

@@ -187,7 +187,7 @@ class TimeCharts:
 
     def efficiencies(self) -> figure:
         """The tree of the devices, a line per efficiency."""
-        chart = self._figure(240, y_range=Range1d(start=0, end=1.02), y_axis_label="efficiency")
+        chart = self._shares(240, "efficiency")
         values = {name: self._bins[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name, *_ in EFFICIENCY_LINES}
         source = ColumnDataSource({"begin": self._begin, "end": self._end, "at": (self._begin + self._end) / 2, **values})
         drawn: list[DataRenderer] = [
@@ -196,12 +196,11 @@ class TimeCharts:
         ]
         tips = [(title, f"@{name}{{0.0%}}") for name, title, *_ in EFFICIENCY_LINES]
         chart.add_tools(HoverTool(tooltips=[self._tip(), *tips], renderers=drawn[:1], mode="vline", line_policy="nearest"))
-        chart.yaxis.formatter = NumeralTickFormatter(format="0%")
         return chart
 
     def activity(self, shares: NDArray[np.float64]) -> figure:
         """Mean activity of devices; `shares`: bins x ACTIVITIES."""
-        chart = self._figure(190, y_range=Range1d(start=0, end=1.02), y_axis_label="share of devices")
+        chart = self._shares(190, "share of devices")
         tops = np.cumsum(shares, axis=1)
         source = ColumnDataSource({
             "begin": self._begin, "end": self._end, "none": np.zeros(len(shares)),
@@ -216,7 +215,6 @@ class TimeCharts:
         reach = chart.quad("begin", "end", 1, 0, source=source, fill_alpha=0, line_alpha=0)
         tips = [(title, f"@share{number}{{0.0%}}") for number, (_, title, _) in enumerate(ACTIVITIES)]
         chart.add_tools(HoverTool(tooltips=[self._tip(), *tips], renderers=[reach]))
-        chart.yaxis.formatter = NumeralTickFormatter(format="0%")
         return chart
 
     def heat_map(self, drawn: Activity) -> figure:
@@ -265,6 +263,11 @@ class TimeCharts:
         chart.add_tools(HoverTool(tooltips=tips, renderers=[line], mode="vline", line_policy="nearest"))
         chart.yaxis.formatter = NumeralTickFormatter(format="0.[0]a")
         chart.yaxis.ticker = BasicTicker(desired_num_ticks=4)
+        return chart
+
+    def _shares(self, height: int, label: str) -> figure:
+        chart = self._figure(height, y_range=Range1d(start=0, end=1.02), y_axis_label=label)
+        chart.yaxis.formatter = NumeralTickFormatter(format="0%")
         return chart
 
     def _figure(self, height: int, **options: Any) -> figure:

@@ -63,31 +63,30 @@ _NCCL_POLICIES = {
 
 
 def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
-    """One HTML file with everything in it: figures, tables, scripts, definitions. It loads nothing else.
+    """An `EfficiencyResult` as one HTML file, which loads nothing else.
 
-    Parameters
-    ----------
-    head, tables
-        As of `results.EfficiencyResult`.
-
-    Returns
-    -------
-    Text of the file; less than LARGEST bytes, except where the figures alone take more. Of tables that are too long for that
-    the last rows are left out, and the page says so.
+    It is smaller than LARGEST bytes, except where the figures alone take more. Of tables that are too long for that the last
+    rows are left out, and the page says so.
     """
     frames = {table.name: tables.get(table.name, table.empty) for table in table_registry.TABLES}
     drawn = charts.Figures()
     content = _content(head, frames, drawn)
-    maps, island = content.pop("island"), {"figures": drawn.as_json()}
+    island = {"figures": drawn.as_json(), "maps": [one["packed"] for one in content["maps"]]}
+
+    scripts = [_in_script(charts.script()), _in_script(_part("page.js"))]
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    template = _environment().get_template("page.html.j2")
 
     def rendered(packed: Mapping[str, PageTable]) -> str:
-        of_tables = {name: one.packed for name, one in packed.items()}
-        return _render(
+        return template.render(
             **content,
             head=head,
             tables=packed,
             groups=_groups(packed),
-            island=_json_in_html({**island, "maps": maps, "tables": of_tables}),
+            island=_json_in_html({**island, "tables": {name: one.packed for name, one in packed.items()}}),
+            scripts=scripts,
+            style=Markup(_part("page.css")),
+            allowed_scripts=" ".join(f"'sha256-{one}'" for one in hashes),
         )
 
     room = LARGEST - len(rendered({}).encode())
@@ -116,7 +115,7 @@ def definitions() -> tuple[Markup, list[str]]:
 
 
 def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> dict[str, Any]:
-    """Everything that the template shows except tables; `island`: the maps."""
+    """Everything that the template shows except tables."""
     over_time = charts.TimeCharts(frames["bins"]) if frames["bins"].height else None
     timeline, maps, sampled = [], [], []
     if over_time is not None:
@@ -159,7 +158,6 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn:
         "clocks": _clocks(frames, drawn),
         "definitions": text_of_definitions,
         "defined": ids,
-        "island": [one.pop("packed") for one in maps],
     }
 
 
@@ -345,17 +343,6 @@ def _groups(packed: Mapping[str, PageTable]) -> list[dict[str, Any]]:
     return [group for group in groups if group["tables"]]
 
 
-def _render(**content: Any) -> str:
-    scripts = [_in_script(charts.script()), _in_script(_part("page.js"))]
-    template = _environment().get_template("page.html.j2")
-    return template.render(
-        **content,
-        scripts=scripts,
-        style=Markup(_part("page.css")),
-        allowed_scripts=" ".join(f"'{_hash(script)}'" for script in scripts),
-    )
-
-
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -371,11 +358,6 @@ def _environment() -> jinja2.Environment:
 
 def _part(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    """What a content security policy calls a script by."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _in_script(code: str) -> Markup:
