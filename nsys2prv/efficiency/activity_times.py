@@ -136,12 +136,11 @@ class Trees:
             sums if slots is None else sums.filter(pl.col("slot").is_in(slots)) for sums in (devices.sums(), threads.sums())
         )
         nothing = np.zeros(0, dtype=np.int64), np.zeros((0, ACTIVITIES), dtype=np.int64), np.zeros(0, dtype=np.int64)
-        hosts = {slot: _columns(part) for (slot,), part in of_threads.partition_by("slot", as_dict=True).items()}
-        found: dict[int, dict[str, Any]] = {}
-        for (slot,), part in of_devices.partition_by("slot", as_dict=True).items():
-            windows, by_mask, _ = _columns(part)
-            found[int(slot)] = self.row(int(windows.max()), by_mask, *hosts.get(slot, nothing))
-        return found
+        hosts = _by_slot(of_threads)
+        return {
+            slot: self.row(int(windows.max()), by_mask, *hosts.get(slot, nothing))
+            for slot, (windows, by_mask, _) in _by_slot(of_devices).items()
+        }
 
     def row(self, elapsed: int, by_mask: Numbers, windows: Numbers, by_activity: Numbers, callers: Numbers) -> dict[str, Any]:
         """Both trees of some devices and some calling threads.
@@ -171,7 +170,11 @@ Slots = Mapping[int, Mapping[str, Any]]
 """Values of TREE_COLUMNS by slot."""
 
 
-def _columns(part: pl.DataFrame) -> tuple[Numbers, Numbers, Numbers]:
-    """Windows, times by key, groups."""
-    keys = [name for name in part.columns if name.startswith("key")]
-    return part["window"].to_numpy(), part.select(keys).to_numpy(), part["group"].to_numpy()
+def _by_slot(sums: pl.DataFrame) -> dict[int, tuple[Numbers, Numbers, Numbers]]:
+    """Windows, times by key and groups of each slot, of rows that are in the order of their slots."""
+    keys = [name for name in sums.columns if name.startswith("key")]
+    windows, times, groups = sums["window"].to_numpy(), sums.select(keys).to_numpy(), sums["group"].to_numpy()
+    slots, starts = np.unique(sums["slot"].to_numpy(), return_index=True)
+    ends = [*starts[1:].tolist(), sums.height]
+    parts = {slot: slice(start, end) for slot, start, end in zip(slots.tolist(), starts.tolist(), ends, strict=False)}
+    return {slot: (windows[part], times[part], groups[part]) for slot, part in parts.items()}

@@ -88,7 +88,8 @@ class Labels:
             by_attribute.setdefault(number, set()).add(family)
         self._readable = _readable_labels(found, by_attribute)
         self._members = self._number_series(found)
-        self._values = self._number_values(found, by_attribute)
+        self._texts = _texts_by_type(found)
+        self._values = self._number_values(by_attribute)
         self._used = self._collect_used(found, by_attribute)
 
     def of_survey(self, survey: Survey) -> pl.DataFrame:
@@ -158,15 +159,14 @@ class Labels:
                 index += 1
         return numbers
 
-    def _number_values(self, found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, dict[str, int]]:
+    def _number_values(self, by_attribute: Mapping[int, set[str]]) -> dict[str, dict[str, int]]:
         sets = {event_type.values.name: event_type.values for event_type in EVENT_TYPES if event_type.values}
         # In the order of EVENT_TYPES and of the alphabet: the same names get the same numbers whatever the order of reports.
         labels: dict[str, list[str]] = {name: [] for name in sets}
         for event_type in EVENT_TYPES:
             if event_type.values is None:
                 continue
-            texts = set(found.filter(pl.col("type") == event_type.number)["label"].drop_nulls().to_list())
-            texts |= by_attribute.get(event_type.number, set())
+            texts = self._texts.get(event_type.number, set()) | by_attribute.get(event_type.number, set())
             labels[event_type.values.name] += sorted({self._readable[text] for text in texts})
         numbers: dict[str, dict[str, int]] = {}
         for name, value_set in sets.items():
@@ -190,15 +190,14 @@ class Labels:
 
     def _collect_used(self, found: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[int, UsedType]:
         used = {}
-        for (kind, series), rows in found.group_by("type", "series"):
-            event_type = TYPES[int(kind)]
+        for kind, series, texts in found.group_by("type", "series").agg(pl.col("label").drop_nulls()).iter_rows():
+            event_type = TYPES[kind]
             number = self._members[event_type.number, series]
             label = readable_type(event_type.label.format(series)) if event_type.is_series else event_type.label
-            used[number] = UsedType(number, label, event_type, self._used_values(event_type, rows["label"].drop_nulls()))
-        for number, texts in by_attribute.items():
+            used[number] = UsedType(number, label, event_type, self._used_values(event_type, texts))
+        for number, of_attribute in by_attribute.items():
             event_type = TYPES[number]
-            of_events = found.filter(pl.col("type") == number)["label"].drop_nulls()
-            values = self._used_values(event_type, [*texts, *of_events])
+            values = self._used_values(event_type, of_attribute | self._texts.get(number, set()))
             used[number] = UsedType(number, event_type.label, event_type, values)
         return used
 
@@ -224,6 +223,11 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
             if number not in texts or texts[number]:
                 by_attribute.setdefault(number, set()).update(texts.get(number, ()))
     return pl.concat(frames).unique().sort("type", "series", "label"), by_attribute
+
+
+def _texts_by_type(found: pl.DataFrame) -> dict[int, set[str]]:
+    texts = found.drop_nulls("label").group_by("type").agg("label")
+    return {number: set(labels) for number, labels in texts.iter_rows()}
 
 
 def _families(found: pl.DataFrame, rules: Iterable[Rule] | None) -> dict[tuple[int, str], str]:

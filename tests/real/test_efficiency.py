@@ -55,16 +55,30 @@ def stretches_by_device(translated: Translated, database: Path) -> dict[tuple[st
     return found
 
 
-@pytest.mark.parametrize("reading", ["communication", "useful"])
-def test_times_of_devices_are_those_of_the_tables(
-    name: str, reading: str, translation: Translation, efficiency: Measured
+def test_times_of_devices_are_those_of_the_tables(name: str, translation: Translation, efficiency: Measured) -> None:
+    assert_times_of_tables(translation(name), efficiency(name, "communication"), reading="communication")
+
+
+# A report with NCCL kernels, one without, and a run of several reports.
+_NCCL_IS_USEFUL = ("pytorch-nccl-2gpu", "one-process-4gpu", "v100x8")
+
+
+@pytest.mark.parametrize(
+    "report", [pytest.param(name, marks=() if name in _NCCL_IS_USEFUL else pytest.mark.thorough) for name in REPORTS]
+)
+def test_times_of_devices_are_those_of_the_tables_when_nccl_kernels_are_useful(
+    report: str, translation: Translation, efficiency: Measured
 ) -> None:
+    measured = efficiency(report, "useful")
+    assert_times_of_tables(translation(report), measured, reading="useful")
+
+
+def assert_times_of_tables(translated: Translated, measured: EfficiencyResult, reading: str) -> None:
     """Useful, communication and active time of each device, to the nanosecond, from SQL and a loop.
 
-    In these reports each process has devices of its own, or there is one process: (process, device) is a physical GPU.
+    In these reports a device is used by one process, or there is one process: (process, device) is a physical GPU.
     """
-    devices = efficiency(name, reading).tables["devices"]
-    translated = translation(name)
+    devices = measured.tables["devices"]
     wanted = []
     for database in translated.databases:
         for kinds in stretches_by_device(translated, database).values():
@@ -74,7 +88,7 @@ def test_times_of_devices_are_those_of_the_tables(
 
     columns = ("useful_ns", "communication_ns", "active_ns")
     assert sorted(devices.select(columns).rows()) == sorted(wanted)
-    run = efficiency(name, reading).tables["run"].row(0, named=True)
+    run = measured.tables["run"].row(0, named=True)
     begin, end = 0, translated.trace.header.end
     assert run["elapsed_ns"] == end - begin
     used, most_active = [row[0] for row in wanted], max(row[2] for row in wanted)

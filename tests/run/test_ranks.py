@@ -523,10 +523,9 @@ def test_two_hosts_with_equal_pids_tids_streams_and_correlation_ids_stay_apart_i
 def test_any_order_of_reports_gives_the_same_trace(tmp_path: Path) -> None:
     reports = write_reports(tmp_path / "reports", Cluster(nodes=2, gpus_per_node=2, iterations=2, layers=2, seed=5))
     texts = set()
-    for attempt in range(4):
-        shuffled = random.Random(attempt).sample(reports, len(reports))
+    for attempt, order in enumerate((reports, reports[::-1], random.Random(0).sample(reports, len(reports)))):
         (tmp_path / str(attempt)).mkdir()
-        summary = translate(shuffled, tmp_path / str(attempt) / "trace")
+        summary = translate(order, tmp_path / str(attempt) / "trace")
         texts.add(tuple(summary.prv.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row")))
     assert len(texts) == 1
 

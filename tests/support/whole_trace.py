@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
 
 from nsys2prv.errors import TraceError
-from nsys2prv.paraver.blocks import parse_block
+from nsys2prv.paraver.blocks import Block, parse_block
 from nsys2prv.paraver.interval_pairs import is_interval, pair_intervals
 from nsys2prv.paraver.trace_files import OnMalformed
 from nsys2prv.paraver.trace_reader import Trace, open_trace
@@ -18,20 +19,24 @@ _NOTHING = parse_block(2, "#", 1, lambda line, problem: None)
 
 
 class WholeTrace(Trace):
-    """A trace with all of its records in memory when they are requested."""
+    """A trace with all of its records in memory, once some are requested: tests that share a trace read it once."""
+
+    @cached_property
+    def _read_blocks(self) -> tuple[Block, ...]:
+        return (_NOTHING, *self.blocks())
 
     def states(self) -> pl.DataFrame:
         """All state records, with the columns of `Block.states`."""
-        return pl.concat([_NOTHING.states, *(block.states for block in self.blocks())])
+        return pl.concat([block.states for block in self._read_blocks])
 
     def events(self, types: Iterable[int] | None = None) -> pl.DataFrame:
         """All type:value pairs (only those of `types`, where given), with the columns of `Block.events`."""
         selected = pl.lit(True) if types is None else pl.col("type").is_in(list(types))
-        return pl.concat([_NOTHING.events, *(block.events.filter(selected) for block in self.blocks())])
+        return pl.concat([block.events.filter(selected) for block in self._read_blocks])
 
     def messages(self) -> pl.DataFrame:
         """All messages, with the columns of `Block.messages`."""
-        return pl.concat([_NOTHING.messages, *(block.messages for block in self.blocks())])
+        return pl.concat([block.messages for block in self._read_blocks])
 
     def intervals(self, types: Iterable[int] | None = None) -> pl.DataFrame:
         """Intervals of some event types: each start (a value) with its end (0), the innermost open one first.

@@ -93,8 +93,19 @@ def outputs(summary: Summary) -> set[str]:
     return {path.name.removeprefix("trace") for path in summary.prv.parent.iterdir()}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("with_gzip", [False, True], ids=["plain", "gzip"])
+# Who compresses does not depend on who schedules: each is there once, all of them in `make test-all`.
+WAYS_AND_FORMS = pytest.mark.parametrize(
+    ("way", "with_gzip"),
+    [
+        pytest.param("2 workers", True, id="gzip-2 workers"),
+        pytest.param("dask", False, id="plain-dask"),
+        pytest.param("2 workers", False, id="plain-2 workers", marks=pytest.mark.thorough),
+        pytest.param("dask", True, id="gzip-dask", marks=pytest.mark.thorough),
+    ],
+)
+
+
+@WAYS_AND_FORMS
 def test_the_trace_is_the_same_from_one_process_and_from_several(
     way: str, with_gzip: bool, request: pytest.FixtureRequest, reports: Path, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -114,16 +125,20 @@ def without_size(account: bytes) -> bytes:
     return json.dumps(content).encode()
 
 
+@pytest.fixture(scope="module")
+def long_alone(long_report: Path, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    """What one process makes of the long report."""
+    return translate([long_report], tmp_path_factory.mktemp("long") / "one", TranslateOptions())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("with_gzip", [False, True], ids=["plain", "gzip"])
+@WAYS_AND_FORMS
 def test_a_trace_of_many_windows_is_joined_of_parts(
-    way: str, with_gzip: bool, request: pytest.FixtureRequest, long_report: Path, tmp_path: Path
+    way: str, with_gzip: bool, request: pytest.FixtureRequest, long_report: Path, long_alone: Summary, tmp_path: Path
 ) -> None:
-    alone = translate([long_report], tmp_path / "one", TranslateOptions())
     spread = translate([long_report], tmp_path / "several", options_of(way, request, gzip=with_gzip))
 
-    assert files_of(spread)["prv"] == files_of(alone)["prv"]
+    assert files_of(spread)["prv"] == files_of(long_alone)["prv"]
     if with_gzip:
         # More than one member, and a reader that takes them for one stream.
         assert spread.prv.read_bytes().count(b"\x1f\x8b\x08\x00\x00\x00\x00\x00") > 1
