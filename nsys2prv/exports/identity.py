@@ -310,26 +310,25 @@ def _schema_version(export: Mapping[str, str]) -> tuple[int, int] | None:
 def _thread_names(report: Report) -> pl.DataFrame:
     names = _read(report, "ThreadNames", "globalTid", "nameId")
     named = names.join(report.strings, left_on="nameId", right_on="id", how="left")
-    # What the program calls a thread says more than what the system does, which often is the name of the program.
+    # What the program calls a thread says more than what the system does, which often is the name of the program. That of a
+    # rank is in the name of its process.
+    by_program = _named_with_nvtx(report).filter(~pl.col("name").str.contains(_NAME_OF_RANK))
     return (
-        pl.concat([named.select("globalTid", name=pl.col("value").fill_null("")), _named_by_program(report)])
+        pl.concat([named.select("globalTid", name=pl.col("value").fill_null("")), by_program])
         .drop_nulls("globalTid")
         .unique("globalTid", keep="last", maintain_order=True)
     )
 
 
-def _named_by_program(report: Report) -> pl.DataFrame:
-    """Columns `globalTid`, `name` of threads that have a name of NVTX; that of a rank is in the name of its process."""
+@once
+def _named_with_nvtx(report: Report) -> pl.DataFrame:
+    """Columns `globalTid`, `name` of threads that have a name of NVTX."""
     if not report.has("NVTX_EVENTS", "eventType", "globalTid"):
         return pl.DataFrame(schema={"globalTid": pl.Int64, "name": pl.String})
     named = report.scan(
         "NVTX_EVENTS", ("eventType", "globalTid"), (Text("text"), "textId"), only={"eventType": (NVTX_THREAD_NAME,)}
     ).join(report.strings.lazy(), left_on="textId", right_on="id", how="left", maintain_order="left")
-    return report.collect(
-        named.select("globalTid", name=pl.coalesce("text", "value"))
-        .drop_nulls()
-        .filter(~pl.col("name").str.contains(_NAME_OF_RANK))
-    )
+    return report.collect(named.select("globalTid", name=pl.coalesce("text", "value")).drop_nulls())
 
 
 def _cuda_names(report: Report) -> dict[tuple[int, ...], str]:
@@ -346,16 +345,10 @@ def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
     reported = _read(report, "MPI_RANKS", "globalTid", "rank").drop_nulls()
     if reported.height:
         return _by_process(reported), "MPI_RANKS"
-    if report.has("NVTX_EVENTS", "eventType", "globalTid"):
-        named = report.collect(
-            report.scan("NVTX_EVENTS", ("eventType", "globalTid"), (Text("text"), "textId"))
-            .filter(pl.col("eventType") == NVTX_THREAD_NAME)
-            .join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
-            .select("globalTid", rank=pl.coalesce("text", "value").str.extract(_NAME_OF_RANK).cast(pl.Int64))
-            .drop_nulls()
-        )
-        if named.height:
-            return _by_process(named), "NVTX thread names"
+    rank = pl.col("name").str.extract(_NAME_OF_RANK).cast(pl.Int64)
+    named = _named_with_nvtx(report).select("globalTid", rank=rank).drop_nulls()
+    if named.height:
+        return _by_process(named), "NVTX thread names"
     members = _read(report, "MPI_COMMUNICATORS", "rank")["rank"].drop_nulls().unique()
     processes = process_of(threads["globalTid"]).unique()
     if len(members) == 1 and len(processes) == 1:

@@ -17,7 +17,6 @@ CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 CALL_COLUMNS = {"globalTid": "callTid", "nameId": "callNameId", "start": "callStart", "end": "callEnd"}
 """Columns of the table of calls, and what they are called beside an event."""
 
-"""Events up to which only the calls that caused them are looked at."""
 _PROCESS, _ID = "process", "correlationId"
 
 

@@ -52,7 +52,7 @@ def communicator_handles(report: Report, ranks: Mapping[int, int]) -> pl.DataFra
         .with_row_index("place")
     )
     named = _named(rows)
-    numbers = {text: _number(text) for text in named["text"].drop_nulls().unique()}
+    numbers = {text: communicator_number(text) for text in named["text"].drop_nulls().unique()}
     processes = pl.DataFrame(
         {"process": list(ranks), "rank": list(ranks.values())}, schema={"process": pl.Int64, "rank": pl.Int64}
     )
@@ -110,6 +110,6 @@ def _named(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([named, children.select(pl.lit(None, pl.String).alias("text"), *rows.columns).select(named.columns)])
 
 
-def _number(text: str) -> int:
-    # The same number in every process and run, whatever else is read.
+def communicator_number(text: str) -> int:
+    """Number of the communicator that a text identifies: the same in every process and run, whatever else is read."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")

@@ -149,9 +149,7 @@ def _as_nvtx(report: Report) -> pl.LazyFrame:
         ranges_in_domains(report, AS_NVTX)
         .filter(is_mpi_call())
         .join(calls.lazy(), on="label", how="left", maintain_order="left")
-        .select(
-            *_OF_EACH_CALL,
-        )
+        .select(*_OF_EACH_CALL)
     )
 
 

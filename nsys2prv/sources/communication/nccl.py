@@ -187,16 +187,8 @@ def _kernels(report: Report) -> pl.LazyFrame:
 
 def _calls_of_kernels(report: Report) -> pl.LazyFrame:
     """All streams with kernels of NCCL, and all texts of its regions."""
-    nothing = pl.LazyFrame(
-        schema={
-            **RowKind.STREAM.key_schema,
-            "start": pl.Int64,
-            "end": pl.Int64,
-            "label": pl.String,
-            "type": pl.Int64,
-            **_COLUMNS,
-        }
-    )
+    numbers = dict.fromkeys((*_KEY, "start", "end", "type"), pl.Int64)
+    nothing = pl.LazyFrame(schema={**numbers, "label": pl.String, **_COLUMNS})
     if not _kernel_names(report) or not report.has(REGIONS.table):
         return nothing
     kind = pl.lit(event_types.NCCL_CALL_OF_KERNEL, pl.Int64).alias("type")
@@ -221,17 +213,15 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         regions.add(
             found.drop("type").rename({"start": "callStart", "end": "callEnd", "globalTid": "callTid"}).drop_nulls("callStart")
         )
-    open_regions: pl.DataFrame | None = None
+    open_regions: list[pl.DataFrame] = []
     for window in plan_windows([(launched, 1), (regions, 1)]):
-        new = regions.load(window)
-        known = [*([] if open_regions is None else [open_regions]), *new]
-        kernels = launched.load(window)
+        known, kernels = [*open_regions, *regions.load(window)], launched.load(window)
         if known:
             of_units = with_units(pl.concat(known))
             if kernels:
                 yield _attributed(pl.concat(kernels), of_units)
             is_last = pl.col("unit") == pl.col("unit").max().over("callTid")
-            open_regions = of_units.filter(is_last).drop("unit").tail(_MOST_KEPT)
+            open_regions = [of_units.filter(is_last).drop("unit").tail(_MOST_KEPT)]
         launched.drop_before(window.end)
         regions.drop_before(window.end)
 

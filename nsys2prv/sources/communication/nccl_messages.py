@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,19 +12,11 @@ from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
 from nsys2prv.sources.communication import nccl
+from nsys2prv.sources.communication.communicators import communicator_number
 from nsys2prv.vocabulary import event_types, nccl_names
 
-_CALL_SCHEMA = {
-    "callTid": pl.Int64,
-    "callStart": pl.Int64,
-    "callEnd": pl.Int64,
-    "label": pl.String,
-    "identifier": pl.Int64,
-    "peer": pl.Int64,
-    "size": pl.Int64,
-    "rank": pl.Int64,
-    "end": pl.Int64,
-}
+_NUMBERS = ("callTid", "callStart", "callEnd", "identifier", "peer", "size", "rank", "end")
+_CALL_SCHEMA = {**dict.fromkeys(_NUMBERS, pl.Int64), "label": pl.String}
 """Calls of NCCL; and kernels, which have an `end` and no label."""
 
 _MOST_KEPT = 50_000
@@ -106,7 +97,10 @@ def _complete(rows: pl.DataFrame, *, is_last: bool = False) -> tuple[pl.DataFram
 
 
 def _ends(calls: pl.DataFrame, first: int) -> pl.DataFrame:
-    numbers = {identifier: _number(identifier) for identifier in calls["identifier"].drop_nulls().unique()}
+    # Distinct from those of MPI's communicators.
+    numbers = {
+        identifier: communicator_number(f"nccl {identifier}") for identifier in calls["identifier"].drop_nulls().unique()
+    }
     is_send = pl.col("label") == nccl_names.SEND
     return calls.sort("callStart", maintain_order=True).select(
         globalTid="callTid",
@@ -120,8 +114,3 @@ def _ends(calls: pl.DataFrame, first: int) -> pl.DataFrame:
         tag=pl.lit(event_types.TAG_NCCL_MESSAGE, pl.Int64),
         size=pl.col("size").fill_null(0),
     )
-
-
-def _number(identifier: int) -> int:
-    # As those of MPI's communicators, and never one of these.
-    return int.from_bytes(hashlib.blake2b(f"nccl {identifier}".encode(), digest_size=7).digest(), "big")

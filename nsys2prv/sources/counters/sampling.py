@@ -21,19 +21,8 @@ _MEMBERS = 50_000
 
 def sampled_series(number: int, unit: str, values: ValueSet | None = None, *, precision: int = 0) -> EventType:
     """Event types of sampled metrics, one per name."""
-    overflow, gradient = number + _MEMBERS, 0 if values else 7
-    return EventType(
-        number,
-        "{}",
-        Role.SAMPLE,
-        values,
-        gradient=gradient,
-        unit=unit,
-        step=1,
-        members=_MEMBERS,
-        overflow=overflow,
-        precision=precision,
-    )
+    series = {"step": 1, "members": _MEMBERS, "overflow": number + _MEMBERS, "gradient": 0 if values else 7}
+    return EventType(number, "{}", Role.SAMPLE, values, unit=unit, precision=precision, **series)
 
 
 NS_PER_SECOND = 1_000_000_000

@@ -17,13 +17,9 @@ from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 MOST_FRAMES = 20
 """Frames of a call chain that a trace has, from the innermost on."""
 _FUNCTION_VALUES, _MODULE_VALUES = ValueSet("functions of call chains"), ValueSet("modules of call chains")
-SAMPLED_FUNCTIONS = tuple(
-    EventType(30000000 + depth, f"Sampled functions (depth {depth})", Role.ATTRIBUTE, _FUNCTION_VALUES)
-    for depth in range(MOST_FRAMES)
-)
-SAMPLED_MODULES = tuple(
-    EventType(30000200 + depth, f"Sampled modules (depth {depth})", Role.ATTRIBUTE, _MODULE_VALUES)
-    for depth in range(MOST_FRAMES)
+SAMPLED_FUNCTIONS, SAMPLED_MODULES = (
+    tuple(EventType(first + depth, f"Sampled {name} (depth {depth})", Role.ATTRIBUTE, values) for depth in range(MOST_FRAMES))
+    for first, name, values in ((30000000, "functions", _FUNCTION_VALUES), (30000200, "modules", _MODULE_VALUES))
 )
 CALLERS = tuple(
     EventType(70000000 + depth, f"Caller at level {depth}", Role.ATTRIBUTE if depth else Role.INTERVAL, _FUNCTION_VALUES)
@@ -75,11 +71,14 @@ def frames(report: Report, table: str) -> pl.LazyFrame:
 def names(report: Report, table: str, types: Types) -> pl.LazyFrame:
     """Every function and module of each depth once, in the columns of their attributes: for the survey."""
     distinct = frames(report.distinct, table).select(_DEPTH, *types).unique()
-    return distinct.select(
-        pl.when(pl.col(_DEPTH) == depth).then(name).alias(str(number))
-        for name, numbers in types.items()
-        for depth, number in enumerate(numbers)
-    )
+    return distinct.select(pl.when(is_depth).then(name).alias(number) for number, name, is_depth in _attributes(types))
+
+
+def _attributes(types: Types) -> Iterator[tuple[str, str, pl.Expr]]:
+    """Each attribute, the column of frames with its value, and whether a frame is at its depth."""
+    for name, numbers in types.items():
+        for depth, number in enumerate(numbers):
+            yield str(number), name, pl.col(_DEPTH) == depth
 
 
 def with_chains(
@@ -115,11 +114,8 @@ def _wide(of_chains: pl.DataFrame, types: Types) -> pl.DataFrame:
     """One row per call chain, with a column per depth."""
     if of_chains.is_empty():
         return pl.DataFrame(schema={_ID: pl.Int64, **dict.fromkeys(columns(types), pl.String)})
-    return of_chains.group_by(_ID).agg(
-        pl.col(name).filter(pl.col(_DEPTH) == depth).first().alias(str(number))
-        for name, numbers in types.items()
-        for depth, number in enumerate(numbers)
-    )
+    of_depth = (pl.col(name).filter(is_depth).first().alias(number) for number, name, is_depth in _attributes(types))
+    return of_chains.group_by(_ID).agg(of_depth)
 
 
 _CALLERS: Types = {FUNCTION: CALLERS}
@@ -135,9 +131,10 @@ def _source(name: str, title: str, calls: str, chains: str, assumption: str = ""
         return renamed.with_columns(pl.col("label").fill_null(UNNAMED), type=pl.lit(CALLER, pl.Int64))
 
     def frame(report: Report) -> pl.LazyFrame:
+        no_chain = [pl.lit(None, pl.String).alias(name) for name in columns(_CALLERS)]
+        threads = of_calls(report).select("globalTid", "start", "end", *no_chain)
         if not has_chains(report, chains):
-            return as_events(of_calls(report).head(0).select("globalTid", "start", "end", *_no_chain(_CALLERS)))
-        threads = of_calls(report).select("globalTid", "start", "end", *_no_chain(_CALLERS))
+            return as_events(threads.head(0))
         return as_events(pl.concat([threads, names(report, chains, _CALLERS)], how="diagonal"))
 
     def gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
@@ -159,10 +156,6 @@ def _source(name: str, title: str, calls: str, chains: str, assumption: str = ""
         assumption=assumption,
     )
     return source
-
-
-def _no_chain(types: Types) -> list[pl.Expr]:
-    return [pl.lit(None, pl.String).alias(name) for name in columns(types)]
 
 
 OS_CALLERS = _source("os-callers", "Call chains of OS runtime calls", "OSRT_API", "OSRT_CALLCHAINS")

@@ -62,12 +62,7 @@ CPU_SAMPLES = StreamedSource(
     required=("id", "start", "globalTid"),
     optional=("cpu", "threadState", "cpuCycles"),
     row=RowKind.THREAD,
-    types=(
-        CPU_SAMPLE,
-        SAMPLED_CYCLES,
-        *SAMPLED_FUNCTIONS,
-        *SAMPLED_MODULES,
-    ),
+    types=(CPU_SAMPLE, SAMPLED_CYCLES, *SAMPLED_FUNCTIONS, *SAMPLED_MODULES),
     names=_frame,
     times=("start", "start"),
     stream=_gather,

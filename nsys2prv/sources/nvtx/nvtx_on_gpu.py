@@ -82,12 +82,12 @@ def project(ranges: ExternalSort, launches: ExternalSort) -> Iterator[pl.DataFra
     still_open: list[pl.DataFrame] = []
     so_far: list[pl.DataFrame] = []
     for window in plan_windows([(ranges, 1), (launches, 1)]):
-        there, called = [*still_open, *ranges.load(window)], launches.load(window)
+        loaded, called = [*still_open, *ranges.load(window)], launches.load(window)
         ranges.drop_before(window.end)
         launches.drop_before(window.end)
-        if not there:
+        if not loaded:
             continue
-        known = pl.concat(there)
+        known = pl.concat(loaded)
         if called:
             so_far.append(_extents(known, pl.concat(called)))
         is_open = pl.lit(False) if window.end is None else pl.col("hostEnd") >= window.end
@@ -226,8 +226,8 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 def _ranges(report: Report, source: TableSource) -> pl.LazyFrame:
     """Ranges of the host, with their types on the GPU."""
     frame = source.frame(report)
-    there = frame.collect_schema().names()
-    absent = [pl.lit(None, dtype).alias(name) for name, dtype in {**_NAMED, **_ATTRIBUTES}.items() if name not in there]
+    columns = frame.collect_schema().names()
+    absent = [pl.lit(None, dtype).alias(name) for name, dtype in {**_NAMED, **_ATTRIBUTES}.items() if name not in columns]
     return (
         frame.with_columns(absent)
         .filter(pl.col("type").is_in(list(ON_GPU)))

@@ -76,9 +76,7 @@ def ranges_in_domains(
     return (
         table.join(names, left_on="textId", right_on="id", how="left", maintain_order="left")
         .join(_domains(report).lazy(), on=["globalPid", "domainId"], how="left", maintain_order="left")
-        .with_columns(
-            label=pl.coalesce("text", "name", pl.lit(UNNAMED)),
-        )
+        .with_columns(label=pl.coalesce("text", "name", pl.lit(UNNAMED)))
         .with_columns(
             domain=pl.when(pl.col("domainId") == 0)
             .then(pl.lit(DEFAULT_DOMAIN))
@@ -104,15 +102,15 @@ def structured_columns(report: Report) -> tuple[str, ...]:
 
 def with_payloads(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
     """Events of `ranges_in_domains`, read with `structured_columns`, and `payload`: what `payloads.fields` makes fields of."""
-    there = structured_columns(report)
-    if "jsonTextId" in there:
+    structured = structured_columns(report)
+    if "jsonTextId" in structured:
         texts = report.strings.lazy().select("id", registered="value")
         ranges = ranges.join(texts, left_on="jsonTextId", right_on="id", how="left", maintain_order="left")
-    json = [pl.col(name) for name, column in (("jsonText", "jsonText"), ("registered", "jsonTextId")) if column in there]
+    json = [pl.col(name) for name, column in (("jsonText", "jsonText"), ("registered", "jsonTextId")) if column in structured]
     return ranges.with_columns(
         payload=pl.struct(
             pl.coalesce(*json, pl.lit(None, pl.String)).alias("json"),
-            (pl.col("binaryData") if "binaryData" in there else pl.lit(None, pl.Binary)).alias("blob"),
+            (pl.col("binaryData") if "binaryData" in structured else pl.lit(None, pl.Binary)).alias("blob"),
             pl.col("domainId"),
             (pl.col("domain") == NCCL_DOMAIN).alias("is_nccl"),
         )
@@ -223,20 +221,19 @@ def _marks(report: Report) -> pl.LazyFrame:
 
 
 _FIELDS = pl.List(pl.Struct({name: dtype for name, dtype in payloads.FIELD_SCHEMA.items() if name != "event"}))
-_OF_FIELD = {"globalTid": pl.Int64, "start": pl.Int64, "end": pl.Int64, "type": pl.Int64, "series": pl.String}
-_NO_FIELDS = {**_OF_FIELD, "label": pl.String, "value": pl.Int64}
+_INTEGER_COLUMNS = ("globalTid", "start", "end", "type", "value")
+_NO_FIELDS = {**dict.fromkeys(_INTEGER_COLUMNS, pl.Int64), "series": pl.String, "label": pl.String}
 
 
 def _fields(report: Report) -> pl.LazyFrame:
     structured, values = structured_columns(report), _value_columns(report)
-    # A piece of the table is read once, whatever is made of it.
-    there = ranges_in_domains(report, FIELDS, (*structured, *values)) if structured or values else None
     parts = [pl.LazyFrame(schema=_NO_FIELDS)]
-    if there is not None and structured:
-        parts.append(_structured(report, there))
-    if there is not None and values:
-        parts += _values_of_ranges(report, there)
-    return pl.concat(parts)
+    if structured or values:
+        # A piece of the table is read once, whatever is made of it.
+        ranges = ranges_in_domains(report, FIELDS, (*structured, *values))
+        parts += [_structured(report, ranges)] if structured else []
+        parts += _values_of_ranges(report, ranges) if values else []
+    return pl.concat([part.select(list(_NO_FIELDS)) for part in parts])
 
 
 def _structured(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
