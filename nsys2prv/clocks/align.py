@@ -29,7 +29,7 @@ from nsys2prv.execution.workers import InThisProcess, Workers
 from nsys2prv.exports import Identity, Report
 from nsys2prv.sources.communication.collectives import KINDS
 from nsys2prv.timeline.rank_messages import Messages
-from nsys2prv.timeline.time_axis import ClockCorrection, Placement
+from nsys2prv.timeline.time_axis import ClockCorrection, ClockError, Placement
 
 _LEAST_ERROR = 500.0
 """ns; no clock is known better, however small its error seems."""
@@ -76,10 +76,12 @@ class HostClock:
 class Axis:
     """The common axis.
 
-    Placements and sync points are of each report; sync points are empty when none were read. Warnings are about the clocks.
+    Placements, errors and sync points are of each report; sync points are empty when none were read. Warnings are about the
+    clocks.
     """
 
     placements: tuple[Placement, ...]
+    errors: tuple[ClockError, ...]
     clocks: tuple[HostClock, ...] = ()
     warnings: tuple[str, ...] = ()
     sync_points: tuple[SyncPoints, ...] = ()
@@ -123,7 +125,7 @@ def align(
     names = clock_names(identities, rough)
     clock_of_name = {name: number for number, name in enumerate(dict.fromkeys(names))}
     if method in (AlignMethod.NONE, AlignMethod.UTC, AlignMethod.MONOTONIC) or len(clock_of_name) < 2:
-        return Axis(tuple(rough))
+        return Axis(tuple(rough), _errors_without_estimate(names))
     clock_of_report = [clock_of_name[name] for name in names]
     with_messages = method is not AlignMethod.NCCL
     sync_points = sync_points_of_run(
@@ -173,9 +175,24 @@ def align(
         )
         for name, clock in clock_of_name.items()
     )
-    return Axis(
-        tuple(replace(placement, shift=shift) for placement in placements), clocks, _warnings(clocks), tuple(sync_points)
+    errors = tuple(
+        ClockError(clock, half_widths=(moved[clock].largest if moved[clock].anchors else float("inf"),))
+        for clock in clock_of_report
     )
+    return Axis(
+        tuple(replace(placement, shift=shift) for placement in placements),
+        errors,
+        clocks,
+        _warnings(clocks),
+        tuple(sync_points),
+    )
+
+
+def _errors_without_estimate(names: Sequence[str]) -> tuple[ClockError, ...]:
+    """Errors of reports whose clocks were not compared: one clock has none, of several nothing is known."""
+    clock_of_name = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    known = 0.0 if len(clock_of_name) == 1 else float("inf")
+    return tuple(ClockError(clock_of_name[name], half_widths=(known,)) for name in names)
 
 
 def messages_between_clocks(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -80,3 +82,37 @@ class Placement:
     def drift_ppm(self) -> float:
         """By how much the host's clock is too fast, in millionths."""
         return self.clock.drift * 1e6 if self.clock is not None else 0.0
+
+
+@dataclass(frozen=True)
+class ClockError:
+    """How well times of one report are known on the axis: half widths of intervals that hold the true time, ns.
+
+    Attributes
+    ----------
+    clock
+        Number of the clock; reports of one clock are not affected by what is unknown of it when they are compared.
+    times, half_widths
+        At these times of the axis, in rising order, how far the clock may be from the axis; between them it is interpolated.
+        Infinite where nothing is known.
+    of_report
+        How far the report may be from others of the same clock; 0 where the monotonic clock of the host ties them.
+    """
+
+    clock: int
+    times: tuple[int, ...] = (0,)
+    half_widths: tuple[float, ...] = (0.0,)
+    of_report: float = 0.0
+
+    def at(self, times: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The half width at times of the axis, without that of the report, ns."""
+        return np.interp(times, self.times, self.half_widths)
+
+
+def clock_margin(first: ClockError, second: ClockError, times: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How far the order or distance of two moments of two reports can be wrong, at times of the axis, ns.
+
+    A difference that is not larger says nothing.
+    """
+    inside = np.full(len(times), first.of_report + second.of_report)
+    return inside if first.clock == second.clock else inside + first.at(times) + second.at(times)
