@@ -23,7 +23,7 @@ from nsys2prv.clocks.collective_matching import CollectiveSequence, match_collec
 from nsys2prv.clocks.estimate import fit
 from nsys2prv.clocks.message_offsets import TwoWayOffsets, fit_messages, two_way_offsets
 from nsys2prv.clocks.methods import AlignMethod
-from nsys2prv.clocks.session_placement import clock_names, place_sessions
+from nsys2prv.clocks.session_placement import ReportClock, place_sessions, report_clocks
 from nsys2prv.clocks.sync_points import SyncPoints, sync_points_of_run
 from nsys2prv.execution.workers import InThisProcess, Workers
 from nsys2prv.exports import Identity, Report
@@ -122,10 +122,11 @@ def align(
         When a report breaks off while it is read.
     """
     rough = place_sessions(identities, spans, method)
-    names = clock_names(identities, rough)
+    of_reports = report_clocks(identities, rough)
+    names = [clock.name for clock in of_reports]
     clock_of_name = {name: number for number, name in enumerate(dict.fromkeys(names))}
     if method in (AlignMethod.NONE, AlignMethod.UTC, AlignMethod.MONOTONIC) or len(clock_of_name) < 2:
-        return Axis(tuple(rough), _errors_without_estimate(names))
+        return Axis(tuple(rough), _errors_without_estimate(of_reports))
     clock_of_report = [clock_of_name[name] for name in names]
     with_messages = method is not AlignMethod.NCCL
     sync_points = sync_points_of_run(
@@ -176,8 +177,10 @@ def align(
         for name, clock in clock_of_name.items()
     )
     errors = tuple(
-        ClockError(clock, half_widths=(moved[clock].largest if moved[clock].anchors else float("inf"),))
-        for clock in clock_of_report
+        ClockError(
+            clock, half_widths=(moved[clock].largest if moved[clock].anchors else float("inf"),), of_report=of_host.of_report
+        )
+        for clock, of_host in zip(clock_of_report, of_reports, strict=True)
     )
     return Axis(
         tuple(replace(placement, shift=shift) for placement in placements),
@@ -188,11 +191,11 @@ def align(
     )
 
 
-def _errors_without_estimate(names: Sequence[str]) -> tuple[ClockError, ...]:
+def _errors_without_estimate(clocks: Sequence[ReportClock]) -> tuple[ClockError, ...]:
     """Errors of reports whose clocks were not compared: one clock has none, of several nothing is known."""
-    clock_of_name = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    known = 0.0 if len(clock_of_name) == 1 else float("inf")
-    return tuple(ClockError(clock_of_name[name], half_widths=(known,)) for name in names)
+    number_of_name = {name: number for number, name in enumerate(dict.fromkeys(clock.name for clock in clocks))}
+    known = 0.0 if len(number_of_name) == 1 else float("inf")
+    return tuple(ClockError(number_of_name[clock.name], half_widths=(known,), of_report=clock.of_report) for clock in clocks)
 
 
 def messages_between_clocks(

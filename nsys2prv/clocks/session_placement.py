@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from nsys2prv.clocks.methods import AlignMethod
 from nsys2prv.exports import Identity
 from nsys2prv.timeline.time_axis import Placement
+
+UTC_READINGS_APART_NS = 100_000.0
+"""How far off the start of a session in UTC may be. Reports of one host share a clock, but a session reads it a little before
+or after the moment that becomes time 0: in real runs, ranks of one host end a collective 20 to 90 us apart."""
+
+
+class SessionTie(enum.Enum):
+    """What ties a report to the others of its clock."""
+
+    ALONE = "no other report has its clock"
+    MONOTONIC = "the monotonic clock of the host"
+    UTC = "the starts of the sessions in UTC, of one host"
+
+
+@dataclass(frozen=True)
+class ReportClock:
+    """The clock that the times of a report are of.
+
+    Attributes
+    ----------
+    name
+        The host, with the report where nothing ties it to others of the host. Reports with one name share a clock.
+    tie
+        What ties the report to the others of that clock.
+    """
+
+    name: str
+    tie: SessionTie
+
+    @property
+    def of_report(self) -> float:
+        """How far the report may be from others of its clock, ns."""
+        return UTC_READINGS_APART_NS if self.tie is SessionTie.UTC else 0.0
 
 
 def place_sessions(
@@ -59,14 +93,37 @@ def place_sessions(
     ]
 
 
-def clock_names(identities: Sequence[Identity], placements: Sequence[Placement]) -> list[str]:
-    """The clock of each report: that of its host if the monotonic clock ties the reports of the host, else a separate one."""
+def report_clocks(identities: Sequence[Identity], placements: Sequence[Placement]) -> list[ReportClock]:
+    """The clock of each report.
+
+    All reports of a host share its clock: the starts of their sessions were read from it. A report without a start of its
+    session, or without a host, has a separate clock.
+
+    Parameters
+    ----------
+    identities
+        Of the reports; reports with the same host are of one host.
+    placements
+        Of the reports, as of `place_sessions`.
+    """
     of_host: dict[str, list[int]] = {}
     for index, identity in enumerate(identities):
         of_host.setdefault(identity.host, []).append(index)
-    names = [""] * len(identities)
+    clocks = [ReportClock("", SessionTie.ALONE)] * len(identities)
     for host, members in of_host.items():
-        is_tied = bool(host) and sum(placements[index].method != "monotonic" for index in members) == 1
+        placed = [index for index in members if host and placements[index].method != "none"]
+        monotonic = _tied_by_monotonic(identities, placements, placed)
         for number, index in enumerate(members, start=1):
-            names[index] = (host or "host") if is_tied else f"{host or 'host'} (report {number})"
-    return names
+            if index in placed or len(members) == 1:
+                tie = SessionTie.MONOTONIC if index in monotonic else SessionTie.UTC
+                clocks[index] = ReportClock(host or "host", tie if len(placed) > 1 else SessionTie.ALONE)
+            else:
+                clocks[index] = ReportClock(f"{host or 'host'} (report {number})", SessionTie.ALONE)
+    return clocks
+
+
+def _tied_by_monotonic(identities: Sequence[Identity], placements: Sequence[Placement], of_host: Sequence[int]) -> set[int]:
+    """Reports of a host that were placed by its monotonic clock, and the one relative to which they were placed."""
+    tied = {index for index in of_host if placements[index].method == "monotonic"}
+    first = next((index for index in of_host if identities[index].monotonic_ns is not None), None)
+    return tied | {first} if tied and first is not None else tied

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nsys2prv.clocks.session_placement import place_sessions
+from nsys2prv.clocks.session_placement import place_sessions, report_clocks
 from nsys2prv.execution import external_sort
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.exports import Identity
@@ -290,3 +290,21 @@ def test_reports_of_one_host_are_tied_by_its_monotonic_clock() -> None:
 def test_a_report_without_a_begin_of_its_session_starts_with_the_others() -> None:
     placed = place_sessions([_identity("a", 1000), _identity("", None)], [(5, 10), (700, 900)])
     assert [(one.method, one.offset) for one in placed] == [("utc", -5), ("none", -700)]
+
+
+def test_reports_of_one_host_share_its_clock() -> None:
+    identities = [
+        _identity("a", 1000), _identity("a", 1100),
+        _identity("b", 1000, 50), _identity("b", 1100, 150), _identity("b", 1200),
+        _identity("c", 1000), _identity("c", None),
+        _identity("d", None),
+        _identity("", 1000), _identity("", 1100),
+    ]  # fmt: skip
+    clocks = report_clocks(identities, place_sessions(identities, [(0, 10)] * len(identities)))
+    assert [(clock.name, clock.tie.name, clock.of_report) for clock in clocks] == [
+        ("a", "UTC", 100_000), ("a", "UTC", 100_000),
+        ("b", "MONOTONIC", 0), ("b", "MONOTONIC", 0), ("b", "UTC", 100_000),
+        ("c", "ALONE", 0), ("c (report 2)", "ALONE", 0),
+        ("d", "ALONE", 0),
+        ("host (report 1)", "ALONE", 0), ("host (report 2)", "ALONE", 0),
+    ]  # fmt: skip
