@@ -27,7 +27,7 @@ from nsys2prv.clocks.session_placement import ReportClock, place_sessions, repor
 from nsys2prv.clocks.sync_points import SyncPoints, sync_points_of_run
 from nsys2prv.execution.workers import InThisProcess, Workers
 from nsys2prv.exports import Identity, Report
-from nsys2prv.sources.communication.collectives import KINDS
+from nsys2prv.sources.communication.collectives import ALL, KINDS
 from nsys2prv.timeline.rank_messages import Messages
 from nsys2prv.timeline.time_axis import ClockCorrection, ClockError, Placement
 
@@ -241,7 +241,7 @@ def _sequences(
             collectives = points.of_kind(kind)
             if collectives is None:
                 continue
-            ends = collectives.with_columns(end=placement.of(pl.col("end")))
+            ends = collectives.filter(pl.col("rule") == ALL).with_columns(end=placement.of(pl.col("end")))
             for (pid, sequence), rows in ends.group_by("process", "sequence", maintain_order=True):
                 process = processes.setdefault((index, int(pid)), len(processes))
                 ordered = rows.sort("end")
