@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,8 +20,10 @@ import polars as pl
 from nsys2prv.clocks.causality import enforce_causality, min_latencies
 from nsys2prv.clocks.collective_matching import CollectiveSequence, match_collectives
 from nsys2prv.clocks.estimate import fit
+from nsys2prv.clocks.host_clock import HostClock
 from nsys2prv.clocks.message_offsets import TwoWayOffsets, fit_messages, two_way_offsets
 from nsys2prv.clocks.methods import AlignMethod
+from nsys2prv.clocks.self_check import Disagreement
 from nsys2prv.clocks.session_placement import ReportClock, place_sessions, report_clocks
 from nsys2prv.clocks.sync_points import SyncPoints, sync_points_of_run
 from nsys2prv.execution.workers import InThisProcess, Workers
@@ -36,48 +37,11 @@ _LEAST_ERROR = 500.0
 
 
 @dataclass(frozen=True)
-class HostClock:
-    """What is known of the clock of a host (or of one report, where the monotonic clock does not tie those of a host).
-
-    Attributes
-    ----------
-    name
-        Host, with the report where there are several clocks of it.
-    method
-        "collectives", or how it was placed without.
-    correction
-        Offset, drift, sync points and remaining error; None without sync points.
-    by_messages
-        Part of the offset that comes from messages, ns.
-    """
-
-    name: str
-    method: str
-    correction: ClockCorrection | None
-    by_messages: float = 0.0
-
-    def as_json(self) -> dict[str, Any]:
-        content: dict[str, Any] = {"host": self.name, "method": self.method, "by_messages_ns": round(self.by_messages)}
-        if self.correction is not None:
-            known = self.correction
-            content |= {
-                "anchors": known.anchors,
-                "offset_ns": round(known.offset),
-                "drift_ppm": round(known.drift * 1e6, 4),
-                "error_ns": {
-                    **{name: round(getattr(known, name)) for name in ("median", "percentile_95", "largest")},
-                    "over_time": [None if np.isnan(value) else round(value) for value in known.bins],
-                },
-            }
-        return content
-
-
-@dataclass(frozen=True)
 class Axis:
     """The common axis.
 
     Placements, errors and sync points are of each report; sync points are empty when none were read. Warnings are about the
-    clocks.
+    clocks; `disagreements` is what cannot be as it was placed, the largest first.
     """
 
     placements: tuple[Placement, ...]
@@ -85,6 +49,7 @@ class Axis:
     clocks: tuple[HostClock, ...] = ()
     warnings: tuple[str, ...] = ()
     sync_points: tuple[SyncPoints, ...] = ()
+    disagreements: tuple[Disagreement, ...] = ()
 
 
 def align(
@@ -167,20 +132,21 @@ def align(
     ]
     starts = [placement.at(span[0]) for placement, span in zip(placements, spans, strict=True) if span]
     shift = -min(starts, default=0)
-    clocks = tuple(
-        HostClock(
-            name,
-            placements[clock_of_report.index(clock)].method,
-            moved[clock] if moved[clock].anchors else None,
-            float(moves[clock]),
-        )
-        for name, clock in clock_of_name.items()
-    )
     errors = tuple(
         ClockError(
             clock, half_widths=(moved[clock].largest if moved[clock].anchors else float("inf"),), of_report=of_host.of_report
         )
         for clock, of_host in zip(clock_of_report, of_reports, strict=True)
+    )
+    clocks = tuple(
+        HostClock(
+            name,
+            placements[clock_of_report.index(clock)].method,
+            errors[clock_of_report.index(clock)],
+            moved[clock] if moved[clock].anchors else None,
+            float(moves[clock]),
+        )
+        for name, clock in clock_of_name.items()
     )
     return Axis(
         tuple(replace(placement, shift=shift) for placement in placements),

@@ -10,8 +10,18 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
+class ClockStep:
+    """A jump of a clock by `size` ns, somewhere between two times that it shows: the last anchor before and the first after it.
+    What is subtracted grows evenly between them, so that times stay in order."""
+
+    after: int
+    before: int
+    size: float
+
+
+@dataclass(frozen=True)
 class ClockCorrection:
-    """What is subtracted from times of a clock: `offset + drift (t - pivot)`, ns.
+    """What is subtracted from times of a clock: `offset + drift (t - pivot)`, ns, and its steps.
 
     Attributes
     ----------
@@ -37,6 +47,7 @@ class ClockCorrection:
     percentile_95: float
     largest: float
     bins: tuple[float, ...]
+    steps: tuple[ClockStep, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,6 +87,9 @@ class Placement:
             return time + (self.offset + self.shift)
         rough = time + self.offset
         correction = self.clock.offset + (rough - self.clock.pivot).cast(pl.Float64) * self.clock.drift
+        for step in self.clock.steps:
+            done = (rough - step.after).cast(pl.Float64) / max(step.before - step.after, 1)
+            correction = correction + done.clip(0, 1) * step.size
         return rough - correction.round().cast(pl.Int64) + self.shift
 
     @property
@@ -95,6 +109,8 @@ class ClockError:
     times, half_widths
         At these times of the axis, in rising order, how far the clock may be from the axis; between them it is interpolated.
         Infinite where nothing is known.
+    group
+        Clocks of one group are tied to each other; of those of two groups nothing is known.
     of_report
         How far the report may be from others of the same clock; 0 where the monotonic clock of the host ties them.
     """
@@ -103,6 +119,7 @@ class ClockError:
     times: tuple[int, ...] = (0,)
     half_widths: tuple[float, ...] = (0.0,)
     of_report: float = 0.0
+    group: int = 0
 
     def at(self, times: NDArray[np.int64]) -> NDArray[np.float64]:
         """The half width at times of the axis, without that of the report, ns."""
@@ -115,4 +132,6 @@ def clock_margin(first: ClockError, second: ClockError, times: NDArray[np.int64]
     A difference that is not larger says nothing.
     """
     inside = np.full(len(times), first.of_report + second.of_report)
-    return inside if first.clock == second.clock else inside + first.at(times) + second.at(times)
+    if first.clock == second.clock:
+        return inside
+    return inside + first.at(times) + second.at(times) if first.group == second.group else np.full(len(times), np.inf)
