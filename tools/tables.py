@@ -108,6 +108,13 @@ def _consecutive(types: Iterable[event_types.EventType]) -> list[list[event_type
     return groups
 
 
+def moved_types() -> str:
+    """Event types that had another number in earlier versions."""
+    moved = sorted((one.former, one.number, one.label) for one in EVENT_TYPES if one.former)
+    rows = ((label, str(former), str(number)) for former, number, label in moved)
+    return _table(("events", "number in earlier versions", "number today"), rows)
+
+
 def value_sets() -> str:
     """Every set of names that event types share, and the fixed numbers in it."""
     sets = {found.values.name: found.values for found in EVENT_TYPES if found.values is not None}
@@ -365,6 +372,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"command {name}": partial(command, name) for name in COMMANDS},
     **{f"views {group}": partial(views, group) for group in GROUPS},
     "event types": event_type_rows,
+    "moved types": moved_types,
     "value sets": value_sets,
     "states": states,
     "messages": messages,

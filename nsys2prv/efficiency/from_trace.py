@@ -42,7 +42,7 @@ from nsys2prv.paraver.trace_files import companion
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.run.read_options import ReadOptions
-from nsys2prv.sources.registry import TYPES
+from nsys2prv.sources.registry import TYPES, renumbered
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary import event_types
 
@@ -107,6 +107,8 @@ class _TraceReading:
             for number, names in trace.labels.types.items()
             if names.label == _CUDA_CALL_LABEL and number != event_types.CUDA_CALL
         }
+        # An earlier version wrote some types under other numbers.
+        self._moved = renumbered({number: names.label for number, names in trace.labels.types.items()})
         self._collections = new_collections(folder, collections)
         self._launches = ExternalSort(["to_time"], folder / "launches")
         self._callers: set[int] = set()
@@ -159,7 +161,7 @@ class _TraceReading:
 
     def _types(self) -> dict[int, TypeNames]:
         labels = self._trace.labels.types
-        types = {number: TypeNames(names.label, names.values) for number, names in labels.items()}
+        types = {self._moved.get(number, number): TypeNames(names.label, names.values) for number, names in labels.items()}
         renamed: dict[int, TypeNames] = {alias: types.pop(number) for number, alias in self._aliases.items()}
         return {**types, **(_NAMES_BY_STATE if self._by_state else {}), **renamed}
 
@@ -167,7 +169,8 @@ class _TraceReading:
         last = (block.events["time"].max(), block.states["end"].max(), block.messages["physical_recv"].max())
         self._end = max([self._end, *(time for time in last if isinstance(time, int))])
         row = self._trace.header.row_of(pl.col("task"), pl.col("thread"))
-        pairs = self._placed(block.events.with_columns(row=row))
+        events = block.events.with_columns(pl.col("type").replace(self._moved)) if self._moved else block.events
+        pairs = self._placed(events.with_columns(row=row))
         kinds = self._known(pairs["type"].unique().to_list())
         self._take_intervals(pairs, kinds)
         samples = next((one for one in self._kinds if one.samples), None)

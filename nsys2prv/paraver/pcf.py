@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nsys2prv.errors import TraceError
 from nsys2prv.paraver.trace_files import OnMalformed, raising, text_lines
+from nsys2prv.sources.registry import renumbered
 from nsys2prv.timeline.labels import EarlierLabels, UsedType
 from nsys2prv.vocabulary import event_types
 
@@ -208,12 +209,10 @@ def read_earlier_labels(path: Path) -> EarlierLabels:
     """Numbers of an earlier trace, from its .pcf; TraceError when there is none to read."""
     if not path.exists():
         raise TraceError(path, "there is no such file to take labels from")
-    labels = read_pcf(path)
+    types = read_pcf(path).types
+    moved = renumbered({number: known.label for number, known in types.items()})
+    types = {moved.get(number, number): known for number, known in types.items()}
     return EarlierLabels(
-        {known.label: number for number, known in labels.types.items()},
-        {
-            number: {label: value for value, label in known.values.items()}
-            for number, known in labels.types.items()
-            if known.values
-        },
+        {known.label: number for number, known in types.items()},
+        {number: {label: value for value, label in known.values.items()} for number, known in types.items() if known.values},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from nsys2prv.errors import UsageError
 from nsys2prv.exports import Report
@@ -116,6 +116,17 @@ def type_of(number: int) -> EventType | None:
     if number in TYPES:
         return TYPES[number]
     return next((one for one in EVENT_TYPES if one.covers(number)), None)
+
+
+def renumbered(labels: Mapping[int, str]) -> dict[int, int]:
+    """Numbers that an earlier version used for event types, with those of today.
+
+    Parameters
+    ----------
+    labels
+        Labels of event types in a .pcf, by number: under the same number other tools have other events.
+    """
+    return {one.former: one.number for one in EVENT_TYPES if one.former and labels.get(one.former) == one.label}
 
 
 NAMES: tuple[str, ...] = (*dict.fromkeys(source.name for source in SOURCES), message_ends.NAME)

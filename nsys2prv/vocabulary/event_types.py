@@ -1,7 +1,8 @@
 """Event types: what they are, and those that several packages use; states and message tags.
 
-The numbers are those of Extrae and of BSC's existing tools, so that their views work on these traces. Types that only one
-source uses are declared in its module; `nsys2prv.sources.registry` lists them all.
+The numbers are those of Extrae and of BSC's existing tools, so that their views work on these traces. A type that neither has
+gets a number that no `events.h` of Extrae contains (5.1), the internal ones included. Types that only one source uses are
+declared in its module; `nsys2prv.sources.registry` lists them all.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ class EventType(int):
     lanes
         Of ranges that may overlap on one row: number of the first type beside it, for those that would cut others off. Of a
         series: beside its first member, with `LANES_OF_A_MEMBER` numbers for each.
+    former
+        Number in traces of versions that used one of Extrae's (0: none). `sources.registry.renumbered` recognises it.
     """
 
     label: str
@@ -96,6 +99,7 @@ class EventType(int):
     overflow: int
     precision: int
     lanes: int
+    former: int
 
     def __new__(
         cls,
@@ -111,10 +115,12 @@ class EventType(int):
         overflow: int = 0,
         precision: int = 0,
         lanes: int = 0,
+        former: int = 0,
     ) -> EventType:
         one = super().__new__(cls, number)
         one.label, one.role, one.values, one.gradient, one.unit = label, role, values, gradient, unit
         one.step, one.members, one.overflow, one.precision, one.lanes = step, members, overflow, precision, lanes
+        one.former = former
         return one
 
     def __getnewargs__(self) -> tuple[int, str, Role]:  # type: ignore[override]
@@ -203,7 +209,7 @@ MEMORY_SIZE = EventType(63000002, "Memcopy size", Role.ATTRIBUTE, unit="bytes")
 KERNEL = EventType(63000006, "CUDA kernel", Role.INTERVAL, CUDA_VALUES)
 NCCL_KERNEL = EventType(63000007, "NCCL kernel", Role.INTERVAL, CUDA_VALUES)
 GRAPH_EXECUTION = EventType(63000008, "CUDA Graphs Exec name", Role.INTERVAL, CUDA_VALUES)
-KERNEL_FAMILY = EventType(63000010, "CUDA kernel family", Role.ATTRIBUTE, CUDA_VALUES)
+KERNEL_FAMILY = EventType(63000121, "CUDA kernel family", Role.ATTRIBUTE, CUDA_VALUES, former=63000010)
 FAMILIES: dict[int, EventType] = {KERNEL: KERNEL_FAMILY, NCCL_KERNEL: KERNEL_FAMILY}
 """Type whose values group those of a type, on the same lines."""
 CORRELATION_ID = EventType(9200, "Correlation ID", Role.ATTRIBUTE, unit="id")
@@ -279,7 +285,7 @@ _PTHREAD_CALLS = (
 )
 """Calls that have a number in Extrae's traces, from 1 on."""
 
-OS_CALL = EventType(65000000, "OS runtime call", Role.INTERVAL, ValueSet("os runtime"))
+OS_CALL = EventType(65100000, "OS runtime call", Role.INTERVAL, ValueSet("os runtime"), former=65000000)
 PTHREAD_CALL = EventType(
     61000000,
     "pthread call",
@@ -305,7 +311,7 @@ THREAD_STATES: dict[int, str] = {
 
 THREAD_STATE_VALUES = ValueSet("thread states", numbered(THREAD_STATES), first=max(THREAD_STATES) + 2)
 EXECUTING_CPU = EventType(40000033, "Executing CPU", Role.INTERVAL, unit="CPU of the node + 1")
-OFF_CPU = EventType(40000061, "Off CPU, thread state", Role.INTERVAL, THREAD_STATE_VALUES)
+OFF_CPU = EventType(40000161, "Off CPU, thread state", Role.INTERVAL, THREAD_STATE_VALUES, former=40000061)
 
 GPU_METRIC = EventType(
     9400, "{}", Role.SAMPLE, gradient=7, unit="percent, Hz or bytes/s", step=1, members=100, overflow=94000100

@@ -43,6 +43,7 @@ from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
+from nsys2prv.vocabulary import event_types
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 TENSOR = "Tensor Active [Throughput %]"
@@ -585,6 +586,15 @@ def test_a_trace_of_version_0_5_8_is_read_also_behind_the_end_in_its_header(tmp_
     assert part.tables["devices"].select("useful_ns", "communication_ns", "elapsed_ns").row(0) == (100, 50, 450)
     with pytest.raises(NothingToTranslate, match=r"ends at 0\.000001 s"):
         measured([tmp_path / "old.prv"], EfficiencyOptions(time=TimeRange(900, None)))
+
+
+def test_a_trace_with_earlier_numbers_of_types_gives_the_same(tmp_path: Path, two_gpus: list[Path]) -> None:
+    trace = translate(two_gpus, tmp_path / "trace").prv
+    before = measured([trace]).tables["kernels"]
+    assert before["family"].n_unique() > 1
+    for path in (trace, trace.with_suffix(".pcf")):
+        path.write_text(path.read_text().replace(str(int(event_types.KERNEL_FAMILY)), str(event_types.KERNEL_FAMILY.former)))
+    assert_frame_equal(measured([trace]).tables["kernels"], before)
 
 
 # -- what is written ------------------------------------------------------------------

@@ -11,7 +11,7 @@ from nsys2prv.vocabulary.kernel_families import families
 
 from .conftest import Translated
 
-KERNEL_FAMILY = 63000010
+KERNEL_FAMILY = 63000121
 # What an analyst calls a product of matrices, an attention or a communication, however it is written.
 _MUST_HAVE_A_KIND = (
     r"(?i)gemm|gemv|nvjet|matmul|flash|attention|nccl|softmax|layer_?norm|batch_?norm|conv|at::native|cub::|triton_"

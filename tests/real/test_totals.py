@@ -46,7 +46,7 @@ TYPES: dict[str, tuple[int | tuple[int, ...], ...]] = {
     "OpenACC other": (66000000,),
     "OpenACC data": (66000001,),
     "OpenACC launch": (66000002,),
-    "OS call": (65000000, 61000000, 40000004),
+    "OS call": (65100000, 61000000, 40000004),
 }
 
 # Intervals that are made of those of other types; tests of their own look at them.

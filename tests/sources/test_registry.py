@@ -22,6 +22,33 @@ def test_no_number_is_declared_twice() -> None:
     assert len(numbers) == len(set(numbers))
 
 
+def test_numbers_of_extrae_are_not_used_for_other_events() -> None:
+    """Numbers of Extrae 5.1.2 (events.h) that are near ours and mean something else; those that agree are left out here."""
+    of_extrae = {
+        *range(63000003, 63000006),  # untracked calls, dynamic memory
+        *range(63000009, 63000016),  # kernel instantiation and its line, sizes of kernels, events, streams
+        63100000,  # calls on the GPU
+        *range(40000040, 40000051),  # dynamic memory
+        *range(40000051, 40000059),  # I/O calls
+        *range(40000060, 40000073),
+        40000133,
+        *range(52000000, 52000132),  # OpenSHMEM
+        *range(65000000, 65000010),  # statistics of OpenMP
+        54000000,
+        54000100,
+    }
+    assert not {int(one) for one in EVENT_TYPES} & of_extrae
+    assert not {number for number in of_extrae if registry.type_of(number)}
+
+
+def test_numbers_of_earlier_versions_are_known_by_their_labels() -> None:
+    family, calls = registry.CONSTANTS["KERNEL_FAMILY"], registry.CONSTANTS["OS_CALL"]
+    earlier = {63000010: "CUDA kernel family", 65000000: "OS runtime call", 63000009: "CUDA kernel instantiation", 9600: "x"}
+    assert registry.renumbered(earlier) == {63000010: family, 65000000: calls}
+    former = [one.former for one in EVENT_TYPES if one.former]
+    assert len(former) == len(set(former)) and not set(former) & set(TYPES)
+
+
 def test_every_type_of_a_source_is_known_by_a_constant_or_with_others() -> None:
     assert all(TYPES[one.number] is one for source in SOURCES for one in source.types)
     assert registry.CONSTANTS["KERNEL"].label == "CUDA kernel"

@@ -39,8 +39,8 @@ def test_a_launch_and_its_kernel_give_this_trace_and_no_other(tmp_path: Path) ->
         "1:0:1:1:1:500:4000:1",
         "2:0:1:1:1:500:63000000:0:9200:0",
         "1:0:1:1:2:2000:4000:1",
-        "2:0:1:1:2:2000:63000006:19:9101:1:9102:1:9103:1:9104:128:9105:1:9106:1:9107:0:9108:0:9109:0:9110:32:9200:1:63000010:20",
-        "2:0:1:1:2:4000:63000006:0:9101:0:9102:0:9103:0:9104:0:9105:0:9106:0:9107:0:9108:0:9109:0:9110:0:9200:0:63000010:0",
+        "2:0:1:1:2:2000:63000006:19:9101:1:9102:1:9103:1:9104:128:9105:1:9106:1:9107:0:9108:0:9109:0:9110:32:9200:1:63000121:20",
+        "2:0:1:1:2:4000:63000006:0:9101:0:9102:0:9103:0:9104:0:9105:0:9106:0:9107:0:9108:0:9109:0:9110:0:9200:0:63000121:0",
     ]
     trace = open_whole(summary.prv)
     assert trace.names["NODE"] == ("nid001",)
@@ -267,6 +267,15 @@ def test_names_keep_the_numbers_of_an_earlier_trace(tmp_path: Path) -> None:
     shared = types_before.keys() & types_after.keys()
     assert {label: types_after[label] for label in shared} == {label: types_before[label] for label in shared}
     assert len(set(types_after.values())) == len(types_after)
+
+
+def test_labels_with_earlier_numbers_of_types_are_still_taken(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.kernel("void mine::step()", 0, 10)
+    labels = tmp_path / "earlier.pcf"
+    labels.write_text("EVENT_TYPE\n0    63000010    CUDA kernel family\nVALUES\n0      End\n77     mine::step\n")
+    found = open_whole(translate_reports(tmp_path, report, options=TranslateOptions(labels=labels)).prv)
+    assert labels_of(found, event_types.KERNEL_FAMILY) == {0: "End", 77: "mine::step"}
 
 
 def test_a_compressed_trace_holds_the_same_and_is_the_same_file_each_time(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ UCX_OTHER = EventType(51000003, "UCX call", Role.INTERVAL, _UCX_VALUES, gradient
 UCX_SIZE = EventType(51100001, "UCX message size", Role.ATTRIBUTE, gradient=1, unit="bytes")
 UCX_TAG = EventType(51100002, "UCX message tag", Role.ATTRIBUTE, gradient=1, unit="tag")
 UCX_PEER = EventType(51100003, "UCX peer worker", Role.ATTRIBUTE, gradient=1, unit="id")
-NVSHMEM_CALL = EventType(52000001, "NVSHMEM call", Role.INTERVAL, ValueSet("nvshmem"), gradient=1)
+NVSHMEM_CALL = EventType(53000001, "NVSHMEM call", Role.INTERVAL, ValueSet("nvshmem"), gradient=1, former=52000001)
 
 
 # (what a call's name looks like, Paraver state meanwhile); first match counts. As for MPI: what does not block only starts.

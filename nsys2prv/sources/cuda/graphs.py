@@ -12,7 +12,9 @@ from nsys2prv.sources.source import Launch, RowKind, TableSource, attributes, ca
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
-GRAPH_CONSTRUCTION = EventType(63000009, "CUDA graph construction", Role.INTERVAL, ValueSet("graph construction"))
+GRAPH_CONSTRUCTION = EventType(
+    63000120, "CUDA graph construction", Role.INTERVAL, ValueSet("graph construction"), former=63000009
+)
 GRAPH_ID = EventType(63000100, "CUDA Graphs ID", Role.ATTRIBUTE, unit="id")
 GRAPH_EXEC_ID = EventType(63000101, "CUDA Graphs Exec ID", Role.ATTRIBUTE, unit="id")
 GRAPH_NODE_ID = EventType(63000102, "Graph Node ID", Role.ATTRIBUTE, unit="id")

@@ -13,7 +13,7 @@ from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 from nsys2prv.vocabulary.name_rules import first_match
 
-FILE_ACCESS = EventType(40000060, "File access", Role.INTERVAL, ValueSet("file accesses"))
+FILE_ACCESS = EventType(40000160, "File access", Role.INTERVAL, ValueSet("file accesses"), former=40000060)
 FILE_NAME = EventType(40000059, "File name", Role.ATTRIBUTE, ValueSet("file names"))
 IO_SIZE = EventType(40000011, "I/O size", Role.ATTRIBUTE, unit="bytes")
 

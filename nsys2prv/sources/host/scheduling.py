@@ -16,7 +16,7 @@ from nsys2prv.sources.source import RowKind, StreamedSource
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
-BLOCK_REASON = EventType(40000062, "Off CPU, reason", Role.ATTRIBUTE, ValueSet("reasons of blocking"))
+BLOCK_REASON = EventType(40000162, "Off CPU, reason", Role.ATTRIBUTE, ValueSet("reasons of blocking"), former=40000062)
 
 
 _REQUIRED = ("start", "cpu", "isSchedIn", "globalTid")
