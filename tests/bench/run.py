@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 OTHER_VERSION = "0.5.8"
@@ -75,6 +76,8 @@ SCALING = (
 )
 
 
+CLOCK_SEEDS = 50
+"""Runs of each kind of simulated cluster."""
 CLOCK_NODES, CLOCK_GPUS = 16, 8
 CLOCK_GOALS = {"median_us": 5.0, "percentile_99_us": 20.0}
 # In a process of its own: what it loads would count for the others.
@@ -248,20 +251,12 @@ class Bench:
         """nsys2prv on reports and on ten times as long ones."""
         return [self._scale(short, long) for short, long in SCALING]
 
-    def clocks(self) -> list[dict[str, object]]:
-        """Error of the clocks of a simulated cluster after each way to align them."""
-        return [self._align(kind) for kind in ("nccl", "mpi")]
-
-    def _align(self, kind: str) -> dict[str, object]:
-        found = subprocess.run(
-            [sys.executable, "-c", _ALIGN, kind, str(CLOCK_NODES), str(CLOCK_GPUS), str(CHECKOUT / "tests")],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if found.returncode != 0:
-            raise Missing(f"the clocks could not be aligned: {(found.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
-        return {"kind": kind, **json.loads(found.stdout)}
+    def clocks(self) -> dict[str, object]:
+        """Errors of clocks after each way to align them, and the intervals told of simulated clusters of many kinds."""
+        tests = CHECKOUT / "tests"
+        size = [str(CLOCK_NODES), str(CLOCK_GPUS), str(tests)]
+        aligned = [{"kind": kind, **_output_of("-c", _ALIGN, kind, *size)} for kind in ("nccl", "mpi")]
+        return {"aligned": aligned, **_output_of(str(tests / "bench" / "simulated_clusters.py"), str(CLOCK_SEEDS))}
 
     def many(self) -> dict[str, object]:
         """nsys2prv on a few small reports of one run, before and after it on many: the many take minutes, in which the machine
@@ -444,6 +439,16 @@ def _call(command: Sequence[str | Path]) -> None:
         raise Missing(f"{' '.join(map(str, command))} ended with {done.returncode}: {last_line}")
 
 
+def _output_of(*arguments: str) -> dict[str, object]:
+    """What a program in Python prints as JSON."""
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Missing(f"the clocks could not be aligned: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -510,8 +515,63 @@ def efficiency_table(found: list[dict[str, object]]) -> str:
     return "\n".join(lines)
 
 
-def clocks_table(found: list[dict[str, object]]) -> str:
-    """Errors of clocks as text."""
+def clocks_table(found: dict[str, object]) -> str:
+    """Errors of clocks, and how often the told intervals hold, as text."""
+    aligned, kinds = found["aligned"], found["kinds"]
+    assert isinstance(aligned, list)
+    assert isinstance(kinds, list)
+    head = f"{CLOCK_SEEDS} runs of each kind of cluster"
+    lines = [
+        *_errors_of_clocks(aligned),
+        f"{head:38} {'interval holds':>14} {'in a host':>10} {'not known':>10} {'half width':>11} {'largest':>11} "
+        f"{'error':>11} {'99 %':>11} {'largest':>11}",
+    ]
+    for kind in kinds:
+        cells = _cells(kind)
+        lines.append(
+            f"  {kind['kind']:36} {cells[0]:>14} {cells[1]:>10} {cells[2]:>10} "
+            + " ".join(f"{cell:>11}" for cell in cells[3:])
+            + f"  {_verdict(kind)}"
+        )
+    return "\n".join([*lines, "  of pairs of reports of different hosts; goal: the interval holds in 99 of 100"])
+
+
+_NUMBERS = ("margin_median", "margin_largest", "error_median", "error_99", "error_largest")
+
+
+def _cells(kind: dict[str, object]) -> list[str]:
+    """Numbers of a kind of cluster as text: shares, then times."""
+    shares = (kind[name] for name in ("inside", "inside_host", "not_known"))
+    # What is not quite everything must not look so.
+    texts = ["-" if share is None else f"{int(float(str(share)) * 1000) / 10:.1f} %" for share in shares]
+    nothing = kind["inside"] is None
+    return [*texts, *("-" if nothing else _duration(float(str(kind[name]))) for name in _NUMBERS)]
+
+
+def _duration(ns: float) -> str:
+    unit, size = next((unit, size) for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)) if ns >= size or size == 1e3)
+    return f"{ns / size:.3g} {unit}"
+
+
+def _write_docs(found: dict[str, object]) -> None:
+    """The intervals of simulated clusters as a table of the documentation."""
+    kinds = found["kinds"]
+    assert isinstance(kinds, list)
+    page = CHECKOUT / "docs" / "clocks.md"
+    text = page.read_text(encoding="utf-8")
+    start, end = (text.index(mark) for mark in ("<!-- measured by make bench -->", "<!-- end -->"))
+    rows = [
+        f"nsys2prv {found['version']}, {CLOCK_SEEDS} runs of each kind:",
+        "",
+        "| kind of cluster | | interval holds | in a host | not known | half width, median | largest | error, median | 99 % "
+        "| largest |",
+        "| --- | --- " + "| ---: " * 8 + "|",
+        *(f"| {kind['kind']} | {kind['text']} | {' | '.join(_cells(kind))} |" for kind in kinds),
+    ]
+    page.write_text(text[:start] + "\n".join(["<!-- measured by make bench -->", *rows, ""]) + text[end:], encoding="utf-8")
+
+
+def _errors_of_clocks(found: list[dict[str, object]]) -> list[str]:
     shape = f"{CLOCK_NODES} nodes x {CLOCK_GPUS} GPUs, 60 s, offsets to 5 s, drifts to 50 ppm"
     lines = [f"{shape:64} {'median':>12} {'99 %':>12} {'largest':>12}  told error holds"]
     for one in found:
@@ -525,7 +585,7 @@ def clocks_table(found: list[dict[str, object]]) -> str:
                 good = all(error[key] < goal for key, goal in CLOCK_GOALS.items()) and error["honest"] >= 0.95
                 verdict = f"  for {error['honest']:.0%} of the hosts: {'reached' if good else 'MISSED'}"
             lines.append(f"{name:64} {errors}{verdict}")
-    return "\n".join(lines)
+    return lines
 
 
 def _verdict(found: dict[str, object]) -> str:
@@ -536,6 +596,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("speed", "scaling", "clocks", "many", "efficiency"), help="run one part")
     parser.add_argument("--json", action="store_true", help="print numbers as JSON instead of tables")
+    parser.add_argument("--write-docs", action="store_true", help="write the table of docs/clocks.md")
     parser.add_argument("--runs", type=int, default=3, help="runs of each program on each report (default: 3)")
     parser.add_argument("--shared", type=Path, default=CHECKOUT.parent / "shared", help="folder of the real reports and tools")
     parser.add_argument("--cache", type=Path, default=CHECKOUT / ".bench", help="keeps long reports and the other tool")
@@ -552,7 +613,7 @@ def main() -> int:
     load = os.getloadavg()[0]
     if load > BUSY:
         _say(f"other programs are running (load {load:.1f}): they slow a program of many threads more than one of one")
-    results: dict[str, object] = {"load_before": load}
+    results: dict[str, Any] = {"load_before": load}
     failed = False
     for name, (run, table) in parts.items():
         if arguments.only not in (None, name):
@@ -565,6 +626,8 @@ def main() -> int:
             continue
         if not arguments.json:
             print(table(results[name]), flush=True)
+        if name == "clocks" and arguments.write_docs:
+            _write_docs(results[name])
     if arguments.json:
         print(json.dumps(results, indent=2))
     return int(failed)

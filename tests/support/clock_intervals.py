@@ -1,0 +1,159 @@
+"""Whether the true offsets of clocks lie in the intervals that are told, in many simulated runs of each kind of cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from nsys2prv.clocks.align import Axis, align
+from nsys2prv.clocks.methods import AlignMethod
+from nsys2prv.exports import describe, open_report
+from nsys2prv.run.ranks import resolve_ranks
+from nsys2prv.timeline.time_axis import clock_margin
+from support.simulated_clocks import KINDS, SimulatedReport, simulate, write_simulated
+
+_MOMENTS = 9
+HONEST = 0.99
+"""Share of the pairs of reports whose true offset must be inside the told interval."""
+
+
+@dataclass(frozen=True)
+class PairsOfReports:
+    """Each two reports of simulated runs, at equal steps of time from the first event of the run to the last.
+
+    Attributes
+    ----------
+    same_host
+        (pairs,): whether both are of one host.
+    errors
+        (pairs, moments): how far apart the same true moment is placed in both, ns; NaN where one of them records nothing.
+    margins
+        (pairs, moments): how far apart it may be, as it is told (`clock_margin`), ns; infinite: not known.
+    """
+
+    same_host: NDArray[np.bool_]
+    errors: NDArray[np.float64]
+    margins: NDArray[np.float64]
+
+    @classmethod
+    def joined(cls, parts: Sequence[PairsOfReports]) -> PairsOfReports:
+        """The pairs of several runs."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("same_host", "errors", "margins")))
+
+    def of_hosts(self, *, same: bool) -> PairsOfReports:
+        """The pairs of one host, or of different hosts, that record at the same time."""
+        chosen = (self.same_host == same) & ~np.isnan(self.errors).all(axis=1)
+        return PairsOfReports(self.same_host[chosen], self.errors[chosen], self.margins[chosen])
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """(pairs,): whether the offset is known at all of the moments."""
+        return ~np.isinf(self.margins).any(axis=1)
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """(pairs,): whether the error is inside the interval at all of the moments."""
+        return ~(self.errors > self.margins).any(axis=1)
+
+
+def aligned(reports: Sequence[SimulatedReport]) -> Axis:
+    """Write reports of a simulated run and align them, as a translation does."""
+    with TemporaryDirectory() as folder:
+        paths = write_simulated(reports, Path(folder))
+        opened = [open_report(path) for path in paths]
+        spans = [report.span for report in reports]
+        identities = resolve_ranks(paths, [describe(report) for report in opened], spans).identities
+        return align(opened, identities, spans, AlignMethod.AUTO, Path(folder, "scratch"))
+
+
+def compare_with_truth(reports: Sequence[SimulatedReport], axis: Axis) -> PairsOfReports:
+    """Compare each two reports of a simulated run, as placed, with the true clocks."""
+    first, last = min(report.recorded[0] for report in reports), max(report.recorded[1] for report in reports)
+    true = np.linspace(first, last, _MOMENTS).astype(np.int64)
+    placed = np.stack(
+        [
+            pl.DataFrame({"time": report.in_session(true)}).select(placement.of(pl.col("time"))).to_series().to_numpy()
+            for report, placement in zip(reports, axis.placements, strict=True)
+        ]
+    )
+    is_recorded = np.stack([(true >= report.recorded[0]) & (true <= report.recorded[1]) for report in reports])
+    one, other = np.triu_indices(len(reports), 1)
+    both = is_recorded[one] & is_recorded[other]
+    node = np.array([report.node for report in reports])
+    margins = [clock_margin(axis.errors[a], axis.errors[b], placed[a]) for a, b in zip(one, other, strict=True)]
+    return PairsOfReports(
+        node[one] == node[other],
+        np.where(both, np.abs(placed[one] - placed[other]), np.nan),
+        np.where(both, np.stack(margins), np.nan),
+    )
+
+
+@dataclass(frozen=True)
+class KindResult:
+    """What comes out for a kind of cluster: of pairs of reports of different hosts, unless said otherwise.
+
+    Attributes
+    ----------
+    kind
+        Its name.
+    runs
+        Number of runs.
+    inside
+        Share of the pairs whose true offset is inside the told interval, of those that are said to be known; None without such.
+    inside_host
+        The same of pairs of one host.
+    not_known
+        Share of the pairs whose offset is said not to be known.
+    margin_median, margin_largest
+        Half width of the interval of those that are known, ns.
+    error_median, error_99, error_largest
+        True error of those that are known, ns; 99: percentile.
+    """
+
+    kind: str
+    runs: int
+    inside: float | None
+    inside_host: float | None
+    not_known: float
+    margin_median: float
+    margin_largest: float
+    error_median: float
+    error_99: float
+    error_largest: float
+
+    @property
+    def is_honest(self) -> bool:
+        """Whether the intervals hold often enough."""
+        return all(share is None or share >= HONEST for share in (self.inside, self.inside_host))
+
+
+def try_kind(kind: str, seeds: Sequence[int]) -> KindResult:
+    """Simulate runs of a kind, align them, and compare with the true clocks."""
+    runs = [simulate(KINDS[kind], seed) for seed in seeds]
+    pairs = PairsOfReports.joined([compare_with_truth(reports, aligned(reports)) for reports in runs])
+    between, within = pairs.of_hosts(same=False), pairs.of_hosts(same=True)
+    known = between.known
+    margins, errors = np.nanmax(between.margins[known], axis=1), np.nanmax(between.errors[known], axis=1)
+    return KindResult(
+        kind,
+        len(seeds),
+        _share(between.inside[known]),
+        _share(within.inside[within.known]),
+        1 - float(known.mean()),
+        *(_percentile(margins, share) for share in (50, 100)),
+        *(_percentile(errors, share) for share in (50, 99, 100)),
+    )
+
+
+def _share(found: NDArray[np.bool_]) -> float | None:
+    return float(found.mean()) if len(found) else None
+
+
+def _percentile(values: NDArray[np.float64], share: float) -> float:
+    return float(np.percentile(values, share)) if len(values) else 0.0
