@@ -22,7 +22,7 @@ from nsys2prv.vocabulary.version import __version__
 
 def _result(seeds: int, kind: str) -> dict[str, Any]:
     result = try_kind(kind, range(seeds))
-    return {**asdict(result), "text": KINDS[kind].text, "reached": result.is_honest}
+    return {**asdict(result), "text": KINDS[kind].text, "reached": result.is_honest and result.is_useful}
 
 
 def main() -> None:

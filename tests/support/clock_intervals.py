@@ -21,6 +21,8 @@ from support.simulated_clocks import KINDS, SimulatedReport, simulate, write_sim
 _MOMENTS = 9
 HONEST = 0.99
 """Share of the pairs of reports whose true offset must be inside the told interval."""
+_MORE_UNKNOWN = 0.02
+"""Share of the pairs of which nothing may be known although something connects them."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,12 @@ class KindResult:
     def is_honest(self) -> bool:
         """Whether the intervals hold often enough."""
         return all(share is None or share >= HONEST for share in (self.inside, self.inside_host))
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether the intervals are as narrow, and as many clocks are known, as the data allow."""
+        kind = KINDS[self.kind]
+        return kind.width is None or (self.not_known <= kind.unknowable + _MORE_UNKNOWN and self.margin_median <= kind.width)
 
 
 def try_kind(kind: str, seeds: Sequence[int]) -> KindResult:

@@ -96,6 +96,10 @@ class ClusterKind:
         Share of the ranks that have no report.
     shifted
         "all" or "some" of the reports are exported with times in UTC.
+    width
+        Half width of the interval of two hosts that the data allow by far; None: they allow none.
+    unknowable
+        Share of the pairs of hosts that nothing connects.
     """
 
     text: str
@@ -129,6 +133,8 @@ class ClusterKind:
     sparse_host: bool = False
     missing: float = 0.0
     shifted: str = ""
+    width: int | None = 100_000
+    unknowable: float = 0.0
 
 
 _AS_RECORDED: dict[str, Any] = {
@@ -144,28 +150,30 @@ KINDS: Mapping[str, ClusterKind] = {
     "MPI and its messages": ClusterKind(text="a collective of MPI and messages in each iteration", mpi=1, mpi_messages=True),
     "MPI messages": ClusterKind(text="messages of MPI, no collectives", mpi_messages=True),
     "unequal latency": ClusterKind(
-        text="messages of MPI, no collectives; 5 us to the next node, 150 us back", mpi_messages=True, latency=(5_000, 150_000)
+        text="messages of MPI, no collectives; 5 us to the next node, 150 us back", mpi_messages=True,
+        latency=(5_000, 150_000), width=1_000_000,
     ),
     "NCCL messages": ClusterKind(
-        text="messages of an instrumented NCCL, its kernels were not recorded", nccl=1, with_kernels=False, net_messages=4
+        text="messages of an instrumented NCCL, its kernels were not recorded", nccl=1, with_kernels=False,
+        net_messages=4, width=3_000_000,
     ),
     "two tree collectives": ClusterKind(
         text="as recorded: two collectives of NCCL (tree) with messages, UTC within 0.1 ms, no monotonic clock",
-        nodes=3, iterations=2, nccl=1, algorithm="tree", net_messages=16, **_AS_RECORDED,
+        nodes=3, iterations=2, nccl=1, algorithm="tree", net_messages=16, **_AS_RECORDED, width=5_000_000,
     ),
     "one ring collective": ClusterKind(
         text="as recorded: one collective of NCCL (ring) with messages, UTC within 0.1 ms, no monotonic clock",
-        nodes=2, iterations=1, nccl=1, net_messages=40, **_AS_RECORDED,
+        nodes=2, iterations=1, nccl=1, net_messages=40, **_AS_RECORDED, width=2_000_000,
     ),
-    "few collectives": ClusterKind(text="three collectives of NCCL, no messages", iterations=3, nccl=1),
-    "few MPI collectives": ClusterKind(text="three collectives of MPI, no messages", iterations=3, mpi=1),
+    "few collectives": ClusterKind(text="three collectives of NCCL, no messages", iterations=3, nccl=1, width=5_000_000),
+    "few MPI collectives": ClusterKind(text="three collectives of MPI, no messages", iterations=3, mpi=1, width=5_000_000),
     "one tree collective": ClusterKind(
         text="one collective of NCCL (tree), no messages, UTC within 0.1 ms", nodes=3, iterations=1, nccl=1,
-        algorithm="tree", **_AS_RECORDED,
+        algorithm="tree", **_AS_RECORDED, width=100_000_000,
     ),
     "tree": ClusterKind(
         text="three collectives of NCCL (tree) in each iteration: some nodes end 0.1 to 10 ms before others", nccl=3,
-        algorithm="tree",
+        algorithm="tree", width=10_000_000,
     ),
     "lost collectives": ClusterKind(
         text="30 % of the collectives are missing on half of the ranks", nccl=2, jitter=0.003, lost=0.3
@@ -180,43 +188,44 @@ KINDS: Mapping[str, ClusterKind] = {
     "missing ranks": ClusterKind(text="40 % of the ranks have no report", nccl=1, mpi_messages=True, missing=0.4),
     "UTC only": ClusterKind(
         text="no monotonic clock; sessions of a host start within 200 ms, their UTC differs by up to 100 us", nccl=2,
-        ranks_per_node=3, monotonic=False, sessions_apart=200_000_000, utc_read=100_000, utc_apart=50_000_000,
+        ranks_per_node=3, monotonic=False, sessions_apart=200_000_000, utc_read=100_000, utc_apart=50_000_000, width=1_000_000,
     ),
     "UTC only, few collectives": ClusterKind(
         text="the same with three collectives", iterations=3, nccl=1, ranks_per_node=3, monotonic=False,
-        sessions_apart=200_000_000, utc_read=100_000, utc_apart=50_000_000,
+        sessions_apart=200_000_000, utc_read=100_000, utc_apart=50_000_000, width=10_000_000,
     ),
     "UTC within 0.1 ms": ClusterKind(
-        text="UTC agrees to 0.1 ms, collectives of NCCL (tree)", nccl=2, algorithm="tree", utc_apart=100_000, drift_ppm=1.0
+        text="UTC agrees to 0.1 ms, collectives of NCCL (tree)", nccl=2, algorithm="tree", utc_apart=100_000, drift_ppm=1.0,
+        width=10_000_000,
     ),
     "UTC seconds apart": ClusterKind(text="UTC of hosts differs by up to 8 s", nccl=2, utc_apart=4_000_000_000),
-    "jump": ClusterKind(text="the clock of one host jumps by 2 ms in the middle", nccl=2, jump=2_000_000),
+    "jump": ClusterKind(text="the clock of one host jumps by 2 ms in the middle", nccl=2, jump=2_000_000, width=5_000_000),
     "jump, messages": ClusterKind(
-        text="the same with messages of MPI and no collectives", mpi_messages=True, jump=2_000_000
+        text="the same with messages of MPI and no collectives", mpi_messages=True, jump=2_000_000, width=5_000_000,
     ),
     "anchors at the start": ClusterKind(
         text="all collectives in the first 3 % (0.7 s) of the run, clocks drift", nccl=10, iteration=200_000_000,
-        iterations=120, collectives_until=0.03, drift_ppm=50,
+        iterations=120, collectives_until=0.03, drift_ppm=50, width=20_000_000,
     ),
     "shifted": ClusterKind(text="all reports exported with times in UTC", nccl=2, shifted="all"),
     "some shifted": ClusterKind(
         text="some reports exported with times in UTC, no monotonic clock", nccl=2, shifted="some", monotonic=False,
-        sessions_apart=200_000_000, utc_read=100_000,
+        sessions_apart=200_000_000, utc_read=100_000, width=1_000_000,
     ),
     "a host without collectives": ClusterKind(
-        text="one host takes part in nothing", nccl=2, mpi_messages=True, lonely_host=True
+        text="one host takes part in nothing", nccl=2, mpi_messages=True, lonely_host=True, unknowable=0.5,
     ),
     "a host by itself": ClusterKind(
-        text="one host has collectives of its own communicator only", nccl=2, own_communicator=True
+        text="one host has collectives of its own communicator only", nccl=2, own_communicator=True, unknowable=0.5,
     ),
     "every third collective": ClusterKind(text="one host has only every third collective", nccl=2, sparse_host=True),
     "regular iterations": ClusterKind(
         text="iterations equally long to 10 us, reports begin up to three iterations late", nccl=1, jitter=2.5e-5,
-        imbalance=3_000, late_starts=3,
+        imbalance=3_000, late_starts=3, width=None,
     ),
     "regular iterations, UTC within 0.1 ms": ClusterKind(
         text="the same, UTC agrees to 0.1 ms", nccl=1, jitter=2.5e-5, imbalance=3_000, late_starts=3, utc_apart=100_000,
-        drift_ppm=1.0,
+        drift_ppm=1.0, width=None,
     ),
 }  # fmt: skip
 
