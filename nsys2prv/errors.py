@@ -12,6 +12,7 @@
     ├── ExportError                   4   nsys is needed and was not found, or it failed
     ├── OutputError                   5   the output can't be written
     │   ├── OutputExists
+    │   ├── NotPrivate                    intermediate files that other users can change
     │   └── DiskFull
     ├── TooManyRows                   6   more rows than Paraver supports
     ├── NothingToTranslate            7   no event is left after the selection
@@ -153,6 +154,16 @@ class DiskFull(OutputError):
         elsewhere = "put the intermediate files elsewhere with --scratch"
         remedy = f"write elsewhere with -o, {elsewhere}, or make the trace smaller (-z, --time, --skip, --min-duration)"
         super().__init__(f"{path}: the disk is full; free some space, {remedy if has_output else f'or {elsewhere}'}")
+
+
+class NotPrivate(OutputError):
+    """What workers exchange is executed when it is read: it is not read where another user may have written it."""
+
+    def __init__(self, path: str | Path, why: str) -> None:
+        super().__init__(
+            f"{path}: not read ({why}); give a folder for intermediate files with --scratch, on a file system that keeps "
+            f"owners and permissions"
+        )
 
 
 class TooManyRows(Nsys2prvError):

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
-from nsys2prv.execution.scratch import temporary_folder, temporary_path
+from nsys2prv.execution.scratch import temporary_folder
 
 VIEWS = ".cfgs"
 """Suffix of the folder of views."""
@@ -122,14 +122,13 @@ def scratch_alone(requested: Path | None) -> Iterator[Path]:
     It is made in the requested folder, else in the temporary folder of the system.
     """
     parent = requested if requested is not None else Path(tempfile.gettempdir())
-    with temporary_path(parent / f"nsys2prv.{secrets.token_hex(8)}") as folder:
+    with contextlib.ExitStack() as stack:
         try:
-            # Reports may be confidential: only the user may read their content.
-            folder.mkdir(mode=0o700)
+            folder = stack.enter_context(temporary_folder(parent / f"nsys2prv.{secrets.token_hex(8)}"))
         except OSError as error:
             raise OutputError.not_writable(parent, error.strerror or str(error), _SCRATCH) from error
-        with full_disk_named(parent):
-            yield folder
+        stack.enter_context(full_disk_named(parent))
+        yield folder
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Temporary files and folders: they are removed also when the process is interrupted."""
+"""Temporary files and folders: no other user can open them, and they are removed also when the process is interrupted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def make_folder(folder: Path) -> None:
     """
     if _leaving.is_set():
         raise SystemExit
-    folder.mkdir(parents=True, exist_ok=True)
+    # Each of them private, not only the first: another process may have removed all of them meanwhile.
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        _make_private(folder, exist_ok=True)
 
 
 @contextlib.contextmanager
@@ -51,10 +54,18 @@ def temporary_path(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(folder: Path) -> Iterator[Path]:
-    """A new folder that is removed with its contents when the block ends."""
+    """A new folder, private to the user, that is removed with its contents when the block ends."""
     with temporary_path(folder):
-        folder.mkdir()
+        _make_private(folder)
         yield folder
+
+
+def _make_private(folder: Path, *, exist_ok: bool = False) -> None:
+    """Make a folder that only the user can enter: reports may be confidential, and what workers exchange is executed."""
+    folder.mkdir(0o700, exist_ok=exist_ok)
+    # A umask may take rights from the user too.
+    if folder.stat().st_mode & 0o700 != 0o700:
+        folder.chmod(0o700)
 
 
 def _remove(path: Path) -> None:

@@ -230,8 +230,8 @@ class DaskCluster(Workers):
             for worker, (there, host) in self._client.run(_look_for, folder).items():
                 if not there:
                     raise UsageError(
-                        f"the worker {worker} of the Dask cluster, on {host}, does not see {folder}: reports, the output, and "
-                        f"the folder of --scratch must be on a file system that all workers share"
+                        f"the worker {worker} of the Dask cluster, on {host}, can't write to {folder}: reports, the output, and "
+                        f"the folder of --scratch must be on a file system that all workers share, and the workers must be yours"
                     )
         for folder in folders:
             (folder / _IN_USE).touch()
@@ -371,7 +371,7 @@ def _inside(folders: tuple[Path, ...], function: Callable[[S], T], item: S) -> T
 
 
 def _look_for(folder: Path) -> tuple[bool, str]:
-    return folder.is_dir(), socket.gethostname()
+    return os.access(folder, os.R_OK | os.W_OK | os.X_OK), socket.gethostname()
 
 
 def _version() -> str:

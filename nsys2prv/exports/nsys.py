@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ class NsysExport:
         nsys = self.program()
         if nsys is None:
             raise ExportError.no_nsys(report)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+        partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
         known = self._run(nsys, report, "export", "--help")
         options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in known]
         try:

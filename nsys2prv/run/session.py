@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.progress import progress_bar
+from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.sizes import REPORTS_AT_ONCE, ROWS_OF_GROUP
 from nsys2prv.execution.workers import Workers
@@ -218,7 +219,7 @@ class RunSession:
         """
         while True:
             folder = self._folder / f"attempt{next(self._numbers)}"
-            folder.mkdir()
+            make_folder(folder)
             whole = start(folder)
             broken = self._read_groups(read_group, folder, rows, what, whole)
             if not broken:

@@ -21,6 +21,7 @@ from nsys2prv.execution.output_files import (
     staging_folder,
     without_suffix,
 )
+from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.paraver.pcf import read_earlier_labels
 from nsys2prv.paraver.trace_format import ParaverFormat
@@ -79,7 +80,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         # Within the folders: nobody writes there any more when they are removed.
         workers(options.workers, options.scheduler) as some,
     ):
-        scratch.mkdir(exist_ok=True)
+        make_folder(scratch)
         some.share(staging, scratch)
         staged = {suffix: staging / f"trace{suffix}" for suffix in SUFFIXES}
         trace_format = ParaverFormat(compressed=options.gzip)

@@ -14,18 +14,10 @@ from pathlib import Path
 
 import pytest
 from support.command_line import CommandLine
+from support.failed_runs import contents, sentence, small_report
 from support.report_builder import ReportBuilder
 
 USAGE, BAD_REPORT, NO_NSYS, NOT_WRITABLE, NOTHING_LEFT, NOT_A_TRACE, INTERRUPTED = 2, 3, 4, 5, 7, 8, 130
-
-
-def small_report(kernels: int = 3, **columns: int) -> ReportBuilder:
-    builder = ReportBuilder(host="node01")
-    for index in range(kernels):
-        builder.kernel(
-            f"kernel_{index % 5}", 100 * index + 30, 100 * index + 90, launch=(100 * index, 100 * index + 10), **columns
-        )
-    return builder
 
 
 @pytest.fixture
@@ -46,23 +38,6 @@ def former(command_line: CommandLine, report: Path, out: Path) -> dict[str, byte
     """Content of a former output at the same place."""
     assert command_line.run("translate", report, "-o", out).returncode == 0
     return contents(out.parent)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, hidden ones too."""
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
-
-
-def sentence(done: subprocess.CompletedProcess[str], code: int, *names: object) -> str:
-    """The one sentence that a failed run says; `names` must be in it."""
-    assert "Traceback" not in done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("nsys2prv: ")
-    assert done.stdout == ""
-    assert done.returncode == code, done.stderr
-    for name in names:
-        assert str(name) in done.stderr
-    return done.stderr
 
 
 # -- reports that can't be read: exit code 3 ------------------------------------------------------------------------------

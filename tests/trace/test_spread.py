@@ -364,7 +364,7 @@ def test_workers_of_a_cluster_must_see_the_folder_of_intermediate_files(
 ) -> None:
     monkeypatch.setattr(execution, "_look_for", lambda folder: (False, "node07"))
     how = EfficiencyOptions(scheduler=dask.scheduler_address, scratch=tmp_path)
-    with pytest.raises(UsageError, match=r"node07, does not see .*--scratch"):
+    with pytest.raises(UsageError, match=r"node07, can't write to .*--scratch"):
         measuring.measure([reports], how)
     assert not list(tmp_path.iterdir())
 
