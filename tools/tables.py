@@ -45,6 +45,7 @@ _TAGS = {
     event_types.TAG_MEMORY_LAUNCH: "API call to the copy or memset that it starts; the size is in bytes",
     event_types.TAG_DEPENDENCY: "dependency (reserved, not written)",
     event_types.TAG_NCCL_MESSAGE: "`ncclSend` to `ncclRecv`; the size is in bytes",
+    event_types.TAG_NCCL_NETWORK: "message of NCCL over the network, from its post to its completion; the size is in bytes",
 }
 
 _VIEW_ROWS = {"streams": "streams", "hosts": "host threads", "metrics": "GPUs"}

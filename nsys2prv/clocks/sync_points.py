@@ -17,7 +17,7 @@ from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report
 from nsys2prv.sources.communication.collectives import read_collectives
-from nsys2prv.sources.communication.message_ends import MPI, kinds_of_messages, read_message_ends
+from nsys2prv.sources.communication.message_ends import BOUNDING, kinds_of_messages, read_message_ends
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class SyncPoints:
     collectives
         File with the columns of `sources.communication.collectives.read_collectives` and `kind`; None when there are none.
     ends
-        Ends of messages of MPI (columns of `sources.communication.message_ends.END_SCHEMA`); None when there are none, or they
-        were not read.
+        Ends of messages of the kinds `BOUNDING` (columns of `sources.communication.message_ends.END_SCHEMA`); None when there
+        are none, or they were not read.
     ranks
         Ranks of processes, by globalPid, that the ends were read with.
     """
@@ -49,7 +49,7 @@ class SyncPoints:
         return pl.read_ipc(self.collectives).filter(pl.col("kind") == kind).drop("kind")
 
     def message_ends(self) -> Iterator[pl.DataFrame]:
-        """Ends of messages of MPI, in the order of their calls."""
+        """Ends of messages, in the order in which they were read."""
         return iter(()) if self.ends is None else self.ends.windows(keep=True)
 
 
@@ -105,12 +105,12 @@ def _read(
         path = folder / f"{index}.arrow"
         pl.concat(by_kind).write_ipc(path)
     ends = None
-    # Messages of NCCL are not used: they end with kernels, as the collectives of NCCL do, which are more precise.
-    if with_messages and kinds_of_messages(report, (MPI,)):
+    message_kinds = kinds_of_messages(report, BOUNDING) if with_messages else ()
+    if message_kinds:
         # `place` keeps the order in which they are read.
         ends = ExternalSort(["place"], folder / f"ends{index}")
         place = 0
-        for piece in read_message_ends(report, ranks, folder / f"messages{index}"):
+        for piece in read_message_ends(report, ranks, folder / f"messages{index}", message_kinds):
             stop.check()
             ends.add(piece.with_row_index("place", place).with_columns(pl.col("place").cast(pl.Int64)))
             place += piece.height

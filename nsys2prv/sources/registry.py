@@ -149,15 +149,14 @@ def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tu
     unknown = sorted({*only, *skip}.difference(NAMES))
     if unknown:
         raise UsageError(f"--only and --skip: there is no source {', '.join(unknown)}; the sources are {', '.join(NAMES)}")
-    chosen = (*only, *message_ends.KINDS) if message_ends.NAME in only else only
+    chosen = (*only, *message_ends.SOURCE_OF_KIND.values()) if message_ends.NAME in only else only
     return tuple(source for source in SOURCES if (not chosen or source.name in chosen) and source.name not in skip)
 
 
 def kinds_with_messages(sources: tuple[Source, ...], skip: tuple[str, ...]) -> tuple[str, ...]:
     """Kinds of messages between ranks in a trace: those whose calls are selected, unless messages are left out."""
-    return tuple(
-        kind for kind in message_ends.KINDS if message_ends.NAME not in skip and kind in {source.name for source in sources}
-    )
+    names = {source.name for source in sources}
+    return tuple(kind for kind, name in message_ends.SOURCE_OF_KIND.items() if message_ends.NAME not in skip and name in names)
 
 
 def present_sources(report: Report, sources: tuple[Source, ...]) -> list[Source]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import polars as pl
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.merging import Merging
 from nsys2prv.sources.communication.message_ends import END_SCHEMA
+from nsys2prv.timeline.network_pairing import CONNECTION, pair_connections
 from nsys2prv.timeline.selection import TimeSelection
 
 NO_COMMUNICATOR = "its communicator is not known"
@@ -21,6 +23,7 @@ NO_SOURCE = "its source is not known (MPI_ANY_SOURCE, MPI_PROC_NULL)"
 NO_PARTNER = "the other rank has no such calls in this trace"
 NO_MATCH = "no call of the other rank matches"
 NO_END = "the call that completes the receive is not known"
+BROKEN = "its text is not complete"
 OUTSIDE = "sent or received outside the chosen time"
 
 SENDS, RECEIVES = "sends", "receives"
@@ -33,10 +36,17 @@ _KEPT_SCHEMA = {
     **{name: END_SCHEMA[name] for name in ("start", "order", "end", "is_send", *_KEY, "size")},
     "row": pl.Int64,
 }
+_NETWORK_SCHEMA = {
+    "connection": pl.Int64,
+    **{name: END_SCHEMA[name] for name in ("globalTid", "start", "order", "end", "is_send", *CONNECTION, "sequence")},
+    **{name: END_SCHEMA[name] for name in ("tag", "size")},
+    "row": pl.Int64,
+}
 
 
 class Messages:
-    """Pairs sends with receives by communicator, source, destination and tag, in the order of their calls.
+    """Pairs sends with receives by communicator, source, destination and tag, in the order of their calls; messages of NCCL
+    over the network by their channels and sequences.
 
     Collects the ends of all reports on the common time axis, and pairs them when all are there. `backward` is the number of
     messages that arrive before they were sent: the clocks of their reports don't match.
@@ -45,6 +55,7 @@ class Messages:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ends = ExternalSort(["start", "order"], folder / "ends")
+        self._of_network = ExternalSort(["connection", "start", "order"], folder / "of-network")
         self._any_tag = _Distinct({name: END_SCHEMA[name] for name in _PAIR})
         self._members = _Distinct(dict.fromkeys(("communicator", "rank"), pl.Int64))
         self.matched = self.backward = 0
@@ -54,23 +65,26 @@ class Messages:
     def part(self) -> Messages:
         """One for a piece of work on another thread, to be absorbed when it is done."""
         part = Messages(self._folder)
-        part._ends = self._ends.part()
+        part._ends, part._of_network = self._ends.part(), self._of_network.part()
         return part
 
     def spill(self) -> None:
         """Write the ends that are still in memory: the rest can be pickled then."""
         self._ends.finish(on_disk=True)
+        self._of_network.finish(on_disk=True)
 
     def in_folder(self, folder: Path) -> Messages:
         """The same ends, for an attempt to pair them that writes to another folder."""
         again = Messages(folder)
-        again._ends, again._any_tag, again._members = self._ends, self._any_tag, self._members
+        again._ends, again._of_network = self._ends, self._of_network
+        again._any_tag, again._members = self._any_tag, self._members
         again.unmatched = {what: Counter(counts) for what, counts in self.unmatched.items()}
         return again
 
     def absorb(self, part: Messages) -> None:
         """Take over what a part collected."""
         self._ends.absorb(part._ends)
+        self._of_network.absorb(part._of_network)
         self._any_tag.add(part._any_tag.rows)
         self._members.add(part._members.rows)
         for what, counts in part.unmatched.items():
@@ -78,6 +92,8 @@ class Messages:
 
     def add(self, ends: pl.DataFrame) -> None:
         """Add ends of messages: columns of `END_SCHEMA` with times of the common axis, and `row`."""
+        self._add_of_network(ends.filter(pl.col("channel").is_not_null()))
+        ends = ends.filter(pl.col("channel").is_null())
         own = pl.when("is_send").then("source").otherwise("destination")
         self._members.add(ends.select("communicator", rank=own).drop_nulls())
         reason = (
@@ -94,6 +110,12 @@ class Messages:
         self._any_tag.add(known.filter(~pl.col("is_send") & (pl.col("tag") < 0)).select(_PAIR))
         self._ends.add(known.select(list(_KEPT_SCHEMA)))
 
+    def _add_of_network(self, ends: pl.DataFrame) -> None:
+        is_whole = pl.col("channel") >= 0
+        self._count(ends.filter(~is_whole).with_columns(reason=pl.lit(BROKEN)))
+        connection = pl.struct(CONNECTION).hash().reinterpret(signed=True)
+        self._of_network.add(ends.filter(is_whole).with_columns(connection=connection).select(list(_NETWORK_SCHEMA)))
+
     def messages(self, selection: TimeSelection) -> Iterator[pl.DataFrame]:
         """Messages inside the selected time: columns of `matched_ends`, in ns of the trace."""
         for pairs in self.matched_ends():
@@ -102,15 +124,9 @@ class Messages:
     def matched_ends(self) -> Iterator[pl.DataFrame]:
         """All messages: columns `row`, `time` (the send), `to_row`, `to_begin`, `to_time` (start of the receive, end of the
         call that completes it, null where that is not known; ns of the axis), `size` (bytes), `tag`."""
-        for sends, receives in self._ends_by_key():
-            pairs = sends.join(
-                receives.select("key", to_row="row", to_begin="start", to_time="end"),
-                on="key",
-                how="inner",
-                maintain_order="left",
-            )
-            for alone in (sends.join(receives, on="key", how="anti"), receives.join(sends, on="key", how="anti")):
-                self._count(alone.with_columns(reason=self._why_alone(alone)))
+        of_network = (pair_connections(window, NO_PARTNER) for window in self._of_network.windows())
+        for pairs, alone in itertools.chain(self._pairs(), of_network):
+            self._count(alone)
             self.matched += pairs.height
             yield pairs.select("row", "to_row", "to_begin", "to_time", "size", "tag", time="start")
 
@@ -123,6 +139,18 @@ class Messages:
             "backward": self.backward,
             "unmatched": {what: dict(counts) for what, counts in self.unmatched.items()},
         }
+
+    def _pairs(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+        """Messages whose ends have the same key, and ends without another one, with the `reason`."""
+        for sends, receives in self._ends_by_key():
+            pairs = sends.join(
+                receives.select("key", to_row="row", to_begin="start", to_time="end"),
+                on="key",
+                how="inner",
+                maintain_order="left",
+            )
+            alone = pl.concat([sends.join(receives, on="key", how="anti"), receives.join(sends, on="key", how="anti")])
+            yield pairs, alone.with_columns(reason=self._why_alone(alone))
 
     def _ends_by_key(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
         """Sends and receives with a column `key`, the same for both ends of a message; those of one key come together."""

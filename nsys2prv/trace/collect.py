@@ -22,7 +22,7 @@ from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.exports.identity import process_of
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.session import ReportGroup
-from nsys2prv.sources.communication.message_ends import MPI, kinds_of_messages, read_message_ends
+from nsys2prv.sources.communication.message_ends import BOUNDING, kinds_of_messages, read_message_ends
 from nsys2prv.sources.registry import SOURCES, kinds_with_messages
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline import coverage, states
@@ -148,10 +148,12 @@ class _Collector:
         messages = self._collected.messages.part()
         sync_points = opened.sync_points
         already_read: Iterator[pl.DataFrame] = iter(())
-        if MPI in kinds and sync_points is not None and sync_points.ends is not None and sync_points.ranks == known:
-            # They were read when clocks were aligned.
-            already_read = (ends.drop("place") for ends in sync_points.message_ends())
-            kinds = tuple(kind for kind in kinds if kind != MPI)
+        if sync_points is not None and sync_points.ends is not None and sync_points.ranks == known:
+            bounding = kinds_of_messages(opened.report, BOUNDING)
+            if set(bounding).issubset(kinds):
+                # They were read when clocks were aligned.
+                already_read = (ends.drop("place") for ends in sync_points.message_ends())
+                kinds = tuple(kind for kind in kinds if kind not in bounding)
         folder = self._folder / f"messages{index}"
         for ends in itertools.chain(already_read, read_message_ends(opened.report, known, folder, kinds)):
             placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")

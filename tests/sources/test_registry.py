@@ -46,7 +46,8 @@ def test_numbers_of_earlier_versions_are_known_by_their_labels() -> None:
     earlier = {63000010: "CUDA kernel family", 65000000: "OS runtime call", 63000009: "CUDA kernel instantiation", 9600: "x"}
     assert registry.renumbered(earlier) == {63000010: family, 65000000: calls}
     former = [one.former for one in EVENT_TYPES if one.former]
-    assert len(former) == len(set(former)) and not set(former) & set(TYPES)
+    assert len(former) == len(set(former))
+    assert not set(former) & set(TYPES)
 
 
 def test_every_type_of_a_source_is_known_by_a_constant_or_with_others() -> None:

@@ -12,15 +12,18 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.identity import process_of
-from nsys2prv.sources.communication import nccl_messages
+from nsys2prv.sources.communication import nccl_messages, nccl_network
 from nsys2prv.sources.communication.communicators import communicator_handles
 from nsys2prv.vocabulary import mpi_calls
 from nsys2prv.vocabulary.mpi_calls import MessagePart
 
 NAME = "messages"
 """Name for --skip."""
-MPI, NCCL = KINDS = ("mpi", "nccl")
-"""Kinds of messages, by the name of the sources whose calls they join: without these there are none."""
+MPI, NCCL, NCCL_NETWORK = "mpi", "nccl", "nccl-network"
+SOURCE_OF_KIND = {MPI: "mpi", NCCL: "nccl", NCCL_NETWORK: "nccl"}
+"""Kinds of messages, with the names of the sources that they belong to: without these there are none."""
+BOUNDING = (MPI, NCCL_NETWORK)
+"""Kinds that bound clocks. Those of NCCL end with kernels, as its collectives do, which are more precise."""
 
 END_SCHEMA = {
     "globalTid": pl.Int64,
@@ -33,11 +36,14 @@ END_SCHEMA = {
     "destination": pl.Int64,
     "tag": pl.Int64,
     "size": pl.Int64,
+    "channel": pl.Int64,
+    "sequence": pl.Int64,
 }
 """One end of a message: the thread; start of the call that sends, receives, or starts a persistent request, and the order of
 calls that start together; end of the call that completes it, null where none is known (ns of the report); the communicator,
 by a number that is the same in all reports, null where it is not known; ranks in the communicator, null or negative for none or
-any; the tag, negative for any; bytes."""
+any; the tag, negative for any; bytes. Of messages over the network: the channel, -1 where its text is not complete, and the
+place in the order of the channel, which may start again with each operation, null where it is not known; null for others."""
 
 _P2P, _COLLECTIVES = "MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS"
 TABLES: dict[str, tuple[str, ...]] = {
@@ -61,7 +67,11 @@ _REQUEST = ["process", "requestHandle"]
 
 def kinds_of_messages(report: Report, kinds: Sequence[str]) -> tuple[str, ...]:
     """Those of the kinds of messages that a report has."""
-    has_kind = {MPI: lambda: report.has(_P2P), NCCL: lambda: nccl_messages.has_messages(report)}
+    has_kind = {
+        MPI: lambda: report.has(_P2P),
+        NCCL: lambda: nccl_messages.has_messages(report),
+        NCCL_NETWORK: lambda: nccl_network.has_network_messages(report),
+    }
     return tuple(kind for kind in kinds if has_kind[kind]())
 
 
@@ -79,7 +89,7 @@ def read_message_ends(
     folder
         For intermediate files.
     kinds
-        Which of KINDS.
+        Which of SOURCE_OF_KIND.
 
     Yields
     ------
@@ -91,9 +101,17 @@ def read_message_ends(
         When a table breaks off while it is read.
     """
     if MPI in kinds:
-        yield from _of_mpi(report, ranks, folder / MPI)
+        yield from _of_schema(_of_mpi(report, ranks, folder / MPI))
     if NCCL in kinds:
-        yield from nccl_messages.nccl_message_ends(report, folder / NCCL)
+        yield from _of_schema(nccl_messages.nccl_message_ends(report, folder / NCCL))
+    if NCCL_NETWORK in kinds:
+        yield from _of_schema(nccl_network.network_message_ends(report, folder / NCCL_NETWORK))
+
+
+def _of_schema(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    for ends in frames:
+        absent = [pl.lit(None, dtype).alias(name) for name, dtype in END_SCHEMA.items() if name not in ends.columns]
+        yield ends.with_columns(absent).select(list(END_SCHEMA))
 
 
 def _of_mpi(report: Report, ranks: Mapping[int, int], folder: Path) -> Iterator[pl.DataFrame]:
@@ -234,4 +252,4 @@ def _ends(calls: pl.DataFrame, handles: pl.DataFrame) -> pl.DataFrame:
         size=pl.col("size").fill_null(0),
         # Without any tags, order alone distinguishes messages.
         tag=pl.col("tag").fill_null(0),
-    ).select(list(END_SCHEMA))
+    )

@@ -17,7 +17,7 @@ from nsys2prv.exports import open_report
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.sources.communication import message_ends as ends_of_messages
-from nsys2prv.sources.communication.message_ends import read_message_ends
+from nsys2prv.sources.communication.message_ends import END_SCHEMA, read_message_ends
 from nsys2prv.timeline import rank_messages as matching
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -380,7 +380,8 @@ def test_matching_is_that_of_mpi(tmp_path_factory: pytest.TempPathFactory, calls
             expected.add((send[0], receive[0], send[7]))
     columns = ("start", "order", "end", "is_send", "communicator", "source", "destination", "tag", "size", "row")
     found = matching.Messages(tmp_path_factory.mktemp("messages"))
-    found.add(pl.DataFrame(ends, schema=dict(zip(columns, _TYPES, strict=True)), orient="row"))
+    frame = pl.DataFrame(ends, schema=dict(zip(columns, _TYPES, strict=True)), orient="row")
+    found.add(frame.with_columns(pl.lit(None, pl.Int64).alias(name) for name in END_SCHEMA if name not in columns))
     windows = matching.TimeSelection((0,), (5000,))
     pairs = {pair for frame in found.messages(windows) for pair in frame.select("row", "to_row", "tag").iter_rows()}
     assert pairs == expected
