@@ -95,8 +95,15 @@ def events_of_reports(
     )
     plan, selection = session.plan, session.plan.timeline.selection
     nodes = plan.timeline.rows.nodes
+    errors = [error.from_time(selection.origin) for error in plan.axis.errors]
     tasks = [
-        TaskRows(task.name, nodes[task.node].name, tuple(thread.name for thread in task.threads))
+        TaskRows(
+            task.name,
+            nodes[task.node].name,
+            tuple(thread.name for thread in task.threads),
+            task.report,
+            errors[task.report] if task.report is not None else None,
+        )
         for task in plan.timeline.rows.tasks
     ]
     rows = RunRows(tasks)

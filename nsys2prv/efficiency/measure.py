@@ -90,7 +90,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyR
         filled |= meter.tables()
     tables = frames_by_name(filled, table_registry.TABLES)
     activity = totals.first.tolist(), totals.last.tolist()
-    found = findings.tables(tables, activity, kernels_by_device=kernels.by_device, arrivals=nccl.arrivals)
+    found = findings.tables(tables, activity, kernels_by_device=kernels.by_device, transfers=nccl.transfers)
     tables |= {table.name: table.frame(rows) for table, rows in found.items()}
     warnings = [*events.warnings, *_warnings(events), *(text for meter in meters for text in meter.warnings)]
     return EfficiencyResult(_head(events, options, warnings), tables)

@@ -19,6 +19,7 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.sources.registry import TYPES, type_of
+from nsys2prv.timeline.time_axis import ClockError
 from nsys2prv.vocabulary import event_types, row_names
 
 HOST, STREAM, METRICS, OTHER = "host", "stream", "metrics", "other"
@@ -39,11 +40,17 @@ class Device:
 
 @dataclass(frozen=True)
 class TaskRows:
-    """One task: name, node, and the names of its rows in the order of the trace."""
+    """One task: name, node, and the names of its rows in the order of the trace.
+
+    `report` is the number of the report that it is from, and `clock` how well its times are known, at times of the trace. None:
+    the task is of no report, or it is not known.
+    """
 
     name: str
     node: str
     rows: tuple[str, ...]
+    report: int | None = None
+    clock: ClockError | None = None
 
     @property
     def rank(self) -> int | None:

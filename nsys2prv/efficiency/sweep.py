@@ -16,6 +16,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, Segments, segments
 from nsys2prv.efficiency.run_events import COLLECTIONS, LAUNCH_SCHEMA, NCCL_CALLS, ON_DEVICES, ON_HOSTS, RunEvents
+from nsys2prv.efficiency.task_clocks import TaskClocks
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
 from nsys2prv.vocabulary import event_types
@@ -141,10 +142,13 @@ class SweepContext:
         For each row its place in `callers`; -1: none.
     only_task
         For each device its task, where each device has one task and each task one device, in the same order; else None.
+    clocks
+        How far times of different tasks can be wrong against each other.
     """
 
     def __init__(self, events: RunEvents) -> None:
         self.events = events
+        self.clocks = TaskClocks(events.rows.tasks)
         self.callers: Numbers = np.array(sorted(events.callers), dtype=np.int64)
         self.place_of_caller: Numbers = np.full(len(events.rows.names) + 1, -1, dtype=np.int64)
         self.place_of_caller[self.callers] = np.arange(len(self.callers))

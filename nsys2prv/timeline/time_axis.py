@@ -121,6 +121,10 @@ class ClockError:
     of_report: float = 0.0
     group: int = 0
 
+    def from_time(self, origin: int) -> ClockError:
+        """The same, with times that count from a time of the axis."""
+        return replace(self, times=tuple(time - origin for time in self.times))
+
     def at(self, times: NDArray[np.int64]) -> NDArray[np.float64]:
         """The half width at times of the axis, without that of the report, ns."""
         return np.interp(times, self.times, self.half_widths)

@@ -37,10 +37,10 @@ class Findings:
         activity: tuple[Sequence[int], Sequence[int]],
         *,
         kernels_by_device: pl.DataFrame,
-        arrivals: pl.DataFrame,
+        transfers: pl.DataFrame,
     ) -> Filled:
         """The tables of findings, most costly first; parameters as of `Evidence`."""
-        evidence = Evidence(self._context, tables, *activity, self._gaps, self._meters, kernels_by_device, arrivals)
+        evidence = Evidence(self._context, tables, *activity, self._gaps, self._meters, kernels_by_device, transfers)
         least = max(LEAST_COST.value, LEAST_SHARE.value * evidence.length * evidence.devices)
         judged = [(rule, evidence.finding(rule)) for rule in RULES]
         costly = [(rule, finding) for rule, finding in judged if finding is not None and finding.cost >= least]

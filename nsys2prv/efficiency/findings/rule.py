@@ -112,8 +112,9 @@ class Evidence:
         Gaps by cause, and the meters of all rules.
     kernels_by_device
         `number`, `value`, `device`, `count`, `total` (ns) of all kernels but NCCL's.
-    arrivals
-        `row`, `start` (of an NCCL kernel) and `last`: when the last rank arrived in its collective, ns, where that is known.
+    transfers
+        `row`, `start` (of an NCCL kernel) and `transfer`: the shortest duration of the kernels of its collective, ns, where they
+        are known.
     """
 
     context: SweepContext
@@ -123,7 +124,7 @@ class Evidence:
     gaps: GapCauses
     meters: Mapping[type[RuleMeter], RuleMeter]
     kernels_by_device: pl.DataFrame
-    arrivals: pl.DataFrame
+    transfers: pl.DataFrame
     _findings: dict[str, Finding | None] = field(default_factory=dict)
 
     def meter(self, kind: type[AnyMeter]) -> AnyMeter:

@@ -1,4 +1,4 @@
-"""NCCL kernels: by operation, size and communicator, with bandwidth; and stragglers in collectives.
+"""NCCL kernels: by operation, size and communicator, with bandwidth; which of them are of one collective.
 
 Size and communicator of a call come from the payloads of NCCL's NVTX ranges, where the report has them; the operation comes
 from the name of the kernel.
@@ -10,14 +10,13 @@ import polars as pl
 
 from nsys2prv.efficiency.meters.kernel_stats import with_names
 from nsys2prv.efficiency.meters.meter import TableMeter
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
+from nsys2prv.efficiency.meters.nccl_waits import wait_tables
+from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, TypeNames
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
+from nsys2prv.efficiency.task_clocks import margin_of_group
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
-
-MOST_COLLECTIVES = 200
-"""Collectives that have a row each: those with the longest waits."""
 
 _OPERATIONS = (
     (r"(?i)all_?reduce", "AllReduce"),
@@ -66,38 +65,6 @@ NCCL_OPERATIONS = Table(
     ),
     when="NCCL kernels",
 )
-NCCL_STRAGGLERS = Table(
-    "nccl_stragglers",
-    "Stragglers in NCCL collectives",
-    "one task in the collectives of one communicator",
-    (
-        Column.text("communicator", "name; null when not known; all tasks then count as one"),
-        Column.text("task", "name of the task"),
-        DEVICE,
-        Column.count("collectives", "collectives that were matched over its ranks"),
-        Column.count("last", "of these, in which it arrived last"),
-        Column.ns("waited_ns", "sum of the times that it waited for the last one"),
-        Column.mean_ns("mean_wait_ns", "mean of these"),
-        Column.ns("caused_ns", "sum, over collectives in which it was last, of the times that all others waited"),
-    ),
-    when="NCCL collectives of two devices or more",
-)
-NCCL_COLLECTIVES = Table(
-    "nccl_collectives",
-    "NCCL collectives with the longest waits",
-    "one collective",
-    (
-        Column.text("operation", "what it did"),
-        Column.text("communicator", "name; null when not known"),
-        Column.ns("begin_ns", "when the first task arrived"),
-        Column.ns("last_ns", "when the last task arrived"),
-        Column.ns("end_ns", "when the last kernel ended"),
-        Column.ns("waited_ns", "sum over tasks of the times that they waited for the last one"),
-        Column.text("last_task", "that task"),
-        DEVICE,
-    ),
-    when="NCCL collectives of two devices or more",
-)
 
 
 class Nccl(TableMeter):
@@ -123,19 +90,20 @@ class Nccl(TableMeter):
         if not self._found:
             return {}
         whole = self._whole()
-        return {NCCL_OPERATIONS: _by_size(whole), **self._stragglers(self._matched(whole))}
+        return {NCCL_OPERATIONS: _by_size(whole), **wait_tables(self._matched(whole), self._context)}
 
     @property
-    def arrivals(self) -> pl.DataFrame:
-        """Kernels that are matched with those of the other ranks: `row`, `start`, and `last`, the start of the last of them.
+    def transfers(self) -> pl.DataFrame:
+        """Kernels that are matched with those of the other ranks: `row`, `start`, and `transfer`, the shortest duration of them.
 
         Matched are collectives, and sends and receives between the only two devices of a communicator.
         """
         if not self._found:
-            return pl.DataFrame(schema={"row": pl.Int32, "start": pl.Int64, "last": pl.Int64})
+            return pl.DataFrame(schema={"row": pl.Int32, "start": pl.Int64, "transfer": pl.Int64})
         whole = self._whole()
-        last = pl.col("start").max().over(_COLLECTIVE)
-        return pl.concat([matched.select("row", "start", last=last) for matched in (self._matched(whole), _pairs(whole))])
+        shortest = (pl.col("end") - pl.col("start")).min().over(_COLLECTIVE)
+        matched = (self._matched(whole), _pairs(whole, self._context))
+        return pl.concat([kernels.select("row", "start", transfer=shortest) for kernels in matched])
 
     def _whole(self) -> pl.DataFrame:
         """All kernels with their operations and communicators."""
@@ -165,65 +133,10 @@ class Nccl(TableMeter):
         fitting = fitting.filter((pl.col("members") > 1) & (pl.col("least") == pl.col("most")))
         return found.join(fitting.select(*key, "members"), on=key, how="inner", nulls_equal=True)
 
-    def _stragglers(self, collectives: pl.DataFrame) -> Filled:
-        if collectives.is_empty():
-            return {}
-        waits = collectives.with_columns(last=pl.col("start").max().over(_COLLECTIVE)).with_columns(
-            wait=pl.col("last") - pl.col("start"), is_last=pl.col("start") == pl.col("last")
-        )
-        # When several arrive last at the same time, none of them is the straggler.
-        waits = waits.with_columns(
-            is_last=pl.col("is_last") & (pl.col("is_last").sum().over(_COLLECTIVE) == 1),
-            others=pl.col("wait").sum().over(_COLLECTIVE),
-        )
-        device = self._context.device_names(pl.col("device"))
-        return {
-            NCCL_STRAGGLERS: _by_task(waits).with_columns(task=self._context.task_names(pl.col("task")), device=device),
-            NCCL_COLLECTIVES: _longest_waits(waits).with_columns(
-                last_task=self._context.task_names(pl.col("last_task")), device=device
-            ),
-        }
 
-
-def _by_task(waits: pl.DataFrame) -> pl.DataFrame:
-    """Columns of the table `nccl_stragglers`, with indices of tasks and devices."""
-    return (
-        waits.group_by("communicator", "communicator_name", "task", "device")
-        .agg(
-            collectives=pl.len(),
-            last=pl.col("is_last").sum(),
-            waited_ns=pl.col("wait").sum(),
-            mean_wait_ns=pl.col("wait").mean(),
-            caused_ns=pl.col("others").filter(pl.col("is_last")).sum(),
-        )
-        .sort("communicator", "task", "device", nulls_last=True)
-        .with_columns(communicator="communicator_name")
-    )
-
-
-def _longest_waits(waits: pl.DataFrame) -> pl.DataFrame:
-    """Columns of the table `nccl_collectives`, with indices of tasks and devices."""
-    return (
-        waits.sort("start", "device")
-        .group_by(_COLLECTIVE, maintain_order=True)
-        .agg(
-            pl.col("communicator_name").first(),
-            begin_ns=pl.col("start").min(),
-            last_ns=pl.col("last").first(),
-            end_ns=pl.col("end").max(),
-            waited_ns=pl.col("wait").sum(),
-            last_task=pl.col("task").last(),
-            device=pl.col("device").last(),
-        )
-        .sort("waited_ns", "begin_ns", descending=[True, False])
-        .head(MOST_COLLECTIVES)
-        .with_columns(communicator="communicator_name")
-    )
-
-
-def _pairs(whole: pl.DataFrame) -> pl.DataFrame:
+def _pairs(whole: pl.DataFrame, context: SweepContext) -> pl.DataFrame:
     """Sends and receives of communicators with exactly two devices, the n-th of one with the n-th of the other, if both have
-    equally many and all pairs run at the same time."""
+    equally many and all pairs run at the same time, as far as their clocks can say that."""
     found = (
         whole.filter(pl.col("operation") == _POINT_TO_POINT)
         .sort("start", "end", "device")
@@ -235,8 +148,10 @@ def _pairs(whole: pl.DataFrame) -> pl.DataFrame:
         .with_columns(equal=pl.col("count").n_unique().over("communicator") == 1)
         .filter((pl.col("members") == 2) & pl.col("equal"))
     )
-    meets = (pl.col("start").max() < pl.col("end").min()).over(_COLLECTIVE)
-    return found.with_columns(meets=meets).filter(pl.col("meets").all().over("communicator"))
+    with_margins = context.clocks.with_margins(found, "start").with_columns(margin=margin_of_group(_COLLECTIVE))
+    meets = (pl.col("start").max() < pl.col("end").min() + pl.col("margin").max()).over(_COLLECTIVE)
+    known = with_margins.with_columns(meets=meets & pl.col("margin").is_finite())
+    return known.filter(pl.col("meets").all().over("communicator"))
 
 
 def _by_size(whole: pl.DataFrame) -> pl.DataFrame:

@@ -1,4 +1,8 @@
-"""Exposed communication: NCCL kernels beside which no other kernel runs, without their waits for the last rank."""
+"""Exposed communication: NCCL kernels beside which no other kernel runs, without their waits for the last rank.
+
+The rank that is in a collective for the shortest time waits least: its duration is the transfer, and what others take longer is
+waiting. Durations are of one clock each, so that errors of clocks don't matter.
+"""
 
 from __future__ import annotations
 
@@ -46,34 +50,33 @@ class ExposedKernels:
         exposed = spent[:, list(_EXPOSED)].sum(axis=1)
         self._kernels.append(inside.select(*_KERNEL, "device", exposed=pl.Series(exposed, dtype=pl.Int64)))
 
-    def kernels(self, arrivals: pl.DataFrame) -> pl.DataFrame | None:
+    def kernels(self, transfers: pl.DataFrame) -> pl.DataFrame | None:
         """All NCCL kernels, if there are any.
 
         Parameters
         ----------
-        arrivals
+        transfers
             As of `Evidence`.
 
         Returns
         -------
-        Columns `row`, `begin`, `until`, `device`, `length` (from the last arrival on, ns), `cost` (the part of `length` that is
-        exposed at most, ns) and `is_matched` (whether the last arrival is known).
+        Columns `row`, `begin`, `until`, `device`, `length` (duration without waits, ns), `cost` (the part of `length` that is
+        exposed at most, ns) and `is_matched` (whether the kernels of the other ranks are known).
         """
         if not self._kernels:
             return None
         kernels = pl.concat(self._kernels).group_by(*_KERNEL, "device").agg(pl.col("exposed").sum())
-        last = arrivals.select("row", "last", begin="start").unique(["row", "begin"], keep="first")
-        kernels = kernels.join(last, on=["row", "begin"], how="left")
-        arrived = pl.max_horizontal("begin", pl.coalesce("last", "begin"))
-        length = (pl.col("until") - arrived).clip(lower_bound=0)
+        shortest = transfers.select("row", "transfer", begin="start").unique(["row", "begin"], keep="first")
+        kernels = kernels.join(shortest, on=["row", "begin"], how="left")
+        length = pl.min_horizontal(pl.col("until") - pl.col("begin"), "transfer")
         return kernels.with_columns(
-            length=length, cost=pl.min_horizontal("exposed", length), is_matched=pl.col("last").is_not_null()
+            length=length, cost=pl.min_horizontal("exposed", length), is_matched=pl.col("transfer").is_not_null()
         )
 
 
 def _judge(evidence: Evidence) -> Finding | None:
     """Devices whose NCCL kernels are exposed for much of their time."""
-    kernels = evidence.meter(ExposedKernels).kernels(evidence.arrivals)
+    kernels = evidence.meter(ExposedKernels).kernels(evidence.transfers)
     devices = _devices(kernels, evidence) if kernels is not None else []
     if kernels is None or not devices:
         return None
@@ -129,7 +132,8 @@ RULE = FindingRule(
     title="Exposed communication: nothing computes while NCCL kernels run",
     sees="NCCL kernels beside which no other kernel runs, without the time that they wait for the last rank",
     needs="NCCL kernels; waits need all ranks of a collective",
-    cost="of each NCCL kernel the smaller one of its time beside no kernel, and its time from the last arrival on",
+    cost="of each NCCL kernel the smaller one of its time beside no kernel, and the shortest duration over the ranks of its "
+    "collective: the rank that arrives last waits for none",
     view="analysis/overlap_of_communication",
     advice="Start collectives earlier and in smaller buckets, during the backward pass; prefetch parameters; overlap with "
     "independent work; less to move: gradient accumulation, compression, other parallelism.",

@@ -1,0 +1,92 @@
+"""How far times of different tasks can be wrong against each other, for many events at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from nsys2prv.efficiency.run_events import TaskRows
+from nsys2prv.timeline.time_axis import ClockError
+
+REPORT, CLOCK, OF_REPORT, OF_CLOCK = "of_one_report", "of_one_clock", "report_margin", "clock_margin"
+"""Columns that `TaskClocks.with_margins` adds."""
+
+
+class TaskClocks:
+    """Clocks of all tasks.
+
+    Times of one report are exact against each other. Those of two reports with one clock can be wrong by what ties each report
+    to the clock, and those of two clocks also by the errors of both (`timeline.time_axis.clock_margin`).
+
+    Where nothing is known, tasks of one node have one clock and those of different nodes can't be compared.
+    """
+
+    def __init__(self, tasks: Sequence[TaskRows]) -> None:
+        unknown: dict[str, int] = {}
+        numbers: dict[object, int] = {}
+        self._errors: dict[int, ClockError] = {}
+        report, clock, of_report = [], [], []
+        for task in tasks:
+            error = task.clock
+            if error is None:
+                # Numbers of known clocks are not negative.
+                own = unknown.setdefault(task.node, -1 - len(unknown))
+                error = ClockError(own, half_widths=(float("inf"),))
+            report.append(numbers.setdefault(task.node if task.clock is None else task.report, len(numbers)))
+            clock.append(error.clock)
+            of_report.append(error.of_report)
+            self._errors[error.clock] = error
+        self._of_task = pl.DataFrame(
+            {REPORT: report, CLOCK: clock, OF_REPORT: of_report},
+            schema={REPORT: pl.Int64, CLOCK: pl.Int64, OF_REPORT: pl.Float64},
+        )
+
+    def with_margins(self, events: pl.DataFrame, time: str) -> pl.DataFrame:
+        """Events with the clocks of their tasks.
+
+        Parameters
+        ----------
+        events
+            With the column `task` (index).
+        time
+            Column with the times at which the errors of the clocks count, ns.
+
+        Returns
+        -------
+        The events with the columns REPORT and CLOCK (numbers), OF_REPORT (how far the report may be from others of its clock,
+        ns) and OF_CLOCK (how far the clock may be from the axis, ns; infinite: not known).
+        """
+        found = events.with_columns(self._of_task[events["task"].to_numpy()])
+        times, clocks = found[time].to_numpy(), found[CLOCK].to_numpy()
+        widths = np.zeros(len(times))
+        order = np.argsort(clocks, kind="stable")
+        edges = [*np.flatnonzero(np.diff(clocks[order], prepend=-1 - len(self._errors))), len(order)]
+        for first, behind in zip(edges[:-1], edges[1:], strict=True):
+            places = order[first:behind]
+            widths[places] = self._errors[int(clocks[places[0]])].at(times[places])
+        return found.with_columns(pl.Series(OF_CLOCK, widths))
+
+
+def margin_of_group(key: Sequence[str]) -> pl.Expr:
+    """Largest margin between two members of each group of events, as of `clock_margin`, ns; infinite: not known.
+
+    Parameters
+    ----------
+    key
+        Columns that are equal in a group; the events are those of `TaskClocks.with_margins`.
+    """
+
+    def two_largest(column: str) -> pl.Expr:
+        return pl.col(column).top_k(2).sum()
+
+    of_reports, of_clocks = two_largest(OF_REPORT), pl.sum_horizontal(OF_REPORT, OF_CLOCK).top_k(2).sum()
+    return (
+        pl.when(pl.col(REPORT).n_unique() == 1)
+        .then(0.0)
+        .when(pl.col(CLOCK).n_unique() == 1)
+        .then(of_reports)
+        .otherwise(of_clocks)
+        .over(key)
+    )
