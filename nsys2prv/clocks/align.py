@@ -91,7 +91,9 @@ def align(
     names = [clock.name for clock in of_reports]
     clock_of_name = {name: number for number, name in enumerate(dict.fromkeys(names))}
     if method in (AlignMethod.NONE, AlignMethod.UTC, AlignMethod.MONOTONIC) or len(clock_of_name) < 2:
-        return Axis(tuple(rough), _errors_without_estimate(of_reports))
+        errors = _errors_without_estimate(of_reports)
+        first = [names.index(name) for name in clock_of_name]
+        return Axis(tuple(rough), errors, tuple(HostClock(names[place], rough[place].method, errors[place]) for place in first))
     clock_of_report = [clock_of_name[name] for name in names]
     with_messages = method is not AlignMethod.NCCL
     sync_points = sync_points_of_run(

@@ -20,6 +20,7 @@ class SessionTie(enum.Enum):
 
     ALONE = "no other report has its clock"
     MONOTONIC = "the monotonic clock of the host"
+    SESSION = "one start in UTC, to the nanosecond: that of one session"
     UTC = "the starts of the sessions in UTC, of one host"
 
 
@@ -113,9 +114,11 @@ def report_clocks(identities: Sequence[Identity], placements: Sequence[Placement
     for host, members in of_host.items():
         placed = [index for index in members if host and placements[index].method != "none"]
         monotonic = _tied_by_monotonic(identities, placements, placed)
+        is_session = len({identities[index].utc_ns for index in placed}) == 1
         for number, index in enumerate(members, start=1):
             if index in placed or len(members) == 1:
-                tie = SessionTie.MONOTONIC if index in monotonic else SessionTie.UTC
+                by_utc = SessionTie.SESSION if is_session else SessionTie.UTC
+                tie = SessionTie.MONOTONIC if index in monotonic else by_utc
                 clocks[index] = ReportClock(host or "host", tie if len(placed) > 1 else SessionTie.ALONE)
             else:
                 clocks[index] = ReportClock(f"{host or 'host'} (report {number})", SessionTie.ALONE)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.timeline.time_axis import ClockError
 
 ALIGNMENT = Table(
     "alignment",
@@ -50,6 +51,35 @@ def clock_tables(clocks: Sequence[Mapping[str, Any]]) -> Filled:
             for number, error in enumerate(clock.get("error_ns", {}).get("over_time", ()))
         ],
     }
+
+
+def clock_errors(
+    clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str, Any]], origin: int
+) -> list[ClockError | None]:
+    """How well times of each report are known, at times that count from `origin` of the axis.
+
+    Parameters
+    ----------
+    clocks, reports
+        `clocks` of OUT.json, and `alignment` of each of its `reports`; a report of which that does not have the clock gives
+        None.
+    """
+    return [_error(clocks[report["clock"]], report, origin) if "clock" in report else None for report in reports]
+
+
+def _error(clock: Mapping[str, Any], report: Mapping[str, Any], origin: int) -> ClockError:
+    interval = clock["interval_ns"]
+    return ClockError(
+        clock=report["clock"],
+        times=tuple(time - origin for time in interval["times"]),
+        half_widths=tuple(map(_or_unknown, interval["half_widths"])),
+        of_report=_or_unknown(report["of_report_ns"]),
+        group=report["group"],
+    )
+
+
+def _or_unknown(value: int | None) -> float:
+    return float("inf") if value is None else value
 
 
 def _placed(clock: Mapping[str, Any]) -> dict[str, Any]:

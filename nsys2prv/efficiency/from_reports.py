@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys2prv.efficiency.clock_tables import clock_errors
 from nsys2prv.efficiency.run_events import (
     LAUNCH_SCHEMA,
     ON_HOSTS,
@@ -95,7 +96,8 @@ def events_of_reports(
     )
     plan, selection = session.plan, session.plan.timeline.selection
     nodes = plan.timeline.rows.nodes
-    errors = [error.from_time(selection.origin) for error in plan.axis.errors]
+    clocks = [clock.as_json() for clock in plan.axis.clocks]
+    errors = clock_errors(clocks, [error.as_json() for error in plan.axis.errors], selection.origin)
     tasks = [
         TaskRows(
             task.name,
@@ -121,7 +123,7 @@ def events_of_reports(
         launches=read.launches if read.launches.rows else None,
         callers=rows.using_gpus(read.callers),
         began=_utc(min(starts)) if starts else None,
-        clocks=[clock.as_json() for clock in plan.axis.clocks],
+        clocks=clocks,
         recorders=distinct_names(identity.tool for identity in identities),
         gpus=distinct_names(gpu.name for identity in identities for gpu in identity.gpus),
         warnings=session.warnings,

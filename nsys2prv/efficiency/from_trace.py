@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency.clock_tables import clock_errors
 from nsys2prv.efficiency.run_events import (
     HOST,
     LAUNCH_SCHEMA,
@@ -89,7 +91,12 @@ class _TraceReading:
         self._trace = trace
         self._options = options
         self._kinds = collections
-        tasks = _tasks(trace)
+        self._account = _account(trace.path)
+        # Time 0 of the trace on the axis of the reports; and the start of the time chosen.
+        self._origin = self._account.get("trace", {}).get("origin_ns", 0)
+        start = (options.time or TimeRange()).begin or 0
+        self._warnings: list[str] = []
+        tasks = self._with_clocks(_tasks(trace), self._origin + start)
         chosen = [options.ranks is None or task.rank in options.ranks for task in tasks]
         self._rows = RunRows([task for task, is_chosen in zip(tasks, chosen, strict=True) if is_chosen])
         if not self._rows.names:
@@ -125,7 +132,7 @@ class _TraceReading:
                 bar.update(block.records.height)
         self._window = self._up_to_the_end()
         self._close()
-        warnings = []
+        warnings = self._warnings
         if not self._trace.has_names:
             warnings.append(f"{self._trace.path}: there is no .row beside it, so it is not known which rows are CUDA streams")
         if self._by_state and size:
@@ -133,14 +140,14 @@ class _TraceReading:
                 f"{self._trace.path}: no event type is that of CUDA kernels; what streams do is taken from their states, and "
                 f"kernels have no names"
             )
-        account = _account(self._trace.path)
+        account = self._account
         reports = account.get("reports", ())
         return RunEvents(
             inputs=(str(self._trace.path),),
             is_trace=True,
             title=self._trace.path.name,
             rows=self._rows,
-            begin=account.get("trace", {}).get("origin_ns", 0) + self._window.origin,
+            begin=self._origin + self._window.origin,
             length=self._window.length,
             types=self._types(),
             collections={name: found for name, found in self._collections.items() if found.rows},
@@ -152,6 +159,22 @@ class _TraceReading:
             gpus=distinct_names(gpu.get("name") for report in reports for gpu in report.get("gpus", ())),
             warnings=warnings,
         )
+
+    def _with_clocks(self, tasks: Sequence[TaskRows], origin: int) -> list[TaskRows]:
+        """Tasks with what OUT.json has of their clocks: it may be absent, or of a version that had nothing of them."""
+        try:
+            reports = self._account.get("reports", ())
+            errors = clock_errors(self._account.get("clocks", ()), [report["alignment"] for report in reports], origin)
+            number = {report["path"]: place for place, report in enumerate(reports)}
+            of_task = {task["name"]: number[task["report"]] for task in self._account.get("tasks", ()) if task["report"]}
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            account = companion(self._trace.path, ".json")
+            self._warnings.append(f"{account}: what it has of clocks is damaged ({error!r}) and is not used; translate again")
+            return list(tasks)
+        return [
+            replace(task, report=of_task[task.name], clock=errors[of_task[task.name]]) if task.name in of_task else task
+            for task in tasks
+        ]
 
     def _up_to_the_end(self) -> TimeSelection:
         found = TimeSelection((0,), (self._end,)).intersection(self._window)

@@ -10,7 +10,8 @@ import polars as pl
 from nsys2prv.efficiency.run_events import TaskRows
 from nsys2prv.timeline.time_axis import ClockError
 
-REPORT, CLOCK, OF_REPORT, OF_CLOCK = "of_one_report", "of_one_clock", "report_margin", "clock_margin"
+REPORT, CLOCK, GROUP = "of_one_report", "of_one_clock", "of_one_group"
+OF_REPORT, OF_CLOCK = "report_margin", "clock_margin"
 """Columns that `TaskClocks.with_margins` adds."""
 
 
@@ -18,29 +19,26 @@ class TaskClocks:
     """Clocks of all tasks.
 
     Times of one report are exact against each other. Those of two reports with one clock can be wrong by what ties each report
-    to the clock, and those of two clocks also by the errors of both (`timeline.time_axis.clock_margin`).
+    to the clock, and those of two clocks also by the errors of both (`timeline.time_axis.clock_margin`). Between groups of
+    clocks nothing is known.
 
     Where nothing is known, tasks of one node have one clock and those of different nodes can't be compared.
     """
 
     def __init__(self, tasks: Sequence[TaskRows]) -> None:
-        unknown: dict[str, int] = {}
-        numbers: dict[object, int] = {}
-        self._errors: dict[int, ClockError] = {}
-        report, clock, of_report = [], [], []
-        for task in tasks:
-            error = task.clock
-            if error is None:
-                # Numbers of known clocks are not negative.
-                own = unknown.setdefault(task.node, -1 - len(unknown))
-                error = ClockError(own, half_widths=(float("inf"),))
-            report.append(numbers.setdefault(task.node if task.clock is None else task.report, len(numbers)))
-            clock.append(error.clock)
-            of_report.append(error.of_report)
-            self._errors[error.clock] = error
+        # Numbers of known clocks and groups are not negative.
+        unknown = {node: -1 - place for place, node in enumerate(dict.fromkeys(task.node for task in tasks))}
+        errors = [task.clock or ClockError(unknown[task.node], group=unknown[task.node]) for task in tasks]
+        reports: dict[object, int] = {}
+        self._errors = {error.clock: error for error in errors}
         self._of_task = pl.DataFrame(
-            {REPORT: report, CLOCK: clock, OF_REPORT: of_report},
-            schema={REPORT: pl.Int64, CLOCK: pl.Int64, OF_REPORT: pl.Float64},
+            {
+                REPORT: [reports.setdefault(task.node if task.clock is None else task.report, len(reports)) for task in tasks],
+                CLOCK: [error.clock for error in errors],
+                GROUP: [error.group for error in errors],
+                OF_REPORT: [error.of_report for error in errors],
+            },
+            schema={REPORT: pl.Int64, CLOCK: pl.Int64, GROUP: pl.Int64, OF_REPORT: pl.Float64},
         )
 
     def with_margins(self, events: pl.DataFrame, time: str) -> pl.DataFrame:
@@ -55,18 +53,18 @@ class TaskClocks:
 
         Returns
         -------
-        The events with the columns REPORT and CLOCK (numbers), OF_REPORT (how far the report may be from others of its clock,
-        ns) and OF_CLOCK (how far the clock may be from the axis, ns; infinite: not known).
+        The events with the columns REPORT, CLOCK and GROUP (numbers), OF_REPORT (how far the report may be from others of its
+        clock, ns) and OF_CLOCK (how far the clock may be from the axis, ns; infinite: not known).
         """
         found = events.with_columns(self._of_task[events["task"].to_numpy()])
         times, clocks = found[time].to_numpy(), found[CLOCK].to_numpy()
         widths = np.zeros(len(times))
         order = np.argsort(clocks, kind="stable")
-        edges = [*np.flatnonzero(np.diff(clocks[order], prepend=-1 - len(self._errors))), len(order)]
-        for first, behind in zip(edges[:-1], edges[1:], strict=True):
-            places = order[first:behind]
-            widths[places] = self._errors[int(clocks[places[0]])].at(times[places])
-        return found.with_columns(pl.Series(OF_CLOCK, widths))
+        for places in np.split(order, np.flatnonzero(np.diff(clocks[order])) + 1):
+            if len(places):
+                widths[places] = self._errors[int(clocks[places[0]])].at(times[places])
+        # Between a time where the clock is known and one where it is not, nothing is known.
+        return found.with_columns(pl.Series(OF_CLOCK, np.where(np.isnan(widths), np.inf, widths)))
 
 
 def margin_of_group(key: Sequence[str]) -> pl.Expr:
@@ -87,6 +85,8 @@ def margin_of_group(key: Sequence[str]) -> pl.Expr:
         .then(0.0)
         .when(pl.col(CLOCK).n_unique() == 1)
         .then(of_reports)
-        .otherwise(of_clocks)
+        .when(pl.col(GROUP).n_unique() == 1)
+        .then(of_clocks)
+        .otherwise(float("inf"))
         .over(key)
     )

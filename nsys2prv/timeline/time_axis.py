@@ -121,9 +121,13 @@ class ClockError:
     of_report: float = 0.0
     group: int = 0
 
-    def from_time(self, origin: int) -> ClockError:
-        """The same, with times that count from a time of the axis."""
-        return replace(self, times=tuple(time - origin for time in self.times))
+    def as_json(self) -> dict[str, int | None]:
+        """What is of the report: number and group of its clock, and `of_report`; the rest is that of the clock."""
+        return {
+            "clock": self.clock,
+            "group": self.group,
+            "of_report_ns": round(self.of_report) if np.isfinite(self.of_report) else None,
+        }
 
     def at(self, times: NDArray[np.int64]) -> NDArray[np.float64]:
         """The half width at times of the axis, without that of the report, ns."""

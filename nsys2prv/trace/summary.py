@@ -15,7 +15,7 @@ from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.ranks import RanksAndHosts
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.rows import Rows
-from nsys2prv.timeline.time_axis import Placement
+from nsys2prv.timeline.time_axis import ClockError, Placement
 from nsys2prv.vocabulary.version import __version__
 
 FORMAT = 1
@@ -64,8 +64,10 @@ class TraceSummary:
             "seconds": round(self.seconds, 3),
             "clocks": [clock.as_json() for clock in plan.axis.clocks],
             "reports": [
-                _report(opened, placement, self.tables[index])
-                for index, (opened, placement) in enumerate(zip(plan.reports, plan.axis.placements, strict=True))
+                _report(opened, placement, error, self.tables[index])
+                for index, (opened, placement, error) in enumerate(
+                    zip(plan.reports, plan.axis.placements, plan.axis.errors, strict=True)
+                )
             ],
             "nodes": [{"name": node.name, "cpus": node.cpus} for node in rows.nodes],
             "tasks": _tasks(rows, plan.reports),
@@ -103,7 +105,7 @@ def _run(run: RanksAndHosts) -> dict[str, Any]:
     }
 
 
-def _report(opened: OpenedReport, placement: Placement, tables: list[dict[str, Any]]) -> dict[str, Any]:
+def _report(opened: OpenedReport, placement: Placement, error: ClockError, tables: list[dict[str, Any]]) -> dict[str, Any]:
     identity = opened.identity
     return {
         "path": str(opened.report.path),
@@ -120,6 +122,7 @@ def _report(opened: OpenedReport, placement: Placement, tables: list[dict[str, A
             "method": placement.method,
             "offset_ns": placement.at(0),
             "drift_ppm": round(placement.drift_ppm, 4),
+            **error.as_json(),
         },
         "tables": tables,
         "warnings": list(identity.warnings),

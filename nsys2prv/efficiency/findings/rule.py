@@ -113,8 +113,8 @@ class Evidence:
     kernels_by_device
         `number`, `value`, `device`, `count`, `total` (ns) of all kernels but NCCL's.
     transfers
-        `row`, `start` (of an NCCL kernel) and `transfer`: the shortest duration of the kernels of its collective, ns, where they
-        are known.
+        `row`, `start` (of an NCCL kernel) and `transfer`: the shortest duration of the kernels of its collective, ns, where
+        they are known.
     """
 
     context: SweepContext

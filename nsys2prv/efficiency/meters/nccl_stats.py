@@ -94,7 +94,7 @@ class Nccl(TableMeter):
 
     @property
     def transfers(self) -> pl.DataFrame:
-        """Kernels that are matched with those of the other ranks: `row`, `start`, and `transfer`, the shortest duration of them.
+        """Kernels that are matched with those of the other ranks: `row`, `start`, and `transfer`, the shortest duration.
 
         Matched are collectives, and sends and receives between the only two devices of a communicator.
         """

@@ -11,7 +11,7 @@ import polars as pl
 
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.efficiency.sweep import SweepContext
-from nsys2prv.efficiency.task_clocks import CLOCK, OF_CLOCK, OF_REPORT, REPORT, margin_of_group
+from nsys2prv.efficiency.task_clocks import CLOCK, GROUP, OF_CLOCK, OF_REPORT, REPORT, margin_of_group
 
 MOST_COLLECTIVES = 200
 """Collectives that have a row each: those with the longest waits."""
@@ -32,7 +32,9 @@ NCCL_WAITS = Table(
         _COMMUNICATOR,
         Column.count("collectives", "collectives that were matched over its ranks"),
         Column.count("decided", "of these, in which the rank that arrived last is known"),
-        Column.share("undecided_share", "share of those in which it is not decidable: differences are within the errors of clocks"),
+        Column.share(
+            "undecided_share", "share of those in which it is not decidable: differences are within the errors of clocks"
+        ),
         *_RESIDENCE,
         Column.ns("waited_ns", "sum of the times that ranks waited for a later one, where larger than the errors of clocks"),
         Column.ns("undecided_ns", "largest further waits that the errors of clocks allow: not decidable"),
@@ -157,7 +159,7 @@ def _known_distance(time: pl.Expr) -> pl.Expr:
     can be: one comparison for each rank instead of one for each pair of ranks.
     """
     found = [time.max().over(_ID, REPORT) - time]
-    for error, group in ((pl.col(OF_REPORT), [_ID, CLOCK]), (pl.col(OF_REPORT) + pl.col(OF_CLOCK), [_ID])):
+    for error, group in ((pl.col(OF_REPORT), [_ID, CLOCK]), (pl.col(OF_REPORT) + pl.col(OF_CLOCK), [_ID, GROUP])):
         earliest = time - error
         latest = time.get(earliest.arg_max()).over(group)
         found.append(pl.when(earliest.max().over(group) > time + error).then(latest - time))
@@ -167,14 +169,18 @@ def _known_distance(time: pl.Expr) -> pl.Expr:
 def _is_last_known() -> pl.Expr:
     """Whether one rank of the collective arrived after all others, by more than their clocks can be wrong."""
     start, place = pl.col("start"), pl.col("start").arg_max()
-    report, clock, of_report, of_clock = (pl.col(name).get(place).over(_ID) for name in (REPORT, CLOCK, OF_REPORT, OF_CLOCK))
+    report, clock, group, of_report, of_clock = (
+        pl.col(name).get(place).over(_ID) for name in (REPORT, CLOCK, GROUP, OF_REPORT, OF_CLOCK)
+    )
     of_reports = pl.col(OF_REPORT) + of_report
     margin = (
         pl.when(pl.col(REPORT) == report)
         .then(0.0)
         .when(pl.col(CLOCK) == clock)
         .then(of_reports)
-        .otherwise(of_reports + pl.col(OF_CLOCK) + of_clock)
+        .when(pl.col(GROUP) == group)
+        .then(of_reports + pl.col(OF_CLOCK) + of_clock)
+        .otherwise(float("inf"))
     )
     # It is not after itself.
     return ((start.max().over(_ID) - start > margin).sum().over(_ID)) == pl.len().over(_ID) - 1

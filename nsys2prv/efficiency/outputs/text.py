@@ -35,13 +35,15 @@ _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
                            "count": "count", "bytes": "sum", "total_ns": "total", "bandwidth": "bandwidth"}),
     ("nccl", {"operation": "NCCL", "communicator": "communicator", "size_bytes": "size", "count": "count",
               "mean_ns": "mean", "bandwidth": "bandwidth", "bus_bandwidth": "bus bandwidth"}),
-    ("nccl_stragglers", {"task": "task", "collectives": "collectives", "last": "last", "waited_ns": "waited",
-                         "caused_ns": "others waited"}),
+    ("nccl_waits", {"communicator": "communicator", "collectives": "collectives", "residence_ns": "time in them",
+                    "transfer_ns": "transfer", "waiting_ns": "rest", "waited_ns": "waited", "undecided_ns": "not decidable"}),
+    ("nccl_stragglers", {"task": "task", "collectives": "collectives", "decided": "decided", "last": "last",
+                         "waited_ns": "waited", "caused_ns": "others waited", "undecided_ns": "not decidable"}),
     ("cuda_calls", {"call": "CUDA call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
     ("mpi_calls", {"call": "MPI call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
     ("longest_gaps", {"device": "gap on", "begin_ns": "at", "length_ns": "length", "after": "until"}),
 )  # fmt: skip
-_ALL_GAPS = "gaps"
+_ALL_GAPS, _WAITS = "gaps", "nccl_waits"
 
 _LEFT = frozenset({"of", "from", "to", "until", "communicator"})
 
@@ -61,6 +63,8 @@ def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
         lines += _section(name, tables[name], columns, rows)
         if name == "devices":
             lines += _idle(tables[_ALL_GAPS])
+        if name == _WAITS:
+            lines += [f"  {sentence}" for sentence in undecided(tables[_WAITS])]
     return "\n".join(lines)
 
 
@@ -202,6 +206,20 @@ def _idle(gaps: pl.DataFrame) -> list[str]:
     shares = {title: int(gaps[name].sum()) / total for name, title in CAUSE_TITLES.items()}
     shown = ", ".join(f"{what} {percent(share)}" for what, share in shares.items() if share >= 0.005)
     return [f"  Idle GPU time by host activity: {shown}"]
+
+
+def undecided(waits: pl.DataFrame) -> list[str]:
+    """What is not decidable about waits in collectives, from the table `nccl_waits`: a sentence, or none."""
+    sums = waits.select(pl.col("collectives", "decided", "residence_ns", "undecided_ns").sum()).row(0, named=True)
+    unknown = sums["collectives"] - sums["decided"]
+    if not unknown:
+        return []
+    time_share = sums["undecided_ns"] / sums["residence_ns"] if sums["residence_ns"] else None
+    return [
+        f"Which rank arrives last is not decidable in {unknown:,} of {counted(sums['collectives'], 'collective')} "
+        f"({percent(unknown / sums['collectives'])}), and {percent(time_share)} of the time in them may be waits: "
+        f"ranks arrive closer together than their clocks are known"
+    ]
 
 
 def _cell(column: Column, value: Any) -> str:

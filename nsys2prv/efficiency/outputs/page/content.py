@@ -20,7 +20,7 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts
 from nsys2prv.efficiency.outputs.page.page_tables import PageTable, pack
-from nsys2prv.efficiency.outputs.text import reading
+from nsys2prv.efficiency.outputs.text import reading, undecided
 from nsys2prv.vocabulary import wording
 
 LARGEST = 4_800_000
@@ -46,8 +46,8 @@ _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("devices-and-hosts", "Devices and hosts", "devices", ("nodes", "devices", "useful", "tasks", "threads")),
     ("regions", "Regions, iterations, time", "regions-and-iterations", ("regions", "iterations", "bins")),
     ("kernels", "Kernels", "kernels", ("families", "kernels", "kernel_modes", "kernel_devices")),
-    ("communication", "Communication", "nccl", ("overlap_summary", "overlap", "nccl", "nccl_stragglers", "nccl_collectives",
-                                                "memory_operations", "mpi_calls")),
+    ("communication", "Communication", "nccl", ("overlap_summary", "overlap", "nccl", "nccl_waits", "nccl_stragglers",
+                                                "nccl_collectives", "memory_operations", "mpi_calls")),
     ("gaps", "Gaps and calls", "gaps", ("gaps", "longest_gaps", "cuda_calls")),
     ("metrics", "Sampled metrics", "kernels", ("sampled_summary", "sampled_kernels")),
 )  # fmt: skip
@@ -156,6 +156,7 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn:
         "histograms": _histograms(frames, drawn),
         "all_kernels": frames["kernels"].height,
         "clocks": _clocks(frames, drawn),
+        "undecided": undecided(frames["nccl_waits"]),
         "definitions": text_of_definitions,
         "defined": ids,
     }

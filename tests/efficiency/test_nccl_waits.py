@@ -1,0 +1,220 @@
+"""Who arrives last in NCCL collectives, as far as clocks allow to say it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.report_builder import ReportBuilder
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.meters.nccl_waits import waits_of_ranks
+from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.run_events import TaskRows
+from nsys2prv.efficiency.task_clocks import TaskClocks
+from nsys2prv.timeline.time_axis import ClockError, clock_margin
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+US = 1000
+UTC = 1_700_000_000_000_000_000
+
+# Start and end of each of three reductions on four ranks, us: a straggler by far, a close one, and one that ends differently.
+REDUCTIONS = (
+    ((1000, 1600), (1300, 1600), (1100, 1600), (1050, 1600)),
+    ((2000, 2200), (2080, 2200), (2010, 2200), (2030, 2200)),
+    ((3000, 3100), (3000, 3100), (3000, 3400), (3000, 3500)),
+)
+WAITS = ("waited_ns", "undecided_ns", "start_skew_ns", "end_skew_ns", "residence_ns", "transfer_ns", "waiting_ns")
+HOSTS = ("node01", "node01", "node02", "node02")
+
+
+def reports(folder: Path, sessions: Sequence[int] = (0, 0, 0, 0)) -> list[Path]:
+    """A report per rank; `sessions` says when each began, ns after the first."""
+    paths = []
+    for rank, (host, began) in enumerate(zip(HOSTS, sessions, strict=True)):
+        report = ReportBuilder(rank=rank, with_mpi=True, ranks=4, pid=1000 + rank, host=host, utc_ns=UTC + began).gpu(rank % 2)
+        report.kernel("compute", -began, 900 * US - began)
+        for reduction in REDUCTIONS:
+            start, end = reduction[rank]
+            report.kernel(NCCL, start * US - began, end * US - began)
+        paths.append(report.write(folder / f"rank{rank}.sqlite"))
+    return paths
+
+
+def with_intervals(prv: Path, half_widths: dict[str, list[tuple[int, int | None]]]) -> Path:
+    """A trace of which OUT.json says how well the clocks of hosts are known: times and half widths, ns."""
+    account = prv.with_suffix(".json")
+    content = json.loads(account.read_text())
+    for clock in content["clocks"]:
+        times, widths = zip(*half_widths[clock["host"]], strict=True)
+        clock["interval_ns"] |= {"times": times, "half_widths": widths}
+    account.write_text(json.dumps(content))
+    return prv
+
+
+def picked(table: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    return table.select(columns).rows()
+
+
+def stragglers(result: EfficiencyResult) -> list[tuple[Any, ...]]:
+    return picked(result.nccl_stragglers, "decided", "last", "waited_ns", "caused_ns", "undecided_ns")
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return translate(reports(tmp_path), tmp_path / "OUT", TranslateOptions(align="utc")).prv
+
+
+def test_exact_clocks_say_all(trace: Path) -> None:
+    result = measure([with_intervals(trace, {"node01": [(0, 0)], "node02": [(0, 0)]})])
+
+    assert picked(result.nccl_collectives, "begin_ns", "last_ns", "end_ns", "last_task", "device", "margin_ns") == [
+        (1_000_000, 1_300_000, 1_600_000, "Rank 1 node01 pid 1001 python3", "node01:D1", 0),
+        (2_000_000, 2_080_000, 2_200_000, "Rank 1 node01 pid 1001 python3", "node01:D1", 0),
+        (3_000_000, 3_000_000, 3_500_000, None, None, 0),
+    ]
+    assert picked(result.nccl_collectives, *WAITS) == [
+        (750_000, 0, 300_000, 0, 1_950_000, 1_200_000, 750_000),
+        (200_000, 0, 80_000, 0, 680_000, 480_000, 200_000),
+        (0, 0, 0, 400_000, 1_100_000, 400_000, 700_000),
+    ]
+    assert stragglers(result) == [
+        (2, 0, 380_000, 0, 0), (2, 2, 0, 950_000, 0), (2, 0, 270_000, 0, 0), (2, 0, 300_000, 0, 0)
+    ]  # fmt: skip
+    assert picked(result.nccl_stragglers, "late_start_ns", "late_end_ns") == [
+        (0, 0), (380_000, 0), (110_000, 300_000), (80_000, 400_000)
+    ]  # fmt: skip
+
+
+def test_where_clocks_of_hosts_are_not_known_ranks_of_one_host_are_compared(trace: Path) -> None:
+    result = measure([trace])
+
+    # Residence, transfer and the rest are durations: they need no clock of another host.
+    assert picked(result.nccl_collectives, "last_task", "device", "margin_ns", *WAITS) == [
+        (None, None, None, 350_000, 400_000, 300_000, 0, 1_950_000, 1_200_000, 750_000),
+        (None, None, None, 100_000, 100_000, 80_000, 0, 680_000, 480_000, 200_000),
+        (None, None, None, 0, 700_000, 0, 100_000, 1_100_000, 400_000, 700_000),
+    ]
+    assert stragglers(result) == [
+        (0, 0, 380_000, 0, 0), (0, 0, 0, 0, 0), (0, 0, 20_000, 0, 550_000), (0, 0, 50_000, 0, 650_000)
+    ]  # fmt: skip
+    assert result.nccl_waits.row(0, named=True) == {
+        "communicator": None, "collectives": 3, "decided": 0, "undecided_share": 1.0, "residence_ns": 3_730_000,
+        "transfer_ns": 2_080_000, "waiting_ns": 1_650_000, "waited_ns": 450_000, "undecided_ns": 1_200_000,
+        "undecided_time_share": 1_200 / 3_730, "late_start_ns": 450_000, "late_end_ns": 100_000, "margin_ns": None,
+    }  # fmt: skip
+    assert (
+        "Which rank arrives last is not decidable in 3 of 3 collectives (100.0 %), and 32.2 % of the time in them may be "
+        "waits: ranks arrive closer together than their clocks are known"
+    ) in result.as_text()
+
+
+def test_what_is_within_the_errors_of_clocks_is_not_decidable(trace: Path) -> None:
+    # Known to 60 us up to 1.5 ms, and to 20 us from 2 ms on.
+    better = [(0, 60_000), (1_500_000, 60_000), (2_000_000, 20_000)]
+    result = measure([with_intervals(trace, {"node01": better, "node02": better})])
+
+    assert picked(result.nccl_collectives, "last_task", "waited_ns", "undecided_ns", "margin_ns", "end_skew_ns") == [
+        # All others start 200 us and more before the last one, and clocks can be wrong by 120.
+        ("Rank 1 node01 pid 1001 python3", 750_000, 0, 120_000, 0),
+        # 50 us and more, against 40.
+        ("Rank 1 node01 pid 1001 python3", 200_000, 0, 40_000, 0),
+        # Ends differ by more than that, starts do not.
+        (None, 0, 80_000, 40_000, 400_000),
+    ]
+    assert stragglers(result) == [
+        (2, 0, 380_000, 0, 0), (2, 2, 0, 950_000, 0), (2, 0, 270_000, 0, 40_000), (2, 0, 300_000, 0, 40_000)
+    ]  # fmt: skip
+
+
+def test_sessions_that_only_utc_ties_are_known_as_closely_as_it(tmp_path: Path) -> None:
+    prv = translate(reports(tmp_path, (0, 2_000, 5_000, 7_000)), tmp_path / "OUT", TranslateOptions(align="utc")).prv
+    content = json.loads(prv.with_suffix(".json").read_text())
+    assert [report["alignment"]["of_report_ns"] for report in content["reports"]] == [100_000] * 4
+    result = measure([with_intervals(prv, {"node01": [(0, 0)], "node02": [(0, 0)]})])
+
+    # 200 us between any two reports.
+    assert picked(result.nccl_collectives, "last_task", "waited_ns", "margin_ns") == [
+        (None, 550_000, 200_000), (None, 0, 200_000), (None, 0, 200_000)
+    ]  # fmt: skip
+
+
+def test_the_time_range_of_a_trace_moves_the_intervals(trace: Path) -> None:
+    widths = [(1_900_000, None), (2_000_000, 10_000)]
+    known = with_intervals(trace, {"node01": widths, "node02": widths})
+
+    late = measure([known], EfficiencyOptions(time="1950us:"))
+    assert picked(late.nccl_collectives, "begin_ns", "margin_ns", "last_task") == [
+        (50_000, 20_000, "Rank 1 node01 pid 1001 python3"), (1_050_000, 20_000, None)
+    ]  # fmt: skip
+
+
+def test_without_an_account_nothing_is_known_between_nodes(trace: Path) -> None:
+    account = trace.with_suffix(".json")
+    content = json.loads(account.read_text())
+    account.unlink()
+    alone = measure([trace])
+    assert stragglers(alone)[0] == (0, 0, 380_000, 0, 0)
+    assert alone.nccl_waits["margin_ns"].to_list() == [None]
+
+    content["clocks"] = content["clocks"][:1]
+    account.write_text(json.dumps(content))
+    damaged = measure([trace])
+    assert [warning for warning in damaged.head["warnings"] if "clocks is damaged" in warning]
+    assert stragglers(damaged) == stragglers(alone)
+
+
+_TIMES = st.integers(0, 60)
+_ERRORS = st.sampled_from([0.0, 3.0, 10.0, float("inf")])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_a_wait_counts_if_and_only_if_a_rank_is_surely_later(data: st.DataObject) -> None:
+    count = data.draw(st.integers(2, 7))
+    clocks = [
+        ClockError(number, (0, 30, 60), tuple(data.draw(_ERRORS) for _ in range(3)), group=data.draw(st.integers(0, 1)))
+        for number in range(3)
+    ]
+    of_report = [data.draw(st.integers(0, 2)) for _ in range(4)]
+    ties = [data.draw(st.sampled_from([0.0, 2.0])) for _ in range(4)]
+    report = [data.draw(st.integers(0, 3)) for _ in range(count)]
+    errors = [
+        ClockError(clocks[of_report[one]].clock, clocks[of_report[one]].times, clocks[of_report[one]].half_widths, ties[one],
+                   clocks[of_report[one]].group)
+        for one in range(4)
+    ]  # fmt: skip
+    tasks = [TaskRows(f"Rank {rank}", "node", (), report[rank], errors[report[rank]]) for rank in range(count)]
+    start = np.array([data.draw(_TIMES) for _ in range(count)])
+    end = start + np.array([data.draw(st.integers(1, 90)) for _ in range(count)])
+    kernels = pl.DataFrame({"communicator": 1, "operation": "AllReduce", "turn": 0, "task": range(count),
+                            "device": range(count), "start": start, "end": end})  # fmt: skip
+    waits = waits_of_ranks(kernels, SimpleNamespace(clocks=TaskClocks(tasks))).sort("task")  # type: ignore[arg-type]
+
+    def margin(one: int, other: int) -> float:
+        if report[one] == report[other]:
+            return 0.0
+        return float(clock_margin(errors[report[one]], errors[report[other]], np.array([start.max()]))[0])
+
+    surely = [[start[other] - start[one] > margin(one, other) for other in range(count)] for one in range(count)]
+    for one, waited in enumerate(waits["waited"]):
+        later = {float(start[other] - start[one]) for other in range(count) if surely[one][other]}
+        assert waited in later if later else waited == 0
+    last = [other for other in range(count) if all(surely[one][other] for one in range(count) if one != other)]
+    assert waits["is_last"].arg_true().to_list() == last
+    assert waits["is_decided"].to_list() == [bool(last)] * count
+    assert (waits["undecided"] >= 0).all()
+    assert (
+        waits["waited"] + waits["undecided"] <= pl.select(pl.max_horizontal(waits["waited"], waits["waiting"])).to_series()
+    ).all()
