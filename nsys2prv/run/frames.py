@@ -138,7 +138,7 @@ def devices_frame(plan: RunPlan) -> pl.DataFrame:
 
 
 def clocks_frame(plan: RunPlan) -> pl.DataFrame:
-    """How clocks of hosts were placed on the time axis, one row each: the columns of `NsysRun.clocks`."""
+    """How clocks of hosts were placed on the time axis, where there are several: the columns of `NsysRun.clocks`."""
     rows = [
         {
             "host": one.name,
@@ -156,7 +156,7 @@ def clocks_frame(plan: RunPlan) -> pl.DataFrame:
                 }
             ),
         }
-        for one in plan.axis.clocks
+        for one in (plan.axis.clocks if len(plan.axis.clocks) > 1 else ())
     ]
     numbers = dict.fromkeys(("drift", "error_median", "error_95", "error_largest"), pl.Float64)
     schema = {"host": pl.String, "method": pl.String, "anchors": pl.Int64, "offset": pl.Int64, **numbers}
