@@ -14,8 +14,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.clock_intervals import try_kind
 from support.simulated_clocks import KINDS
+from support.told_intervals import try_kind
 
 from nsys2prv.vocabulary.version import __version__
 
