@@ -24,6 +24,10 @@ class Blob(str):
     """A column of bytes."""
 
 
+TIME_COLUMNS = frozenset(("start", "end", "timestamp", "rawTimestamp", "startedAt", "endedAt", "openedAt", "closedAt"))
+"""Columns of times from the start of the session, ns, in whatever table. Other times are not: utcEpochNs and systemClockNs are
+of other clocks, and nsys changed what it counts startTime and stopTime of ANALYSIS_DETAILS from."""
+
 _TYPES: dict[type[str], type[pl.DataType]] = {Text: pl.String, Real: pl.Float64, Blob: pl.Binary}
 
 

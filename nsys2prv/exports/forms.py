@@ -63,6 +63,10 @@ class Tables(ABC):
         """Number of rows with the values of `only`, the first `begin` and the last `begin` or `end` (None without any)."""
 
     @abstractmethod
+    def some_values(self, columns: Mapping[str, str]) -> dict[str, int]:
+        """A number out of a column of each table, where its first row has one. A table that can't be read has none."""
+
+    @abstractmethod
     def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
         """Columns of a table, all of which must be there, in the types given; only rows with the values of `only`.
 
@@ -143,6 +147,16 @@ class SqliteTables(Tables):
             return int(rows), earliest, max((last for last in lasts if last is not None), default=None)
         except sqlite3.Error as error:
             raise DamagedReport(self.path, f"table {table}: {error}") from error
+
+    def some_values(self, columns: Mapping[str, str]) -> dict[str, int]:
+        found = {}
+        with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
+            for table, column in columns.items():
+                with contextlib.suppress(sqlite3.Error):
+                    row = database.execute(f"select {_quoted(column)} from {_quoted(table)} limit 1").fetchone()
+                    if row is not None and isinstance(row[0], int):
+                        found[table] = row[0]
+        return found
 
     def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
         def read(columns: list[str]) -> Iterator[pl.DataFrame]:
@@ -255,6 +269,15 @@ class FolderTables(Tables):
         with self._read_errors(table):
             rows, first, last = found.collect(engine="streaming").row(0)
         return int(rows), first, last
+
+    def some_values(self, columns: Mapping[str, str]) -> dict[str, int]:
+        found = {}
+        for table, column in columns.items():
+            with contextlib.suppress(DamagedReport), self._read_errors(table):
+                value = self.scan(table, {column: pl.Int64}, {}).head(1).collect()
+                if value.height and value.item() is not None:
+                    found[table] = value.item()
+        return found
 
     def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
         stored = self._schema(table)

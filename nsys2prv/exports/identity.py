@@ -237,12 +237,11 @@ def describe(report: Report) -> Identity:
     ReportError
         When a table can't be read.
     """
-    export = _pairs(report, "META_DATA_EXPORT") or _pairs(report, "EXPORT_META_DATA")
+    export = report.export_metadata
     capture = _read(report, "META_DATA_CAPTURE", Text("name"), Text("value"))
     environment = _environment(capture)
     system = dict(_read(report, "TARGET_INFO_SYSTEM_ENV", Text("name"), Text("value")).iter_rows())
-    start = _read(report, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "systemClockNs")
-    utc, monotonic = start.row(0) if start.height else (None, None)
+    utc, monotonic = report.session_start
     schema = _schema_version(export)
     threads = _thread_names(report)
     ranks, rank_source = _ranks(report, threads)
@@ -286,10 +285,6 @@ def _read(report: Report, table: str, *columns: str) -> pl.DataFrame:
     return report.collect(report.scan(table, optional=columns))
 
 
-def _pairs(report: Report, table: str) -> dict[str, str]:
-    return dict(_read(report, table, Text("name"), Text("value")).iter_rows())
-
-
 def _environment(capture: pl.DataFrame) -> dict[str, str]:
     variables: dict[str, str] = {}
     for name, text in capture.iter_rows():
@@ -299,7 +294,7 @@ def _environment(capture: pl.DataFrame) -> dict[str, str]:
     return variables
 
 
-def _schema_version(export: Mapping[str, str]) -> tuple[int, int] | None:
+def _schema_version(export: Mapping[str, str | None]) -> tuple[int, int] | None:
     major, minor = export.get("EXPORT_SCHEMA_VERSION_MAJOR"), export.get("EXPORT_SCHEMA_VERSION_MINOR")
     if not (major and minor and major.isdigit() and minor.isdigit()):
         found = re.match(r"(\d+)\.(\d+)", export.get("EXPORT_SCHEMA_VERSION") or "")
@@ -437,6 +432,8 @@ def _warnings(report: Report, schema: tuple[int, int] | None, utc: int | None) -
         found.append(f"schema {schema[0]}.{schema[1]} is newer than {newest}, the newest known: what is alike is read")
     if utc is None:
         found.append("the report has no start time of its session: its times can't be aligned with other reports")
+    if report.session_time.warning:
+        found.append(report.session_time.warning)
     lost = report.collect(
         report.scan("DIAGNOSTIC_EVENT", optional=("severity", Text("text"))).filter(
             pl.col("severity").is_in(_LOSSES), ~pl.col("text").str.contains(_NOTHING_LOST)

@@ -11,10 +11,11 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
-from nsys2prv.exports.columns import NOT_APPLICABLE, Text, dtype_of
-from nsys2prv.exports.forms import SqliteTables, Stretch, Tables, form_of_folder, frames_scan
+from nsys2prv.exports.columns import NOT_APPLICABLE, TIME_COLUMNS, Text, dtype_of
+from nsys2prv.exports.forms import Selection, SqliteTables, Stretch, Tables, form_of_folder, frames_scan
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.nsys import NsysExport
+from nsys2prv.exports.session_time import AS_RECORDED, SessionTime, read_session_time
 
 RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 """Reports as nsys records them: only nsys can open them."""
@@ -25,9 +26,12 @@ _SIGNS_OF_AN_EXPORT = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
 # A table with all of these holds what happened on streams; the last two identify a stream of a device.
 _STREAM = ("globalPid", "deviceId", "contextId", "streamId")
 
+_NEVER_NORMALIZED = frozenset(("MPI_COMMUNICATORS", "DIAGNOSTIC_EVENT"))
+"""Tables with times from the start of the session in exports in UTC, too."""
+
 
 class Report:
-    """An opened report.
+    """An opened report. All times that it gives are of the session, also where those of its tables are in UTC or shifted.
 
     Attributes
     ----------
@@ -35,11 +39,22 @@ class Report:
         What the user named.
     tables
         Its tables, whatever the form of the export.
+    session_time
+        What was added to the times in its tables.
     """
 
-    def __init__(self, path: Path, tables: Tables, *, distinct: bool = False, folded: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        tables: Tables,
+        session_time: SessionTime = AS_RECORDED,
+        *,
+        distinct: bool = False,
+        folded: bool = False,
+    ) -> None:
         self.path = path
         self.tables = tables
+        self.session_time = session_time
         self._distinct = distinct
         self._folded = folded
 
@@ -79,7 +94,7 @@ class Report:
             return pl.LazyFrame(schema=requested)
         absent = [pl.lit(None, dtype).alias(name) for name, dtype in requested.items() if name not in present]
         scanned = self.tables.scan(table, present, only or {}, distinct=self._distinct)
-        replaced = [*absent, *self._fold(table, present)]
+        replaced = [*absent, *self._fold(table, present), *self._of_session(present)]
         return scanned.with_columns(replaced).select(list(requested)) if replaced else scanned
 
     def scan_events(
@@ -119,6 +134,12 @@ class Report:
             raise MissingColumn(self.path, table, missing, present)
         return requested, {name: dtype for name, dtype in requested.items() if name in present}
 
+    def _of_session(self, present: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
+        """Columns of times as times of the session, where they are not."""
+        if not self.session_time:
+            return []
+        return [self.session_time.of(pl.col(name)).alias(name) for name in present if name in TIME_COLUMNS]
+
     def _fold(self, table: str, present: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
         """Columns that merge all streams of a device into one, in a folded report."""
         if not self._folded or not self.has(table, *_STREAM):
@@ -128,6 +149,12 @@ class Report:
             for name in _STREAM[2:]
             if name in present
         ]
+
+    def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
+        """`Tables.extent` in time of the session: number of rows, the first `begin` and the last `begin` or `end`, ns."""
+        rows, first, last = self.tables.extent(table, begin, end, only)
+        of_session = self.session_time.at
+        return rows, None if first is None else of_session(first), None if last is None else of_session(last)
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
         """Result of a pipeline over this report's tables, in bounded memory as far as the result is small; ReportError when
@@ -158,17 +185,33 @@ class Report:
     def distinct(self) -> Report:
         """The same report, for pipelines that only ask which values there are: equal rows may be missing, which a database
         finds out much faster than it gives them all."""
-        return Report(self.path, self.tables, distinct=True, folded=self._folded)
+        return Report(self.path, self.tables, self.session_time, distinct=True, folded=self._folded)
 
     @property
     def all_rows(self) -> Report:
         """The same report with all rows of its tables, unchanged."""
-        return Report(self.path, self.tables)
+        return Report(self.path, self.tables, self.session_time)
 
     @cached_property
     def folded(self) -> Report:
         """The same report, where all streams of a process on a device are one, of context 0 and number 0."""
-        return Report(self.path, self.tables, distinct=self._distinct, folded=True)
+        return Report(self.path, self.tables, self.session_time, distinct=self._distinct, folded=True)
+
+    @property
+    def export_metadata(self) -> dict[str, str | None]:
+        """What nsys says about the export: versions, and what was added to times."""
+        tables = (table for table in ("META_DATA_EXPORT", "EXPORT_META_DATA") if table in self.tables.names())
+        pairs = (self.collect(self.scan(table, optional=(Text("name"), Text("value")))) for table in tables)
+        return next((dict(found.iter_rows()) for found in pairs if found.height), {})
+
+    @property
+    def session_start(self) -> tuple[int | None, int | None]:
+        """UTC and the host's monotonic clock at time 0 of the session, ns; None when not known."""
+        columns = ("utcEpochNs", "systemClockNs")
+        start = self.collect(self.scan("TARGET_INFO_SESSION_START_TIME", optional=columns))
+        utc, monotonic = start.row(0) if start.height else (None, None)
+        # Times in UTC contain the start of the session.
+        return (self.session_time.utc or None) if utc is None else utc, monotonic
 
     @property
     def strings(self) -> pl.DataFrame:
@@ -189,7 +232,7 @@ class _PiecewiseReport(Report):
     """A report whose events are, at any time, those of one piece."""
 
     def __init__(self, report: Report, stretch: Stretch | None) -> None:
-        super().__init__(report.path, report.tables, folded=report._folded)
+        super().__init__(report.path, report.tables, report.session_time, folded=report._folded)
         self._stretch = stretch
         self._piece = pl.DataFrame()
         self._batches: Iterator[pl.DataFrame] = iter(())
@@ -201,7 +244,7 @@ class _PiecewiseReport(Report):
         if table in self.tables.names():
             self._batches = self.tables.batches(table, present, only or {}, self._stretch)
         replaced = [pl.lit(None, dtype).alias(name) for name, dtype in requested.items() if name not in present]
-        replaced += self._fold(table, present)
+        replaced += [*self._fold(table, present), *self._of_session(present)]
 
         return frames_scan(lambda columns: iter([self._piece.with_columns(replaced).select(columns)]), requested)
 
@@ -258,4 +301,25 @@ def _open(path: Path, nsys: NsysExport | None) -> Report:
         raise EmptyReport(path, "there is no table in it")
     if not names.intersection(_SIGNS_OF_AN_EXPORT):
         raise NotAReport(path, "these tables are not those of an nsys export")
-    return Report(path, tables)
+    return Report(path, tables, _session_time(Report(path, tables)))
+
+
+def _session_time(report: Report) -> SessionTime:
+    tables = report.tables
+    events = sorted(tables.names() - _NEVER_NORMALIZED)
+    # Tables of samples count where a report has nothing else: their first times can be wrong.
+    by_column = ({table: name for table in events if _has(tables, table, name)} for name in ("start", "timestamp"))
+    columns = next(filter(None, by_column), {})
+
+    def firsts() -> dict[str, int]:
+        extents = {table: tables.extent(table, name, name, {}) for table, name in columns.items()}
+        return {table: first for table, (_, first, _) in extents.items() if first is not None}
+
+    return read_session_time(report.export_metadata, report.session_start[0], lambda: tables.some_values(columns), firsts)
+
+
+def _has(tables: Tables, table: str, column: str) -> bool:
+    """Whether a table has a column. Whether it can be read matters where it is read."""
+    with contextlib.suppress(DamagedReport):
+        return column in tables.columns(table)
+    return False

@@ -92,7 +92,7 @@ class Measure:
     def of(self, report: Report) -> Extent:
         """The extent in a report; raises ReportError when the table can't be read."""
         if isinstance(self.times, tuple):
-            return Extent(*report.tables.extent(self.table, *self.times, dict(self.only)))
+            return Extent(*report.extent(self.table, *self.times, dict(self.only)))
         extent = self.times(report).select(pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max())
         return Extent(*report.collect(extent).row(0))
 

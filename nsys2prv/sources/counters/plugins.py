@@ -130,7 +130,8 @@ def _field_names(report: Report, types: pl.DataFrame) -> list[str]:
     for number, data in known.iter_rows():
         if number in chosen:
             names |= dict.fromkeys(field_names(data))
-    described = _events(_whole(report), types, (Text("data"),)).group_by("typeId").agg(pl.col("data").drop_nulls().first())
+    # Of the whole report, also where `report` gives a piece of it.
+    described = _events(report.all_rows, types, (Text("data"),)).group_by("typeId").agg(pl.col("data").drop_nulls().first())
     for data in report.collect(described)["data"]:
         names |= dict.fromkeys(map(str, _described(data)))
     return [name for name in names if name]
@@ -145,11 +146,6 @@ def field_names(data: str | None) -> list[str]:
     fields = _described(data).get("Fields")
     named = [_text(field.get("Name")) for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
     return [name for name in named if name]
-
-
-def _whole(report: Report) -> Report:
-    """The report itself where `report` gives a piece of it."""
-    return Report(report.path, report.tables)
 
 
 def _long(report: Report, types: pl.DataFrame, names: list[str]) -> pl.LazyFrame:
@@ -189,7 +185,7 @@ def _kinds(report: Report, types: pl.DataFrame, names: list[str]) -> pl.DataFram
     """Columns `typeId`, `field`, `is_real` (some value is not whole) and `names_component`."""
     number = pl.col("text").cast(pl.Float64, strict=False)
     found = (
-        _long(_whole(report), types, names)
+        _long(report.all_rows, types, names)
         .group_by("typeId", "field")
         .agg(
             is_real=(number.is_finite() & ~pl.col("text").str.contains(_WHOLE_NUMBER)).any(),

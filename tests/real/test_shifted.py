@@ -1,0 +1,38 @@
+"""A real report gives the same trace, byte for byte, when it is exported with times in UTC or shifted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.real_reports import REPORTS
+from support.shifted_exports import shift_export
+
+from nsys2prv.trace.translate import translate
+
+from .conftest import Translated
+
+SMALL = ("cuda-graphs", "mpi2_one_report", "mpi4_parquet")
+"""Between them: CUDA, a time of an event record, MPI with handles of communicators that are used again, and both forms."""
+WITHOUT_METADATA = ("no-metadata-2020", "mpi-as-nvtx-2.9", "nvtx-2022.4.2", "tensorrt-3.1")
+"""Exports of before there were such options, or with another table for them."""
+
+EACH = [
+    pytest.param(name, marks=[] if name in SMALL else [pytest.mark.thorough])
+    for name in REPORTS
+    if name not in WITHOUT_METADATA and "/" not in name
+]
+
+
+@pytest.mark.parametrize("report", EACH or [pytest.param("", marks=pytest.mark.skip(reason="no real reports"))])
+def test_a_shifted_export_gives_the_same_trace(report: str, translation: Callable[[str], Translated], tmp_path: Path) -> None:
+    plain = translation(report)
+    # Of several reports every second one is in UTC, and the others are shifted by a little: forward, and backward.
+    shifted = [
+        shift_export(path, tmp_path / path.name, normalize=index % 2 == 0, shift=(0, -5_000_000, 250, 3_000_000_000)[index % 4])
+        for index, path in enumerate(plain.reports)
+    ]
+    prv = translate(shifted, tmp_path / "trace").prv
+    for suffix in (".prv", ".pcf", ".row"):
+        assert prv.with_suffix(suffix).read_bytes() == plain.trace.path.with_suffix(suffix).read_bytes()
