@@ -99,7 +99,9 @@ def _read(
     report: Report, ranks: Mapping[int, int], kinds: Sequence[str], with_messages: bool, folder: Path, index: int, stop: Stop
 ) -> SyncPoints:
     stop.check()
-    by_kind = [read_collectives(report, kind, ranks).with_columns(kind=pl.lit(kind)) for kind in kinds]
+    by_kind = [
+        read_collectives(report, kind, ranks, folder / f"calls{index}").with_columns(kind=pl.lit(kind)) for kind in kinds
+    ]
     path = None
     if any(of_kind.height for of_kind in by_kind):
         path = folder / f"{index}.arrow"

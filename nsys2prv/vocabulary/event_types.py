@@ -277,6 +277,7 @@ NCCL_COMMUNICATOR = EventType(
 NCCL_RANKS = EventType(9505, "NCCL ranks of the communicator", Role.ATTRIBUTE, unit="ranks")
 NCCL_RANK = EventType(9506, "NCCL rank in the communicator", Role.ATTRIBUTE, unit="rank in the communicator + 1")
 NCCL_PEER = EventType(9507, "NCCL peer", Role.ATTRIBUTE, unit="rank in the communicator + 1")
+NCCL_SEQUENCE = EventType(9509, "NCCL sequence number", Role.ATTRIBUTE, unit="number among its kind in the communicator + 1")
 NCCL_CALL_OF_KERNEL = EventType(9508, "NCCL call that launched the kernel", Role.INTERVAL, NCCL_VALUES)
 
 _PTHREAD_CALLS = (

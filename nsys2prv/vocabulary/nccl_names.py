@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import polars as pl
+
 from nsys2prv.vocabulary.wording import ranges
 
 REDUCTIONS = ("Sum", "Prod", "Max", "Min", "Avg")
 """Names of the reduction operations, in the order of NCCL's numbers (0, 1, ...)."""
 
-SIZE, REDUCTION, ROOT, COMMUNICATOR, RANKS, RANK, PEER = FIELDS = (
+SIZE, REDUCTION, ROOT, COMMUNICATOR, RANKS, RANK, PEER, SEQUENCE = FIELDS = (
     "Message size [bytes]",
     "Reduction operation",
     "Root",
@@ -17,14 +19,61 @@ SIZE, REDUCTION, ROOT, COMMUNICATOR, RANKS, RANK, PEER = FIELDS = (
     "No. of ranks",
     "Rank",
     "Peer rank",
+    "Sequence number",
 )
 """What NCCL calls the fields of its payloads that regions have as attributes."""
+CALL, COUNT, DATA_TYPE = "Call ID", "No. of elements", "Data type"
+"""Further fields: what identifies a call, in all ranks that take part in a collective; and the size in elements."""
+
+_OF_NSYS = {
+    "commHash": COMMUNICATOR,
+    "nRanks": RANKS,
+    "commRank": RANK,
+    "rank": RANK,
+    "root": ROOT,
+    "peer": PEER,
+    "seqNumber": SEQUENCE,
+    "apiId": CALL,
+    "count": COUNT,
+    "dataType": DATA_TYPE,
+}
+"""The same fields as nsys calls them, which traces NCCL itself from 2025.6 on (`--trace=nccl`, NCCL 2.28)."""
+
+_ELEMENT_BYTES = {
+    1: ("int8", "char", "uint8", "float8e4m3", "float8e5m2"),
+    2: ("float16", "half", "bfloat16"),
+    4: ("int32", "int", "uint32", "float32", "float"),
+    8: ("int64", "uint64", "float64", "double"),
+}
 
 GROUP_START, GROUP_END = "ncclGroupStart", "ncclGroupEnd"
+AROUND_CALLS = (GROUP_START, GROUP_END, "API Group", "GroupLaunch", "GroupRuntime", "KernelLaunch")
+"""Regions around calls, which are none themselves."""
 SEND, RECEIVE = "ncclSend", "ncclRecv"
 
 _SHORTEST_MARK = 4
 _UNKNOWN = "?"
+
+
+COMMUNICATOR_FIELDS = frozenset({COMMUNICATOR, *(name for name, field in _OF_NSYS.items() if field == COMMUNICATOR)})
+"""Names of the field that identifies the communicator: every payload of NCCL has one of them."""
+
+
+def field_name(name: pl.Expr) -> pl.Expr:
+    """The name of a field of a payload of NCCL, as NCCL calls it."""
+    return name.replace(_OF_NSYS)
+
+
+def element_bytes(data_type: pl.Expr) -> pl.Expr:
+    """Bytes of an element of a data type, by its name in NCCL (ncclFloat32, ...); null where it is not known."""
+    sizes = {name: size for size, names in _ELEMENT_BYTES.items() for name in names}
+    plain = data_type.str.to_lowercase().str.strip_prefix("nccl")
+    return plain.replace_strict(sizes, default=None, return_dtype=pl.Int64)
+
+
+def call_name(label: pl.Expr) -> pl.Expr:
+    """Name of a call of NCCL, which nsys has without the prefix."""
+    return label.str.strip_prefix("nccl")
 
 
 def communicator_key(identifier: int, size: int | None, rank: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -10,10 +11,11 @@ import polars as pl
 from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.identity import process_of
-from nsys2prv.sources.communication import mpi
+from nsys2prv.sources.communication import mpi, nccl
 from nsys2prv.sources.communication.communicators import communicator_handles
 from nsys2prv.sources.cuda import kernels
 from nsys2prv.sources.nvtx import nvtx_ranges
+from nsys2prv.vocabulary import nccl_names
 
 KINDS = ("nccl", "mpi")
 
@@ -25,7 +27,14 @@ TO_ROOT: Final = "to root"
 """The root does not end before the last rank has begun."""
 
 # NCCL calls a kernel AllGatherV that does several broadcasts.
-_OF_NCCL = r"(?i)All_?Reduce|All_?Gather(?:[^V]|$)|Reduce_?Scatter"
+_OF_NCCL = {ALL: r"(?i)All_?Reduce|All_?Gather(?:[^V]|$)|Reduce_?Scatter", FROM_ROOT: "(?i)Broadcast", TO_ROOT: "(?i)Reduce"}
+_OF_NCCL_CALLS = {
+    ALL: "^(AllReduce|AllGather|ReduceScatter|AlltoAll)$",
+    FROM_ROOT: "^(Broadcast|Bcast|Scatter)$",
+    TO_ROOT: "^(Reduce|Gather)$",
+}
+_SENDS = "(?i)SendRecv"
+"""Kernels of what NCCL makes of sends and receives, such as ncclAlltoAll; only the call says what it is."""
 _ALGORITHM = r"(?i)_?(RING|TREE|COLLNET|NVLS|PAT)"
 _OF_MPI = {
     ALL: r"^MPI_(Barrier|Allreduce|Allgatherv?|Alltoall[vw]?|Reduce_scatter(_block)?)$",
@@ -47,13 +56,16 @@ _COLUMNS = {
     "rule": pl.String,
     "is_root": pl.Boolean,
     "algorithm": pl.String,
+    "communicator": pl.Int64,
     "size": pl.Int64,
     "key": pl.Int64,
 }
-_ALWAYS_KNOWN = ("process", "sequence", "name", "start", "end", "rule")
+_ALWAYS_KNOWN = ("process", "sequence", "name", "start", "end")
 
 
-def read_collectives(report: Report, kind: str, ranks: Mapping[int, int] | None = None) -> pl.DataFrame:
+def read_collectives(
+    report: Report, kind: str, ranks: Mapping[int, int] | None = None, folder: Path | None = None
+) -> pl.DataFrame:
     """Collectives of one report.
 
     Parameters
@@ -64,6 +76,8 @@ def read_collectives(report: Report, kind: str, ranks: Mapping[int, int] | None 
         "nccl": kernels, one sequence per stream; "mpi": calls, one sequence per communicator.
     ranks
         Rank of each process, by globalPid. Without them roots of MPI are not known.
+    folder
+        For intermediate files. Without it, payloads of NCCL's calls are not read.
 
     Returns
     -------
@@ -75,6 +89,7 @@ def read_collectives(report: Report, kind: str, ranks: Mapping[int, int] | None 
     `is_root`: whether the process is the root, null where there is none;
     `algorithm`: of NCCL, in lower case (ring, tree, ...): in a ring ends are closer together than in a tree. NCCL's kernels
     have the name of a protocol as well, but one that is called LL does the work of the other protocols too;
+    `communicator`: a number that is equal in all its processes, null where it is not known;
     `size`: bytes, where they are equal for all ranks;
     `key`: a number that is equal for all ranks of this collective and for no other collective, null where none is known.
 
@@ -84,12 +99,17 @@ def read_collectives(report: Report, kind: str, ranks: Mapping[int, int] | None 
         When a table breaks off while it is read.
     """
     found = pl.DataFrame(schema=_COLUMNS)
-    for piece in _nccl(report) if kind == "nccl" else _mpi(report, ranks or {}):
+    with_calls = kind == "nccl" and folder is not None and nccl.has_payloads(report)
+    for piece in _nccl(report, with_calls=with_calls) if kind == "nccl" else _mpi(report, ranks or {}):
         absent = [pl.lit(None, dtype).alias(name) for name, dtype in _COLUMNS.items() if name not in piece.columns]
         found = pl.concat([found, piece.with_columns(absent).select(list(_COLUMNS)).cast(pl.Schema(_COLUMNS))])
         if found.height > 8 * _MOST:
             found = _begin_and_end(found)
-    return _begin_and_end(found)
+    found = _begin_and_end(found)
+    if with_calls and folder is not None:
+        found = _with_calls(found, nccl.kernels_with_calls(report, folder))
+    has_root = pl.col("rule").is_in([FROM_ROOT, TO_ROOT])
+    return found.filter(pl.col("rule").is_not_null() & (~has_root | pl.col("is_root").is_not_null()))
 
 
 def _begin_and_end(found: pl.DataFrame) -> pl.DataFrame:
@@ -98,10 +118,16 @@ def _begin_and_end(found: pl.DataFrame) -> pl.DataFrame:
     return ordered.filter((place < _MOST) | (place >= length - _MOST))
 
 
-def _nccl(report: Report) -> Iterator[pl.DataFrame]:
-    names = report.strings.filter(
-        pl.col("value").str.contains(kernels.NCCL_KERNEL_NAME) & pl.col("value").str.contains(_OF_NCCL)
-    )
+def _rule(name: pl.Expr, patterns: Mapping[str, str]) -> pl.Expr:
+    """The rule of the first pattern that a name fits; null where it fits none."""
+    return pl.coalesce(pl.when(name.str.contains(pattern)).then(pl.lit(rule)) for rule, pattern in patterns.items())
+
+
+def _nccl(report: Report, *, with_calls: bool) -> Iterator[pl.DataFrame]:
+    """Kernels of collectives; with those that are one only if their calls say so, or say the root."""
+    rule = _rule(pl.col("value"), _OF_NCCL)
+    of_calls = pl.lit(with_calls) & (rule.is_not_null() | pl.col("value").str.contains(_SENDS))
+    names = report.strings.filter(pl.col("value").str.contains(kernels.NCCL_KERNEL_NAME) & (of_calls | (rule == ALL)))
     table = kernels.KERNELS.table
     if names.is_empty() or not report.has(table, "demangledName", "globalPid"):
         return iter(())
@@ -109,7 +135,7 @@ def _nccl(report: Report) -> Iterator[pl.DataFrame]:
         "id",
         name=pl.col("value").hash().reinterpret(signed=True),
         algorithm=pl.col("value").str.extract(_ALGORITHM).str.to_lowercase(),
-        rule=pl.lit(ALL),
+        rule=rule,
     )
 
     def frame(report: Report) -> pl.LazyFrame:
@@ -124,14 +150,50 @@ def _nccl(report: Report) -> Iterator[pl.DataFrame]:
     return report.pieces(frame, PIECE_ROWS)
 
 
-def _rule_of_mpi(name: pl.Expr) -> pl.Expr:
-    return pl.coalesce(pl.when(name.str.contains(pattern)).then(pl.lit(rule)) for rule, pattern in _OF_MPI.items())
+def _with_calls(found: pl.DataFrame, kernels: Iterator[pl.DataFrame]) -> pl.DataFrame:
+    """What the payloads of NCCL's calls say of collectives: rule, root, communicator, size, and which one it is."""
+    kernel = ["process", "sequence", "start", "end"]
+    number_of = {name: pl.col(str(number)) for number, name in nccl.ATTRIBUTES.items()}
+    call = nccl_names.call_name(pl.col("label"))
+    sequence = number_of[nccl_names.SEQUENCE]
+    which = pl.coalesce(pl.format("call {}", "call_id"), pl.format("{} {}", call, sequence))
+    parts = [
+        piece.select(
+            process="globalPid",
+            sequence=pl.format("{}.{}.{}", "deviceId", "contextId", "streamId"),
+            start="start",
+            end="end",
+            rule_of_call=_rule(call, _OF_NCCL_CALLS),
+            is_root_of_call=number_of[nccl_names.ROOT] == number_of[nccl_names.RANK],
+            identifier=pl.format("nccl {}", "identifier"),
+            size_of_call=number_of[nccl_names.SIZE],
+            which=pl.format("nccl {} {}", "identifier", which),
+        ).join(found, on=kernel, how="semi")
+        for piece in kernels
+    ]
+    if not parts:
+        return found
+    # Of a fused group of calls a kernel may have more than one row.
+    calls = pl.concat(parts).unique(kernel, keep="none")
+    has_root = pl.col("rule").is_in([FROM_ROOT, TO_ROOT])
+    known = found.join(calls, on=kernel, how="left", maintain_order="left").with_columns(
+        # Sends and receives have a rule by their call only; a group of several calls by its kernel only.
+        rule=pl.coalesce("rule_of_call", "rule"),
+    )
+    key = pl.col("which").hash().reinterpret(signed=True)
+    return known.with_columns(
+        is_root=pl.when(has_root).then("is_root_of_call"),
+        communicator=pl.col("identifier").hash().reinterpret(signed=True),
+        size=pl.col("size_of_call"),
+        # Each launch of a graph repeats the call that was captured.
+        key=pl.when(pl.col("which").is_not_null() & (pl.len().over("process", "sequence", "which") == 1)).then(key),
+    ).select(list(_COLUMNS))
 
 
 def _mpi(report: Report, ranks: Mapping[int, int]) -> Iterator[pl.DataFrame]:
     table = "MPI_COLLECTIVES_EVENTS"
     if report.has(table, "end", "textId"):
-        rules = report.strings.with_columns(rule=_rule_of_mpi(pl.col("value"))).drop_nulls("rule")
+        rules = report.strings.with_columns(rule=_rule(pl.col("value"), _OF_MPI)).drop_nulls("rule")
         of_names = rules.select(
             textId="id",
             name=pl.col("value").hash().reinterpret(signed=True),
@@ -171,7 +233,7 @@ def _mpi(report: Report, ranks: Mapping[int, int]) -> Iterator[pl.DataFrame]:
 
 
 def _with_communicators(calls: pl.DataFrame, handles: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    """Calls with their communicators as `sequence`, and whether the process is the root; without those of unknown root."""
+    """Calls with their communicators as `sequence`, and whether the process is the root."""
     known = (
         calls.drop_nulls("start")
         .sort("start")
@@ -183,4 +245,4 @@ def _with_communicators(calls: pl.DataFrame, handles: pl.DataFrame, names: pl.Da
         sequence=pl.coalesce(pl.format("communicator {}", "communicator"), "called", pl.lit("unknown")),
         is_root=pl.when(has_root).then(pl.col("rootRank") == pl.col("localRank")),
         size=pl.when("is_equal").then("size"),
-    ).filter(~has_root | pl.col("is_root").is_not_null())
+    )

@@ -25,15 +25,20 @@ ATTRIBUTES = {
     event_types.NCCL_RANKS: nccl_names.RANKS,
     event_types.NCCL_RANK: nccl_names.RANK,
     event_types.NCCL_PEER: nccl_names.PEER,
+    event_types.NCCL_SEQUENCE: nccl_names.SEQUENCE,
 }
 """Attribute of a region by the field of its payload."""
 
 _TEXTS = (event_types.NCCL_REDUCTION, event_types.NCCL_COMMUNICATOR)
-_COUNTED_FROM_ONE = (event_types.NCCL_ROOT, event_types.NCCL_RANK, event_types.NCCL_PEER)
-"""Ranks are written plus one: 0 would be an end."""
+_COUNTED_FROM_ONE = (event_types.NCCL_ROOT, event_types.NCCL_RANK, event_types.NCCL_PEER, event_types.NCCL_SEQUENCE)
+"""Ranks and sequence numbers are written plus one: 0 would be an end."""
 _COLUMNS = {str(number): pl.String if number in _TEXTS else pl.Int64 for number in ATTRIBUTES}
+_IDS = {"identifier": pl.Int64, "call_id": pl.Int64}
+"""Id of the communicator, and of the call: the same in all ranks."""
 
-_FIELDS = pl.Struct({name: pl.String if name == nccl_names.REDUCTION else pl.Int64 for name in ATTRIBUTES.values()})
+_FIELDS = pl.Struct(
+    {name: pl.String if name == nccl_names.REDUCTION else pl.Int64 for name in (*ATTRIBUTES.values(), nccl_names.CALL)}
+)
 _OPERATIONS = {"Product": "Prod"}
 """NCCL's own enumeration has one name that is not that of its interface."""
 
@@ -45,13 +50,24 @@ def _with_fields(report: Report, source: Source) -> pl.LazyFrame:
     def decode(column: pl.Series) -> pl.Series:
         of_events = column.struct.unnest()
         rows = of_events.select(event=pl.int_range(pl.len(), dtype=pl.Int64))
-        integer = pl.col("integer")
-        operation = pl.coalesce(pl.col("text").replace(_OPERATIONS), _operation(integer))
-        values = {name: operation if name == nccl_names.REDUCTION else integer for name in ATTRIBUTES.values()}
+        text = pl.col("text")
+        # Ids can be texts with hexadecimal digits.
+        digits = text.str.extract("^0x([0-9a-fA-F]{1,16})$").str.to_integer(base=16, dtype=pl.UInt64, strict=False)
+        integer = pl.coalesce("integer", digits.reinterpret(signed=True))
+        operation = pl.coalesce(text.replace(_OPERATIONS), _operation(pl.col("integer")))
+        values = {
+            name: operation if name == nccl_names.REDUCTION else integer for name in (*_FIELDS.to_schema(), nccl_names.COUNT)
+        }
         of_event = (
             payloads.fields(of_events, schemas)
+            .with_columns(nccl_names.field_name(pl.col("field")))
             .group_by("event")
-            .agg(value.filter(pl.col("field") == name).first().alias(name) for name, value in values.items())
+            .agg(
+                *(value.filter(pl.col("field") == name).first().alias(name) for name, value in values.items()),
+                element=nccl_names.element_bytes(text.filter(pl.col("field") == nccl_names.DATA_TYPE).first()),
+            )
+            .with_columns(pl.coalesce(nccl_names.SIZE, pl.col(nccl_names.COUNT) * pl.col("element")).alias(nccl_names.SIZE))
+            .select("event", *_FIELDS.to_schema())
         )
         of_rows = rows.join(of_event, on="event", how="left", maintain_order="left")
         decoded: pl.Series = of_rows.select(pl.struct(pl.exclude("event"))).to_series().cast(_FIELDS).rename(column.name)
@@ -102,9 +118,14 @@ def _ranks_of_processes(report: Report, processes: list[int]) -> dict[int, int]:
 
 def _regions(report: Report) -> pl.LazyFrame:
     """Columns `globalTid`, `start`, `end`, `label`, and the attributes."""
+    return _regions_with_ids(report).drop(list(_IDS))
+
+
+def _regions_with_ids(report: Report) -> pl.LazyFrame:
+    """The same, and the columns of _IDS."""
     fields = _with_fields(report, REGIONS)
     if not nvtx_ranges.structured_columns(report):
-        attributes = [pl.lit(None, dtype).alias(name) for name, dtype in _COLUMNS.items()]
+        attributes = [pl.lit(None, dtype).alias(name) for name, dtype in (_COLUMNS | _IDS).items()]
         return fields.select("globalTid", "start", "end", "label", *attributes, type=pl.lit(event_types.NCCL_REGION, pl.Int64))
     communicators = _communicators(report).lazy()
     joined = fields.join(communicators, on=["globalPid", nccl_names.COMMUNICATOR], how="left", maintain_order="left")
@@ -123,6 +144,8 @@ def _regions(report: Report) -> pl.LazyFrame:
             (value + 1 if number in _COUNTED_FROM_ONE else value).cast(_COLUMNS[str(number)]).alias(str(number))
             for number, value in values.items()
         ),
+        identifier=nccl_names.COMMUNICATOR,
+        call_id=nccl_names.CALL,
         type=pl.lit(event_types.NCCL_REGION, pl.Int64),
     )
 
@@ -136,6 +159,12 @@ REGIONS = TableSource(
     only=nvtx_ranges.PUSHPOP.only,
     assumption=nvtx_ranges.FIELDS.assumption,
 )
+
+
+def has_payloads(report: Report) -> bool:
+    """Whether regions of NCCL can have payloads in a report."""
+    return report.has(REGIONS.table, *REGIONS.required) and bool(nvtx_ranges.structured_columns(report))
+
 
 # -- sends and receives ---------------------------------------------------------------------------------------------------
 
@@ -203,13 +232,21 @@ def _calls_of_kernels(report: Report) -> pl.LazyFrame:
 
 
 def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+    for found in kernels_with_calls(report, folder):
+        yield found.drop(list(_IDS))
+
+
+def kernels_with_calls(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
+    """Kernels of NCCL with the calls behind them: columns of the stream, `start`, `end`, `label` (the call), attributes by the
+    numbers of their event types, and `identifier` (of the communicator) and `call_id`; null on what calls of one group differ.
+    """
     if not _kernel_names(report):
         return
     launched = ExternalSort(["callStart"], folder / "launched")
     for found in with_calls(report, _kernels, folder, ("globalTid", "start")):
         launched.add(found.drop_nulls("callStart").select(*_KEY, "start", "end", "callTid", "callStart"))
     regions = ExternalSort(["callStart"], folder / "regions")
-    for found in report.pieces(_regions, PIECE_ROWS):
+    for found in report.pieces(_regions_with_ids, PIECE_ROWS):
         regions.add(
             found.drop("type").rename({"start": "callStart", "end": "callEnd", "globalTid": "callTid"}).drop_nulls("callStart")
         )
@@ -251,14 +288,14 @@ def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
         values = pl.col(name).drop_nulls()
         return pl.when(values.n_unique() == 1).then(values.first()).alias(name)
 
-    in_group = pl.col("label").is_in([nccl_names.GROUP_START, nccl_names.GROUP_END])
+    in_group = pl.col("label").is_in(list(nccl_names.AROUND_CALLS))
     units = (
         regions.with_columns(call=pl.when(~in_group).then("label"))
         .group_by("callTid", "unit", maintain_order=True)
         .agg(
             pl.col("callStart").min(),
             agreed("call"),
-            *(agreed(name) for name in _COLUMNS),
+            *(agreed(name) for name in (*_COLUMNS, *_IDS)),
             until=pl.col("callEnd").max(),
             label=pl.col("label").last(),
         )
@@ -272,6 +309,7 @@ def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
         "start",
         "end",
         *_COLUMNS,
+        *_IDS,
         label=pl.coalesce("call", "label"),
         type=pl.lit(event_types.NCCL_CALL_OF_KERNEL, pl.Int64),
     )

@@ -258,7 +258,7 @@ def _structured(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
         .with_columns(fields=pl.col("payload").map_batches(decode, return_dtype=_FIELDS, is_elementwise=True))
         .explode("fields")
         .filter(pl.col("fields").is_not_null())
-        .filter((pl.col("domain") != NCCL_DOMAIN) | ~value("field").is_in(list(nccl_names.FIELDS)))
+        .filter((pl.col("domain") != NCCL_DOMAIN) | ~nccl_names.field_name(value("field")).is_in(list(nccl_names.FIELDS)))
         .select(
             "globalTid",
             "start",

@@ -81,7 +81,7 @@ class Layout:
     @property
     def is_nccl(self) -> bool:
         """Whether it is one of NCCL's."""
-        return any(one.name == nccl_names.COMMUNICATOR for one in self.fields)
+        return any(one.name in nccl_names.COMMUNICATOR_FIELDS for one in self.fields)
 
 
 @dataclass(frozen=True)

@@ -320,3 +320,27 @@ def test_the_payloads_of_the_demo_are_the_same_in_both_forms(tmp_path: Path) -> 
 
 
 MARK = f"{11_223_344_556_677_889_900 % (1 << 63):x}"[-4:]
+
+
+def test_calls_that_nsys_traced_have_their_sequence_numbers(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    of_call = {"commHash": COMMUNICATOR, "commRank": 1, "seqNumber": 6, "apiId": 99, "count": 10, "dataType": "ncclBfloat16"}
+    report.nvtx_range("API Group", 100, 200, domain="NCCL", registered=True)
+    report.nvtx_range("AllReduce", 110, 120, domain="NCCL", registered=True, payload=of_call)
+    report.nvtx_range("GroupLaunch", 130, 190, domain="NCCL", registered=True)
+    report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 300, 400, launch=(140, 150))
+    trace = trace_of(tmp_path, report)
+
+    assert attributes_of(trace, event_types.NCCL_CALL_OF_KERNEL) == [
+        {
+            "call": "AllReduce",
+            "NCCL communicator ID": "NCCL communicator (#1a2b)",
+            "Message size [bytes]": 20,
+            "Rank": 2,
+            "Sequence number": 7,
+        }
+    ]
+    # The rest of the payload is there too.
+    fields = [found.label for found in trace.labels.types.values() if found.label.startswith("NVTX payload NCCL")]
+    assert sorted(fields) == [f"NVTX payload NCCL {name}" for name in ("apiId", "count", "dataType, text")]
