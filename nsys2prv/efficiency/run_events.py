@@ -126,7 +126,8 @@ class RunRows:
 def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
     if stream := row_names.parse_stream_name(name):
         # Traces without nodes in their header name them here.
-        return STREAM, Device(stream.node or task.node, stream.device)
+        node = task.node if row_names.is_node_of(stream, task.node) else stream.node
+        return STREAM, Device(node, stream.device)
     if (device := row_names.device_of_metrics(name)) is not None:
         return METRICS, Device(task.node, device)
     return (OTHER if task.is_node else HOST), None

@@ -30,6 +30,12 @@ DEFAULT_SEMANTIC
 THREAD_FUNC         State As Is
 """
 
+# BSC's basicanalysis takes a trace for one of Extrae where a line is STATES alone; Paraver skips the blanks before it.
+_STATES_LINE = "  STATES"
+# It knows a trace of nsys2prv by these labels, which not every trace of GPUs has; Paraver skips comments.
+_RECOGNISED_BY = {"CUDA memcpy kernel", "NCCL kernel"}
+_OF_GPUS = {event_types.KERNEL, event_types.GRAPH_EXECUTION}
+
 # Hues (0..1) of values that a timeline of CUDA shows together: kernels blue to violet, NCCL orange, calls green, graphs cyan.
 # Values of memory operations (event_types.COPY_KINDS) are numbers of states, and have the red and yellow of these.
 _HUES: dict[int, tuple[float, float]] = {
@@ -61,7 +67,9 @@ def write_pcf(path: Path, used: Sequence[UsedType]) -> None:
     """
     colours = _colours(used)
     lines = [_HEAD.format(colours=max(colours) + 1)]
-    lines += ["", "STATES", *(f"{state.number:<4} {state.label}" for state in event_types.STATES)]
+    if _OF_GPUS & {one.number for one in used} and not _RECOGNISED_BY & {one.label for one in used}:
+        lines += ["", f"# There is no {' and no '.join(sorted(_RECOGNISED_BY))}."]
+    lines += ["", _STATES_LINE, *(f"{state.number:<4} {state.label}" for state in event_types.STATES)]
     lines += ["", "", "STATES_COLOR", *(f"{number:<4} {{{r},{g},{b}}}" for number, (r, g, b) in sorted(colours.items()))]
     for used_type in used:
         if used_type.number > event_types.LARGEST_LABELLED_NUMBER:

@@ -259,7 +259,7 @@ class _Builder:
         for *key, lanes in sorted(streams, key=lambda key: (devices[key[1]], key[2], key[3])):
             for lane in range(lanes):
                 given = _given_names(identity, process.pid, *key[1:])
-                threads.append(Thread(row_names.stream_name(devices[key[1]], key[3]), "stream", given))
+                threads.append(Thread(row_names.stream_name(devices[key[1]], key[3], process.host), "stream", given))
                 rows.append([(process.report, RowKind.STREAM, (*key, lane))])
         whole = [key for key in kinds[RowKind.DEVICE].iter_rows() if process_of(key[0]) == process.global_pid]
         devices |= {key[1]: self._device(identity, process.global_pid, key[1]) for key in whole}

@@ -1,7 +1,7 @@
 """Names of rows and tasks: how they are written, and what can be read from them.
 
 Tools know rows of a trace by their names alone, so what writes a name and what parses it must agree. Names in traces of other
-tools are understood too: those of Extrae have the node behind the stream, those of HIP another prefix.
+tools are understood too: those of HIP have another prefix, those of nsys2prv 0.5.8 no node.
 """
 
 from __future__ import annotations
@@ -28,16 +28,30 @@ class StreamName:
     node: str
 
 
-def stream_name(device: int, stream: int) -> str:
-    """Name of the row of a CUDA stream.
+def stream_name(device: int, stream: int, node: str) -> str:
+    """Name of the row of a CUDA stream on a node, as Extrae writes it.
 
-    Rows of several contexts, and of events that overlap, share a name: tools sum up a device by it, and would take a suffix for
-    the name of a node.
+    Rows of several contexts, and of events that overlap, share a name: tools sum up a device by it, and would take a further
+    suffix for a part of the name of the node.
 
-    >>> stream_name(0, 7)
-    'CUDA-D0.S7'
+    >>> stream_name(0, 7, "node1")
+    'CUDA-D0.S7-node1'
     """
-    return f"CUDA-D{device}.S{stream}"
+    return f"CUDA-D{device}.S{stream}-{_suffix(node)}"
+
+
+def is_node_of(stream: StreamName, node: str) -> bool:
+    """Whether a stream's row is on a node; a name without a node can be on any.
+
+    >>> is_node_of(StreamName(0, 7, "node_(1)"), "node (1)"), is_node_of(StreamName(0, 7, "node2"), "node1")
+    (True, False)
+    """
+    return stream.node in ("", _suffix(node))
+
+
+def _suffix(node: str) -> str:
+    """Name of a node behind that of a stream: tools read it up to a blank."""
+    return "_".join(node.split())
 
 
 def parse_stream_name(name: str) -> StreamName | None:
@@ -52,6 +66,8 @@ def parse_stream_name(name: str) -> StreamName | None:
 
 def metrics_name(device: int, instance: int | None = None) -> str:
     """Name of the row of a GPU as a whole, or of an instance of it (MIG).
+
+    It has no node: BSC's basicanalysis takes a row whose name goes on behind the number for a host thread.
 
     >>> metrics_name(1), metrics_name(1, 2)
     ('Metrics GPU1', 'Metrics GPU1/2')

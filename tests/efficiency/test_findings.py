@@ -91,7 +91,7 @@ def test_launch_bound(run: Run) -> None:
     found = only(tables)
 
     assert values(found, "kind", *WHERE) == (
-        "launch-bound", 199 * 15 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 15 * US, 3990 * US
+        "launch-bound", 199 * 15 * US, 1, "node01:D0", "0", f"CUDA-D0.S7-node01; {HOST}", 15 * US, 3990 * US
     )  # fmt: skip
     assert found["share"] == pytest.approx(199 * 15 / 3995)
     assert found["worst_begin_ns"] < found["worst_end_ns"] <= 3990 * US
@@ -139,7 +139,7 @@ def test_synchronization_stalls(run: Run) -> None:
     tables = run(stalling())
 
     assert values(only(tables), "kind", *WHERE) == (
-        "synchronization-stalls", 59 * 70 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 40 * US, 5910 * US
+        "synchronization-stalls", 59 * 70 * US, 1, "node01:D0", "0", f"CUDA-D0.S7-node01; {HOST}", 40 * US, 5910 * US
     )  # fmt: skip
     assert numbers(tables) == {"stalls": 59, "stalls after a small copy to the host": 0, "mean gap": 70 * US}
 
@@ -172,7 +172,7 @@ def test_host_bound(run: Run) -> None:
     tables = run(computing_hosts())
 
     assert values(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
-        "host-bound", 19 * 800 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 220 * US, 19020 * US, 220 * US, 1020 * US
+        "host-bound", 19 * 800 * US, 1, "node01:D0", "0", f"CUDA-D0.S7-node01; {HOST}", 220 * US, 19020 * US, 220 * US, 1020 * US
     )  # fmt: skip
     assert numbers(tables) == {
         "gaps": 19, "mean gap": 800 * US, "longest gap": 800 * US, "part of the gaps in no call": 1 - 10 / 800,
@@ -206,7 +206,7 @@ def test_data_loading(run: Run) -> None:
     tables = run(loading())
 
     assert values(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
-        "data-loading", 4 * 2020 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 8 * MS, 40020 * US, 8 * MS, 10020 * US
+        "data-loading", 4 * 2020 * US, 1, "node01:D0", "0", f"CUDA-D0.S7-node01; {HOST}", 8 * MS, 40020 * US, 8 * MS, 10020 * US
     )  # fmt: skip
     assert numbers(tables) == {
         "gaps": 4, "mean gap": 2020 * US, "longest gap": 2020 * US, "part of the gaps in OS calls": 0
@@ -242,7 +242,7 @@ def test_allocations_in_the_loop(run: Run) -> None:
     tables = run(allocating())
 
     assert values(only(tables), "kind", *WHERE) == (
-        "allocations", 19 * 490 * US, 1, "node01:D0", "0", f"CUDA-D0.S7; {HOST}", 500 * US, 19020 * US
+        "allocations", 19 * 490 * US, 1, "node01:D0", "0", f"CUDA-D0.S7-node01; {HOST}", 500 * US, 19020 * US
     )  # fmt: skip
     assert numbers(tables) == {"gaps": 19, "mean time in these calls in a gap": 490 * US, "longest time": 490 * US}
 
@@ -271,7 +271,7 @@ def test_a_slow_gpu(run: Run) -> None:
 
     # It takes 600 us longer, and three devices may have to wait for it.
     assert values(found, "kind", *WHERE) == (
-        "slow-device", 3 * 600 * US, 1, "node01:D1", "1", "CUDA-D1.S7", 0, 2600 * US
+        "slow-device", 3 * 600 * US, 1, "node01:D1", "1", "CUDA-D1.S7-node01", 0, 2600 * US
     )  # fmt: skip
     assert (found["worst_begin_ns"], found["worst_end_ns"]) == (2002 * US, 2028 * US)
     assert numbers(tables) == {
@@ -319,7 +319,7 @@ def test_imbalance(run: Run) -> None:
     tables = run(computing(0, 100 * US), computing(1, 100 * US, count=26), computing(2, 100 * US))
 
     assert values(only(tables), "kind", *WHERE) == (
-        "imbalance", 1200 * US, 1, "node01:D1", "1", "CUDA-D1.S7", 0, 2600 * US
+        "imbalance", 1200 * US, 1, "node01:D1", "1", "CUDA-D1.S7-node01", 0, 2600 * US
     )  # fmt: skip
     assert numbers(tables) == {
         "load balance": pytest.approx(2200 / 2600), "largest useful time": 2600 * US, "mean useful time": 2200 * US,
@@ -345,7 +345,7 @@ def test_clock_throttling(run: Run) -> None:
     tables = run(clocked(10))
 
     assert values(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
-        "clock-throttling", 5 * MS, 1, "node01:D0", "0", "CUDA-D0.S7", 20 * MS, 30 * MS, 20 * MS, 21 * MS
+        "clock-throttling", 5 * MS, 1, "node01:D0", "0", "CUDA-D0.S7-node01", 20 * MS, 30 * MS, 20 * MS, 21 * MS
     )  # fmt: skip
     assert numbers(tables) == {
         "bins with a low clock": 10, "lowest clock": 1e9, "usual clock of that GPU": 2e9,
@@ -385,7 +385,7 @@ def test_contention_slowdown(run: Run) -> None:
     tables = run(beside(150 * US))
 
     assert values(only(tables), "kind", *WHERE) == (
-        "contention-slowdown", 50 * 50 * US, 1, "node01:D0", "0", "CUDA-D0.S7; CUDA-D0.S8", 5100 * US, 12600 * US
+        "contention-slowdown", 50 * 50 * US, 1, "node01:D0", "0", "CUDA-D0.S7-node01; CUDA-D0.S8-node01", 5100 * US, 12600 * US
     )  # fmt: skip
     assert numbers(tables) == {
         "kernels with a slowdown": 1, "executions beside NCCL kernels": 50,
@@ -416,7 +416,7 @@ def test_exposed_communication(run: Run) -> None:
     found = only(tables)
 
     assert values(found, "kind", *WHERE) == (
-        "exposed-communication", 2 * 12 * 500 * US, 2, "node01:D0", "0-1", "CUDA-D0.S8", MS, 23700 * US
+        "exposed-communication", 2 * 12 * 500 * US, 2, "node01:D0", "0-1", "CUDA-D0.S8-node01", MS, 23700 * US
     )  # fmt: skip
     assert numbers(tables) == {
         "NCCL kernels": 24, "their time, waits for the last rank left out": 12 * MS, "part of it beside no other kernel": 1,
@@ -458,7 +458,7 @@ def test_pageable_copies(run: Run) -> None:
     tables = run(copying())
 
     assert values(only(tables), "kind", *WHERE) == (
-        "pageable-copies", 20 * 100 * US, 1, "node01:D0", "0", "CUDA-D0.S8", 0, 19100 * US
+        "pageable-copies", 20 * 100 * US, 1, "node01:D0", "0", "CUDA-D0.S8-node01", 0, 19100 * US
     )  # fmt: skip
     assert numbers(tables) == {
         "copies": 20, "mean size": MIB, "mean duration": 100 * US, "part of their time beside no kernel": 1
@@ -498,7 +498,7 @@ def test_small_copies(run: Run) -> None:
     tables = run(small_copies())
 
     assert values(only(tables), "kind", *WHERE) == (
-        "small-copies", 600 * 2 * US + 599 * 3 * US, 1, "node01:D0", "0", "CUDA-D0.S7", 3 * US, 3000 * US
+        "small-copies", 600 * 2 * US + 599 * 3 * US, 1, "node01:D0", "0", "CUDA-D0.S7-node01", 3 * US, 3000 * US
     )  # fmt: skip
     assert numbers(tables) == {"copies": 600, "mean size": KIB, "time in gaps between them": 599 * 3 * US}
 
@@ -526,7 +526,7 @@ def test_streams_that_wait_for_the_default_stream(run: Run) -> None:
     tables = run(on_two_streams())
 
     assert values(only(tables), "kind", *WHERE) == (
-        "default-stream", 60 * 79 * US, 1, "node01:D0", "0", "CUDA-D0.S13", 30 * US, 11990 * US
+        "default-stream", 60 * 79 * US, 1, "node01:D0", "0", "CUDA-D0.S13-node01", 30 * US, 11990 * US
     )  # fmt: skip
     assert numbers(tables) == {
         "waits": 60, "work on other streams": 60, "part of it that waits": 1,
@@ -638,7 +638,8 @@ def test_the_slow_gpu_of_the_demo(demo: Demo) -> None:
     found = demo.finding("slow-device")
 
     assert values(found, "devices", "device", "ranks") == (1, demo.device(3), "3")
-    assert found["rows"] == "CUDA-D3.S7; CUDA-D3.S16"
+    node = demo.cluster.host(3)
+    assert found["rows"] == f"CUDA-D3.S7-{node}; CUDA-D3.S16-{node}"
     assert found["cost_ns"] == pytest.approx(8 * excess, rel=1e-4)
     assert excess == pytest.approx(0.3 / 1.3 * sum(means[3][name] * count for name, count in counts.iter_rows()), rel=0.02)
 
@@ -668,7 +669,8 @@ def test_the_exposed_communication_of_the_demo(demo: Demo) -> None:
 
     assert found == pytest.approx(expected, rel=CLOCKS)
     assert values(demo.finding("exposed-communication"), "devices", "ranks", "cost_ns") == (8, "0-7", sum(found.values()))
-    assert demo.finding("exposed-communication")["rows"] == f"CUDA-{demo.finding('exposed-communication')['device'][7:]}.S16"
+    node, _, device = demo.finding("exposed-communication")["device"].partition(":")
+    assert demo.finding("exposed-communication")["rows"] == f"CUDA-{device}.S16-{node}"
 
 
 def test_the_late_batches_of_the_demo(demo: Demo) -> None:
@@ -697,7 +699,7 @@ def test_the_late_batches_of_the_demo(demo: Demo) -> None:
     assert found["end_ns"] - found["begin_ns"] == pytest.approx(late[-1]["end_ns"] - late[0]["start_ns"], rel=0.01)
     rank = int(found["tasks"].split()[1])
     pid = demo.cluster.pid(rank)
-    assert found["rows"] == f"CUDA-D{demo.cluster.local_rank(rank)}.S7; MPI Rank {rank} tid {pid}"
+    assert found["rows"] == f"CUDA-D{demo.cluster.local_rank(rank)}.S7-{demo.cluster.host(rank)}; MPI Rank {rank} tid {pid}"
 
 
 def test_the_pageable_copies_of_the_demo(demo: Demo) -> None:

@@ -61,9 +61,10 @@ def _offset(translated: Translated) -> int:
 def test_a_range_begins_and_ends_on_the_gpu_where_sql_says(translation: Callable[[str], Translated], range_name: str) -> None:
     translated = translation(REPORT)
     trace, offset = translated.trace, _offset(translated)
+    (host,) = trace.names["NODE"]
     with sqlite3.connect(f"file:{translated.databases[0]}?immutable=1", uri=True) as database:
         expected = [
-            (pid, f"CUDA-D{device}.S{stream}", begin + offset, end + offset)
+            (pid, f"CUDA-D{device}.S{stream}-{host}", begin + offset, end + offset)
             for pid, device, stream, begin, end in database.execute(_PROJECTION, (range_name,))
         ]
 

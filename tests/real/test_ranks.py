@@ -50,8 +50,9 @@ def test_streams_of_four_gpus_fold(real_reports: Path, tmp_path: Path) -> None:
         [name for task in summary.content["tasks"] for name in task["threads"] if name.startswith("CUDA-")]
         for summary in (plain, folded)
     ]
+    (node,) = (node["name"] for node in folded.content["nodes"])
     assert len(streams[0]) == 68
-    assert set(streams[1]) == {f"CUDA-D{device}.S0" for device in range(4)}
+    assert set(streams[1]) == {f"CUDA-D{device}.S0-{node}" for device in range(4)}
     assert len(streams[1]) <= 16
     counts = [check_trace(summary.prv).counts for summary in (plain, folded)]
     for what in ("event_lines", "events", "messages", "intervals"):

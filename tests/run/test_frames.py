@@ -41,7 +41,7 @@ def test_events_of_a_source_are_a_frame_on_the_common_axis(tmp_path: Path) -> No
         kernels = events_frame(session, "kernels").collect().sort("rank")
 
     where = kernels.select("rank", "host", "process", "thread", "device", "stream", "row").rows()
-    assert where == [(rank, f"node{rank}", 1000 + rank, None, 0, 7, "CUDA-D0.S7") for rank in (0, 1)]
+    assert where == [(rank, f"node{rank}", 1000 + rank, None, 0, 7, f"CUDA-D0.S7-node{rank}") for rank in (0, 1)]
     assert kernels.select("start", "end", "event_type", "name", "value").rows() == [
         (2900, 4900, "CUDA kernel", "gemm", None) for _ in (0, 1)
     ]

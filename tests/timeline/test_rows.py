@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.report_builder import ReportBuilder
 
+from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import TooManyRows
 from nsys2prv.paraver import object_limits
 from nsys2prv.trace.translate import translate
@@ -49,7 +50,7 @@ def test_two_ranks_that_both_say_device_0_on_different_gpus_get_different_number
         report.metric("SM Active", 5, 50)
         reports.append(report)
     # Both report one GPU with index 0: the place on the bus tells them apart.
-    assert streams(tasks(tmp_path, *reports)) == [["CUDA-D1.S7", "Metrics GPU1"], ["CUDA-D0.S7", "Metrics GPU0"]]
+    assert streams(tasks(tmp_path, *reports)) == [["CUDA-D1.S7-node01", "Metrics GPU1"], ["CUDA-D0.S7-node01", "Metrics GPU0"]]
 
 
 def test_a_rank_that_sees_one_gpu_of_many_is_placed_by_what_was_visible(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_a_rank_that_sees_one_gpu_of_many_is_placed_by_what_was_visible(tmp_path
             report.gpu(gpu, uuid=f"uuid-{gpu}")
         report.kernel("k", 0, 10, device=0)
         reports.append(report)
-    assert streams(tasks(tmp_path, *reports)) == [["CUDA-D2.S7"], ["CUDA-D1.S7"], ["CUDA-D0.S7"]]
+    assert streams(tasks(tmp_path, *reports)) == [["CUDA-D2.S7-node01"], ["CUDA-D1.S7-node01"], ["CUDA-D0.S7-node01"]]
 
 
 def test_tables_of_newer_exports_say_which_gpu_a_process_calls_0(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_tables_of_newer_exports_say_which_gpu_a_process_calls_0(tmp_path: Path)
     report.cuda_device(0, 1, pid=10).cuda_device(0, 0, pid=11)
     report.kernel("k", 0, 10, pid=10)
     report.kernel("k", 0, 10, pid=11)
-    assert streams(tasks(tmp_path, report)) == [["CUDA-D1.S7"], ["CUDA-D0.S7"]]
+    assert streams(tasks(tmp_path, report)) == [["CUDA-D1.S7-node01"], ["CUDA-D0.S7-node01"]]
 
 
 def test_one_gpu_that_two_ranks_share_has_one_number_and_stays_apart(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_one_gpu_that_two_ranks_share_has_one_number_and_stays_apart(tmp_path: P
         report.gpu(0, uuid="shared")
         report.kernel("k", 0, 10)
     found = tasks(tmp_path, *reports)
-    assert streams(found) == [["CUDA-D0.S7"], ["CUDA-D0.S7"]]
+    assert streams(found) == [["CUDA-D0.S7-node01"], ["CUDA-D0.S7-node01"]]
 
 
 def test_streams_of_several_contexts_stay_apart_under_the_name_that_tools_read(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_streams_of_several_contexts_stay_apart_under_the_name_that_tools_read(t
     report.kernel("k", 0, 10, context=1)
     report.kernel("k", 5, 15, context=2)
     report.kernel("k", 5, 15, context=2, stream=9)
-    assert streams(tasks(tmp_path, report)) == [["CUDA-D0.S7", "CUDA-D0.S7", "CUDA-D0.S9"]]
+    assert streams(tasks(tmp_path, report)) == [["CUDA-D0.S7-node01", "CUDA-D0.S7-node01", "CUDA-D0.S9-node01"]]
 
 
 def test_equal_pids_and_tids_on_two_hosts_stay_apart(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_equal_pids_and_tids_on_two_hosts_stay_apart(tmp_path: Path) -> None:
         report.os_call("read", 3, 4, tid=12)
     found = tasks(tmp_path, *reports)
     assert [(task["node"], task["threads"]) for task in found] == [
-        (f"n{rank}", ["python3 tid 10", "worker tid 12", "CUDA-D0.S7"]) for rank in range(2)
+        (f"n{rank}", ["python3 tid 10", "worker tid 12", f"CUDA-D0.S7-n{rank}"]) for rank in range(2)
     ]
 
 
@@ -120,7 +121,7 @@ def test_a_gpu_that_no_process_uses_has_its_row_in_a_task_of_the_node(tmp_path: 
         report.metric("SM Active", 5, 50, gpu=gpu)
     report.kernel("k", 0, 10, device=0)
     found = tasks(tmp_path, report)
-    assert streams(found) == [["CUDA-D0.S7", "Metrics GPU0"], ["Metrics GPU1"]]
+    assert streams(found) == [["CUDA-D0.S7-node01", "Metrics GPU0"], ["Metrics GPU1"]]
     assert found[1]["pid"] is None
 
 
@@ -131,3 +132,11 @@ def test_more_rows_than_paraver_takes_is_said(tmp_path: Path, monkeypatch: pytes
         report.os_call("read", 0, 5, tid=tid)
     with pytest.raises(TooManyRows, match="would have 5 rows and Paraver supports at most 3; select"):
         tasks(tmp_path, report)
+
+
+def test_a_blank_in_the_name_of_a_node_does_not_end_the_name_that_tools_read(tmp_path: Path) -> None:
+    report = ReportBuilder(host="big node")
+    report.gpu(0)
+    report.kernel("k", 0, 10)
+    assert streams(tasks(tmp_path, report)) == [["CUDA-D0.S7-big_node"]]
+    assert measure([report.write(tmp_path / "blank.sqlite")]).tables["devices"]["device"].to_list() == ["big node:D0"]

@@ -45,7 +45,7 @@ def test_a_launch_and_its_kernel_give_this_trace_and_no_other(tmp_path: Path) ->
     trace = open_whole(summary.prv)
     assert trace.names["NODE"] == ("nid001",)
     assert trace.names["TASK"] == ("nid001 pid 1000 python3",)
-    assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7")
+    assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7-nid001")
     assert labels_of(trace, event_types.CUDA_CALL) == {0: "End", 18: "cudaLaunchKernel"}
     assert labels_of(trace, event_types.KERNEL) == {0: "End", 19: "gemm"}
     assert labels_of(trace, event_types.KERNEL_FAMILY) == {0: "End", 20: "GEMM"}
@@ -118,7 +118,7 @@ def test_kernels_that_overlap_on_one_stream_are_all_whole_on_rows_of_their_own(t
         report.kernel(name, start, end)
     report.copy(45, 55, 8)
     summary = translate_reports(tmp_path, report)
-    assert open_whole(summary.prv).names["THREAD"] == ("CUDA-D0.S7", "CUDA-D0.S7")
+    assert open_whole(summary.prv).names["THREAD"] == ("CUDA-D0.S7-node01", "CUDA-D0.S7-node01")
     assert [row[1:4] for row in intervals(summary, event_types.KERNEL)] == [(1, 0, 50), (2, 40, 80), (1, 60, 70), (2, 90, 95)]
     assert [row[1:4] for row in intervals(summary, event_types.MEMORY_OPERATION)] == [(1, 45, 55)]
 

@@ -54,7 +54,7 @@ def value_of(trace: WholeTrace, number: int, label: str) -> int:
 
 def test_a_window_of_names_has_the_number_of_what_runs_and_0_between(trace: WholeTrace) -> None:
     gemm, mine = value_of(trace, event_types.KERNEL, GEMM), value_of(trace, event_types.KERNEL, "mine<&>(x)")
-    stream = trace.names["THREAD"].index("CUDA-D0.S7")
+    stream = trace.names["THREAD"].index("CUDA-D0.S7-node01")
     assert steps(trace, "basics/kernels", stream) == [
         (0, 100, 0.0),
         (100, 400, float(gemm)),
@@ -127,7 +127,7 @@ def test_a_picture_has_the_colours_and_labels_of_the_trace(trace: WholeTrace) ->
         assert re.search(f'fill="{"#{:02x}{:02x}{:02x}".format(*trace.labels.colours[value])}" d="M', svg)
     texts = [text.text for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
     assert f"{value_of(trace, event_types.KERNEL, 'mine<&>(x)')}  mine<&>(x)" in texts
-    assert [text for text in texts if text and "CUDA-D0.S7" in text] == ["1.2 CUDA-D0.S7"]
+    assert [text for text in texts if text and "CUDA-D0.S7-node01" in text] == ["1.2 CUDA-D0.S7-node01"]
 
 
 def test_only_the_requested_time_is_drawn(trace: WholeTrace) -> None:

@@ -293,8 +293,8 @@ def test_names_that_the_program_gives_are_those_of_the_rows(tmp_path: Path) -> N
     assert open_whole(checked(summary).prv).names["THREAD"] == (
         "python3 tid 1000",
         "data loader tid 1001",
-        "CUDA-D0.S7",
-        "CUDA-D0.S8",
+        "CUDA-D0.S7-node01",
+        "CUDA-D0.S8-node01",
     )
     assert summary.content["tasks"][0]["nvtx_names"] == {
         3: "device left, context main",

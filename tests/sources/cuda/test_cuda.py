@@ -128,7 +128,7 @@ def test_an_event_is_recorded_when_the_device_says_so_else_when_the_call_began(t
     trace = open_whole(summary.prv)
     records = trace.events([synchronization.CUDA_EVENT_RECORD]).sort("time", "value")
     assert records.select("time", "value").rows() == [(100, 1), (200, 2), (340, 3), (400, 4), (400, 5)]
-    assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7")
+    assert trace.names["THREAD"] == ("python3 tid 1000", "CUDA-D0.S7-node01")
     assert set(records["thread"]) == {2}
     [source] = table_summary(summary, "CUPTI_ACTIVITY_KIND_CUDA_EVENT")["sources"]
     assert (source["rows"], source["written"], source["left_out"]) == (6, 5, {"it has no start time": 1})

@@ -67,9 +67,9 @@ def test_a_range_reaches_from_its_first_kernel_to_its_last_and_ranges_nest_as_on
     trace = trace_of(tmp_path, report)
     default = ON_GPU.format("default")
     assert on_gpu(trace) == [
-        Projected(default, "step", "CUDA-D0.S7", 5, 410),
-        Projected(default, "forward", "CUDA-D0.S7", 100, 310),
-        Projected(default, "same work", "CUDA-D0.S7", 100, 310),
+        Projected(default, "step", "CUDA-D0.S7-node01", 5, 410),
+        Projected(default, "forward", "CUDA-D0.S7-node01", 100, 310),
+        Projected(default, "same work", "CUDA-D0.S7-node01", 100, 310),
     ]
     # The same name has the same value as on the host.
     on_host, beside = (
@@ -109,9 +109,9 @@ def test_a_range_lies_on_each_stream_and_device_it_launched_work_on(tmp_path: Pa
     report.copy(150, 160, 8, launch=(5, 6), stream=13)
     report.kernel("c", 220, 240, launch=(7, 8), stream=7, device=1, context=2)
     assert [found[2:] for found in on_gpu(trace_of(tmp_path, report))] == [
-        ("CUDA-D0.S7", 200, 210),
-        ("CUDA-D0.S13", 150, 230),
-        ("CUDA-D1.S7", 220, 240),
+        ("CUDA-D0.S7-node01", 200, 210),
+        ("CUDA-D0.S13-node01", 150, 230),
+        ("CUDA-D1.S7-node01", 220, 240),
     ]
 
 
@@ -175,7 +175,7 @@ def test_ranges_of_two_threads_on_one_stream_do_not_cut_each_other_off(tmp_path:
         (second, "within", 130, 140),
     ]
     # The stream has one row all the same.
-    assert trace.names["THREAD"].count("CUDA-D0.S7") == 1
+    assert trace.names["THREAD"].count("CUDA-D0.S7-node01") == 1
 
 
 def test_projections_lie_on_the_first_row_of_a_stream_whose_kernels_overlap(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_projections_lie_on_the_first_row_of_a_stream_whose_kernels_overlap(tmp_
     report.kernel("a", 20, 50, launch=(1, 2))
     report.kernel("b", 30, 60, launch=(3, 4))
     trace = trace_of(tmp_path, report)
-    assert trace.names["THREAD"].count("CUDA-D0.S7") == 2
+    assert trace.names["THREAD"].count("CUDA-D0.S7-node01") == 2
     assert trace.intervals([nvtx_on_gpu.NVTX_PUSHPOP_ON_GPU]).select("thread", "begin", "end").rows() == [(2, 20, 60)]
 
 
