@@ -67,6 +67,8 @@ def _with_fields(report: Report, source: Source) -> pl.LazyFrame:
                 element=nccl_names.element_bytes(text.filter(pl.col("field") == nccl_names.DATA_TYPE).first()),
             )
             .with_columns(pl.coalesce(nccl_names.SIZE, pl.col(nccl_names.COUNT) * pl.col("element")).alias(nccl_names.SIZE))
+            # Calls without a communicator, which fail, have the id 0.
+            .with_columns(pl.when(pl.col(nccl_names.COMMUNICATOR) != 0).then(nccl_names.COMMUNICATOR))
             .select("event", *_FIELDS.to_schema())
         )
         of_rows = rows.join(of_event, on="event", how="left", maintain_order="left")
