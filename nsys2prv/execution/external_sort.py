@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from nsys2prv.execution.row_order import order_ties
 from nsys2prv.execution.scratch import make_folder
 
 RUN_ROWS = 40_000
@@ -103,7 +104,7 @@ class Window:
 
 
 class ExternalSort:
-    """Collects frames and returns them sorted; rows that are equal in all sort columns keep a fixed order.
+    """Collects frames and returns them sorted, in the same order whatever the order of the rows was (but see `load`).
 
     Parameters
     ----------
@@ -170,9 +171,12 @@ class ExternalSort:
             self._pending = [pl.concat(self._pending, rechunk=True)]
 
     def windows(self, *, keep: bool = False) -> Iterator[pl.DataFrame]:
-        """All rows in order, in frames of about `WINDOW_ROWS` rows; with `keep`, they can be read again."""
+        """All rows in order, in frames of about `WINDOW_ROWS` rows; with `keep`, they can be read again.
+
+        Rows that are equal in all sort columns come in the order of their other columns, whatever order they were added in.
+        """
         for window in plan_windows([(self, 1)]):
-            yield _sorted(self.load(window), self._by)
+            yield order_ties(_sorted(self.load(window), self._by), self._by)
         if not keep:
             self.delete()
 
@@ -200,7 +204,9 @@ class ExternalSort:
                 yield int(values[start]), min(_BATCH_ROWS, len(values) - start)
 
     def load(self, window: Window) -> list[pl.DataFrame]:
-        """Rows of a window, as frames that are each sorted by the first sort column. May be called from several threads."""
+        """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
+        were added first come first. May be called from several threads.
+        """
         column = self._by[0]
         if self._whole is not None:
             inside = window.cut(self._whole, column)

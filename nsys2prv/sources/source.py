@@ -82,6 +82,8 @@ class Source(ABC):
     in_order
         Makes a step that needs the events in the order of their start (all events that start together arrive together),
         and keeps what it needs from one piece to the next.
+    outer_first
+        Its events nest; of those that are equal in row and time it gives the outer one first.
     launch
         Its part in lines from API calls to what they start, if any.
     derived
@@ -103,6 +105,7 @@ class Source(ABC):
     existing_rows_only: bool = False
     types: tuple[EventType, ...]
     in_order: Callable[[], Step] | None = None
+    outer_first: bool = False
     launch: Launch | None = None
     derived: bool = False
     assumption: str = ""

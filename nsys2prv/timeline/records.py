@@ -11,7 +11,8 @@ from nsys2prv.timeline.rows import Rows
 
 
 class RecordKind(enum.Enum):
-    """Kinds of records: their weight in a window of records, and the column with their time.
+    """Kinds of records: their weight in a window of records, the column with their time, and those with their place in the
+    trace.
 
     Columns of each; times are ns from the origin of the selection:
 
@@ -23,14 +24,15 @@ class RecordKind(enum.Enum):
       (bytes), `tag`, and perhaps `to_begin`, when the receiver began to wait
     """
 
-    INTERVALS = ("intervals", 2, "start")
-    POINTS = ("points", 1, "start")
-    STATES = ("states", 1, "start")
-    MESSAGES = ("messages", 1, "time")
+    INTERVALS = ("intervals", 2, "start", ("row", "start", "end"))
+    POINTS = ("points", 1, "start", ("start", "row"))
+    STATES = ("states", 1, "start", ("row", "start"))
+    MESSAGES = ("messages", 1, "time", ("row", "time"))
 
-    def __init__(self, _: str, weight: int, time: str) -> None:
+    def __init__(self, _: str, weight: int, time: str, place: tuple[str, ...]) -> None:
         self.weight = weight
         self.time = time
+        self.place = place
 
 
 @dataclass(frozen=True)

@@ -55,11 +55,11 @@ class Collected:
     def in_folder(cls, folder: Path, reports: Iterable[OpenedReport]) -> Collected:
         """Nothing yet; intermediate files are written to the folder."""
         store = TraceStore(folder / "records")
-        # Records that are equal in time, row and kind come in this order.
+        # Records of different collections that are equal in time, row and kind come in this order.
         for opened in reports:
             for survey in opened.surveys:
                 kind = RecordKind.INTERVALS if gives_intervals(survey.source) else RecordKind.POINTS
-                store.add_collection(_collection(survey.source), kind)
+                store.add_collection(_collection(survey.source), kind, keeps_order=survey.source.outer_first)
         store.add_collection(LAUNCHES, RecordKind.MESSAGES)
         store.add_collection(MESSAGES, RecordKind.MESSAGES)
         store.add_collection(STATES, RecordKind.STATES)

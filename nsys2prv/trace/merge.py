@@ -6,12 +6,14 @@ Numbers take a fraction of the memory of the text that they become: only a few w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
+from nsys2prv.execution.row_order import order_repeated
 from nsys2prv.execution.threads import map_ahead
 from nsys2prv.timeline.records import RecordBatch, RecordKind
 
@@ -23,51 +25,79 @@ def record_sort(kind: RecordKind, folder: Path) -> ExternalSort:
     return ExternalSort([kind.time], folder, "end" if kind is RecordKind.INTERVALS else None)
 
 
+@dataclass(frozen=True)
+class _Collection:
+    """Records of one kind and one set of columns.
+
+    Those that are equal in row and time come in the order of what is in them, or, with `keeps_order`, as they were added.
+    """
+
+    kind: RecordKind
+    records: ExternalSort
+    keeps_order: bool
+
+    def load(self, window: Window) -> pl.DataFrame | None:
+        """Records that start in a window; None when there are none."""
+        return self._joined(self.records.load(window))
+
+    def load_open(self, begin: int) -> pl.DataFrame | None:
+        """Intervals that started before a time and end then, or later; None when there are none."""
+        return self._joined(self.records.load_open(begin))
+
+    def _joined(self, frames: list[pl.DataFrame]) -> pl.DataFrame | None:
+        if not frames:
+            return None
+        return pl.concat(frames) if self.keeps_order else order_repeated(pl.concat(frames), self.kind.place)
+
+
 class TraceStore:
-    """All records of a trace: collections of one kind and one set of columns each."""
+    """All records of a trace, in collections."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._collections: dict[str, tuple[RecordKind, ExternalSort]] = {}
+        self._collections: dict[str, _Collection] = {}
 
-    def add_collection(self, name: str, kind: RecordKind) -> None:
-        """Add an empty collection, unless it exists. Records that are equal in time come in the order of these calls."""
+    def add_collection(self, name: str, kind: RecordKind, *, keeps_order: bool = False) -> None:
+        """Add an empty collection, unless it exists. Records that are equal in row and time come in the order of these calls;
+        those of one collection in the order of what is in them, or, with `keeps_order`, as they were added.
+        """
         if name not in self._collections:
-            self._collections[name] = kind, record_sort(kind, self._folder / f"{len(self._collections)}")
+            records = record_sort(kind, self._folder / f"{len(self._collections)}")
+            self._collections[name] = _Collection(kind, records, keeps_order)
 
     def part(self, name: str) -> ExternalSort:
         """A collector for a piece of work on another thread, to be absorbed under the same name when it is done."""
-        return self._collections[name][1].part()
+        return self._collections[name].records.part()
 
     def absorb(self, name: str, part: ExternalSort) -> None:
         """Take over what a part collected."""
-        self._collections[name][1].absorb(part)
+        self._collections[name].records.absorb(part)
 
     def absorb_all(self, other: TraceStore) -> None:
         """Take over all that other work collected, under the same names."""
-        for name, (_, collection) in other._collections.items():
-            self.absorb(name, collection)
+        for name, collection in other._collections.items():
+            self.absorb(name, collection.records)
 
     def spill(self) -> None:
         """Write what is still in memory: then the store can be pickled."""
-        for _, collection in self._collections.values():
-            collection.spill()
+        for collection in self._collections.values():
+            collection.records.spill()
 
     def windows(self, *, on_disk: bool = False) -> list[Window]:
         """Windows of the time axis for `merge`; nothing can be added after it. With `on_disk`, nothing stays in memory."""
-        for _, collection in self._collections.values():
-            collection.finish(on_disk=on_disk)
-        return plan_windows([(collection, kind.weight) for kind, collection in self._collections.values()])
+        for collection in self._collections.values():
+            collection.records.finish(on_disk=on_disk)
+        return plan_windows([(collection.records, collection.kind.weight) for collection in self._collections.values()])
 
     @property
     def weight(self) -> int:
         """About how many lines or events the trace gets, for progress."""
-        return sum(collection.rows * kind.weight for kind, collection in self._collections.values())
+        return sum(collection.records.rows * collection.kind.weight for collection in self._collections.values())
 
     def delete(self) -> None:
         """Take all off the disk."""
-        for _, collection in self._collections.values():
-            collection.delete()
+        for collection in self._collections.values():
+            collection.records.delete()
 
     def merge(self, windows: Sequence[Window], encode: Callable[[Sequence[RecordBatch]], T]) -> Iterator[T]:
         """Records in the order of time, window by window; they are taken off the disk meanwhile.
@@ -92,20 +122,21 @@ class TraceStore:
 class _Carry:
     """Reads windows in their order; intervals that are open at the end of one are carried on to the one where they end."""
 
-    def __init__(self, collections: list[tuple[RecordKind, ExternalSort]], first: Window) -> None:
+    def __init__(self, collections: list[_Collection], first: Window) -> None:
         self._collections = collections
-        self._still_open = [self._open_before(first, *collection) for collection in collections]
+        self._still_open = [self._open_before(first, collection) for collection in collections]
 
     def load(self, window: Window) -> list[RecordBatch]:
         batches = []
-        for index, (kind, collection) in enumerate(self._collections):
-            frames, before = collection.load(window), self._still_open[index]
-            if not frames and before is None:
-                continue
-            started = pl.concat(frames) if frames else before.clear()  # type: ignore[union-attr]
-            collection.drop_before(window.end)
-            if kind is not RecordKind.INTERVALS:
-                batches.append(RecordBatch(kind, started))
+        for index, collection in enumerate(self._collections):
+            started, before = collection.load(window), self._still_open[index]
+            if started is None:
+                if before is None:
+                    continue
+                started = before.clear()
+            collection.records.drop_before(window.end)
+            if collection.kind is not RecordKind.INTERVALS:
+                batches.append(RecordBatch(collection.kind, started))
                 continue
             ended = started if before is None else pl.concat([before, started])
             is_open = ended["end"] >= window.end if window.end is not None else None
@@ -113,13 +144,12 @@ class _Carry:
                 self._still_open[index] = None
             else:
                 self._still_open[index], ended = ended.filter(is_open), ended.filter(~is_open)
-            batches.append(RecordBatch(kind, started, ended))
+            batches.append(RecordBatch(collection.kind, started, ended))
         return batches
 
     @staticmethod
-    def _open_before(first: Window, kind: RecordKind, collection: ExternalSort) -> pl.DataFrame | None:
+    def _open_before(first: Window, collection: _Collection) -> pl.DataFrame | None:
         """Intervals that started before a window and end in it, or later."""
-        if kind is not RecordKind.INTERVALS or first.begin is None:
+        if collection.kind is not RecordKind.INTERVALS or first.begin is None:
             return None
-        frames = collection.load_open(first.begin)
-        return pl.concat(frames) if frames else None
+        return collection.load_open(first.begin)

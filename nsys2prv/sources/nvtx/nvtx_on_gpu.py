@@ -213,10 +213,10 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
             numbers = pl.int_range(ranges.rows, ranges.rows + known.height, eager=True)
             ranges.add(known.rename({"start": "hostStart", "end": "hostEnd"}).with_columns(range=numbers))
     # Of ranges that are equal on the GPU the outer one comes first: it began first, or ended last.
-    order = ["start", "shortness", "hostStart", "hostShortness", "range"]
+    order = ["start", "shortness", "hostStart", "hostShortness"]
     projected = ExternalSort(order, folder / "projected")
     for found in project(ranges, launches):
-        projected.add(found.with_columns(shortness=-pl.col("end"), hostShortness=-pl.col("hostEnd")))
+        projected.add(found.drop("range").with_columns(shortness=-pl.col("end"), hostShortness=-pl.col("hostEnd")))
     in_lanes = InLanes()
     for window in projected.windows():
         if window.height:
@@ -272,6 +272,7 @@ RANGES = StreamedSource(
     names=_frame,
     only={"eventType": (nvtx_ranges.PUSHPOP_RANGE, nvtx_ranges.STARTEND_RANGE)},
     stream=_gather,
+    outer_first=True,
     extra_tables=tuple(source.table for source in _WORK),
     derived=True,
     assumption="All kernels of a graph that is traced node by node have the correlation id of the call that launched it.",
