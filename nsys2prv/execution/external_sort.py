@@ -176,7 +176,7 @@ class ExternalSort:
         Rows that are equal in all sort columns come in the order of their other columns, whatever order they were added in.
         """
         for window in plan_windows([(self, 1)]):
-            yield order_ties(_sorted(self.load(window), self._by), self._by)
+            yield self.load_in_order(window)
         if not keep:
             self.delete()
 
@@ -212,6 +212,10 @@ class ExternalSort:
             inside = window.cut(self._whole, column)
             return [inside] if inside.height else []
         return [rows for run in self._runs if (rows := run.read(window, column)) is not None]
+
+    def load_in_order(self, window: Window) -> pl.DataFrame:
+        """Rows of a window in the order of `windows`. A frame without rows has only the sort columns."""
+        return order_ties(_sorted(self.load(window), self._by), self._by)
 
     def load_open(self, cut: int) -> list[pl.DataFrame]:
         """Rows that start before a value of the first sort column and last until it or longer, in the order of `load`."""

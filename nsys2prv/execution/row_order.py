@@ -19,10 +19,8 @@ def order_ties(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     if not like_before.any():
         return rows
     places = (like_before | like_before.shift(-1, fill_value=False)).arg_true()
-    order = [*by, *(name for name in rows.columns if name not in by)]
-    if 2 * len(places) > rows.height:
-        return rows.sort(order)
-    tied = rows[places].select(pl.arg_sort_by(order)).to_series()
+    turn = (~like_before).cast(pl.UInt32).cum_sum().gather(places)
+    tied = rows[places].select(pl.arg_sort_by([turn, *(name for name in rows.columns if name not in by)])).to_series()
     every = pl.int_range(rows.height, dtype=pl.UInt32, eager=True)
     return rows[every.scatter(places, places.gather(tied))]
 

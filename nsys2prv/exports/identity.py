@@ -282,7 +282,8 @@ def _process_names(report: Report) -> dict[int, str]:
 
 
 def _read(report: Report, table: str, *columns: str) -> pl.DataFrame:
-    return report.collect(report.scan(table, optional=columns))
+    """Columns of a table, in the order of their values: of rows that contradict each other the last one counts."""
+    return report.collect(report.scan(table, optional=columns)).sort(columns)
 
 
 def _environment(capture: pl.DataFrame) -> dict[str, str]:
@@ -309,21 +310,25 @@ def _thread_names(report: Report) -> pl.DataFrame:
     # rank is in the name of its process.
     by_program = _named_with_nvtx(report).filter(~pl.col("name").str.contains(_NAME_OF_RANK))
     return (
-        pl.concat([named.select("globalTid", name=pl.col("value").fill_null("")), by_program])
+        pl.concat([named.select("globalTid", name=pl.col("value").fill_null("")).sort("globalTid", "name"), by_program])
         .drop_nulls("globalTid")
         .unique("globalTid", keep="last", maintain_order=True)
+        .sort("globalTid")
     )
 
 
 @once
 def _named_with_nvtx(report: Report) -> pl.DataFrame:
-    """Columns `globalTid`, `name` of threads that have a name of NVTX."""
+    """Columns `globalTid`, `name` of threads that have a name of NVTX; what was named last is last."""
     if not report.has("NVTX_EVENTS", "eventType", "globalTid"):
         return pl.DataFrame(schema={"globalTid": pl.Int64, "name": pl.String})
     named = report.scan(
-        "NVTX_EVENTS", ("eventType", "globalTid"), (Text("text"), "textId"), only={"eventType": (NVTX_THREAD_NAME,)}
+        "NVTX_EVENTS", ("eventType", "globalTid"), ("start", Text("text"), "textId"), only={"eventType": (NVTX_THREAD_NAME,)}
     ).join(report.strings.lazy(), left_on="textId", right_on="id", how="left", maintain_order="left")
-    return report.collect(named.select("globalTid", name=pl.coalesce("text", "value")).drop_nulls())
+    names = report.collect(
+        named.select("start", "globalTid", name=pl.coalesce("text", "value")).drop_nulls(["globalTid", "name"])
+    )
+    return names.sort(names.columns).drop("start")
 
 
 def _cuda_names(report: Report) -> dict[tuple[int, ...], str]:
@@ -387,9 +392,7 @@ def _gpu(index: int, name: str | None, bus: str | None, uuid: str) -> Gpu:
 
 
 def _nics(report: Report) -> tuple[Nic, ...]:
-    adapters = _read(report, "TARGET_INFO_NIC_INFO", "nicId", Text("name"), "linkLayer", "deviceId", "GUID").sort(
-        "nicId", "name"
-    )
+    adapters = _read(report, "TARGET_INFO_NIC_INFO", "nicId", Text("name"), "linkLayer", "deviceId", "GUID")
     links = dict(_read(report, "ENUM_NET_LINK_TYPE", "id", Text("label")).iter_rows())
     models = dict(_read(report, "ENUM_NET_DEVICE_ID", "id", Text("label")).iter_rows())
     return tuple(
@@ -435,9 +438,10 @@ def _warnings(report: Report, schema: tuple[int, int] | None, utc: int | None) -
     if report.session_time.warning:
         found.append(report.session_time.warning)
     lost = report.collect(
-        report.scan("DIAGNOSTIC_EVENT", optional=("severity", Text("text"))).filter(
-            pl.col("severity").is_in(_LOSSES), ~pl.col("text").str.contains(_NOTHING_LOST)
-        )
+        report.scan("DIAGNOSTIC_EVENT", optional=("timestamp", "severity", Text("text")))
+        .filter(pl.col("severity").is_in(_LOSSES), ~pl.col("text").str.contains(_NOTHING_LOST))
+        .select("timestamp", "text")
     )
-    found += [f"nsys said: {' '.join(text.split())[:300]}" for text in lost["text"].drop_nulls().unique(maintain_order=True)]
+    texts = lost.sort(lost.columns)["text"].drop_nulls().unique(maintain_order=True)
+    found += [f"nsys said: {' '.join(text.split())[:300]}" for text in texts]
     return tuple(found)

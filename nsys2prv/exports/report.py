@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
+from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports.columns import NOT_APPLICABLE, TIME_COLUMNS, Text, dtype_of
 from nsys2prv.exports.forms import Selection, SqliteTables, Stretch, Tables, form_of_folder, frames_scan
 from nsys2prv.exports.lookups import once
@@ -225,7 +226,7 @@ class Report:
 
 @once
 def _strings(report: Report) -> pl.DataFrame:
-    return report.collect(report.scan("StringIds", ("id", Text("value")))).unique("id", keep="first", maintain_order=True)
+    return one_of_each(report.collect(report.scan("StringIds", ("id", Text("value")))), "id")
 
 
 class _PiecewiseReport(Report):

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, plan_windows
+from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.execution.sizes import HELD_ROWS, PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.identity import process_of
@@ -75,20 +76,19 @@ def with_calls(
         known = empty if of_calls.is_empty() else of_calls
         if known[_ID].n_unique() < known.height:
             # A call of the driver inside one of the runtime may carry the same id: the outer one, the first, counts.
-            known = known.sort("callStart").unique([_PROCESS, _ID], keep="first", maintain_order=True)
+            known = one_of_each(known.select("callStart", pl.exclude("callStart")), [_PROCESS, _ID])
         joined = of_events.join(known.select(_PROCESS, _ID, *requested), on=[_PROCESS, _ID], how="left", maintain_order="left")
         yield joined.drop(_PROCESS)
 
 
 def side_by_side(left: ExternalSort, right: ExternalSort) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """Rows of two collections with the same first sort column, window by window; windows without rows of `left` are left out.
-
-    A collection without rows gives frames without columns.
+    """Rows of two collections with the same first sort column, in order, window by window; windows without rows of `left` are
+    left out. A frame without rows has only the sort column.
     """
     for window in plan_windows([(left, 1), (right, 1)]):
-        of_left, of_right = left.load(window), right.load(window)
-        if of_left:
-            yield pl.concat(of_left), pl.concat(of_right) if of_right else pl.DataFrame()
+        of_left = left.load_in_order(window)
+        if of_left.height:
+            yield of_left, right.load_in_order(window)
         left.drop_before(window.end)
         right.drop_before(window.end)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports.identity import process_of
 from nsys2prv.sources.source import RowKind, Source
 
@@ -62,7 +63,7 @@ class Launches:
             calls = window.filter(is_call)
             if calls["correlationId"].n_unique() < calls.height:
                 # A driver call inside a runtime call may have the same id: the outer one, which is first, counts.
-                calls = calls.sort("time").unique(["process", "correlationId"], keep="first", maintain_order=True)
+                calls = one_of_each(calls.select("time", pl.exclude("time")), ["process", "correlationId"])
             started = window.filter(~is_call).rename({"row": "to_row", "time": "to_time"})
             joined = started.join(
                 calls.select("process", "correlationId", "row", "time"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import polars as pl
 
+from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
 from nsys2prv.exports.lookups import once
@@ -74,26 +75,22 @@ def communicator_names(report: Report) -> pl.DataFrame:
             "MPI_COMMUNICATORS", optional=("commHandle", "parentHandle", "size", "groupRoot", "groupRootUid", Text("members"))
         )
     )
-    return (
-        known.drop_nulls("commHandle")
-        .unique("commHandle", keep="first", maintain_order=True)
-        .select(
-            "commHandle",
-            communicator=pl.when(pl.col("parentHandle").fill_null(0) == 0)
-            .then(pl.lit("MPI_COMM_WORLD"))
-            .otherwise(
-                pl.format(
-                    "communicator of {} ranks{}",
-                    pl.col("size").cast(pl.String).fill_null("unknown"),
-                    pl.coalesce(
-                        pl.format(": {}", pl.col("members")),
-                        # The number counts at the root of the group.
-                        pl.format(" from rank {}, number {}", "groupRoot", "groupRootUid"),
-                        pl.lit(""),
-                    ),
-                )
-            ),
-        )
+    return one_of_each(known.drop_nulls("commHandle"), "commHandle").select(
+        "commHandle",
+        communicator=pl.when(pl.col("parentHandle").fill_null(0) == 0)
+        .then(pl.lit("MPI_COMM_WORLD"))
+        .otherwise(
+            pl.format(
+                "communicator of {} ranks{}",
+                pl.col("size").cast(pl.String).fill_null("unknown"),
+                pl.coalesce(
+                    pl.format(": {}", pl.col("members")),
+                    # The number counts at the root of the group.
+                    pl.format(" from rank {}, number {}", "groupRoot", "groupRootUid"),
+                    pl.lit(""),
+                ),
+            )
+        ),
     )
 
 

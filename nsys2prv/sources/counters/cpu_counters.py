@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.enumerations import enum_labels
@@ -31,7 +32,7 @@ def _components(report: Report) -> pl.DataFrame:
     """Columns `componentId`, `component`: cores, sockets and other parts of the chip by name."""
     known = report.collect(report.scan("TARGET_INFO_COMPONENT", optional=("componentId", Text("name"), "instance")))
     named = pl.when(pl.col("instance").is_null()).then("name").otherwise(pl.format("{} {}", "name", "instance"))
-    return known.select("componentId", component=named).drop_nulls().unique("componentId", keep="first", maintain_order=True)
+    return one_of_each(known.select("componentId", component=named).drop_nulls(), "componentId")
 
 
 def _names(report: Report, key: str) -> pl.DataFrame:
@@ -39,9 +40,7 @@ def _names(report: Report, key: str) -> pl.DataFrame:
     known = report.collect(
         report.scan("TARGET_INFO_PERF_METRIC", optional=("id", Text("name"), Text("unit"), Text("displayName")))
     )
-    return known.select(pl.col("id").alias(key), metric=pl.coalesce("displayName", "name"), measure="unit").unique(
-        key, keep="first", maintain_order=True
-    )
+    return one_of_each(known.select(pl.col("id").alias(key), metric=pl.coalesce("displayName", "name"), measure="unit"), key)
 
 
 def _on_components(report: Report, table: pl.LazyFrame, key: str) -> pl.LazyFrame:
@@ -142,7 +141,7 @@ def _with_values_in(
 
 def _known(report: Report, table: str, key: str, name: str) -> _Named:
     """Joins the `name` of each `idx` from a table."""
-    found = report.collect(report.scan(table, optional=(key, Text(name)))).unique(key, keep="first")
+    found = one_of_each(report.collect(report.scan(table, optional=(key, Text(name)))), key)
     known = found.select(idx=key, name=name).lazy()
     return lambda joined: joined.join(known, on="idx", how="left", maintain_order="left")
 
@@ -220,9 +219,8 @@ BANDWIDTH = _with_values_in(
 
 def _soc(report: Report) -> pl.LazyFrame:
     names = report.collect(report.scan("TARGET_INFO_SOC_METRICS", optional=("typeId", "metricId", Text("metricName"))))
-    named = SOC.scan(report).join(
-        names.unique(["typeId", "metricId"], keep="first").lazy(), on=["typeId", "metricId"], how="left", maintain_order="left"
-    )
+    key = ["typeId", "metricId"]
+    named = SOC.scan(report).join(one_of_each(names, key).lazy(), on=key, how="left", maintain_order="left")
     return named.select(
         "value",
         component=pl.lit("SoC"),

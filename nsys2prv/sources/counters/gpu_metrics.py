@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
 from nsys2prv.sources.counters import plugins
@@ -60,9 +61,8 @@ def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
 def _frame(report: Report) -> pl.LazyFrame:
     names = report.collect(report.scan("TARGET_INFO_GPU_METRICS", optional=("typeId", "metricId", Text("metricName"))))
     # Ids of metrics differ between reports: only their names are equal.
-    named = METRICS.scan(report).join(
-        names.unique(["typeId", "metricId"], keep="first").lazy(), on=["typeId", "metricId"], how="left", maintain_order="left"
-    )
+    key = ["typeId", "metricId"]
+    named = METRICS.scan(report).join(one_of_each(names, key).lazy(), on=key, how="left", maintain_order="left")
     samples = named.select(
         "value",
         gpu=pl.col("typeId") & INSTANCE_OF_TYPE,
@@ -78,7 +78,7 @@ def _fields_of_types(report: Report) -> dict[int, list[str]]:
     """Names of the metrics in the JSON rows of each type that holds GPU metrics."""
     of_gpus = plugins.plugin_types(report).filter("of_gpu")["typeId"].to_list()
     types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", Text("data")))).drop_nulls()
-    return {kind: plugins.field_names(data) for kind, data in types.iter_rows() if kind in of_gpus}
+    return {kind: plugins.field_names(data) for kind, data in one_of_each(types, "typeId").iter_rows() if kind in of_gpus}
 
 
 def _json_rows(report: Report, fields: dict[int, list[str]]) -> pl.LazyFrame:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import polars as pl
 
+from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
 from nsys2prv.exports.enumerations import enum_labels, labelled
@@ -31,9 +32,8 @@ _MS_PER_SECOND = 1000
 
 def _metrics(report: Report) -> pl.DataFrame:
     """Columns `metricsListId`, `metricsIdx`, `metric` (name and unit) and `factor`: rates per ms are shown per second."""
-    known = report.collect(
-        report.scan("TARGET_INFO_NETWORK_METRICS", optional=("metricsListId", "metricsIdx", Text("name"), Text("unit")))
-    ).unique(["metricsListId", "metricsIdx"], keep="first", maintain_order=True)
+    columns = ("metricsListId", "metricsIdx", Text("name"), Text("unit"))
+    known = one_of_each(report.collect(report.scan("TARGET_INFO_NETWORK_METRICS", optional=columns)), columns[:2])
     per_ms = pl.col("unit").str.ends_with(_PER_MS).fill_null(False)
     unit = pl.when(per_ms).then(pl.col("unit").str.replace(f"{_PER_MS}$", "/s")).otherwise("unit")
     return known.select(
@@ -55,16 +55,14 @@ def _adapters(report: Report) -> pl.DataFrame:
             names.select("globalId", "name"),
         ]
     ).drop_nulls()
-    return known.unique("globalId", keep="first", maintain_order=True).select(
-        "globalId", device=pl.format(row_names.NIC, "name")
-    )
+    return one_of_each(known, "globalId").select("globalId", device=pl.format(row_names.NIC, "name"))
 
 
 def _switches(report: Report) -> pl.DataFrame:
     """Columns `globalId`, `device`: names of switches, where their GUID is known."""
     known = report.collect(report.scan("NET_IB_DEVICE_INFO", optional=("guid", Text("name"), Text("des")))).drop_nulls("guid")
     return (
-        known.unique("guid", keep="first", maintain_order=True)
+        one_of_each(known, "guid")
         .select(globalId="guid", name=pl.coalesce("des", "name"))
         .drop_nulls()
         .select("globalId", device=pl.format(row_names.SWITCH, "name"))

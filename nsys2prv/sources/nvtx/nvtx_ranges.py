@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Blob, Real, Text
 from nsys2prv.exports.identity import NVTX_DOMAIN_CREATED, process_of
@@ -137,9 +138,9 @@ def _domains(report: Report) -> pl.DataFrame:
     """Columns `globalPid`, `domainId`, `domain`: ids of domains differ between processes."""
     created = report.scan("NVTX_EVENTS", _REQUIRED, _OPTIONAL, only={"eventType": (NVTX_DOMAIN_CREATED,)})
     named = created.join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
-    return report.collect(
-        named.select("domainId", globalPid=process_of("globalTid"), domain=pl.coalesce("text", "value").str.strip_chars())
-    ).unique(["globalPid", "domainId"], keep="first", maintain_order=True)
+    domain = pl.coalesce("text", "value").str.strip_chars()
+    found = report.collect(named.select("domainId", globalPid=process_of("globalTid"), domain=domain))
+    return one_of_each(found, ["globalPid", "domainId"])
 
 
 def _value_columns(report: Report) -> tuple[str, ...]:
@@ -152,14 +153,15 @@ def _categories(report: Report) -> pl.DataFrame:
     """Columns `globalPid`, `domainId`, `category`, `category_name`; ids belong to a process and a domain."""
     named = report.scan("NVTX_EVENTS", _REQUIRED, (*_OPTIONAL, "category"), only={"eventType": (CATEGORY_NAMED,)})
     texts = named.join(report.strings.lazy(), left_on="textId", right_on="id", how="left")
-    return report.collect(
+    found = report.collect(
         texts.select(
             pl.col("domainId").fill_null(0),
             "category",
             globalPid=process_of("globalTid"),
             category_name=pl.coalesce("text", "value"),
         )
-    ).unique(["globalPid", "domainId", "category"], keep="first", maintain_order=True)
+    )
+    return one_of_each(found, ["globalPid", "domainId", "category"])
 
 
 def _with_values(report: Report, ranges: pl.LazyFrame) -> pl.LazyFrame:
