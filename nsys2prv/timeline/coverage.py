@@ -136,7 +136,7 @@ class SourceCoverage:
             "rows": 0 if self.derived else self.read,
             "written": self.written,
             "clipped": self.clipped,
-            "left_out": dict(self.left_out),
+            "left_out": dict(sorted(self.left_out.items())),
             "repaired": self.repaired,
             # Made of events of other sources: no rows of the table.
             "derived": self.derived,

@@ -135,9 +135,9 @@ class Messages:
         return {
             "matched": self.matched,
             "written": self.matched - self.left_out.total(),
-            "left_out": dict(self.left_out),
+            "left_out": dict(sorted(self.left_out.items())),
             "backward": self.backward,
-            "unmatched": {what: dict(counts) for what, counts in self.unmatched.items()},
+            "unmatched": {what: dict(sorted(counts.items())) for what, counts in self.unmatched.items()},
         }
 
     def _pairs(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:

@@ -13,6 +13,7 @@ from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import ACTIVITIES, CAUSES, SweepContext, TimeChunk
 from nsys2prv.execution.merging import Merging, Sums
+from nsys2prv.execution.row_order import one_of_each
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 """Shortest length of each class."""
@@ -160,7 +161,7 @@ class Gaps(TableMeter):
         found = all_following.join(launches, on=on, how="left", maintain_order="left")
         if found.height > all_following.height:
             # Of several launches of one activity the first counts.
-            launches = launches.unique(on, keep="first", maintain_order=True)
+            launches = one_of_each(launches.select("launched", pl.exclude("launched")), on)
             found = all_following.join(launches, on=on, how="left", maintain_order="left")
         found = found.with_columns(pl.col("thread").fill_null(_UNKNOWN))
         # An activity that was launched by a known thread comes first.

@@ -15,6 +15,7 @@ from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, TypeNames
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.efficiency.task_clocks import margin_of_group
+from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
 
@@ -79,7 +80,7 @@ class Nccl(TableMeter):
         if started.is_empty():
             return
         calls = chunk.started[NCCL_CALLS.name].select("row", "start", "size", "communicator", "ranks")
-        calls = calls.unique(["row", "start"], keep="first", maintain_order=True)
+        calls = one_of_each(calls, ["row", "start"])
         found = started.select("row", "start", "end", "value").join(
             calls, on=["row", "start"], how="left", maintain_order="left"
         )

@@ -60,6 +60,7 @@ _COLUMNS = {
     "size": pl.Int64,
     "key": pl.Int64,
 }
+_OTHERS = tuple(name for name in _COLUMNS if name not in ("process", "sequence", "end", "start"))
 _ALWAYS_KNOWN = ("process", "sequence", "name", "start", "end")
 
 
@@ -113,7 +114,7 @@ def read_collectives(
 
 
 def _begin_and_end(found: pl.DataFrame) -> pl.DataFrame:
-    ordered = found.drop_nulls(_ALWAYS_KNOWN).sort("process", "sequence", "end", "start", "name")
+    ordered = found.drop_nulls(_ALWAYS_KNOWN).sort("process", "sequence", "end", "start", *_OTHERS)
     place, length = pl.int_range(pl.len()).over("process", "sequence"), pl.len().over("process", "sequence")
     return ordered.filter((place < _MOST) | (place >= length - _MOST))
 

@@ -48,7 +48,8 @@ def communicator_handles(report: Report, ranks: Mapping[int, int]) -> pl.DataFra
     rows = (
         reported.drop_nulls(["rank", "commHandle"])
         .with_columns(pl.col("timestamp").fill_null(_ALWAYS), pl.col("parentHandle").fill_null(0))
-        .sort("timestamp", maintain_order=True)
+        # The handle, an address, counts last: it differs between the processes of a communicator.
+        .sort("timestamp", "rank", pl.exclude("timestamp", "rank", "commHandle", "parentHandle"), "parentHandle", "commHandle")
         .with_row_index("place")
     )
     named = _named(rows)

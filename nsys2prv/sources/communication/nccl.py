@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, plan_windows
+from nsys2prv.execution.row_order import order_ties
 from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report, describe
 from nsys2prv.exports.lookups import once
@@ -269,9 +270,10 @@ def with_units(regions: pl.DataFrame) -> pl.DataFrame:
     """Regions with the number of the `unit` of their thread that they belong to: a group of calls, from the outermost
     ncclGroupStart to its ncclGroupEnd, or else a region that lies in no other one, with what lies in it."""
     step = pl.when(pl.col("label") == nccl_names.GROUP_START).then(1).when(pl.col("label") == nccl_names.GROUP_END).then(-1)
+    nested = ["callTid", "callStart", "callEnd", "step"]
     return (
-        regions.sort("callTid", "callStart", "callEnd", descending=[False, False, True], maintain_order=True)
-        .with_columns(total=step.otherwise(0).cum_sum().over("callTid"))
+        order_ties(regions.with_columns(step=step.otherwise(0)).sort(nested, descending=[False, False, True, True]), nested)
+        .with_columns(total=pl.col("step").cum_sum().over("callTid"))
         # The start of a group may have been before the recording.
         .with_columns(depth=pl.col("total") - pl.min_horizontal(pl.col("total").cum_min().over("callTid"), 0))
         .with_columns(
@@ -279,7 +281,7 @@ def with_units(regions: pl.DataFrame) -> pl.DataFrame:
             & (pl.col("callStart") >= pl.col("callEnd").cum_max().shift(1).over("callTid")).fill_null(True)
         )
         .with_columns(unit=pl.col("is_first").cast(pl.Int64).cum_sum().over("callTid"))
-        .drop("total", "depth", "is_first")
+        .drop("step", "total", "depth", "is_first")
     )
 
 
@@ -303,7 +305,11 @@ def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
         )
     )
     joined = kernels.sort("callStart").join_asof(
-        units.sort("callStart").drop("unit"), on="callStart", by="callTid", strategy="backward", check_sortedness=False
+        units.sort("callStart", maintain_order=True).drop("unit"),
+        on="callStart",
+        by="callTid",
+        strategy="backward",
+        check_sortedness=False,
     )
     inside = joined.filter(pl.col("label").is_not_null() & ((pl.col("callStart") <= pl.col("until")).fill_null(True)))
     return inside.select(

@@ -72,7 +72,7 @@ def _complete(rows: pl.DataFrame, *, is_last: bool = False) -> tuple[pl.DataFram
         .select("callTid", "callStart", "end")
         .sort("callStart")
         .join_asof(
-            units.sort("since"),
+            units.sort("since", maintain_order=True),
             left_on="callStart",
             right_on="since",
             by="callTid",

@@ -35,6 +35,9 @@ _GPU_METRICS = r"^(?i)gpu ?metrics"
 # Fields that name the part of the node that an event is about.
 _NAMES_A_COMPONENT = r"^(?i)(device|dev|interface|iface|nic|hca|port|gpu|disk|mount|socket|uuid)([ _]?(name|id|index|uuid))?$"
 _MOST_COMPONENTS = 256
+_JSON_NAME = r'"(?:[^"\\]|\\.)*"\s*:'
+_MOST_FIELDS = 1_000
+"""Names of fields that are looked for: more are no names, but numbers of something."""
 _WHOLE_NUMBER = r"^\s*[+-]?[0-9]{1,18}\s*$"
 _FLOATING_TYPES = (2, 3)
 """`GENERIC_EVENT_TYPE_FIELDS.type` of numbers that are not whole."""
@@ -124,18 +127,26 @@ def _has_json(report: Report) -> bool:
 
 
 def _field_names(report: Report, types: pl.DataFrame) -> list[str]:
-    """Fields of all types: as described, and as the first event of each type has them."""
+    """Fields of all types: as described, and as events have them."""
     chosen = types.filter(~pl.col("of_gpu"))["typeId"].to_list()
     names: dict[str, None] = {}
     known = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", Text("data"))))
     for number, data in known.iter_rows():
         if number in chosen:
             names |= dict.fromkeys(field_names(data))
-    # Of the whole report, also where `report` gives a piece of it.
-    described = _events(report.all_rows, types, (Text("data"),)).group_by("typeId").agg(pl.col("data").drop_nulls().first())
-    for data in report.collect(described)["data"]:
-        names |= dict.fromkeys(map(str, _described(data)))
+    # All texts before a colon; those that are no field of an object have no value later on. Of the whole report, also where
+    # `report` gives a piece of it.
+    quoted = pl.col("data").str.extract_all(_JSON_NAME).explode().unique()
+    found = report.collect(_events(report.all_rows, types, (Text("data"),)).select(quoted))["data"].drop_nulls().sort()
+    names |= dict.fromkeys(map(_unquoted_name, found.head(_MOST_FIELDS)))
     return [name for name in names if name]
+
+
+def _unquoted_name(text: str) -> str:
+    try:
+        return _text(json.loads(text.removesuffix(":")))
+    except ValueError:
+        return ""
 
 
 def field_names(data: str | None) -> list[str]:

@@ -135,7 +135,7 @@ def _first_switches(report: Report) -> pl.DataFrame:
     first = pl.DataFrame(schema=_SWITCH)
     for piece in report.pieces(_switches, PIECE_ROWS):
         both = pl.concat([first, piece.drop_nulls([_THREAD, "start"])])
-        first = both.sort("start", pl.col(_IS_IN).not_()).unique(_THREAD, keep="first", maintain_order=True)
+        first = both.sort("start", pl.col(_IS_IN).not_(), "cpu").unique(_THREAD, keep="first", maintain_order=True)
     return first
 
 

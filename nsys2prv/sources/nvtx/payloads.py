@@ -7,6 +7,8 @@ types are the numbers of NVTX's own header for payloads.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -28,6 +30,8 @@ _LONGEST_ARRAY = 16
 """Elements of a fixed array that become fields; longer ones are data, not facts about an event."""
 _DEEPEST = 8
 """Schemas inside schemas."""
+_MOST_COMBINATIONS = 64
+"""Definitions of one schema that are tried where processes differ; of more of them none can be told to be right."""
 
 # Type codes of NVTX's payload extension.
 NUMBERS: Mapping[int, np.dtype] = {
@@ -99,7 +103,7 @@ class Schemas:
         return self.layouts.get((domain, schema), ())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class _Entry:
     """One row of NVTX_PAYLOAD_SCHEMA_ENTRIES."""
 
@@ -120,7 +124,7 @@ def read_schemas(report: Report) -> Schemas:
         When a table can't be read.
     """
     described = report.collect(
-        report.scan("NVTX_PAYLOAD_SCHEMAS", optional=("domainId", "schemaId", "type", "payloadSize"))
+        report.scan("NVTX_PAYLOAD_SCHEMAS", optional=("domainId", "schemaId", "type", "payloadSize", "numEntries"))
     ).drop_nulls(["domainId", "schemaId"])
     entries = report.collect(
         report.scan(
@@ -137,24 +141,29 @@ _Definition = tuple[int, int, tuple[_Entry, ...]]
 
 
 def _by_schema(described: pl.DataFrame, entries: pl.DataFrame) -> dict[tuple[int, int], list[_Definition]]:
-    """Definitions of each domain and schema id. Each process writes its own; a new one begins where `idx` starts again."""
-    facts: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for domain, schema, kind, size in described.iter_rows():
-        facts.setdefault((domain, schema), []).append((1 if kind is None else kind, size or 0))
-    blocks: dict[tuple[int, int], list[list[_Entry]]] = {}
-    last: dict[tuple[int, int], int] = {}
+    """Definitions of each domain and schema id.
+
+    Each process writes its own, mostly the same. Where they differ, nothing says which entries belong together: each
+    combination of them is a definition, except that NCCL's are among themselves.
+    """
+    facts: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
+    for domain, schema, kind, size, count in described.iter_rows():
+        facts.setdefault((domain, schema), set()).add((1 if kind is None else kind, size or 0, count or 0))
+    places: dict[tuple[int, int], dict[int, set[_Entry]]] = {}
     for domain, schema, index, flags, kind, name, detail, offset in entries.iter_rows():
-        key = domain, schema
-        if index <= last.get(key, index):
-            blocks.setdefault(key, []).append([])
-        last[key] = index
         # nsys leaves out numbers that are 0.
-        blocks[key][-1].append(_Entry(flags or 0, kind or 0, name or f"field {index}", detail or 0, offset or 0))
+        entry = _Entry(flags or 0, kind or 0, name or f"field {index}", detail or 0, offset or 0)
+        places.setdefault((domain, schema), {}).setdefault(index, set()).add(entry)
     found: dict[tuple[int, int], list[_Definition]] = {}
-    for key, of_key in blocks.items():
-        known = list(facts.get(key, []))
-        known += [(1, 0)] * (len(of_key) - len(known))
-        found[key] = [(kind, size, tuple(block)) for (kind, size), block in zip(known, of_key, strict=False)]
+    for key, of_key in places.items():
+        found[key] = []
+        for kind, size, count in sorted(facts.get(key, {(1, 0, 0)})):
+            choices = [sorted(of_key[index]) for index in sorted(of_key)][: count or None]
+            count_of_all = math.prod(map(len, choices))
+            for chosen in itertools.product(*choices) if count_of_all <= _MOST_COMBINATIONS else ():
+                of_nccl = {entry.name in nccl_names.FIELDS for entry in chosen}
+                if count_of_all == 1 or len(of_nccl) == 1:
+                    found[key].append((kind, size, chosen))
     return found
 
 
@@ -163,9 +172,10 @@ def _enumerations(report: Report) -> dict[tuple[int, int], tuple[int, dict[int, 
     sizes = report.collect(report.scan("NVTX_PAYLOAD_ENUMS", optional=("domainId", "schemaId", "size")))
     values = report.collect(report.scan("NVTX_PAYLOAD_ENUM_ENTRIES", optional=("domainId", "schemaId", Text("name"), "value")))
     found: dict[tuple[int, int], tuple[int, dict[int, str]]] = {}
-    for domain, schema, size in sizes.iter_rows():
+    # Of those that contradict each other the last one counts, wherever it is in its table.
+    for domain, schema, size in sizes.sort(sizes.columns).iter_rows():
         found[domain, schema] = (size or 4, {})
-    for domain, schema, name, value in values.drop_nulls(["domainId", "schemaId", "name"]).iter_rows():
+    for domain, schema, name, value in values.drop_nulls(["domainId", "schemaId", "name"]).sort(values.columns).iter_rows():
         found.setdefault((domain, schema), (4, {}))[1][value or 0] = name
     return found
 
@@ -182,10 +192,15 @@ class _LayoutBuilder:
         self.definitions = definitions
 
     def layouts(self, domain: int, schema: int) -> Iterator[Layout]:
-        """A layout for each definition of a schema."""
-        for definition in self.definitions[domain, schema]:
+        """A layout for each definition of a schema; of several only those that can be laid out so."""
+        definitions = self.definitions[domain, schema]
+        for definition in definitions:
             fields, end = self._fields(domain, definition, "", 0, 0)
-            yield Layout(definition[1] or end, tuple(fields))
+            size = definition[1] or end
+            ends = [0, *(one.offset + one.size for one in fields)]
+            starts = [*(one.offset for one in fields), size]
+            if len(definitions) == 1 or all(before <= start for before, start in zip(ends, starts, strict=True)):
+                yield Layout(size, tuple(fields))
 
     def _fields(self, domain: int, definition: _Definition, prefix: str, base: int, depth: int) -> tuple[list[Field], int]:
         kind, size, entries = definition

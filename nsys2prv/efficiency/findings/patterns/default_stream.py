@@ -14,6 +14,7 @@ from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import ON_DEVICES, STREAM
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
+from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.vocabulary import event_types, row_names
 from nsys2prv.vocabulary.wording import percent, time
 
@@ -114,9 +115,8 @@ class DefaultStreamWaits:
         if near.is_empty():
             return
         launches = all_launches.select(pl.col("to_row").cast(pl.Int64).alias("row"), start="to_time", launched="time")
-        launches = launches.join(near.select("row", "start"), on=["row", "start"], how="semi").unique(
-            ["row", "start"], keep="first"
-        )
+        of_near = launches.join(near.select("row", "start"), on=["row", "start"], how="semi")
+        launches = one_of_each(of_near, ["row", "start"])
         waits = near.join(launches, on=["row", "start"], how="inner").filter(pl.col("launched") <= latest)
         ready = pl.max_horizontal("launched", "own_end")
         self._waits.add(

@@ -16,6 +16,7 @@ from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Nu
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import MEMORY, NCCL, SweepContext, TimeChunk
+from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, time
 
@@ -66,7 +67,7 @@ class ExposedKernels:
         if not self._kernels:
             return None
         kernels = pl.concat(self._kernels).group_by(*_KERNEL, "device").agg(pl.col("exposed").sum())
-        shortest = transfers.select("row", "transfer", begin="start").unique(["row", "begin"], keep="first")
+        shortest = one_of_each(transfers.select("row", "transfer", begin="start"), ["row", "begin"])
         kernels = kernels.join(shortest, on=["row", "begin"], how="left")
         length = pl.min_horizontal(pl.col("until") - pl.col("begin"), "transfer")
         return kernels.with_columns(
