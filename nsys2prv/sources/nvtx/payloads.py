@@ -31,7 +31,7 @@ _LONGEST_ARRAY = 16
 _DEEPEST = 8
 """Schemas inside schemas."""
 _MOST_COMBINATIONS = 64
-"""Definitions of one schema that are tried where processes differ; of more of them none can be told to be right."""
+"""Definitions of one schema that are tried where processes differ; with more of them it is not known which is right."""
 
 # Type codes of NVTX's payload extension.
 NUMBERS: Mapping[int, np.dtype] = {
