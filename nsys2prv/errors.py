@@ -12,6 +12,7 @@
     ├── ExportError                   4   nsys is needed and was not found, or it failed
     ├── OutputError                   5   the output can't be written
     │   ├── OutputExists
+    │   ├── KeptFile                      an input or a report, which nothing replaces
     │   ├── NotPrivate                    intermediate files that other users can change
     │   └── DiskFull
     ├── TooManyRows                   6   more rows than Paraver supports
@@ -20,7 +21,7 @@
     ├── InconsistentRun               9   with --strict: the reports are not one complete run
     ├── WorkerDied                   11   workers died repeatedly during the same work
     ├── NoDevices                    12   efficiency of a run in which no process uses a GPU
-    └── NotEfficiency                13   a file that `efficiency --json` did not write
+    └── NotEfficiency                13   a file that `efficiency --json-file` did not write
 
 A translation that left reports out (--keep-going) ends with 10, Ctrl-C with 130 and SIGTERM with 143, as in shells. The text
 of an error is one sentence that names the file, what is wrong, and what to do. No other exception is raised on purpose.
@@ -146,7 +147,14 @@ class OutputError(Nsys2prvError):
 
 class OutputExists(OutputError):
     def __init__(self, path: str | Path) -> None:
-        super().__init__(f"{path}: exists already; use --force to replace it, or give another name with -o")
+        super().__init__(f"{path}: exists already; use --force to replace it, or give another name")
+
+
+class KeptFile(OutputError):
+    """An input, a report or a device is where an output was to go: it stays, whatever the user forces."""
+
+    def __init__(self, path: str | Path, why: str) -> None:
+        super().__init__(f"{path}: never replaced ({why}); give another name for the output")
 
 
 class DiskFull(OutputError):
@@ -233,13 +241,14 @@ class NoDevices(Nsys2prvError):
 
 
 class NotEfficiency(Nsys2prvError):
-    """`compare`: a `.json` file that `efficiency --json` did not write."""
+    """`compare`: a `.json` file that `efficiency --json-file` did not write."""
 
     exit_code = 13
 
     def __init__(self, path: str | Path, why: str) -> None:
         super().__init__(
-            f"{path}: {_one_line(why)}; give what `nsys2prv efficiency --json FILE` of this version wrote, reports, or a trace"
+            f"{path}: {_one_line(why)}; give what `nsys2prv efficiency --json-file FILE` of this version wrote, reports, or a "
+            f"trace"
         )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nsys2prv.cli.console import print_warnings
-from nsys2prv.cli.options import CsvFolder, JsonFile, takes
+from nsys2prv.cli.options import AsJson, CsvFolder, ForceResults, JsonFile, check_json_flag, takes
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions
 
 
@@ -24,6 +23,8 @@ def compare(
     ],
     json_file: JsonFile = None,
     csv: CsvFolder = None,
+    force: ForceResults = False,
+    as_json: AsJson = False,
     *,
     options: EfficiencyOptions,
 ) -> None:
@@ -31,14 +32,17 @@ def compare(
 
     For scaling, or before and after a change: efficiency trees, kernels by name and family, largest changes.
     """
-    from nsys2prv.efficiency.comparison import compare
+    from nsys2prv.efficiency.comparison import TABLES, compare
+    from nsys2prv.efficiency.from_trace import files_read
     from nsys2prv.efficiency.outputs.export import check_places, json_text
 
-    json_path = Path(json_file) if json_file not in (None, "-") else None
-    check_places([json_path] if json_path is not None else [], csv)
+    check_json_flag(as_json, runs)
+    read = [*files_read(runs), *options.files_read]
+    tables = {table.name: table.schema for table in TABLES}
+    check_places(read, tables, force=force, json_path=json_file, csv_folder=csv)
     compared = compare(runs, options)
-    compared.write(json_path=json_path, csv_folder=csv)
-    if json_file == "-":
+    compared.write(json_path=json_file, csv_folder=csv)
+    if as_json:
         print(json_text(compared.as_json()), end="")
     else:
         print(compared.as_text())

@@ -14,7 +14,7 @@ from nsys2prv.cli.translation_text import translation_text
 
 def demo(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder for reports and trace; it is made if it does not exist.")
+        Path, typer.Argument(metavar="DIR", help="Folder for reports and trace; new, or that of an earlier demo.")
     ] = Path("nsys2prv-demo"),
     nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Nodes of the run.")] = 2,
     gpus: Annotated[int, typer.Option(metavar="N", min=1, help="GPUs, and ranks, per node.")] = 4,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nsys2prv.cli.console import print_warnings
-from nsys2prv.cli.options import CsvFolder, JsonFile, takes
+from nsys2prv.cli.options import AsJson, CsvFolder, ForceResults, JsonFile, check_json_flag, takes
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.errors import LEFT_OUT_EXIT_CODE
 
@@ -28,7 +28,8 @@ def efficiency(
     talp: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a file in the format of DLB's TALP, for talp-pages.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing PAGE.html that is not such a page.")] = False,
+    force: ForceResults = False,
+    as_json: AsJson = False,
     *,
     options: EfficiencyOptions,
 ) -> None:
@@ -37,16 +38,19 @@ def efficiency(
     From reports or from a trace: efficiency trees for the run, devices, nodes, NVTX regions, iterations and over time; overlap,
     kernels, gaps, copies, NCCL and MPI. docs/efficiency-json.md describes all tables.
     """
+    from nsys2prv.efficiency.from_trace import files_read
     from nsys2prv.efficiency.measure import measure
-    from nsys2prv.efficiency.outputs.export import check_page_path, check_places, json_text
+    from nsys2prv.efficiency.outputs.export import check_places, json_text
+    from nsys2prv.efficiency.table_registry import TABLES
 
-    json_path = Path(json_file) if json_file not in (None, "-") else None
-    check_places([path for path in (out, json_path, talp) if path is not None], csv)
-    if out is not None:
-        check_page_path(out, force=force)
+    check_json_flag(as_json, inputs)
+    places = {"json_path": json_file, "csv_folder": csv, "talp_path": talp, "page_path": out}
+    check_places(
+        [*files_read(inputs), *options.files_read], {table.name: table.schema for table in TABLES}, force=force, **places
+    )
     measured = measure(inputs, options)
-    measured.write(json_path=json_path, csv_folder=csv, talp_path=talp, page_path=out)
-    if json_file == "-":
+    measured.write(**places)
+    if as_json:
         print(json_text(measured.as_json()), end="")
     else:
         print(measured.as_text())

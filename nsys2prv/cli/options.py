@@ -24,12 +24,19 @@ Reports = Annotated[
     ),
 ]
 TracePath = typer.Argument(metavar="OUT.prv", help="A trace, .prv or .prv.gz, with its .pcf and .row beside it.")
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-JsonFile = Annotated[
-    str | None,
-    typer.Option("--json", metavar="FILE|-", help="Write all tables as JSON; - prints them in place of the summary."),
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, in place of text.")]
+JsonFile = Annotated[Path | None, typer.Option("--json-file", metavar="FILE", help="Write all tables into a file, as JSON.")]
+ForceResults = Annotated[
+    bool, typer.Option("--force", help="Replace also files that are no earlier results; inputs and reports are never replaced.")
 ]
 CsvFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each table as a CSV file into a folder.")]
+
+
+def check_json_flag(as_json: bool, inputs: Iterable[str]) -> None:
+    """Raise a UsageError for `--json FILE` and `--json -`: the flag takes no file, and one behind it looks like an input."""
+    named = next((one for one in inputs if one == "-" or (one.endswith(".json") and not Path(one).exists())), None)
+    if as_json and named is not None:
+        raise UsageError(f"{named}: there is no such input; --json prints and takes no value, --json-file FILE writes a file")
 
 
 def takes(options: type[OptionSet], *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -19,7 +19,10 @@ from nsys2prv.demo.schedule import Schedule, rank_alone, schedule
 from nsys2prv.demo.write_export import write_report
 from nsys2prv.errors import OutputError
 
-__all__ = ["Cluster", "generate", "truth", "write_reports"]
+__all__ = ["Cluster", "generate", "report_name", "truth", "write_reports"]
+
+TRUTH = "truth.json"
+"""File beside the reports with what a translation must find in them."""
 
 
 def generate(cluster: Cluster) -> Iterator[tuple[str, dict[str, pl.DataFrame]]]:
@@ -65,7 +68,7 @@ def write_reports(directory: str | Path, cluster: Cluster, *, progress: bool = F
             write_report(paths[-1], tables)
             if progress:
                 print(f"\rreport {len(paths)} of {cluster.ranks}", end="", file=sys.stderr, flush=True)
-        (directory / "truth.json").write_text(json.dumps(_truth(cluster, iteration, times), indent=2) + "\n", encoding="utf-8")
+        (directory / TRUTH).write_text(json.dumps(_truth(cluster, iteration, times), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise OutputError.not_writable(directory, str(error)) from error
     finally:
@@ -88,9 +91,14 @@ def truth(cluster: Cluster) -> dict[str, Any]:
     return _truth(cluster, iteration, schedule(cluster, iteration))
 
 
+def report_name(rank: int) -> str:
+    """Name of the report of a rank, without suffix."""
+    return f"rank{rank:04d}"
+
+
 def _reports(cluster: Cluster, iteration: Iteration, times: Schedule) -> Iterator[tuple[str, dict[str, pl.DataFrame]]]:
     for rank in range(cluster.ranks):
-        yield f"rank{rank:04d}", RankReport(cluster, iteration, times, rank).tables()
+        yield report_name(rank), RankReport(cluster, iteration, times, rank).tables()
 
 
 def _truth(cluster: Cluster, iteration: Iteration, times: Schedule) -> dict[str, Any]:

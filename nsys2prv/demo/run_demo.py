@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsys2prv.demo.cluster import TRUTH, report_name, write_reports
 from nsys2prv.demo.scenario import Cluster
 from nsys2prv.errors import OutputError
 from nsys2prv.paraver.check import check_trace
@@ -39,17 +41,19 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
     Raises
     ------
     OutputError
-        When the folder cannot be written.
+        When the folder cannot be written, or holds something else than an earlier demo.
     """
-    from nsys2prv.demo.cluster import write_reports
     from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
     from nsys2prv.efficiency.measure import measure
 
     folder = directory / "reports"
     try:
+        former = _former_reports(folder)
+        if former is None and directory.exists() and any(directory.iterdir()):
+            raise OutputError.not_writable(directory, "it holds something else than an earlier demo", "a new folder")
         folder.mkdir(parents=True, exist_ok=True)
-        for former in folder.glob("rank*.sqlite"):
-            former.unlink()
+        for report in former or ():
+            report.unlink(missing_ok=True)
         reports = write_reports(folder, cluster_of_demo(nodes, gpus_per_node))
     except OSError as error:
         raise OutputError.not_writable(directory, str(error)) from error
@@ -58,3 +62,12 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
     page_path, json_path = directory / "demo.html", directory / "demo.efficiency.json"
     measured.write(page_path=page_path, json_path=json_path)
     return DemoResult(tuple(reports), summary, check_trace(summary.prv), page_path, json_path)
+
+
+def _former_reports(folder: Path) -> list[Path] | None:
+    """Reports that an earlier demo made; None when there was none."""
+    try:
+        ranks = json.loads((folder / TRUTH).read_text(encoding="utf-8"))["ranks"]
+        return [folder / f"{report_name(int(one['rank']))}.sqlite" for one in ranks]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None

@@ -110,7 +110,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: EfficiencyOp
     ----------
     runs
         One argument per run: a report, a folder or a glob of the reports of the run, a trace, what
-        `efficiency --json` wrote, or a result.
+        `efficiency --json-file` wrote, or a result.
     options
         How each of them is measured.
 

@@ -7,7 +7,7 @@ the states of streams are read: Running is a kernel, Group Communication one of 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -77,6 +77,13 @@ def is_trace(argument: str | Path) -> bool:
     (True, False)
     """
     return str(argument).endswith(_SUFFIXES)
+
+
+def files_read(arguments: Iterable[str | Path]) -> list[Path]:
+    """The arguments, and of traces also the files that are read beside them."""
+    suffixes = (".pcf", ".row", ".json")
+    paths = list(map(Path, arguments))
+    return [*paths, *(companion(path, suffix) for path in paths if is_trace(path) for suffix in suffixes)]
 
 
 def events_of_trace(path: Path, options: ReadOptions, folder: Path, collections: Sequence[Collection]) -> RunEvents:

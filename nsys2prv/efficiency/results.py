@@ -11,10 +11,12 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.efficiency import table_registry
+from nsys2prv.efficiency.from_trace import files_read
 from nsys2prv.efficiency.outputs.export import csv_files, json_text, write_files
 from nsys2prv.efficiency.outputs.talp import as_talp
 from nsys2prv.efficiency.outputs.text import comparison_as_text, efficiency_as_text
 from nsys2prv.errors import NotEfficiency, counted
+from nsys2prv.exports.kept_files import check_kept
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,8 +47,14 @@ class Results:
         """The object that `to_json` writes."""
         return {**self.head, "tables": {name: table.to_dict(as_series=False) for name, table in self.tables.items()}}
 
+    @property
+    def inputs(self) -> list[str]:
+        """What the numbers are of, as it was given."""
+        return list(self.head["inputs"])
+
     def to_json(self, path: str | Path) -> None:
-        """Write everything into one JSON file, which `read_efficiency` and `compare` take.
+        """Write everything into one JSON file, which `read_efficiency` and `compare` take. It replaces any file but an input or
+        a report.
 
         Raises
         ------
@@ -61,7 +69,11 @@ class Results:
 
     def write(self, *, json_path: Path | None = None, csv_folder: Path | None = None) -> None:
         """Write several files, which appear together when all are complete."""
-        write_files(self._files(json_path, csv_folder))
+        self._write(self._files(json_path, csv_folder))
+
+    def _write(self, files: Mapping[Path, str | None]) -> None:
+        check_kept(files, files_read(self.inputs))
+        write_files(files)
 
     def _files(self, json_path: Path | None, csv_folder: Path | None) -> dict[Path, str | None]:
         files = csv_files(csv_folder, self.tables) if csv_folder is not None else {}
@@ -112,11 +124,16 @@ class EfficiencyResult(Results):
             from nsys2prv.efficiency.outputs.page import page
 
             files[page_path] = page(self.head, self.tables)
-        write_files(files)
+        self._write(files)
 
 
 class ComparisonResult(Results):
     """Several runs side by side: `result.runs`, `result.metrics`, `result.matched`, `result.changes`."""
+
+    @property
+    def inputs(self) -> list[str]:
+        """What the runs are, as they were given."""
+        return [run["input"] for run in self.head["runs"]]
 
     def __repr__(self) -> str:
         return f"<ComparisonResult of {', '.join(str(run['title']) for run in self.head['runs'])}>"

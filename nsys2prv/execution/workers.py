@@ -230,8 +230,9 @@ class DaskCluster(Workers):
             for worker, (there, host) in self._client.run(_look_for, folder).items():
                 if not there:
                     raise UsageError(
-                        f"the worker {worker} of the Dask cluster, on {host}, can't write to {folder}: reports, the output, and "
-                        f"the folder of --scratch must be on a file system that all workers share, and the workers must be yours"
+                        f"the worker {worker} of the Dask cluster, on {host}, can't write to {folder}: reports, the output, "
+                        f"and the folder of --scratch must be on a file system that all workers share, and the workers must be "
+                        f"yours"
                     )
         for folder in folders:
             (folder / _IN_USE).touch()

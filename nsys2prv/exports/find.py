@@ -11,7 +11,8 @@ from nsys2prv.errors import ReportError, ReportNotFound, SameReportTwice
 from nsys2prv.exports.forms import form_of_folder
 from nsys2prv.exports.report import RAW_SUFFIXES
 
-_FILE_SUFFIXES = (".sqlite", *RAW_SUFFIXES)
+FILE_SUFFIXES = (".sqlite", *RAW_SUFFIXES)
+"""Of the files in a folder, those that are reports."""
 
 
 def find_reports(arguments: Iterable[str | Path], leave_out: Callable[[ReportError], None] | None = None) -> list[Path]:
@@ -62,7 +63,7 @@ def _expand(argument: str | Path) -> list[Path]:
 def _in_folder(folder: Path) -> list[Path]:
     if form_of_folder(folder):
         return [folder]
-    files = [path for path in folder.rglob("*") if path.suffix in _FILE_SUFFIXES and path.is_file()]
+    files = [path for path in folder.rglob("*") if path.suffix in FILE_SUFFIXES and path.is_file()]
     exported = {path.with_suffix("") for path in files if path.suffix == ".sqlite"}
     reports = [path for path in files if path.suffix == ".sqlite" or path.with_suffix("") not in exported]
     reports += [path for path in folder.rglob("*") if path.is_dir() and form_of_folder(path)]

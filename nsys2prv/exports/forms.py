@@ -25,6 +25,10 @@ from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, NotAReport, ReportError
 
+EXPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
+"""An export has at least one of these; any other database does not."""
+SQLITE_START = b"SQLite format 3\x00"
+"""First bytes of a database."""
 BATCH_ROWS = 16_384
 """Rows of a table that are held at once while it is scanned."""
 
@@ -98,7 +102,7 @@ class SqliteTables(Tables):
     def _check_size(self) -> None:
         with self.path.open("rb") as file:
             head = file.read(100)
-        if not head.startswith(b"SQLite format 3\x00"):
+        if not head.startswith(SQLITE_START):
             raise NotAReport(self.path, "this file is not an SQLite database")
         page_size = int.from_bytes(head[16:18], "big")
         expected = (65_536 if page_size == 1 else page_size) * int.from_bytes(head[28:32], "big")

@@ -10,8 +10,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsys2prv.errors import ExportError
+from nsys2prv.errors import ExportError, ReportError
 from nsys2prv.execution.scratch import temporary_path
+from nsys2prv.exports.forms import EXPORT_TABLES, SqliteTables
 
 # Used where this nsys knows them: NCCL's payloads are JSON in some versions and blobs in others.
 _EXTRA_OPTIONS = ("--include-json", "--include-blobs")
@@ -39,6 +40,8 @@ class NsysExport:
         target = self.target(report)
         if target.exists() and target.stat().st_mtime_ns > report.stat().st_mtime_ns:
             return target
+        if target.exists() and not _is_export(target):
+            raise ExportError(f"{report}: its export would replace {target}, which is none; name another folder with --cache")
         nsys = self.program()
         if nsys is None:
             raise ExportError.no_nsys(report)
@@ -83,3 +86,10 @@ class NsysExport:
         if done.returncode != 0:
             raise ExportError.failed(report, nsys, done.stderr or done.stdout or f"exit code {done.returncode}")
         return done.stdout + done.stderr
+
+
+def _is_export(path: Path) -> bool:
+    try:
+        return not SqliteTables(path).names().isdisjoint(EXPORT_TABLES)
+    except (ReportError, OSError):
+        return False

@@ -13,16 +13,13 @@ import polars as pl
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
 from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports.columns import NOT_APPLICABLE, TIME_COLUMNS, Text, dtype_of
-from nsys2prv.exports.forms import Selection, SqliteTables, Stretch, Tables, form_of_folder, frames_scan
+from nsys2prv.exports.forms import EXPORT_TABLES, Selection, SqliteTables, Stretch, Tables, form_of_folder, frames_scan
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.exports.session_time import AS_RECORDED, SessionTime, read_session_time
 
 RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 """Reports as nsys records them: only nsys can open them."""
-
-# An export has at least one of these; any other database does not.
-_SIGNS_OF_AN_EXPORT = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
 
 # A table with all of these holds what happened on streams; the last two identify a stream of a device.
 _STREAM = ("globalPid", "deviceId", "contextId", "streamId")
@@ -300,7 +297,7 @@ def _open(path: Path, nsys: NsysExport | None) -> Report:
     names = tables.names()
     if not names:
         raise EmptyReport(path, "there is no table in it")
-    if not names.intersection(_SIGNS_OF_AN_EXPORT):
+    if not names.intersection(EXPORT_TABLES):
         raise NotAReport(path, "these tables are not those of an nsys export")
     return Report(path, tables, _session_time(Report(path, tables)))
 

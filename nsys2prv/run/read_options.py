@@ -120,3 +120,8 @@ class ReadOptions(OptionSet):
     workers: int = option(0, "Processes on this machine that share the work (default: only this one).", "N", least=0)
     scheduler: str = option("", "Dask cluster that does the work: address or file of its scheduler.", "ADDRESS|FILE")
     progress: bool | None = None
+
+    @property
+    def files_read(self) -> tuple[Path, ...]:
+        """Files that options name and that are read; no output replaces them."""
+        return tuple(path for path in (self.kernel_families, Path(self.scheduler)) if path is not None and path.is_file())

@@ -23,6 +23,7 @@ from nsys2prv.execution.output_files import (
 )
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.workers import workers
+from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.pcf import read_earlier_labels
 from nsys2prv.paraver.trace_format import ParaverFormat
 from nsys2prv.paraver.trace_reader import open_trace
@@ -74,6 +75,8 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
     arguments, options = seen_by_workers(arguments, options or TranslateOptions())
     base = without_suffix(out.absolute() if options.scheduler else out)
     final = final_paths(base, force=options.force)
+    # Not --labels: the labels of a former output may be those of its successor.
+    check_kept(final.values(), [*arguments, *options.files_read])
     with (
         staging_folder(base) as staging,
         scratch_folder(options.scratch, staging) as scratch,

@@ -162,14 +162,14 @@ def test_json_has_every_key_table_and_column_of_the_schema(runs: list[Path]) -> 
 
 
 def test_the_command_prints_and_writes(runs: list[Path], command_line: CommandLine) -> None:
-    done = command_line.run("compare", *runs, "--align", "utc", "--json", "out.json", "--csv", "tables")
+    done = command_line.run("compare", *runs, "--align", "utc", "--json-file", "out.json", "--csv", "tables")
 
     assert done.returncode == 0, done.stderr
     assert "speedup" in done.stdout
     assert "1.600" in done.stdout
     assert json.loads((command_line.folder / "out.json").read_text())["format"] == comparison.FORMAT
     assert pl.read_csv(command_line.folder / "tables" / "runs.csv")["useful_ns"].to_list() == [800, 1025]
-    printed = command_line.run("compare", *runs, "--align", "utc", "--json", "-")
+    printed = command_line.run("compare", *runs, "--align", "utc", "--json")
     assert json.loads(printed.stdout) == json.loads((command_line.folder / "out.json").read_text())
 
 
@@ -234,7 +234,7 @@ def test_a_run_without_a_gpu_can_not_be_compared(runs: list[Path], tmp_path: Pat
     report = ReportBuilder()
     report.nvtx_range("f", 0, 10)
     path = report.write(tmp_path / "cpu.sqlite")
-    done = command_line.run("compare", runs[0], path, "--json", "out.json")
+    done = command_line.run("compare", runs[0], path, "--json-file", "out.json")
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (NoDevices.exit_code, "", 1)
     assert "cpu.sqlite" in done.stderr

@@ -614,7 +614,7 @@ def test_json_has_every_key_table_and_column_of_the_schema(two_gpus: list[Path])
 
 def test_the_command_writes_json_csv_and_talp(two_gpus: list[Path], command_line: CommandLine) -> None:
     done = command_line.run(
-        "efficiency", *two_gpus, "--align", "utc", "--json", "out.json", "--csv", "tables", "--talp", "talp.json",
+        "efficiency", *two_gpus, "--align", "utc", "--json-file", "out.json", "--csv", "tables", "--talp", "talp.json",
         "--regions", "step",
     )  # fmt: skip
 
@@ -632,11 +632,11 @@ def test_the_command_writes_json_csv_and_talp(two_gpus: list[Path], command_line
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        (["--json", ""], 5),
+        (["--json-file", ""], 5),
         (["--talp", "."], 5),
-        (["--json", "no/such/folder.json"], 5),
+        (["--json-file", "no/such/folder.json"], 5),
         (["--csv", "rank0.sqlite"], 5),
-        (["--json", "same.json", "--talp", "./same.json"], 5),
+        (["--json-file", "same.json", "--talp", "./same.json"], 5),
         (["--scratch", "no-such-folder"], 5),
         (["--nccl", "both"], 2),
         (["--align", "somehow"], 2),
@@ -667,7 +667,7 @@ def test_a_file_that_fails_leaves_the_former_ones(two_gpus: list[Path], command_
     (folder / "out.json").write_text("former")
     # A folder where a table is to be written.
     (folder / "tables" / "run.csv").mkdir(parents=True)
-    done = command_line.run("efficiency", *two_gpus, "--json", "out.json", "--csv", "tables")
+    done = command_line.run("efficiency", *two_gpus, "--json-file", "out.json", "--csv", "tables", "--force")
 
     assert done.returncode == 5
     assert "run.csv" in done.stderr
@@ -687,7 +687,7 @@ def test_a_table_that_is_empty_now_does_not_stay_from_a_former_run(two_gpus: lis
 def test_ctrl_c_leaves_nothing(long_report: Path, command_line: CommandLine) -> None:
     scratch = command_line.folder / "scratch"
     scratch.mkdir()
-    process = command_line.start("efficiency", long_report, "--json", "out.json", "--scratch", "scratch")
+    process = command_line.start("efficiency", long_report, "--json-file", "out.json", "--scratch", "scratch")
     until = monotonic() + 60
     while not list(scratch.glob("*/*")) and monotonic() < until and process.poll() is None:
         sleep(0.01)
@@ -737,7 +737,7 @@ def test_the_shell_completes_values(option: str, begun: str, wanted: list[str]) 
 
 
 def test_json_goes_to_the_screen(two_gpus: list[Path], command_line: CommandLine) -> None:
-    done = command_line.run("efficiency", *two_gpus, "--json", "-")
+    done = command_line.run("efficiency", *two_gpus, "--json")
 
     assert json.loads(done.stdout)["format"] == table_registry.FORMAT
 

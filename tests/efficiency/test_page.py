@@ -368,7 +368,7 @@ def test_another_file_is_replaced_only_by_force(command_line: CommandLine, repor
     refused = command_line.run("efficiency", report, "-o", report)
 
     assert refused.returncode == NOT_WRITABLE
-    assert re.fullmatch(r"nsys2prv: .*rank0\.sqlite: exists already; use --force .*\n", refused.stderr)
+    assert re.fullmatch(r"nsys2prv: .*rank0\.sqlite: never replaced \(this command reads it\); .*\n", refused.stderr)
     assert report.read_bytes() == former
     other = tmp_path / "notes.html"
     other.write_text("mine")

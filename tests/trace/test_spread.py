@@ -370,7 +370,7 @@ def test_workers_of_a_cluster_must_see_the_folder_of_intermediate_files(
 
 
 def test_the_command_measures_with_workers(command_line: CommandLine, reports: Path, tmp_path: Path) -> None:
-    done = command_line.run("efficiency", reports, "--workers", 2, "--json", "out.json")
+    done = command_line.run("efficiency", reports, "--workers", 2, "--json-file", "out.json")
     both = command_line.run("efficiency", reports, "--workers", 2, "--scheduler", "tcp://127.0.0.1:1")
 
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,8 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +16,15 @@ import polars as pl
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import uninterrupted
 from nsys2prv.execution.scratch import temporary_path
+from nsys2prv.exports.kept_files import check_kept
 
 GENERATOR = b'<meta name="generator" content="nsys2prv '
 """Marks a page of this program, in its first lines."""
-_FIRST_LINES = 4096
+_JSON_START = b'{"format": "nsys2prv-'
+_TALP_START, _TALP_GENERATOR = b'{"dlbVersion": ', b'"nsys2prv": {"version": '
+_FIRST_BYTES = 4096
+"""What is looked at to find out whether a file is an earlier output."""
 _PLACE = "another place"
-
-
-def check_page_path(path: Path, *, force: bool) -> None:
-    """Check before long work that a page can be written: the path is free, or holds an earlier page.
-
-    Raises
-    ------
-    OutputExists
-        When another file is there, unless `force`.
-    OutputError
-        When it can't be read.
-    """
-    if force or not path.exists():
-        return
-    try:
-        with path.open("rb") as file:
-            is_ours = GENERATOR in file.read(_FIRST_LINES)
-    except OSError as error:
-        raise OutputError.not_writable(path, error.strerror or str(error), _PLACE) from error
-    if not is_ours:
-        raise OutputExists(path)
 
 
 def json_text(content: Mapping[str, Any]) -> str:
@@ -50,22 +34,84 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 def csv_files(folder: Path, tables: Mapping[str, pl.DataFrame]) -> dict[Path, str | None]:
     """Each table that has rows as `TABLE.csv` of a folder; None for the others, so that tables of earlier runs are removed."""
-    return {folder / f"{name}.csv": table.write_csv() if table.height else None for name, table in tables.items()}
+    files = {folder / f"{name}.csv": table for name, table in tables.items()}
+    return {
+        path: table.write_csv() if table.height else None
+        for path, table in files.items()
+        if table.height or _starts(path, partial(_is_table, table.columns))
+    }
 
 
-def check_places(files: Iterable[Path], folder: Path | None = None) -> None:
-    """Check before long work that its results can be written.
+def check_places(
+    inputs: Iterable[str | Path],
+    tables: Mapping[str, Iterable[str]],
+    *,
+    force: bool,
+    json_path: Path | None = None,
+    csv_folder: Path | None = None,
+    talp_path: Path | None = None,
+    page_path: Path | None = None,
+) -> None:
+    """Check before long work that results can be written, and that they replace only what they may.
 
     Parameters
     ----------
-    files, folder
-        Files, and a folder that is made when it is missing.
+    inputs
+        Files and folders that are read.
+    tables
+        Columns of each table that the folder of CSV files gets.
+    force
+        Replace also files that are no earlier results.
+    json_path, csv_folder, talp_path, page_path
+        Where the results go. The folder is made when it is missing.
 
     Raises
     ------
     OutputError
-        When one of them can't be written, or two are the same.
+        When one of them can't be written, two are the same, or an input or a report is there.
+    OutputExists
+        When another file is there, unless `force`.
     """
+    files = [(page_path, _is_page), (json_path, _is_json), (talp_path, _is_talp)]
+    chosen: list[tuple[Path, Callable[[bytes], bool]]] = [(path, is_ours) for path, is_ours in files if path is not None]
+    _check_files([path for path, _ in chosen])
+    if csv_folder is not None:
+        _check_csv_folder(csv_folder)
+        chosen += [(csv_folder / f"{name}.csv", partial(_is_table, list(columns))) for name, columns in tables.items()]
+    check_kept([path for path, _ in chosen], inputs)
+    for path, is_ours in chosen:
+        if not force and path.exists() and not _starts(path, is_ours):
+            raise OutputExists(path)
+
+
+def _is_page(start: bytes) -> bool:
+    return GENERATOR in start
+
+
+def _is_json(start: bytes) -> bool:
+    return start.startswith(_JSON_START)
+
+
+def _is_talp(start: bytes) -> bool:
+    return start.startswith(_TALP_START) and _TALP_GENERATOR in start
+
+
+def _is_table(columns: Sequence[str], start: bytes) -> bool:
+    return start.partition(b"\n")[0].decode("utf-8", "replace") == ",".join(columns)
+
+
+def _starts(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
+    """Whether a file starts as an earlier result does."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return is_ours(file.read(_FIRST_BYTES))
+    except OSError as error:
+        raise OutputError.not_writable(path, error.strerror or str(error), _PLACE) from error
+
+
+def _check_files(files: Iterable[Path]) -> None:
     known: set[Path] = set()
     for path in files:
         if not path.name or path.is_dir():
@@ -77,12 +123,14 @@ def check_places(files: Iterable[Path], folder: Path | None = None) -> None:
         if path.absolute() in known:
             raise OutputError.not_writable(path, "two results would have this name", _PLACE)
         known.add(path.absolute())
-    if folder is not None:
-        there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-        if not there.is_dir():
-            raise OutputError.not_writable(folder, f"{there} is a file", _PLACE)
-        if not os.access(there, os.W_OK | os.X_OK):
-            raise OutputError.not_writable(folder, f"there is no permission to write in {there}", _PLACE)
+
+
+def _check_csv_folder(folder: Path) -> None:
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise OutputError.not_writable(folder, f"{there} is a file", _PLACE)
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OutputError.not_writable(folder, f"there is no permission to write in {there}", _PLACE)
 
 
 def write_files(files: Mapping[Path, str | None]) -> None:

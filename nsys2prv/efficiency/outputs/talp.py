@@ -36,10 +36,11 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
     whole = regions[GLOBAL]
     return {
         "dlbVersion": DLB_VERSION,
+        # Near the start, where a file of this program is recognized by it.
+        "nsys2prv": {"version": __version__, "nccl": head["nccl"], "inputs": head["inputs"]},
         "timestamp": head["began"] or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"),
         "resources": {name: whole[name] for name in ("numCpus", "numNodes", "numMpiRanks", "numGpus")},
         "Application": regions,
-        "nsys2prv": {"version": __version__, "nccl": head["nccl"], "inputs": head["inputs"]},
     }
 
 

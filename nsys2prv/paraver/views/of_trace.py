@@ -9,6 +9,8 @@ from typing import Any
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import VIEWS, publish_folder, staging_folder, without_suffix
 from nsys2prv.execution.progress import progress_bar
+from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.paraver.trace_files import companion
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.render import LAUNCHES, WORKSPACE, RenderedView, ViewRenderer, write_views
 from nsys2prv.paraver.views.trace_content import TraceContent
@@ -43,7 +45,7 @@ def render_views(
     UsageError
         `only` names no view.
     OutputExists, OutputError
-        The folder holds something else, or can't be written.
+        The folder holds something else, or can't be written; a report or trace in it is never removed.
     """
     read_view_table().select(only)
     base = without_suffix(trace)
@@ -53,6 +55,7 @@ def render_views(
             raise OutputError.not_writable(final, "there is a file of this name")
         if any(final.iterdir()) and not (final / WORKSPACE).is_file() and not force:
             raise OutputExists(final)
+        check_kept([final], [trace, *(companion(trace, suffix) for suffix in (".pcf", ".row"))])
     content = content_of(trace)
     with staging_folder(final) as staging:
         rendered = write_views(staging / "views", content, trace, final, only)

@@ -1,0 +1,181 @@
+"""What a command reads, and what others wrote, stays as it is: no option of any command writes over it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from support.command_line import CommandLine
+from support.failed_runs import contents, sentence, small_report
+
+from nsys2prv.demo.run_demo import TRUTH
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.errors import KeptFile
+
+USAGE, NOT_WRITABLE = 2, 5
+
+
+@pytest.fixture
+def folder(command_line: CommandLine) -> Path:
+    """Two reports, tables of a third, a trace with its views, an efficiency as JSON, rules, and a file of somebody else."""
+    folder = command_line.folder
+    for rank in range(2):
+        small_report().write(folder / f"rank{rank}.sqlite")
+    small_report().write(folder / "rank2_pqtdir")
+    small_report().write(folder / "rank3_arwdir")
+    (folder / "raw.nsys-rep").write_bytes(b"raw")
+    (folder / "rules.csv").write_text("what,value,pattern\nfamily,gemm,gemm\n")
+    (folder / "notes").write_text("mine")
+    assert command_line.run("translate", "rank0.sqlite", "-o", "OUT").returncode == 0
+    assert command_line.run("efficiency", "rank0.sqlite", "--json-file", "eff.json").returncode == 0
+    return folder
+
+
+def unchanged(command_line: CommandLine, folder: Path, code: int, *arguments: str | Path) -> str:
+    """Run a command that must fail with one sentence and change nothing; the sentence."""
+    before = contents(folder)
+    done = command_line.run(*arguments)
+    assert contents(folder) == before
+    return sentence(done, code)
+
+
+KEPT = ["rank0.sqlite", "rank1.sqlite", "rank2_pqtdir/StringIds.parquet", "rank3_arwdir/StringIds.arrow", "raw.nsys-rep"]
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "force"])
+@pytest.mark.parametrize("option", ["--json-file", "--talp", "-o"])
+@pytest.mark.parametrize("kept", KEPT)
+def test_no_option_of_efficiency_replaces_a_report(
+    kept: str, option: str, force: tuple[str, ...], command_line: CommandLine, folder: Path
+) -> None:
+    said = unchanged(command_line, folder, NOT_WRITABLE, "efficiency", option, kept, "rank0.sqlite", *force)
+
+    assert f"{kept}: never replaced" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (("efficiency", "OUT.prv", "--json-file", "OUT.prv"), "OUT.prv"),
+        (("efficiency", "OUT.prv", "-o", "OUT.pcf"), "OUT.pcf"),
+        (("efficiency", "OUT.prv", "--talp", "OUT.json"), "OUT.json"),
+        (("efficiency", "rank0.sqlite", "--kernel-families", "rules.csv", "--json-file", "rules.csv"), "rules.csv"),
+        (("compare", "rank0.sqlite", "rank1.sqlite", "--json-file", "rank1.sqlite"), "rank1.sqlite"),
+        (("compare", "eff.json", "rank1.sqlite", "--json-file", "eff.json"), "eff.json"),
+        (("translate", "rank0.sqlite", "--kernel-families", "rules.csv", "-o", "linked"), "linked.json"),
+        (("translate", "rank0.sqlite", "-o", "database"), "database.json"),
+        (("translate", "inside.cfgs/rank0.sqlite", "-o", "inside"), "inside.cfgs"),
+        (("translate", "rank0.sqlite", "-o", "inside"), "inside.cfgs"),
+        (("views", "OUT.prv", "-o", "."), "."),
+        (("views", "inside.cfgs/OUT.prv", "-o", "inside.cfgs"), "inside.cfgs"),
+        (("views", "OUT.prv", "-o", "inside.cfgs"), "inside.cfgs"),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, tuple) else "",
+)
+def test_force_replaces_no_input_and_no_report(
+    arguments: tuple[str, ...], kept: str, command_line: CommandLine, folder: Path
+) -> None:
+    (folder / "linked.json").symlink_to("rules.csv")
+    (folder / "database.json").write_bytes((folder / "rank1.sqlite").read_bytes())
+    (folder / "inside.cfgs").mkdir()
+    os.link(folder / "rank0.sqlite", folder / "inside.cfgs" / "rank0.sqlite")
+    for suffix in ("prv", "pcf", "row"):
+        os.link(folder / f"OUT.{suffix}", folder / "inside.cfgs" / f"OUT.{suffix}")
+
+    assert f"{kept}: never replaced" in unchanged(command_line, folder, NOT_WRITABLE, *arguments, "--force")
+
+
+@pytest.mark.parametrize("command", [("efficiency", "rank0.sqlite"), ("compare", "rank0.sqlite", "rank1.sqlite")])
+@pytest.mark.parametrize("option", [("--json-file", "notes"), ("--json-file", "OUT.json"), ("--csv", "tables")], ids=" ".join)
+def test_a_file_of_somebody_else_is_replaced_only_by_force(
+    option: tuple[str, str], command: tuple[str, ...], command_line: CommandLine, folder: Path
+) -> None:
+    (folder / "tables").mkdir()
+    for table in ("regions", "runs"):
+        (folder / "tables" / f"{table}.csv").write_text("mine")
+
+    assert "use --force" in unchanged(command_line, folder, NOT_WRITABLE, *command, *option)
+    assert command_line.run(*command, *option, "--force").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "options", [("--json-file", "e.json"), ("--talp", "talp.json"), ("-o", "page.html"), ("--csv", "tables")], ids=" ".join
+)
+def test_an_earlier_result_is_replaced(options: tuple[str, str], command_line: CommandLine, folder: Path) -> None:
+    for _ in range(2):
+        assert command_line.run("efficiency", "rank0.sqlite", *options).returncode == 0
+
+
+def test_a_table_of_somebody_else_stays_where_the_own_one_is_empty(folder: Path) -> None:
+    (folder / "tables").mkdir()
+    (folder / "tables" / "regions.csv").write_text("mine")
+
+    measure([folder / "rank0.sqlite"]).to_csv(folder / "tables")
+
+    assert (folder / "tables" / "regions.csv").read_text() == "mine"
+
+
+def test_python_replaces_no_report_either(folder: Path) -> None:
+    before = contents(folder)
+    result = measure([folder / "rank0.sqlite"])
+
+    for write in (result.to_json, result.to_html, result.to_talp):
+        with pytest.raises(KeptFile):
+            write(folder / "rank1.sqlite")
+    assert contents(folder) == before
+
+
+def test_a_device_stays_a_device(command_line: CommandLine, folder: Path) -> None:
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+
+    sentence(command_line.run("efficiency", "rank0.sqlite", "--json-file", pipe, "--force"), NOT_WRITABLE, "ordinary file")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_the_demo_removes_only_what_an_earlier_demo_made(command_line: CommandLine, folder: Path) -> None:
+    (folder / "reports").mkdir()
+    small_report().write(folder / "reports" / "rank0000.sqlite")
+
+    assert "something else than an earlier demo" in unchanged(command_line, folder, NOT_WRITABLE, "demo", ".")
+
+    (folder / "reports" / TRUTH).write_text('{"ranks": [{"rank": "../../rank1"}]}')
+    assert "something else than an earlier demo" in unchanged(command_line, folder, NOT_WRITABLE, "demo", ".")
+
+
+def test_an_export_replaces_nothing_but_an_export(command_line: CommandLine, folder: Path) -> None:
+    (folder / "raw.sqlite").write_text("mine")
+    os.utime(folder / "raw.sqlite", (0, 0))
+
+    said = unchanged(command_line, folder, 4, "inspect", "raw.nsys-rep")
+    assert "raw.sqlite, which is none; name another folder with --cache" in said
+
+
+# -- one meaning of --json ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("efficiency", "--json", "new.json", "rank0.sqlite"),
+        ("efficiency", "rank0.sqlite", "--json", "-"),
+        ("compare", "rank0.sqlite", "rank1.sqlite", "--json", "new.json"),
+    ],
+    ids=" ".join,
+)
+def test_a_file_behind_json_is_named_with_the_option_that_takes_it(
+    arguments: tuple[str, ...], command_line: CommandLine, folder: Path
+) -> None:
+    assert "--json-file FILE writes a file" in unchanged(command_line, folder, USAGE, *arguments)
+
+
+def test_a_report_behind_json_is_read_like_the_others(command_line: CommandLine, folder: Path) -> None:
+    before = contents(folder)
+
+    done = command_line.run("efficiency", "--json", "rank0.sqlite")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith('{"format": "nsys2prv-efficiency"')
+    assert contents(folder) == before
