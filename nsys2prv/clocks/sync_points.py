@@ -46,7 +46,8 @@ class SyncPoints:
         """Collectives of a kind; None when there are none."""
         if self.collectives is None:
             return None
-        return pl.read_ipc(self.collectives).filter(pl.col("kind") == kind).drop("kind")
+        with self.collectives.open("rb") as file:
+            return pl.read_ipc(file).filter(pl.col("kind") == kind).drop("kind")
 
     def message_ends(self) -> Iterator[pl.DataFrame]:
         """Ends of messages, in the order in which they were read."""

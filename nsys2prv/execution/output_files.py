@@ -95,7 +95,8 @@ def without_suffix(out: Path) -> Path:
 def staging_folder(base: Path) -> Iterator[Path]:
     """A folder beside the output where files are made; write errors in it are raised as errors of the output."""
     try:
-        with temporary_folder(base.parent / f".{base.name}.{secrets.token_hex(4)}") as folder:
+        # Absolute, as all folders of intermediate files: polars would take a name that starts with ~ for a user's home.
+        with temporary_folder(base.parent.absolute() / f".{base.name}.{secrets.token_hex(4)}") as folder:
             yield folder
     except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
         raise _disk_error(error, base) from error
@@ -109,7 +110,7 @@ def scratch_folder(requested: Path | None, staging: Path) -> Iterator[Path]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            folder = stack.enter_context(temporary_folder(requested / f".nsys2prv.{secrets.token_hex(4)}"))
+            folder = stack.enter_context(temporary_folder(requested.absolute() / f".nsys2prv.{secrets.token_hex(4)}"))
         except OSError as error:
             raise OutputError.not_writable(requested, str(error), _SCRATCH) from error
         yield folder
@@ -121,7 +122,7 @@ def scratch_alone(requested: Path | None) -> Iterator[Path]:
 
     It is made in the requested folder, else in the temporary folder of the system.
     """
-    parent = requested if requested is not None else Path(tempfile.gettempdir())
+    parent = Path(tempfile.gettempdir()) if requested is None else requested.absolute()
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(temporary_folder(parent / f"nsys2prv.{secrets.token_hex(8)}"))

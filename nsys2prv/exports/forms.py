@@ -219,7 +219,8 @@ class FolderTables(Tables):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in self.suffixes}
+        # Absolute: polars would take a name that starts with ~ for that of a user's home.
+        self._files = {file.stem: file for file in sorted(path.absolute().iterdir()) if file.suffix in self.suffixes}
         self._schemas: dict[str, dict[str, pl.DataType]] = {}
 
     @abstractmethod
@@ -302,7 +303,7 @@ class ParquetTables(FolderTables):
     suffixes = (".parquet",)
 
     def _scan_file(self, file: Path) -> pl.LazyFrame:
-        return pl.scan_parquet(file)
+        return pl.scan_parquet(file, glob=False, hive_partitioning=False)
 
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
         # Only this form, and only few reports, need it.
@@ -319,7 +320,7 @@ class ArrowTables(FolderTables):
     suffixes = (".arrow", ".feather", ".ipc", ".arrows")
 
     def _scan_file(self, file: Path) -> pl.LazyFrame:
-        return pl.scan_ipc(file) if _is_arrow_file(file) else _scan_arrow_stream(file)
+        return pl.scan_ipc(file, glob=False) if _is_arrow_file(file) else _scan_arrow_stream(file)
 
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
         if not _is_arrow_file(file):

@@ -93,7 +93,7 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
     if not written.files:
         return pl.LazyFrame(schema=EVENT_SCHEMA)
     present = [one.column for one in _attributes_of(sources) if one.column in written.attributes]
-    return pl.scan_parquet(written.files).select(*EVENT_SCHEMA, *present)
+    return pl.scan_parquet(written.files, glob=False, hive_partitioning=False).select(*EVENT_SCHEMA, *present)
 
 
 def ranks_frame(plan: RunPlan) -> pl.DataFrame:
