@@ -36,10 +36,11 @@ _OF_NCCL_CALLS = {
 _SENDS = "(?i)SendRecv"
 """Kernels of what NCCL makes of sends and receives, such as ncclAlltoAll; only the call says what it is."""
 _ALGORITHM = r"(?i)_?(RING|TREE|COLLNET|NVLS|PAT)"
+# MPI_Alltoallv, MPI_Gatherv and the like may be without data between some ranks: these do not wait for each other.
 _OF_MPI = {
-    ALL: r"^MPI_(Barrier|Allreduce|Allgatherv?|Alltoall[vw]?|Reduce_scatter(_block)?)$",
-    FROM_ROOT: r"^MPI_(Bcast|Scatterv?)$",
-    TO_ROOT: r"^MPI_(Reduce|Gatherv?)$",
+    ALL: r"^MPI_(Barrier|Allreduce|Allgatherv?|Alltoall|Reduce_scatter(_block)?)$",
+    FROM_ROOT: r"^MPI_(Bcast|Scatter)$",
+    TO_ROOT: r"^MPI_(Reduce|Gather)$",
 }
 _OF_EQUAL_SIZE = r"^MPI_(Allreduce|Allgather|Alltoall|Reduce_scatter(_block)?|Reduce|Gather)$"
 """Each rank gives the same number of bytes."""
@@ -204,7 +205,7 @@ def _mpi(report: Report, ranks: Mapping[int, int]) -> Iterator[pl.DataFrame]:
 
         def of_table(report: Report) -> pl.LazyFrame:
             columns = ("start", "end", "globalTid", "textId")
-            optional = ("commHandle", "rootRank", "size")
+            optional = ("commHandle", "rootRank", "size", "recvSize")
             scanned = report.scan_events(table, columns, optional, {"textId": rules["id"].to_list()})
             return scanned.join(of_names.lazy(), on="textId", how="left", maintain_order="left").with_columns(
                 process=process_of("globalTid")
@@ -242,7 +243,9 @@ def _with_communicators(calls: pl.DataFrame, handles: pl.DataFrame, names: pl.Da
         .join(names.rename({"communicator": "called"}), on="commHandle", how="left")
     )
     has_root = pl.col("rule") != ALL
-    return known.with_columns(
+    # Who gives or gets nothing does not wait.
+    has_data = has_root | (pl.min_horizontal("size", "recvSize") > 0).fill_null(value=True)
+    return known.filter(has_data).with_columns(
         sequence=pl.coalesce(pl.format("communicator {}", "communicator"), "called", pl.lit("unknown")),
         is_root=pl.when(has_root).then(pl.col("rootRank") == pl.col("localRank")),
         size=pl.when("is_equal").then("size"),

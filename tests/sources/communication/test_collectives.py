@@ -25,8 +25,12 @@ def test_mpi_collectives_say_how_they_tie_the_ranks(tmp_path: Path) -> None:
     report.mpi_collective("MPI_Bcast", 30, 40, size=0, root=0)
     report.mpi_collective("MPI_Reduce", 50, 60, size=8, root=1)
     report.mpi_collective("MPI_Allgatherv", 70, 80, size=16)
+    # Without data.
+    report.mpi_collective("MPI_Allreduce", 85, 86, size=0, received=0)
+    report.mpi_collective("MPI_Allgatherv", 87, 88, size=0, received=16)
     # Started only, and of no rule.
     report.mpi_collective("MPI_Iallreduce", 90, 91, size=8)
+    report.mpi_collective("MPI_Alltoallv", 91, 92, size=8, received=8)
     report.mpi_collective("MPI_Scan", 92, 93, size=8)
 
     found = _read(report, tmp_path, "mpi", {report.global_pid(): 1})

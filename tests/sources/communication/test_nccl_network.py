@@ -202,6 +202,15 @@ def test_channels_and_communicators_are_told_apart(tmp_path: Path) -> None:
     assert unmatched == NONE
 
 
+def test_addresses_of_communicators_differ_between_ranks_and_are_not_used(tmp_path: Path) -> None:
+    sender, receiver = Rank(0), Rank(1)
+    sender.send(100, note(0, more=", comm: 0x7f001"))
+    receiver.mark("Irecv", 90, note(0, more=", comm: 0x7f777"))
+    receiver.mark("RecvTest", 110, note(0, more=", comm: 0x7f777"))
+
+    assert paired(tmp_path, sender, receiver) == ([(100, 110)], NONE)
+
+
 def test_the_same_ranks_of_two_communicators_without_names_are_not_mixed_up(tmp_path: Path) -> None:
     sender, receiver = exchange([(100, 0)], [(90, 0)])
     other = Rank(2)
