@@ -19,6 +19,7 @@
     ├── NothingToTranslate            7   no event is left after the selection
     ├── TraceError                    8   a Paraver trace that can't be read
     ├── InconsistentRun               9   with --strict: the reports are not one complete run
+    │   └── ClocksDisagree                    or their clocks contradict each other
     ├── WorkerDied                   11   workers died repeatedly during the same work
     ├── NoDevices                    12   efficiency of a run in which no process uses a GPU
     └── NotEfficiency                13   a file that `efficiency --json-file` did not write
@@ -206,12 +207,21 @@ class TraceError(Nsys2prvError):
 
 
 class InconsistentRun(Nsys2prvError):
-    """`--strict`: the reports are not one complete run."""
+    """`--strict`: the reports are not one complete run, or their clocks contradict each other."""
 
     exit_code = 9
 
     def __init__(self, findings: Iterable[str]) -> None:
         super().__init__(f"the reports are not one complete run: {'; '.join(findings)} (without --strict this is a warning)")
+
+
+class ClocksDisagree(InconsistentRun):
+    """`--strict`: what was placed on the time axis contradicts itself."""
+
+    def __init__(self, findings: Iterable[str]) -> None:
+        Nsys2prvError.__init__(
+            self, f"the clocks of the reports contradict each other: {'; '.join(findings)} (without --strict this is a warning)"
+        )
 
 
 class WorkerDied(Nsys2prvError):

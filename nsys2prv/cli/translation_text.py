@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nsys2prv.errors import counted
+from nsys2prv.vocabulary.wording import known_to, ranges
 
 
 def translation_text(prv: Path, content: Any) -> str:
@@ -41,7 +42,9 @@ def translation_text(prv: Path, content: Any) -> str:
     if "views" in content:
         lines.append(_count_line(len(content["views"]), f"views, listed in {summary.with_suffix('.cfgs') / 'index.html'}"))
     reports = counted(len(content["reports"]), "report")
-    return "\n".join([*lines, f"  {reports}, clocks synchronized by {methods}; full summary in {summary}"])
+    clocks = [clock["interval_ns"]["worst"] for clock in content["clocks"]]
+    known = f" ({known_to(clocks)})" if len(clocks) > 1 else ""
+    return "\n".join([*lines, f"  {reports}, clocks synchronized by {methods}{known}; full summary in {summary}"])
 
 
 def translation_warnings(content: Any) -> list[str]:
@@ -72,8 +75,6 @@ def _messages_text(messages: Any) -> list[str]:
 
 
 def _ranks_text(content: Any) -> str:
-    from nsys2prv.vocabulary.wording import ranges
-
     run = content["run"]
     sources = sorted({report["rank_source"] for report in content["reports"] if report["rank_source"]})
     what = "rank" if len(run["ranks"]) == 1 else "ranks"

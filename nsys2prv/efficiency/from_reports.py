@@ -97,7 +97,8 @@ def events_of_reports(
     plan, selection = session.plan, session.plan.timeline.selection
     nodes = plan.timeline.rows.nodes
     clocks = [clock.as_json() for clock in plan.axis.clocks]
-    errors = clock_errors(clocks, [error.as_json() for error in plan.axis.errors], selection.origin)
+    report_clocks = plan.alignment
+    errors = clock_errors(clocks, report_clocks, selection.origin)
     tasks = [
         TaskRows(
             task.name,
@@ -124,6 +125,7 @@ def events_of_reports(
         callers=rows.using_gpus(read.callers),
         began=_utc(min(starts)) if starts else None,
         clocks=clocks,
+        report_clocks=report_clocks,
         recorders=distinct_names(identity.tool for identity in identities),
         gpus=distinct_names(gpu.name for identity in identities for gpu in identity.gpus),
         warnings=session.warnings,

@@ -103,6 +103,8 @@ class _TraceReading:
         self._origin = self._account.get("trace", {}).get("origin_ns", 0)
         start = (options.time or TimeRange()).begin or 0
         self._warnings: list[str] = []
+        self._clocks: list[dict[str, Any]] = []
+        self._report_clocks: list[dict[str, Any]] = []
         tasks = self._with_clocks(_tasks(trace), self._origin + start)
         chosen = [options.ranks is None or task.rank in options.ranks for task in tasks]
         self._rows = RunRows([task for task, is_chosen in zip(tasks, chosen, strict=True) if is_chosen])
@@ -161,7 +163,8 @@ class _TraceReading:
             launches=self._launches if self._launches.rows else None,
             callers=self._rows.using_gpus(self._callers),
             began=_began(self._trace.header.date),
-            clocks=account.get("clocks", []),
+            clocks=self._clocks,
+            report_clocks=self._report_clocks,
             recorders=distinct_names(report.get("nsys") for report in reports),
             gpus=distinct_names(gpu.get("name") for report in reports for gpu in report.get("gpus", ())),
             warnings=warnings,
@@ -171,13 +174,16 @@ class _TraceReading:
         """Tasks with what OUT.json has of their clocks: it may be absent, or of a version that had nothing of them."""
         try:
             reports = self._account.get("reports", ())
-            errors = clock_errors(self._account.get("clocks", ()), [report["alignment"] for report in reports], origin)
+            clocks, of_reports = self._account.get("clocks", []), [report["alignment"] for report in reports]
+            errors = clock_errors(clocks, of_reports, origin)
             number = {report["path"]: place for place, report in enumerate(reports)}
             of_task = {task["name"]: number[task["report"]] for task in self._account.get("tasks", ()) if task["report"]}
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             account = companion(self._trace.path, ".json")
             self._warnings.append(f"{account}: what it has of clocks is damaged ({error!r}) and is not used; translate again")
             return list(tasks)
+        self._clocks, self._report_clocks = clocks, of_reports
+        self._warnings += [one["text"] for one in self._account.get("clock_check", ())]
         return [
             replace(task, report=of_task[task.name], clock=errors[of_task[task.name]]) if task.name in of_task else task
             for task in tasks

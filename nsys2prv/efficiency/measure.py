@@ -14,6 +14,7 @@ from nsys2prv.efficiency.clock_tables import clock_tables
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.findings import Findings
+from nsys2prv.efficiency.length_interval import clock_warnings, length_interval
 from nsys2prv.efficiency.meters.calls import Calls, MemoryOperations
 from nsys2prv.efficiency.meters.gaps import Gaps
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
@@ -85,19 +86,25 @@ def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyR
         Sampled(context, bins, kernels),
     ]
     _sweep(context, [meters[0], findings, *meters[1:]])
-    filled: dict[Table, TableRows] = dict(clock_tables(events.clocks))
+    filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
     for meter in meters:
         filled |= meter.tables()
     tables = frames_by_name(filled, table_registry.TABLES)
     activity = totals.first.tolist(), totals.last.tolist()
     found = findings.tables(tables, activity, kernels_by_device=kernels.by_device, transfers=nccl.transfers)
     tables |= {table.name: table.frame(rows) for table, rows in found.items()}
-    warnings = [*events.warnings, *_warnings(events), *(text for meter in meters for text in meter.warnings)]
+    warnings = [
+        *events.warnings,
+        *_warnings(events),
+        *clock_warnings(events, options.bins),
+        *(text for meter in meters for text in meter.warnings),
+    ]
     return EfficiencyResult(_head(events, options, warnings), tables)
 
 
 def _head(events: RunEvents, options: EfficiencyOptions, warnings: list[str]) -> dict[str, Any]:
     """Values of `table_registry.HEAD` but `tables`."""
+    interval = length_interval(events)
     return {
         "format": table_registry.FORMAT,
         "version": table_registry.VERSION,
@@ -110,6 +117,7 @@ def _head(events: RunEvents, options: EfficiencyOptions, warnings: list[str]) ->
         "gpus": list(events.gpus),
         "nccl": options.nccl.value,
         "window": {"begin_ns": events.begin, "end_ns": events.begin + events.length, "length_ns": events.length},
+        "length_interval": {"least_ns": interval.least, "most_ns": interval.most},
         "options": _changed_options(options),
         "warnings": warnings,
         "left_out": [{"path": path, "error": error} for path, error in events.left_out],

@@ -274,8 +274,9 @@ class RunEvents:
         Rows of host threads, of tasks that use a GPU, that call CUDA or MPI.
     began
         Start of the recording, in UTC (ISO 8601); None: not known.
-    clocks
-        How clocks of hosts were placed, as in OUT.json.
+    clocks, report_clocks
+        How clocks were placed and how well they are known, and which clock each report has: `clocks`, and `alignment` of each
+        of the `reports`, in OUT.json.
     recorders, gpus
         Versions of nsys that recorded it, and models of its GPUs; empty where they are not known.
     warnings, left_out
@@ -294,6 +295,7 @@ class RunEvents:
     callers: frozenset[int] = frozenset()
     began: str | None = None
     clocks: list[dict[str, Any]] = field(default_factory=list)
+    report_clocks: list[dict[str, Any]] = field(default_factory=list)
     recorders: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     warnings: list[str] = field(default_factory=list)

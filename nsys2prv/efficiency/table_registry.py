@@ -22,7 +22,7 @@ from nsys2prv.efficiency.metrics import TREE_TABLE
 from nsys2prv.efficiency.result_tables import Table
 
 FORMAT = "nsys2prv-efficiency"
-VERSION = 1
+VERSION = 2
 """Counts up when a column or a table is removed or changes its meaning; a new one does not change it."""
 
 TABLES: tuple[Table, ...] = (
@@ -59,8 +59,8 @@ TABLES: tuple[Table, ...] = (
     nccl_waits.NCCL_WAITS,
     nccl_waits.NCCL_STRAGGLERS,
     nccl_waits.NCCL_COLLECTIVES,
-    clock_tables.ALIGNMENT,
-    clock_tables.ALIGNMENT_BINS,
+    clock_tables.CLOCKS,
+    clock_tables.CLOCK_BINS,
 )
 """All tables, in the order in which people read them."""
 
@@ -79,6 +79,8 @@ HEAD: tuple[tuple[str, str, str], ...] = (
     ("nccl", "text", "`communication` or `useful`: what NCCL kernels count as"),
     ("window", "object", "`begin_ns`, `end_ns` on the time axis of all reports, `length_ns`: what was analysed. Times in "
      "tables count from its start, as in the trace"),
+    ("length_interval", "object", "`least_ns`, `most_ns`: what the length can be if clocks are wrong by as much as they can be; the "
+     "latter is null where that is not known"),
     ("options", "object", "options that differ from their defaults"),
     ("warnings", "list of texts", "what is odd, missing, or was assumed"),
     ("left_out", "list of objects", "`path`, `error`: reports that could not be read (`--keep-going`)"),

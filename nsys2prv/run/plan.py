@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from nsys2prv.clocks.align import Axis, align
 from nsys2prv.clocks.sync_points import SyncPoints
-from nsys2prv.errors import InconsistentRun, NothingToTranslate
+from nsys2prv.errors import ClocksDisagree, InconsistentRun, NothingToTranslate
 from nsys2prv.execution.workers import Workers
+from nsys2prv.run.clock_check import disagreement_text
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.option_values import NvtxRange, TimeRange
 from nsys2prv.run.ranks import RanksAndHosts, resolve_ranks
@@ -32,6 +34,25 @@ class RunPlan:
     run: RanksAndHosts
     axis: Axis
     timeline: TimelinePlan
+
+    @property
+    def alignment(self) -> list[dict[str, Any]]:
+        """How each report was placed and how well its times are known, for OUT.json.
+
+        `first_ns`, `last_ns` are its first and last time on the axis, null without events; `clock` is the place of its clock
+        among the clocks of the axis; the others as of `Placement` and `ClockError`.
+        """
+        return [
+            {
+                "method": placement.method,
+                "offset_ns": placement.at(0),
+                "drift_ppm": round(placement.drift_ppm, 4),
+                **error.as_json(),
+                "first_ns": placement.at(opened.span[0]) if opened.span else None,
+                "last_ns": placement.at(opened.span[1]) if opened.span else None,
+            }
+            for opened, placement, error in zip(self.reports, self.axis.placements, self.axis.errors, strict=True)
+        ]
 
 
 def make_plan(
@@ -71,7 +92,8 @@ def make_plan(
     ReportError
         When a report breaks off.
     InconsistentRun
-        With `strict`, when the reports are not those of one complete run.
+        With `strict`, when the reports are not those of one complete run, or (`ClocksDisagree`) what was placed on the axis
+        contradicts itself.
     NothingToTranslate
         When no event is left after the selection.
     """
@@ -90,6 +112,8 @@ def make_plan(
         workers=workers,
         known=[one.sync_points for one in opened],
     )
+    if options.strict and axis.disagreements:
+        raise ClocksDisagree(map(disagreement_text, axis.disagreements))
     # Where nothing ties clocks together, no sync points were looked for.
     sync_points: Sequence[SyncPoints | None] = axis.sync_points or tuple(one.sync_points for one in opened)
     reports = tuple(

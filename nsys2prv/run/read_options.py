@@ -107,7 +107,11 @@ class ReadOptions(OptionSet):
         r"Regular expression whose group is the host in the path of a report: '/(node\d+)/'; or host names: node01,node02.",
         "REGEX|NAMES",
     )
-    strict: bool = option(False, "Fail on duplicate or missing ranks, and on reports of different runs or versions.")
+    strict: bool = option(
+        False,
+        "Fail on duplicate or missing ranks, on reports of different runs or versions, and on clocks that "
+        "contradict each other.",
+    )
     keep_going: bool = option(False, "Leave out reports that can't be read; the exit code is 10 then.")
     kernel_families: Path | None = option(
         None, "Additional rules for kernel families (CSV: what,value,pattern); they take precedence.", "FILE", Path

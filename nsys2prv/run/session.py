@@ -24,6 +24,7 @@ from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.sizes import REPORTS_AT_ONCE, ROWS_OF_GROUP
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports.nsys import NsysExport
+from nsys2prv.run.clock_check import disagreement_text
 from nsys2prv.run.open import BrokenReports, LeftOut, OpenedReport, open_reports
 from nsys2prv.run.option_values import NvtxRange
 from nsys2prv.run.plan import RunPlan, make_plan
@@ -191,6 +192,7 @@ class RunSession:
             *dict.fromkeys(warning for one in plan.reports for warning in one.identity.warnings),
             *(issue.text for issue in plan.run.issues),
             *plan.axis.warnings,
+            *map(disagreement_text, plan.axis.disagreements),
         ]
 
     def read(

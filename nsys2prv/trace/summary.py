@@ -10,12 +10,12 @@ from typing import Any
 
 import polars as pl
 
+from nsys2prv.run.clock_check import disagreement_json, disagreement_text
 from nsys2prv.run.open import LeftOut, OpenedReport
 from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.ranks import RanksAndHosts
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.rows import Rows
-from nsys2prv.timeline.time_axis import ClockError, Placement
 from nsys2prv.vocabulary.version import __version__
 
 FORMAT = 1
@@ -63,11 +63,10 @@ class TraceSummary:
             "left_out": [{"path": str(one.path), "error": str(one.error)} for one in self.left_out],
             "seconds": round(self.seconds, 3),
             "clocks": [clock.as_json() for clock in plan.axis.clocks],
+            "clock_check": [disagreement_json(one) for one in plan.axis.disagreements],
             "reports": [
-                _report(opened, placement, error, self.tables[index])
-                for index, (opened, placement, error) in enumerate(
-                    zip(plan.reports, plan.axis.placements, plan.axis.errors, strict=True)
-                )
+                _report(opened, alignment, self.tables[index])
+                for index, (opened, alignment) in enumerate(zip(plan.reports, plan.alignment, strict=True))
             ],
             "nodes": [{"name": node.name, "cpus": node.cpus} for node in rows.nodes],
             "tasks": _tasks(rows, plan.reports),
@@ -76,6 +75,7 @@ class TraceSummary:
                 *(f"left out: {one.error}" for one in self.left_out),
                 *(issue.text for issue in plan.run.issues),
                 *plan.axis.warnings,
+                *map(disagreement_text, plan.axis.disagreements),
                 *self.warnings,
             ],
         }
@@ -105,7 +105,7 @@ def _run(run: RanksAndHosts) -> dict[str, Any]:
     }
 
 
-def _report(opened: OpenedReport, placement: Placement, error: ClockError, tables: list[dict[str, Any]]) -> dict[str, Any]:
+def _report(opened: OpenedReport, alignment: dict[str, Any], tables: list[dict[str, Any]]) -> dict[str, Any]:
     identity = opened.identity
     return {
         "path": str(opened.report.path),
@@ -118,12 +118,7 @@ def _report(opened: OpenedReport, placement: Placement, error: ClockError, table
         "rank_source": identity.known_ranks_source,
         "gpus": [asdict(gpu) for gpu in identity.gpus],
         "nics": [nic.as_json() for nic in identity.nics],
-        "alignment": {
-            "method": placement.method,
-            "offset_ns": placement.at(0),
-            "drift_ppm": round(placement.drift_ppm, 4),
-            **error.as_json(),
-        },
+        "alignment": alignment,
         "tables": tables,
         "warnings": list(identity.warnings),
     }

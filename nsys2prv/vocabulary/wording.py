@@ -61,6 +61,20 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
     return f"{text[: longest - tail - 3]}...{text[-tail:]}"
 
 
+def known_to(widths: Iterable[float | None]) -> str:
+    """How well several clocks are known, from the half widths of their intervals, ns; None: not known.
+
+    >>> known_to([1_500.0, 2_000.0]), known_to([500.0, None, None]), known_to([None, None])
+    ('known to within 2.000 us', 'known to within 500 ns, 2 of 3 not known', 'not known')
+    """
+    several = list(widths)
+    finite = [width for width in several if width is not None]
+    if not finite:
+        return "not known"
+    unknown = len(several) - len(finite)
+    return f"known to within {time(max(finite))}" + (f", {unknown:,} of {len(several):,} not known" if unknown else "")
+
+
 def _scaled(value: float, units: Sequence[tuple[int, str]], smallest: str) -> str:
     unit = next(((factor, name) for factor, name in units if abs(value) >= factor), None)
     return f"{value:.0f} {smallest}" if unit is None else f"{value / unit[0]:.3f} {unit[1]}"

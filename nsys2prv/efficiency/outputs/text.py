@@ -42,8 +42,11 @@ _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("cuda_calls", {"call": "CUDA call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
     ("mpi_calls", {"call": "MPI call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
     ("longest_gaps", {"device": "gap on", "begin_ns": "at", "length_ns": "length", "after": "until"}),
+    ("clocks", {"host": "clock of", "method": "method", "interval_ns": "known to within", "offset_ns": "offset",
+                "drift_ppm": "drift [ppm]", "anchors": "anchors", "contradiction_ns": "contradiction"}),
 )  # fmt: skip
-_ALL_GAPS, _WAITS = "gaps", "nccl_waits"
+_ALL_GAPS, _WAITS, _CLOCKS = "gaps", "nccl_waits", "clocks"
+_SEVERAL = 2
 
 _LEFT = frozenset({"of", "from", "to", "until", "communicator"})
 
@@ -60,6 +63,8 @@ def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
         *_findings(tables["findings"]),
     ]
     for name, columns in _SHOWN:
+        if name == _CLOCKS and tables[name].height < _SEVERAL:
+            continue
         lines += _section(name, tables[name], columns, rows)
         if name == "devices":
             lines += _idle(tables[_ALL_GAPS])

@@ -345,7 +345,7 @@ def idle(classes: pl.DataFrame) -> figure:
 
 
 def clocks(rows: pl.DataFrame) -> tuple[figure, list[tuple[str, str]]]:
-    """Remaining error of clocks over time: rows of `alignment_bins`; and the colour of each host, where all have their own."""
+    """Remaining error of clocks over time: rows of `clock_bins`; and the colour of each host, where all have their own."""
     count = int(rows["bin"].max() or 0) + 1  # type: ignore[arg-type]
     scale, name = unit(int(rows["error_ns"].abs().max() or 1))  # type: ignore[arg-type]
     parts = rows.partition_by("host", maintain_order=True, as_dict=True)

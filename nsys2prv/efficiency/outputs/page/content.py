@@ -39,7 +39,7 @@ _FOLDER = Path(__file__).parent
 _NOT_SHOWN = ("nccl",)
 """The page says above all tables what NCCL kernels count as."""
 DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", "kernel_histograms", "sampled_bins",
-                    "alignment_bins"})  # fmt: skip
+                    "clock_bins"})  # fmt: skip
 """Tables that the page shows in another form."""
 
 _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
@@ -52,7 +52,7 @@ _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("metrics", "Sampled metrics", "kernels", ("sampled_summary", "sampled_kernels")),
 )  # fmt: skip
 """Groups of tables: id, title, where their definitions are, names."""
-_ELSEWHERE = frozenset({"finding_devices", "alignment"})
+_ELSEWHERE = frozenset({"finding_devices", "clocks"})
 """Tables in the sections of findings and of clocks."""
 _OTHERS = ("more", "More", "devices")
 
@@ -168,6 +168,9 @@ def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[
     numbers = [rank for rank in frames["tasks"]["rank"].unique().sort() if rank is not None]
     window = head["window"]
     time = wording.time(window["length_ns"])
+    least, most = (head["length_interval"][name] for name in ("least_ns", "most_ns"))
+    if least != most:
+        time += f" (clocks allow {wording.time(least)} to {'more' if most is None else wording.time(most)})"
     if window["begin_ns"]:
         time += f", from {wording.time(window['begin_ns'])} to {wording.time(window['end_ns'])} of the run"
     versions = [f"nsys {version}" for version in head.get("recorders", ())] + [f"nsys2prv {head['nsys2prv']}"]
@@ -299,16 +302,15 @@ def _histograms(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> li
 
 
 def _clocks(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> dict[str, Any]:
-    rows, bins = frames["alignment"], frames["alignment_bins"]
+    rows, bins = frames["clocks"], frames["clock_bins"]
     chart: str | None = None
     colours: list[tuple[str, str]] = []
     if bins["error_ns"].count():
         shown, colours = charts.clocks(bins)
         chart = drawn.add(shown)
-    largest = rows["largest_error_ns"].max()
     return {
         "methods": rows.group_by("method", maintain_order=True).len().rows(),
-        "largest": wording.time(largest) if isinstance(largest, int) else None,
+        "known": wording.known_to(rows["interval_ns"]),
         "id": chart,
         "legend": [{"name": host, "colour": colour} for host, colour in colours],
     }
