@@ -23,8 +23,8 @@ def pair_connections(ends: pl.DataFrame, no_partner: str) -> tuple[pl.DataFrame,
 
     A round ends where the sequence of a side starts again. Where both sides have as many rounds, and begin and end with the
     same sequences, equal sequences of a round are one message. Otherwise messages are counted: that takes as many sends as
-    receives, and sequences that differ by the same number until one of them starts again; nothing is paired from where they do
-    not. Both ends of a message have the same size.
+    receives, and sequences that always differ by the same number until one of them starts again. Both ends of a message have the
+    same size.
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ def pair_connections(ends: pl.DataFrame, no_partner: str) -> tuple[pl.DataFrame,
     has_size = pl.col("to_time").is_null() | (pl.col("size") == pl.col("to_size"))
     pairs = (
         both.with_columns(fits=has_size & (pl.col("by_sequence") | goes_on.fill_null(value=True)))
-        .with_columns(fits_so_far=pl.col("fits").cast(pl.Int8).cum_min().over(CONNECTION) == 1)
-        .filter(pl.when("by_sequence").then("fits").otherwise("fits_so_far"))
+        # Where counting fails once, an end is missing, and it is not known from where on.
+        .filter(pl.when("by_sequence").then("fits").otherwise(pl.col("fits").all().over(CONNECTION)))
     )
     paired = pl.concat([pairs["end_number"], pairs["to_number"]])
     alone = known.filter(~pl.col("end_number").is_in(paired.implode())).with_columns(pl.col("reason").fill_null(OTHER_SEQUENCE))
