@@ -23,7 +23,8 @@ _RECORD_FORM = (
     r"|2:[0-9]+:1(?::[0-9]+){3}(?::[0-9]+:-?[0-9]+)+"
     r"|3:[0-9]+:1(?::[0-9]+){5}:1(?::[0-9]+){5}:-?[0-9]+)$"
 )
-_COMMUNICATOR_FORM = re.compile(r"[cCiI](:[0-9]+){3,}")
+# Application, number, number of tasks, tasks; between two groups: application, number, and communicator and leader of each.
+_COMMUNICATOR_FORM = re.compile(r"[cC]:1:[0-9]+:(?P<size>[0-9]+)(?P<tasks>(?::[0-9]+)*)|[iI]:1(?::[0-9]+){5}")
 _FIELDS = {"1": "8", "2": "6 and one or more type:value pairs", "3": "15"}
 
 
@@ -66,8 +67,10 @@ def parse_block(first_line: int, text: str, communicators_end: int, on_malformed
     for line, bad in other.iter_rows():
         if line > communicators_end:
             on_malformed(line, _problem(bad))
-        elif not _COMMUNICATOR_FORM.fullmatch(bad):
+        elif (form := _COMMUNICATOR_FORM.fullmatch(bad)) is None:
             on_malformed(line, f"{_short(bad)} is not a communicator, and the header announces one on this line")
+        elif form["size"] and int(form["size"]) != form["tasks"].count(":"):
+            on_malformed(line, f"{_short(bad)} announces {form['size']} tasks and lists {form['tasks'].count(':')}")
     lines = lines.filter(is_record)
     numbers = _numbers(lines)
     if numbers.null_count():

@@ -19,15 +19,26 @@ _GZIP_LEVEL = 4
 """Half the time of the default for a few percent more bytes."""
 
 _COPIED_BYTES = 1 << 20
+_APPLICATION = 1
+"""A trace has one application."""
 
 
 def header_line(head: TimelineHead) -> str:
-    """First line of a trace. Its date is that of the run, not of the translation: the same reports give the same file."""
+    """First line of a trace, and those of communicators, which it announces.
+
+    Its date is that of the run, not of the translation: the same reports give the same file.
+    """
     moment = datetime.fromtimestamp((head.start_utc or 0) // 10**9, tz=timezone.utc)
     nodes, tasks = head.rows.nodes, head.rows.tasks
     cpus = ",".join(str(node.cpus) for node in nodes)
     threads = ",".join(f"{len(task.threads)}:{task.node + 1}" for task in tasks)
-    return f"#Paraver ({moment:%d/%m/%Y at %H:%M}):{head.length}_ns:{len(nodes)}({cpus}):1:{len(tasks)}({threads})"
+    line = f"#Paraver ({moment:%d/%m/%Y at %H:%M}):{head.length}_ns:{len(nodes)}({cpus}):1:{len(tasks)}({threads})"
+    if head.communicators:
+        line += f",{len(head.communicators)}"
+    communicators = (
+        ":".join(map(str, ("c", _APPLICATION, one.number, len(one.tasks), *one.tasks))) for one in head.communicators
+    )
+    return "\n".join([line, *communicators])
 
 
 class PrvWriter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -91,6 +92,7 @@ class Labels:
         self._texts = _texts_by_type(found)
         self._values = self._number_values(by_attribute)
         self._used = self._collect_used(found, by_attribute)
+        self._attribute_texts = by_attribute
 
     def of_survey(self, survey: Survey) -> pl.DataFrame:
         """Columns `type`, `series`, `label` as in the source's frame, `number` (event type) and `number_value`; for names
@@ -131,6 +133,18 @@ class Labels:
                 used.setdefault(beside, replace(used[number], number=beside, label=label))
         return [used[number] for number in sorted(used)]
 
+    def uses(self, types: Iterable[EventType]) -> bool:
+        """Whether any of some event types is in the trace."""
+        return not {int(one) for one in types}.isdisjoint(self._used)
+
+    def texts_of(self, attribute: EventType) -> AbstractSet[str]:
+        """Texts of an attribute in all reports."""
+        return self._attribute_texts.get(attribute.number, set())
+
+    def value_of(self, event_type: EventType, text: str) -> int | None:
+        """Value of a text; None where no event has it."""
+        return self._value(event_type.number, text) if text in self._readable else None
+
     def _value(self, kind: int, label: str | None) -> int | None:
         values = TYPES[kind].values
         if label is None or values is None:
@@ -170,7 +184,9 @@ class Labels:
             labels[event_type.values.name] += sorted({self._readable[text] for text in texts})
         numbers: dict[str, dict[str, int]] = {}
         for name, value_set in sets.items():
-            kept = self._kept_values(name)
+            # A label that is fixed today may have had another number in an earlier version.
+            fixed = set(value_set.fixed.values())
+            kept = {label: value for label, value in self._kept_values(name).items() if value not in fixed}
             numbering = {**kept, **value_set.fixed}
             free = max([value_set.first - 1, *kept.values()]) + 1
             for label in dict.fromkeys(labels[name]):

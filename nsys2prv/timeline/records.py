@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from nsys2prv.timeline.task_groups import Communicator
 from nsys2prv.timeline.rows import Rows
 
 
@@ -46,8 +47,10 @@ class RecordBatch:
 
 @dataclass(frozen=True)
 class TimelineHead:
-    """What an output format must know before the first record: rows, length (ns), UTC of the start (ns since 1970)."""
+    """What an output format must know before the first record: rows, length (ns), UTC of the start (ns since 1970), and
+    communicators."""
 
     rows: Rows
     length: int
     start_utc: int | None
+    communicators: tuple[Communicator, ...] = ()

@@ -31,6 +31,7 @@ from nsys2prv.paraver.views.trace_content import TraceContent
 from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.session import RunSession, seen_by_workers
 from nsys2prv.sources.registry import select_sources
+from nsys2prv.timeline.task_groups import communicators_of
 from nsys2prv.timeline.records import TimelineHead
 from nsys2prv.trace.collect import MESSAGES, Collected, collect
 from nsys2prv.trace.summary import TraceSummary
@@ -146,7 +147,8 @@ def _head(plan: RunPlan) -> TimelineHead:
     starts = [opened.identity.utc_ns for opened in plan.reports if opened.identity.utc_ns is not None]
     # Writers need no keys of events, which are many.
     rows = replace(plan.timeline.rows, keys={}, devices={})
-    return TimelineHead(rows, plan.timeline.selection.length, min(starts, default=None))
+    communicators = communicators_of([opened.report for opened in plan.reports], plan.timeline.labels, rows)
+    return TimelineHead(rows, plan.timeline.selection.length, min(starts, default=None), communicators)
 
 
 def _write_views(

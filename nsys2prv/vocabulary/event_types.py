@@ -246,9 +246,10 @@ MPI_TYPES = {
 MPI_SEND_SIZE = EventType(50100001, "Send Size in MPI Global OP", Role.ATTRIBUTE, gradient=1, unit="bytes")
 MPI_RECV_SIZE = EventType(50100002, "Recv Size in MPI Global OP", Role.ATTRIBUTE, gradient=1, unit="bytes")
 MPI_ROOT = EventType(50100003, "Root in MPI Global OP", Role.ATTRIBUTE, gradient=1, unit="rank + 1")
-MPI_COMMUNICATOR = EventType(
-    50100004, "Communicator in MPI Global OP", Role.ATTRIBUTE, ValueSet("mpi communicators"), gradient=1
-)
+MPI_COMM_WORLD, MPI_COMM_SELF = "MPI_COMM_WORLD", "MPI_COMM_SELF of rank {}"
+# Dimemas takes communicator 1 for that of all tasks.
+_MPI_COMMUNICATORS = ValueSet("mpi communicators", {MPI_COMM_WORLD: 1}, first=2)
+MPI_COMMUNICATOR = EventType(50100004, "Communicator in MPI Global OP", Role.ATTRIBUTE, _MPI_COMMUNICATORS, gradient=1)
 MPI_MESSAGE_SIZE = EventType(50100011, "MPI message size", Role.ATTRIBUTE, gradient=1, unit="bytes")
 MPI_PARTNER = EventType(50100012, "MPI message partner", Role.ATTRIBUTE, gradient=1, unit="rank in the communicator + 1")
 MPI_TAG = EventType(50100013, "MPI message tag", Role.ATTRIBUTE, gradient=1, unit="tag")

@@ -91,6 +91,16 @@ def communicator_key(identifier: int, size: int | None, rank: int | None) -> str
     return f"{identifier & 0xFFFF_FFFF_FFFF_FFFF:016x} {_or_unknown(size)} {_or_unknown(rank)}"
 
 
+def rank_of_key(key: str) -> int | None:
+    """Rank of the process in the program, of what it knows of a communicator.
+
+    >>> rank_of_key(communicator_key(0x1A2B, 2, 4)), rank_of_key(communicator_key(0x1A2B, 2, None))
+    (4, None)
+    """
+    rank = key.rpartition(" ")[2]
+    return None if rank == _UNKNOWN else int(rank)
+
+
 def communicator_labels(keys: Iterable[str]) -> Mapping[str, str]:
     """Labels of communicators by what each process knows of them.
 

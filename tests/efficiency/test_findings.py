@@ -172,7 +172,8 @@ def test_host_bound(run: Run) -> None:
     tables = run(computing_hosts())
 
     assert values(only(tables), "kind", *WHERE, "worst_begin_ns", "worst_end_ns") == (
-        "host-bound", 19 * 800 * US, 1, "node01:D0", "0", f"CUDA-D0.S7-node01; {HOST}", 220 * US, 19020 * US, 220 * US, 1020 * US
+        "host-bound", 19 * 800 * US, 1, "node01:D0", "0", f"CUDA-D0.S7-node01; {HOST}",
+        220 * US, 19020 * US, 220 * US, 1020 * US,
     )  # fmt: skip
     assert numbers(tables) == {
         "gaps": 19, "mean gap": 800 * US, "longest gap": 800 * US, "part of the gaps in no call": 1 - 10 / 800,

@@ -12,7 +12,7 @@ from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.identity import process_of
 from nsys2prv.sources.communication import mpi, nccl
-from nsys2prv.sources.communication.communicators import communicator_handles
+from nsys2prv.sources.communication.communicators import communicator_handles, names_of_handles
 from nsys2prv.sources.cuda import kernels
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.vocabulary import nccl_names
@@ -213,7 +213,7 @@ def _mpi(report: Report, ranks: Mapping[int, int]) -> Iterator[pl.DataFrame]:
 
         if rules.is_empty():
             return iter(())
-        handles, communicators = communicator_handles(report, ranks), mpi.communicator_names(report)
+        handles, communicators = communicator_handles(report, ranks), names_of_handles(report)
         pieces = report.pieces(of_table, PIECE_ROWS)
         return (_with_communicators(piece, handles, communicators) for piece in pieces)
 

@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 import polars as pl
 
-from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import Text
-from nsys2prv.exports.lookups import once
+from nsys2prv.sources.communication.communicators import names_of_handles
 from nsys2prv.sources.nvtx.nvtx_ranges import ON_THREADS, PUSHPOP, is_mpi_call, ranges_in_domains
 from nsys2prv.sources.source import RowKind, Source, TableSource, named
 from nsys2prv.vocabulary import event_types, mpi_calls
@@ -67,33 +65,6 @@ _COLUMNS = {
 }
 
 
-@once
-def communicator_names(report: Report) -> pl.DataFrame:
-    """Columns `commHandle`, `communicator`: handles are addresses of one process, names are equal over all reports."""
-    known = report.collect(
-        report.scan(
-            "MPI_COMMUNICATORS", optional=("commHandle", "parentHandle", "size", "groupRoot", "groupRootUid", Text("members"))
-        )
-    )
-    return one_of_each(known.drop_nulls("commHandle"), "commHandle").select(
-        "commHandle",
-        communicator=pl.when(pl.col("parentHandle").fill_null(0) == 0)
-        .then(pl.lit("MPI_COMM_WORLD"))
-        .otherwise(
-            pl.format(
-                "communicator of {} ranks{}",
-                pl.col("size").cast(pl.String).fill_null("unknown"),
-                pl.coalesce(
-                    pl.format(": {}", pl.col("members")),
-                    # The number counts at the root of the group.
-                    pl.format(" from rank {}, number {}", "groupRoot", "groupRootUid"),
-                    pl.lit(""),
-                ),
-            )
-        ),
-    )
-
-
 # A call that has no name that is known is one of the others.
 _OF_EACH_CALL = (
     *(pl.col(name) for name in ("globalTid", "start", "end", "label")),
@@ -109,7 +80,10 @@ def _table_source(table: str) -> TableSource:
         called = named(source.scan(report), "textId", names)
         if "commHandle" in _COLUMNS[table]:
             called = called.join(
-                communicator_names(report).lazy(), on="commHandle", how="left", maintain_order="left"
+                names_of_handles(report).lazy(),
+                on="commHandle",
+                how="left",
+                maintain_order="left",
             ).with_columns(
                 pl.when(pl.col("commHandle").is_not_null())
                 .then(pl.coalesce("communicator", pl.lit("unknown communicator")))
