@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from nsys2prv.timeline.task_groups import Communicator
 from nsys2prv.timeline.rows import Rows
+from nsys2prv.timeline.task_groups import Communicator
 
 
 class RecordKind(enum.Enum):

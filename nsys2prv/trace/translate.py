@@ -31,8 +31,8 @@ from nsys2prv.paraver.views.trace_content import TraceContent
 from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.session import RunSession, seen_by_workers
 from nsys2prv.sources.registry import select_sources
-from nsys2prv.timeline.task_groups import communicators_of
 from nsys2prv.timeline.records import TimelineHead
+from nsys2prv.timeline.task_groups import communicators_of
 from nsys2prv.trace.collect import MESSAGES, Collected, collect
 from nsys2prv.trace.summary import TraceSummary
 from nsys2prv.trace.translate_options import TranslateOptions
