@@ -29,6 +29,9 @@ _LOSSES = (2, 3)
 """`DIAGNOSTIC_EVENT.severity` of messages about lost data: warnings and errors (4 is chatter)."""
 
 
+SLICE_OF_GPU = "MIG-"
+"""Prefix of the uuid of a part of a GPU (MIG): parts share the place on the bus, and are one device."""
+
 GlobalId = TypeVar("GlobalId", int, pl.Expr, pl.Series)
 """A globalTid or globalPid: from the highest bits the machine, the process and, in the lowest 24 bits, the thread (0 in a
 globalPid)."""
@@ -74,7 +77,7 @@ class Gpu:
     id
         nsys' index of it on this machine; GPU_METRICS uses it.
     key
-        Identifies it on the node: uuid, else bus location, else its index.
+        Identifies it on the node: uuid, else bus location, else its index. Slices of a GPU (MIG) have the key of the GPU.
     bus, uuid
         Its place on the bus and its uuid, "" when not known.
     """
@@ -156,6 +159,9 @@ class Identity:
         by (pid, deviceId, contextId, streamId).
     nics
         Network adapters of the host.
+    traced
+        Processes, by globalPid, whose calls were recorded, or their work on GPUs: not those that the report has only as
+        something else that ran on the host.
     """
 
     host: str
@@ -180,6 +186,7 @@ class Identity:
     host_source: str = ""
     cuda_names: Mapping[tuple[int, ...], str] = field(default_factory=dict)
     nics: tuple[Nic, ...] = ()
+    traced: frozenset[int] = frozenset()
 
     @property
     def known_ranks(self) -> list[int]:
@@ -216,7 +223,8 @@ class Identity:
             entry = visible[device]
             if entry.isdigit() and int(entry) in by_id:
                 return by_id[int(entry)]
-            named = next((gpu.key for gpu in self.gpus if gpu.key == entry.removeprefix("GPU-")), None)
+            uuid = entry.removeprefix("GPU-")
+            named = next((gpu.key for gpu in self.gpus if uuid in (gpu.uuid, gpu.key) or _without_slice(uuid) == gpu.key), None)
             if named is not None:
                 return named
         if len(self.gpus) == 1 and device == 0:
@@ -388,7 +396,21 @@ def _gpus(report: Report) -> tuple[Gpu, ...]:
 
 
 def _gpu(index: int, name: str | None, bus: str | None, uuid: str) -> Gpu:
-    return Gpu(index, name or "", uuid or (bus or "").lower() or _key_of_index(index), bus or "", uuid)
+    of_gpu = _without_slice(uuid)
+    # Without a place on the bus, nothing says of which GPU a slice is.
+    return Gpu(index, name or "", of_gpu or (bus or "").lower() or uuid or _key_of_index(index), bus or "", uuid)
+
+
+def _without_slice(uuid: str) -> str:
+    """The uuid of a GPU; of a slice that of its GPU, "" where it does not contain that.
+
+    >>> _without_slice("2f4c-a1"), _without_slice("MIG-2f4c-a1"), _without_slice("MIG-GPU-2f4c-a1/1/0")
+    ('2f4c-a1', '', '2f4c-a1')
+    """
+    if not uuid.startswith(SLICE_OF_GPU):
+        return uuid
+    slice_of = uuid.removeprefix(SLICE_OF_GPU)
+    return slice_of.removeprefix("GPU-").partition("/")[0] if slice_of.startswith("GPU-") else ""
 
 
 def _nics(report: Report) -> tuple[Nic, ...]:
@@ -421,8 +443,10 @@ def _process_devices(report: Report, gpus: tuple[Gpu, ...]) -> dict[tuple[int, i
     by_id = {gpu.id: gpu.key for gpu in gpus}
     devices = _read(report, "TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId", Text("uuid"))
     return {
-        (pid, ordinal): (uuid or "").removeprefix("GPU-")
-        or by_id.get(index, _key_of_index(index if index is not None else ordinal))
+        (pid, ordinal): _without_slice((uuid or "").removeprefix("GPU-"))
+        or by_id.get(index)
+        or uuid
+        or _key_of_index(index if index is not None else ordinal)
         for pid, ordinal, index, uuid in devices.iter_rows()
         if pid is not None and ordinal is not None
     }

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nsys2prv.exports.identity import Identity
+from nsys2prv.exports.identity import SLICE_OF_GPU, Identity, pid_of
 from nsys2prv.exports.launchers import jobs, node_number, step
 
 BOOTS_APART_NS = 5_000_000_000
 """UTC less the monotonic clock is the time of boot. On one host it changes only when UTC is set."""
-
-_SLICE_OF_GPU = "MIG-"
-"""Prefix of the uuid of a part of a GPU: parts share the place on the bus."""
 
 
 _Run = tuple[object, ...]
@@ -28,12 +25,15 @@ class _HostFacts:
 
     boot: int | None  # UTC less the monotonic clock, ns
     gpus: Mapping[str, str]  # uuid by the place on the bus
+    models: Mapping[str, str]  # likewise the names of GPUs
     cpus: int
+    processes: Mapping[int, int | None]  # ranks of the processes that were traced, by pid
+    period: tuple[int, int] | None  # its first and last event in UTC, ns
     node: tuple[_Run, int] | None  # what was launched, and the number of the node in it
     local_rank: tuple[tuple[_Run, int], int] | None  # what was launched and the rank on the node; the rank in the run
 
     @classmethod
-    def of(cls, identity: Identity) -> _HostFacts:
+    def of(cls, identity: Identity, span: tuple[int, int] | None) -> _HostFacts:
         run = (*sorted(jobs(identity.environment).items()), step(identity.environment))
         number = node_number(identity.environment)
         # Variables of another launch before may still be set.
@@ -46,12 +46,28 @@ class _HostFacts:
             {
                 gpu.bus.lower(): gpu.uuid
                 for gpu in identity.gpus
-                if gpu.bus and gpu.uuid and not gpu.uuid.startswith(_SLICE_OF_GPU)
+                if gpu.bus and gpu.uuid and not gpu.uuid.startswith(SLICE_OF_GPU)
             },
+            # The name of a slice is not that of its GPU.
+            {gpu.bus.lower(): gpu.name for gpu in identity.gpus if gpu.bus and not gpu.uuid.startswith(SLICE_OF_GPU)},
             identity.cpus,
+            {pid_of(pid): identity.ranks.get(pid, identity.launch_rank) for pid in identity.traced},
+            (identity.utc_ns + span[0], identity.utc_ns + span[1]) if identity.utc_ns is not None and span else None,
             (run, number) if number is not None else None,
             ((run, local[0]), local[1]) if local is not None else None,
         )
+
+    def has_other_process_of_same_id(self, other: _HostFacts) -> bool:
+        """Whether a process of the other report has the id of one of this report, but is another one.
+
+        A process is in several reports when they were recorded one after the other.
+        """
+        common = self.processes.keys() & other.processes.keys()
+        if not common or self.period is None or other.period is None:
+            return bool(common)
+        ranks = {frozenset((self.processes[pid], other.processes[pid])) - {None} for pid in common}
+        at_once = self.period[0] < other.period[1] and other.period[0] < self.period[1]
+        return at_once or any(len(of_pid) > 1 for of_pid in ranks)
 
 
 @dataclass
@@ -61,7 +77,9 @@ class _Host:
     members: list[int] = field(default_factory=list)
     boot: int | None = None
     gpus: dict[str, str] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)
     cpus: int = 0
+    reports: list[_HostFacts] = field(default_factory=list)
     node: dict[_Run, int] = field(default_factory=dict)
     local_ranks: dict[tuple[_Run, int], int] = field(default_factory=dict)
 
@@ -69,6 +87,8 @@ class _Host:
         self.members.append(index)
         self.boot = facts.boot if self.boot is None else self.boot
         self.gpus |= facts.gpus
+        self.models |= facts.models
+        self.reports.append(facts)
         self.cpus = self.cpus or facts.cpus
         if facts.node is not None:
             self.node.setdefault(*facts.node)
@@ -80,7 +100,7 @@ class _Host:
         boots_known = self.boot is not None and facts.boot is not None
         if self.boot is not None and facts.boot is not None and abs(self.boot - facts.boot) > BOOTS_APART_NS:
             return "they booted at different times"
-        if any(self.gpus.get(bus, uuid) != uuid for bus, uuid in facts.gpus.items()):
+        if _differ(self.gpus, facts.gpus) or _differ(self.models, facts.models):
             return "they have different GPUs at the same place"
         if facts.node is not None and self.node.get(facts.node[0], facts.node[1]) != facts.node[1]:
             return "they are different nodes of the job"
@@ -91,6 +111,9 @@ class _Host:
         # A container may have some of the CPUs only.
         if self.cpus and facts.cpus and self.cpus != facts.cpus and not boots_known and not self._shares_gpu(facts):
             return "they have different numbers of CPUs"
+        # Containers on one host can number their processes alike.
+        if not self.evidence(facts) and any(map(facts.has_other_process_of_same_id, self.reports)):
+            return "they have different processes of the same id"
         return ""
 
     def evidence(self, facts: _HostFacts) -> int:
@@ -103,6 +126,10 @@ class _Host:
         return any(self.gpus.get(bus) == uuid for bus, uuid in facts.gpus.items())
 
 
+def _differ(known: Mapping[str, str], found: Mapping[str, str]) -> bool:
+    return any(known.get(place, name) != name for place, name in found.items())
+
+
 @dataclass(frozen=True)
 class SharedName:
     """Several hosts of one name ("" for none): indices of the reports of each, and how they differ, for the user."""
@@ -112,13 +139,17 @@ class SharedName:
     reasons: tuple[str, ...]
 
 
-def shared_names(identities: Sequence[Identity], among: Iterable[int]) -> list[SharedName]:
+def shared_names(
+    identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None], among: Iterable[int]
+) -> list[SharedName]:
     """Names that more than one host has.
 
     Parameters
     ----------
     identities
         Identities of the reports.
+    spans
+        First and last time of each report, ns; None for a report without events.
     among
         Indices of the reports that are compared, in the order in which hosts are numbered.
     """
@@ -130,7 +161,7 @@ def shared_names(identities: Sequence[Identity], among: Iterable[int]) -> list[S
         machines: list[_Host] = []
         reasons: dict[str, None] = {}
         for index in members:
-            facts = _HostFacts.of(identities[index])
+            facts = _HostFacts.of(identities[index], spans[index])
             contradictions = [machine.contradiction(facts) for machine in machines]
             possible = [machine for machine, reason in zip(machines, contradictions, strict=True) if not reason]
             if not possible:

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import secrets
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.exports.identity import process_of
 from nsys2prv.exports.nsys import NsysExport
+from nsys2prv.sources.host.profiled import TRACED_TABLES
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.sources.source import Source
 from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, survey, whole_survey
@@ -315,7 +316,17 @@ def _unless(keep_going: bool, error: E) -> E:
 
 def _with_events_only(identity: Identity, surveys: Sequence[Survey]) -> Identity:
     """An identity without threads and processes that have no events: a machine has thousands of them with names."""
+    tids = _ids(surveys, "globalTid")
+    traced = [survey for survey in surveys if TRACED_TABLES.fullmatch(survey.source.table)]
+    of_events = identity.of_events(_processes(surveys), tids)
+    return replace(of_events, traced=frozenset(_processes(traced)))
+
+
+def _processes(surveys: Sequence[Survey]) -> set[int]:
+    """Processes, by globalPid, that have events."""
+    return {process_of(number) for column in ("globalTid", "globalPid") for number in _ids(surveys, column)}
+
+
+def _ids(surveys: Sequence[Survey], column: str) -> set[int]:
     keys = [survey.keys for survey in surveys]
-    tids = {tid for key in keys if "globalTid" in key.columns for tid in key["globalTid"].to_list()}
-    pids = {process_of(pid) for key in keys if "globalPid" in key.columns for pid in key["globalPid"].to_list()}
-    return identity.of_events(pids | {process_of(tid) for tid in tids}, tids)
+    return {number for key in keys if column in key.columns for number in key[column].to_list()}

@@ -39,6 +39,7 @@ class IssueKind(enum.Enum):
     MIXED_VERSIONS = ("mixed versions", True)
     UNKNOWN_RANKS = ("unknown ranks", False)
     RANKS_BY_NAME = ("ranks by name", False)
+    CONFLICTING_RANKS = ("conflicting ranks", False)
     UNKNOWN_HOSTS = ("unknown hosts", False)
     HOSTS_OF_ONE_NAME = ("hosts of one name", False)
 
@@ -99,7 +100,7 @@ def resolve_ranks(
         When a pattern matches no path.
     """
     issues: list[RunIssue] = []
-    resolved = _name_hosts(paths, _find_ranks(paths, identities, rank_in, issues), host_in, issues)
+    resolved = _name_hosts(paths, _find_ranks(paths, identities, rank_in, issues), spans, host_in, issues)
     by_rank: dict[int, list[int]] = {}
     for index, identity in enumerate(resolved):
         for rank in identity.known_ranks:
@@ -131,6 +132,7 @@ def _find_ranks(
             identity if rank is None else _with_rank(identity, rank, "--rank-pattern")
             for identity, rank in zip(resolved, by_name, strict=True)
         ]
+    issues += _conflicting(paths, resolved)
     unknown = [index for index, identity in enumerate(resolved) if not identity.known_ranks]
     known = {rank for identity in resolved for rank in identity.known_ranks}
     if unknown and len(paths) > 1:
@@ -176,6 +178,35 @@ def _launched_by(identity: Identity, source: str) -> Identity:
     if one is None or one == identity.launches[0]:
         return identity
     return replace(identity, launch_rank=one.rank, launch_source=one.source, ranks_of_run=one.ranks)
+
+
+def _conflicting(paths: Sequence[Path], identities: Sequence[Identity]) -> list[RunIssue]:
+    """Launchers that gave other ranks than those that are used, and as many."""
+    launched = [(path, one) for path, one in zip(paths, identities, strict=True) if not one.ranks and one.launches]
+    found = []
+    for source in dict.fromkeys(other.source for _, one in launched for other in one.launches):
+        given = [(path, one, other) for path, one in launched for other in one.launches if other.source == source]
+        # A job script passes its own rank on to whatever it starts: that is the same for all, mostly 0.
+        values = {other.rank for *_, other in given}
+        is_passed_on = values == {0} or (len(given) > 1 and len(values) == 1)
+        differing = [
+            (path, one, other)
+            for path, one, other in given
+            if other.rank != one.launch_rank and (other.ranks or one.ranks_of_run) == (one.ranks_of_run or other.ranks)
+        ]
+        if is_passed_on or not differing:
+            continue
+        examples = [f"{path}: {one.launch_rank}, not {other.rank}" for path, one, other in differing]
+        found.append(
+            RunIssue(
+                IssueKind.CONFLICTING_RANKS,
+                f"{counted(len(differing), 'report')} with another rank by {source} than by {differing[0][1].launch_source}: "
+                f"the latter is used, as the innermost launcher ({_listed(examples)}); --rank-pattern can take the rank from "
+                f"the path",
+                tuple(path for path, *_ in differing),
+            )
+        )
+    return found
 
 
 def _with_rank(identity: Identity, rank: int, source: str) -> Identity:
@@ -227,6 +258,7 @@ def _missing(paths: Sequence[Path], identities: Sequence[Identity], missing: tup
 def _name_hosts(
     paths: Sequence[Path],
     identities: Sequence[Identity],
+    spans: Sequence[tuple[int, int] | None],
     host_in: Callable[[Path], str | None] | None,
     issues: list[RunIssue],
 ) -> list[Identity]:
@@ -242,7 +274,7 @@ def _name_hosts(
     rest = [index for index in range(len(paths)) if index not in given]
     ordered = sorted(rest, key=lambda index: (not named[index].known_ranks, named[index].known_ranks[:1], index))
     taken = {identity.host for identity in named}
-    for shared in shared_names(named, ordered):
+    for shared in shared_names(named, spans, ordered):
         machines = []
         number = 0
         for members in shared.machines:

@@ -211,7 +211,7 @@ def _device_numbers(
     for _, gpu_key, report, index in sorted(sampled):
         sampled_by.setdefault(report, {})[gpu_key] = index & _GPU
     for report, identity in enumerate(identities):
-        by_key = {gpu.key: gpu for gpu in identity.gpus}
+        by_key = {gpu.key: gpu for gpu in reversed(identity.gpus)}
         used = pl.concat(keys[report][kind].select("globalPid", "deviceId") for kind in _OF_DEVICES).unique()
         gpu_keys = {identity.gpu_key(pid, device): device for pid, device in used.iter_rows()}
         gpu_keys |= sampled_by.get(report, {})
@@ -220,10 +220,14 @@ def _device_numbers(
             wished.setdefault(_host(identity), {}).setdefault(key, (gpu.id if gpu else index, gpu.bus if gpu else ""))
     numbers: dict[tuple[str, str], int] = {}
     for host, gpus in wished.items():
-        ordered = sorted(gpus, key=lambda key: (gpus[key][1].lower(), gpus[key][0], key))
+        # A slice (MIG) of a GPU has the place on the bus for a key; other reports may have the uuid of the GPU there.
+        at_place = {bus.lower(): key for key, (_, bus) in sorted(gpus.items()) if key != bus.lower()}
+        whole = {key: at_place.get(key, key) for key in gpus}
+        ordered = sorted(set(whole.values()), key=lambda key: (gpus[key][1].lower(), gpus[key][0], key))
         indices = [gpus[key][0] for key in ordered]
         unique = len(set(indices)) == len(indices)
-        numbers |= {(host, key): gpus[key][0] if unique else place for place, key in enumerate(ordered)}
+        numbers_of_host = {key: gpus[key][0] if unique else place for place, key in enumerate(ordered)}
+        numbers |= {(host, key): numbers_of_host[whole[key]] for key in gpus}
     return numbers
 
 

@@ -17,6 +17,8 @@ from support.report_builder import ReportBuilder
 from support.whole_trace import open_whole
 
 from nsys2prv.demo.cluster import Cluster, write_reports
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UsageError
 from nsys2prv.exports import Report, lookups, open_report
 from nsys2prv.exports.columns import dtype_of
@@ -115,6 +117,38 @@ def test_a_launcher_that_gave_all_the_same_rank_tells_nothing(tmp_path: Path) ->
     assert ranks(found) == [0, 1, 2]
     assert sources_of_ranks(found) == {"SLURM (SLURM_PROCID)"}
     assert findings(found) == {}
+
+
+def launched_by(rank: int, other: int, ranks: int = 2, others: int = 2) -> ReportBuilder:
+    """A report with a rank by torchrun, and one by SLURM."""
+    environment = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "SLURM_PROCID": str(other), "SLURM_NTASKS": str(others)}
+    return ReportBuilder(pid=10 + rank, environment=environment)
+
+
+def test_launchers_that_gave_different_ranks_are_named_and_the_innermost_counts(tmp_path: Path) -> None:
+    found = run(tmp_path, {f"{rank}.sqlite": launched_by(rank, 1 - rank) for rank in (0, 1)})
+    assert [report["ranks"] for report in found.content["reports"]] == [[0], [1]]
+    text = findings(found)["conflicting ranks"]
+    assert text.startswith("2 reports with another rank by SLURM (SLURM_PROCID) than by torchrun (RANK): the latter is used")
+    assert "0.sqlite: 0, not 1" in text
+    alone = run(tmp_path, {"a.sqlite": launched_by(1, 3, 4, 4)}, name="alone")
+    assert findings(alone)["conflicting ranks"].startswith("1 report with another rank by SLURM (SLURM_PROCID) than by")
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        # One torchrun on each node, which starts a process for each GPU.
+        [launched_by(rank, rank // 2, 4, 2) for rank in range(4)],
+        # An mpirun in a job script: all inherit the rank of the script.
+        [launched_by(rank, 0, 2, 2) for rank in range(2)],
+        [launched_by(1, 0, 2, 2)],
+        [launched_by(rank, rank, 2, 2) for rank in range(2)],
+    ],
+)
+def test_a_launcher_around_another_one_contradicts_nothing(tmp_path: Path, reports: list[ReportBuilder]) -> None:
+    found = run(tmp_path, {f"{index}.sqlite": report for index, report in enumerate(reports)})
+    assert "conflicting ranks" not in findings(found)
 
 
 def test_ranks_of_mpi_count_before_the_launcher_and_know_the_size_of_the_run(tmp_path: Path) -> None:
@@ -359,6 +393,52 @@ def test_parts_of_a_gpu_are_no_different_gpus(tmp_path: Path) -> None:
     assert hosts(run(tmp_path, reports)) == ["node01", "node01"]
 
 
+def test_gpus_of_different_models_at_the_same_place_are_those_of_different_hosts(tmp_path: Path) -> None:
+    reports = {}
+    for index, name in enumerate(("NVIDIA A100", "NVIDIA H100")):
+        report = ReportBuilder(host="box", pid=10 + index).without("TARGET_INFO_GPU", "uuid")
+        reports[f"{index}.sqlite"] = report.gpu(0, name=name)
+    found = run(tmp_path, reports)
+    assert hosts(found) == ["box (1)", "box (2)"]
+    assert "different GPUs at the same place" in findings(found)["hosts of one name"]
+
+
+def test_hosts_of_one_name_whose_processes_have_the_same_id_are_told_apart(tmp_path: Path) -> None:
+    found = run(tmp_path, {f"{index}.sqlite": ReportBuilder(host="box", pid=7, utc_ns=START + index) for index in (0, 1)})
+    assert hosts(found) == ["box (1)", "box (2)"]
+    assert "are of 2 hosts (they have different processes of the same id)" in findings(found)["hosts of one name"]
+    assert len(found.content["nodes"]) == 2
+    nameless = run(
+        tmp_path, {f"{index}.sqlite": ReportBuilder(host="", utc_ns=None, pid=7) for index in (0, 1)}, name="nameless"
+    )
+    assert hosts(nameless) == ["host (1)", "host (2)"]
+
+
+def test_a_process_that_was_recorded_again_later_is_the_same(tmp_path: Path) -> None:
+    again = {f"{index}.sqlite": ReportBuilder(host="box", pid=7, utc_ns=START + index * 10**6) for index in (0, 1)}
+    assert hosts(run(tmp_path, again)) == ["box", "box"]
+    ranked = {f"{index}.sqlite": ReportBuilder(host="box", pid=7, rank=index, utc_ns=START + index * 10**6) for index in (0, 1)}
+    assert hosts(run(tmp_path, ranked, name="ranked")) == ["box (1)", "box (2)"]
+
+
+def test_containers_on_one_host_may_number_their_processes_alike(tmp_path: Path) -> None:
+    one_gpu = {f"{index}.sqlite": gpus(ReportBuilder(pid=7, utc_ns=START + index), "uuid-0") for index in (0, 1)}
+    assert hosts(run(tmp_path, one_gpu)) == ["node01", "node01"]
+    one_boot = {f"{index}.sqlite": ReportBuilder(pid=7, utc_ns=START + index, monotonic_ns=HOUR) for index in (0, 1)}
+    assert hosts(run(tmp_path, one_boot, name="boot")) == ["node01", "node01"]
+
+
+def test_a_process_that_is_only_seen_by_another_report_is_no_contradiction(tmp_path: Path) -> None:
+    reports = {f"{index}.sqlite": ReportBuilder(pid=10 + index, utc_ns=START + index) for index in (0, 1)}
+    # Scheduling is recorded for all processes of a program.
+    for index, report in enumerate(reports.values()):
+        other = 11 - index
+        report.process(other)
+        report.thread(other, pid=other)
+        report.on_cpu(5, 50, cpu=index, tid=other, pid=other)
+    assert hosts(run(tmp_path, reports)) == ["node01", "node01"]
+
+
 def test_different_numbers_of_cpus_tell_hosts_apart_unless_they_booted_together(tmp_path: Path) -> None:
     reports = {f"{count}.sqlite": cpus(count, pid=count) for count in (8, 16)}
     found = run(tmp_path, reports)
@@ -518,6 +598,27 @@ def test_two_hosts_with_equal_pids_tids_streams_and_correlation_ids_stay_apart_i
         "nvtx", "nvtx-ranges", "nvtx-marks", "mpi", "openacc", "cuda-api", "os-runtime", "kernels", "copies", "memsets",
         "graphs", "gpu-metrics", "ucx", "network", "cpu-metrics",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        # As CUDA names slices, and as older drivers do; one report has the GPU itself.
+        ("MIG-11111111-aaaa", "MIG-22222222-bbbb", "0123-gpu"),
+        ("MIG-GPU-0123-gpu/1/0", "MIG-GPU-0123-gpu/2/0", "GPU-0123-gpu"),
+    ],
+)
+def test_slices_of_a_gpu_are_one_device(tmp_path: Path, others: tuple[str, ...]) -> None:
+    reports = []
+    for index, uuid in enumerate(others):
+        report = ReportBuilder(pid=10 + index, rank=index, ranks=3, utc_ns=START + index)
+        report.gpu(0, uuid=uuid, bus="0000:1A:00.0").gpu(1, uuid="another", bus="0000:2A:00.0")
+        if index == 1:
+            report.cuda_device(0, 0, uuid=uuid)
+        report.kernel("k", 100 * index, 100 * index + 50)
+        reports.append(report.write(tmp_path / f"{index}.sqlite"))
+    found = measure(reports, EfficiencyOptions())
+    assert found.tables["devices"]["device"].to_list() == ["node01:D0"]
 
 
 def test_any_order_of_reports_gives_the_same_trace(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ _WHOLE_SYSTEM = {SCHEDULING: "TRACE_ALL_TASKS", SAMPLES: "SAMPLE_ALL_TASKS"}
 """Settings of a capture that are "true" when a table has threads of all processes."""
 _COLLECTION_MODE = "LINUX_PERF_OPTIONS:COLLECTION_MODE"
 _COMMAND = "PROCESS_0:COMMAND"
-_TRACED_TABLES = re.compile(
+TRACED_TABLES = re.compile(
     r"(MPI|CUPTI_ACTIVITY_KIND|CUDA|OPENMP_EVENT_KIND|UCP)_\w+|(NVTX|CUBLAS|CUDNN|GENERIC|GPU_CONTEXT_SWITCH|FECS)_EVENTS"
     r"|OSRT_API|PROFILER_OVERHEAD"
 )
@@ -62,7 +62,7 @@ def _with_other_events(report: Report) -> set[int]:
     found: set[int] = set()
     for table in report.tables.names():
         for column in ("globalTid", "globalPid"):
-            if _TRACED_TABLES.fullmatch(table) and report.has(table, column):
+            if TRACED_TABLES.fullmatch(table) and report.has(table, column):
                 processes = report.distinct.scan(table, (column,)).select(process_of(column)).unique()
                 found |= set(report.collect(processes)[column].drop_nulls())
     return found
