@@ -79,8 +79,8 @@ HEAD: tuple[tuple[str, str, str], ...] = (
     ("nccl", "text", "`communication` or `useful`: what NCCL kernels count as"),
     ("window", "object", "`begin_ns`, `end_ns` on the time axis of all reports, `length_ns`: what was analysed. Times in "
      "tables count from its start, as in the trace"),
-    ("length_interval", "object", "`least_ns`, `most_ns`: what the length can be if clocks are wrong by as much as they can be; "
-     "the latter is null where that is not known"),
+    ("length_interval", "object", "`least_ns`, `most_ns`: what the length can be if clocks are wrong by as much as they can "
+     "be; the latter is null where that is not known"),
     ("options", "object", "options that differ from their defaults"),
     ("warnings", "list of texts", "what is odd, missing, or was assumed"),
     ("left_out", "list of objects", "`path`, `error`: reports that could not be read (`--keep-going`)"),

@@ -10,14 +10,20 @@ from typing import Any
 
 from tqdm import tqdm
 
+from nsys2prv.clocks.session_placement import UTC_READINGS_APART_NS
 from nsys2prv.errors import counted
+from nsys2prv.execution.output_files import scratch_alone
+from nsys2prv.execution.workers import workers
 from nsys2prv.exports import Report, describe, find_reports, open_report
 from nsys2prv.exports.identity import pid_of
 from nsys2prv.exports.nsys import NsysExport
+from nsys2prv.run.clock_check import disagreement_text
+from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.session import RunSession
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.survey import count_events, whole_survey
-from nsys2prv.vocabulary.wording import ranges
+from nsys2prv.vocabulary.wording import known_to, ranges, time
 
 
 def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> list[dict[str, Any]]:
@@ -44,6 +50,39 @@ def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> 
     return [
         _inspect(open_report(path, nsys)) for path in tqdm(paths, unit="report", disable=None, file=sys.stderr, leave=False)
     ]
+
+
+def with_clocks(found: list[dict[str, Any]], arguments: Sequence[str | Path], options: ReadOptions) -> list[dict[str, Any]]:
+    """What `inspect` found, with an estimate of the clocks.
+
+    Parameters
+    ----------
+    found, arguments
+        The result of `inspect`, and its arguments: the reports of one run.
+    options
+        How reports are read.
+
+    Returns
+    -------
+    list
+        The same objects. `clock` has also what OUT.json has of its clock in `clocks`, `group` and `of_report_ns` as in
+        `alignment` there, and `disagreements`: a sentence for each contradiction that its host is part of.
+
+    Raises
+    ------
+    Nsys2prvError
+        With one sentence for the user.
+    """
+    with scratch_alone(options.scratch) as folder, workers(options.workers, options.scheduler) as some:
+        session = RunSession(arguments, SOURCES, options, folder, some)
+    plan = session.plan
+    of_report = {}
+    for opened, alignment in zip(plan.reports, plan.alignment, strict=True):
+        clock = plan.axis.clocks[alignment["clock"]]
+        contradictions = [disagreement_text(one) for one in plan.axis.disagreements if clock.name in one.hosts]
+        ties = {name: alignment[name] for name in ("group", "of_report_ns")}
+        of_report[str(opened.report.path)] = {**clock.as_json(), **ties, "disagreements": contradictions}
+    return [{**one, "clock": {**one["clock"], **of_report[one["path"]]}} for one in found]
 
 
 def _inspect(report: Report) -> dict[str, Any]:
@@ -83,6 +122,9 @@ def _inspect(report: Report) -> dict[str, Any]:
         "cpus": identity.cpus,
         "utc_ns": identity.utc_ns,
         "monotonic_ns": identity.monotonic_ns,
+        "clock": {
+            "start": "monotonic" if identity.monotonic_ns is not None else "utc" if identity.utc_ns is not None else None
+        },
         "first_ns": min((span[0] for span in spans), default=None),
         "last_ns": max((span[1] for span in spans), default=None),
         "ranks": identity.known_ranks,
@@ -93,6 +135,37 @@ def _inspect(report: Report) -> dict[str, Any]:
         "tables": tables,
         "warnings": list(identity.warnings),
     }
+
+
+_STARTS = {
+    "monotonic": "the start of the session is known in UTC and by the monotonic clock of the host",
+    "utc": f"the start of the session is known in UTC, to about {time(UTC_READINGS_APART_NS)}, and by no monotonic clock",
+    None: "the start of the session is not known",
+}
+
+
+def _clock_lines(clock: dict[str, Any]) -> list[str]:
+    """What is known of the clock of a report; more with an estimate."""
+    lines = [f"  clock: {_STARTS[clock['start']]}"]
+    if "method" not in clock:
+        return lines
+    interval = clock["interval_ns"]
+    lines.append(
+        f"  clock of {clock['host']}, by {clock['method']}: {known_to([interval['worst']])}"
+        + (f" ({time(interval['best'])} where it is known best)" if interval["best"] not in (None, interval["worst"]) else "")
+        + (f"; the report to within {time(clock['of_report_ns'])} against others of it" if clock["of_report_ns"] else "")
+    )
+    details = []
+    if "offset_ns" in clock:
+        details.append(f"offset {time(clock['offset_ns'])}, drift {clock['drift_ppm']} ppm")
+    anchors = clock["anchors_by_kind"].items()
+    details += [f"{count['used']:,} anchors by {kind} ({count['outliers']:,} more do not fit)" for kind, count in anchors]
+    if clock["contradiction_ns"] is not None:
+        details.append(f"largest contradiction {time(clock['contradiction_ns'])}")
+    details += [f"a jump by {time(step['size_ns'])}" for step in clock.get("steps", ())]
+    if details:
+        lines.append(f"    {'; '.join(details)}")
+    return lines + [f"  warning: {text}" for text in clock["disagreements"]]
 
 
 def as_text(found: dict[str, Any]) -> str:
@@ -114,6 +187,7 @@ def as_text(found: dict[str, Any]) -> str:
         lines.append(f"  network adapter {nic['name']}" + (f": {details}" if details else ""))
     if found["first_ns"] is not None:
         lines.append(f"  {(found['last_ns'] - found['first_ns']) / 1e9:.6f} s from the first event to the last")
+    lines += _clock_lines(found["clock"])
     for table in found["tables"]:
         for source in table["sources"]:
             lines.append(

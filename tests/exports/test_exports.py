@@ -17,7 +17,8 @@ from nsys2prv.errors import DamagedReport, EmptyReport, ExportError, MissingColu
 from nsys2prv.exports import describe, find_reports, open_report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.run.inspect import as_text, inspect
+from nsys2prv.run.inspect import as_text, inspect, with_clocks
+from nsys2prv.run.read_options import ReadOptions
 
 
 def test_an_optional_column_that_is_not_there_is_null_and_a_required_one_is_missed(tmp_path: Path) -> None:
@@ -206,3 +207,24 @@ def test_inspect_says_what_is_in_a_report(tmp_path: Path) -> None:
         "1  EVENTS_NOT_KNOWN: no source translates",
     ):  # fmt: skip
         assert expected in text, text
+
+
+def test_inspect_says_what_is_known_of_a_clock_and_estimates_it_for_a_run(tmp_path: Path) -> None:
+    paths = []
+    for rank, monotonic in enumerate((5, None)):
+        report = ReportBuilder(rank=rank, with_mpi=True, ranks=2, host=f"node{rank + 1:02}", monotonic_ns=monotonic)
+        report.kernel("k", 0, 10)
+        paths.append(report.write(tmp_path / f"{rank}.sqlite"))
+    found = inspect(paths)
+    assert [one["clock"] for one in found] == [{"start": "monotonic"}, {"start": "utc"}]
+    assert "  clock: the start of the session is known in UTC, to about 100.000 us, and by no monotonic clock" in as_text(
+        found[1]
+    )
+
+    estimated = with_clocks(found, paths, ReadOptions())
+    unknown = {"best": None, "worst": None, "times": [0], "half_widths": [None]}
+    assert [(one["clock"]["start"], one["clock"]["host"], one["clock"]["of_report_ns"]) for one in estimated] == [
+        ("monotonic", "node01", 0), ("utc", "node02", 0)
+    ]  # fmt: skip
+    assert [one["clock"]["interval_ns"] for one in estimated] == [unknown, unknown]
+    assert "  clock of node02, by utc: not known" in as_text(estimated[1])
