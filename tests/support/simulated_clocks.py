@@ -133,7 +133,7 @@ class ClusterKind:
     sparse_host: bool = False
     missing: float = 0.0
     shifted: str = ""
-    width: int | None = 100_000
+    width: int | None = 1_000_000
     unknowable: float = 0.0
 
 
@@ -180,10 +180,11 @@ KINDS: Mapping[str, ClusterKind] = {
     ),
     "lost collectives, 16 nodes": ClusterKind(
         text="25 % of the collectives are missing on all ranks", nodes=16, ranks_per_node=1, nccl=1, jitter=0.003, lost=0.25,
-        lost_on=1.0,
+        lost_on=1.0, width=3_000_000,
     ),
     "recorded from the middle": ClusterKind(
-        text="16 nodes, one was recorded only in the second half", nodes=16, ranks_per_node=1, nccl=1, late_host=True
+        text="16 nodes, one was recorded only in the second half", nodes=16, ranks_per_node=1, nccl=1, late_host=True,
+        width=3_000_000,
     ),
     "missing ranks": ClusterKind(text="40 % of the ranks have no report", nccl=1, mpi_messages=True, missing=0.4),
     "UTC only": ClusterKind(
