@@ -1,120 +1,91 @@
-"""Causality: messages bound clocks, as none arrives before it was sent."""
+"""Causality: clocks are moved by as little as possible until bounds are kept, as no message arrives before it was sent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import numpy as np
-import polars as pl
 
+from nsys2prv.clocks.bounds import shortest_ways
 from nsys2prv.clocks.shared_events import Floats
 
-LATENCY_SCHEMA = {"clock": pl.Int64, "to_clock": pl.Int64, "shortest": pl.Int64}
-"""The shortest latency, ns, of messages from ranks of one clock to ranks of another, by these clocks; it is negative where the
-clocks do not fit."""
-
-_LEAST_LATENCY = 100.0
-"""ns; no message is faster."""
 _ROUNDS = 300
 _SETTLED = 0.1
 """ns; smaller moves count as none."""
+_MOST_ADDED = 50
+"""How often bounds that moves violated are added."""
 
 
-def min_latencies(messages: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """The shortest latency of messages between each two clocks, in each direction.
-
-    Parameters
-    ----------
-    messages
-        As of `align.messages_between_clocks`.
-
-    Returns
-    -------
-    Columns of LATENCY_SCHEMA.
-    """
-    latencies = pl.DataFrame(schema=LATENCY_SCHEMA)
-    for piece in messages:
-        of_piece = piece.select(clock="row", to_clock="to_row", shortest=pl.col("to_time") - pl.col("time"))
-        latencies = pl.concat([latencies, of_piece]).group_by("clock", "to_clock").agg(pl.col("shortest").min())
-    return latencies.sort("clock", "to_clock")
-
-
-def enforce_causality(latencies: pl.DataFrame, precision: Floats) -> Floats:
-    """What to subtract from each clock, so that no message arrives before it was sent.
+def enforce_bounds(ahead: Floats, precision: Floats) -> Floats:
+    """What to subtract from each clock, so that bounds are kept.
 
     These are the smallest moves, weighted by how well each clock is known. Clocks of which nothing is known follow the others:
     the others move first, and only as far as the bounds between them require, including those by way of unknown clocks.
 
     Parameters
     ----------
-    latencies
-        Columns of LATENCY_SCHEMA.
+    ahead
+        (clocks, clocks): by how much the second clock may be ahead of the first at most, ns; infinite where nothing bounds it.
     precision
         Weight of each clock, 0 for one that is not known.
 
     Returns
     -------
-    ns, one per clock.
+    ns, one per clock. Where bounds contradict each other, they are violated by about the same.
     """
-    bounds = _bounds(latencies)
     moves = np.zeros(len(precision))
-    if all(bound >= 0 for bound in bounds.values()):
+    if not len(ahead) or ahead.min() >= 0:
         return moves
-    unknown = [clock for clock, weight in enumerate(precision) if weight == 0]
-    between_known = _without(bounds, unknown)
-    if between_known:
-        mobility = np.divide(precision.max(), precision, where=precision > 0, out=np.zeros(len(precision)))
-        moves = _move(moves, between_known, mobility)
-    return _settle(_move(moves, bounds, (precision == 0).astype(np.float64)), bounds)
+    bounds = _possible(ahead)
+    is_known = precision > 0
+    if is_known.any():
+        mobility = np.divide(precision.max(), precision, where=is_known, out=np.zeros(len(precision)))
+        between_known = np.where(is_known[:, None] & is_known[None, :], bounds, np.inf)
+        moves = _moved(moves, between_known, mobility)
+    return _settled(_moved(moves, bounds, (~is_known).astype(np.float64)), bounds)
 
 
-_Bounds = dict[tuple[int, int], float]
-"""By how much, ns, the second of two clocks may be moved further than the first."""
+def _possible(ahead: Floats) -> Floats:
+    """Bounds that do not contradict each other, with those that follow from them.
+
+    Where both directions cannot be right, because a clock drifts or jumps, both get the same error.
+    """
+    both = ahead + ahead.T
+    finite = np.isfinite(both)
+    apart = np.subtract(ahead, ahead.T, where=finite, out=np.zeros_like(ahead))
+    bounds = np.where(finite & (both < 0), apart / 2, ahead)
+    np.fill_diagonal(bounds, 0)
+    ways = shortest_ways(bounds)
+    # A contradiction by way of a third clock: only the bounds themselves are used then.
+    return bounds if (np.diagonal(ways) < -_SETTLED).any() else ways
 
 
-def _bounds(latencies: pl.DataFrame) -> _Bounds:
-    by_clocks = {
-        (clock, to_clock): float(shortest) for clock, to_clock, shortest in latencies.select(list(LATENCY_SCHEMA)).iter_rows()
-    }
-    bounds = {}
-    for (clock, to_clock), shortest in by_clocks.items():
-        back = by_clocks.get((to_clock, clock), np.inf)
-        # Where both directions cannot be right, because a clock drifts or jumps, both get the same error.
-        is_possible = shortest + back >= 2 * _LEAST_LATENCY
-        bounds[clock, to_clock] = shortest - _LEAST_LATENCY if is_possible else (shortest - back) / 2
-    return bounds
-
-
-def _without(bounds: _Bounds, clocks: Sequence[int]) -> _Bounds:
-    """The bounds between the other clocks, with those that follow by way of the clocks left out."""
-    kept = dict(bounds)
-    for clock in clocks:
-        into = [(source, bound) for (source, destination), bound in kept.items() if destination == clock]
-        out = [(destination, bound) for (source, destination), bound in kept.items() if source == clock]
-        kept = {pair: bound for pair, bound in kept.items() if clock not in pair}
-        for source, first in into:
-            for destination, second in out:
-                if source != destination:
-                    kept[source, destination] = min(kept.get((source, destination), np.inf), first + second)
-    return kept
-
-
-def _move(moves: Floats, bounds: _Bounds, mobility: Floats) -> Floats:
+def _moved(moves: Floats, bounds: Floats, mobility: Floats) -> Floats:
     """Moves clocks, each in proportion to its mobility, until the bounds are kept.
 
     Hildreth's method for a quadratic problem: one bound after the other, and what a bound did is undone when the others no
-    longer need it. Bounds between clocks without mobility are skipped.
+    longer need it. Bounds between clocks without mobility are skipped, and so are those that are never violated.
     """
+    start, active = moves, np.zeros(bounds.shape, dtype=bool)
+    can_move = (mobility[:, None] + mobility[None, :]) > 0
+    for _ in range(_MOST_ADDED):
+        excess = moves[None, :] - moves[:, None] - bounds
+        violated = can_move & (excess > _SETTLED)
+        if not (violated & ~active).any():
+            break
+        active |= violated
+        moves = _kept(start, bounds, mobility, active)
+    return moves
+
+
+def _kept(moves: Floats, bounds: Floats, mobility: Floats, active: np.ndarray) -> Floats:
     moves = moves.copy()
-    active = [
-        (source, destination, bound, float(mobility[source]), float(mobility[destination]))
-        for (source, destination), bound in bounds.items()
-        if mobility[source] + mobility[destination] > 0
+    pairs = [
+        (source, destination, float(bounds[source, destination]), float(mobility[source]), float(mobility[destination]))
+        for source, destination in np.argwhere(active).tolist()
     ]
-    held = [0.0] * len(active)
+    held = [0.0] * len(pairs)
     for _ in range(_ROUNDS):
         largest = 0.0
-        for place, (source, destination, bound, of_source, of_destination) in enumerate(active):
+        for place, (source, destination, bound, of_source, of_destination) in enumerate(pairs):
             excess = moves[destination] - moves[source] - bound
             step = max(excess / (of_source + of_destination), -held[place])
             if step:
@@ -127,15 +98,13 @@ def _move(moves: Floats, bounds: _Bounds, mobility: Floats) -> Floats:
     return moves
 
 
-def _settle(moves: Floats, bounds: _Bounds) -> Floats:
-    """Removes what `_move` left: where precisions differ much, it comes near to the bounds only slowly."""
-    clock, to_clock = (np.array([pair[end] for pair in bounds], dtype=np.int64) for end in (0, 1))
-    bound = np.array(list(bounds.values()))
+def _settled(moves: Floats, bounds: Floats) -> Floats:
+    """Removes what `_moved` left: where precisions differ much, it comes near to the bounds only slowly."""
     settled: Floats = moves.copy()
     # A chain of bounds has as many links as there are clocks, unless the bounds contradict each other.
     for _ in range(len(moves) + 1):
-        before = settled.copy()
-        np.minimum.at(settled, to_clock, before[clock] + bound)
+        before = settled
+        settled = np.minimum(before, (before[:, None] + bounds).min(axis=0))
         if (before - settled).max() < _SETTLED:
             return settled
     return moves

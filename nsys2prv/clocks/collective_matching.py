@@ -1,197 +1,217 @@
-"""Collectives: which calls of different ranks are the same one. Their ends tie clocks together.
+"""Collectives: which calls of different ranks are the same one.
 
 Each rank has sequences of collectives: the kernels of NCCL on a stream, the calls of MPI on a communicator. Reports do not say
-which sequences belong together, and rows may be missing, so sequences are matched by their times. With the right shift between
-two clocks the ends of both sequences agree to microseconds; with a wrong one, such as that of an iteration, they do not,
-because no two iterations take equally long.
+which sequences belong together, so a sequence is compared with those that were found to belong together before it. As soon as
+the clocks of two hosts are tied by one pair of sequences, the others only have to fit to that.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from nsys2prv.clocks.shared_events import Floats, Ints, SharedEvents
+from nsys2prv.clocks.sequence_matching import (
+    FEW,
+    PRECISIONS,
+    Ambiguous,
+    CollectiveSequence,
+    SequenceMatch,
+    match_at_shift,
+    match_by_count,
+    match_sequences,
+    robust_line,
+)
+from nsys2prv.clocks.shared_events import Floats, Ints
 
-FARTHEST_SHIFT = 15e9
-"""Clocks differ by less than this, ns, before they are aligned."""
-FASTEST_DRIFT = 2e-4
-"""A clock with a larger drift is broken."""
-
-_FIRST = 48
-"""Collectives that a shift is found from; then their number is doubled again and again."""
-_AS_CLOSE = 60e3
-"""ns between ends of one collective on two ranks, before the noise is known."""
-_LEAST_TOLERANCE = 20e3
-"""ns between ends of one collective on two ranks, however small the noise is."""
-_MOST_NOISE = 300e3
-"""Median distance, ns, above which two sequences are not the same."""
-_CANDIDATES = 6
-_LEAST_SHARE = 0.5
-"""Least share of the collectives of the shorter sequence that are found in the other."""
-_LEAST_MATCHED = 6
+_LEAST_COMMON_NAMES = 0.5
+_REFERENCES = 3
+"""Sequences of a communicator that a further one is compared with."""
+_SEARCHES = 4
+"""Failed searches for the shift between two clocks, after which no more are tried; with a limit for all clocks together."""
+_SEARCHES_PER_CLOCK = 20
+_KNOT = 24
+"""Collectives that one value of the shift between two clocks comes from."""
+_LEAST_TOLERANCE, _SAME_CLOCK = 20e3, 200e3
+"""ns between ends of one collective, where the shift between the clocks is known; on one host, where sessions read the time of
+their start a little apart."""
+_FAR = 1e12
+"""ns."""
 
 
 @dataclass(frozen=True)
-class CollectiveSequence:
-    """Collectives of one rank in the order of their ends, with the numbers of its process and clock.
+class Matching:
+    """Which collectives are the same.
 
-    Sequences of different kinds are never the same ("nccl", or "mpi" and the communicator). `time` has the ends by a clock that
-    is roughly right, ns, and `name` equal numbers for equal names.
+    Attributes
+    ----------
+    events
+        Per sequence, a number for each of its collectives, equal for the same collective of other ranks; -1 for one that was
+        found on one rank only.
+    communicators
+        Per sequence, the number of those that belong together.
+    ambiguous
+        Clocks that nothing ties because their collectives can be matched in several ways, with the number of ways.
     """
 
-    process: int
-    clock: int
-    kind: str
-    time: Ints
-    name: Ints
+    events: tuple[Ints, ...]
+    communicators: tuple[int, ...]
+    ambiguous: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+@dataclass
+class _Communicator:
+    members: list[int]
+    processes: set[int]
 
 
 @dataclass(frozen=True)
-class SequenceMatch:
-    """Places of equal collectives in two sequences; `error` is the median distance of their ends after shift and drift, ns."""
+class _ClockShift:
+    """How far a clock is ahead of a common base: `shift` ns at rising times of the base. Ends agree within `tolerance`, ns."""
 
-    first: Ints
-    second: Ints
-    error: float
-
-    def __len__(self) -> int:
-        return len(self.first)
+    base: int
+    time: Floats
+    shift: Floats
+    tolerance: float
 
 
-def match_sequences(first: CollectiveSequence, second: CollectiveSequence) -> SequenceMatch | None:
-    """Equal collectives of two sequences; None: they are not of the same communicator."""
-    shorter = min(len(first.time), len(second.time))
-    if shorter < _LEAST_MATCHED:
-        return None
-    best: SequenceMatch | None = None
-    for shift, start, stop in _shifts(first, second):
-        match = _follow(first, second, shift, start, stop)
-        if match is None or match.error > _MOST_NOISE:
-            continue
-        if best is None or len(match) > 1.2 * len(best) or (len(match) > 0.8 * len(best) and match.error < best.error):
-            best = match
-    return best if best is not None and len(best) >= _LEAST_SHARE * shorter else None
-
-
-def _shifts(first: CollectiveSequence, second: CollectiveSequence) -> list[tuple[float, int, int]]:
-    """Likely shifts between two clocks, each with the part of `first` that it was found from."""
-    found: list[tuple[float, int, int]] = []
-    # In the middle, where the other sequence most likely has them too; otherwise at the start.
-    for middle in (len(first.time) // 2, min(_FIRST // 2, len(first.time) // 2)):
-        start = max(min(middle - _FIRST // 2, len(first.time) - _FIRST), 0)
-        stop = min(start + _FIRST, len(first.time))
-        times, names = first.time[start:stop].astype(np.float64), first.name[start:stop]
-        low, high = np.searchsorted(second.time, [times[0] - FARTHEST_SHIFT, times[-1] + FARTHEST_SHIFT])
-        others, other_names = second.time[low:high].astype(np.float64), second.name[low:high]
-        distance = (others[None, :] - times[:, None])[names[:, None] == other_names[None, :]]
-        distance = np.sort(distance[np.abs(distance) <= FARTHEST_SHIFT])
-        if not len(distance):
-            continue
-        width = _AS_CLOSE + FASTEST_DRIFT * (times[-1] - times[0])
-        together = np.searchsorted(distance, distance + width, side="right") - np.arange(len(distance))
-        for _ in range(_CANDIDATES):
-            peak = int(np.argmax(together))
-            if together[peak] < min(_LEAST_MATCHED, stop - start):
-                break
-            found.append((float(np.median(distance[peak : peak + together[peak]])), start, stop))
-            together[np.abs(distance - distance[peak]) <= 2 * width] = 0
-        if found:
-            break
-    return found
-
-
-def _follow(first: CollectiveSequence, second: CollectiveSequence, shift: float, start: int, stop: int) -> SequenceMatch | None:
-    """Match a part, estimate shift and drift from it, continue with a part of twice the size."""
-    origin = float(first.time[start])
-    drift, tolerance = 0.0, _AS_CLOSE + FASTEST_DRIFT * float(first.time[stop - 1] - first.time[start])
-    while True:
-        own, other = _nearest(first, second, start, stop, shift, drift, origin, tolerance)
-        if len(own) < max(_LEAST_MATCHED, _LEAST_SHARE / 2 * (stop - start)):
-            return None
-        time = (first.time[own] - origin).astype(np.float64)
-        shift, drift = _line(time, (second.time[other] - first.time[own]).astype(np.float64))
-        if abs(drift) > FASTEST_DRIFT:
-            return None
-        error = float(np.median(np.abs(second.time[other] - first.time[own] - shift - drift * time)))
-        tolerance = max(8 * error, _LEAST_TOLERANCE)
-        if start == 0 and stop == len(first.time):
-            break
-        more = stop - start
-        start, stop = max(start - more, 0), min(stop + more, len(first.time))
-    # Once more with shift and drift of the whole.
-    own, other = _nearest(first, second, start, stop, shift, drift, origin, max(10 * error, _LEAST_TOLERANCE))
-    return SequenceMatch(own, other, error) if len(own) >= _LEAST_MATCHED else None
-
-
-def _nearest(
-    first: CollectiveSequence,
-    second: CollectiveSequence,
-    start: int,
-    stop: int,
-    shift: float,
-    drift: float,
-    origin: float,
-    tolerance: float,
-) -> tuple[Ints, Ints]:
-    """Pairs of collectives that are close under a shift and a drift, each collective in one pair at most."""
-    time = first.time[start:stop]
-    expected = time + shift + drift * (time - origin)
-    behind = np.clip(np.searchsorted(second.time, expected), 1, max(len(second.time) - 1, 1))
-    before = behind - 1
-    behind = np.minimum(behind, len(second.time) - 1)
-    nearer = np.where(np.abs(second.time[before] - expected) <= np.abs(second.time[behind] - expected), before, behind)
-    distance = np.abs(second.time[nearer] - expected)
-    fits = (distance <= tolerance) & (first.name[start:stop] == second.name[nearer])
-    own, other = np.flatnonzero(fits) + start, nearer[fits]
-    _, once = np.unique(other, return_index=True)
-    return own[once], other[once]
-
-
-def _line(time: Floats, value: Floats) -> tuple[float, float]:
-    """A robust line: the slope between the medians of the outer thirds, then the median of the remainders."""
-    third = max(len(time) // 3, 1)
-    span = float(np.median(time[-third:]) - np.median(time[:third]))
-    drift = float(np.median(value[-third:]) - np.median(value[:third])) / span if span > 0 and len(time) >= 3 else 0.0
-    return float(np.median(value - drift * time)), drift
-
-
-def match_collectives(sequences: Sequence[CollectiveSequence]) -> SharedEvents:
+def match_collectives(sequences: Sequence[CollectiveSequence]) -> Matching:
     """Collectives that were found on two ranks or more, of the sequences of all ranks."""
-    left = sorted(range(len(sequences)), key=lambda index: -len(sequences[index].time))
-    groups: list[SharedEvents] = []
-    count = 0
-    while left:
-        reference = sequences[left.pop(0)]
-        processes = {reference.process}
-        members: list[tuple[CollectiveSequence, Ints, Ints]] = []
-        rest = []
-        for index in left:
-            other = sequences[index]
-            matched = None
-            if other.kind == reference.kind and other.process not in processes and _have_similar_names(reference, other):
-                matched = match_sequences(reference, other)
-            if matched is None:
-                rest.append(index)
+    return _Matcher(sequences).match()
+
+
+class _Matcher:
+    def __init__(self, sequences: Sequence[CollectiveSequence]) -> None:
+        self._sequences = sequences
+        ends = np.cumsum([len(sequence) for sequence in sequences])
+        self._numbers = [np.arange(end - len(sequence), end) for sequence, end in zip(sequences, ends.tolist(), strict=True)]
+        self._communicators = [_Communicator([index], {one.process}) for index, one in enumerate(sequences)]
+        self._shifts: dict[int, _ClockShift] = {}
+        self._failed: Counter[tuple[int, int]] = Counter()
+        self._searches = _SEARCHES_PER_CLOCK * len({sequence.clock for sequence in sequences})
+        self._ambiguous: dict[tuple[int, int], int] = {}
+        self._names = [Counter(sequence.name.tolist()) for sequence in sequences]
+        self._few = Counter(_shape(sequence) for sequence in sequences if len(sequence) < FEW)
+
+    def match(self) -> Matching:
+        for precision in (*PRECISIONS, None):
+            # What one pass left apart the next may join, with less precise ends, but only on clocks that nothing ties yet.
+            self._failed.clear()
+            left = sorted(self._communicators, key=lambda one: -len(self._sequences[one.members[0]]))
+            self._communicators = []
+            for communicator in left:
+                if not self._joined(communicator, precision):
+                    self._communicators.append(communicator)
+        shared = np.bincount(np.concatenate([np.zeros(0, dtype=np.int64), *self._numbers]), minlength=1) > 1
+        bases = {clock: shift.base for clock, shift in self._shifts.items()}
+        communicators = {index: number for number, one in enumerate(self._communicators) for index in one.members}
+        return Matching(
+            tuple(np.where(shared[one], one, -1) for one in self._numbers),
+            tuple(communicators[index] for index in range(len(self._sequences))),
+            {
+                (first, second): count
+                for (first, second), count in self._ambiguous.items()
+                if bases.get(first, -1 - first) != bases.get(second, -1 - second)
+            },
+        )
+
+    def _joined(self, one: _Communicator, precision: float | None) -> bool:
+        """Adds the sequences of a communicator to those of another that they belong to, if there is one."""
+        index = one.members[0]
+        second = self._sequences[index]
+        for communicator in self._communicators:
+            if not one.processes.isdisjoint(communicator.processes):
                 continue
-            processes.add(other.process)
-            members.append((other, matched.first, matched.second))
-        left = rest
-        if not members:
-            continue
-        matched_places = np.unique(np.concatenate([places for _, places, _ in members]))
-        for sequence, event, place in [(reference, matched_places, matched_places), *members]:
-            clock = np.full(len(event), sequence.clock, dtype=np.int64)
-            groups.append(SharedEvents(count + event, clock, sequence.time[place]))
-        count += len(reference.time)
-    return SharedEvents.joined(*groups)
+            for reference in communicator.members[:_REFERENCES]:
+                first = self._sequences[reference]
+                if first.kind != second.kind or not self._have_similar_names(reference, index):
+                    break
+                match = self._pair(first, second, precision)
+                if match is None:
+                    continue
+                own, numbers = self._numbers[index][match.second], self._numbers[reference][match.first]
+                order = np.argsort(own)
+                for member in one.members:
+                    place = np.minimum(np.searchsorted(own[order], self._numbers[member]), len(own) - 1)
+                    is_same = own[order][place] == self._numbers[member]
+                    self._numbers[member] = np.where(is_same, numbers[order][place], self._numbers[member])
+                communicator.members += one.members
+                communicator.processes |= one.processes
+                self._tie(first, second, match)
+                return True
+        return False
+
+    def _pair(self, first: CollectiveSequence, second: CollectiveSequence, precision: float | None) -> SequenceMatch | None:
+        is_few = min(len(first), len(second)) < FEW
+        if is_few and precision is None:
+            # Which of several sequences of a process it is cannot be seen from a few collectives.
+            is_sure = self._few[_shape(first)] == self._few[_shape(second)] == 1
+            return match_by_count(first, second) if is_sure else None
+        expected, tolerance = self._expected(first, second)
+        if expected is not None:
+            match = match_at_shift(first, second, expected, tolerance)
+            if match is not None or first.clock != second.clock or is_few or precision is None:
+                return match
+            counted = match_by_count(first, second)
+            return counted if counted is not None and counted.error <= precision and counted.evidence > 0 else None
+        clocks = min(first.clock, second.clock), max(first.clock, second.clock)
+        # What is ambiguous with precise ends does not become sure with less precise ones.
+        if (
+            clocks in self._ambiguous
+            or precision is None
+            or not (is_few or (self._failed[clocks] < _SEARCHES and self._searches))
+        ):
+            return None
+        found = match_sequences(first, second, precision)
+        if isinstance(found, SequenceMatch):
+            return found
+        if isinstance(found, Ambiguous):
+            self._ambiguous[clocks] = max(found.candidates, self._ambiguous.get(clocks, 0))
+        if not is_few:
+            self._failed[clocks] += 1
+            self._searches -= 1
+        return None
+
+    def _expected(self, first: CollectiveSequence, second: CollectiveSequence) -> tuple[Floats | None, float]:
+        """When the collectives of one sequence end by the clock of another, and how well that is known; None: it is not."""
+        own = first.time.astype(np.float64)
+        if first.clock == second.clock:
+            return own, _SAME_CLOCK
+        ahead, behind = self._shifts.get(first.clock), self._shifts.get(second.clock)
+        if ahead is None or behind is None or ahead.base != behind.base:
+            return None, 0.0
+        base = own - np.interp(own, ahead.time + ahead.shift, ahead.shift)
+        return base + np.interp(base, behind.time, behind.shift), max(ahead.tolerance, behind.tolerance)
+
+    def _have_similar_names(self, first: int, second: int) -> bool:
+        """Whether two sequences have mostly the same names, about equally often."""
+        common = (self._names[first] & self._names[second]).total()
+        return common >= _LEAST_COMMON_NAMES * min(len(self._sequences[first]), len(self._sequences[second]))
+
+    def _tie(self, first: CollectiveSequence, second: CollectiveSequence, match: SequenceMatch) -> None:
+        """Keep the shift between two clocks, so that other sequences need not be searched."""
+        if first.clock == second.clock:
+            return
+        if first.clock not in self._shifts and second.clock in self._shifts:
+            first, second, match = second, first, match.inverse()
+        if second.clock in self._shifts:
+            return
+        base = self._shifts.setdefault(first.clock, _ClockShift(first.clock, np.zeros(1), np.zeros(1), _LEAST_TOLERANCE))
+        order = np.argsort(match.first)
+        shown = first.time[match.first[order]].astype(np.float64)
+        time = shown - np.interp(shown, base.time + base.shift, base.shift)
+        shift = second.time[match.second[order]] - time
+        pieces = max(len(time) // _KNOT, 1)
+        knots = np.array([[np.median(part) for part in np.array_split(one, pieces)] for one in (time, shift)])
+        slope = robust_line(time - time[0], shift)[1]
+        # Beyond the first and the last, the drift goes on.
+        far = np.array([[_FAR], [slope * _FAR]])
+        knots = np.concatenate([knots[:, :1] - far, knots, knots[:, -1:] + far], axis=1)
+        self._shifts[second.clock] = _ClockShift(base.base, knots[0], knots[1], max(10 * match.error, base.tolerance))
 
 
-def _have_similar_names(first: CollectiveSequence, second: CollectiveSequence) -> bool:
-    """Whether two sequences have mostly the same names, about equally often."""
-    names = np.unique(np.concatenate([first.name, second.name]))
-    counts = [np.bincount(np.searchsorted(names, one.name), minlength=len(names)) for one in (first, second)]
-    common = float(np.minimum(*counts).sum())
-    return common >= _LEAST_SHARE * min(len(first.name), len(second.name))
+def _shape(sequence: CollectiveSequence) -> tuple[int, str, bytes]:
+    """What a sequence has in common with others of its process that could be counted in its place."""
+    return sequence.process, sequence.kind, sequence.name.tobytes()

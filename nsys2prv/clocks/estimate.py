@@ -3,10 +3,13 @@
 All ranks leave a barrier, and a collective of NCCL ends on all devices, at nearly the same time. For such an event each rank
 has a time by its clock, `t = m + offset + drift (t - pivot) + noise`, with m the unknown time of the event and one offset and
 one drift per clock. m is the same for all ranks, so it is eliminated. What remains is a linear least squares problem, solved
-several times with weights that remove outliers (Tukey's biweight).
+several times with weights that remove outliers: Huber's, which bring any start near to the solution, then Tukey's biweight.
+Kinds of events whose ends are further apart count less.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +18,39 @@ from nsys2prv.clocks.residuals import corrections_with_errors, residuals
 from nsys2prv.clocks.shared_events import Floats, Ints, SharedEvents
 from nsys2prv.timeline.time_axis import ClockCorrection
 
-_ROUNDS = 30
+FASTEST_CLOCK = 2e-4
+"""A clock is not faster or slower than the others by more: what says so is wrong."""
+
+_ROUNDS, _HUBER_ROUNDS = 36, 10
 _BIWEIGHT = 6.0
 """Residuals above this many scales get no weight."""
 _SMALLEST_SCALE = 500.0
 """ns; clocks and events are not more precise than this."""
-_SPAN_FOR_DRIFT = 1e9
-"""Least time from the first to the last event, ns, from which a drift differs from noise."""
+_DRIFT_KNOWN = 2e-5
+"""A drift is estimated when its standard error is less: clocks without one differ by some 50 ppm."""
+_FEWEST_FOR_DRIFT = 6
+_NO_WEIGHT = 1e-9
 _LARGEST_TABLE = 4_000_000
 """Numbers in the table of one piece of events."""
+_MOST_ENTRIES = 2_000_000
+"""Events times clocks; of more, some events are left out."""
+
+Flags = NDArray[np.bool_]
 
 
-def fit(events: SharedEvents, clocks: int) -> list[ClockCorrection]:
+@dataclass(frozen=True)
+class Estimate:
+    """One correction per clock, and the clocks whose events say what cannot be: they have no correction."""
+
+    corrections: list[ClockCorrection]
+    refused: tuple[int, ...] = ()
+
+
+def fit(events: SharedEvents, clocks: int, kind: Ints | None = None) -> Estimate:
     """Corrections of clocks against each other.
 
-    Inside a group of clocks with shared events, offsets and drifts have the mean 0: which clock is right is not known.
+    Inside a group of clocks with shared events, offsets and drifts have the mean 0: which clock is right is not known. A clock
+    whose events all disagree with those of the others is in no group with them.
 
     Parameters
     ----------
@@ -37,47 +58,114 @@ def fit(events: SharedEvents, clocks: int) -> list[ClockCorrection]:
         Events of all clocks.
     clocks
         Number of clocks.
-
-    Returns
-    -------
-    One correction per clock.
+    kind
+        Number of the kind of each entry; events of one kind tie clocks equally well. None: all do.
     """
-    events = _of_several_clocks(events)
-    group = _groups(events, clocks)
+    kind = np.zeros(len(events.event), dtype=np.int64) if kind is None else kind
+    refused: list[int] = []
+    while True:
+        chosen = ~np.isin(events.clock, refused)
+        corrections = _fit(SharedEvents(events.event[chosen], events.clock[chosen], events.time[chosen]), clocks, kind[chosen])
+        wrong = _too_fast(corrections)
+        if not wrong:
+            return Estimate(corrections, tuple(sorted(refused)))
+        refused += wrong
+
+
+def _too_fast(corrections: list[ClockCorrection]) -> list[int]:
+    """Clocks whose drift differs from that of most of their group by more than a clock's can, or is no number."""
+    drift, group = np.array([one.drift for one in corrections]), np.array([one.group for one in corrections])
+    is_known = np.array([one.anchors > 0 for one in corrections])
+    wrong: list[int] = []
+    for number in np.unique(group[is_known]):
+        members = np.flatnonzero(is_known & (group == number))
+        apart = np.abs(drift[members] - np.median(drift[members]))
+        wrong += members[~(apart <= FASTEST_CLOCK)].tolist()
+        # The median of two is between them.
+        if len(members) == 2 and not np.ptp(drift[members]) <= FASTEST_CLOCK:
+            wrong += members.tolist()
+    return sorted(set(wrong))
+
+
+def _fit(events: SharedEvents, clocks: int, kind: Ints) -> list[ClockCorrection]:
+    events, kind = _of_several_clocks(events, kind, clocks)
     pivot = int(np.median(events.time)) if len(events.time) else 0
     time = (events.time - pivot).astype(np.float64)
-    offset, drift = np.zeros(clocks), np.zeros(clocks)
     weight = np.ones(len(time))
-    with_drift = _with_drift(events, time, clocks)
-    for _ in range(_ROUNDS if len(time) else 0):
+    if not len(time):
+        return corrections_with_errors(events, time, weight, np.zeros(clocks), np.zeros(clocks), np.arange(clocks), pivot)
+    _, kind = np.unique(kind, return_inverse=True)
+    with_drift = np.bincount(events.clock, minlength=clocks) >= _FEWEST_FOR_DRIFT
+    while True:
+        offset, drift, weight, group, scale = _solve_robustly(events, time, kind, with_drift, clocks)
+        unknown = with_drift & ~_knows_drift(events, time, weight, scale[kind], clocks)
+        if not unknown.any():
+            break
+        with_drift = with_drift & ~unknown
+    return corrections_with_errors(events, time, np.where(weight > _NO_WEIGHT, weight, 0.0), offset, drift, group, pivot)
+
+
+def _solve_robustly(
+    events: SharedEvents, time: Floats, kind: Ints, with_drift: Flags, clocks: int
+) -> tuple[Floats, Floats, Floats, Ints, Floats]:
+    """Offset and drift of each clock, weight of each entry, group of each clock, scale of each kind."""
+    weight = np.ones(len(time))
+    for number in range(_ROUNDS):
+        group = _groups(events, weight > _NO_WEIGHT, clocks)
         offset, drift = _solve(events, time, weight, group, with_drift, clocks)
-        residual = residuals(events, time - offset[events.clock] - drift[events.clock] * time, weight)
-        scale = max(1.4826 * float(np.median(np.abs(residual))), _SMALLEST_SCALE)
-        next_weight: Floats = np.square(1 - np.square(np.minimum(np.abs(residual) / (_BIWEIGHT * scale), 1)))
-        settled = np.max(np.abs(next_weight - weight)) < 1e-3
+        residual = np.abs(residuals(events, time - offset[events.clock] - drift[events.clock] * time, weight))
+        scale = np.array(
+            [max(1.4826 * float(np.median(residual[kind == one])), _SMALLEST_SCALE) for one in range(kind.max() + 1)]
+        )
+        scale[~np.isfinite(scale)] = _SMALLEST_SCALE
+        by_scale = residual / scale[kind]
+        precision = np.square(scale.min() / scale[kind])
+        if number < _HUBER_ROUNDS:
+            next_weight: Floats = precision / np.maximum(by_scale, 1)
+        else:
+            next_weight = precision * np.square(1 - np.square(np.minimum(by_scale / _BIWEIGHT, 1)))
+        settled = number > _HUBER_ROUNDS and np.max(np.abs(next_weight - weight)) < 1e-3
         weight = next_weight
         if settled:
             break
-    return corrections_with_errors(events, time, weight, offset, drift, group, pivot)
+    # An event that only one clock still has ties nothing.
+    alone = _clocks_of(events, weight > _NO_WEIGHT, clocks)[events.event] < 2
+    weight = np.where(alone, 0.0, weight)
+    return offset, drift, weight, _groups(events, weight > _NO_WEIGHT, clocks), scale
 
 
-def _of_several_clocks(events: SharedEvents) -> SharedEvents:
-    """Events of at least two clocks, numbered from 0."""
+def _clocks_of(events: SharedEvents, chosen: Flags, clocks: int) -> Ints:
+    """Number of different clocks of each event, among the entries chosen."""
+    entries = np.unique(events.event[chosen] * clocks + events.clock[chosen])
+    return np.bincount(entries // clocks, minlength=int(events.event.max()) + 1)
+
+
+def _of_several_clocks(events: SharedEvents, kind: Ints, clocks: int) -> tuple[SharedEvents, Ints]:
+    """Events of at least two clocks, numbered from 0; of very many some, evenly spread."""
+    if not len(events.event):
+        return events, kind
     _, number = np.unique(events.event, return_inverse=True)
-    pairs = np.unique(np.stack([number, events.clock]), axis=1)[0] if len(number) else number
-    kept = np.bincount(pairs, minlength=1)[number] > 1 if len(number) else np.zeros(0, dtype=bool)
-    _, number = np.unique(events.event[kept], return_inverse=True)
-    return SharedEvents(number.astype(np.int64), events.clock[kept], events.time[kept])
+    numbered = SharedEvents(number.astype(np.int64), events.clock, events.time)
+    chosen = _clocks_of(numbered, np.ones(len(number), dtype=bool), clocks) > 1
+    places = np.flatnonzero(chosen)
+    most = max(_MOST_ENTRIES // clocks, 1000)
+    if len(places) > most:
+        chosen[:] = False
+        chosen[places[np.linspace(0, len(places) - 1, most).astype(np.int64)]] = True
+    kept = chosen[number]
+    _, number = np.unique(number[kept], return_inverse=True)
+    return SharedEvents(number.astype(np.int64), events.clock[kept], events.time[kept]), kind[kept]
 
 
-def _groups(events: SharedEvents, clocks: int) -> Ints:
-    """Number of the group of each clock: the lowest clock in it."""
+def _groups(events: SharedEvents, chosen: Flags, clocks: int) -> Ints:
+    """Number of the group of each clock, by the entries chosen: the lowest clock in it."""
     group = np.arange(clocks)
-    while len(events.event):
-        lowest = np.full(int(events.event.max()) + 1, clocks)
-        np.minimum.at(lowest, events.event, group[events.clock])
+    event, clock = events.event[chosen], events.clock[chosen]
+    while len(event):
+        lowest = np.full(int(event.max()) + 1, clocks)
+        np.minimum.at(lowest, event, group[clock])
         joined = group.copy()
-        np.minimum.at(joined, events.clock, lowest[events.event])
+        np.minimum.at(joined, clock, lowest[event])
         joined = joined[joined]
         if np.array_equal(joined, group):
             break
@@ -85,16 +173,21 @@ def _groups(events: SharedEvents, clocks: int) -> Ints:
     return group
 
 
-def _with_drift(events: SharedEvents, time: Floats, clocks: int) -> NDArray[np.bool_]:
-    first, last = np.full(clocks, np.inf), np.full(clocks, -np.inf)
-    np.minimum.at(first, events.clock, time)
-    np.maximum.at(last, events.clock, time)
-    long_enough: NDArray[np.bool_] = last - first >= _SPAN_FOR_DRIFT
-    return long_enough
+def _knows_drift(events: SharedEvents, time: Floats, weight: Floats, scale: Floats, clocks: int) -> Flags:
+    """Whether the events of a clock are so many, so precise and so far apart in time that its drift is known."""
+    used = weight > _NO_WEIGHT
+    clock = events.clock[used]
+    count = np.bincount(clock, minlength=clocks)
+    at_least_one = np.maximum(count, 1)
+    mean = np.bincount(clock, time[used], minlength=clocks) / at_least_one
+    spread = np.sqrt(np.bincount(clock, np.square(time[used] - mean[clock]), minlength=clocks))
+    error = np.bincount(clock, scale[used], minlength=clocks) / at_least_one
+    known: Flags = (count >= _FEWEST_FOR_DRIFT) & (error < _DRIFT_KNOWN * spread)
+    return known
 
 
 def _solve(
-    events: SharedEvents, time: Floats, weight: Floats, group: Ints, with_drift: NDArray[np.bool_], clocks: int
+    events: SharedEvents, time: Floats, weight: Floats, group: Ints, with_drift: Flags, clocks: int
 ) -> tuple[Floats, Floats]:
     """Offsets and drifts by weighted least squares, with the times of the events eliminated."""
     scale = max(float(np.abs(time).max()), 1.0)
@@ -133,5 +226,5 @@ def _solve(
             normal[np.ix_(places, places)] += size / len(members)
     still = 2 * np.flatnonzero(~with_drift) + 1
     normal[still, still] += size * 1e6
-    found = np.linalg.lstsq(normal, right, rcond=1e-13)[0]
+    found = np.linalg.lstsq(normal, right, rcond=1e-13)[0] if clocks < 256 else np.linalg.solve(normal, right)
     return found[0::2].astype(np.float64), (found[1::2] / scale).astype(np.float64)

@@ -32,7 +32,7 @@ def two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> TwoWayOff
     Parameters
     ----------
     messages
-        As of `align.messages_between_clocks`.
+        Columns `clock`, `to_clock`, `time`, `to_time` (ns), among others; those inside a clock do not count.
     stretch
         Length of a stretch of time, of which the fastest messages count, ns.
 
@@ -42,11 +42,11 @@ def two_way_offsets(messages: Iterable[pl.DataFrame], stretch: int) -> TwoWayOff
     """
     key = ["clock", "other", "stretch", "back"]
     fastest = pl.DataFrame(schema={**dict.fromkeys(key[:3], pl.Int64), "back": pl.Boolean, **_FASTEST})
-    back = pl.col("row") > pl.col("to_row")
+    back = pl.col("clock") > pl.col("to_clock")
     for piece in messages:
-        of_piece = piece.select(
-            clock=pl.min_horizontal("row", "to_row"),
-            other=pl.max_horizontal("row", "to_row"),
+        of_piece = piece.filter(pl.col("clock") != pl.col("to_clock")).select(
+            clock=pl.min_horizontal("clock", "to_clock"),
+            other=pl.max_horizontal("clock", "to_clock"),
             # By the same clock in both directions.
             stretch=pl.when(back).then("to_time").otherwise("time") // stretch,
             back=back,
@@ -100,7 +100,8 @@ def fit_messages(
         event = moments.event[between_groups] + (events.event.max() + 1 if len(events.event) else 0)
         corrected = moments.time[between_groups]
         time = [_uncorrected(fitted[number], moment) for number, moment in zip(clock, corrected, strict=True)]
-        fitted = fit(SharedEvents.joined(events, SharedEvents(event, clock, np.array(time, dtype=np.int64))), len(corrections))
+        joined = SharedEvents.joined(events, SharedEvents(event, clock, np.array(time, dtype=np.int64)))
+        fitted = fit(joined, len(corrections)).corrections
     error_of_clock = {int(one): float(np.median(error[clock == one])) for one in np.unique(clock)}
     # Clocks are corrected against the mean of all, which has the mean of their errors.
     of_mean = float(np.mean(list(error_of_clock.values())))

@@ -29,8 +29,11 @@ def corrections_with_errors(
     residual = residuals(events, corrected, weight) if len(time) else corrected
     edges = np.linspace(time.min(), time.max(), _BINS + 1) if len(time) else np.zeros(_BINS + 1)
     corrections = []
+    order = np.argsort(events.clock, kind="stable")
+    order = order[weight[order] > 0]
+    borders = np.searchsorted(events.clock[order], np.arange(len(offset) + 1))
     for clock in range(len(offset)):
-        own = (events.clock == clock) & (weight > 0)
+        own = order[borders[clock] : borders[clock + 1]]
         errors = np.abs(residual[own])
         place = np.clip(np.searchsorted(edges, time[own], side="right") - 1, 0, _BINS - 1)
         bins = tuple(
@@ -43,7 +46,7 @@ def corrections_with_errors(
                 offset=float(offset[clock]) if is_known else 0.0,
                 drift=float(drift[clock]) if is_known else 0.0,
                 pivot=pivot,
-                anchors=int(own.sum()),
+                anchors=len(own),
                 group=int(group[clock]),
                 median=float(np.median(errors)) if is_known else float("nan"),
                 percentile_95=float(np.percentile(errors, 95)) if is_known else float("nan"),

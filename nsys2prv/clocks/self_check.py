@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+import polars as pl
+
+from nsys2prv.sources.communication.collectives import ALL
+from nsys2prv.timeline.time_axis import ClockError, clock_margin
+
+INSIDE_HOST_NS = 1_000_000
+"""Ranks of one host end a collective closer together, ns."""
+_LATE_SHARE = 0.05
+"""Share of the collectives of a host whose ends may be further apart."""
 
 INSIDE_HOST, MESSAGE, BETWEEN_HOSTS = "inside host", "message", "between hosts"
 
@@ -28,3 +39,74 @@ class Disagreement:
     hosts: tuple[str, ...]
     size: float
     count: int
+
+
+def check_axis(
+    collectives: pl.DataFrame,
+    messages: Iterable[pl.DataFrame],
+    errors: Sequence[ClockError],
+    names: Sequence[str],
+) -> tuple[Disagreement, ...]:
+    """What cannot be as it was placed, the largest first.
+
+    Parameters
+    ----------
+    collectives
+        Columns `event`, `report`, `clock`, `start`, `end` (ns of the axis), `rule`.
+    messages
+        Columns `report`, `to_report`, `clock`, `to_clock`, `time`, `to_time` (ns of the axis), `doubt` (ns).
+    errors
+        Of each report.
+    names
+        Of each clock.
+    """
+    found = [*_inside_hosts(collectives, names), *_between_hosts(collectives, errors, names), *_messages(messages, names)]
+    return tuple(sorted(found, key=lambda one: -one.size))
+
+
+def _inside_hosts(collectives: pl.DataFrame, names: Sequence[str]) -> Iterator[Disagreement]:
+    # A rank may end one late because its thread did not run; a clock that is wrong shows in many.
+    apart = (
+        collectives.filter(pl.col("rule") == ALL)
+        .group_by("event", "clock")
+        .agg(size=pl.col("end").max() - pl.col("end").min(), ranks=pl.len())
+        .filter(pl.col("ranks") > 1)
+        .group_by("clock")
+        .agg(pl.col("size").max(), count=(pl.col("size") > INSIDE_HOST_NS).sum(), events=pl.len())
+        .filter(pl.col("count") > pl.col("events") * _LATE_SHARE)
+        .sort("clock")
+    )
+    for clock, size, count, _ in apart.iter_rows():
+        yield Disagreement(INSIDE_HOST, (names[clock],), float(size), count)
+
+
+def _between_hosts(collectives: pl.DataFrame, errors: Sequence[ClockError], names: Sequence[str]) -> Iterator[Disagreement]:
+    of_all = collectives.filter(pl.col("rule") == ALL).select("event", "report", "clock", "start", "end")
+    impossible = of_all.filter(pl.col("start").max().over("event") > pl.col("end").min().over("event"))
+    before = impossible.join(impossible, on="event", suffix="_other").filter(
+        (pl.col("clock") != pl.col("clock_other")) & (pl.col("end") < pl.col("start_other"))
+    )
+    beyond: dict[tuple[int, int], tuple[float, int]] = {}
+    for (report, other), pairs in before.group_by("report", "report_other", maintain_order=True):
+        one, two = errors[int(report)], errors[int(other)]
+        allowed = clock_margin(one, two, pairs["end"].to_numpy())
+        by = (pairs["start_other"] - pairs["end"]).to_numpy() - allowed
+        if (by > 0).any():
+            hosts = int(pairs["clock"][0]), int(pairs["clock_other"][0])
+            size, count = beyond.get(hosts, (0.0, 0))
+            beyond[hosts] = max(size, float(by.max())), count + int((by > 0).sum())
+    for (clock, other_clock), (size, count) in sorted(beyond.items()):
+        yield Disagreement(BETWEEN_HOSTS, (names[clock], names[other_clock]), size, count)
+
+
+def _messages(messages: Iterable[pl.DataFrame], names: Sequence[str]) -> Iterator[Disagreement]:
+    schema = {"clock": pl.Int64, "to_clock": pl.Int64, "size": pl.Int64, "count": pl.Int64}
+    backward = pl.DataFrame(schema=schema)
+    for piece in messages:
+        early = piece.filter(pl.col("to_time") + pl.col("doubt") < pl.col("time")).select(
+            "clock", "to_clock", size=pl.col("time") - pl.col("to_time"), count=pl.lit(1, pl.Int64)
+        )
+        backward = pl.concat([backward, early]).group_by("clock", "to_clock").agg(pl.col("size").max(), pl.col("count").sum())
+    for clock, to_clock, size, count in backward.sort("clock", "to_clock").iter_rows():
+        hosts = (names[clock],) if clock == to_clock else (names[clock], names[to_clock])
+        yield Disagreement(MESSAGE, hosts, float(size), count)

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 @dataclass(frozen=True)
 class ClockStep:
     """A jump of a clock by `size` ns, somewhere between two times that it shows: the last anchor before and the first after it.
-    What is subtracted grows evenly between them, so that times stay in order."""
+    What is subtracted grows evenly between them, so that times stay in order. The size may be wrong by `error`, ns."""
 
     after: int
     before: int
     size: float
+    error: float = 0.0
 
 
 @dataclass(frozen=True)
