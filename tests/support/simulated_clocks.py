@@ -133,7 +133,7 @@ class ClusterKind:
     sparse_host: bool = False
     missing: float = 0.0
     shifted: str = ""
-    width: int | None = 100_000
+    width: int | None = 1_000_000
     unknowable: float = 0.0
 
 
@@ -180,10 +180,11 @@ KINDS: Mapping[str, ClusterKind] = {
     ),
     "lost collectives, 16 nodes": ClusterKind(
         text="25 % of the collectives are missing on all ranks", nodes=16, ranks_per_node=1, nccl=1, jitter=0.003, lost=0.25,
-        lost_on=1.0,
+        lost_on=1.0, width=3_000_000,
     ),
     "recorded from the middle": ClusterKind(
-        text="16 nodes, one was recorded only in the second half", nodes=16, ranks_per_node=1, nccl=1, late_host=True
+        text="16 nodes, one was recorded only in the second half", nodes=16, ranks_per_node=1, nccl=1, late_host=True,
+        width=3_000_000,
     ),
     "missing ranks": ClusterKind(text="40 % of the ranks have no report", nccl=1, mpi_messages=True, missing=0.4),
     "UTC only": ClusterKind(
@@ -325,7 +326,8 @@ class _Simulation:
         self.slowest = int(random.integers(self.ranks)) if random.random() < 0.5 else None
         self.on_last_host = self.node == kind.nodes - 1
         # Versions differ: no sequence; one from 0 on in each collective; the sender's goes on, the receiver's does not.
-        self.sequences, self.tries_again = int(random.integers(3)), random.random() < 0.5
+        self.sequences = int(random.integers(3))
+        self.tries_again = self.sequences > 0 and random.random() < 0.5
         self.sent: dict[tuple[int, int], int] = {}
 
     def reports(self) -> list[SimulatedReport]:
@@ -440,13 +442,16 @@ class _Simulation:
         for source, to in between:
             least = int(self.random.uniform(10_000, 300_000))
             posted = np.sort(self.random.uniform(last, done, kind.net_messages)).astype(np.int64)
+            posted += 8_000 * np.arange(kind.net_messages)
             taken = np.rint(least + self.random.exponential(200_000, kind.net_messages)).astype(np.int64)
-            complete = np.maximum.accumulate(posted + taken)
+            # One thread does one thing after the other.
+            complete = np.maximum.accumulate(posted + taken) + 1_500 * np.arange(kind.net_messages)
             first = self.sent.get((source, to), 0)
             self.sent[source, to] = first + kind.net_messages
             for place in range(kind.net_messages):
                 sequences = {0: None, 1: (place, place), 2: (first + place, place)}[self.sequences]
-                self._message_of_nccl(source, to, int(start[to]), int(posted[place]), int(complete[place]), sequences)
+                ready = int(start[to]) + 3_000 + 1_400 * place
+                self._message_of_nccl(source, to, ready, int(posted[place]), int(complete[place]), sequences)
             end[to] = max(int(end[to]), int(complete[-1]) + 20_000)
 
     def _message_of_nccl(
@@ -461,7 +466,7 @@ class _Simulation:
         of_source, of_target = self.events[source].net, self.events[to].net
         of_source += [(posted - 2_000 * back, posted - 2_000 * back + 600, text("ncclNetIsend", 0)) for back in range(tries)]
         of_source.append((complete + 5_000, None, text("ncclNetSendTest", 0)))
-        of_target.append((ready + 3_000, None, text("ncclNetIrecv", 1)))
+        of_target.append((ready, None, text("ncclNetIrecv", 1)))
         of_target.append((complete, None, text("ncclNetRecvTest", 1)))
 
     def _lose(self, stop: int) -> None:
