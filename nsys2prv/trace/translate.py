@@ -12,6 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from nsys2prv.errors import UsageError
 from nsys2prv.execution.output_files import (
     SUFFIXES,
     VIEWS,
@@ -24,6 +25,7 @@ from nsys2prv.execution.output_files import (
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.paraver.dimemas import DimemasFormat, account_of
 from nsys2prv.paraver.pcf import read_earlier_labels
 from nsys2prv.paraver.trace_format import ParaverFormat
 from nsys2prv.paraver.trace_reader import open_trace
@@ -38,6 +40,7 @@ from nsys2prv.trace.summary import TraceSummary
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.trace.write import pair_messages, write_trace
 
+_ONLY_FOR_DIMEMAS = ("mpi",)
 PARAVER_LARGE_BYTES = 500_000_000
 """wxParaver asks to cut traces above this size."""
 
@@ -74,6 +77,8 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
     """
     started = time.monotonic()
     arguments, options = seen_by_workers(arguments, options or TranslateOptions())
+    if options.for_dimemas and any((options.only, options.skip, options.min_duration, options.gzip)):
+        raise UsageError("--for-dimemas selects what is written: leave out --only, --skip, --min-duration and --gzip")
     base = without_suffix(out.absolute() if options.scheduler else out)
     final = final_paths(base, force=options.force)
     # Not --labels: the labels of a former output may be those of its successor.
@@ -87,9 +92,9 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         make_folder(scratch)
         some.share(staging, scratch)
         staged = {suffix: staging / f"trace{suffix}" for suffix in SUFFIXES}
-        trace_format = ParaverFormat(compressed=options.gzip)
+        trace_format = DimemasFormat() if options.for_dimemas else ParaverFormat(compressed=options.gzip)
         # Reports to events: the reports are opened, planned and read; their events become sorted runs of records.
-        sources = select_sources(options.only, options.skip)
+        sources = select_sources(_ONLY_FOR_DIMEMAS if options.for_dimemas else options.only, options.skip)
         session = RunSession(
             arguments,
             sources,
@@ -129,6 +134,10 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             seconds=time.monotonic() - started,
             warnings=_size_warnings(prv.stat().st_size),
         ).as_json()
+        if options.for_dimemas:
+            account = account_of(prv, head.communicators, content["messages"]["written"])
+            content["dimemas"] = account.as_json()
+            content["warnings"] += account.warnings
         order = [".pcf", ".row", ".json", trace_format.suffix]
         if not options.no_views:
             content["views"] = _write_views(staged, final, trace_format.suffix, collected.types, content)

@@ -418,7 +418,7 @@ def test_a_source_that_is_skipped_is_named_as_the_reason(tmp_path: Path, form: s
 
     summary = translate_reports(tmp_path, report, form=form, options=TranslateOptions(skip=("plugins", "network")))
 
-    skipped = "its source was left out with --only or --skip"
+    skipped = "its source was left out with --only, --skip or --for-dimemas"
     assert table_summary(summary, "NET_NIC_METRIC")["left_out"] == {skipped: 1}
     assert table_summary(summary, "GENERIC_EVENTS")["left_out"] == {
         "metrics of GPUs, whose samples are in GPU_METRICS": 1,
