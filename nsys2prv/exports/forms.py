@@ -29,6 +29,8 @@ EXPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
 """An export has at least one of these; any other database does not."""
 SQLITE_START = b"SQLite format 3\x00"
 """First bytes of a database."""
+_READ_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, OSError, ValueError, KeyError)
+"""What polars and Arrow raise for a damaged file; names that are no text are ValueErrors, unknown ones KeyErrors."""
 BATCH_ROWS = 16_384
 """Rows of a table that are held at once while it is scanned."""
 
@@ -229,21 +231,21 @@ class FolderTables(Tables):
     @abstractmethod
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]: ...
 
-    def _scan_bytes(self, file: Path, as_bytes: frozenset[str]) -> pl.LazyFrame:
-        """A file some of whose columns of text are taken as bytes."""
-        schema = {
-            name: pl.Binary() if name in as_bytes else dtype for name, dtype in self._scan_file(file).collect_schema().items()
-        }
+    def _scan_batches(
+        self, file: Path, schema: Mapping[str, pl.DataType], as_bytes: frozenset[str] = frozenset()
+    ) -> pl.LazyFrame:
+        """A file by way of its Arrow batches; some of its columns of text are taken as bytes."""
 
         def read(columns: list[str]) -> Iterator[pl.DataFrame]:
-            for batch in self._record_batches(file, columns):
-                arrays = [
-                    batch.column(name).cast(pa.large_binary()) if name in as_bytes else batch.column(name)
-                    for name in batch.schema.names
-                ]
-                yield pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(arrays, names=batch.schema.names)))
+            try:
+                # Without a column a batch has no rows.
+                for batch in self._record_batches(file, columns or list(schema)[:1]):
+                    yield pl.DataFrame(pl.from_arrow(_validated(batch, as_bytes)))
+            except _READ_ERRORS as error:
+                self.failure = DamagedReport(file, str(error))
+                raise self.failure from error
 
-        return frames_scan(read, schema)
+        return frames_scan(read, {name: pl.Binary() if name in as_bytes else dtype for name, dtype in schema.items()})
 
     def names(self) -> frozenset[str]:
         return frozenset(self._files)
@@ -265,8 +267,8 @@ class FolderTables(Tables):
     def _read_errors(self, table: str) -> Iterator[None]:
         try:
             yield
-        except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
-            raise DamagedReport(self._files[table], str(error)) from error
+        except _READ_ERRORS as error:
+            raise self.failure or DamagedReport(self._files[table], str(error)) from error
 
     def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
         times = self.scan(table, dict.fromkeys((begin, end), pl.Int64), only)
@@ -290,7 +292,7 @@ class FolderTables(Tables):
         file = self._files[table]
         # nsys declares bytes to be text: polars refuses to read what is not UTF-8.
         as_bytes = frozenset(name for name, dtype in schema.items() if dtype == pl.Binary and stored[name] == pl.String)
-        scanned = self._scan_bytes(file, as_bytes) if as_bytes else self._scan_file(file)
+        scanned = self._scan_batches(file, stored, as_bytes) if as_bytes else self._scan_file(file)
         return (scanned.filter(*selected) if selected else scanned).select(
             _signed(pl.col(name), stored[name], dtype).alias(name) for name, dtype in schema.items()
         )
@@ -320,15 +322,17 @@ class ArrowTables(FolderTables):
     suffixes = (".arrow", ".feather", ".ipc", ".arrows")
 
     def _scan_file(self, file: Path) -> pl.LazyFrame:
-        return pl.scan_ipc(file, glob=False) if _is_arrow_file(file) else _scan_arrow_stream(file)
+        # Not by way of polars, which trusts what is in a file: damaged offsets of texts end the process.
+        with _open_arrow(file) as reader:
+            schema = dict(pl.DataFrame(pl.from_arrow(reader.schema.empty_table())).schema)
+        return self._scan_batches(file, schema)
 
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        if not _is_arrow_file(file):
-            with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as stream:
-                yield from (batch.select(columns) for batch in stream)
-            return
-        with pa.OSFile(str(file)) as source, pa.ipc.open_file(source) as reader:
-            yield from (reader.get_batch(index).select(columns) for index in range(reader.num_record_batches))
+        with _open_arrow(file) as reader:
+            if isinstance(reader, pa.RecordBatchFileReader):
+                yield from (reader.get_batch(index).select(columns) for index in range(reader.num_record_batches))
+            else:
+                yield from (batch.select(columns) for batch in reader)
 
 
 def form_of_folder(folder: Path) -> type[FolderTables] | None:
@@ -337,21 +341,27 @@ def form_of_folder(folder: Path) -> type[FolderTables] | None:
     return next((form for form in (ParquetTables, ArrowTables) if suffixes.intersection(form.suffixes)), None)
 
 
-def _is_arrow_file(file: Path) -> bool:
-    """Whether it is in Arrow's file format, not in its stream format."""
-    with file.open("rb") as start:
-        return start.read(6) == b"ARROW1"
+@contextlib.contextmanager
+def _open_arrow(file: Path) -> Iterator[pa.RecordBatchFileReader | pa.RecordBatchStreamReader]:
+    """A file in Arrow's file format or its stream format."""
+    with pa.OSFile(str(file)) as source:
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        with pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source) as reader:
+            yield reader
 
 
-def _scan_arrow_stream(file: Path) -> pl.LazyFrame:
-    with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
-        schema = dict(pl.DataFrame(pl.from_arrow(reader.schema.empty_table())).schema)
-
-    def read(columns: list[str]) -> Iterator[pl.DataFrame]:
-        with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
-            yield from (pl.DataFrame(pl.from_arrow(batch)).select(columns) for batch in reader)
-
-    return frames_scan(read, schema)
+def _validated(batch: pa.RecordBatch, as_bytes: frozenset[str]) -> pa.Table:
+    """A batch as a table, some of its columns of text as bytes; ArrowException when it is damaged."""
+    # First the sizes of its buffers, which a cast trusts; then offsets, and texts that stay texts.
+    batch.validate()
+    arrays = [
+        array.cast(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary()) if name in as_bytes else array
+        for name, array in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    for array in arrays:
+        array.validate(full=True)
+    return pa.Table.from_arrays(arrays, names=batch.schema.names)
 
 
 def frames_scan(read: Callable[[list[str]], Iterator[pl.DataFrame]], schema: Mapping[str, Any]) -> pl.LazyFrame:
