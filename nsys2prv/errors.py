@@ -8,7 +8,8 @@
     │   ├── DamagedReport                 truncated or unreadable
     │   ├── EmptyReport                   no tables, or no events in them
     │   ├── MissingColumn                 a table lacks a column that is needed
-    │   └── SameReportTwice
+    │   ├── SameReportTwice
+    │   └── UnrelatedReports              of different runs
     ├── ExportError                   4   nsys is needed and was not found, or it failed
     ├── OutputError                   5   the output can't be written
     │   ├── OutputExists
@@ -62,7 +63,7 @@ class UsageError(Nsys2prvError):
 
 
 class ReportError(Nsys2prvError):
-    """A report can't be read: missing, no nsys export, damaged, empty, without a required column, twice.
+    """A report can't be read: missing, no nsys export, damaged, empty, without a required column, twice, of another run.
 
     Attributes
     ----------
@@ -114,6 +115,13 @@ class MissingColumn(ReportError):
 class SameReportTwice(ReportError):
     def __init__(self, first: str | Path, second: str | Path, why: str) -> None:
         super().__init__(second, f"{second}: the same report as {first} ({why}); give each report once")
+
+
+class UnrelatedReports(ReportError):
+    def __init__(self, first: str | Path, second: str | Path, what: str) -> None:
+        super().__init__(
+            second, f"{second}: not of the same run as {first} ({what}); give the reports of one run, or all with --unrelated"
+        )
 
 
 class ExportError(Nsys2prvError):

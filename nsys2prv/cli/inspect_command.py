@@ -11,7 +11,7 @@ from nsys2prv.cli.options import AsJson, Reports, takes
 from nsys2prv.run.read_options import ReadOptions
 
 
-@takes(ReadOptions, "nsys", "cache")
+@takes(ReadOptions, "unrelated", "nsys", "cache")
 def inspect(
     reports: Reports,
     as_json: AsJson = False,

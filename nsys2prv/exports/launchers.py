@@ -45,6 +45,8 @@ _JOBS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("PJM job", ("PJM_JOBID",)),
     ("torchrun run", ("TORCHELASTIC_RUN_ID",)),
 )
+CHOSEN_BY_USERS = frozenset({"torchrun run"})
+"""Kinds of numbers that may be the same in several runs."""
 _NO_JOB = frozenset({"", "none"})
 
 _STEPS = ("SLURM_STEP_ID", "PMIX_NAMESPACE")

@@ -18,6 +18,7 @@ from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.option_values import NvtxRange, TimeRange
 from nsys2prv.run.ranks import RanksAndHosts, resolve_ranks
 from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.run.unrelated import check_related
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.timeline.labels import EarlierLabels, Labels
 from nsys2prv.timeline.reader import TimelinePlan
@@ -91,6 +92,8 @@ def make_plan(
     ------
     ReportError
         When a report breaks off.
+    UnrelatedReports
+        When reports are of different runs, and the options do not allow that.
     InconsistentRun
         With `strict`, when the reports are not those of one complete run, or (`ClocksDisagree`) what was placed on the axis
         contradicts itself.
@@ -103,6 +106,8 @@ def make_plan(
     errors = [issue.text for issue in run.issues if issue.kind.is_error]
     if options.strict and errors:
         raise InconsistentRun(errors)
+    if not options.unrelated:
+        check_related(paths, run.identities, spans)
     axis = align(
         [one.report for one in opened],
         run.identities,

@@ -112,6 +112,10 @@ class ReadOptions(OptionSet):
         "Fail on duplicate or missing ranks, on reports of different runs or versions, and on clocks that "
         "contradict each other.",
     )
+    unrelated: bool = option(
+        False,
+        "Take reports together that are of different jobs, or were recorded minutes to years apart, rather than refuse them.",
+    )
     keep_going: bool = option(False, "Leave out reports that can't be read; the exit code is 10 then.")
     kernel_families: Path | None = option(
         None, "Additional rules for kernel families (CSV: what,value,pattern); they take precedence.", "FILE", Path

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from tqdm import tqdm
 
-from nsys2prv.errors import ReportError
+from nsys2prv.errors import ReportError, UnrelatedReports
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.shared import Shared
@@ -268,6 +268,9 @@ class RunSession:
                 folder = self._folder / f"clocks{next(self._numbers)}"
                 self.plan = self._plan_of(rest, folder)
                 return
+            except UnrelatedReports:
+                # Which of them to leave out is not known.
+                raise
             except ReportError as error:
                 rest = self._broken.without(rest, error)
 

@@ -16,10 +16,11 @@ from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
 from support.whole_trace import open_whole
 
+from nsys2prv.api.runs import open_run
 from nsys2prv.demo.cluster import Cluster, write_reports
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UsageError
+from nsys2prv.errors import DamagedReport, InconsistentRun, ReportError, TooManyRows, UnrelatedReports, UsageError
 from nsys2prv.exports import Report, lookups, open_report
 from nsys2prv.exports.columns import dtype_of
 from nsys2prv.exports.launchers import launched
@@ -267,7 +268,8 @@ def two(**differing: tuple[object, object]) -> dict[str, ReportBuilder]:
 
 @pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "TORCHELASTIC_RUN_ID"])
 def test_reports_of_different_jobs_are_told(tmp_path: Path, variable: str) -> None:
-    found = run(tmp_path, two(environment=({variable: "4711"}, {variable: "4712"})))
+    reports = two(environment=({variable: "4711"}, {variable: "4712"}))
+    found = run(tmp_path, reports, TranslateOptions(unrelated=True))
     assert "4711: 1 report" in findings(found)["different runs"]
     assert "4712: 1 report" in findings(found)["different runs"]
 
@@ -283,13 +285,85 @@ def test_runs_of_different_size_are_told(tmp_path: Path) -> None:
 
 
 def test_reports_that_do_not_touch_in_time_are_told(tmp_path: Path) -> None:
-    text = findings(run(tmp_path, two(utc_ns=(START, START + 3600 * 10**9))))["different runs"]
+    reports = two(utc_ns=(START, START + 3600 * 10**9))
+    text = findings(run(tmp_path, reports, TranslateOptions(unrelated=True)))["different runs"]
     assert "2 separate periods of time: 1 report from 2023-11-14 22:13:20 to 2023-11-14 22:13:20" in text
     assert "1 report from 2023-11-14 23:13:20" in text
 
 
 def test_clocks_that_are_seconds_apart_are_no_other_run(tmp_path: Path) -> None:
     assert findings(run(tmp_path, two(utc_ns=(START, START + 10 * 10**9)))) == {}
+
+
+MINUTE = 60 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("differing", "what"),
+    [
+        ({"environment": ({"SLURM_JOB_ID": "1"}, {"SLURM_JOB_ID": "2"})}, "SLURM job 2, not 1"),
+        (
+            {"environment": tuple({"SLURM_JOB_ID": job, "TORCHELASTIC_RUN_ID": "x"} for job in "12")},
+            "SLURM job 2, not 1",
+        ),
+        (
+            {"utc_ns": (START, START + 4 * MINUTE)},
+            "that one ended at 2023-11-14 22:13:20 UTC, this one started 4.0 minutes later",
+        ),
+        (
+            # One run after the other on a host, where a user numbers all runs alike.
+            {
+                "utc_ns": (START, START + 400 * 24 * 60 * MINUTE), "host": ("n0", "n0"), "pid": (7, 8),
+                "environment": ({"TORCHELASTIC_RUN_ID": "x"},) * 2,
+            },
+            "that one ended at 2023-11-14 22:13:20 UTC, this one started 400.0 days later",
+        ),
+        (
+            # Long enough for the id to be that of another process.
+            {"utc_ns": (START, START + 120 * MINUTE), "host": ("n0", "n0"), "rank": (0, 0), "ranks": (1, 1)},
+            "that one ended at 2023-11-14 22:13:20 UTC, this one started 2.0 hours later",
+        ),
+    ],
+)  # fmt: skip
+def test_reports_of_different_runs_are_refused(
+    command_line: CommandLine, tmp_path: Path, differing: dict[str, tuple[object, object]], what: str
+) -> None:
+    paths = [with_call(report).write(tmp_path / path) for path, report in two(**differing).items()]
+    refused = command_line.run("translate", *paths, "-o", tmp_path / "trace", "--keep-going")
+    assert (refused.returncode, refused.stdout) == (BAD_REPORT, "")
+    sentence = f"{paths[1]}: not of the same run as {paths[0]} ({what}); give the reports of one run, or all with --unrelated"
+    assert refused.stderr == f"nsys2prv: {sentence}\n"
+    assert not list(tmp_path.glob("trace*"))
+    with pytest.raises(UnrelatedReports, match="not of the same run"):
+        _ = open_run(paths).ranks
+    assert open_run(paths, unrelated=True).ranks.height == 2
+
+
+@pytest.mark.parametrize(
+    "differing",
+    [
+        {"utc_ns": (START, START + 50 * 10**9)},
+        {"utc_ns": (START, None)},
+        # Parts of a job, recorded one after the other.
+        {"utc_ns": (START, START + 300 * MINUTE), "environment": ({"SLURM_JOB_ID": "1"}, {"SLURM_JOB_ID": "1"})},
+        # Several launches inside of one job.
+        {
+            "utc_ns": (START, START + 30 * MINUTE),
+            "environment": tuple({"SLURM_JOB_ID": "1", "TORCHELASTIC_RUN_ID": name} for name in "ab"),
+        },
+        # Ranges of one process, each in a report.
+        {"utc_ns": (START, START + 30 * MINUTE), "host": ("n0", "n0"), "rank": (0, 0), "ranks": (1, 1)},
+        {"environment": ({"SLURM_JOB_ID": "1"}, {})},
+    ],
+)
+def test_reports_that_may_be_of_one_run_are_taken_together(tmp_path: Path, differing: dict[str, tuple[object, object]]) -> None:
+    assert len(run(tmp_path, two(**differing)).content["reports"]) == 2
+
+
+def test_a_report_between_two_others_joins_them(tmp_path: Path) -> None:
+    reports = {f"{index}.sqlite": ReportBuilder(pid=10 + index, utc_ns=START + index * MINUTE) for index in range(3)}
+    reports["1.sqlite"].os_call("sleep", 1000, 90 * 10**9)
+    assert len(run(tmp_path, reports).content["reports"]) == 3
 
 
 def test_mixed_versions_are_told(tmp_path: Path) -> None:
@@ -312,7 +386,7 @@ def test_strict_makes_errors_of_all_that_is_not_one_complete_run(command_line: C
         (tmp_path / name).mkdir()
         paths = [with_call(report).write(tmp_path / name / path) for path, report in reports.items()]
         strict = command_line.run("translate", *paths, "-o", tmp_path / name / "strict", "--strict", "--align", "utc")
-        lax = command_line.run("translate", *paths, "-o", tmp_path / name / "lax", "--align", "utc")
+        lax = command_line.run("translate", *paths, "-o", tmp_path / name / "lax", "--align", "utc", "--unrelated")
         if name == "fine":
             assert (strict.returncode, strict.stderr, lax.stderr) == (DONE, "", "")
             continue
