@@ -6,6 +6,7 @@
     │   ├── ReportNotFound
     │   ├── NotAReport                    neither a database nor a folder of tables
     │   ├── DamagedReport                 truncated or unreadable
+    │   ├── UnfinishedReport              a program still writes it, or ended before it was complete
     │   ├── EmptyReport                   no tables, or no events in them
     │   ├── MissingColumn                 a table lacks a column that is needed
     │   ├── SameReportTwice
@@ -95,6 +96,11 @@ class NotAReport(ReportError):
 class DamagedReport(ReportError):
     def __init__(self, path: str | Path, why: str) -> None:
         super().__init__(path, f"{path}: the export is damaged or incomplete ({_one_line(why)}); export the report again")
+
+
+class UnfinishedReport(ReportError):
+    def __init__(self, path: str | Path, why: str, remedy: str = "wait until it is complete") -> None:
+        super().__init__(path, f"{path}: {why}; {remedy}")
 
 
 class EmptyReport(ReportError):

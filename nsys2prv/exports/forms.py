@@ -23,7 +23,7 @@ import polars as pl
 import pyarrow as pa
 from polars.io.plugins import register_io_source
 
-from nsys2prv.errors import DamagedReport, NotAReport, ReportError
+from nsys2prv.errors import DamagedReport, NotAReport, ReportError, UnfinishedReport
 
 EXPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
 """An export has at least one of these; any other database does not."""
@@ -31,6 +31,9 @@ SQLITE_START = b"SQLite format 3\x00"
 """First bytes of a database."""
 _READ_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, OSError, ValueError, KeyError)
 """What polars and Arrow raise for a damaged file; names that are no text are ValueErrors, unknown ones KeyErrors."""
+_UNFINISHED = {"-wal": (32, (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")), "-journal": (512, (b"\xd9\xd5\x05\xf9",))}
+"""Files beside a database with rows that it lacks, or with what was there before a change that is not complete: bytes of their
+headers, and their first bytes. SQLite overwrites these when all is in the database."""
 BATCH_ROWS = 16_384
 """Rows of a table that are held at once while it is scanned."""
 
@@ -51,6 +54,28 @@ class Tables(ABC):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.failure: ReportError | None = None
+        self._seen: list[tuple[int, int, int]] = []
+
+    @abstractmethod
+    def _files_of_export(self) -> list[Path]:
+        """The files that are read."""
+
+    def _check_complete(self) -> None:  # noqa: B027  # most forms have no files beside them
+        """Raise UnfinishedReport when rows are in other files than those that are read."""
+
+    def _stamps(self) -> list[tuple[int, int, int]]:
+        stats = [file.stat() for file in self._files_of_export()]
+        return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in stats]
+
+    def check_unchanged(self) -> None:
+        """Check that the export is still what it was when it was opened; UnfinishedReport when it is not."""
+        try:
+            now = self._stamps()
+            self._check_complete()
+        except OSError as error:
+            raise UnfinishedReport(self.path, f"it vanished while it was read ({error.strerror or error})") from error
+        if now != self._seen:
+            raise UnfinishedReport(self.path, "it was changed while it was read")
 
     @abstractmethod
     def names(self) -> frozenset[str]:
@@ -96,10 +121,33 @@ class SqliteTables(Tables):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        # immutable: nothing is created beside the export, which may lie in a folder that can't be written.
+        # immutable: nothing is created beside the export, which may lie in a folder that can't be written. It also means that
+        # neither locks nor the files beside it are looked at.
         self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+        self._seen = self._stamps()
+        self._check_complete()
         self._check_size()
         _ = self._columns
+
+    def _files_of_export(self) -> list[Path]:
+        return [self.path]
+
+    def _check_complete(self) -> None:
+        """Raise UnfinishedReport when rows are in the files that SQLite has beside a database while it is written."""
+        real = self.path.resolve()
+        for suffix, (head, starts) in _UNFINISHED.items():
+            beside = real.with_name(f"{real.name}{suffix}")
+            try:
+                with beside.open("rb") as file:
+                    content = file.read(head + 1)
+            except FileNotFoundError:
+                continue
+            if len(content) > head and content.startswith(starts):
+                raise UnfinishedReport(
+                    self.path,
+                    f"some of its rows are in {beside.name} only, by a program that still writes or was interrupted",
+                    f"wait for that program, or have SQLite complete the file: sqlite3 {self.path.name} vacuum",
+                )
 
     def _check_size(self) -> None:
         with self.path.open("rb") as file:
@@ -224,6 +272,10 @@ class FolderTables(Tables):
         # Absolute: polars would take a name that starts with ~ for that of a user's home.
         self._files = {file.stem: file for file in sorted(path.absolute().iterdir()) if file.suffix in self.suffixes}
         self._schemas: dict[str, dict[str, pl.DataType]] = {}
+        self._seen = self._stamps()
+
+    def _files_of_export(self) -> list[Path]:
+        return list(self._files.values())
 
     @abstractmethod
     def _scan_file(self, file: Path) -> pl.LazyFrame: ...
@@ -292,7 +344,8 @@ class FolderTables(Tables):
         file = self._files[table]
         # nsys declares bytes to be text: polars refuses to read what is not UTF-8.
         as_bytes = frozenset(name for name, dtype in schema.items() if dtype == pl.Binary and stored[name] == pl.String)
-        scanned = self._scan_batches(file, stored, as_bytes) if as_bytes else self._scan_file(file)
+        with self._read_errors(table):
+            scanned = self._scan_batches(file, stored, as_bytes) if as_bytes else self._scan_file(file)
         return (scanned.filter(*selected) if selected else scanned).select(
             _signed(pl.col(name), stored[name], dtype).alias(name) for name, dtype in schema.items()
         )

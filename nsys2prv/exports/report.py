@@ -176,7 +176,7 @@ class Report:
     def _read_errors(self) -> Iterator[None]:
         try:
             yield
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
             raise self.tables.failure or DamagedReport(self.path, str(error)) from error
 
     @cached_property

@@ -113,6 +113,7 @@ def _inspect(report: Report) -> dict[str, Any]:
         }
         for table, rows, left_out in coverage.walk(report, read, SOURCES, SOURCES)
     ]
+    report.tables.check_unchanged()
     return {
         "path": str(report.path),
         "form": report.tables.form,

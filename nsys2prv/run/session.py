@@ -73,6 +73,7 @@ class ReportGroup:
         for index, opened in self.reports:
             try:
                 step(index, opened)
+                opened.report.tables.check_unchanged()
             except ReportError as error:
                 if not self.keep_going:
                     raise
