@@ -177,7 +177,9 @@ def sources() -> str:
         titles = dict.fromkeys(_without_brackets(source.title) for source in of_name)
         rows.append((f"`{name}`", ", ".join(titles), ", ".join(tables)))
     of_messages = ", ".join(f"`{table}`" for table in messages_between_ranks.TABLES)
-    rows.append((f"`{messages_between_ranks.NAME}`", "Messages between ranks, from `mpi` and `nccl`", of_messages))
+    rows.append(
+        (f"`{messages_between_ranks.NAME}`", "Messages between ranks, from `mpi`, `nccl` and `nvtx-marks`", of_messages)
+    )
     return _table(("source", "what it is", "tables of the export"), rows)
 
 

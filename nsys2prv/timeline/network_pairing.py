@@ -23,8 +23,8 @@ def pair_connections(ends: pl.DataFrame, no_partner: str) -> tuple[pl.DataFrame,
 
     A round ends where the sequence of a side starts again. Where both sides have as many rounds, and begin and end with the
     same sequences, equal sequences of a round are one message. Otherwise messages are counted: that takes as many sends as
-    receives, and sequences that always differ by the same number until one of them starts again. Both ends of a message have the
-    same size.
+    receives, and sequences that always differ by the same number until one of them starts again. Both ends of a message have
+    the same size.
 
     Parameters
     ----------

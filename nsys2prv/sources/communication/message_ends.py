@@ -20,7 +20,7 @@ from nsys2prv.vocabulary.mpi_calls import MessagePart
 NAME = "messages"
 """Name for --skip."""
 MPI, NCCL, NCCL_NETWORK = "mpi", "nccl", "nccl-network"
-SOURCE_OF_KIND = {MPI: "mpi", NCCL: "nccl", NCCL_NETWORK: "nccl"}
+SOURCE_OF_KIND = {MPI: "mpi", NCCL: "nccl", NCCL_NETWORK: "nvtx-marks"}
 """Kinds of messages, with the names of the sources that they belong to: without these there are none."""
 BOUNDING = (MPI, NCCL_NETWORK)
 """Kinds that bound clocks. Those of NCCL end with kernels, as its collectives do, which are more precise."""

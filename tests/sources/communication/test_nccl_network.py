@@ -236,8 +236,9 @@ def test_texts_can_be_registered_and_rows_in_any_order(tmp_path: Path) -> None:
     ("options", "count"),
     [
         (TranslateOptions(skip=("messages",)), 0),
-        (TranslateOptions(skip=("nccl",)), 0),
-        (TranslateOptions(only=("messages", "nvtx")), 1),
+        (TranslateOptions(skip=("nvtx-marks",)), 0),
+        (TranslateOptions(only=("messages",)), 1),
+        (TranslateOptions(skip=("nvtx", "nccl")), 1),
     ],
 )
 def test_messages_follow_the_selected_sources(tmp_path: Path, options: TranslateOptions, count: int) -> None:
