@@ -54,23 +54,40 @@ class Block:
     messages: pl.DataFrame
 
 
-def parse_block(first_line: int, text: str, communicators_end: int, on_malformed: OnMalformed) -> Block:
+@dataclass(frozen=True)
+class AnnouncedCommunicators:
+    """What a header announces: the last line that may be a communicator, and the number of tasks."""
+
+    last_line: int
+    tasks: int
+
+    def problem(self, text: str) -> str | None:
+        """What is wrong with a communicator; None: nothing."""
+        form = _COMMUNICATOR_FORM.fullmatch(text)
+        if form is None:
+            return f"{_short(text)} is not a communicator, and the header announces one on this line"
+        if form["size"] is None:
+            return None
+        tasks = list(map(int, form["tasks"].split(":")[1:]))
+        if len(tasks) != int(form["size"]):
+            return f"{_short(text)} announces {form['size']} tasks and lists {len(tasks)}"
+        unknown = [task for task in tasks if not 1 <= task <= self.tasks]
+        return f"{_short(text)} has task {unknown[0]}, and the header {self.tasks} tasks" if unknown else None
+
+
+def parse_block(first_line: int, text: str, announced: AnnouncedCommunicators, on_malformed: OnMalformed) -> Block:
     """Parse whole lines, given as text without the last line end.
 
-    Up to line `communicators_end` lines may be communicators. `on_malformed` is called for each malformed line, which is then
-    skipped.
+    `on_malformed` is called for each malformed line, which is then skipped.
     """
     lines = pl.DataFrame({"text": [text]}).select(pl.col("text").str.split("\n").explode()).with_row_index("line", first_line)
     lines = lines.with_columns(pl.col("line").cast(pl.Int64))
     is_record = pl.col("text").str.contains(_RECORD_FORM)
     other = lines.filter(~is_record & ~pl.col("text").str.starts_with("#"))
     for line, bad in other.iter_rows():
-        if line > communicators_end:
-            on_malformed(line, _problem(bad))
-        elif (form := _COMMUNICATOR_FORM.fullmatch(bad)) is None:
-            on_malformed(line, f"{_short(bad)} is not a communicator, and the header announces one on this line")
-        elif form["size"] and int(form["size"]) != form["tasks"].count(":"):
-            on_malformed(line, f"{_short(bad)} announces {form['size']} tasks and lists {form['tasks'].count(':')}")
+        problem = _problem(bad) if line > announced.last_line else announced.problem(bad)
+        if problem is not None:
+            on_malformed(line, problem)
     lines = lines.filter(is_record)
     numbers = _numbers(lines)
     if numbers.null_count():

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsys2prv.paraver.blocks import Block, parse_block
+from nsys2prv.paraver.blocks import AnnouncedCommunicators, Block, parse_block
 from nsys2prv.paraver.header import Header, read_header
 from nsys2prv.paraver.pcf import PcfLabels, read_pcf
 from nsys2prv.paraver.row import read_row
@@ -59,9 +59,9 @@ class Trace:
             A line is not a record (and `on_malformed` is None), or the file can't be read to its end.
         """
         on_malformed = on_malformed or raising(self.path)
-        communicators_end = 1 + self.header.communicators
+        announced = AnnouncedCommunicators(1 + self.header.communicators, len(self.header.tasks))
         for first_line, text in text_blocks(self.path, on_malformed, block_bytes):
-            yield parse_block(first_line, text, communicators_end, on_malformed)
+            yield parse_block(first_line, text, announced, on_malformed)
 
 
 def open_trace(path: str | Path, on_malformed: OnMalformed | None = None) -> Trace:

@@ -121,7 +121,8 @@ def test_a_trace_without_communicators_announces_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "why"), [("c:1:1:3:1:2", "announces 3 tasks and lists 2"), ("i:1:3:1:1:2", "not a communicator")]
+    ("line", "why"),
+    [("c:1:1:3:1:2", "announces 3 tasks and lists 2"), ("i:1:3:1:1:2", "not a communicator"), ("c:1:1:1:2", "has task 2")],
 )
 def test_check_names_a_communicator_that_is_wrong(tmp_path: Path, line: str, why: str) -> None:
     prv = translated(tmp_path, mpi_report(0, ranks=1))
