@@ -63,7 +63,9 @@ def _may_overlap(report: Report, times: pl.LazyFrame, key: list[str]) -> bool:
     for piece in report.batches(times, PIECE_ROWS):
         streams = piece.partition_by(key, as_dict=True) if key else {(): piece}
         for name, of_stream in streams.items():
-            start, end = of_stream["start"].to_numpy(), of_stream["end"].to_numpy()
+            start = of_stream["start"].to_numpy()
+            # As in `Lanes`, what has no length takes its lane: it overlaps what starts then, whichever row comes first.
+            end = np.maximum(of_stream["end"].to_numpy(), start + 1)
             if start[0] < ends.get(name, start[0]) or (start[1:] < np.maximum.accumulate(end)[:-1]).any():
                 return True
             ends[name] = int(end.max())

@@ -1,11 +1,15 @@
-"""Copies of exports with the rows of every table in a random order."""
+"""Copies of exports with the rows of every table in a random order, and what must not depend on that order."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import random
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -49,3 +53,26 @@ def _shuffle_parquet(report: Path, copy: Path, chance: random.Random) -> None:
         order = np.random.default_rng(chance.getrandbits(64)).permutation(len(rows))
         # Several groups of rows, each with times of the whole run.
         pyarrow.parquet.write_table(rows.take(order), copy / file.name, row_group_size=max(1, len(rows) // 3))
+
+
+def trace_files(prv: Path, reports: Path) -> dict[str, str]:
+    """Texts of all files of a trace, by what follows its name; without the folders of the trace and of the reports, and without
+    the time that the translation took."""
+    texts = {path.name[len(prv.stem) :]: path for path in prv.parent.glob(f"{prv.stem}.*") if path.is_file()}
+    texts |= {str(path.relative_to(prv.parent))[len(prv.stem) :]: path for path in prv.parent.glob(f"{prv.stem}.cfgs/**/*.*")}
+    found = {name: path.read_text().replace(str(prv.with_suffix("")), "OUT") for name, path in texts.items()}
+    summary = json.loads(found[".json"].replace(str(reports), "REPORTS"))
+    del summary["seconds"]
+    return {**found, ".json": json.dumps(summary, indent=1)}
+
+
+def differences(first: Any, second: Any, place: str = "") -> Iterator[str]:
+    """Places where two contents of JSON differ by more than the rounding of a sum."""
+    if isinstance(first, dict) and isinstance(second, dict) and list(first) == list(second):
+        for name in first:
+            yield from differences(first[name], second[name], f"{place}/{name}")
+    elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        for index, (one, other) in enumerate(zip(first, second, strict=True)):
+            yield from differences(one, other, f"{place}/{index}")
+    elif first != second and not (isinstance(first, float) and math.isclose(first, second, rel_tol=1e-12)):
+        yield f"{place}: {first!r}, {second!r}"

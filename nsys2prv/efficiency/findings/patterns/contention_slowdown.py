@@ -62,7 +62,7 @@ class NcclContention:
             return
         events = self._context.events
         start, end, row, value = (started[name].to_numpy().astype(np.int64) for name in ("start", "end", "row", "value"))
-        order = np.lexsort((start, row))
+        order = np.lexsort((value, end, start, row))
         start, end, row, value = start[order], end[order], row[order], value[order]
         is_first = np.concatenate([[True], row[1:] != row[:-1]])
         after = np.where(is_first, self._former[row], np.roll(value, 1))
@@ -73,7 +73,8 @@ class NcclContention:
         place = activity.place(device, start)
         # Several compute kernels at once are left out: together they may well be faster.
         comparable = (started["number"].to_numpy()[order] == event_types.KERNEL) & (device >= 0)
-        comparable &= (place >= 0) & (activity.counts[KERNEL][place] == 1)
+        comparable &= place >= 0
+        comparable[comparable] = activity.counts[KERNEL][place[comparable]] == 1
         start, end, device, place = start[comparable], end[comparable], device[comparable], place[comparable]
         if not len(start):
             return

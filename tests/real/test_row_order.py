@@ -1,0 +1,61 @@
+"""A real report gives the same trace and the same numbers whatever the order of the rows of its tables."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from support.checkout import REAL_REPORTS
+from support.shuffled import differences, shuffled, trace_files
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.errors import NoDevices
+from nsys2prv.trace.translate import translate
+
+_SEED = random.SystemRandom().randrange(10**9)
+_SMALL_BYTES = 1_000_000
+
+
+def _sets() -> dict[str, tuple[Path, ...]]:
+    """Real reports that are one run, by name."""
+    alone = {path.stem: (path,) for pattern in ("*.sqlite", "unet-training/*.sqlite") for path in REAL_REPORTS.glob(pattern)}
+    folders = [*REAL_REPORTS.glob("nccl-*"), *(REAL_REPORTS / name for name in ("v100x8", "mpi4", "mpi4_parquet"))]
+    several = {folder.name: tuple(sorted(folder.glob("*"))) for folder in folders if folder.is_dir()}
+    return dict(sorted({**alone, **several}.items()))
+
+
+def _bytes(reports: tuple[Path, ...]) -> int:
+    return sum(file.stat().st_size for report in reports for file in (report, *report.glob("*")) if file.is_file())
+
+
+SETS = _sets()
+EACH = [
+    pytest.param(name, marks=[] if _bytes(reports) < _SMALL_BYTES or name == "mpi4_parquet" else [pytest.mark.thorough])
+    for name, reports in SETS.items()
+]
+
+
+def _outcome(reports: list[Path], folder: Path) -> tuple[dict[str, str], str]:
+    """Texts of the files of the trace, and the efficiency as JSON."""
+    files = trace_files(translate(reports, folder / "trace").prv, reports[0].parent)
+    try:
+        measured = json.dumps(measure(reports, EfficiencyOptions(regions=("*",), bins=20)).as_json())
+    except NoDevices:
+        measured = json.dumps("no device")
+    return files, measured.replace(str(reports[0].parent), "REPORTS")
+
+
+@pytest.mark.parametrize("run", EACH or [pytest.param("", marks=pytest.mark.skip(reason="no real reports"))])
+def test_shuffled_tables_give_the_same_trace_and_numbers(run: str, tmp_path: Path) -> None:
+    print(f"seed {_SEED}")
+    for folder in ("recorded", "shuffled", "copies"):
+        (tmp_path / folder).mkdir()
+    copies = [shuffled(report, tmp_path / "copies", _SEED) for report in SETS[run]]
+    files, measured = _outcome(list(SETS[run]), tmp_path / "recorded")
+    of_copies, measured_of_copies = _outcome(copies, tmp_path / "shuffled")
+    assert of_copies.keys() == files.keys()
+    assert [suffix for suffix in files if files[suffix] != of_copies[suffix]] == []
+    assert list(differences(json.loads(measured), json.loads(measured_of_copies))) == []
