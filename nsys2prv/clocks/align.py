@@ -188,12 +188,13 @@ class _Alignment:
     def axis(self) -> Axis:
         """The common axis."""
         corrections, by_utc, placed_by = self._estimate()
-        bounds = self._bounds(corrections)
         moves = np.zeros(len(self._names))
-        if bounds is not None:
+        as_placed = self._bounds(corrections)
+        if as_placed is not None:
             precision = np.array([_precision(one, clock in by_utc) for clock, one in enumerate(corrections)])
-            moves = enforce_bounds(bounds.over_all, precision)
-            bounds = bounds.moved(moves)
+            moves = enforce_bounds(as_placed.over_all, precision)
+        bounds = self._bounds(corrections, of_report=self._of_report)
+        bounds = bounds.moved(moves) if bounds is not None else None
         moved = [replace(one, offset=one.offset + float(by)) for one, by in zip(corrections, moves, strict=True)]
         intervals = clock_intervals(bounds, *self._whole(moved)) if bounds is not None else None
         placements = self._placements(moved, moves, placed_by)
@@ -282,7 +283,13 @@ class _Alignment:
     def _estimate(self) -> tuple[list[ClockCorrection], set[int], list[str]]:
         """Corrections of all clocks, the clocks that keep UTC, and what places each."""
         clocks = len(self._names)
-        tying = self._collectives.filter(pl.col("rule") == ALL)
+        # One rank of a host can end late: the median of its ranks counts.
+        tying = (
+            self._collectives.filter(pl.col("rule") == ALL)
+            .group_by("event", "clock")
+            .agg(pl.col("end").median().round().cast(pl.Int64), pl.col("kind", "name").first())
+            .sort("event", "clock")
+        )
         kind = tying.select(pl.struct("kind", "name").rank("dense")).to_series().to_numpy().astype(np.int64)
         events = SharedEvents(tying["event"].to_numpy(), tying["clock"].to_numpy(), tying["end"].to_numpy())
         steps = self._steps(events)
@@ -356,21 +363,24 @@ class _Alignment:
 
     # -- bounds -----------------------------------------------------------------------------------------------------------
 
-    def _bounds(self, corrections: Sequence[ClockCorrection]) -> Bounds | None:
-        """Bounds between clocks after corrections; None where there is nothing that bounds them."""
+    def _bounds(self, corrections: Sequence[ClockCorrection], of_report: Floats | None = None) -> Bounds | None:
+        """Bounds between clocks after corrections; None where there is nothing that bounds them.
+
+        Bounds are wider by as much as reports may be off their clocks, if that is given, ns.
+        """
         if len(self._names) < 2 or (self._collectives.is_empty() and not self._messages.files):
             return None
-        # A report may be off its clock by so much.
-        off = pl.col("report").replace_strict(dict(enumerate(self._of_report)), return_dtype=pl.Float64).cast(pl.Int64)
+        wider = np.zeros(len(self._rough), dtype=np.int64) if of_report is None else np.rint(of_report).astype(np.int64)
+        off = pl.Series(wider[self._collectives["report"].to_numpy()])
         clock = self._collectives["clock"].to_numpy()
         doubt = {
             name: pl.Series(step_doubt(self._collectives[name].to_numpy(), clock, corrections)) for name in ("start", "end")
         }
         collectives = self._placed(corrections).with_columns(
-            start=pl.col("start") - off - doubt["start"], end=pl.col("end") + off + doubt["end"]
+            start=pl.col("start") - (off + doubt["start"]), end=pl.col("end") + (off + doubt["end"])
         )
         borders = stretches(len(self._names), *self._anchored(collectives, corrections))
-        return find_bounds(collectives, self._messages_apart(corrections), len(self._names), borders)
+        return find_bounds(collectives, self._messages_apart(corrections, wider), len(self._names), borders)
 
     def _anchored(self, collectives: pl.DataFrame, corrections: Sequence[ClockCorrection]) -> tuple[float, float]:
         """First and last time of anchors, after corrections."""
@@ -381,10 +391,10 @@ class _Alignment:
                 times += [float(of_part.min()), float(of_part.max())]
         return min(times), max(times)
 
-    def _messages_apart(self, corrections: Sequence[ClockCorrection]) -> Iterator[pl.DataFrame]:
+    def _messages_apart(self, corrections: Sequence[ClockCorrection], wider: Ints) -> Iterator[pl.DataFrame]:
         for piece in self._messages.placed(self._clock_of_report, corrections):
-            off = self._of_report[piece["report"].to_numpy()] + self._of_report[piece["to_report"].to_numpy()]
-            yield piece.with_columns(to_time=pl.col("to_time") + pl.col("doubt") + pl.Series(off.astype(np.int64)))
+            off = wider[piece["report"].to_numpy()] + wider[piece["to_report"].to_numpy()]
+            yield piece.with_columns(to_time=pl.col("to_time") + pl.col("doubt") + pl.Series(off))
 
     # -- results ----------------------------------------------------------------------------------------------------------
 
