@@ -114,29 +114,41 @@ def _bound_by_collectives(
     place = pl.col("slack").rank("ordinal").over("stretch", "clock", "communicator")
     latest = slack.filter(place <= _LATEST).sort("stretch", "event", "clock")
     for (stretch,), of_stretch in latest.group_by("stretch", maintain_order=True):
-        of_pairs = of_stretch.join(ended, on="event", suffix="_ended").filter(pl.col("clock") != pl.col("clock_ended"))
-        by_pair = of_pairs.group_by("clock", "clock_ended").agg(least=(pl.col("end") - pl.col("start")).min())
         index = int(stretch)
-        pair = index, by_pair["clock"].to_numpy(), by_pair["clock_ended"].to_numpy()
-        ahead[pair] = np.minimum(ahead[pair], by_pair["least"].to_numpy())
-        if of_pairs.height:
-            start[index] = min(start[index], float(of_pairs["middle"].min()))  # type: ignore[arg-type]
-            stop[index] = max(stop[index], float(of_pairs["middle"].max()))  # type: ignore[arg-type]
+        used = of_stretch.select("event").unique().sort("event").with_row_index("row")
+        ends = ended.join(used, on="event")
+        table = np.full((used.height, ahead.shape[1]), np.inf)
+        table[ends["row"].to_numpy(), ends["clock"].to_numpy()] = ends["end"].to_numpy()
+        starts = of_stretch.join(used, on="event").sort("clock")
+        clock, row, begin = (starts[name].to_numpy() for name in ("clock", "row", "start"))
+        for number in np.unique(clock):
+            own = slice(*np.searchsorted(clock, [number, number + 1]))
+            least = (table[row[own]] - begin[own, None]).min(axis=0)
+            ahead[index, number] = np.minimum(ahead[index, number], least)
+        ahead[index, np.arange(len(ahead[index])), np.arange(len(ahead[index]))] = np.inf
+        middles = of_stretch["middle"].to_numpy()
+        start[index], stop[index] = min(start[index], middles.min()), max(stop[index], middles.max())
 
 
 def _place(borders: Floats, time: Floats) -> Ints:
     return np.clip(np.searchsorted(borders, time, side="right") - 1, 0, len(borders) - 2).astype(np.int64)
 
 
-def shortest_ways(ahead: Floats) -> Floats:
+def shortest_ways(ahead: Floats, by_way_of: Ints | None = None) -> Floats:
     """Bounds that follow from those of other clocks between two: (..., clocks, clocks).
 
-    If b is ahead of a by at most x, and c of b by at most y, c is ahead of a by at most x + y (Floyd and Warshall). Bounds must
-    not contradict each other: without negative ones they do not.
+    If b is ahead of a by at most x, and c of b by at most y, c is ahead of a by at most x + y (Floyd and Warshall).
+
+    Parameters
+    ----------
+    ahead
+        Bounds that do not contradict each other: without negative ones they do not.
+    by_way_of
+        The clocks that may be between two; None: all.
     """
     closed: Floats = ahead.copy()
     clocks = closed.shape[-1]
     closed[..., np.arange(clocks), np.arange(clocks)] = 0
-    for way in range(clocks):
+    for way in range(clocks) if by_way_of is None else by_way_of.tolist():
         np.minimum(closed, closed[..., :, way, None] + closed[..., way, None, :], out=closed)
     return closed

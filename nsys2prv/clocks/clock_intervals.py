@@ -20,8 +20,8 @@ _LEAST_UNKNOWN = 5e-7
 """However well the drift over the whole run is known, clocks wander with their temperature."""
 _LEAST_WIDTH = 500.0
 """ns; time stamps of events are not more precise."""
-_MANY = 256
-"""Tables of more clocks have numbers of half the size."""
+_MANY, _WAYS = 256, 64
+"""Tables of more clocks have numbers of half the size; if they suffice, only the best known clocks are ways between two."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def clock_intervals(bounds: Bounds, first: float, last: float) -> ClockIntervals
     at_times = np.stack([_at(time, wide, drift, centre) for time in times]) if len(centre) else np.empty((0, clocks, clocks))
     if not len(at_times):
         at_times = np.full((len(times), clocks, clocks), np.inf)
-    closed = shortest_ways(at_times)
+    closed = _closed(at_times)
     margin = np.maximum(closed, np.swapaxes(closed, 1, 2))
     group = np.array([int(np.flatnonzero(np.isfinite(row))[0]) for row in margin[0]])
     half_widths = np.full((len(times), clocks), np.inf)
@@ -87,6 +87,15 @@ def clock_intervals(bounds: Bounds, first: float, last: float) -> ClockIntervals
         of_drift[members] = _shared(shortest_ways(drift[between]))
         worst[members] = np.maximum(violated[:, members].max(axis=(0, 2)), violated[:, :, members].max(axis=(0, 1)))
     return ClockIntervals(np.rint(times).astype(np.int64), half_widths, group, of_drift, worst)
+
+
+def _closed(ahead: Floats) -> Floats:
+    if ahead.shape[1] > _MANY:
+        best = np.argsort(np.median(ahead[0] + ahead[0].T, axis=1), kind="stable")[:_WAYS]
+        closed = shortest_ways(ahead, best)
+        if np.isfinite(closed).all():
+            return closed
+    return shortest_ways(ahead)
 
 
 def _times(centre: Floats, first: float, last: float) -> Floats:
