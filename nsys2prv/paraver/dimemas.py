@@ -42,7 +42,8 @@ class DimemasFormat(ParaverFormat):
 
     def fit(self, rows: Rows) -> Rows:
         """The first thread of each task."""
-        threads = super().fit(rows).table.filter(pl.col("kind") == "thread").unique("task", keep="first", maintain_order=True)
+        rows = super().fit(rows)
+        threads = rows.table.filter(pl.col("kind") == "thread").unique("task", keep="first", maintain_order=True)
         kept = threads.with_columns(new=pl.int_range(pl.len(), dtype=pl.Int64))
         tasks = tuple(
             replace(rows.tasks[task - 1], threads=(rows.tasks[task - 1].threads[thread - 1],))
@@ -50,7 +51,7 @@ class DimemasFormat(ParaverFormat):
         )
         numbers = kept.select("row", "new")
         return replace(
-            super().fit(rows),
+            rows,
             tasks=tasks,
             table=kept.select(row="new", task=pl.col("new") + 1, thread=pl.lit(1, pl.Int64), kind="kind"),
             keys={
