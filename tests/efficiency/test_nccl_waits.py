@@ -179,7 +179,7 @@ _TIMES = st.integers(0, 60)
 _ERRORS = st.sampled_from([0.0, 3.0, 10.0, float("inf")])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_a_wait_counts_if_and_only_if_a_rank_is_surely_later(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 7))
