@@ -143,6 +143,8 @@ def clocks_frame(plan: RunPlan) -> pl.DataFrame:
         {
             "host": one.name,
             "method": one.method,
+            "interval": one.half_width[1],
+            "contradiction": one.contradiction,
             **(
                 {}
                 if one.correction is None
@@ -158,9 +160,10 @@ def clocks_frame(plan: RunPlan) -> pl.DataFrame:
         }
         for one in (plan.axis.clocks if len(plan.axis.clocks) > 1 else ())
     ]
-    numbers = dict.fromkeys(("drift", "error_median", "error_95", "error_largest"), pl.Float64)
+    numbers = dict.fromkeys(("drift", "error_median", "error_95", "error_largest", "interval", "contradiction"), pl.Float64)
     schema = {"host": pl.String, "method": pl.String, "anchors": pl.Int64, "offset": pl.Int64, **numbers}
-    return pl.DataFrame(rows, schema=schema)
+    interval = pl.col("interval")
+    return pl.DataFrame(rows, schema=schema).with_columns(pl.when(interval.is_finite()).then(interval))
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ class _Ranks:
             surely = _largest(time - error, edges)
             latest = _largest(np.where(time - error == surely, time, -np.inf), edges)
             distance = np.where(surely > time + error, np.maximum(distance, latest - time), distance)
-        return pl.Series(distance).cast(pl.Int64)
+        return pl.Series(np.rint(distance).astype(np.int64))
 
     def is_last(self) -> pl.Series:
         """Whether each rank arrived after all others of its collective, by more than their clocks can be wrong."""
