@@ -127,9 +127,9 @@ class NsysRun:
         Returns
         -------
         Columns `host`, `method`, `anchors` (number of collectives and messages used), `offset` (ns), `drift` (ppm),
-        `error_median`, `error_95`, `error_largest` (what remains at them, ns), `interval` (half width of the interval that holds
-        the clock, where it is widest, ns; null: not known), `contradiction` (the largest, ns). Empty when there is one clock
-        only.
+        `error_median`, `error_95`, `error_largest` (what remains at them, ns), `interval` (half width of the interval that
+        holds the clock, where it is widest, ns; null: not known), `contradiction` (the largest, ns). Empty when there is one
+        clock only.
         """
         return clocks_frame(self._plan)
 

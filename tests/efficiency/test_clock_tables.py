@@ -51,7 +51,8 @@ def test_the_table_has_all_that_is_known_of_each_clock(tmp_path: Path) -> None:
         **known_to(4_000, 9_000, times=(0, 1000)),
         "method": "collectives", "by_messages_ns": -7, "anchors": 12, "offset_ns": 1234, "drift_ppm": 1.5,
         "drift_error_ppm": 0.25,
-        "anchors_by_kind": {"nccl": {"used": 10, "outliers": 3}, "messages": {"used": 2, "outliers": 0}}, "contradiction_ns": 40,
+        "anchors_by_kind": {"nccl": {"used": 10, "outliers": 3}, "messages": {"used": 2, "outliers": 0}},
+        "contradiction_ns": 40,
         "steps": [{"after_ns": 1, "before_ns": 2, "size_ns": -2_000_000}, {"after_ns": 3, "before_ns": 4, "size_ns": 500}],
         "error_ns": {"median": 100, "percentile_95": 200, "largest": 300, "over_time": [5, None]},
     }  # fmt: skip
@@ -103,8 +104,8 @@ def test_the_warning_says_what_the_length_can_be(tmp_path: Path) -> None:
     assert measure([prv], EfficiencyOptions(bins=100)).head["warnings"] == [
         "the run takes 1.000 ms as clocks are placed; they allow at least 970.000 us, and at most 1.030 ms: efficiencies that "
         "divide by its length are as uncertain",
-        "clocks are known to 20.000 us and each of the 100 bins over time has 10.000 us: activity of a host can be in a bin beside "
-        "its own",
+        "clocks are known to 20.000 us and each of the 100 bins over time has 10.000 us: activity of a host can be in a bin "
+        "beside its own",
     ]
     assert "1.000 ms (clocks allow 970.000 us to 1.030 ms)" in page_of(prv, tmp_path)
 
