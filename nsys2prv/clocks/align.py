@@ -121,28 +121,111 @@ def align(
     clocks = report_clocks(identities, rough)
     names = [clock.name for clock in clocks]
     several = len(set(names)) > 1 or any(clock.tie is SessionTie.UTC for clock in clocks)
-    if method in (AlignMethod.NONE, AlignMethod.UTC, AlignMethod.MONOTONIC) or not several:
-        errors = _errors_without_estimate(clocks)
-        first = [names.index(name) for name in dict.fromkeys(names)]
-        return Axis(tuple(rough), errors, tuple(HostClock(names[place], rough[place].method, errors[place]) for place in first))
+    if len(reports) == 1:
+        return _without_estimate(rough, clocks)
+    is_estimated = several and method not in (AlignMethod.NONE, AlignMethod.UTC, AlignMethod.MONOTONIC)
+    # Without an estimate all that there is checks what the clocks of the sessions say.
+    chosen: dict[AlignMethod, tuple[str, ...]] = {
+        AlignMethod.NCCL: ("nccl",), AlignMethod.MPI: ("mpi",), AlignMethod.MESSAGES: ()
+    }  # fmt: skip
+    kinds = chosen.get(method, KINDS) if is_estimated else KINDS
     sync_points = sync_points_of_run(
         reports,
         identities,
-        {AlignMethod.AUTO: KINDS, AlignMethod.MESSAGES: ()}.get(method, (method.value,)),
-        with_messages=method is not AlignMethod.NCCL,
+        kinds,
+        with_messages=not is_estimated or method is not AlignMethod.NCCL,
         workers=workers or InThisProcess(),
         known=known,
         folder=scratch,
     )
     messages = match_messages(sync_points, rough, scratch / "matched-messages")
+    if not is_estimated:
+        return _without_estimate(rough, clocks, sync_points, messages)
     return _Alignment(tuple(rough), tuple(clocks), spans, tuple(sync_points), messages).axis()
 
 
-def _errors_without_estimate(clocks: Sequence[ReportClock]) -> tuple[ClockError, ...]:
-    """Errors of reports whose clocks were not compared: one clock has none, of several nothing is known."""
-    number_of_name = {name: number for number, name in enumerate(dict.fromkeys(clock.name for clock in clocks))}
-    known = 0.0 if len(number_of_name) == 1 else float("inf")
-    return tuple(ClockError(number_of_name[clock.name], half_widths=(known,), of_report=clock.of_report) for clock in clocks)
+def _without_estimate(
+    rough: Sequence[Placement],
+    clocks: Sequence[ReportClock],
+    sync_points: Sequence[SyncPoints] = (),
+    messages: MatchedMessages | None = None,
+) -> Axis:
+    """The axis of reports whose clocks are not estimated, checked by their collectives and messages.
+
+    One clock has no error, of several nothing is known.
+    """
+    names = list(dict.fromkeys(clock.name for clock in clocks))
+    clock_of_report = [names.index(clock.name) for clock in clocks]
+    width = 0.0 if len(names) == 1 else float("inf")
+    errors = tuple(
+        ClockError(number, half_widths=(width,), of_report=clock.of_report)
+        for number, clock in zip(clock_of_report, clocks, strict=True)
+    )
+    first = [clock_of_report.index(number) for number in range(len(names))]
+    disagreements: tuple[Disagreement, ...] = ()
+    if messages is not None:
+        collectives, _ = _match(sync_points, rough, clock_of_report)
+        disagreements = check_axis(collectives, messages.placed(clock_of_report, None), errors, names)
+    return Axis(
+        tuple(rough),
+        errors,
+        tuple(HostClock(names[errors[place].clock], rough[place].method, errors[place]) for place in first),
+        sync_points=tuple(sync_points),
+        disagreements=disagreements,
+    )
+
+
+def _match(
+    sync_points: Sequence[SyncPoints], rough: Sequence[Placement], clocks: Sequence[int]
+) -> tuple[pl.DataFrame, Matching]:
+    """Collectives that were found on several ranks: columns of _MATCHED. `clocks` are the numbers of the reports' clocks."""
+    sequences, rows = _sequences(sync_points, rough, clocks)
+    matching = match_collectives(sequences)
+    parts = [
+        frame.with_columns(
+            event=pl.Series(events, dtype=pl.Int64),
+            communicator=pl.lit(communicator, pl.Int64),
+            clock=pl.lit(sequence.clock, pl.Int64),
+            process=pl.lit(sequence.process, pl.Int64),
+        )
+        .filter(pl.col("event") >= 0)
+        .select(list(_MATCHED))
+        for frame, sequence, events, communicator in zip(rows, sequences, matching.events, matching.communicators, strict=True)
+    ]
+    return pl.concat([pl.DataFrame(schema=_MATCHED), *parts]), matching
+
+
+def _sequences(
+    sync_points: Sequence[SyncPoints], rough: Sequence[Placement], clocks: Sequence[int]
+) -> tuple[list[CollectiveSequence], list[pl.DataFrame]]:
+    """Sequences of collectives of all reports, with their rows. Processes are numbered over all reports, as pids repeat."""
+    sequences, frames = [], []
+    processes: dict[tuple[int, int], int] = {}
+    for index, (points, placement) in enumerate(zip(sync_points, rough, strict=True)):
+        for kind in points.kinds:
+            collectives = points.of_kind(kind)
+            if collectives is None:
+                continue
+            times = (placement.of(pl.col(name)) for name in ("start", "end"))
+            placed = collectives.with_columns(*times, report=pl.lit(index, pl.Int64), kind=pl.lit(kind))
+            for (pid, sequence), rows in placed.group_by("process", "sequence", maintain_order=True):
+                process = processes.setdefault((index, int(pid)), len(processes))
+                ordered = rows.sort("end", "start", "name")
+                group = kind if kind == "nccl" else f"{kind} {sequence}"
+                same = ordered.select(pl.struct("name", "size").hash().reinterpret(signed=True)).to_series()
+                sequences.append(
+                    CollectiveSequence(
+                        process,
+                        clocks[index],
+                        group,
+                        ordered["end"].to_numpy(),
+                        same.to_numpy(),
+                        ordered["key"].fill_null(0).to_numpy(),
+                        ordered["start"].to_numpy(),
+                    )
+                )
+                frames.append(ordered)
+    return sequences, frames
 
 
 class _Alignment:
@@ -158,7 +241,7 @@ class _Alignment:
     ) -> None:
         self._rough, self._spans, self._sync_points, self._messages = rough, spans, sync_points, messages
         self._name(of_reports)
-        self._collectives, matching = self._match()
+        self._collectives, matching = _match(self._sync_points, rough, self._clock_of_report)
         agreement = report_agreement(self._collectives, of_reports)
         self._warnings: list[str] = []
         if agreement.off:
@@ -173,7 +256,7 @@ class _Alignment:
                     for index, clock in enumerate(of_reports)
                 )
             )
-            self._collectives, matching = self._match()
+            self._collectives, matching = _match(self._sync_points, rough, self._clock_of_report)
             agreement = report_agreement(self._collectives, self._of_reports)
         self._of_report = agreement.widths
         self._ambiguous = matching.ambiguous
@@ -217,57 +300,6 @@ class _Alignment:
             self._sync_points,
             check_axis(placed, self._messages.placed(self._clock_of_report, moved), errors, self._names),
         )
-
-    # -- collectives ------------------------------------------------------------------------------------------------------
-
-    def _match(self) -> tuple[pl.DataFrame, Matching]:
-        """Collectives that were found on several ranks: columns of _MATCHED."""
-        sequences, rows = self._sequences()
-        matching = match_collectives(sequences)
-        parts = [
-            frame.with_columns(
-                event=pl.Series(events, dtype=pl.Int64),
-                communicator=pl.lit(communicator, pl.Int64),
-                clock=pl.lit(sequence.clock, pl.Int64),
-                process=pl.lit(sequence.process, pl.Int64),
-            )
-            .filter(pl.col("event") >= 0)
-            .select(list(_MATCHED))
-            for frame, sequence, events, communicator in zip(
-                rows, sequences, matching.events, matching.communicators, strict=True
-            )
-        ]
-        return pl.concat([pl.DataFrame(schema=_MATCHED), *parts]), matching
-
-    def _sequences(self) -> tuple[list[CollectiveSequence], list[pl.DataFrame]]:
-        """Sequences of collectives of all reports, with their rows. Processes are numbered over all reports, as pids repeat."""
-        sequences, frames = [], []
-        processes: dict[tuple[int, int], int] = {}
-        for index, (points, placement) in enumerate(zip(self._sync_points, self._rough, strict=True)):
-            for kind in points.kinds:
-                collectives = points.of_kind(kind)
-                if collectives is None:
-                    continue
-                times = (placement.of(pl.col(name)) for name in ("start", "end"))
-                placed = collectives.with_columns(*times, report=pl.lit(index, pl.Int64), kind=pl.lit(kind))
-                for (pid, sequence), rows in placed.group_by("process", "sequence", maintain_order=True):
-                    process = processes.setdefault((index, int(pid)), len(processes))
-                    ordered = rows.sort("end", "start", "name")
-                    group = kind if kind == "nccl" else f"{kind} {sequence}"
-                    same = ordered.select(pl.struct("name", "size").hash().reinterpret(signed=True)).to_series()
-                    sequences.append(
-                        CollectiveSequence(
-                            process,
-                            self._clock_of_report[index],
-                            group,
-                            ordered["end"].to_numpy(),
-                            same.to_numpy(),
-                            ordered["key"].fill_null(0).to_numpy(),
-                            ordered["start"].to_numpy(),
-                        )
-                    )
-                    frames.append(ordered)
-        return sequences, frames
 
     def _placed(self, corrections: Sequence[ClockCorrection]) -> pl.DataFrame:
         """The collectives, after the corrections of their clocks."""

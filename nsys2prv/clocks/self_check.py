@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.sources.communication.collectives import ALL
-from nsys2prv.timeline.time_axis import ClockError, clock_margin
+from nsys2prv.timeline.time_axis import ClockError
 
 INSIDE_HOST_NS = 1_000_000
 """Ranks of one host end a collective closer together, ns."""
@@ -81,22 +82,35 @@ def _inside_hosts(collectives: pl.DataFrame, names: Sequence[str]) -> Iterator[D
 
 
 def _between_hosts(collectives: pl.DataFrame, errors: Sequence[ClockError], names: Sequence[str]) -> Iterator[Disagreement]:
-    of_all = collectives.filter(pl.col("rule") == ALL).select("event", "report", "clock", "start", "end")
-    impossible = of_all.filter(pl.col("start").max().over("event") > pl.col("end").min().over("event"))
-    before = impossible.join(impossible, on="event", suffix="_other").filter(
-        (pl.col("clock") != pl.col("clock_other")) & (pl.col("end") < pl.col("start_other"))
+    """Of each collective the rank that surely began it last, and the one that surely ended it first: if these fit, all do."""
+    of_all = collectives.filter(pl.col("rule") == ALL)
+    if of_all.is_empty():
+        return
+    report, start, end = (of_all[name].to_numpy() for name in ("report", "start", "end"))
+    width = np.zeros(len(report))
+    order = np.argsort(report, kind="stable")
+    for own in np.split(order, np.flatnonzero(np.diff(report[order])) + 1):
+        error = errors[report[own[0]]]
+        width[own] = error.at(end[own]) + error.of_report
+    group = np.array([error.group for error in errors])[report]
+    surely = of_all.select("event", "clock").with_columns(
+        group=pl.Series(group), begun=pl.Series(start - width), ended=pl.Series(end + width)
     )
-    beyond: dict[tuple[int, int], tuple[float, int]] = {}
-    for (report, other), pairs in before.group_by("report", "report_other", maintain_order=True):
-        one, two = errors[int(report)], errors[int(other)]
-        allowed = clock_margin(one, two, pairs["end"].to_numpy())
-        by = (pairs["start_other"] - pairs["end"]).to_numpy() - allowed
-        if (by > 0).any():
-            hosts = int(pairs["clock"][0]), int(pairs["clock_other"][0])
-            size, count = beyond.get(hosts, (0.0, 0))
-            beyond[hosts] = max(size, float(by.max())), count + int((by > 0).sum())
-    for (clock, other_clock), (size, count) in sorted(beyond.items()):
-        yield Disagreement(BETWEEN_HOSTS, (names[clock], names[other_clock]), size, count)
+    beyond = (
+        surely.group_by("event", "group")
+        .agg(
+            pl.col("begun").max(),
+            pl.col("ended").min(),
+            first=pl.col("clock").get(pl.col("ended").arg_min()),
+            last=pl.col("clock").get(pl.col("begun").arg_max()),
+        )
+        .filter((pl.col("begun") > pl.col("ended")) & (pl.col("first") != pl.col("last")))
+        .group_by("first", "last")
+        .agg(size=(pl.col("begun") - pl.col("ended")).max(), count=pl.len())
+        .sort("first", "last")
+    )
+    for first, last, size, count in beyond.iter_rows():
+        yield Disagreement(BETWEEN_HOSTS, (names[first], names[last]), float(size), count)
 
 
 def _messages(messages: Iterable[pl.DataFrame], names: Sequence[str]) -> Iterator[Disagreement]:

@@ -119,7 +119,7 @@ def make_plan(
     )
     if options.strict and axis.disagreements:
         raise ClocksDisagree(map(disagreement_text, axis.disagreements))
-    # Where nothing ties clocks together, no sync points were looked for.
+    # Of a report alone no sync points were looked for.
     sync_points: Sequence[SyncPoints | None] = axis.sync_points or tuple(one.sync_points for one in opened)
     reports = tuple(
         replace(one, identity=identity, sync_points=points)
