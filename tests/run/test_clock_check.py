@@ -1,0 +1,100 @@
+"""What contradicts itself on the time axis is a warning, and an error with --strict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.report_builder import ReportBuilder
+
+from nsys2prv.clocks.methods import AlignMethod
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.errors import ClocksDisagree
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
+
+MS = 1_000_000
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+UTC = 1_700_000_000_000_000_000
+
+INSIDE = "as placed, ranks of node01 end 8 collectives up to 5.000 ms apart: the times of their reports do not fit together"
+
+
+def reports(folder: Path, *, off: int, hosts: tuple[str, str] = ("node01", "node01")) -> list[Path]:
+    """Two ranks with eight reductions and a kernel; the session of the second has a start that is `off` ns late."""
+    paths = []
+    for rank, host in enumerate(hosts):
+        report = ReportBuilder(
+            rank=rank, with_mpi=True, ranks=2, pid=1000 + rank, host=host, utc_ns=UTC + rank * (1000 + off)
+        ).gpu(rank)
+        began = rank * 1000
+        for turn in range(8):
+            start = (10 + 7 * turn + turn * turn) * MS - began
+            report.kernel(NCCL, start, start + MS // 2)
+        paths.append(report.write(folder / f"rank{rank}.sqlite"))
+    return paths
+
+
+def test_ranks_of_a_host_that_end_collectives_apart_are_a_warning(tmp_path: Path) -> None:
+    summary = translate(reports(tmp_path, off=5 * MS), tmp_path / "OUT", TranslateOptions(align=AlignMethod.UTC))
+
+    assert INSIDE in summary.content["warnings"]
+    assert summary.content["clock_check"] == [
+        {"what": "inside host", "hosts": ["node01"], "size_ns": 5 * MS, "count": 8, "text": INSIDE}
+    ]
+    # So it is for a measurement, of reports and of the trace.
+    for inputs in ([summary.prv], [tmp_path / f"rank{rank}.sqlite" for rank in range(2)]):
+        assert INSIDE in measure(inputs, EfficiencyOptions(align=AlignMethod.UTC)).head["warnings"]
+
+
+def test_with_strict_it_is_an_error_and_nothing_is_written(tmp_path: Path) -> None:
+    paths = reports(tmp_path, off=5 * MS)
+    before = sorted(tmp_path.iterdir())
+
+    with pytest.raises(ClocksDisagree, match="ranks of node01 end 8 collectives up to 5.000 ms apart") as failed:
+        translate(paths, tmp_path / "OUT", TranslateOptions(align=AlignMethod.UTC, strict=True))
+    assert failed.value.exit_code == 9
+    with pytest.raises(ClocksDisagree):
+        measure(paths, EfficiencyOptions(align=AlignMethod.UTC, strict=True))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("off", "hosts"),
+    [
+        # As far as ranks of a host may be apart.
+        (MS // 2, ("node01", "node01")),
+        # Nothing is known of the clocks of two hosts, and nothing is claimed.
+        (5 * MS, ("node01", "node02")),
+    ],
+)
+def test_what_can_be_is_no_contradiction(tmp_path: Path, off: int, hosts: tuple[str, str]) -> None:
+    content = translate(
+        reports(tmp_path, off=off, hosts=hosts), tmp_path / "OUT", TranslateOptions(align=AlignMethod.UTC, strict=True)
+    ).content
+
+    assert content["clock_check"] == []
+    assert json.loads((tmp_path / "OUT.json").read_text())["clock_check"] == []
+
+
+def test_messages_that_arrive_before_they_are_sent_are_a_contradiction(tmp_path: Path) -> None:
+    paths = []
+    for rank, host in enumerate(("node01", "node02")):
+        # The clock of the second is 3 ms behind.
+        report = ReportBuilder(
+            rank=rank, with_mpi=True, ranks=2, pid=1000 + rank, host=host, utc_ns=UTC - rank * 3 * MS
+        ).communicator(rank=rank, size=2)
+        for turn in range(4):
+            time = (10 + 10 * turn) * MS
+            if rank == 0:
+                report.mpi_p2p("MPI_Send", time, time + 1000, partner=1, size=8, tag=turn)
+            else:
+                report.mpi_p2p("MPI_Recv", time - 500, time + 2000, partner=0, size=8, tag=turn)
+        paths.append(report.write(tmp_path / f"rank{rank}.sqlite"))
+
+    with pytest.raises(ClocksDisagree, match=r"4 messages from node01 to node02 arrive up to 2\.998 ms before they are sent"):
+        translate(paths, tmp_path / "OUT", TranslateOptions(align=AlignMethod.UTC, strict=True))
+    # Messages move the clocks until they fit.
+    assert translate(paths, tmp_path / "OUT", TranslateOptions(strict=True)).content["clock_check"] == []
