@@ -33,6 +33,8 @@ _NEIGHBOURS = 6
 """Collectives, one after the other, during which a clock does not drift or jump in most cases."""
 _LEAST_TOLERANCE = 20e3
 """ns between ends of one collective on two ranks, however small the noise is."""
+_LEAST_NOISE = 5e3
+"""ns; ends that are closer together say no more."""
 _STEP = 50e6
 """A clock that jumps does not jump further, ns."""
 _CANDIDATES = 5
@@ -246,7 +248,7 @@ def _evidence(first: CollectiveSequence, second: CollectiveSequence, matched: in
     """
     longer = max(first, second, key=len)
     apart = float(longer.time[-1] - longer.time[0]) / max(len(longer) - 1, 1)
-    return matched * float(np.log(max(apart, 1.0) / (4 * max(error, 1e3))))
+    return matched * float(np.log(max(apart, 1.0) / (4 * max(error, _LEAST_NOISE))))
 
 
 def _is_enough(first: CollectiveSequence, second: CollectiveSequence, match: SequenceMatch) -> bool:
