@@ -20,7 +20,7 @@ import typer
 
 from nsys2prv.cli.check_command import check
 from nsys2prv.cli.compare_command import compare
-from nsys2prv.cli.console import end, end_with
+from nsys2prv.cli.console import end, end_with, hold_standard_streams
 from nsys2prv.cli.demo_command import demo
 from nsys2prv.cli.efficiency_command import efficiency
 from nsys2prv.cli.inspect_command import inspect
@@ -44,6 +44,7 @@ for command in (translate, inspect, check, efficiency, compare, views, demo):
 
 def main() -> None:
     """Entry point of the console script."""
+    hold_standard_streams()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
     # Millions of rows are a few objects: there is little to collect, and looking for garbage takes time.

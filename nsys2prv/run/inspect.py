@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from nsys2prv.clocks.session_placement import UTC_READINGS_APART_NS
 from nsys2prv.errors import counted
 from nsys2prv.execution.output_files import scratch_alone
+from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports import Report, describe, find_reports, open_report
 from nsys2prv.exports.identity import pid_of
@@ -47,9 +45,12 @@ def inspect(arguments: Sequence[str | Path], nsys: NsysExport | None = None) -> 
         When a report can't be read.
     """
     paths = find_reports(arguments)
-    return [
-        _inspect(open_report(path, nsys)) for path in tqdm(paths, unit="report", disable=None, file=sys.stderr, leave=False)
-    ]
+    found = []
+    with progress_bar("inspecting", "report", len(paths)) as bar:
+        for path in paths:
+            found.append(_inspect(open_report(path, nsys)))
+            bar.update()
+    return found
 
 
 def with_clocks(found: list[dict[str, Any]], arguments: Sequence[str | Path], options: ReadOptions) -> list[dict[str, Any]]:

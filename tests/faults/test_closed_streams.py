@@ -1,0 +1,75 @@
+"""Streams that are closed, or that nobody reads any more: no hang, and a signal still ends the program."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.command_line import CommandLine
+from support.failed_runs import small_report
+
+from nsys2prv.execution.progress import progress_bar
+
+
+@pytest.fixture
+def report(command_line: CommandLine) -> Path:
+    return small_report().write(command_line.folder / "rank0.sqlite")
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize(
+    "command", [("translate", "rank0.sqlite", "-o", "OUT"), ("inspect", "rank0.sqlite")], ids=lambda command: command[0]
+)
+def test_a_stream_that_is_closed_from_the_start_changes_no_result(
+    command: tuple[str, ...], number: int, report: Path, command_line: CommandLine
+) -> None:
+    done = command_line.run(*command, prepare=lambda: os.close(number))
+
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    if command[0] == "translate":
+        assert command_line.run("check", "OUT.prv").returncode == 0
+
+
+def test_an_error_with_no_error_stream_is_the_exit_code_alone(command_line: CommandLine) -> None:
+    done = command_line.run("inspect", "nothing.sqlite", prepare=lambda: os.close(2))
+
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+
+
+@pytest.mark.parametrize("way", ["closed", "broken"])
+def test_a_bar_goes_on_without_its_stream(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = []
+    # What was not written is still there when it is closed.
+    with contextlib.suppress(BrokenPipeError), open(writing, "w", buffering=1) as stream:
+        monkeypatch.setattr("sys.stderr", None if way == "closed" else stream)
+        with progress_bar("working", "piece", 10, shown=True) as bar:
+            bar.delay = 0
+            for _ in range(10):
+                bar.update()
+                bar.refresh()
+        # Another bar gets the lock.
+        with progress_bar("working", "piece", shown=True) as bar:
+            bar.refresh()
+        ended.append(way)
+    assert ended == [way]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_ends_a_program_without_an_error_stream(number: signal.Signals, command_line: CommandLine) -> None:
+    small_report(60_000).write(command_line.folder / "large.sqlite")
+    process = command_line.start("translate", "large.sqlite", "-o", "OUT", prepare=lambda: os.close(2))
+    until = time.monotonic() + 60
+    while not list(command_line.folder.glob(".OUT*")) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.005)
+    process.send_signal(number)
+
+    assert process.wait(timeout=60) == 128 + number
+    process.communicate()
+    assert not list(command_line.folder.glob("*OUT*"))
