@@ -170,13 +170,15 @@ class ExternalSort:
             # A frame with few rows needs more memory than its rows, and each collection has as many frames as reports.
             self._pending = [pl.concat(self._pending, rechunk=True)]
 
-    def windows(self, *, keep: bool = False) -> Iterator[pl.DataFrame]:
+    def windows(self, *, keep: bool = False, any_ties: bool = False) -> Iterator[pl.DataFrame]:
         """All rows in order, in frames of about `WINDOW_ROWS` rows; with `keep`, they can be read again.
 
-        Rows that are equal in all sort columns come in the order of their other columns, whatever order they were added in.
+        Rows that are equal in all sort columns come in the order of their other columns, however they were added. With
+        `any_ties`, for results that do not depend on it, they come in any order, which is faster.
         """
         for window in plan_windows([(self, 1)]):
-            yield self.load_in_order(window)
+            ordered = _sorted(self.load(window), self._by)
+            yield ordered if any_ties else order_ties(ordered, self._by)
         if not keep:
             self.delete()
 
@@ -212,10 +214,6 @@ class ExternalSort:
             inside = window.cut(self._whole, column)
             return [inside] if inside.height else []
         return [rows for run in self._runs if (rows := run.read(window, column)) is not None]
-
-    def load_in_order(self, window: Window) -> pl.DataFrame:
-        """Rows of a window in the order of `windows`. A frame without rows has only the sort columns."""
-        return order_ties(_sorted(self.load(window), self._by), self._by)
 
     def load_open(self, cut: int) -> list[pl.DataFrame]:
         """Rows that start before a value of the first sort column and last until it or longer, in the order of `load`."""

@@ -82,13 +82,14 @@ def with_calls(
 
 
 def side_by_side(left: ExternalSort, right: ExternalSort) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """Rows of two collections with the same first sort column, in order, window by window; windows without rows of `left` are
-    left out. A frame without rows has only the sort column.
+    """Rows of two collections with the same first sort column, window by window; windows without rows of `left` are left out.
+
+    Inside a window rows come in any order. A collection without rows gives frames without columns.
     """
     for window in plan_windows([(left, 1), (right, 1)]):
-        of_left = left.load_in_order(window)
-        if of_left.height:
-            yield of_left, right.load_in_order(window)
+        of_left, of_right = left.load(window), right.load(window)
+        if of_left:
+            yield pl.concat(of_left), pl.concat(of_right) if of_right else pl.DataFrame()
         left.drop_before(window.end)
         right.drop_before(window.end)
 

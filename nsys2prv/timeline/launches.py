@@ -58,7 +58,7 @@ class Launches:
 
     def messages(self) -> Iterator[pl.DataFrame]:
         """Columns `row`, `time`, `to_row`, `to_time`, `size` (bytes), `tag`."""
-        for window in self._ends.windows():
+        for window in self._ends.windows(any_ties=True):
             is_call = pl.col("tag") == _CALL_TAG
             calls = window.filter(is_call)
             if calls["correlationId"].n_unique() < calls.height:

@@ -97,7 +97,7 @@ def sweep(all_edges: ExternalSort, rows: pl.DataFrame, selection: TimeSelection)
     kept = TimeSelection(
         tuple(begin - selection.origin for begin in selection.starts), tuple(end - selection.origin for end in selection.ends)
     )
-    for window in all_edges.windows():
+    for window in all_edges.windows(any_ties=True):
         yield kept.clip(sweeper.advance(window), shift=False)
     yield kept.clip(sweeper.finish(selection.length), shift=False)
 

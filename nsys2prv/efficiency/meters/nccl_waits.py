@@ -133,7 +133,7 @@ def waits_of_ranks(collectives: pl.DataFrame, context: SweepContext) -> pl.DataF
     `margin`: the largest error of a difference of two starts of the collective, ns; infinite: not known.
     """
     key = ["communicator", "operation", "turn"]
-    numbers = collectives.select(key).unique(maintain_order=True).with_row_index(_ID)
+    numbers = collectives.select(key).unique().sort(key, nulls_last=True).with_row_index(_ID)
     frame = collectives.join(numbers, on=key, how="left", nulls_equal=True)
     frame = frame.with_columns(arrived=pl.col("start").max().over(_ID), residence=pl.col("end") - pl.col("start"))
     frame = context.clocks.with_margins(frame, "arrived").sort(_ID, GROUP, CLOCK, REPORT, "start", "device")

@@ -116,6 +116,7 @@ def with_values(
     for piece in report.pieces(values, WIDE_PIECE_ROWS):
         of_values.add(piece.drop_nulls(_ID))
     for found, known in side_by_side(of_events, of_values):
-        beside = known if known.height else pl.DataFrame(schema=schema)
+        # Which value of an event is its first must not depend on the order of the table.
+        beside = known.sort(known.columns) if known.width else pl.DataFrame(schema=schema)
         numbered = found.with_row_index("event").join(beside, on=_ID, how="left", maintain_order="left")
         yield numbered.with_columns(pl.col("event").is_first_distinct().not_().alias(CONTINUATION)).drop("event", _ID)

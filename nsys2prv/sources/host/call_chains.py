@@ -114,7 +114,8 @@ def _wide(of_chains: pl.DataFrame, types: Types) -> pl.DataFrame:
     """One row per call chain, with a column per depth."""
     if of_chains.is_empty():
         return pl.DataFrame(schema={_ID: pl.Int64, **dict.fromkeys(columns(types), pl.String)})
-    of_depth = (pl.col(name).filter(is_depth).first().alias(number) for number, name, is_depth in _attributes(types))
+    # A chain has one frame at each depth. If it has several, which one is taken must not depend on the order of the table.
+    of_depth = (pl.col(name).filter(is_depth).min().alias(number) for number, name, is_depth in _attributes(types))
     return of_chains.group_by(_ID).agg(of_depth)
 
 
