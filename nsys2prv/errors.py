@@ -22,7 +22,8 @@
     ├── TraceError                    8   a Paraver trace that can't be read
     ├── InconsistentRun               9   with --strict: the reports are not one complete run
     │   └── ClocksDisagree                    or their clocks contradict each other
-    ├── WorkerDied                   11   workers died repeatedly during the same work
+    ├── NoResources                  11   the system gives no memory, threads or processes
+    │   └── WorkerDied                    workers died repeatedly during the same work
     ├── NoDevices                    12   efficiency of a run in which no process uses a GPU
     └── NotEfficiency                13   a file that `efficiency --json-file` did not write
 
@@ -238,15 +239,26 @@ class ClocksDisagree(InconsistentRun):
         )
 
 
-class WorkerDied(Nsys2prvError):
-    """Workers died repeatedly on the same piece of work."""
+class NoResources(Nsys2prvError):
+    """The system gives no memory, threads or processes, or workers died repeatedly."""
 
     exit_code = 11
 
-    def __init__(self, tries: int) -> None:
+    def __init__(self, what: str) -> None:
         super().__init__(
+            f"the system gives no more {what}; use fewer --workers, or raise the limits of the job "
+            f"(memory; ulimit -v for address space, ulimit -u for processes and threads)"
+        )
+
+
+class WorkerDied(NoResources):
+    """Workers died repeatedly on the same piece of work."""
+
+    def __init__(self, tries: int) -> None:
+        Nsys2prvError.__init__(
+            self,
             f"workers died {tries} times during the same work, most likely because they ran out of memory; "
-            f"use fewer workers on each machine, or give the job more memory"
+            f"use fewer workers on each machine, or give the job more memory",
         )
 
 

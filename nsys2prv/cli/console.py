@@ -40,6 +40,9 @@ def end(code: int) -> NoReturn:
     A scan that was interrupted may still have threads of polars in Python code, which abort the process when the interpreter is
     finalized. Finalizing all modules also takes longer than translating a small report.
     """
+    if "multiprocessing.util" in sys.modules:
+        # Without it, the semaphores of workers that failed are reported as leaked.
+        sys.modules["multiprocessing.util"]._run_finalizers(0)
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

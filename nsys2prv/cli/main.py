@@ -26,10 +26,12 @@ from nsys2prv.cli.efficiency_command import efficiency
 from nsys2prv.cli.inspect_command import inspect
 from nsys2prv.cli.translate_command import translate
 from nsys2prv.cli.views_command import views
-from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE, Nsys2prvError, UsageError
+from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE, NoResources, Nsys2prvError, UsageError
 from nsys2prv.vocabulary.version import __version__
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
+_THREADS_REFUSED = "can't start new thread"
+"""What Python says then, in a RuntimeError."""
 
 app = typer.Typer(
     name="nsys2prv",
@@ -54,12 +56,16 @@ def main() -> None:
         code = app(standalone_mode=False)
     except Nsys2prvError as error:
         end_with(str(error), error.exit_code)
+    except MemoryError:
+        end_with(str(NoResources("memory")), NoResources.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
         # The reader of the output ended (`| head`): nobody reads a message.
         os._exit(1)
     except Exception as error:
+        if _THREADS_REFUSED in str(error):
+            end_with(str(NoResources("threads")), NoResources.exit_code)
         # Newer versions of Typer contain their own copy of click: its errors are recognized by their attributes.
         if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import concurrent.futures
 import contextlib
 import errno
 import math
@@ -23,12 +24,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures.process import BrokenProcessPool, _ExecutorManagerThread
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
-from nsys2prv.errors import UsageError, WorkerDied
+from nsys2prv.errors import NoResources, UsageError, WorkerDied
 from nsys2prv.execution.scratch import remove_temporary
 from nsys2prv.vocabulary.version import __version__
 
@@ -41,6 +42,8 @@ _PIECES_PER_WORKER = 4
 """Approximate number of groups for each worker; a worker with longer groups gets fewer."""
 _SECONDS_TO_LEAVE = 2.0
 """How long a worker may take to clean up when it has to end."""
+_SECONDS_BETWEEN_LOOKS = 1.0
+"""How often it is looked whether a result can still come."""
 _SECONDS_TO_ANSWER = 30
 _SECONDS_TO_COME = 120
 """How long a scheduler may take to answer, and its first worker to connect."""
@@ -126,6 +129,7 @@ class LocalWorkers(Workers):
 
     def __init__(self, count: int) -> None:
         self.count = count
+        threading.excepthook = _hide_end_of_manager
         self._pool = self._new_pool()
         _local.add(self)
 
@@ -156,7 +160,9 @@ class LocalWorkers(Workers):
     def _submit(self, function: Callable[[S], T], item: S) -> Future[T]:
         try:
             return self._pool.submit(function, item)
-        except (BrokenProcessPool, OSError) as error:
+        except (RuntimeError, OSError) as error:
+            if type(error) is RuntimeError:
+                raise NoResources(_THREADS) from error
             # `_result` handles the error. While the pool breaks, its pipe may be closed already.
             failed: Future[T] = Future()
             failed.set_exception(BrokenProcessPool(str(error)))
@@ -166,7 +172,13 @@ class LocalWorkers(Workers):
         first = waiting[0]
         while True:
             try:
-                result = first.future.result()
+                result = first.future.result(_SECONDS_BETWEEN_LOOKS)
+            except (TimeoutError, concurrent.futures.TimeoutError) as error:
+                if first.future.done():
+                    # Of the work itself.
+                    raise
+                self._check_manager(error)
+                continue
             except BrokenProcessPool as error:
                 # All pieces that the workers had are lost with the one that died.
                 self._pool.shutdown(wait=False, cancel_futures=True)
@@ -182,10 +194,18 @@ class LocalWorkers(Workers):
             waiting.popleft()
             return result
 
+    def _check_manager(self, error: BaseException) -> None:
+        """Raise NoResources when the thread has ended that gives work to the processes: nothing would ever come."""
+        manager: Any = self._pool._executor_manager_thread
+        if manager is not None and not manager.is_alive():
+            raise NoResources(_THREADS) from error
+
     def close(self) -> None:
         """End the processes, which have no work left."""
         _local.discard(self)
-        self._pool.shutdown(cancel_futures=True)
+        # A thread that could not start can't be waited for.
+        manager: Any = self._pool._executor_manager_thread
+        self._pool.shutdown(wait=manager is None or manager.is_alive(), cancel_futures=True)
 
     def kill(self) -> None:
         """End the processes at once, even during work: their files can be removed afterwards."""
@@ -199,6 +219,15 @@ class LocalWorkers(Workers):
             process.join(max(until - time.monotonic(), 0))
             if process.is_alive():
                 process.kill()
+
+
+_THREADS = "threads or processes"
+
+
+def _hide_end_of_manager(arguments: threading.ExceptHookArgs) -> None:
+    """In place of a traceback of the thread that gives work to processes: `LocalWorkers` raises an error for its end."""
+    if not isinstance(arguments.thread, _ExecutorManagerThread):
+        threading.__excepthook__(arguments)
 
 
 _local: set[LocalWorkers] = set()

@@ -1,0 +1,68 @@
+"""Where the system gives no memory, threads or processes, the program ends with a sentence: it does not wait for ever."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.command_line import CommandLine
+from support.failed_runs import contents, small_report
+
+from nsys2prv.errors import NoResources
+from nsys2prv.execution.workers import workers
+
+NO_RESOURCES, SECONDS = 11, 90
+
+
+def refuse_threads(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Let threads of a kind not start, as where the number of processes is limited."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if kind in (type(thread).__name__, thread.name):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+@pytest.fixture
+def excepthook() -> Iterator[None]:
+    former = threading.excepthook
+    yield
+    threading.excepthook = former
+
+
+@pytest.mark.parametrize("kind", ["_ExecutorManagerThread", "QueueFeederThread"])
+@pytest.mark.usefixtures("excepthook")
+def test_workers_that_get_no_work_are_no_reason_to_wait(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    refuse_threads(monkeypatch, kind)
+
+    with pytest.raises(NoResources, match="no more threads or processes; use fewer --workers"), workers(2) as some:
+        list(some.map(abs, range(4)))
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kib", [500_000, 614_400, 800_000, 1_200_000])
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_limit_of_the_address_space_ends_in_time(count: int, kib: int, command_line: CommandLine, tmp_path: Path) -> None:
+    import resource
+
+    small_report(2000).write(tmp_path / "rank0.sqlite")
+    (tmp_path / "out").mkdir()
+    process = command_line.start(
+        "translate", "rank0.sqlite", "-o", "out/OUT", "--workers", count,
+        prepare=lambda: resource.setrlimit(resource.RLIMIT_AS, (kib * 1024, kib * 1024)),
+    )  # fmt: skip
+    try:
+        process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert process.returncode == 0 or contents(tmp_path / "out") == {}
