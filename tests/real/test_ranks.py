@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nsys2prv.errors import UnrelatedReports
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -35,7 +37,10 @@ def test_half_of_a_run_misses_the_other_half(real_reports: Path, tmp_path: Path)
 
 def test_two_runs_are_not_taken_for_one(real_reports: Path, tmp_path: Path) -> None:
     reports = [*(real_reports / "v100x8").glob("*.sqlite"), *(real_reports / "mpi4").glob("*.sqlite")]
-    run = translate(reports, tmp_path / "trace", TranslateOptions(only=("cuda-api", "mpi"))).content["run"]
+    options = TranslateOptions(only=("cuda-api", "mpi"))
+    with pytest.raises(UnrelatedReports, match="not of the same run"):
+        translate(reports, tmp_path / "refused", options)
+    run = translate(reports, tmp_path / "trace", replace(options, unrelated=True)).content["run"]
     about = [finding["about"] for finding in run["findings"]]
     assert about.count("different runs") == 2
     assert set(about) == {"duplicate ranks", "different runs"}
