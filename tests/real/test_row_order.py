@@ -51,9 +51,11 @@ def _outcome(reports: list[Path], folder: Path) -> tuple[dict[str, str], str]:
 @pytest.mark.parametrize("run", EACH or [pytest.param("", marks=pytest.mark.skip(reason="no real reports"))])
 def test_shuffled_tables_give_the_same_trace_and_numbers(run: str, tmp_path: Path) -> None:
     print(f"seed {_SEED}")
-    for folder in ("recorded", "shuffled", "copies"):
-        (tmp_path / folder).mkdir()
-    copies = [shuffled(report, tmp_path / "copies", _SEED) for report in SETS[run]]
+    # Under its own name, which is that of the folder for several reports.
+    of_shuffled = tmp_path / "copies" / SETS[run][0].parent.name
+    for folder in (tmp_path / "recorded", tmp_path / "shuffled", of_shuffled):
+        folder.mkdir(parents=True)
+    copies = [shuffled(report, of_shuffled, _SEED) for report in SETS[run]]
     files, measured = _outcome(list(SETS[run]), tmp_path / "recorded")
     of_copies, measured_of_copies = _outcome(copies, tmp_path / "shuffled")
     assert of_copies.keys() == files.keys()
