@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from support.checkout import CHECKOUT
 from support.simulated_clocks import KINDS, SimulatedReport, simulate
+from support.told_intervals import try_kind
 
 from nsys2prv.demo.nsys_ids import NVTX_MARK
 
@@ -76,3 +78,28 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
     assert all(first[name].equals(same[name]) for name in first)
     assert not first["MPI_P2P_EVENTS"].equals(other["MPI_P2P_EVENTS"])
+
+
+def test_the_documentation_has_the_result_of_each_kind() -> None:
+    page = (CHECKOUT / "docs" / "clocks.md").read_text(encoding="utf-8")
+    table = page[page.index("<!-- measured by make bench -->") : page.index("<!-- end -->")]
+    rows = [line.split(" | ")[:2] for line in table.splitlines() if line.startswith("| ")][2:]
+
+    assert [(name.removeprefix("| "), text) for name, text in rows] == [(name, kind.text) for name, kind in KINDS.items()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_true_offsets_are_inside_the_told_intervals(kind: str) -> None:
+    result = try_kind(kind, range(2))
+
+    assert result.is_honest, result
+    assert result.is_useful, result
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", KINDS)
+def test_true_offsets_are_inside_the_told_intervals_of_more_runs(kind: str) -> None:
+    result = try_kind(kind, range(2, 12))
+
+    assert result.is_honest, result
+    assert result.is_useful, result
