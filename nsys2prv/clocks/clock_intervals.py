@@ -86,6 +86,8 @@ def clock_intervals(bounds: Bounds, first: float, last: float) -> ClockIntervals
         half_widths[:, members] = np.stack([_shared(one[between]) for one in margin]) + _LEAST_WIDTH
         of_drift[members] = _shared(shortest_ways(drift[between]))
         worst[members] = np.maximum(violated[:, members].max(axis=(0, 2)), violated[:, :, members].max(axis=(0, 1)))
+        # Bounds that contradict each other are wrong by as much, and so may be what they give together with others.
+        half_widths[:, members] += worst[members]
     return ClockIntervals(np.rint(times).astype(np.int64), half_widths, group, of_drift, worst)
 
 
