@@ -217,7 +217,7 @@ KINDS: Mapping[str, ClusterKind] = {
         text="one host takes part in nothing", nccl=2, mpi_messages=True, lonely_host=True, unknowable=0.5,
     ),
     "a host by itself": ClusterKind(
-        text="one host has collectives of its own communicator only", nccl=2, own_communicator=True, unknowable=0.5,
+        text="one host has collectives of a separate communicator only", nccl=2, own_communicator=True, unknowable=0.5,
     ),
     "every third collective": ClusterKind(text="one host has only every third collective", nccl=2, sparse_host=True),
     "regular iterations": ClusterKind(
