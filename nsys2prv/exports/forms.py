@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import re
 import sqlite3
 import sys
 from abc import ABC, abstractmethod
@@ -27,6 +28,8 @@ from nsys2prv.errors import DamagedReport, NotAReport, ReportError, UnfinishedRe
 
 EXPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
 """An export has at least one of these; any other database does not."""
+_NAME_OF_NSYS = re.compile("[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
+"""Names of tables with events, such as NVTX_EVENTS."""
 SQLITE_START = b"SQLite format 3\x00"
 """First bytes of a database."""
 _READ_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, OSError, ValueError, KeyError)
@@ -164,7 +167,13 @@ class SqliteTables(Tables):
     def _columns(self) -> dict[str, frozenset[str]]:
         try:
             with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
-                names = [name for (name,) in database.execute("select name from sqlite_master where type in ('table', 'view')")]
+                names = []
+                for name, sql in database.execute("select name, sql from sqlite_master where type in ('table', 'view')"):
+                    if (sql or "").startswith(("CREATE TABLE", "CREATE VIRTUAL TABLE")):
+                        names.append(name)
+                    elif _NAME_OF_NSYS.fullmatch(name) or name in EXPORT_TABLES:
+                        # What a view does may take for ever. Views that users added are left alone.
+                        raise NotAReport(self.path, f"{name} is a view, and nsys writes tables")
                 return {
                     sys.intern(name): _one_of_equal(
                         frozenset(column for (column,) in database.execute("select name from pragma_table_info(?)", (name,)))

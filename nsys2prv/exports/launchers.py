@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from nsys2prv.vocabulary.limits import MOST_DIGITS
+
 
 @dataclass(frozen=True)
 class Launcher:
@@ -110,4 +112,5 @@ def node_number(environment: Mapping[str, str]) -> int | None:
 
 
 def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
-    return next((int(environment[name]) for name in names if environment.get(name, "").isdigit()), None)
+    given = ((environment.get(name) or "").strip() for name in names)
+    return next((int(text) for text in given if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS), None)

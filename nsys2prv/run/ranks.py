@@ -17,6 +17,7 @@ from nsys2prv.errors import UsageError, counted
 from nsys2prv.exports.identity import Identity
 from nsys2prv.exports.launchers import jobs
 from nsys2prv.run.hosts import shared_names
+from nsys2prv.vocabulary.limits import MOST_RANKS
 from nsys2prv.vocabulary.wording import ranges
 
 T = TypeVar("T")
@@ -107,9 +108,13 @@ def resolve_ranks(
             if chosen is None or rank in chosen:
                 by_rank.setdefault(rank, []).append(index)
     size = max([identity.ranks_of_run or 0 for identity in resolved] + [1 + rank for rank in by_rank]) if by_rank else 0
-    missing = tuple(rank for rank in range(size) if rank not in by_rank and (chosen is None or rank in chosen))
+    listed = range(size) if size <= MOST_RANKS else ()
+    missing = tuple(rank for rank in listed if rank not in by_rank and (chosen is None or rank in chosen))
     issues += _duplicates(paths, by_rank)
     issues += _missing(paths, resolved, missing, size)
+    if size > MOST_RANKS:
+        text = f"the run would have {size:,} ranks, by a report or a path, and more than {MOST_RANKS:,} are not looked for"
+        issues.append(RunIssue(IssueKind.MISSING_RANKS, text))
     issues += _different_runs(paths, resolved)
     issues += _apart_in_time(paths, resolved, spans)
     issues += _mixed_versions(paths, resolved)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsys2prv.execution.merging import Merging
 from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.identity import process_of
@@ -124,34 +125,28 @@ class _KnownCalls:
     """Which correlation ids the calls of each process have: one bit per id."""
 
     def __init__(self, report: Report) -> None:
-        self._bits: dict[int, np.ndarray] = {}
+        # Of 64 ids each: hardly more than a bit per id, and yet an id may be any number.
+        self._words = Merging(_merged, pl.DataFrame(schema=dict.fromkeys(("process", "word", "bits"), pl.Int64)), PIECE_ROWS)
         if not report.has(CALLS_TABLE, "globalTid", "correlationId"):
             return
         calls = report.scan(CALLS_TABLE, ("globalTid", "correlationId"))
         ids = calls.select(process=process_of("globalTid"), id="correlationId").drop_nulls()
         for piece in report.batches(ids.filter(pl.col("id") > 0), PIECE_ROWS):
-            for (process,), of_process in piece.partition_by("process", as_dict=True).items():
-                self._add(int(process), of_process["id"].to_numpy())
-
-    def _add(self, process: int, ids: np.ndarray) -> None:
-        bits = self._bits.get(process, np.zeros(1, dtype=np.uint8))
-        first, behind = int(ids.min()) >> 3, (int(ids.max()) >> 3) + 1
-        if behind > len(bits):
-            bits = np.concatenate([bits, np.zeros(max(behind, 2 * len(bits)) - len(bits), dtype=np.uint8)])
-        here = np.zeros((behind - first) * 8, dtype=bool)
-        here[ids - first * 8] = True
-        bits[first:behind] |= np.packbits(here, bitorder="little")
-        self._bits[process] = bits
+            number = piece["id"].to_numpy()
+            bits = np.left_shift(np.int64(1), number & 63)
+            words = pl.DataFrame({"process": piece["process"], "word": number >> 6, "bits": bits})
+            self._words.add(_merged(words))
 
     def have(self, rows: pl.DataFrame) -> pl.Series:
         """Whether the call of each row (`globalPid`, `correlationId`) is known."""
-        known = np.zeros(rows.height, dtype=bool)
-        processes = process_of(rows["globalPid"]).fill_null(0).to_numpy()
         ids = rows["correlationId"].fill_null(0).to_numpy()
-        for process, bits in self._bits.items():
-            here = (processes == process) & (ids > 0) & (ids >> 3 < len(bits))
-            known[here] = bits[ids[here] >> 3] >> (ids[here] & 7) & 1
-        return pl.Series(known)
+        asked = pl.DataFrame({"process": process_of(rows["globalPid"]).fill_null(0), "word": ids >> 6})
+        found = asked.join(self._words.rows, on=["process", "word"], how="left", maintain_order="left")["bits"].fill_null(0)
+        return pl.Series((found.to_numpy() >> (ids & 63) & 1).astype(bool) & (ids > 0))
+
+
+def _merged(words: pl.DataFrame) -> pl.DataFrame:
+    return words.group_by("process", "word").agg(pl.col("bits").bitwise_or())
 
 
 def _waits_of_no_call(report: Report) -> pl.LazyFrame:

@@ -16,10 +16,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from nsys2prv.errors import DamagedReport
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
 from nsys2prv.exports.lookups import once
 from nsys2prv.vocabulary import nccl_names
+from nsys2prv.vocabulary.limits import MOST_PAYLOAD_FIELDS
 
 FIELD_SCHEMA = {"event": pl.Int64, "field": pl.String, "integer": pl.Int64, "real": pl.Float64, "text": pl.String}
 """One row per field of an event: its place among the events, its name, and one of the values. Unsigned 64-bit integers are
@@ -133,7 +135,11 @@ def read_schemas(report: Report) -> Schemas:
         )
     ).drop_nulls(["domainId", "schemaId", "idx"])
     builder = _LayoutBuilder(_enumerations(report), _by_schema(described, entries))
-    return Schemas({key: tuple(dict.fromkeys(builder.layouts(*key))) for key in builder.definitions})
+    try:
+        return Schemas({key: tuple(dict.fromkeys(builder.layouts(*key))) for key in builder.definitions})
+    except _TooManyFields as error:
+        why = f"a schema of NVTX payloads has more than {MOST_PAYLOAD_FIELDS:,} fields, those of schemas inside it counted"
+        raise DamagedReport(report.path, why) from error
 
 
 _Definition = tuple[int, int, tuple[_Entry, ...]]
@@ -180,6 +186,10 @@ def _enumerations(report: Report) -> dict[tuple[int, int], tuple[int, dict[int, 
     return found
 
 
+class _TooManyFields(Exception):
+    """A schema has more fields than MOST_PAYLOAD_FIELDS."""
+
+
 class _LayoutBuilder:
     """Lays out the fields of schemas, those of schemas inside schemas among them."""
 
@@ -190,11 +200,13 @@ class _LayoutBuilder:
     ) -> None:
         self._enumerations = enumerations
         self.definitions = definitions
+        self._fields_left = MOST_PAYLOAD_FIELDS
 
     def layouts(self, domain: int, schema: int) -> Iterator[Layout]:
         """A layout for each definition of a schema; of several only those that can be laid out so."""
         definitions = self.definitions[domain, schema]
         for definition in definitions:
+            self._fields_left = MOST_PAYLOAD_FIELDS
             fields, end = self._fields(domain, definition, "", 0, 0)
             size = definition[1] or end
             ends = [0, *(one.offset + one.size for one in fields)]
@@ -217,6 +229,10 @@ class _LayoutBuilder:
                 continue
             found, end = placed
             fields += found
+            # At least 1: schemas that hold themselves have no other fields.
+            self._fields_left -= max(len(found), 1)
+            if self._fields_left < 0:
+                raise _TooManyFields
         return fields, max(end, base + size)
 
     def _entry(

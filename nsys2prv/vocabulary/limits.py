@@ -1,0 +1,10 @@
+"""Limits of what a report may contain: above them it would take memory or time without end, and no real run comes near."""
+
+from __future__ import annotations
+
+MOST_RANKS = 1_000_000
+"""Ranks of a run; of larger runs, missing ranks are not listed."""
+MOST_DIGITS = 18
+"""Digits of a number in the environment of a program: more don't fit into 64 bits."""
+MOST_PAYLOAD_FIELDS = 10_000
+"""Fields of a schema of NVTX payloads, with those of schemas inside it."""
