@@ -207,6 +207,8 @@ class SqliteTables(Tables):
         times = ", ".join(f"max({column})" for column in (first, *last))
         try:
             rows, earliest, *lasts = self._row(f"select count(*), min({first}), {times} from {_quoted(table)}{_where(only)}")
+            if not all(isinstance(time, int | None) for time in (earliest, *lasts)):
+                raise DamagedReport(self.path, f"table {table}: a time in {begin} or {end} is no whole number")
             return int(rows), earliest, max((last for last in lasts if last is not None), default=None)
         except sqlite3.Error as error:
             raise DamagedReport(self.path, f"table {table}: {error}") from error
