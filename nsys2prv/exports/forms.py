@@ -25,6 +25,7 @@ import pyarrow as pa
 from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, NotAReport, ReportError, UnfinishedReport
+from nsys2prv.vocabulary.limits import EARLIEST_NS
 
 EXPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
 """An export has at least one of these; any other database does not."""
@@ -209,6 +210,8 @@ class SqliteTables(Tables):
             rows, earliest, *lasts = self._row(f"select count(*), min({first}), {times} from {_quoted(table)}{_where(only)}")
             if not all(isinstance(time, int | None) for time in (earliest, *lasts)):
                 raise DamagedReport(self.path, f"table {table}: a time in {begin} or {end} is no whole number")
+            if earliest is not None and earliest < EARLIEST_NS:
+                raise DamagedReport(self.path, f"table {table}: {earliest} in {begin} is no time of a session")
             return int(rows), earliest, max((last for last in lasts if last is not None), default=None)
         except sqlite3.Error as error:
             raise DamagedReport(self.path, f"table {table}: {error}") from error

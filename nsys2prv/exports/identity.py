@@ -10,7 +10,7 @@ from typing import TypeVar, overload
 import polars as pl
 
 from nsys2prv.exports.columns import Text
-from nsys2prv.exports.launchers import Launched, launched, node_name
+from nsys2prv.exports.launchers import Launched, launched, node_name, whole_number
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.report import Report
 
@@ -219,10 +219,11 @@ class Identity:
         if device in self.cuda_ordinals:
             return self.cuda_ordinals[device]
         visible = [entry.strip() for entry in self.environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip()]
-        if device < len(visible):
+        if 0 <= device < len(visible):
             entry = visible[device]
-            if entry.isdigit() and int(entry) in by_id:
-                return by_id[int(entry)]
+            number = whole_number(entry)
+            if number in by_id:
+                return by_id[number]
             uuid = entry.removeprefix("GPU-")
             named = next((gpu.key for gpu in self.gpus if uuid in (gpu.uuid, gpu.key) or _without_slice(uuid) == gpu.key), None)
             if named is not None:
@@ -264,7 +265,7 @@ def describe(report: Report) -> Identity:
         schema=schema,
         utc_ns=utc,
         monotonic_ns=monotonic,
-        cpus=int(cores) if cores and cores.isdigit() else 0,
+        cpus=whole_number(cores) or 0,
         environment=environment,
         processes=_process_names(report),
         ranks=ranks,
@@ -304,11 +305,10 @@ def _environment(capture: pl.DataFrame) -> dict[str, str]:
 
 
 def _schema_version(export: Mapping[str, str | None]) -> tuple[int, int] | None:
-    major, minor = export.get("EXPORT_SCHEMA_VERSION_MAJOR"), export.get("EXPORT_SCHEMA_VERSION_MINOR")
-    if not (major and minor and major.isdigit() and minor.isdigit()):
-        found = re.match(r"(\d+)\.(\d+)", export.get("EXPORT_SCHEMA_VERSION") or "")
-        return (int(found[1]), int(found[2])) if found else None
-    return int(major), int(minor)
+    major, minor = (whole_number(export.get(f"EXPORT_SCHEMA_VERSION_{part}")) for part in ("MAJOR", "MINOR"))
+    if major is None or minor is None:
+        major, minor = map(whole_number, [*(export.get("EXPORT_SCHEMA_VERSION") or "").split(".")[:2], None, None][:2])
+    return None if major is None or minor is None else (major, minor)
 
 
 def _thread_names(report: Report) -> pl.DataFrame:

@@ -112,5 +112,14 @@ def node_number(environment: Mapping[str, str]) -> int | None:
 
 
 def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
-    given = ((environment.get(name) or "").strip() for name in names)
-    return next((int(text) for text in given if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS), None)
+    return next((number for name in names if (number := whole_number(environment.get(name))) is not None), None)
+
+
+def whole_number(text: str | None) -> int | None:
+    """The number that a text of a report is; None for other texts, and for what does not fit into 64 bits.
+
+    >>> whole_number(" 12 "), whole_number("²"), whole_number("9" * 5000)
+    (12, None, None)
+    """
+    digits = (text or "").strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MOST_DIGITS else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 MOST_RANKS = 1_000_000
 """Ranks of a run; of larger runs, missing ranks are not listed."""
 MOST_DIGITS = 18
-"""Digits of a number in the environment of a program: more don't fit into 64 bits."""
+"""Digits of a number in a text of a report: more don't fit into 64 bits."""
+EARLIEST_NS = -(1 << 62)
+"""Times before it, ns, could not be moved to another time axis in 64 bits."""
 MOST_PAYLOAD_FIELDS = 10_000
 """Fields of a schema of NVTX payloads, with those of schemas inside it."""
