@@ -102,7 +102,7 @@ def test_events_are_recorded_at_their_calls_on_their_streams(translation: Transl
     rows = records.select(trace.header.row_of(records["task"], records["thread"])).to_series()
     names = trace.names["THREAD"]
     found = Counter(
-        (int(names[row].rpartition(".S")[2]), value, time)
+        (int(re.findall(r"\.S(\d+)", names[row])[0]), value, time)
         for row, (value, time) in zip(rows, records.select("value", "time").rows(), strict=True)
     )
     told = translated.query(
