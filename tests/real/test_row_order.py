@@ -16,7 +16,7 @@ from nsys2prv.errors import NoDevices
 from nsys2prv.trace.translate import translate
 
 _SEED = random.SystemRandom().randrange(10**9)
-_SMALL_BYTES = 1_000_000
+_SMALL_BYTES = 500_000
 
 
 def _sets() -> dict[str, tuple[Path, ...]]:

@@ -10,6 +10,7 @@ import pytest
 from support.checkout import REAL_REPORTS
 
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import EfficiencyResult
 
 RUNS = [path for path in sorted(REAL_REPORTS.glob("nccl-*")) if path.is_dir()]
 _UTC = 10**18
@@ -28,10 +29,19 @@ def reductions(report: Path) -> list[tuple[int, int]]:
     return [(start, end) if start > _UTC else (start + began, end + began) for start, end in kernels]
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
-def test_the_rank_that_arrives_last_is_that_of_the_tables_or_not_decidable(run: Path) -> None:
+@pytest.fixture(scope="module", params=RUNS, ids=lambda run: run.name)
+def run(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def measured(run: Path) -> EfficiencyResult:
+    return measure([run])
+
+
+def test_the_rank_that_arrives_last_is_that_of_the_tables_or_not_decidable(run: Path, measured: EfficiencyResult) -> None:
     of_ranks = {report.stem.rpartition("_")[2]: reductions(report) for report in sorted(run.glob("*.sqlite"))}
-    found = measure([run]).nccl_collectives.sort("begin_ns")
+    found = measured.nccl_collectives.sort("begin_ns")
 
     counts = {len(kernels) for kernels in of_ranks.values()}
     assert counts == {found.height}
@@ -49,9 +59,7 @@ def test_the_rank_that_arrives_last_is_that_of_the_tables_or_not_decidable(run: 
         assert collective["transfer_ns"] == min(durations) * len(durations)
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
-def test_ranks_of_a_host_end_together_as_placed(run: Path) -> None:
-    measured = measure([run])
+def test_ranks_of_a_host_end_together_as_placed(run: Path, measured: EfficiencyResult) -> None:
     hosts: dict[str, set[str]] = defaultdict(set)
     for report in run.glob("*.sqlite"):
         hosts[report.stem.rpartition("_")[0]].add(report.stem)

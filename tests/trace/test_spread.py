@@ -163,8 +163,14 @@ def kill_when(reached: Callable[[], bool], processes: Callable[[], list[psutil.P
 MOMENTS = {"surveying": "**/survey.pickle", "collecting": "**/group*/**/*.arrow", "writing": "**/part-*"}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    ("moment", "way"),
+    [
+        *((moment, "2 workers") for moment in MOMENTS),
+        ("collecting", "dask"),
+        *(pytest.param(moment, "dask", marks=pytest.mark.thorough) for moment in ("surveying", "writing")),
+    ],
+)
 def test_a_killed_worker_changes_nothing_but_the_time(
     way: str, moment: str, request: pytest.FixtureRequest, reports: Path, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
