@@ -45,6 +45,8 @@ _LEAST_SHARE = 0.5
 """Least share of the collectives, in the time that both sequences cover, that match."""
 _MOST_IMPOSSIBLE = 0.2
 """Share of such neighbours of which, at any shift, one rank ended one before the other began it: the clock drifts or jumps."""
+_LEAST_SHARE_OF_LOOSE = 0.65
+"""The same where ends are farther apart than the first of PRECISIONS: then half of them agree by chance now and then."""
 _LEAST_OF_SHORTER = 0.3
 """Least share of the shorter sequence that matches."""
 _LEAST_PEAK = 0.4
@@ -262,7 +264,8 @@ def _is_enough(first: CollectiveSequence, second: CollectiveSequence, match: Seq
         int(np.sum((one.time - by >= start - slack) & (one.time - by <= stop + slack)))
         for one, by in ((first, 0.0), (second, shift))
     )
-    is_most = len(match) >= max(_LEAST_SHARE * common, _LEAST_OF_SHORTER * min(len(first), len(second)))
+    share = _LEAST_SHARE if match.error <= PRECISIONS[0] else _LEAST_SHARE_OF_LOOSE
+    is_most = len(match) >= max(share * common, _LEAST_OF_SHORTER * min(len(first), len(second)))
     return is_most and _may_be_same(first, second, match.first, match.second)
 
 

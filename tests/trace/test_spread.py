@@ -218,7 +218,7 @@ def test_a_broken_report_is_named(way: str, request: pytest.FixtureRequest, repo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reports"]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
 def test_a_broken_report_is_left_out_as_by_one_process(
     way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path
 ) -> None:
@@ -325,7 +325,7 @@ def assert_same_tables(found: EfficiencyResult, wanted: EfficiencyResult) -> Non
     assert found.head["warnings"] == wanted.head["warnings"]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
 def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
     way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path
 ) -> None:
