@@ -18,7 +18,8 @@ help:
 demo: .venv/.with-nothing
 	$(BIN)/nsys2prv demo demo
 
-PYTEST := -m pytest -n $(WORKERS)
+# Neighbours in the list share what they are made of: each worker gets a half of it, and takes from the other at the end.
+PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 
 test: .venv/.with-test
 	$(BIN)/python $(PYTEST) -m "not thorough" $(PYTEST_OPTIONS)

@@ -254,7 +254,7 @@ def test_a_trace_has_efficiency_numbers_only(run: np.NsysRun, tmp_path: Path) ->
 
 def test_events_are_those_of_the_trace(reports: Path, tmp_path: Path) -> None:
     """Kernels are on the rows, and start at the times, that they have in the trace of the same run."""
-    with np.open_run(reports, ranks="0-1") as run:
+    with np.open_run(sorted(reports.glob("*"))[:2]) as run:
         trace = open_whole(run.translate(tmp_path / "OUT", no_views=True).prv)
         kernels, span = run.events("kernels").select("row", "start", "end").collect(), run.span
 
