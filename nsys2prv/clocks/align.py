@@ -154,8 +154,7 @@ def _without_estimate(
 
     One clock has no error, of several nothing is known.
     """
-    names = list(dict.fromkeys(clock.name for clock in clocks))
-    clock_of_report = [names.index(clock.name) for clock in clocks]
+    names, clock_of_report = _numbered(clocks)
     width = 0.0 if len(names) == 1 else float("inf")
     errors = tuple(
         ClockError(number, half_widths=(width,), of_report=clock.of_report)
@@ -173,6 +172,13 @@ def _without_estimate(
         sync_points=tuple(sync_points),
         disagreements=disagreements,
     )
+
+
+def _numbered(clocks: Sequence[ReportClock]) -> tuple[list[str], list[int]]:
+    """Names of the clocks, in the order of their first reports, and the number of each report's clock among them."""
+    numbers: dict[str, int] = {}
+    of_reports = [numbers.setdefault(clock.name, len(numbers)) for clock in clocks]
+    return list(numbers), of_reports
 
 
 def _match(
@@ -264,9 +270,7 @@ class _Alignment:
     def _name(self, of_reports: tuple[ReportClock, ...]) -> None:
         """Number the clocks."""
         self._of_reports = of_reports
-        self._names = list(dict.fromkeys(clock.name for clock in of_reports))
-        numbers = {name: number for number, name in enumerate(self._names)}
-        self._clock_of_report = [numbers[clock.name] for clock in of_reports]
+        self._names, self._clock_of_report = _numbered(of_reports)
 
     def axis(self) -> Axis:
         """The common axis."""
