@@ -3,12 +3,13 @@ PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
 
-.PHONY: help demo test test-all lint bench floors pictures clean
+.PHONY: help demo test test-all fuzz lint bench floors pictures clean
 
 help:
 	@echo "make demo    make a small multi-node report set and translate it, into demo/"
 	@echo "make test    run the tests (those on real reports when ../shared/reports is there)"
 	@echo "make test-all  the same, with those that repeat on more reports and sizes what others check"
+	@echo "make fuzz    damaged and hostile inputs at random, for hours: FUZZ_OPTIONS=\"--hours 4 --seed 1\""
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   speed against nsys2prv 0.5.8 of PyPI, time and memory on long and on many reports, clocks"
 	@echo "make floors  the tests with the oldest versions that pyproject.toml allows"
@@ -26,6 +27,9 @@ test: .venv/.with-test
 
 test-all: .venv/.with-test
 	$(BIN)/python $(PYTEST) $(PYTEST_OPTIONS)
+
+fuzz: .venv/.with-test
+	PYTHONPATH=.:tests $(BIN)/python -m faults.fuzz.runner $(FUZZ_OPTIONS)
 
 lint: .venv/.with-test .venv/.with-lint
 	$(BIN)/ruff check .

@@ -1,0 +1,185 @@
+"""Runs commands of nsys2prv, each in a process of its own that is forked off one that has imported everything.
+
+Importing takes longer than most inputs do; a fork has it done. The process that forks never uses polars, which starts no
+thread before its first query.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from support.checkout import CHECKOUT
+
+MOST_SECONDS = 60.0
+MOST_ADDRESS_SPACE = 16 << 30
+"""Bytes that a command may ask for before the system refuses: it keeps the machine, the oracle's limit is far below."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a command ended.
+
+    Attributes
+    ----------
+    code
+        Exit code, negative for a signal.
+    stdout, stderr
+        What was printed; bytes that are not UTF-8 as lone surrogates.
+    seconds
+        Wall time.
+    peak_bytes
+        Most memory that was resident at once.
+    timed_out
+        Whether it was killed because it took too long.
+    """
+
+    arguments: tuple[str, ...]
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+    peak_bytes: int
+    timed_out: bool
+
+
+class Commands:
+    """Runs commands, one at a time."""
+
+    def __init__(self) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "faults.fuzz.commands"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")])},
+            text=True,
+        )
+
+    def __enter__(self) -> Commands:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        self._server.wait()
+        self._server.stdout.close()
+
+    def run(
+        self,
+        *arguments: str | Path,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        seconds: float = MOST_SECONDS,
+        limits: Mapping[str, int] | None = None,
+    ) -> Run:
+        """Run `nsys2prv ARGUMENTS` in a folder to its end.
+
+        Parameters
+        ----------
+        environment
+            Variables besides those that are set here.
+        seconds
+            After these it is killed, with all that it started.
+        limits
+            Limits of the system by their names in `resource`, as {"RLIMIT_FSIZE": 4096}.
+        """
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        with tempfile.TemporaryDirectory() as prints:
+            request = {
+                "arguments": [os.fsdecode(argument) for argument in arguments],
+                "folder": os.fspath(folder),
+                "environment": {"NSYS_HOME": "", "COLUMNS": "80", **(environment or {})},
+                "seconds": seconds,
+                "limits": {"RLIMIT_AS": MOST_ADDRESS_SPACE, "RLIMIT_CORE": 0, **(limits or {})},
+                "prints": prints,
+            }
+            # ASCII: names that are not UTF-8 go through as escapes of lone surrogates.
+            self._server.stdin.write(json.dumps(request) + "\n")
+            self._server.stdin.flush()
+            ended = json.loads(self._server.stdout.readline())
+            stdout, stderr = (
+                Path(prints, name).read_bytes().decode("utf-8", "surrogateescape") for name in ("stdout", "stderr")
+            )
+        return Run(tuple(request["arguments"]), stdout=stdout, stderr=stderr, **ended)  # type: ignore[arg-type]
+
+
+def _serve() -> None:
+    """Read requests, a line each, and fork a process for each."""
+    import nsys2prv.cli.main  # noqa: F401
+
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        began = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            _become(request)
+        timed_out = False
+        while True:
+            pid, status, usage = os.wait4(child, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() - began > request["seconds"]:
+                timed_out = True
+                os.killpg(child, signal.SIGKILL)
+                _, status, usage = os.wait4(child, 0)
+                break
+            time.sleep(0.005)
+        answer = {
+            "code": os.waitstatus_to_exitcode(status),
+            "seconds": time.monotonic() - began,
+            "peak_bytes": usage.ru_maxrss * 1024,
+            "timed_out": timed_out,
+        }
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Run the command in this process, which ends with it."""
+    import resource
+
+    from nsys2prv.cli.main import main
+
+    os.setpgid(0, 0)
+    for name, limit in request["limits"].items():
+        resource.setrlimit(getattr(resource, name), (limit, limit))
+    prints = request["prints"]
+    for number, name, flags in (
+        (0, os.devnull, os.O_RDONLY),
+        (1, f"{prints}/stdout", os.O_WRONLY | os.O_CREAT),
+        (2, f"{prints}/stderr", os.O_WRONLY | os.O_CREAT),
+    ):
+        opened = os.open(name, flags, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    sys.stdout, sys.stderr = (
+        os.fdopen(number, "w", encoding="utf-8", errors=how) for number, how in ((1, "strict"), (2, "backslashreplace"))
+    )
+    sys.argv = ["nsys2prv", *request["arguments"]]
+    try:
+        main()
+    except BaseException:
+        # What the program does not catch, Python prints, and the process ends with 1.
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    _serve()

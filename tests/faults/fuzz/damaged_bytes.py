@@ -1,0 +1,65 @@
+"""Exports with other bytes: turned bits, zeros, repeats, parts that are cut off or taken from elsewhere."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from support.report_builder import ReportBuilder
+
+from .commands import Commands
+from .oracle import Surroundings, fault_of, trace_fault
+
+_FORMS = (".sqlite", "_pqtdir", "_arwdir")
+
+
+class DamagedBytes:
+    name = "damaged-bytes"
+    description = "SQLite, Parquet and Arrow exports with turned bits, zeros, cuts, repeated and foreign parts"
+
+    def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
+        name = f"report{chance.choice(_FORMS)}"
+        report = folder / name
+        _small_report().write(report)
+        file = chance.choice(sorted(report.iterdir())) if report.is_dir() else report
+        content = bytearray(file.read_bytes())
+        for _ in range(chance.choice((1, 1, 1, 3, 20))):
+            _damage(content, chance)
+        file.write_bytes(content)
+        before = Surroundings(folder)
+        command = chance.choice(("inspect", "translate", "translate", "efficiency"))
+        run = commands.run(command, name, *(["-o", "OUT"] if command == "translate" else []), folder=folder)
+        return (
+            fault_of(run, names="report")
+            or before.fault(("OUT.",) if run.code == 0 else ())
+            or (trace_fault(folder / "OUT.prv") if command == "translate" and run.code == 0 else None)
+        )
+
+
+def _small_report() -> ReportBuilder:
+    report = ReportBuilder(host="node01", rank=0)
+    for index in range(20):
+        report.kernel(f"kernel{index % 3}", 100 * index + 20, 100 * index + 80, launch=(100 * index, 100 * index + 10))
+    return report
+
+
+def _damage(content: bytearray, chance: random.Random) -> None:
+    """Change some bytes in place."""
+    if not content:
+        return
+    at = chance.randrange(len(content))
+    length = min(chance.choice((1, 4, 8, 512, 4096)), len(content) - at)
+    kind = chance.randrange(6)
+    if kind == 0:
+        content[at] ^= 1 << chance.randrange(8)
+    elif kind == 1:
+        content[at : at + length] = bytes(length)
+    elif kind == 2:
+        content[at : at + length] = chance.randbytes(length)
+    elif kind == 3:
+        del content[at:]
+    elif kind == 4:
+        content[at:at] = content[at : at + length]
+    else:
+        other = chance.randrange(len(content) - length + 1)
+        content[at : at + length] = content[other : other + length]

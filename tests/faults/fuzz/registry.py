@@ -1,0 +1,8 @@
+"""All campaigns: a new one is a module beside this and its line here."""
+
+from __future__ import annotations
+
+from .campaign import Campaign
+from .damaged_bytes import DamagedBytes
+
+CAMPAIGNS: tuple[type[Campaign], ...] = (DamagedBytes,)

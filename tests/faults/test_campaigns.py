@@ -1,0 +1,25 @@
+"""A few inputs of each campaign of random damage; `make fuzz` tries as many as there is time for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faults.fuzz.commands import Commands
+from faults.fuzz.registry import CAMPAIGNS
+from faults.fuzz.runner import try_input
+
+_SEED = 14
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Commands]:
+    with Commands() as commands:
+        yield commands
+
+
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("campaign", CAMPAIGNS, ids=lambda campaign: campaign.name)
+def test_inputs_of_campaigns(campaign: type, number: int, commands: Commands, tmp_path: Path) -> None:
+    assert try_input(campaign, _SEED, number, commands, tmp_path) is None
