@@ -27,8 +27,9 @@
     ├── NoDevices                    12   efficiency of a run in which no process uses a GPU
     └── NotEfficiency                13   a file that `efficiency --json-file` did not write
 
-A translation that left reports out (--keep-going) ends with 10, Ctrl-C with 130 and SIGTERM with 143, as in shells. The text
-of an error is one sentence that names the file, what is wrong, and what to do. No other exception is raised on purpose.
+A translation that left reports out (--keep-going) ends with 10. As in shells, a signal makes the exit code 128 and its number:
+Ctrl-C 130, SIGTERM 143, and 141 where nobody reads the output to its end. The text of an error is one sentence that names the
+file, what is wrong, and what to do. No other exception is raised on purpose.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from pathlib import Path
 LEFT_OUT_EXIT_CODE = 10
 """Success, but reports were left out."""
 INTERRUPTED_EXIT_CODE = 130
+NOT_READ_EXIT_CODE = 141
+"""Who reads the output ended before all was printed, as `| head` does."""
 TERMINATED_EXIT_CODE = 143
 
 

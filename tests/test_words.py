@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from nsys2prv.cli.main import app
+from nsys2prv.cli.app import app
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 

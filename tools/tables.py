@@ -16,7 +16,7 @@ import polars as pl
 import typer
 
 from nsys2prv import errors
-from nsys2prv.cli.main import app
+from nsys2prv.cli.app import app
 from nsys2prv.efficiency import comparison, table_registry
 from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES, Threshold
 from nsys2prv.efficiency.metrics import TREES
@@ -163,7 +163,11 @@ def exit_codes() -> str:
         first_line = str(error.__doc__).partition("\n")[0].removesuffix(".")
         codes.append((error.exit_code, first_line[0].lower() + first_line[1:]))
     codes.append((errors.LEFT_OUT_EXIT_CODE, "done, but unreadable reports were left out (`--keep-going`)"))
-    codes += [(errors.INTERRUPTED_EXIT_CODE, "Ctrl-C"), (errors.TERMINATED_EXIT_CODE, "SIGTERM, as from a batch system")]
+    codes += [
+        (errors.INTERRUPTED_EXIT_CODE, "Ctrl-C"),
+        (errors.NOT_READ_EXIT_CODE, "who reads the output ended before all was printed, as `head` does"),
+        (errors.TERMINATED_EXIT_CODE, "SIGTERM, as from a batch system; other signals: 128 and their number"),
+    ]
     return _table(("code", "when"), ((str(code), text) for code, text in sorted(codes)))
 
 

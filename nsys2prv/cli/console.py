@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
+
+from nsys2prv.errors import NOT_READ_EXIT_CODE, OutputError
 
 
 def print_json(content: Any) -> None:
@@ -30,8 +34,60 @@ def end_with(sentence: str, code: int) -> NoReturn:
 def _print_to_stderr(line: str) -> None:
     # Without an error stream nobody reads it, and the exit code counts; `print` would take the output stream for None.
     if sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):
+        # A RuntimeError when a signal came while something was printed.
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
             print(line, file=sys.stderr)
+
+
+class _Results:
+    """The output stream, whose errors are those of an output."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with _output_errors():
+            return int(self._stream.write(text))
+
+    def flush(self) -> None:
+        with _output_errors():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def _output_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        # The reader has what it wanted.
+        raise
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise OutputError.not_writable("standard output", why, "another one (files of results are complete)") from error
+
+
+def prepare_output() -> None:
+    """Let text be printed that the encoding of the output stream can't express, and its errors become sentences."""
+    if sys.stdout is None:
+        return
+    codecs.register_error(_ESCAPES, _escaped)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=_ESCAPES)
+    sys.stdout = _Results(sys.stdout)
+
+
+_ESCAPES = "escapes of JSON"
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Escapes that are read in JSON, and can be read in other text."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)), error.end
 
 
 def end(code: int) -> NoReturn:
@@ -47,9 +103,16 @@ def end(code: int) -> NoReturn:
         try:
             if stream is not None:
                 stream.flush()
-        except (OSError, ValueError):
-            # What was to be read did not arrive; an error stream that nobody reads is no failure.
-            code = code or (1 if stream is sys.stdout else 0)
+        except OutputError as error:
+            # What was to be read did not arrive.
+            if not code:
+                _print_to_stderr(f"nsys2prv: {error}")
+            code = code or error.exit_code
+        except BrokenPipeError:
+            code = code or (NOT_READ_EXIT_CODE if stream is sys.stdout else 0)
+        except (OSError, ValueError, RuntimeError):
+            # An error stream that nobody reads is no failure; and a signal may come while something is printed.
+            pass
     os._exit(code)
 
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
-import shutil
-import signal
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -33,7 +29,8 @@ def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
     views is a file.
     """
     final = {suffix: base.with_name(base.name + suffix) for suffix in SUFFIXES}
-    present = [path for path in final.values() if path.exists()]
+    # A link that leads nowhere is there too.
+    present = [path for path in final.values() if os.path.lexists(path)]
     folders = [path for suffix, path in final.items() if path.is_dir() and suffix != VIEWS]
     if folders:
         raise OutputError.not_writable(folders[0], "there is a folder of this name")
@@ -42,46 +39,6 @@ def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
     if present and not force:
         raise OutputExists(present[0])
     return final
-
-
-def publish(staged: Mapping[str, Path], final: Mapping[str, Path], order: Sequence[str]) -> None:
-    """Give files and folders their final names, in this order.
-
-    Ctrl-C has no effect meanwhile: files of two traces must not be mixed.
-    """
-    with uninterrupted():
-        for suffix in order:
-            if staged[suffix].is_dir():
-                publish_folder(staged[suffix], final[suffix])
-            else:
-                staged[suffix].replace(final[suffix])
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM have no effect in the block."""
-    handlers = {}
-    if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def publish_folder(staged: Path, final: Path) -> None:
-    """Give a folder its final name. It replaces an earlier folder, which stays if that fails."""
-    former = staged.with_name(f"{staged.name}.former")
-    if final.exists():
-        final.replace(former)
-    try:
-        staged.replace(final)
-    except OSError:
-        if former.exists():
-            former.replace(final)
-        raise
-    shutil.rmtree(former, ignore_errors=True)
 
 
 def without_suffix(out: Path) -> Path:
@@ -96,7 +53,7 @@ def staging_folder(base: Path) -> Iterator[Path]:
     """A folder beside the output where files are made; write errors in it are raised as errors of the output."""
     try:
         # Absolute, as all folders of intermediate files: polars would take a name that starts with ~ for a user's home.
-        with temporary_folder(base.parent.absolute() / f".{base.name}.{secrets.token_hex(4)}") as folder:
+        with temporary_folder(base.parent.absolute()) as folder:
             yield folder
     except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
         raise _disk_error(error, base) from error
@@ -110,7 +67,7 @@ def scratch_folder(requested: Path | None, staging: Path) -> Iterator[Path]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            folder = stack.enter_context(temporary_folder(requested.absolute() / f".nsys2prv.{secrets.token_hex(4)}"))
+            folder = stack.enter_context(temporary_folder(requested.absolute()))
         except OSError as error:
             raise OutputError.not_writable(requested, str(error), _SCRATCH) from error
         yield folder
@@ -122,10 +79,11 @@ def scratch_alone(requested: Path | None) -> Iterator[Path]:
 
     It is made in the requested folder, else in the temporary folder of the system.
     """
-    parent = Path(tempfile.gettempdir()) if requested is None else requested.absolute()
     with contextlib.ExitStack() as stack:
+        parent = requested or Path("temporary folder")
         try:
-            folder = stack.enter_context(temporary_folder(parent / f"nsys2prv.{secrets.token_hex(8)}"))
+            parent = (requested or Path(tempfile.gettempdir())).absolute()
+            folder = stack.enter_context(temporary_folder(parent))
         except OSError as error:
             raise OutputError.not_writable(parent, error.strerror or str(error), _SCRATCH) from error
         stack.enter_context(full_disk_named(parent))

@@ -1,4 +1,6 @@
-"""Temporary files and folders: no other user can open them, and they are removed also when the process is interrupted."""
+"""Temporary folders: no other user can open them, and they are removed also when the process is interrupted. When it is killed,
+the next one that makes a temporary folder at the same place removes them.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,16 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from nsys2prv.execution.private_folders import left_by_dead, make_marked, make_private, new_name
+from nsys2prv.execution.publishing import complete_or_take_back, holds_former
+
 _paths: set[Path] = set()
 _TRIES = 100
 _leaving = threading.Event()
 
 
 def remove_temporary() -> None:
-    """Remove all temporary files; for a process that ends at once."""
+    """Remove all temporary folders; for a process that ends at once."""
     _leaving.set()
     for path in tuple(_paths):
         # Other threads may still write there.
@@ -37,39 +42,37 @@ def make_folder(folder: Path) -> None:
     # Each of them private, not only the first: another process may have removed all of them meanwhile.
     if not folder.is_dir():
         make_folder(folder.parent)
-        _make_private(folder, exist_ok=True)
+        make_private(folder, exist_ok=True)
 
 
 @contextlib.contextmanager
-def temporary_path(path: Path) -> Iterator[Path]:
-    """A path that is moved elsewhere or removed when the block ends."""
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """A new folder in another one, private to the user, that is removed with its contents when the block ends.
+
+    What processes that were killed left in the other one is removed first.
+    """
+    _remove_left(parent)
+    folder = parent / new_name()
     # Registered before it is made, so that it is removed whenever the process ends.
-    _paths.add(path)
+    _paths.add(folder)
     try:
-        yield path
-    finally:
-        _remove(path)
-        _paths.discard(path)
-
-
-@contextlib.contextmanager
-def temporary_folder(folder: Path) -> Iterator[Path]:
-    """A new folder, private to the user, that is removed with its contents when the block ends."""
-    with temporary_path(folder):
-        _make_private(folder)
+        make_marked(folder)
         yield folder
+    finally:
+        _remove(folder)
+        _paths.discard(folder)
 
 
-def _make_private(folder: Path, *, exist_ok: bool = False) -> None:
-    """Make a folder that only the user can enter: reports may be confidential, and what workers exchange is executed."""
-    folder.mkdir(0o700, exist_ok=exist_ok)
-    # A umask may take rights from the user too.
-    if folder.stat().st_mode & 0o700 != 0o700:
-        folder.chmod(0o700)
+def _remove_left(parent: Path) -> None:
+    for left in left_by_dead(parent):
+        # With the name of this process: others leave it alone, until this one is killed too.
+        mine = parent / new_name()
+        with contextlib.suppress(OSError):
+            left.rename(mine)
+            complete_or_take_back(mine)
+            _remove(mine)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+def _remove(folder: Path) -> None:
+    if not holds_former(folder):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -14,10 +14,10 @@ import errno
 import math
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
 import shutil
-import signal
 import socket
 import threading
 import time
@@ -30,7 +30,9 @@ from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 from nsys2prv.errors import NoResources, UsageError, WorkerDied
+from nsys2prv.execution.programs import kill_programs
 from nsys2prv.execution.scratch import remove_temporary
+from nsys2prv.execution.signals import leave_by_signals, signals_held
 from nsys2prv.vocabulary.version import __version__
 
 S = TypeVar("S")
@@ -138,7 +140,11 @@ class LocalWorkers(Workers):
         spawn = multiprocessing.get_context("spawn")
         # Most threads are those of polars: all workers together have one per core.
         threads = max((os.cpu_count() or 1) // self.count, 1)
-        return ProcessPoolExecutor(self.count, spawn, initializer=_start_worker, initargs=(threads,))
+        with signals_held(also_by_workers=True):
+            # It would let signals through that are held, if it were started by what needs it.
+            multiprocessing.resource_tracker.ensure_running()
+        with signals_held(also_by_workers=True):
+            return ProcessPoolExecutor(self.count, spawn, initializer=_start_worker, initargs=(threads,))
 
     def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
         waiting: collections.deque[_Waiting[S, T]] = collections.deque()
@@ -159,7 +165,9 @@ class LocalWorkers(Workers):
 
     def _submit(self, function: Callable[[S], T], item: S) -> Future[T]:
         try:
-            return self._pool.submit(function, item)
+            # It may start processes: a worker that is not known yet would not be ended, and say so.
+            with signals_held(also_by_workers=True):
+                return self._pool.submit(function, item)
         except (RuntimeError, OSError) as error:
             if type(error) is RuntimeError:
                 raise NoResources(_THREADS) from error
@@ -411,9 +419,7 @@ def _version() -> str:
 def _start_worker(threads: int) -> None:
     # Before polars is imported: it counts cores when it is loaded.
     os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
-    # Ctrl-C reaches all processes of a terminal; the main process ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: _leave())
+    leave_by_signals(_leave)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
@@ -426,5 +432,6 @@ def _leave_with_parent() -> None:
 
 
 def _leave() -> NoReturn:
+    kill_programs()
     remove_temporary()
     os._exit(1)

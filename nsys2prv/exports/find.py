@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from nsys2prv.errors import ReportError, ReportNotFound, SameReportTwice
+from nsys2prv.execution.private_folders import PREFIX
 from nsys2prv.exports.forms import form_of_folder
 from nsys2prv.exports.report import RAW_SUFFIXES
 
@@ -63,10 +64,12 @@ def _expand(argument: str | Path) -> list[Path]:
 def _in_folder(folder: Path) -> list[Path]:
     if form_of_folder(folder):
         return [folder]
-    files = [path for path in folder.rglob("*") if path.suffix in FILE_SUFFIXES and path.is_file()]
+    # Tables of a run that still works, or was killed, are none of a report.
+    within = [path for path in folder.rglob("*") if not any(part.startswith(PREFIX) for part in path.relative_to(folder).parts)]
+    files = [path for path in within if path.suffix in FILE_SUFFIXES and path.is_file()]
     exported = {path.with_suffix("") for path in files if path.suffix == ".sqlite"}
     reports = [path for path in files if path.suffix == ".sqlite" or path.with_suffix("") not in exported]
-    reports += [path for path in folder.rglob("*") if path.is_dir() and form_of_folder(path)]
+    reports += [path for path in within if path.is_dir() and form_of_folder(path)]
     if not reports:
         raise ReportNotFound(folder, "there is no report in this folder")
     return reports

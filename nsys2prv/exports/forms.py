@@ -354,6 +354,9 @@ class FolderTables(Tables):
 
     def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
         stored = self._schema(table)
+        missing = [name for name in schema if name not in stored]
+        if missing:
+            raise DamagedReport(self._files[table], f"it has no column {missing[0]}")
         selected = [pl.col(column).is_in(values) for column, values in only.items()]
         file = self._files[table]
         # nsys declares bytes to be text: polars refuses to read what is not UTF-8.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from nsys2prv.errors import ExportError, ReportError
-from nsys2prv.execution.scratch import temporary_path
+from nsys2prv.execution.programs import run_program
+from nsys2prv.execution.scratch import temporary_folder
 from nsys2prv.exports.forms import EXPORT_TABLES, SqliteTables
 
 # Used where this nsys knows them: NCCL's payloads are JSON in some versions and blobs in others.
@@ -45,12 +44,13 @@ class NsysExport:
         nsys = self.program()
         if nsys is None:
             raise ExportError.no_nsys(report)
-        partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
         known = self._run(nsys, report, "export", "--help")
         options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in known]
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with temporary_path(partial):
+            with temporary_folder(target.parent.absolute()) as folder:
+                # Without the suffix of a report: nobody takes it for one.
+                partial = folder / "export"
                 self._run(nsys, report, "export", "--type", "sqlite", "-f", "true", *options, "-o", str(partial), str(report))
                 if not partial.exists():
                     raise ExportError.failed(report, nsys, "it wrote nothing")
@@ -80,7 +80,7 @@ class NsysExport:
 
     def _run(self, nsys: Path, report: Path, *arguments: str) -> str:
         try:
-            done = subprocess.run([str(nsys), *arguments], capture_output=True, text=True, errors="replace", check=False)
+            done = run_program([str(nsys), *arguments])
         except OSError as error:
             raise ExportError.failed(report, nsys, str(error)) from error
         if done.returncode != 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,11 +16,11 @@ from nsys2prv.execution.output_files import (
     SUFFIXES,
     VIEWS,
     final_paths,
-    publish,
     scratch_folder,
     staging_folder,
     without_suffix,
 )
+from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.kept_files import check_kept
@@ -138,17 +137,17 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             account = account_of(prv, head.communicators, content["messages"]["written"])
             content["dimemas"] = account.as_json()
             content["warnings"] += account.warnings
-        order = [".pcf", ".row", ".json", trace_format.suffix]
         if not options.no_views:
             content["views"] = _write_views(staged, final, trace_format.suffix, collected.types, content)
-            order.insert(0, VIEWS)
+        if final[VIEWS].exists():
+            _keep_own_files(final[VIEWS], staged[VIEWS])
+        order = [*([VIEWS] if staged[VIEWS].exists() else []), ".pcf", ".row", ".json", trace_format.suffix]
         staged[".json"].write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        publish(staged, final, order)
-        if options.no_views:
-            # Views of a former output belong to another trace.
-            shutil.rmtree(final[VIEWS], ignore_errors=True)
-        # The other form of a former output would be read with these labels.
-        final[".prv" if options.gzip else ".prv.gz"].unlink(missing_ok=True)
+        # What is not in the order belongs to a former output: its views, and the other form of its trace, which would be read
+        # with these labels.
+        names: dict[str, str | None] = {final[suffix].name: None for suffix in SUFFIXES if suffix not in order}
+        names |= {final[suffix].name: staged[suffix].name for suffix in order}
+        publish(Staged(staging, names), replace=options.force)
     return Summary(final[trace_format.suffix], content)
 
 
@@ -171,6 +170,12 @@ def _write_views(
     found = TraceContent.of(open_trace(staged[suffix]), types, has_messages=has_messages)
     views = write_views(staged[VIEWS], found, final[suffix], final[VIEWS])
     return [{"path": one.path, "title": one.title} for one in views]
+
+
+def _keep_own_files(former: Path, new: Path) -> None:
+    from nsys2prv.paraver.views.own_files import keep_own_files
+
+    keep_own_files(former, new)
 
 
 def _changed(options: TranslateOptions) -> dict[str, Any]:

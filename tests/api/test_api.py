@@ -72,7 +72,7 @@ def test_the_import_loads_nothing_heavy() -> None:
 
 
 def test_the_command_line_starts_without_polars() -> None:
-    code = "import sys, nsys2prv.cli.main; print('polars' in sys.modules, 'numpy' in sys.modules)"
+    code = "import sys, nsys2prv.cli.app; print('polars' in sys.modules, 'numpy' in sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CHECKOUT)
 

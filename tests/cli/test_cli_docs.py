@@ -11,7 +11,7 @@ from support.checkout import CHECKOUT, tool
 
 import nsys2prv
 from nsys2prv import errors
-from nsys2prv.cli.main import app
+from nsys2prv.cli.app import app
 
 PAGES = [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md")]
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
@@ -63,7 +63,13 @@ def test_every_table_is_on_a_page() -> None:
 def test_every_exit_code_is_explained() -> None:
     pending, codes = (
         [errors.Nsys2prvError],
-        {0, errors.LEFT_OUT_EXIT_CODE, errors.INTERRUPTED_EXIT_CODE, errors.TERMINATED_EXIT_CODE},
+        {
+            0,
+            errors.LEFT_OUT_EXIT_CODE,
+            errors.INTERRUPTED_EXIT_CODE,
+            errors.NOT_READ_EXIT_CODE,
+            errors.TERMINATED_EXIT_CODE,
+        },
     )
     while pending:
         error = pending.pop()

@@ -8,7 +8,7 @@ import pytest
 import typer
 from support.command_line import CommandLine
 
-from nsys2prv.cli.main import app
+from nsys2prv.cli.app import app
 from nsys2prv.cli.options import completion
 from nsys2prv.clocks.methods import AlignMethod
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions, NcclPolicy

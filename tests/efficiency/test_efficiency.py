@@ -21,7 +21,7 @@ from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
 
-from nsys2prv.cli.main import app
+from nsys2prv.cli.app import app
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure

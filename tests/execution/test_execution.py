@@ -92,7 +92,7 @@ def test_a_thread_that_still_works_makes_nothing_anew_of_what_was_removed(
 ) -> None:
     monkeypatch.setattr(scratch, "_leaving", threading.Event())
     monkeypatch.setattr(scratch, "_paths", set())
-    with scratch.temporary_folder(tmp_path / "scratch") as folder:
+    with scratch.temporary_folder(tmp_path) as folder:
         collected = ExternalSort(["time"], folder / "runs")
         collected.add(pl.DataFrame({"time": [1]}))
         scratch.remove_temporary()

@@ -30,7 +30,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def test_folders_are_private_whatever_the_umask(umask: int, tmp_path: Path) -> None:
-    with temporary_folder(tmp_path / "scratch") as folder:
+    with temporary_folder(tmp_path) as folder:
         make_folder(folder / "group" / "runs")
 
         assert {mode(one) for one in (folder, folder / "group", folder / "group" / "runs")} == {0o700}

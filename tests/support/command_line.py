@@ -16,10 +16,9 @@ from typing import NoReturn
 from unittest import mock
 
 from nsys2prv.cli.main import main
+from nsys2prv.execution.signals import ENDING_SIGNALS
 
 from .checkout import CHECKOUT
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Ended(BaseException):
@@ -99,7 +98,7 @@ class CommandLine:
 def _process_state_kept() -> Iterator[None]:
     """What the program sets for its process is as before afterwards."""
     folder, threshold = Path.cwd(), gc.get_threshold()
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
     try:
         yield
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.errors import OutputError, OutputExists
-from nsys2prv.execution.output_files import uninterrupted
-from nsys2prv.execution.scratch import temporary_path
+from nsys2prv.execution.publishing import Staged, publish
+from nsys2prv.execution.scratch import temporary_folder
 from nsys2prv.exports.kept_files import check_kept
 
 GENERATOR = b'<meta name="generator" content="nsys2prv '
@@ -144,22 +143,19 @@ def write_files(files: Mapping[Path, str | None]) -> None:
         When one can't be written.
     """
     with contextlib.ExitStack() as stack:
-        staged: dict[Path, Path] = {}
-        for path, text in files.items():
-            if text is None:
-                continue
+        folders: dict[Path, Path] = {}
+        names: dict[Path, dict[str, str | None]] = {}
+        for number, (path, text) in enumerate(files.items()):
+            parent = path.parent.absolute()
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                staged[path] = stack.enter_context(temporary_path(path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}")))
-                staged[path].write_text(text, encoding="utf-8", newline="\n")
+                if parent not in folders:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    folders[parent] = stack.enter_context(temporary_folder(parent))
+                staged = None if text is None else f"result{number}"
+                if text is not None:
+                    (folders[parent] / f"result{number}").write_text(text, encoding="utf-8", newline="\n")
             except OSError as error:
                 raise OutputError.not_writable(path, error.strerror or str(error), _PLACE) from error
-        with uninterrupted():
-            for path in files:
-                try:
-                    if path in staged:
-                        staged[path].replace(path)
-                    else:
-                        path.unlink(missing_ok=True)
-                except OSError as error:
-                    raise OutputError.not_writable(path, error.strerror or str(error), _PLACE) from error
+            names.setdefault(parent, {})[path.name] = staged
+        if names:
+            publish(*(Staged(folder, names[parent]) for parent, folder in folders.items()), place=_PLACE)

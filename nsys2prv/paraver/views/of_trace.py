@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from nsys2prv.errors import OutputError, OutputExists
-from nsys2prv.execution.output_files import VIEWS, publish_folder, staging_folder, without_suffix
+from nsys2prv.execution.output_files import VIEWS, staging_folder, without_suffix
 from nsys2prv.execution.progress import progress_bar
+from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.trace_files import companion
 from nsys2prv.paraver.trace_reader import open_trace
+from nsys2prv.paraver.views.own_files import keep_own_files
 from nsys2prv.paraver.views.render import LAUNCHES, WORKSPACE, RenderedView, ViewRenderer, write_views
 from nsys2prv.paraver.views.trace_content import TraceContent
 from nsys2prv.paraver.views.view_table import read_view_table
@@ -59,7 +61,8 @@ def render_views(
     content = content_of(trace)
     with staging_folder(final) as staging:
         rendered = write_views(staging / "views", content, trace, final, only)
-        publish_folder(staging / "views", final)
+        keep_own_files(final, staging / "views")
+        publish(Staged(staging, {final.name: "views"}))
     return final, rendered
 
 

@@ -117,7 +117,7 @@ class Commands:
 
 def _serve() -> None:
     """Read requests, a line each, and fork a process for each."""
-    import nsys2prv.cli.main  # noqa: F401
+    import nsys2prv.cli.app  # noqa: F401
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

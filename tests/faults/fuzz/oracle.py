@@ -19,6 +19,7 @@ CODES = {
     errors.LEFT_OUT_EXIT_CODE,
     errors.INTERRUPTED_EXIT_CODE,
     errors.TERMINATED_EXIT_CODE,
+    errors.NOT_READ_EXIT_CODE,
     *(kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.Nsys2prvError)),
 }
 _NO_SENTENCE = ("Traceback", "panicked", "Fatal Python error", "Exception ignored", "Segmentation")

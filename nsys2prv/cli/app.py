@@ -1,0 +1,41 @@
+"""The commands of the program."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from nsys2prv.cli.check_command import check
+from nsys2prv.cli.compare_command import compare
+from nsys2prv.cli.demo_command import demo
+from nsys2prv.cli.efficiency_command import efficiency
+from nsys2prv.cli.inspect_command import inspect
+from nsys2prv.cli.translate_command import translate
+from nsys2prv.cli.views_command import views
+from nsys2prv.vocabulary.version import __version__
+
+app = typer.Typer(
+    name="nsys2prv",
+    help="Translate NVIDIA Nsight Systems reports, one or thousands of them, into one Paraver trace, and measure efficiency.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for command in (translate, inspect, check, efficiency, compare, views, demo):
+    app.command()(command)
+
+
+def _show_version(requested: bool) -> None:
+    if requested:
+        print(f"nsys2prv {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
