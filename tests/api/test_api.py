@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import polars as pl
@@ -19,7 +19,7 @@ from support.report_builder import ReportBuilder
 from support.whole_trace import open_whole
 
 import nsys2prv as np
-from nsys2prv.demo.cluster import write_reports
+from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
@@ -271,8 +271,19 @@ def fenced_blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def test_examples_of_the_documentation_run(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(reports.parent)
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        # As many ranks as the demo has, with few events.
+        replace(cluster_of_demo(), iterations=6, layers=1, pause_ns=50_000_000, gpu_metrics_hz=0, with_os_calls=False),
+        pytest.param(cluster_of_demo(), marks=pytest.mark.thorough),
+    ],
+    ids=["small", "demo"],
+)
+def test_examples_of_the_documentation_run(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "reports").mkdir()
+    write_reports(tmp_path / "reports", cluster)
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
 
     for block in fenced_blocks(CHECKOUT / "docs" / "api.md"):
@@ -280,8 +291,9 @@ def test_examples_of_the_documentation_run(reports: Path, monkeypatch: pytest.Mo
 
     shown = re.search(r"^    (<NsysRun .*>)$", (CHECKOUT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert shown is not None
-    assert repr(names["run"]) == shown[1]
-    assert {path.name for path in reports.parent.iterdir()} >= {"page.html", "run.json", "tables", "OUT.prv"}
+    ranks, length = str(names["run"]).rsplit(", ", 1)
+    assert (ranks, shown[1].endswith(length)) == (shown[1].rsplit(", ", 1)[0], cluster == cluster_of_demo())
+    assert {path.name for path in tmp_path.iterdir()} >= {"page.html", "run.json", "tables", "OUT.prv"}
 
 
 def test_a_notebook_needs_the_public_api_only(tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ def test_a_graph_that_was_recorded_as_a_whole_is_useful_and_said_so(tmp_path: Pa
 Kernel = tuple[int, int, int]
 kernels = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 60), st.sampled_from((7, 8))), min_size=1, max_size=12)
 NAMES = ("mine(int)", NCCL)
-quick = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def written(folder: Path, reports: Sequence[Sequence[Kernel]], *, shift: int = 0, spread: bool = False) -> list[Path]:
@@ -306,6 +306,7 @@ def test_bins_add_up_to_the_run_and_gaps_to_the_idle_time(tmp_path: Path, found:
 
 @quick
 @given(kernels)
+@pytest.mark.thorough
 def test_small_windows_of_the_sweep_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[Kernel]
 ) -> None:

@@ -558,14 +558,27 @@ PLANTS: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("plant", list(PLANTS))
+@pytest.mark.parametrize(
+    "plant",
+    # The others are in the demo, whose findings are looked at below.
+    [pytest.param(plant, marks=() if plant in {"nothing", "allocations"} else pytest.mark.thorough) for plant in PLANTS],
+)
 def test_each_problem_of_the_demo_is_found_alone_and_a_clean_run_has_none(tmp_path: Path, plant: str) -> None:
     settings, expected = PLANTS[plant]
     write_reports(tmp_path, replace(CLEAN, **settings))
     assert kinds(dict(measure([tmp_path]).tables)) == expected
 
 
-@pytest.mark.parametrize("shape", [{"iterations": 2, "layers": 2}, {"gpus_per_node": 1}, {"nodes": 2, "with_mpi": False}])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"gpus_per_node": 1},
+        *(
+            pytest.param(shape, marks=pytest.mark.thorough)
+            for shape in ({"iterations": 2, "layers": 2}, {"nodes": 2, "with_mpi": False})
+        ),
+    ],
+)
 def test_clean_runs_of_other_shapes_have_no_findings(tmp_path: Path, shape: dict[str, Any]) -> None:
     write_reports(tmp_path, replace(CLEAN, **shape))
     assert kinds(dict(measure([tmp_path]).tables)) == []
@@ -727,6 +740,7 @@ def test_the_trace_of_the_demo_has_the_same_findings_and_their_views(demo: Demo,
         assert (tmp_path / "demo.cfgs" / f"{view}.cfg").is_file()
 
 
+@pytest.mark.thorough
 def test_small_windows_of_the_sweep_change_no_finding(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
     for constant, value in (("WINDOW_ROWS", 3000), ("_BATCH_ROWS", 3000), ("_KEPT_ROWS", 0)):
         monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)

@@ -33,6 +33,7 @@ from nsys2prv.trace.translate_options import TranslateOptions
 
 NOT_WRITABLE = 5
 LARGEST = 5_000_000
+OPTIONS = EfficiencyOptions(regions=("*",), per_iteration="iteration")
 
 HOSTILE = (
     "</script><script>document.title = 'broken'</script>",
@@ -71,7 +72,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def run(reports: list[Path]) -> Run:
-    return run_of(measure(reports, EfficiencyOptions(regions=("*",), per_iteration="iteration")))
+    return run_of(measure(reports, OPTIONS))
 
 
 def hostile_report() -> ReportBuilder:
@@ -207,10 +208,9 @@ def test_the_map_has_the_activity_of_each_device_in_percent(run: Run) -> None:
         assert found[devices.index(row["device"]), row["bin"]].tolist() == pytest.approx(wanted, abs=1)
 
 
-def test_the_page_of_a_trace_is_that_of_its_reports(reports: list[Path], tmp_path: Path) -> None:
+def test_the_page_of_a_trace_is_that_of_its_reports(run: Run, reports: list[Path], tmp_path: Path) -> None:
     trace = translate(reports, tmp_path / "out", TranslateOptions()).prv
-    options = EfficiencyOptions(regions=("*",), per_iteration="iteration")
-    of_reports, of_trace = (run_of(measure(inputs, options)) for inputs in (reports, [trace]))
+    of_trace = run_of(measure([trace], OPTIONS))
 
     def told(run: Run) -> str:
         head = run.measured.head
@@ -222,7 +222,7 @@ def test_the_page_of_a_trace_is_that_of_its_reports(reports: list[Path], tmp_pat
         first = min(int(number) for number in re.findall(r'"id":"p(\d{4,})"', html))
         return re.sub(r'"p(\d{4,})"', lambda found: f'"p{int(found[1]) - first}"', html)
 
-    assert told(of_trace) == told(of_reports)
+    assert told(of_trace) == told(run)
 
 
 def test_findings_stand_in_their_order_with_what_they_say(run: Run) -> None:
@@ -493,7 +493,7 @@ def test_in_a_browser_the_map_is_read_with_keys(run: Run, browser: Browser) -> N
     assert found == pytest.approx(wanted, abs=1.5)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["light", "dark"])
 def test_in_a_browser_figures_are_drawn_in_the_colours_of_the_system(run: Run, browser: Browser, dark: bool) -> None:
     picture = browser.picture(run.html, dark=dark)
 

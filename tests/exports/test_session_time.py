@@ -78,10 +78,9 @@ def unshifted(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, ...]:
         ("_arwdir", START + 7, 3 * SECOND),
         # To a common start of all reports.
         (".sqlite", START, -START),
-        ("_arwdir", 0, 40 * SECOND),
-        (".sqlite", 0, -5000),
         ("_pqtdir", 0, -40 * SECOND),
         (".sqlite", 0, START),
+        *(pytest.param(*case, marks=pytest.mark.thorough) for case in (("_arwdir", 0, 40 * SECOND), (".sqlite", 0, -5000))),
     ],
 )
 def test_a_shifted_export_gives_the_same_trace(
@@ -96,7 +95,7 @@ def test_shifted_and_unshifted_exports_of_one_run_go_together(tmp_path: Path, un
     assert trace_of(tmp_path, export(tmp_path, 0, "_pqtdir"), export(tmp_path, 1, ".sqlite", utc=START + 1000)) == unshifted
 
 
-@pytest.mark.parametrize("nvtx", [None, NvtxRange("step")])
+@pytest.mark.parametrize("nvtx", [None, pytest.param(NvtxRange("step"), marks=pytest.mark.thorough)])
 def test_times_are_chosen_in_time_of_the_session(tmp_path: Path, nvtx: NvtxRange | None) -> None:
     options = TranslateOptions(time="2us:9us", nvtx=nvtx)
     plain, shifted = (

@@ -42,7 +42,10 @@ def test_a_run_of_more_ranks_than_there_are_is_read(size: str, command_line: Com
     assert ("are not looked for" in done.stderr) == is_number
 
 
-@pytest.mark.parametrize("number", [4_000_000_000, 2**62, 2**63 - 1, -1, -(2**63)])
+@pytest.mark.parametrize(
+    "number",
+    [4_000_000_000, 2**63 - 1, *(pytest.param(number, marks=pytest.mark.thorough) for number in (2**62, -1, -(2**63)))],
+)
 def test_a_correlation_id_may_be_any_number(number: int, command_line: CommandLine) -> None:
     report = ReportBuilder()
     for correlation in (1, number):

@@ -50,7 +50,9 @@ def per_thread(translated: Translated, counted: pl.DataFrame) -> Counter[int]:
     return sums
 
 
-@pytest.mark.parametrize("report", SCHEDULED)
+@pytest.mark.parametrize(
+    "report", [pytest.param(name, marks=[pytest.mark.thorough] if name == "v100x8" else []) for name in SCHEDULED]
+)
 def test_time_on_cpu_of_each_thread_is_that_of_the_table(translation: Translation, report: str) -> None:
     translated = translation(report)
     # Every thread goes on as often as off: what it was taken off at, less what it was put on at.

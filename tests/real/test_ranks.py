@@ -17,7 +17,8 @@ from nsys2prv.trace.translate_options import TranslateOptions
 from .conftest import Translated
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (2, 3))])
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_any_order_of_reports_gives_the_same_trace(seed: int, translation: Callable[[str], Translated], tmp_path: Path) -> None:
     in_order = translation("v100x8")
     summary = translate(random.Random(seed).sample(in_order.reports, len(in_order.reports)), tmp_path / "trace")

@@ -33,8 +33,7 @@ def _bytes(reports: tuple[Path, ...]) -> int:
 
 SETS = _sets()
 EACH = [
-    pytest.param(name, marks=[] if _bytes(reports) < _SMALL_BYTES or name == "mpi4_parquet" else [pytest.mark.thorough])
-    for name, reports in SETS.items()
+    pytest.param(name, marks=[] if _bytes(reports) < _SMALL_BYTES else [pytest.mark.thorough]) for name, reports in SETS.items()
 ]
 
 

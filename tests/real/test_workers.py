@@ -16,7 +16,7 @@ from .conftest import Translated
 @pytest.mark.parametrize(
     ("report", "way"),
     [
-        ("v100x8", "2 workers"),
+        pytest.param("v100x8", "2 workers", marks=pytest.mark.thorough),
         ("mpi4", "2 workers"),
         ("mpi4", "dask"),
         pytest.param("v100x8", "dask", marks=pytest.mark.thorough),

@@ -132,7 +132,15 @@ def long_alone(long_report: Path, tmp_path_factory: pytest.TempPathFactory) -> S
 
 
 @pytest.mark.slow
-@WAYS_AND_FORMS
+@pytest.mark.parametrize(
+    ("way", "with_gzip"),
+    [
+        pytest.param("2 workers", True, id="gzip-2 workers"),
+        pytest.param("2 workers", False, id="plain-2 workers", marks=pytest.mark.thorough),
+        pytest.param("dask", False, id="plain-dask", marks=pytest.mark.thorough),
+        pytest.param("dask", True, id="gzip-dask", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_trace_of_many_windows_is_joined_of_parts(
     way: str, with_gzip: bool, request: pytest.FixtureRequest, long_report: Path, long_alone: Summary, tmp_path: Path
 ) -> None:
@@ -167,8 +175,7 @@ MOMENTS = {"surveying": "**/survey.pickle", "collecting": "**/group*/**/*.arrow"
     ("moment", "way"),
     [
         *((moment, "2 workers") for moment in MOMENTS),
-        ("collecting", "dask"),
-        *(pytest.param(moment, "dask", marks=pytest.mark.thorough) for moment in ("surveying", "writing")),
+        *(pytest.param(moment, "dask", marks=pytest.mark.thorough) for moment in MOMENTS),
     ],
 )
 def test_a_killed_worker_changes_nothing_but_the_time(
@@ -232,7 +239,9 @@ def test_a_broken_report_is_left_out_as_by_one_process(
     }
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)], ids=lambda number: number.name
+)
 def test_an_interrupt_ends_the_workers_and_leaves_nothing(
     number: signal.Signals, command_line: CommandLine, reports: Path, tmp_path: Path
 ) -> None:
@@ -339,7 +348,7 @@ def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("way", ["one process", *WAYS])
+@pytest.mark.parametrize("way", ["one process", "2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
 def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
     way: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -302,6 +302,7 @@ def test_names_that_the_program_gives_are_those_of_the_rows(tmp_path: Path) -> N
     }
 
 
+@pytest.mark.thorough
 def test_the_payloads_of_the_demo_are_the_same_in_both_forms(tmp_path: Path) -> None:
     found = {}
     for binary in (False, True):
