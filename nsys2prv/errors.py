@@ -25,15 +25,18 @@
     ├── NoResources                  11   the system gives no memory, threads or processes
     │   └── WorkerDied                    workers died repeatedly during the same work
     ├── NoDevices                    12   efficiency of a run in which no process uses a GPU
-    └── NotEfficiency                13   a file that `efficiency --json-file` did not write
+    ├── NotEfficiency                13   a file that `efficiency --json-file` did not write
+    └── Defect                       14   an error in nsys2prv itself
 
 A translation that left reports out (--keep-going) ends with 10. As in shells, a signal makes the exit code 128 and its number:
 Ctrl-C 130, SIGTERM 143, and 141 where nobody reads the output to its end. The text of an error is one sentence that names the
-file, what is wrong, and what to do. No other exception is raised on purpose.
+file, what is wrong, and what to do. No other exception is raised on purpose; the command line
+turns any other into a Defect.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -43,6 +46,8 @@ INTERRUPTED_EXIT_CODE = 130
 NOT_READ_EXIT_CODE = 141
 """Who reads the output ended before all was printed, as `| head` does."""
 TERMINATED_EXIT_CODE = 143
+TRACEBACK_VARIABLE = "NSYS2PRV_TRACEBACK"
+"""Environment variable that has the traceback of a defect printed."""
 
 
 class Nsys2prvError(Exception):
@@ -288,6 +293,24 @@ class NotEfficiency(Nsys2prvError):
         super().__init__(
             f"{path}: {_one_line(why)}; give what `nsys2prv efficiency --json-file FILE` of this version wrote, reports, or a "
             f"trace"
+        )
+
+
+class Defect(Nsys2prvError):
+    """An error in nsys2prv itself; please report it."""
+
+    exit_code = 14
+
+    def __init__(self, error: BaseException) -> None:
+        own = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if Path(__file__).parent in Path(frame.filename).parents
+        ]
+        place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+        super().__init__(
+            f"an error in nsys2prv itself ({type(error).__name__}{place}: {_one_line(str(error))}); please report it, with "
+            f"what {TRACEBACK_VARIABLE}=1 in the environment makes it print"
         )
 
 

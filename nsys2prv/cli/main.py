@@ -9,10 +9,19 @@ import gc
 import os
 import signal
 import sys
+import traceback
 from typing import NoReturn
 
 from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_output
-from nsys2prv.errors import INTERRUPTED_EXIT_CODE, NOT_READ_EXIT_CODE, NoResources, Nsys2prvError, UsageError
+from nsys2prv.errors import (
+    INTERRUPTED_EXIT_CODE,
+    NOT_READ_EXIT_CODE,
+    TRACEBACK_VARIABLE,
+    Defect,
+    NoResources,
+    Nsys2prvError,
+    UsageError,
+)
 from nsys2prv.execution.signals import end_by_signals
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
@@ -52,12 +61,17 @@ def main() -> None:
     except BrokenPipeError:
         # The reader of the output ended (`| head`): nobody reads a message.
         os._exit(NOT_READ_EXIT_CODE)
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:
+        # Panics of polars are no Exceptions.
         if _THREADS_REFUSED in str(error):
             end_with(str(NoResources("threads")), NoResources.exit_code)
         # Newer versions of Typer contain their own copy of click: its errors are recognized by their attributes.
         if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
-            raise
+            if os.environ.get(TRACEBACK_VARIABLE):
+                traceback.print_exception(error)
+            end_with(str(Defect(error)), Defect.exit_code)
         end_with(error.format_message(), UsageError.exit_code)
     if code == INTERRUPTED_EXIT_CODE:
         end_with("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)

@@ -267,7 +267,9 @@ class SqliteTables(Tables):
                 statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
                 statement.set_sql_query(query)
                 stream, _ = statement.execute_query()
-                for batch in pa.RecordBatchReader._import_from_c(stream.address):
+                reader = pa.RecordBatchReader._import_from_c(stream.address)
+                _check_whole_numbers(reader.schema, schema)
+                for batch in reader:
                     frame = pl.DataFrame(pl.from_arrow(batch, rechunk=False))
                     converted_frame = frame.with_columns(converted) if converted else frame
                     yield converted_frame.cast(pl.Schema(schema)) if dict(frame.schema) != dict(schema) else converted_frame
@@ -478,6 +480,14 @@ def _sql_expression(name: str, dtype: type[pl.DataType]) -> str:
     if dtype == pl.Float64:
         return f"ifnull(cast({column} as real), 9e999) as {column}"
     return column
+
+
+def _check_whole_numbers(found: pa.Schema, requested: Schema) -> None:
+    """Raise ArrowTypeError where texts or bytes are among whole numbers: the driver gives a column of texts then, which polars
+    takes for UTF-8 on trust."""
+    for field in found:
+        if requested.get(field.name) == pl.Int64 and not (pa.types.is_primitive(field.type) or pa.types.is_null(field.type)):
+            raise pa.ArrowTypeError(f"texts or bytes in the place of numbers in column {field.name}")
 
 
 def _from_sql(name: str, dtype: type[pl.DataType]) -> pl.Expr:

@@ -353,7 +353,7 @@ def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:
     reported = _read(report, "MPI_RANKS", "globalTid", "rank").drop_nulls()
     if reported.height:
         return _by_process(reported), "MPI_RANKS"
-    rank = pl.col("name").str.extract(_NAME_OF_RANK).cast(pl.Int64)
+    rank = pl.col("name").str.extract(_NAME_OF_RANK).cast(pl.Int64, strict=False)
     named = _named_with_nvtx(report).select("globalTid", rank=rank).drop_nulls()
     if named.height:
         return _by_process(named), "NVTX thread names"

@@ -14,11 +14,10 @@ from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.interval_pairs import is_interval
 from nsys2prv.paraver.pcf import PcfLabels
 from nsys2prv.paraver.rules import TraceRule, ViolationLog
+from nsys2prv.vocabulary.limits import LARGEST_EXACT
 
 LARGEST_TYPE = 2**32 - 1
 """Paraver keeps types in 32 bits; larger ones wrap without a message."""
-LARGEST_VALUE = 2**53
-"""Views compute in doubles; digits are lost above."""
 
 
 @dataclass
@@ -200,8 +199,8 @@ class _Numbers(RecordCheck):
         wraps = block.events.filter(pl.col("type") > LARGEST_TYPE)
         problem = f"type {{type}} is above {LARGEST_TYPE}, and Paraver takes another"
         self.violations(TraceRule.NUMBERS, wraps, problem)
-        inexact = block.events.filter(~pl.col("value").is_between(-LARGEST_VALUE, LARGEST_VALUE))
-        problem = f"value {{value}} of type {{type}} is beyond {LARGEST_VALUE}, and views lose its last digits"
+        inexact = block.events.filter(~pl.col("value").is_between(-LARGEST_EXACT, LARGEST_EXACT))
+        problem = f"value {{value}} of type {{type}} is beyond {LARGEST_EXACT}, and views lose its last digits"
         self.violations(TraceRule.NUMBERS, inexact, problem)
 
 

@@ -7,6 +7,7 @@ import itertools
 import polars as pl
 
 from nsys2prv.timeline.records import RecordBatch, RecordKind
+from nsys2prv.vocabulary.limits import LARGEST_EXACT
 
 SORT_COLUMNS = ("time", "order")
 
@@ -204,6 +205,7 @@ def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     rows
         The rows of the trace (`Rows.table`).
     """
+    messages = messages.with_columns(_possible("size"), _possible("tag"))
     to = rows.select(pl.format(":0:1:{}:{}:", "task", "thread")).to_series().gather(messages["to_row"])
     # Mostly both are the same text, which is made once.
     arrival = messages["to_time"].cast(pl.String)
@@ -211,6 +213,11 @@ def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     size, tag = _number(messages, "size"), _number(messages, "tag")
     body = _joined(pl.col("time"), to, logical, ":", arrival, ":", size, ":", tag)
     return _lines(messages, "time", _order(_MESSAGES, pl.lit(0)), MESSAGE, body)
+
+
+def _possible(name: str) -> pl.Expr:
+    """A column of a message, 0 where a report has a number that no message can have."""
+    return pl.when(pl.col(name).is_between(0, LARGEST_EXACT)).then(name).otherwise(0).alias(name)
 
 
 def state_records(states: pl.DataFrame) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from nsys2prv.clocks.sync_points import SyncPoints
-from nsys2prv.errors import ExportError, Nsys2prvError, ReportError, SameReportTwice
+from nsys2prv.errors import DamagedReport, ExportError, Nsys2prvError, ReportError, SameReportTwice
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.sizes import REPORTS_AT_ONCE
@@ -30,6 +30,7 @@ from nsys2prv.sources.host.profiled import TRACED_TABLES
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.sources.source import Source
 from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, survey, whole_survey
+from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
 E = TypeVar("E", bound=Nsys2prvError)
 
@@ -240,6 +241,7 @@ def _survey_group(
             if isinstance(found, ReportError):
                 raise found
             spans = _other_spans(one.report, options) if options.with_other_spans else ()
+            _check_length(one.report, found)
         except ReportError as error:
             results[index] = _unless(options.keep_going, error)
             continue
@@ -254,6 +256,20 @@ def _other_spans(report: Report, options: _SurveyOptions) -> tuple[tuple[int, in
     others = tuple(source for source in SOURCES if source not in options.sources)
     spans = [whole_survey(report, source).span for source in present_sources(report, others)]
     return tuple(span for span in spans if span is not None)
+
+
+def _check_length(report: Report, surveys: Sequence[Survey]) -> None:
+    """Raise DamagedReport when events are so far apart that a time must be wrong: the trace would be empty for centuries."""
+    timed = [(survey.span, survey.source.table) for survey in surveys if survey.span is not None]
+    if not timed:
+        return
+    (first, _), begins = min(timed)
+    (_, last), ends = max(timed, key=lambda one: one[0][1])
+    if last - first > LONGEST_SESSION_NS:
+        days = (last - first) / 86_400e9
+        raise DamagedReport(
+            report.path, f"from {first:,} ns in {begins} to {last:,} ns in {ends} are {days:,.0f} days: a time is wrong"
+        )
 
 
 def _signature(identity: Identity) -> Hashable:

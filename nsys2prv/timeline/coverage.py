@@ -15,6 +15,7 @@ from nsys2prv.sources.source import Source, StreamedSource
 
 NO_TIME = "it has no start time"
 NO_VALUE = "it has no value, or is a rate over no time"
+INEXACT = "its value is beyond ±2^53, which no tool shows exactly"
 NO_ROW_NAMED = "the table names no thread, stream or device"
 ROW_NOT_CHOSEN = "its rank or thread was not chosen, or another report samples the same GPU"
 NO_OTHER_EVENTS = "its thread has no other events"

@@ -18,6 +18,7 @@ from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.timeline.survey import CPU, TYPE_COLUMNS, Survey, text_attributes
 from nsys2prv.timeline.time_axis import Placement
 from nsys2prv.vocabulary.event_types import Role
+from nsys2prv.vocabulary.limits import LARGEST_EXACT
 
 
 def gives_intervals(source: Source) -> bool:
@@ -68,6 +69,9 @@ class EventsOfSource:
         entry.leave_out(coverage.NO_TIME, count_rows(events) - count_rows(timed))
         valued = _with_values(timed)
         entry.leave_out(coverage.NO_VALUE, count_rows(timed) - count_rows(valued))
+        exact = _with_exact_values(valued)
+        entry.leave_out(coverage.INEXACT, count_rows(valued) - count_rows(exact))
+        valued = _with_exact_attributes(exact, entry)
         named = _without_nulls(valued, self._key)
         entry.leave_out(coverage.NO_ROW_NAMED, count_rows(valued) - count_rows(named))
         # Events can be wide: only their keys go through the join.
@@ -145,3 +149,29 @@ def _with_values(events: pl.DataFrame) -> pl.DataFrame:
     if "value" not in events.columns or not events["value"].null_count():
         return events
     return events.filter(pl.col("value").is_not_null() | pl.col("label").is_not_null())
+
+
+def _with_exact_values(events: pl.DataFrame) -> pl.DataFrame:
+    """Events without those whose value is too large for a trace."""
+    return events if "value" not in events.columns or _is_exact(events["value"]) else events.filter(_exact("value"))
+
+
+def _with_exact_attributes(events: pl.DataFrame, entry: SourceCoverage) -> pl.DataFrame:
+    """Events without attributes that are too large for a trace; those that lose one count as repaired."""
+    inexact = [name for name in events.columns if name.isdecimal() and not _is_exact(events[name])]
+    if not inexact:
+        return events
+    entry.repaired += int(events.select(pl.any_horizontal(~_exact(name) for name in inexact).sum()).item())
+    return events.with_columns(pl.when(_exact(name)).then(name).alias(name) for name in inexact)
+
+
+def _exact(name: str) -> pl.Expr:
+    return pl.col(name).is_between(-LARGEST_EXACT, LARGEST_EXACT).fill_null(True)
+
+
+def _is_exact(numbers: pl.Series) -> bool:
+    """Whether all of some numbers are; texts have numbers of their own."""
+    if numbers.dtype != pl.Int64:
+        return True
+    bounds = pl.Series([numbers.min(), numbers.max()], dtype=pl.Int64)
+    return bool(bounds.is_between(-LARGEST_EXACT, LARGEST_EXACT).fill_null(True).all())

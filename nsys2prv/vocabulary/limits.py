@@ -10,3 +10,7 @@ EARLIEST_NS = -(1 << 62)
 """Times before it, ns, could not be moved to another time axis in 64 bits."""
 MOST_PAYLOAD_FIELDS = 10_000
 """Fields of a schema of NVTX payloads, with those of schemas inside it."""
+LARGEST_EXACT = 1 << 53
+"""Values beyond it, and below its negative, lose digits in the doubles that views compute with: traces have none."""
+LONGEST_SESSION_NS = 1 << 53
+"""From the first event of a report to the last, ns: 104 days."""

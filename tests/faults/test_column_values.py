@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 
 import pytest
 from support.command_line import CommandLine
 from support.failed_runs import sentence, small_report
+
+from nsys2prv.timeline.coverage import INEXACT
 
 BAD_REPORT = 3
 
@@ -51,3 +54,40 @@ def test_the_smallest_number_is_no_time(command_line: CommandLine) -> None:
         database.commit()
 
     sentence(command_line.run("translate", "x.sqlite", "-o", "OUT"), BAD_REPORT, "x.sqlite", "no time of a session")
+
+
+@pytest.mark.parametrize("value", ["soon", b"\xff\x00", b"\xed\xa0\x80"], ids=["text", "bytes", "text that is no UTF-8"])
+def test_a_text_among_numbers_is_an_error_of_the_report(value: str | bytes, command_line: CommandLine) -> None:
+    path = small_report().write(command_line.folder / "x.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("update CUPTI_ACTIVITY_KIND_KERNEL set streamId = cast(? as text) where rowid = 2", (value,))
+        database.commit()
+
+    sentence(command_line.run("translate", "x.sqlite", "-o", "OUT"), BAD_REPORT, "x.sqlite", "column streamId")
+
+
+@pytest.mark.parametrize("form", ["x.sqlite", "x_pqtdir"])
+def test_one_damaged_end_makes_no_trace_of_centuries(form: str, command_line: CommandLine) -> None:
+    report = small_report()
+    report.kernel("late", 500, 2**62)
+    report.write(command_line.folder / form)
+
+    sentence(command_line.run("translate", form, "-o", "OUT"), BAD_REPORT, form, "53,376 days", "CUPTI_ACTIVITY_KIND_KERNEL")
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)])
+def test_values_that_no_tool_shows_exactly_are_left_out_and_counted(number: int, command_line: CommandLine) -> None:
+    report = small_report(1, context=number, stream=number)
+    report.copy(100, 120, number, launch=(90, 95))
+    report.nvtx_range("step", 0, 200, payload={"batch": number})
+    report.nvtx_range("layer", 0, 100, int64Value=number)
+    report.metric("power", 50, number)
+    report.write(command_line.folder / "x.sqlite")
+
+    assert command_line.run("translate", "x.sqlite", "-o", "OUT").returncode == 0
+
+    assert command_line.run("check", "OUT.prv").returncode == 0
+    account = json.loads((command_line.folder / "OUT.json").read_text())["reports"][0]["tables"]
+    sources = [source for table in account for source in table["sources"]]
+    assert sum(source["repaired"] for source in sources) >= 2
+    assert {INEXACT: 1} in [source["left_out"] for source in sources]

@@ -110,7 +110,7 @@ def _json_frame(report: Report) -> pl.LazyFrame:
         .unnest("pairs")
         .with_columns(
             pl.col("series").fill_null(_NO_NAME),
-            pl.col("value").cast(pl.Float64, strict=False).round().cast(pl.Int64),
+            pl.col("value").cast(pl.Float64, strict=False).round().cast(pl.Int64, strict=False),
             type=pl.lit(event_types.GPU_METRIC, pl.Int64),
         )
     )

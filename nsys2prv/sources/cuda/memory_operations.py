@@ -73,7 +73,10 @@ def _copies(report: Report) -> pl.LazyFrame:
         # Plus one: 0 is an end. Only copies between devices have them.
         *((applicable(column) + 1).alias(str(number)) for number, column in _DEVICES.items()),
         # In floating point: bytes times nanoseconds of a long copy do not fit into 64 bits.
-        pl.when(duration > 0).then((pl.col("bytes") * 1e9 / duration).round()).cast(pl.Int64).alias(str(THROUGHPUT)),
+        pl.when(duration > 0)
+        .then((pl.col("bytes") * 1e9 / duration).round())
+        .cast(pl.Int64, strict=False)
+        .alias(str(THROUGHPUT)),
         cause.alias(str(MIGRATION_CAUSE)),
         pl.col("virtualAddress").alias(str(VIRTUAL_ADDRESS)),
         pl.when(pl.col("copyCount") > 1).then("copyCount").alias(str(COPY_COUNT)),

@@ -40,6 +40,8 @@ def fault_of(run: Run, *, names: str = "") -> str | None:
     for text in _NO_SENTENCE:
         if text in run.stderr:
             return f"traceback: {run.stderr.strip().splitlines()[-1][:200]}"
+    if run.code == errors.Defect.exit_code:
+        return f"defect: {run.stderr.strip().splitlines()[-1][:300]}"
     if run.code not in CODES:
         return f"exit code {run.code}: {run.stderr[-200:]!r}"
     if control := {character for character in run.stdout + run.stderr if _acts(character)}:

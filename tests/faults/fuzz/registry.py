@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .campaign import Campaign
+from .column_values import ColumnValues
 from .damaged_bytes import DamagedBytes
 
-CAMPAIGNS: tuple[type[Campaign], ...] = (DamagedBytes,)
+CAMPAIGNS: tuple[type[Campaign], ...] = (DamagedBytes, ColumnValues)
