@@ -170,7 +170,7 @@ def _exact(name: str) -> pl.Expr:
 
 
 def _is_exact(numbers: pl.Series) -> bool:
-    """Whether all of some numbers are; texts have numbers of their own."""
+    """Whether all of some numbers are; texts get other numbers later."""
     if numbers.dtype != pl.Int64:
         return True
     bounds = pl.Series([numbers.min(), numbers.max()], dtype=pl.Int64)
