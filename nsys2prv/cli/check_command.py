@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.console import print_json
+from nsys2prv.cli.console import print_json, print_lines
 from nsys2prv.cli.options import AsJson, TracePath
 
 
@@ -29,13 +29,12 @@ def check(
         found = {rule.name.lower(): count for rule, count in result.violations_per_rule.items()}
         print_json({"ok": result.valid, "findings": findings, "found": found, "counts": dict(result.counts)})
     else:
-        for violation in result.violations:
-            print(violation.text)
+        lines = [violation.text for violation in result.violations]
         for rule, count in result.violations_per_rule.items():
             shown = sum(violation.rule is rule for violation in result.violations)
             if count > shown:
-                print(f"... and {count - shown} more places that violate: {rule.value}")
+                lines.append(f"... and {count - shown} more places that violate: {rule.value}")
         counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items() if count)
-        print(f"{trace}: {'valid' if result.valid else 'not valid'} ({counts or 'nothing was read'})")
+        print_lines([*lines, f"{trace}: {'valid' if result.valid else 'not valid'} ({counts or 'nothing was read'})"])
     if not result.valid:
         raise typer.Exit(1)

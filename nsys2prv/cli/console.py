@@ -5,18 +5,23 @@ from __future__ import annotations
 import codecs
 import contextlib
 import io
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from nsys2prv.errors import NOT_READ_EXIT_CODE, OutputError
+from nsys2prv.vocabulary.printable import printable, printable_lines, safe_json
 
 
 def print_json(content: Any) -> None:
     """Print an object as JSON."""
-    print(json.dumps(content, indent=1, ensure_ascii=False))
+    print(safe_json(content, indent=1))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print texts, each on a line, whatever is in them."""
+    print(printable_lines(lines))
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
@@ -36,7 +41,7 @@ def _print_to_stderr(line: str) -> None:
     if sys.stderr is not None:
         # A RuntimeError when a signal came while something was printed.
         with contextlib.suppress(OSError, ValueError, RuntimeError):
-            print(line, file=sys.stderr)
+            print(printable(line), file=sys.stderr)
 
 
 class _Results:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.console import print_json
+from nsys2prv.cli.console import print_json, print_lines
 from nsys2prv.cli.options import AsJson
 from nsys2prv.cli.translation_text import translation_text
 
@@ -30,12 +30,14 @@ def demo(
     if as_json:
         print_json(result.summary.content)
         return
-    print(f"{len(result.reports)} reports of {nodes} nodes with {gpus} GPUs each: {result.reports[0].parent}")
+    print_lines([f"{len(result.reports)} reports of {nodes} nodes with {gpus} GPUs each: {result.reports[0].parent}"])
     print(translation_text(result.summary.prv, result.summary.content))
-    print(f"efficiency: {result.page}, as JSON in {result.json}")
-    print(f"check: {'valid' if result.check.valid else 'not valid'}")
-    for violation in result.check.violations:
-        print(violation.text)
+    lines = [
+        f"efficiency: {result.page}, as JSON in {result.json}",
+        f"check: {'valid' if result.check.valid else 'not valid'}",
+        *(violation.text for violation in result.check.violations),
+    ]
+    print_lines(lines)
     if not result.check.valid:
         raise typer.Exit(1)
-    print(f"to open: wxparaver {result.summary.prv}, and {result.page} in a browser")
+    print_lines([f"to open: wxparaver {result.summary.prv}, and {result.page} in a browser"])

@@ -13,7 +13,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from nsys2prv.errors import UsageError
+from nsys2prv.run.option_values import utf8
 from nsys2prv.run.read_options import OptionSet, OptionText, declared_options
+from nsys2prv.vocabulary.wording import short
 
 Reports = Annotated[
     list[str],
@@ -89,9 +91,9 @@ def _parameter(declared: Field[Any], text: OptionText, hint: Any) -> inspect.Par
 def _parser(flag: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def parse(value: Any) -> Any:
         try:
-            return read(value)
+            return read(utf8(value))
         except ValueError as error:
-            raise UsageError(f"{flag} {value}: {error}") from error
+            raise UsageError(f"{flag} {short(value, 200)}: {error}") from error
 
     return parse
 

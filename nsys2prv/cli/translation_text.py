@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nsys2prv.errors import counted
+from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.wording import known_to, ranges
 
 
@@ -46,7 +47,7 @@ def translation_text(prv: Path, content: Any) -> str:
     reports = counted(len(content["reports"]), "report")
     clocks = [clock["interval_ns"]["worst"] for clock in content["clocks"]]
     known = f" ({known_to(clocks)})" if len(clocks) > 1 else ""
-    return "\n".join([*lines, f"  {reports}, clocks synchronized by {methods}{known}; full summary in {summary}"])
+    return printable_lines([*lines, f"  {reports}, clocks synchronized by {methods}{known}; full summary in {summary}"])
 
 
 def translation_warnings(content: Any) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.console import print_json
+from nsys2prv.cli.console import print_json, print_lines
 from nsys2prv.cli.options import AsJson
 from nsys2prv.errors import UsageError, counted
 from nsys2prv.run.option_values import name_list
@@ -55,4 +55,4 @@ def views(
     if as_json:
         print_json({"folder": str(folder), "views": written})
     else:
-        print(f"{folder}: {counted(len(written), 'view')}, listed in {folder / 'index.html'}")
+        print_lines([f"{folder}: {counted(len(written), 'view')}, listed in {folder / 'index.html'}"])

@@ -21,6 +21,7 @@ from nsys2prv.run.session import RunSession
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.survey import count_events, whole_survey
+from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.wording import known_to, ranges, time
 
 
@@ -199,4 +200,4 @@ def as_text(found: dict[str, Any]) -> str:
     if left_out:
         lines.append("  not translated:")
         lines += [f"  {rows:>12,}  {table}: {reason}" for table, reason, rows in left_out]
-    return "\n".join(lines + [f"  warning: {warning}" for warning in found["warnings"]])
+    return printable_lines(lines + [f"  warning: {warning}" for warning in found["warnings"]])

@@ -9,6 +9,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nsys2prv.vocabulary.limits import LONGEST_NS, MOST_DIGITS, MOST_RANKS
+
+_NUMBER = f"[0-9]{{1,{MOST_DIGITS}}}"
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
 
 
@@ -34,11 +37,16 @@ def duration(value: str | int) -> int:
     >>> duration("1.5s"), duration("10us"), duration(200)
     (1500000000, 10000, 200)
     """
-    if isinstance(value, int):
-        if value < 0:
-            raise ValueError("a negative time")
-        return value
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(ns|us|µs|ms|s|m)\s*", value)
+    nanoseconds = value if isinstance(value, int) else _nanoseconds(value)
+    if nanoseconds < 0:
+        raise ValueError("a negative time")
+    if nanoseconds > LONGEST_NS:
+        raise ValueError(f"too long a time; the longest is {LONGEST_NS // 10**9:,} s")
+    return nanoseconds
+
+
+def _nanoseconds(value: str) -> int:
+    found = re.fullmatch(rf"\s*({_NUMBER}(?:\.{_NUMBER})?|\.{_NUMBER})\s*(ns|us|µs|ms|s|m)\s*", value)
     if found is None:
         raise ValueError("not a time; write a number with its unit (ns, us, ms, s, m), such as 1.5s or 10us")
     whole, _, fraction = found[1].partition(".")
@@ -89,16 +97,27 @@ def rank_list(value: str | int | Iterable[int]) -> frozenset[int]:
     ([0, 1, 2, 12], [0, 1])
     """
     if isinstance(value, int):
-        return frozenset({value})
+        value = (value,)
     if not isinstance(value, str):
-        return frozenset(map(int, value))
+        return frozenset(map(_rank, value))
     ranks: set[int] = set()
     for piece in value.split(","):
-        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", piece)
-        if found is None or int(found[2] or found[1]) < int(found[1]):
+        found = re.fullmatch(r"\s*([0-9]+)(?:-([0-9]+))?\s*", piece)
+        if found is None:
             raise ValueError("not a list of ranks; write numbers and ranges, such as 0-7,12")
-        ranks.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+        first, last = _rank(found[1]), _rank(found[2] or found[1])
+        if last < first:
+            raise ValueError(f"{first}-{last} ends before it begins; write numbers and ranges, such as 0-7,12")
+        ranks.update(range(first, last + 1))
     return frozenset(ranks)
+
+
+def _rank(value: str | int) -> int:
+    # Without its value, Python refuses to read thousands of digits.
+    rank = MOST_RANKS if isinstance(value, str) and len(value) > MOST_DIGITS else int(value)
+    if not 0 <= rank < MOST_RANKS:
+        raise ValueError(f"a rank out of range, 0 to {MOST_RANKS - 1:,}")
+    return rank
 
 
 def name_list(value: str | Iterable[str]) -> tuple[str, ...]:
@@ -109,6 +128,15 @@ def name_list(value: str | Iterable[str]) -> tuple[str, ...]:
     """
     texts = [value] if isinstance(value, str) else value
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+
+
+def utf8(value: str) -> str:
+    """A text, where it is one: what a shell passes need not be."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("not UTF-8") from None
+    return value
 
 
 def texts(value: str | Iterable[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from nsys2prv.execution.workers import Workers
 from nsys2prv.run.clock_check import disagreement_text
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.option_values import NvtxRange, TimeRange
-from nsys2prv.run.ranks import RanksAndHosts, resolve_ranks
+from nsys2prv.run.ranks import InPaths, RanksAndHosts, resolve_ranks
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.run.unrelated import check_related
 from nsys2prv.sources.nvtx import nvtx_ranges
@@ -62,8 +62,8 @@ def make_plan(
     *,
     workers: Workers,
     options: ReadOptions,
-    rank_in: Callable[[Path], int | None] | None,
-    host_in: Callable[[Path], str | None] | None,
+    rank_in: InPaths[int] | None,
+    host_in: InPaths[str] | None,
     families: tuple[Rule, ...],
     nvtx: NvtxRange | None,
     earlier: EarlierLabels | None,
@@ -82,7 +82,7 @@ def make_plan(
     options, nvtx
         How reports are read; keep only the time inside these ranges.
     rank_in, host_in
-        What finds the rank and the host in the path of a report; None: they are those that reports contain.
+        What finds the rank and the host in the paths of reports; None: they are those that reports contain.
     families, earlier
         Families of kernels; labels that keep their numbers.
     fit

@@ -6,6 +6,7 @@ Nothing is guessed in silence: what is missing in reports, or inconsistent, beco
 from __future__ import annotations
 
 import enum
+import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +16,17 @@ from typing import TypeVar
 
 from nsys2prv.errors import UsageError, counted
 from nsys2prv.exports.identity import Identity
-from nsys2prv.exports.launchers import jobs
+from nsys2prv.exports.launchers import jobs, whole_number
 from nsys2prv.run.hosts import shared_names
 from nsys2prv.vocabulary.limits import MOST_RANKS
+from nsys2prv.vocabulary.name_rules import count_groups, first_group
 from nsys2prv.vocabulary.wording import ranges
 
 T = TypeVar("T")
+InPaths = Callable[[Sequence[Path]], list[T | None]]
+"""What finds something in each of some paths, None where it is not."""
 
-RANK_IN_NAME = re.compile(r"(?i)(?<![a-z])rank[-_.=]?(\d+)")
+RANK_IN_NAME = re.compile(r"(?i)(?<![a-z])rank[-_.=]?([0-9]{1,18})(?![0-9])")
 """Where names of files usually have the rank; used when the reports have none."""
 
 CLOCKS_APART_NS = 15_000_000_000
@@ -78,8 +82,8 @@ def resolve_ranks(
     paths: Sequence[Path],
     identities: Sequence[Identity],
     spans: Sequence[tuple[int, int] | None],
-    rank_in: Callable[[Path], int | None] | None = None,
-    host_in: Callable[[Path], str | None] | None = None,
+    rank_in: InPaths[int] | None = None,
+    host_in: InPaths[str] | None = None,
     chosen: Collection[int] | None = None,
 ) -> RanksAndHosts:
     """Find the hosts and ranks of all reports, and what is inconsistent.
@@ -91,7 +95,7 @@ def resolve_ranks(
     spans
         First and last time of each report, in its own time, ns; None for a report without events.
     rank_in, host_in
-        What finds the rank and the host in a path (`rank_from`, `host_from`); None: they are those that reports contain.
+        What finds the rank and the host in each path (`rank_from`, `host_from`); None: they are those that reports contain.
     chosen
         Ranks that the user selected; None: all.
 
@@ -127,7 +131,7 @@ def resolve_ranks(
 def _find_ranks(
     paths: Sequence[Path],
     identities: Sequence[Identity],
-    rank_in: Callable[[Path], int | None] | None,
+    rank_in: InPaths[int] | None,
     issues: list[RunIssue],
 ) -> list[Identity]:
     resolved = _ranks_by_launcher(identities)
@@ -264,7 +268,7 @@ def _name_hosts(
     paths: Sequence[Path],
     identities: Sequence[Identity],
     spans: Sequence[tuple[int, int] | None],
-    host_in: Callable[[Path], str | None] | None,
+    host_in: InPaths[str] | None,
     issues: list[RunIssue],
 ) -> list[Identity]:
     named = list(identities)
@@ -387,10 +391,10 @@ def _differ(kind: IssueKind, text: str, what: str, groups: dict[str, list[Path]]
 
 
 def _by_pattern(
-    pattern: Callable[[Path], T | None], option: str, kind: IssueKind, paths: Sequence[Path], issues: list[RunIssue]
+    pattern: InPaths[T], option: str, kind: IssueKind, paths: Sequence[Path], issues: list[RunIssue]
 ) -> list[T | None]:
     """What a pattern finds in each path; paths without a match are an issue."""
-    found = [pattern(path) for path in paths]
+    found = pattern(paths)
     without = tuple(path for path, value in zip(paths, found, strict=True) if value is None)
     if len(without) == len(paths):
         raise UsageError(f"{option}: no path of a report matches it ({_listed(paths)})")
@@ -399,56 +403,51 @@ def _by_pattern(
     return found
 
 
-def rank_from(pattern: str) -> Callable[[Path], int | None]:
-    """Finds the rank in a path by a regular expression with one group; raises UsageError when it is no such."""
-    compiled = _compiled("--rank-pattern", pattern)
-    if compiled.groups != 1:
+def rank_from(pattern: str) -> InPaths[int]:
+    """Finds the rank in paths by a regular expression with one group; raises UsageError when it is no such."""
+    groups = _groups("--rank-pattern", pattern)
+    if groups != 1:
         raise UsageError(
-            f"--rank-pattern {pattern}: it has {counted(compiled.groups, 'group')}; put brackets around the rank, "
-            rf"as in 'rank(\d+)'"
+            f"--rank-pattern {pattern}: it has {counted(groups, 'group')}; put brackets around the rank, as in 'rank(\\d+)'"
         )
 
-    def rank(path: Path) -> int | None:
-        found = compiled.search(path.as_posix())
-        if found is None or found[1] is None:
-            return None
-        if not found[1].isdecimal():
-            raise UsageError(f"--rank-pattern {pattern}: in {path} it finds {found[1]!r}, which is not a number")
-        return int(found[1])
+    def ranks(paths: Sequence[Path]) -> list[int | None]:
+        found = first_group([_as_text(path) for path in paths], pattern)
+        numbers = [whole_number(text) for text in found]
+        for path, text, number in zip(paths, found, numbers, strict=True):
+            if text is not None and number is None:
+                raise UsageError(f"--rank-pattern {pattern}: in {path} it finds {text!r}, which is not a number")
+        return numbers
 
-    return rank
+    return ranks
 
 
-def host_from(pattern: str) -> Callable[[Path], str | None]:
-    """Finds the host in a path by a regular expression with one group, or by names separated by commas; raises UsageError."""
-    compiled = _compiled("--host-pattern", pattern)
-    if compiled.groups > 1:
-        raise UsageError(f"--host-pattern {pattern}: it has {compiled.groups} groups; put brackets around the host only")
-    if compiled.groups == 1:
-
-        def host(path: Path) -> str | None:
-            found = compiled.search(path.as_posix())
-            return found[1] or None if found else None
-
-        return host
+def host_from(pattern: str) -> InPaths[str]:
+    """Finds the host in paths by a regular expression with one group, or by names separated by commas; raises UsageError."""
+    groups = _groups("--host-pattern", pattern)
+    if groups > 1:
+        raise UsageError(f"--host-pattern {pattern}: it has {groups} groups; put brackets around the host only")
+    if groups == 1:
+        return lambda paths: [host or None for host in first_group([_as_text(path) for path in paths], pattern)]
     # The longest first: node1 must not be found in node12.
     names = sorted((name.strip() for name in pattern.split(",") if name.strip()), key=len, reverse=True)
     if not names:
         raise UsageError("--host-pattern: give a regular expression with one group, or names of hosts")
+    # Names are no patterns.
     any_name = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(map(re.escape, names))})(?![A-Za-z0-9])")
-
-    def named(path: Path) -> str | None:
-        found = any_name.findall(path.as_posix())
-        return str(found[-1]) if found else None
-
-    return named
+    return lambda paths: [next(reversed(any_name.findall(_as_text(path))), None) for path in paths]
 
 
-def _compiled(option: str, pattern: str) -> re.Pattern[str]:
+def _groups(option: str, pattern: str) -> int:
     try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise UsageError(f"{option} {pattern}: not a regular expression ({error})") from error
+        return count_groups(pattern)
+    except ValueError as error:
+        raise UsageError(f"{option} {pattern}: this is {error}; there is no look-around and no back-reference") from error
+
+
+def _as_text(path: Path) -> str:
+    # A name need not be UTF-8.
+    return os.fsencode(path.as_posix()).decode("utf-8", "replace")
 
 
 # -- words ----------------------------------------------------------------------------------------------------------------

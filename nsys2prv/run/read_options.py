@@ -14,9 +14,13 @@ from typing import Any
 
 from nsys2prv.clocks.methods import AlignMethod
 from nsys2prv.errors import UsageError
-from nsys2prv.run.option_values import TimeRange, rank_list, time_range
+from nsys2prv.run.option_values import TimeRange, rank_list, time_range, utf8
+from nsys2prv.vocabulary.limits import MOST_WORKERS
+from nsys2prv.vocabulary.wording import short
 
 _KEY = "option"
+_LONGEST_VALUE = 200
+"""Characters of a value that a message shows."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,17 @@ class OptionSet:
             if value is None:
                 continue
             try:
+                for given in value if isinstance(value, list | tuple) else (value,):
+                    if isinstance(given, str):
+                        utf8(given)
                 if text.read is not None:
                     object.__setattr__(self, declared.name, text.read(value))
                 elif (text.least is not None and value < text.least) or (text.most is not None and value > text.most):
                     raise ValueError(f"out of range, {text.least} to {text.most if text.most is not None else 'any number'}")
             except (TypeError, ValueError) as error:
-                raise UsageError(f"{declared.name}={value!r}: {error}") from error
+                # Python refuses to write thousands of digits.
+                worded = "..." if isinstance(value, int) and value.bit_length() > 64 else short(repr(value), _LONGEST_VALUE)
+                raise UsageError(f"{declared.name}={worded}: {error}") from error
 
 
 def declared_options(options: type[OptionSet], names: Collection[str] = ()) -> list[tuple[Field[Any], OptionText]]:
@@ -125,7 +134,9 @@ class ReadOptions(OptionSet):
     scratch: Path | None = option(
         None, "Folder for intermediate files (default: beside the trace, or the system's temporary folder).", "DIR", Path
     )
-    workers: int = option(0, "Processes on this machine that share the work (default: only this one).", "N", least=0)
+    workers: int = option(
+        0, "Processes on this machine that share the work (default: only this one).", "N", least=0, most=MOST_WORKERS
+    )
     scheduler: str = option("", "Dask cluster that does the work: address or file of its scheduler.", "ADDRESS|FILE")
     progress: bool | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -15,12 +14,12 @@ from nsys2prv.timeline.survey import TYPE_COLUMNS, Survey, text_attributes
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role
 from nsys2prv.vocabulary.kernel_families import Rule, families
+from nsys2prv.vocabulary.printable import on_one_line
 
 LONGEST_LABEL = 240
 """Characters of a label; kernel names can have kilobytes, and views show them in a legend."""
 _SHORTENED_HEAD, _SHORTENED_TAIL = 150, 70
 
-_UNREADABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _BRACKETS = str.maketrans("[]", "()")
 _QUOTES_AND_STARS = str.maketrans('"*', "'x")
 
@@ -48,7 +47,7 @@ def readable_type(text: str) -> str:
 
 
 def _of_one_line(text: str, replaced: Mapping[int, int]) -> str:
-    line = " ".join(_UNREADABLE.sub(" ", text).translate(replaced).split()) or "(blank)"
+    line = on_one_line(text).translate(replaced) or "(blank)"
     if len(line) <= LONGEST_LABEL:
         return line
     mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]

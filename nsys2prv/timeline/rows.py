@@ -16,6 +16,7 @@ from nsys2prv.exports.identity import pid_of, process_of, tid_of
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.survey import Survey
 from nsys2prv.vocabulary import row_names
+from nsys2prv.vocabulary.printable import on_one_line
 
 UNKNOWN_HOST = "host"
 
@@ -305,7 +306,7 @@ class _Builder:
             # As for GPUs: what two reports sampled has one row.
             if (host, component) not in added:
                 added.add((host, component))
-                name = row_names.on_one_line(component) or "unnamed component"
+                name = on_one_line(component) or "unnamed component"
                 self._add(self._task_of_node(host), Thread(name, "component"), (report, RowKind.COMPONENT, (component,)))
 
     def _task_of_node(self, host: str) -> int:
@@ -370,5 +371,5 @@ def _metrics_of(device: int, instance: int | None = None) -> Thread:
 def _given_names(identity: Identity, pid: int, device: int, context: int, stream: int) -> str:
     """What the program calls a stream, its context and its device."""
     keys = {"device": (device,), "context": (pid, device, context), "stream": (pid, device, context, stream)}
-    names = {what: row_names.on_one_line(identity.cuda_names.get(key, "")) for what, key in keys.items()}
+    names = {what: on_one_line(identity.cuda_names.get(key, "")) for what, key in keys.items()}
     return ", ".join(f"{what} {name}" for what, name in names.items() if name)

@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.errors import UsageError
-from nsys2prv.vocabulary.name_rules import first_match
+from nsys2prv.vocabulary.name_rules import count_groups, first_match
 
 FAMILY = "family"
 """What a rule says that names a family; all other words are details."""
@@ -213,9 +213,9 @@ def _rule(path: Path, number: int, cells: list[str]) -> Rule:
 
 def _check_pattern(path: Path, number: int, rule: Rule) -> None:
     try:
-        groups = len(pl.Series([""]).str.extract_groups(rule.pattern).struct.fields)
-    except pl.exceptions.PolarsError as error:
-        why = f"line {number}: {rule.pattern!r} is no regular expression of Rust"
+        groups = count_groups(rule.pattern)
+    except ValueError as error:
+        why = f"line {number}: {rule.pattern!r} is {error}"
         raise _no_rules(path, why, "mend it (there is no look-around and no back-reference)") from error
     highest = max((int(piece) for piece in rule.pieces[1::2] if piece.isdigit()), default=0)
     if highest > groups:

@@ -5,7 +5,11 @@ from __future__ import annotations
 MOST_RANKS = 1_000_000
 """Ranks of a run; of larger runs, missing ranks are not listed."""
 MOST_DIGITS = 18
-"""Digits of a number in a text of a report: more don't fit into 64 bits."""
+"""Digits of a number in a text of a report or in an option: more don't fit into 64 bits."""
+LONGEST_NS = 1 << 60
+"""Longest time in an option, ns: 36 years. It can be added to any time in 64 bits."""
+MOST_WORKERS = 10_000
+"""Processes on one machine that share the work."""
 EARLIEST_NS = -(1 << 62)
 """Times before it, ns, could not be moved to another time axis in 64 bits."""
 MOST_PAYLOAD_FIELDS = 10_000

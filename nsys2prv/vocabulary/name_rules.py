@@ -1,8 +1,11 @@
-"""Rules about names: regular expressions, of which the first that matches counts."""
+"""Regular expressions, of users and of rules about names.
+
+All are those of Rust, by way of polars: the time that they take grows with the text alone, whatever the pattern is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import polars as pl
 
@@ -28,6 +31,29 @@ def first_match(text: pl.Expr, rules: Iterable[tuple[str, int | str]], default: 
     # Side by side: nested, a hundred rules would be a hundred levels.
     matches = [pl.when(text.str.contains(pattern)).then(_value(value)) for pattern, value in rules]
     return pl.coalesce(*matches, _value(default))
+
+
+def count_groups(pattern: str) -> int:
+    r"""Number of groups of a regular expression; ValueError with the reason when it is none.
+
+    >>> count_groups(r"rank(\d+)")
+    1
+    """
+    try:
+        return len(pl.Series([""]).str.extract_groups(pattern).struct.fields)
+    except pl.exceptions.PolarsError as error:
+        # Before the reason there is a picture of the pattern.
+        _, _, why = str(error).rpartition("error: ")
+        raise ValueError(f"no regular expression of Rust ({why})") from error
+
+
+def first_group(texts: Sequence[str], pattern: str) -> list[str | None]:
+    r"""What the first group of a regular expression matches in each text, None where nothing does.
+
+    >>> first_group(["run/rank3", "run"], r"rank(\d+)")
+    ['3', None]
+    """
+    return pl.Series(texts, dtype=pl.String).str.extract(pattern, 1).to_list()
 
 
 def _value(value: int | str | None) -> pl.Expr:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from nsys2prv.vocabulary.printable import on_one_line
+
 NIC, SWITCH, CPU = "NIC {}", "Switch {}", "CPU {}"
 """Patterns, for `str.format` and `pl.format`, of the names of parts of a node."""
 
@@ -130,12 +132,3 @@ def node_task_name(host: str) -> str:
     'Node node01'
     """
     return f"Node {host}"
-
-
-def on_one_line(text: str) -> str:
-    """A text without line breaks and repeated blanks.
-
-    >>> on_one_line("data\\n  loader ")
-    'data loader'
-    """
-    return " ".join(text.split())

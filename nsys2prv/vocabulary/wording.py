@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
+from nsys2prv.vocabulary.printable import on_one_line, printable
+
 _LONGEST_NAME = 60
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
-"""Characters that move the cursor of a terminal, change colours, or turn the direction of writing."""
 
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -54,11 +53,7 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
     >>> short("a\\x1b[2J\\nb"), short("0123456789", 7)
     ('a [2J b', '01...89')
     """
-    text = " ".join(_CONTROL.sub(" ", text).split())
-    if len(text) <= longest:
-        return text
-    tail = longest // 3
-    return f"{text[: longest - tail - 3]}...{text[-tail:]}"
+    return printable(on_one_line(text), longest)
 
 
 def known_to(widths: Iterable[float | None]) -> str:

@@ -187,7 +187,7 @@ def test_a_pattern_takes_ranks_from_paths_whatever_the_reports_say(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (TranslateOptions(rank_pattern="rank(\\d+"), "not a regular expression"),
+        (TranslateOptions(rank_pattern="rank(\\d+"), "no regular expression of Rust (unclosed group)"),
         (TranslateOptions(rank_pattern="rank\\d+"), "it has 0 groups"),
         (TranslateOptions(rank_pattern="(r)ank(\\d+)"), "it has 2 groups"),
         (TranslateOptions(rank_pattern="nothing(\\d+)"), "no path of a report matches"),

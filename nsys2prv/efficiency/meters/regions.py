@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Sequence
 
@@ -21,8 +20,9 @@ MOST_REGIONS = 500
 """Regions that have a row: those that take most time."""
 
 _DOMAIN = re.compile(r"NVTX pushpop ranges (.*) domain")
-_PATTERN_MARKS = re.compile(r"[*?]")
+_WILDCARDS = re.compile(r"([*?])")
 
+_KNOWN_SCHEMA = {"number": pl.Int32, "value": pl.Int64, "text": pl.String, "domain": pl.String}
 _REGION_SCHEMA = dict.fromkeys(("slot", "task", "count", "total", "longest"), pl.Int64)
 _ITERATION_SCHEMA = dict.fromkeys(("iteration", "start", "end", "tasks", "shortest", "longest"), pl.Int64)
 
@@ -83,33 +83,37 @@ class NamedRanges:
     """
 
     def __init__(self, events: RunEvents, requested: Sequence[str]) -> None:
-        known: list[tuple[int, int, str, str | None]] = []
+        rows: list[tuple[int, int, str, str | None]] = []
         for number, names in events.types.items():
             if not base_types([number], RANGES):
                 continue
             found = _DOMAIN.fullmatch(names.label)
             domain = found[1] if found else None
-            known += [(number, value, text, domain) for value, text in (names.values or {}).items() if value]
-        chosen = [one for one in known if any(_is_called(one[2], one[3], name) for name in requested)]
-        missing = [name for name in requested if not any(_is_called(one[2], one[3], name) for one in known)]
-        self.warnings = [f"no NVTX range is called {name}" for name in missing]
-        self.names = list(dict.fromkeys((text, domain) for _, _, text, domain in chosen))
+            rows += [(number, value, text, domain) for value, text in (names.values or {}).items() if value]
+        known = pl.DataFrame(rows, schema=_KNOWN_SCHEMA, orient="row")
+        called = {name: known.select(_is_called(name)).to_series() for name in requested}
+        self.warnings = [f"no NVTX range is called {name}" for name in requested if not called[name].any()]
+        chosen = known.filter(pl.any_horizontal(*called.values()))
+        self.names = list(dict.fromkeys(chosen.select("text", "domain").iter_rows()))
         slots = {name: slot for slot, name in enumerate(self.names)}
-        schema = {"number": pl.Int32, "value": pl.Int64, "slot": pl.Int64}
-        self.slots = pl.DataFrame(
-            [(number, value, slots[text, domain]) for number, value, text, domain in chosen], schema=schema, orient="row"
-        )
+        of_chosen = [slots[name] for name in chosen.select("text", "domain").iter_rows()]
+        self.slots = chosen.select("number", "value", slot=pl.Series(of_chosen, dtype=pl.Int64))
 
 
-def _is_called(text: str, domain: str | None, requested: str) -> bool:
-    if _matches(text, requested):
-        return True
+def _is_called(requested: str) -> pl.Expr:
     name, at, of_domain = requested.rpartition("@")
-    return bool(at) and _matches(text, name) and _matches(domain or "default", of_domain)
+    is_called = _matches(pl.col("text"), requested)
+    if at:
+        is_called |= _matches(pl.col("text"), name) & _matches(pl.col("domain").fill_null("default"), of_domain)
+    return is_called
 
 
-def _matches(text: str, pattern: str) -> bool:
-    return text == pattern or (_PATTERN_MARKS.search(pattern) is not None and fnmatch.fnmatchcase(text, pattern))
+def _matches(texts: pl.Expr, pattern: str) -> pl.Expr:
+    """Texts that are equal to a pattern, or that its wildcards * and ? match."""
+    if not _WILDCARDS.search(pattern):
+        return texts == pattern
+    pieces = [{"*": ".*", "?": "."}.get(piece, pl.escape_regex(piece)) for piece in _WILDCARDS.split(pattern)]
+    return (texts == pattern) | texts.str.contains(f"(?s)^{''.join(pieces)}$")
 
 
 class _RangeMeter(TableMeter):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.execution.scratch import temporary_folder
 from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.vocabulary.printable import ACTING, printable, safe_json
 
 GENERATOR = b'<meta name="generator" content="nsys2prv '
 """Marks a page of this program, in its first lines."""
@@ -24,21 +24,35 @@ _TALP_START, _TALP_GENERATOR = b'{"dlbVersion": ', b'"nsys2prv": {"version": '
 _FIRST_BYTES = 4096
 """What is looked at to find out whether a file is an earlier output."""
 _PLACE = "another place"
+_FORMULA = r"^([=+\-@＝＋－＠])"
+"""What makes a spreadsheet run a cell."""
 
 
 def json_text(content: Mapping[str, Any]) -> str:
     """An object as JSON."""
-    return json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
+    return safe_json(content, allow_nan=False) + "\n"
 
 
 def csv_files(folder: Path, tables: Mapping[str, pl.DataFrame]) -> dict[Path, str | None]:
     """Each table that has rows as `TABLE.csv` of a folder; None for the others, so that tables of earlier runs are removed."""
     files = {folder / f"{name}.csv": table for name, table in tables.items()}
     return {
-        path: table.write_csv() if table.height else None
+        path: table.with_columns(map(spreadsheet_cells, table.select(pl.col(pl.String)))).write_csv() if table.height else None
         for path, table in files.items()
         if table.height or _starts(path, partial(_is_table, table.columns))
     }
+
+
+def spreadsheet_cells(texts: pl.Series) -> pl.Series:
+    r"""Texts as cells of a CSV file: what a spreadsheet would take for a formula gets an apostrophe in front.
+
+    >>> spreadsheet_cells(pl.Series(["gemm", "=cmd()", "a\x1b"])).to_list()
+    ['gemm', "'=cmd()", 'a\\x1b']
+    """
+    if texts.str.contains(f"[{ACTING}]").any():
+        texts = pl.Series(texts.name, [None if text is None else printable(text) for text in texts], dtype=pl.String)
+    cells: pl.Series = texts.str.replace(_FORMULA, "'${1}")
+    return cells
 
 
 def check_places(

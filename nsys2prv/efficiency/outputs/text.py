@@ -12,6 +12,7 @@ from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
 from nsys2prv.efficiency.result_tables import Column
 from nsys2prv.errors import counted
+from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _ROWS = 10
@@ -70,7 +71,7 @@ def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
             lines += _idle(tables[_ALL_GAPS])
         if name == _WAITS:
             lines += [f"  {sentence}" for sentence in undecided(tables[_WAITS])]
-    return "\n".join(lines)
+    return printable_lines(lines)
 
 
 def _findings(findings: pl.DataFrame) -> list[str]:
@@ -135,7 +136,7 @@ def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
         if cells:
             lines += ["", f"What changed most in {run}, per device (calls: per host thread)"]
             lines += grid(["what", "", "before", "after", "difference"], cells, frozenset({0, 1}))
-    return "\n".join(lines)
+    return printable_lines(lines)
 
 
 def _trees_compared(tables: Mapping[str, pl.DataFrame], names: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from nsys2prv.paraver.views.trace_content import Devices, TraceContent, TypeInTr
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
 from nsys2prv.paraver.views.workspace import Hint, Workspace, workspace_ws, workspaces_xml
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.printable import on_one_line, printable
 
 INDEX, WORKSPACE = "index.html", "workspace.xml"
 """Files beside the folders of views: a page that lists them, and a workspace for the Hints menu of wxParaver."""
@@ -88,7 +89,7 @@ def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, onl
     rendered = ViewRenderer(content).render(folder, only)
     groups = [(group, of_group) for group in GROUPS if (of_group := [one for one in rendered if one.view.group == group])]
     page = template_environment(cfgs_folder()).get_template("macros/index.html.j2")
-    (folder / INDEX).write_text(page.render(trace=prv.name, groups=groups), encoding="utf-8", newline="\n")
+    (folder / INDEX).write_text(page.render(trace=printable(prv.name), groups=groups), encoding="utf-8", newline="\n")
     types, name = list(content.types)[:_MOST_TYPES_IN_MENU], prv.name.removesuffix(".gz").removesuffix(".prv")
     menus = []
     for group, of_group in groups:
@@ -132,7 +133,7 @@ class ViewRenderer:
             for member in self._content.members(event_type(view.each)) if view.each else [None]:
                 for devices in self._content.devices if view.devices else [None]:
                     path = _file_name(view, member, devices, taken)
-                    title = " ".join(view.title.replace("{}", member.label if member else "").split())
+                    title = on_one_line(view.title.replace("{}", member.label if member else ""))
                     if devices is not None and devices.title:
                         title = f"{title} ({devices.title})"
                     text = self.text(view, title, member, devices)

@@ -9,6 +9,7 @@ from pathlib import Path
 import jinja2
 
 from nsys2prv.paraver.views.trace_content import TypeInTrace
+from nsys2prv.vocabulary.printable import on_one_line
 
 
 @lru_cache
@@ -24,7 +25,7 @@ def template_environment(folder: Path) -> jinja2.Environment:
         cache_size=-1,
     )
     environment.filters.update(
-        one_line=lambda text: " ".join(str(text).split()),
+        one_line=lambda text: on_one_line(str(text)),
         number=lambda number: f"{number:.12g}",
         span=_span,
         selected=_selected,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from nsys2prv.paraver.pcf import PcfLabels
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.sources.registry import type_of
 from nsys2prv.vocabulary import event_types, row_names
+from nsys2prv.vocabulary.printable import ACTING
+
+_UNQUOTED = re.compile(f'["*{ACTING}]')
 
 
 @dataclass(frozen=True)
@@ -223,4 +227,4 @@ class TraceContent:
 
 def _quoted(label: str, is_unique: bool) -> str:
     """A label in quotes; "Unknown", for which Paraver takes the number, where it is not unique or Paraver can't read it."""
-    return f'"{label}"' if label and is_unique and not set(label) & set('"*\n\r\t') else '"Unknown"'
+    return f'"{label}"' if label and is_unique and not _UNQUOTED.search(label) else '"Unknown"'

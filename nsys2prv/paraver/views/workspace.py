@@ -16,6 +16,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nsys2prv.vocabulary.printable import ACTING
+
 _HEAD = """<?xml version="1.0" encoding="UTF-8" standalone="yes" ?>
 <!DOCTYPE boost_serialization>
 <boost_serialization signature="serialization::archive" version="17">
@@ -25,7 +27,8 @@ _SEPARATOR = "============="
 """Precedes the name of each view in a .ws."""
 _EVENT = 2
 """Paraver's WorkspaceType::EVENT."""
-_NOT_XML = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]+")
+_NOT_XML = re.compile(r"[\x00-\x1f\ud800-\udfff\ufffe\uffff]+")
+_ACTING = re.compile(f"[{ACTING}]")
 
 
 @dataclass(frozen=True)
@@ -101,4 +104,6 @@ def _content(workspace: Workspace, once: _Once) -> list[str]:
 
 
 def _text(text: str) -> str:
-    return html.escape(_NOT_XML.sub(" ", text)).replace("&#x27;", "&apos;")
+    escaped = html.escape(_NOT_XML.sub(" ", text)).replace("&#x27;", "&apos;")
+    # A path stays the same path.
+    return _ACTING.sub(lambda found: f"&#x{ord(found[0]):x};", escaped)

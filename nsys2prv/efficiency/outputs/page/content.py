@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from nsys2prv.efficiency.outputs.page import charts
 from nsys2prv.efficiency.outputs.page.page_tables import PageTable, pack
 from nsys2prv.efficiency.outputs.text import reading, undecided
 from nsys2prv.vocabulary import wording
+from nsys2prv.vocabulary.printable import printable, safe_json
 
 LARGEST = 4_800_000
 """Bytes that a page has at most, as far as leaving out rows of tables can do it."""
@@ -354,6 +354,8 @@ def _environment() -> jinja2.Environment:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
+        # Of all that is put into the page; what the page itself is made of is `Markup`.
+        finalize=lambda value: printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
     environment.filters["short"] = wording.short
     return environment
@@ -376,7 +378,7 @@ def _json_in_html(content: Any) -> Markup:
     >>> str(_json_in_html({"name": "</script><!-- \u2028"}))
     '{"name":"\\u003c/script\\u003e\\u003c!-- \\u2028"}'
     """
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
+    text = safe_json(content, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)

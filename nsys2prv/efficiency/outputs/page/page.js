@@ -38,7 +38,7 @@
     const points = Array.from(text);
     return points.length <= LONGEST ? text : `${points.slice(0, LONGEST - tail - 1).join("")}…${points.slice(-tail).join("")}`;
   };
-  const onOneLine = (text) => text.replace(/[\u0000-\u001f\u007f]+/g, "␣");
+  const onOneLine = (text) => text.replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+/g, "␣");
 
   const textCell = (text) => {
     const cell = made("td", {class: "text"});
