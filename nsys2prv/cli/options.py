@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from nsys2prv.errors import UsageError
-from nsys2prv.run.option_values import utf8
+from nsys2prv.run.option_values import check_utf8
 from nsys2prv.run.read_options import OptionSet, OptionText, declared_options
 from nsys2prv.vocabulary.wording import short
 
@@ -91,9 +91,10 @@ def _parameter(declared: Field[Any], text: OptionText, hint: Any) -> inspect.Par
 def _parser(flag: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def parse(value: Any) -> Any:
         try:
-            return read(utf8(value))
+            check_utf8(value)
+            return read(value)
         except ValueError as error:
-            raise UsageError(f"{flag} {short(value, 200)}: {error}") from error
+            raise UsageError(f"{flag} {short(str(value), 200)}: {error}") from error
 
     return parse
 

@@ -130,13 +130,13 @@ def name_list(value: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
-def utf8(value: str) -> str:
-    """A text, where it is one: what a shell passes need not be."""
+def check_utf8(value: object) -> None:
+    """Refuse a text that is none: what a shell passes need not be UTF-8."""
     try:
-        value.encode()
+        if isinstance(value, str):
+            value.encode()
     except UnicodeEncodeError:
         raise ValueError("not UTF-8") from None
-    return value
 
 
 def texts(value: str | Iterable[str]) -> tuple[str, ...]:

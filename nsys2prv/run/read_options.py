@@ -14,7 +14,7 @@ from typing import Any
 
 from nsys2prv.clocks.methods import AlignMethod
 from nsys2prv.errors import UsageError
-from nsys2prv.run.option_values import TimeRange, rank_list, time_range, utf8
+from nsys2prv.run.option_values import TimeRange, check_utf8, rank_list, time_range
 from nsys2prv.vocabulary.limits import MOST_WORKERS
 from nsys2prv.vocabulary.wording import short
 
@@ -70,8 +70,7 @@ class OptionSet:
                 continue
             try:
                 for given in value if isinstance(value, list | tuple) else (value,):
-                    if isinstance(given, str):
-                        utf8(given)
+                    check_utf8(given)
                 if text.read is not None:
                     object.__setattr__(self, declared.name, text.read(value))
                 elif (text.least is not None and value < text.least) or (text.most is not None and value > text.most):

@@ -1,0 +1,171 @@
+"""A report whose texts all try something goes through every command, and no text does anything in any output."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from support.acting import acting_characters, outputs_fault, screen_fault
+from support.browser import browser_or_skip
+from support.checkout import CHECKOUT
+from support.command_line import CommandLine
+from support.hostile_report import BEFORE, BEHIND, BROKEN, InTurn, write_hostile_report
+from support.paramedir import paramedir_or_skip
+from support.view_parser import parse_views
+
+from nsys2prv.exports.columns import Text
+from nsys2prv.exports.report import Report, open_report
+
+REPORTS = ("rank0.sqlite", "rank1.sqlite")
+RESULTS = ("-o", "page.html", "--json-file", "all.json", "--csv", "csv", "--talp", "talp.json", "--regions", "*")
+SHORT: tuple[tuple[str, ...], ...] = (
+    ("inspect", REPORTS[0]),
+    ("translate", REPORTS[0], "-o", "OUT"),
+    ("efficiency", REPORTS[0], *RESULTS),
+)
+LONG = (
+    ("inspect", *REPORTS, "--clocks"),
+    ("inspect", *REPORTS, "--clocks", "--json"),
+    ("translate", *REPORTS, "-o", "OUT"),
+    ("translate", *REPORTS, "-o", "again", "--json", "--strict"),
+    ("check", "OUT.prv"),
+    ("efficiency", *REPORTS, *RESULTS, "--per-iteration", "step"),
+    ("efficiency", *REPORTS, "--json"),
+    ("efficiency", "OUT.prv", "--csv", "csv of trace", "-o", "trace.html", "--regions", "*"),
+    ("compare", REPORTS[0], "all.json", "OUT.prv", "--csv", "compared", "--json-file", "compared.json"),
+    ("compare", "OUT.prv", "all.json", "--json"),
+    ("views", "OUT.prv", "-o", "views"),
+    ("views", "OUT.prv", "--list"),
+)
+PIECES = len(BEFORE) + len(BEHIND)
+NOT_COMPLETE = 9
+
+
+def write_reports(folder: Path, first: int, ranks: int) -> None:
+    weave = InTurn(first)
+    for rank in range(ranks):
+        write_hostile_report(folder / REPORTS[rank], weave, rank=rank, ranks=ranks)
+
+
+def fault_of(command_line: CommandLine, *arguments: str) -> str | None:
+    done = command_line.run(*arguments)
+    if done.returncode not in (0, NOT_COMPLETE):
+        return f"exit code {done.returncode}: {done.stderr[-300:]!r}"
+    return screen_fault(done.stdout + done.stderr)
+
+
+@pytest.fixture
+def read_texts() -> Iterator[set[tuple[str, str]]]:
+    """Columns of text that commands ask reports for, with their tables."""
+    found: set[tuple[str, str]] = set()
+    columns = Report._columns
+
+    def recorded(report: Report, table: str, *names: tuple[str, ...]) -> object:
+        found.update((table, name) for group in names for name in group if isinstance(name, Text))
+        return columns(report, table, *names)
+
+    with mock.patch.object(Report, "_columns", recorded):
+        yield found
+
+
+def test_no_text_of_a_report_acts(command_line: CommandLine, read_texts: set[tuple[str, str]]) -> None:
+    write_reports(command_line.folder, 0, ranks=1)
+
+    faults = {" ".join(command): fault_of(command_line, *command) for command in SHORT}
+
+    assert not any(faults.values()), faults
+    assert outputs_fault(command_line.folder) is None
+    # Each column of texts that is read was hostile.
+    report = open_report(command_line.folder / REPORTS[0])
+    assert {one for one in read_texts if not report.has(*one)} == {("NVTX_EVENTS", "jsonText")} - {("NVTX_EVENTS", "jsonText")}
+    assert len(read_texts) > 40
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("first", range(0, PIECES, 5))
+def test_no_text_of_a_report_acts_in_any_command(first: int, command_line: CommandLine) -> None:
+    write_reports(command_line.folder, first, ranks=2)
+
+    faults = {" ".join(command): fault_of(command_line, *command) for command in LONG}
+
+    assert not any(faults.values()), faults
+    assert outputs_fault(command_line.folder) is None
+    assert parse_views(command_line.folder / "OUT.cfgs")
+    assert parse_views(command_line.folder / "views")
+
+
+@pytest.mark.thorough
+def test_pages_do_nothing_in_a_browser(command_line: CommandLine, tmp_path: Path) -> None:
+    write_reports(command_line.folder, 7, ranks=1)
+    for command in SHORT[1:]:
+        assert fault_of(command_line, *command) is None
+    browser = browser_or_skip(tmp_path)
+
+    for page in ("page.html", "OUT.cfgs/index.html"):
+        html = (command_line.folder / page).read_text()
+        shown, complaints = browser.run(html, "--dump-dom")
+        assert complaints == ""
+        assert f"<title>{BROKEN}" not in shown
+        assert "<table" in shown
+        assert browser.requests(html) == []
+
+
+@pytest.mark.thorough
+def test_a_policy_keeps_what_a_page_would_load_from_being_loaded(command_line: CommandLine, tmp_path: Path) -> None:
+    write_reports(command_line.folder, 0, ranks=1)
+    assert fault_of(command_line, *SHORT[1]) is None
+    browser = browser_or_skip(tmp_path)
+    html = (command_line.folder / "OUT.cfgs" / "index.html").read_text()
+    acting = html.replace("</body>", "<script>document.title = 'broken'</script><img src='http://127.0.0.1:9/x'></body>")
+
+    shown, complaints = browser.run(acting, "--dump-dom")
+
+    assert f"<title>{BROKEN}" not in shown
+    assert complaints.count("Content Security Policy") >= 2
+
+
+@pytest.mark.thorough
+def test_views_of_hostile_labels_load_in_paraver(command_line: CommandLine, tmp_path: Path) -> None:
+    write_reports(command_line.folder, 3, ranks=1)
+    assert fault_of(command_line, *SHORT[1]) is None
+
+    paramedir_or_skip(tmp_path).show(command_line.folder / "OUT.prv", command_line.folder / "OUT.cfgs")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("command", SHORT, ids=lambda command: command[0])
+def test_a_terminal_gets_plain_lines(command: tuple[str, ...], command_line: CommandLine) -> None:
+    write_reports(command_line.folder, 11, ranks=1)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nsys2prv", *command],
+        cwd=command_line.folder,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "NSYS_HOME": ""},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    printed = b""
+    while chunk := _read(ours):
+        printed += chunk
+    os.close(ours)
+
+    assert process.wait() == 0
+    lines = printed.decode().replace("\r\n", "\n")
+    assert len(lines) > 100
+    assert acting_characters(lines) == []
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        # The program ended.
+        return b""

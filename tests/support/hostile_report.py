@@ -1,0 +1,282 @@
+"""Reports in which every text tries something: to end a line, to run as script, formula or template, to move the cursor."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from nsys2prv.demo.nsys_ids import payload_blob
+from nsys2prv.demo.write_export import write_report
+
+from .report_builder import ReportBuilder
+
+BROKEN = "broken"
+"""What each text would make happen, or say, if it did anything."""
+BEHIND = (
+    f"</script><script>document.title='{BROKEN}'</script>",
+    f"<img src=x onerror=\"document.title='{BROKEN}'\">",
+    f"'\" onmouseover=\"document.title='{BROKEN}'\" x='",
+    f"\x1b[2J\x1b]0;{BROKEN}\x07\x1b[31m",
+    f"\x9b2J\x9d0;{BROKEN}\x9c\x85x",
+    f"\nnsys2prv: {BROKEN}\r\nwarning: {BROKEN}\rx",
+    f"\n{{{{ '{BROKEN}' * 7 * 7 }}}}{{% raw %}}{{# x",
+    "%s%n {0} {name} ${jndi:ldap://x} `id` $(id)",
+    f"/../../../../{BROKEN}",
+    "\u202etxt.exe\u2066\u200f\u061c",
+    "a\x00nul\x08\x08\x08\x7f",
+    "a\ue000b\ue000",
+    "long" * 20_000,
+    f"\u2028{BROKEN}\u2029\u0085\x1c\x1d\x1e\x1f\x0b\x0c",
+    "$$\\frac{1}{2}$$ \\(x\\)",
+    f"]]>--><!--<!DOCTYPE x [<!ENTITY e SYSTEM 'file:///{BROKEN}'>]>&e;",
+    f"javascript:document.title='{BROKEN}'",
+    '"},{"x":["\\u001b',
+    '", "x" ,\t;\'"',
+    f"\n2:1:1:1:1:5:9400:1\n2:1:1:1:1:6:{BROKEN}",
+    f"\nEVENT_TYPE\n0    90000000    {BROKEN}\nVALUES\n1    {BROKEN}",
+    f"\nLEVEL THREAD SIZE 3\n{BROKEN}",
+    f"\nwindow_name {BROKEN}\nwindow_id 99\nConfigFile.EndDescription",
+    f"\n============={BROKEN}.cfg\n#ParaverCFG",
+    '[CUDA memcpy HtoD] * " # {1,2,3}',
+    " \t \u00a0\u3000",
+    "日本語 🚀 مرحبا",
+)
+"""Pieces that come behind a text. The character U+E000 becomes half of a surrogate pair, which is no UTF-8."""
+BEFORE = ("=cmd|' /C calc'!A0", "+1+", "-1-", "@SUM(1+1)*", "\t=1+1", "\r\n=1+1", "＝1+1", "#", "\x1b", "{{", "../", "%")
+"""Pieces that come before a text."""
+SECRET = "hunter2-of-the-environment"
+"""Value of all variables of the environment, and part of all commands: it must not come out anywhere."""
+
+_HALF = "\ue000"
+_CONTROLS = (*range(32), *range(127, 160), 0x202E, 0x2028, 0x2029, 0xE000, 0xFEFF, 0xFFFE)
+_KEYS = {
+    ("META_DATA_EXPORT", "name"),
+    ("META_DATA_EXPORT", "value"),
+    ("META_DATA_CAPTURE", "name"),
+    ("META_DATA_CAPTURE", "value"),
+    ("TARGET_INFO_SYSTEM_ENV", "name"),
+}
+"""Texts by which nsys names its settings: they have hostile neighbours instead."""
+_JSON = {
+    ("GENERIC_EVENTS", "data"),
+    ("GENERIC_EVENT_TYPES", "data"),
+    ("GENERIC_EVENT_SOURCES", "data"),
+    ("NVTX_EVENTS", "jsonText"),
+}
+_OF_NSYS = {"Name", "Fields", "TimeSource", "SourceGroup", "SessionNs", "Unknown"}
+_ENVIRONMENT = "PROCESS_0:ENVIRONMENT_VARIABLE"
+_SCHEMA, _ENUMERATION, _TEXT = 16_777_300, 16_777_301, 75
+
+Weave = Callable[[str], str]
+"""Makes a text hostile; the same for the same text."""
+
+
+class InTurn:
+    """Weaves each text with the next piece."""
+
+    def __init__(self, first: int = 0) -> None:
+        self._pieces = [*((True, piece) for piece in BEFORE), *((False, piece) for piece in BEHIND)]
+        self._next = first
+        self._woven: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        if text not in self._woven:
+            is_before, piece = self._pieces[self._next % len(self._pieces)]
+            self._next += 1
+            self._woven[text] = piece + text if is_before else text + piece
+        return self._woven[text]
+
+
+class AtRandom:
+    """Weaves some texts with random pieces."""
+
+    def __init__(self, chance: random.Random, share: float) -> None:
+        self._chance, self._share = chance, share
+        self._woven: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        if text not in self._woven:
+            self._woven[text] = self._made(text) if self._chance.random() < self._share else text
+        return self._woven[text]
+
+    def _made(self, text: str) -> str:
+        chance = self._chance
+        kind = chance.randrange(6)
+        if kind == 0:
+            return "".join(
+                chr(chance.choice((*range(32), *range(127, 160), 0x202E, 0x2028, 0xE000, 0xFEFF, 0xFFFE))) for _ in range(9)
+            )
+        if kind == 1:
+            return "".join(chr(chance.randrange(1, 0xD800)) for _ in range(chance.choice((1, 5, 300))))
+        before = [chance.choice(BEFORE) for _ in range(chance.choice((0, 1, 1, 2)))]
+        behind = [chance.choice(BEHIND) for _ in range(chance.choice((0, 1, 1, 3)))]
+        return "".join([*before, text, *behind])
+
+
+def write_hostile_report(path: Path, weave: Weave, *, rank: int = 0, ranks: int = 1) -> Path:
+    """Write an SQLite export with a row in every table that has texts, and something hostile in all of them."""
+    tables = _report_of_all_texts(weave, rank, ranks).tables()
+    woven = {name: _woven(name, frame, weave) for name, frame in tables.items()}
+    write_report(path, woven)
+    _halve(path, woven)
+    return path
+
+
+def _woven(table: str, frame: pl.DataFrame, weave: Weave) -> pl.DataFrame:
+    columns = [
+        pl.Series(column.name, [None if text is None else _of_column(table, column.name, text, weave) for text in column])
+        for column in frame.select(pl.col(pl.String))
+    ]
+    return frame.with_columns(column.cast(pl.String) for column in columns)
+
+
+def _of_column(table: str, column: str, text: str, weave: Weave) -> str:
+    if (table, column) in _KEYS:
+        return text
+    return json.dumps(_of_json(json.loads(text), weave)) if (table, column) in _JSON else weave(text)
+
+
+def _of_json(value: object, weave: Weave) -> object:
+    if isinstance(value, dict):
+        return {name if name in _OF_NSYS else weave(name): _of_json(one, weave) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_of_json(one, weave) for one in value]
+    return weave(value) if isinstance(value, str) and value not in _OF_NSYS else value
+
+
+def _halve(path: Path, tables: Mapping[str, pl.DataFrame]) -> None:
+    """Put bytes that are no UTF-8 in the place of their mark."""
+    database = sqlite3.connect(path)
+    with database:
+        for table, frame in tables.items():
+            for column in frame.select(pl.col(pl.String)):
+                if column.str.contains(_HALF, literal=True).any():
+                    name = column.name
+                    database.execute(f"update {table} set {name} = replace({name}, char(0xe000), cast(x'eda080' as text))")
+    database.close()
+
+
+def _report_of_all_texts(weave: Weave, rank: int, ranks: int) -> ReportBuilder:
+    """A row in each table that has texts; values of settings are woven here."""
+    host = f"node{rank}"
+    report = ReportBuilder(host=host, rank=rank, ranks=ranks, pid=1000 + rank, process_name="train")
+    _identity(report, weave, host)
+    _cuda(report)
+    _nvtx(report)
+    _mpi(report, rank, ranks)
+    _cpu(report)
+    _node(report)
+    report.row("EVENTS_NOT_KNOWN", start=5, globalTid=report.global_tid(), text="of a table that is not known")
+    return report
+
+
+def _identity(report: ReportBuilder, weave: Weave, host: str) -> None:
+    for name in ("API_TOKEN", "AWS_SECRET_ACCESS_KEY", "PATH"):
+        report.variable(name, f"{SECRET}-{name}")
+    report.variable("SLURM_JOB_ID", weave("4711")).variable("CUDA_VISIBLE_DEVICES", weave("0"))
+    report.variable("HOSTNAME", weave(host)).variable("PMIX_HOSTNAME", weave(host))
+    report.row("META_DATA_CAPTURE", name=_ENVIRONMENT, value=weave(f"{SECRET} without a name"))
+    report.row("META_DATA_CAPTURE", name="PROCESS_0:COMMAND", value=f"/usr/bin/train --token {SECRET}")
+    report.row("META_DATA_CAPTURE", name="PROCESS_0:WORKING_DIR", value=f"/home/{SECRET}")
+    report.row("META_DATA_CAPTURE", name=weave("PROCESS_0:COMMAND"), value=weave("value"))
+    report.row("META_DATA_EXPORT", name=weave("EXPORT_OPTION"), value=weave("value"))
+    report.row("META_DATA_EXPORT", name="EXPORT_PRODUCT_VERSION", value=weave("2024.2"))
+    report.row("TARGET_INFO_SYSTEM_ENV", name="CpuCores", value=weave("64"))
+    report.row("TARGET_INFO_SYSTEM_ENV", name=weave("Kernel"), value=weave("6.1"))
+    report.thread(1001 + report.pid, name="loader")
+    report.nvtx_thread_name("named by the program", tid=1001 + report.pid)
+    report.gpu(0, name="NVIDIA H100", uuid="gpu-uuid", bus="0000:18:00.0")
+    report.row("TARGET_INFO_CUDA_GPU", deviceId=0, name="NVIDIA H100", busLocation="0000:18:00.0")
+    report.cuda_device(0, 0, uuid="GPU-uuid")
+    report.context()
+    place = {"vmId": 1, "processId": report.pid, "deviceId": 0, "contextId": 1, "streamId": 7}
+    for kind, columns in (("DEVICE", ("deviceId",)), ("CONTEXT", (*place,)[:4]), ("STREAM", (*place,))):
+        report.row(f"TARGET_INFO_NVTX_CUDA_{kind}", name=f"my {kind}", **{name: place[name] for name in columns})
+    report.diagnostic("Not all events were collected").diagnostic("the buffer was full", severity=3)
+
+
+def _cuda(report: ReportBuilder) -> None:
+    for number, name in enumerate(("sgemm_128x64_nn", "void mine::step<(int)4>(float *)", "ncclDevKernel_AllReduce_Sum_f32")):
+        start = 1000 * number
+        report.kernel(name, start + 300, start + 700, launch=(start + 100, start + 200))
+    report.copy(4000, 4100, 4096, launch=(3900, 3950))
+    report.memset(4200, 4300, 64)
+    report.synchronization(4300, 4400)
+    report.memory_use(4400, 1 << 20, name="pool")
+    report.gpu_page_fault(4500, 4600, 3)
+    report.row("CUPTI_ACTIVITY_KIND_OVERHEAD", start=0, end=10, globalTid=report.global_tid(), nameId=report.string("overhead"))
+
+
+def _nvtx(report: ReportBuilder) -> None:
+    for number, name in enumerate(("step", "forward@app", "loss*")):
+        report.nvtx_range(name, 1000 * number, 1000 * number + 900, domain="app", registered=bool(number % 2))
+    report.nvtx_range("default", 0, 5000, category=3, payload={"field": "text", "number": 3})
+    report.nvtx_category(3, "category").nvtx_start_end("async", 10, 20).nvtx_mark("mark", 30)
+    report.nvtx_enumeration(_ENUMERATION, {0: "cold", 3: "warm"}, size=4, domain="app")
+    report.nvtx_schema(_SCHEMA, [("state", _ENUMERATION, 0), ("name", _TEXT, 4)], 16, domain="app", arrayOrUnionDetail=[0, 12])
+    blob = payload_blob(report.nvtx_domain("app"), _SCHEMA, b"\x03\x00\x00\x00\x1b[2J\xe2\x80\xae\xed\xa0\x80\x00\x00")
+    report.nvtx_range("with payload", 100, 200, domain="app", binaryData=blob)
+    report.nvtx_range("ncclNetIsend(): Data_Size: 1, Sender_Rank: x, Receiver_Rank: 3, Channel_ID: 0", 40, 50, domain="NCCL")
+
+
+def _mpi(report: ReportBuilder, rank: int, ranks: int) -> None:
+    report.communicator(rank=rank, size=ranks)
+    report.row("MPI_COMMUNICATORS", rank=rank, timestamp=5, commHandle=77, parentHandle=94577367172512, size=1, members="0,1")
+    report.mpi_other("MPI_Init", 0, 10).mpi_collective("MPI_Allreduce", 20, 30, size=8, received=8)
+    report.mpi_collective("MPI_Barrier", 32, 34, communicator=77)
+    if ranks > 1:
+        calls = (("MPI_Send", 1), ("MPI_Recv", 0)) if rank == 0 else (("MPI_Recv", 0), ("MPI_Send", 0))
+        report.mpi_p2p(calls[0][0], 40, 50, partner=(rank + 1) % ranks, size=8)
+    report.row("UCP_EVENTS", start=60, end=70, globalTid=report.global_tid(), textId=report.string("ucp_progress"))
+
+
+def _cpu(report: ReportBuilder) -> None:
+    report.os_call("read", 80, 90).os_call("pthread_mutex_lock", 95, 99, chain=1)
+    report.call_chain("OSRT_CALLCHAINS", 1, [("inner", "/lib/libc.so"), ("outer", "/usr/bin/train")])
+    report.cpu_sample(100, [("hot", "/usr/bin/train"), ("main", "/usr/bin/train")]).on_cpu(100, 200)
+    report.row(
+        "OSRT_FILE_ACCESS_DESCRIPTORS", fileAccessId=0, processId=report.pid, openedAt=0, closedAt=0, filePath="/data/in.h5"
+    )
+    report.row(
+        "OSRT_FILE_ACCESS_EVENTS",
+        fileAccessId=0, threadId=report.pid, startedAt=80, endedAt=90, eventType=0, apiCallId=0, bytesProcessed=5,
+    )  # fmt: skip
+    kinds = ("NSYS_EVENT_TYPE", "OSRT_FILE_ACCESS_EVENT_TYPE", "SAMPLING_THREAD_STATE", "NET_LINK_TYPE", "NET_DEVICE_ID")
+    for kind in kinds:
+        for number in (0, 1, 2, 4129):
+            report.row(f"ENUM_{kind}", id=number, name=f"{kind}_{number}", label=f"{kind.lower()} {number}")
+    report.row(
+        "CUPTI_ACTIVITY_KIND_OPENACC_OTHER",
+        start=200, end=210, globalTid=report.global_tid(), nameId=report.string("acc"), eventKind=1,
+        srcFile=report.string("a.c"), funcName=report.string("f"), lineNo=3,
+    )  # fmt: skip
+    report.row("CUBLAS_EVENTS", start=210, end=220, globalTid=report.global_tid(), nameId=report.string("cublasSgemm"))
+
+
+def _node(report: ReportBuilder) -> None:
+    for time in (0, 2000, 4000):
+        report.metric("SM Active [Throughput %]", time, 40).metric("GPC Clock [MHz]", time, 1500)
+    nic = report.nic("mlx5_0")
+    report.network_metric(nic, "IB: Bytes sent", 0, 1000, 1).network_metric(-17, "IB: Bytes", 0, 1000, 3, port=1, switch=True)
+    report.row("NET_IB_DEVICE_INFO", networkId=1, guid=-17, name="sw", des="MF0;rack7", lid=4)
+    report.row("TARGET_INFO_PERF_METRIC", id=1, name="cycles", description="d", unit="per s", displayName="Cycles")
+    report.row("TARGET_INFO_COMPONENT", componentId=3, name="core", instance=3)
+    counted = {"start": 0, "end": 100, "vmId": 1, "componentId": 3}
+    report.row("PERF_EVENT_CPU_RAW_EVENT", **counted, eventId=1, count=5)
+    report.row("PERF_EVENT_CPU_METRIC_EVENT", **counted, metricId=1, value=0.5)
+    report.row("PMU_EVENT_REQUESTS", id=1, eventid=1, source=0, unit_type=0, event_name="event")
+    report.row("PMU_EVENTS", start=0, end=100, globalVm=1, cpu=0, counter_id=1)
+    report.row("PMU_EVENT_COUNTERS", id=1, idx=1, value=9)
+    report.row("UNCORE_PMU_EVENTS", start=0, end=100, globalVm=1, clusterId=0, counterId=1)
+    report.row("UNCORE_PMU_EVENT_VALUES", id=1, type=1, value=2, rawId=1, clusterId=0)
+    report.row("TARGET_INFO_XMC_SPEC", vmId=1, clientId=1, type="C", name="GPU", groupId="g")
+    report.row("BANDWIDTH_USAGE_EVENTS", start=0, end=100, globalVm=1, valuesId=1)
+    report.row("BANDWIDTH_USAGE_VALUES", id=1, idx=1, value=7)
+    report.row("TARGET_INFO_SOC_METRICS", typeId=5, sourceId=1, typeName="t", metricId=0, metricName="CPU Read")
+    report.row("SOC_METRICS", timestamp=50, typeId=5, metricId=0, value=3)
+    report.plugin_event("EFA", "counters", 100, {"device": "rdmap0s6", "tx_bytes": "4096", "rx_bytes": 10, "state": "P0"})
