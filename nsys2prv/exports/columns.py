@@ -31,6 +31,17 @@ of other clocks, and nsys changed what it counts startTime and stopTime of ANALY
 _TYPES: dict[type[str], type[pl.DataType]] = {Text: pl.String, Real: pl.Float64, Blob: pl.Binary}
 
 
+def decoded(raw: pl.Series) -> pl.Series:
+    """Bytes as texts; what is not UTF-8 keeps marks in the place of the bytes that don't fit."""
+    try:
+        texts: pl.Series = raw.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        texts = pl.Series(
+            raw.name, [None if text is None else text.decode("utf-8", "replace") for text in raw], dtype=pl.String
+        )
+    return texts
+
+
 def dtype_of(column: str) -> type[pl.DataType]:
     """Type of a column by how it is named.
 

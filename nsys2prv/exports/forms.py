@@ -25,6 +25,7 @@ import pyarrow as pa
 from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, NotAReport, ReportError, UnfinishedReport
+from nsys2prv.exports.columns import decoded
 from nsys2prv.vocabulary.limits import EARLIEST_NS
 
 EXPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -504,13 +505,9 @@ def _from_sql(name: str, dtype: type[pl.DataType]) -> pl.Expr:
 
 
 def _decoded(texts: pl.Series) -> pl.Series:
-    """Bytes as text, nothing as null. What is not UTF-8 keeps marks in the place of the bytes that don't fit."""
-    raw = texts.cast(pl.Binary)
-    try:
-        decoded: pl.Series = raw.cast(pl.String)
-    except pl.exceptions.ComputeError:
-        decoded = pl.Series(texts.name, [text.decode("utf-8", "replace") for text in raw], dtype=pl.String)
-    return decoded.set(decoded == "", None).rename(texts.name)
+    """Bytes as text, nothing as null."""
+    found = decoded(texts.cast(pl.Binary))
+    return found.set(found == "", None).rename(texts.name)
 
 
 def _signed(column: pl.Expr, stored: pl.DataType, requested: type[pl.DataType]) -> pl.Expr:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-import json
-=======
-import shutil
->>>>>>> ba3f7a0 (Texts from outside are made printable in one place; patterns of users run in linear time; values of options have limits)
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -144,26 +139,15 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             content["warnings"] += account.warnings
         if not options.no_views:
             content["views"] = _write_views(staged, final, trace_format.suffix, collected.types, content)
-<<<<<<< HEAD
         if final[VIEWS].exists():
             _keep_own_files(final[VIEWS], staged[VIEWS])
         order = [*([VIEWS] if staged[VIEWS].exists() else []), ".pcf", ".row", ".json", trace_format.suffix]
-        staged[".json"].write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        staged[".json"].write_text(safe_json(content, indent=1) + "\n", encoding="utf-8")
         # What is not in the order belongs to a former output: its views, and the other form of its trace, which would be read
         # with these labels.
         names: dict[str, str | None] = {final[suffix].name: None for suffix in SUFFIXES if suffix not in order}
         names |= {final[suffix].name: staged[suffix].name for suffix in order}
         publish(Staged(staging, names), replace=options.force)
-=======
-            order.insert(0, VIEWS)
-        staged[".json"].write_text(safe_json(content, indent=1) + "\n", encoding="utf-8")
-        publish(staged, final, order)
-        if options.no_views:
-            # Views of a former output belong to another trace.
-            shutil.rmtree(final[VIEWS], ignore_errors=True)
-        # The other form of a former output would be read with these labels.
-        final[".prv" if options.gzip else ".prv.gz"].unlink(missing_ok=True)
->>>>>>> ba3f7a0 (Texts from outside are made printable in one place; patterns of users run in linear time; values of options have limits)
     return Summary(final[trace_format.suffix], content)
 
 

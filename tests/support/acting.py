@@ -15,6 +15,7 @@ from .hostile_report import BROKEN, SECRET
 
 _DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _FORMULA = re.compile(r"[=+\-@\t\r＝＋－＠]")
+_NAME = re.compile(r"[A-Za-z0-9_. -]+")
 _NUMBER = re.compile(r"-?[0-9.]+(e[-+]?[0-9]+)?")
 _NO_LINES = (f"nsys2prv: {BROKEN}", f"warning: {BROKEN}", BROKEN, "window_name " + BROKEN, "=" * 13 + BROKEN)
 """What a text from outside would put at the start of a line."""
@@ -39,7 +40,7 @@ def outputs_fault(folder: Path) -> str | None:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix != ".sqlite" and (fault := _file_fault(path)):
             return f"{path.relative_to(folder)}: {fault}"
-        if BROKEN in path.name:
+        if not _NAME.fullmatch(path.name):
             return f"a text of a report is a path: {path.relative_to(folder)}"
     return None
 

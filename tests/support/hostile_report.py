@@ -10,9 +10,11 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys2prv.demo.enum_tables import ENUMERATIONS
 from nsys2prv.demo.nsys_ids import payload_blob
 from nsys2prv.demo.write_export import write_report
 
+from .nsys_columns import COLUMNS
 from .report_builder import ReportBuilder
 
 BROKEN = "broken"
@@ -246,10 +248,9 @@ def _cpu(report: ReportBuilder) -> None:
         "OSRT_FILE_ACCESS_EVENTS",
         fileAccessId=0, threadId=report.pid, startedAt=80, endedAt=90, eventType=0, apiCallId=0, bytesProcessed=5,
     )  # fmt: skip
-    kinds = ("NSYS_EVENT_TYPE", "OSRT_FILE_ACCESS_EVENT_TYPE", "SAMPLING_THREAD_STATE", "NET_LINK_TYPE", "NET_DEVICE_ID")
-    for kind in kinds:
-        for number in (0, 1, 2, 4129):
-            report.row(f"ENUM_{kind}", id=number, name=f"{kind}_{number}", label=f"{kind.lower()} {number}")
+    for table in COLUMNS:
+        for number in (0, 1, 2, 4129) if table.startswith("ENUM_") and table not in ENUMERATIONS else ():
+            report.row(table, id=number, name=f"{table}_{number}", label=f"{table.lower()} {number}")
     report.row(
         "CUPTI_ACTIVITY_KIND_OPENACC_OTHER",
         start=200, end=210, globalTid=report.global_tid(), nameId=report.string("acc"), eventKind=1,

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from nsys2prv.errors import DamagedReport
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import Text
+from nsys2prv.exports.columns import Text, decoded
 from nsys2prv.exports.lookups import once
 from nsys2prv.vocabulary import nccl_names
 from nsys2prv.vocabulary.limits import MOST_PAYLOAD_FIELDS
@@ -381,14 +381,13 @@ def _decoded(payload: np.ndarray, one: Field, events: np.ndarray) -> pl.DataFram
 
 
 def _texts(raw: np.ndarray) -> pl.Series:
-    """Rows of characters up to the first zero; null where they are no UTF-8."""
+    """Rows of characters up to the first zero."""
     inside = np.cumsum(raw == 0, axis=1) == 0
     offsets = np.concatenate([[0], np.cumsum(inside.sum(axis=1))]).astype(np.int64)
     array = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(raw), [None, pa.py_buffer(offsets), pa.py_buffer(raw[inside].tobytes())]
     )
-    texts: pl.Series = pl.Series(pl.from_arrow(array)).cast(pl.String, strict=False)
-    return texts
+    return decoded(pl.Series(pl.from_arrow(array)))
 
 
 # -- JSON -----------------------------------------------------------------------------------------------------------------
