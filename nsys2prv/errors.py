@@ -255,7 +255,7 @@ class NoResources(Nsys2prvError):
     def __init__(self, what: str) -> None:
         super().__init__(
             f"the system gives no more {what}; use fewer --workers, or raise the limits of the job "
-            f"(memory; ulimit -v for address space, ulimit -u for processes and threads)"
+            f"(memory; ulimit -v for address space, -u for processes and threads, -n for open files)"
         )
 
 

@@ -18,15 +18,13 @@ from nsys2prv.errors import (
     NOT_READ_EXIT_CODE,
     TRACEBACK_VARIABLE,
     Defect,
-    NoResources,
     Nsys2prvError,
     UsageError,
 )
+from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.signals import end_by_signals
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
-_THREADS_REFUSED = "can't start new thread"
-"""What Python says then, in a RuntimeError."""
 _ENVIRONMENT = {
     # Nothing here is linear algebra: numpy need not start threads for it.
     "OPENBLAS_NUM_THREADS": "1",
@@ -54,8 +52,6 @@ def main() -> None:
         code = app(standalone_mode=False)
     except Nsys2prvError as error:
         end_with(str(error), error.exit_code)
-    except MemoryError:
-        end_with(str(NoResources("memory")), NoResources.exit_code)
     except KeyboardInterrupt:
         code = INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
@@ -65,8 +61,8 @@ def main() -> None:
         raise
     except BaseException as error:
         # Panics of polars are no Exceptions.
-        if _THREADS_REFUSED in str(error):
-            end_with(str(NoResources("threads")), NoResources.exit_code)
+        if (lack := lack_in(error)) is not None:
+            end_with(str(lack), lack.exit_code)
         # Newer versions of Typer contain their own copy of click: its errors are recognized by their attributes.
         if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
             if os.environ.get(TRACEBACK_VARIABLE):
@@ -83,21 +79,15 @@ def _leave(number: int) -> NoReturn:
 
     Not by an exception: it could be raised anywhere, and the destructor of a database cursor swallows it.
     """
-    if "nsys2prv.execution.workers" in sys.modules:
-        from nsys2prv.execution.workers import kill_local_workers
-
-        # Before the files that they write are removed.
-        kill_local_workers()
-    if "nsys2prv.execution.programs" in sys.modules:
-        from nsys2prv.execution.programs import kill_programs
-
-        kill_programs()
-    published = False
-    if "nsys2prv.execution.scratch" in sys.modules:
-        from nsys2prv.execution.publishing import has_published
-        from nsys2prv.execution.scratch import remove_temporary
-
-        remove_temporary()
-        published = has_published()
+    # Before the files that they write are removed.
+    _call("workers", "kill_local_workers")
+    _call("programs", "kill_programs")
+    _call("scratch", "remove_temporary")
+    published = _call("publishing", "has_published")
     by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
     end_with(f"interrupted{by}; {'what was written before is complete' if published else 'nothing was written'}", 128 + number)
+
+
+def _call(module: str, function: str) -> object:
+    """Call a function of `execution`, if its module was loaded to its end: else there is nothing to do for it."""
+    return getattr(sys.modules.get(f"nsys2prv.execution.{module}"), function, lambda: None)()

@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
+from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.scratch import temporary_folder
 
 VIEWS = ".cfgs"
@@ -104,6 +105,8 @@ def full_disk_named(folder: Path) -> Iterator[None]:
 def _disk_error(error: BaseException, base: Path) -> Exception:
     if _is_full(error):
         return DiskFull(base)
+    if (lack := lack_in(error)) is not None:
+        return lack
     if isinstance(error, OSError):
         return OutputError.not_writable(base, str(error))
     return error if isinstance(error, Exception) else RuntimeError(str(error))

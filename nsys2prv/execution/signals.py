@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 _NAMES = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGALRM")
 ENDING_SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 """What a terminal, another program, or a batch system sends to a program that is to end."""
 _TO_ONE_PROCESS = {number for number in ENDING_SIGNALS if number.name in {"SIGTERM", "SIGXCPU"}}
-"""What workers leave by; the others reach all processes of a terminal, and the first process ends its workers."""
+"""What workers leave by."""
+TO_ALL_PROCESSES = frozenset(ENDING_SIGNALS) - _TO_ONE_PROCESS
+"""What reaches all processes of a terminal: the first one ends its workers."""
 
 
 class _Ending:
@@ -25,8 +27,11 @@ class _Ending:
     def __call__(self, number: int, _frame: object) -> None:
         if self.held:
             self.came = number
-        elif self.leave is not None:
-            self.leave(number)
+            return
+        # Once: further signals would end the clean-up of the first.
+        leave, self.leave = self.leave, None
+        if leave is not None:
+            leave(number)
 
 
 _ending = _Ending()
@@ -42,17 +47,16 @@ def end_by_signals(leave: Callable[[int], object]) -> None:
 
 
 @contextlib.contextmanager
-def signals_held(*, also_by_workers: bool = False) -> Iterator[None]:
+def signals_held(by_processes: Collection[signal.Signals] = ()) -> Iterator[None]:
     """Signals that come in the block have their effect after it.
 
-    With `also_by_workers`, processes that are started in it hold them until they call `leave_by_signals`.
+    Processes that are started in it hold those of `by_processes` until they call `leave_by_signals`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     _ending.held += 1
-    held = set(ENDING_SIGNALS) - _TO_ONE_PROCESS if also_by_workers else set()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, by_processes)
     try:
         yield
     finally:

@@ -11,12 +11,14 @@ import collections
 import concurrent.futures
 import contextlib
 import errno
+import json
 import math
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
+import re
 import shutil
 import socket
 import threading
@@ -30,9 +32,10 @@ from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 from nsys2prv.errors import NoResources, UsageError, WorkerDied
+from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.programs import kill_programs
 from nsys2prv.execution.scratch import remove_temporary
-from nsys2prv.execution.signals import leave_by_signals, signals_held
+from nsys2prv.execution.signals import ENDING_SIGNALS, TO_ALL_PROCESSES, leave_by_signals, signals_held
 from nsys2prv.vocabulary.version import __version__
 
 S = TypeVar("S")
@@ -46,6 +49,8 @@ _SECONDS_TO_LEAVE = 2.0
 """How long a worker may take to clean up when it has to end."""
 _SECONDS_BETWEEN_LOOKS = 1.0
 """How often it is looked whether a result can still come."""
+_LONGEST_SCHEDULER_FILE = 1_000_000
+"""Characters; it has the addresses of all workers."""
 _SECONDS_TO_ANSWER = 30
 _SECONDS_TO_COME = 120
 """How long a scheduler may take to answer, and its first worker to connect."""
@@ -140,10 +145,11 @@ class LocalWorkers(Workers):
         spawn = multiprocessing.get_context("spawn")
         # Most threads are those of polars: all workers together have one per core.
         threads = max((os.cpu_count() or 1) // self.count, 1)
-        with signals_held(also_by_workers=True):
-            # It would let signals through that are held, if it were started by what needs it.
+        # What counts semaphores ends when all others have ended. If it were started by what needs it, it would let signals
+        # through that are held here.
+        with signals_held(ENDING_SIGNALS):
             multiprocessing.resource_tracker.ensure_running()
-        with signals_held(also_by_workers=True):
+        with signals_held(TO_ALL_PROCESSES):
             return ProcessPoolExecutor(self.count, spawn, initializer=_start_worker, initargs=(threads,))
 
     def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
@@ -166,7 +172,7 @@ class LocalWorkers(Workers):
     def _submit(self, function: Callable[[S], T], item: S) -> Future[T]:
         try:
             # It may start processes: a worker that is not known yet would not be ended, and say so.
-            with signals_held(also_by_workers=True):
+            with signals_held(TO_ALL_PROCESSES):
                 return self._pool.submit(function, item)
         except (RuntimeError, OSError) as error:
             if type(error) is RuntimeError:
@@ -376,19 +382,41 @@ def _client(scheduler: str) -> Any:
         from distributed import Client
     except ImportError as error:
         raise UsageError("--scheduler needs Dask, which is not installed: pip install 'dask[distributed]'") from error
-    is_address = "://" in scheduler or scheduler.rpartition(":")[2].isdigit()
-    if not is_address and not Path(scheduler).is_file():
-        raise UsageError(
-            f"--scheduler {scheduler}: there is no such file; give the address of a Dask scheduler (tcp://HOST:PORT), or the "
-            f"file that it writes (dask scheduler --scheduler-file)"
-        )
+    is_address = "://" in scheduler or scheduler.rpartition(":")[2].isdecimal()
+    address = scheduler if is_address else _address_in(scheduler)
     # Its type hints are incomplete.
     connect: Any = Client
-    where = {"address": scheduler} if is_address else {"scheduler_file": scheduler}
     try:
-        return connect(**where, timeout=f"{_SECONDS_TO_ANSWER}s")
-    except (OSError, ValueError, asyncio.TimeoutError) as error:
-        raise UsageError(f"--scheduler {scheduler}: no Dask scheduler answers there ({error})") from error
+        return connect(address=address, timeout=f"{_SECONDS_TO_ANSWER}s")
+    except Exception as error:
+        # Whatever is wrong with an address, it is found out by many libraries, each with its own errors.
+        if (lack := lack_in(error)) is not None:
+            raise lack from error
+        if address.startswith("tls://") and isinstance(error, TypeError):
+            raise UsageError(
+                f"--scheduler {scheduler}: tls:// needs certificates, and Dask has none: name them in its configuration, "
+                f"distributed.comm.tls (docs/scale.md)"
+            ) from error
+        raise UsageError(
+            f"--scheduler {scheduler}: no Dask scheduler answers there ({' '.join(str(error).split())[:300]})"
+        ) from error
+
+
+def _address_in(file: str) -> str:
+    """The address in a scheduler file; UsageError when it is none."""
+    why = "there is no such file"
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        if Path(file).is_file():
+            why = "this is no scheduler file, or it is not complete"
+            with Path(file).open(encoding="utf-8") as opened:
+                content = json.loads(opened.read(_LONGEST_SCHEDULER_FILE))
+            address = content.get("address") if isinstance(content, dict) else None
+            if isinstance(address, str) and re.fullmatch(r"[a-z]+://\S+", address):
+                return address
+    raise UsageError(
+        f"--scheduler {file}: {why}; give the address of a Dask scheduler (tcp://HOST:PORT), or the file that it writes "
+        f"(dask scheduler --scheduler-file)"
+    )
 
 
 _IN_USE = ".in-use"

@@ -24,7 +24,8 @@ import polars as pl
 import pyarrow as pa
 from polars.io.plugins import register_io_source
 
-from nsys2prv.errors import DamagedReport, NotAReport, ReportError, UnfinishedReport
+from nsys2prv.errors import DamagedReport, NoResources, NotAReport, ReportError, UnfinishedReport
+from nsys2prv.execution.lacks import lack_in
 from nsys2prv.exports.columns import decoded
 from nsys2prv.vocabulary.limits import EARLIEST_NS
 
@@ -58,7 +59,7 @@ class Tables(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.failure: ReportError | None = None
+        self.failure: ReportError | NoResources | None = None
         self._seen: list[tuple[int, int, int]] = []
 
     @abstractmethod
@@ -183,7 +184,7 @@ class SqliteTables(Tables):
                     for name in names
                 }
         except sqlite3.Error as error:
-            raise DamagedReport(self.path, str(error)) from error
+            raise read_error(self.path, error) from error
 
     def _row(self, query: str) -> tuple[Any, ...]:
         with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
@@ -200,7 +201,7 @@ class SqliteTables(Tables):
         try:
             return int(self._row(f"select count(*) from {_quoted(table)}")[0])
         except sqlite3.Error as error:
-            raise DamagedReport(self.path, f"table {table}: {error}") from error
+            raise read_error(self.path, error, table) from error
 
     def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
         # The greater of two maxima: one of two columns in each row would take five times as long.
@@ -215,7 +216,7 @@ class SqliteTables(Tables):
                 raise DamagedReport(self.path, f"table {table}: {earliest} in {begin} is no time of a session")
             return int(rows), earliest, max((last for last in lasts if last is not None), default=None)
         except sqlite3.Error as error:
-            raise DamagedReport(self.path, f"table {table}: {error}") from error
+            raise read_error(self.path, error, table) from error
 
     def some_values(self, columns: Mapping[str, str]) -> dict[str, int]:
         found = {}
@@ -275,7 +276,7 @@ class SqliteTables(Tables):
                     converted_frame = frame.with_columns(converted) if converted else frame
                     yield converted_frame.cast(pl.Schema(schema)) if dict(frame.schema) != dict(schema) else converted_frame
         except (adbc_driver_manager.Error, pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
-            self.failure = DamagedReport(self.path, f"table {table}: {error}")
+            self.failure = read_error(self.path, error, table)
             raise self.failure from error
 
 
@@ -311,7 +312,7 @@ class FolderTables(Tables):
                 for batch in self._record_batches(file, columns or list(schema)[:1]):
                     yield pl.DataFrame(pl.from_arrow(_validated(batch, as_bytes)))
             except _READ_ERRORS as error:
-                self.failure = DamagedReport(file, str(error))
+                self.failure = read_error(file, error)
                 raise self.failure from error
 
         return frames_scan(read, {name: pl.Binary() if name in as_bytes else dtype for name, dtype in schema.items()})
@@ -337,7 +338,7 @@ class FolderTables(Tables):
         try:
             yield
         except _READ_ERRORS as error:
-            raise self.failure or DamagedReport(self._files[table], str(error)) from error
+            raise self.failure or read_error(self._files[table], error) from error
 
     def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
         times = self.scan(table, dict.fromkeys((begin, end), pl.Int64), only)
@@ -406,6 +407,11 @@ class ArrowTables(FolderTables):
                 yield from (reader.get_batch(index).select(columns) for index in range(reader.num_record_batches))
             else:
                 yield from (batch.select(columns) for batch in reader)
+
+
+def read_error(path: Path, error: BaseException, table: str = "") -> ReportError | NoResources:
+    """The error for what a library raised while it read a file: it is damaged, unless the system refused something."""
+    return lack_in(error) or DamagedReport(path, f"table {table}: {error}" if table else str(error))
 
 
 def form_of_folder(folder: Path) -> type[FolderTables] | None:

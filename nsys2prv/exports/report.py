@@ -11,9 +11,19 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
+from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports.columns import NOT_APPLICABLE, TIME_COLUMNS, Text, dtype_of
-from nsys2prv.exports.forms import EXPORT_TABLES, Selection, SqliteTables, Stretch, Tables, form_of_folder, frames_scan
+from nsys2prv.exports.forms import (
+    EXPORT_TABLES,
+    Selection,
+    SqliteTables,
+    Stretch,
+    Tables,
+    form_of_folder,
+    frames_scan,
+    read_error,
+)
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.exports.session_time import AS_RECORDED, SessionTime, read_session_time
@@ -177,7 +187,7 @@ class Report:
         try:
             yield
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-            raise self.tables.failure or DamagedReport(self.path, str(error)) from error
+            raise self.tables.failure or read_error(self.path, error) from error
 
     @cached_property
     def distinct(self) -> Report:
@@ -277,7 +287,7 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
     try:
         return _open(path, nsys)
     except OSError as error:
-        raise ReportNotFound(path, f"it can't be read ({error.strerror or error})") from error
+        raise lack_in(error) or ReportNotFound(path, f"it can't be read ({error.strerror or error})") from error
 
 
 def _open(path: Path, nsys: NsysExport | None) -> Report:

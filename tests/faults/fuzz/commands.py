@@ -6,6 +6,7 @@ thread before its first query.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,15 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
+import psutil
 from support.checkout import CHECKOUT
 
 MOST_SECONDS = 60.0
+_SECONDS_TO_END = 10.0
+"""How long what a command started may run after its end."""
 MOST_ADDRESS_SPACE = 16 << 30
 """Bytes that a command may ask for before the system refuses: it keeps the machine, the oracle's limit is far below."""
 
@@ -42,6 +46,8 @@ class Run:
         Most memory that was resident at once.
     timed_out
         Whether it was killed because it took too long.
+    survivors
+        Processes that it had started and that still ran some seconds after its end.
     """
 
     arguments: tuple[str, ...]
@@ -51,6 +57,16 @@ class Run:
     seconds: float
     peak_bytes: int
     timed_out: bool
+    survivors: int = 0
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A signal for a command: after some seconds, to the process itself, to a worker of it, or to all of them."""
+
+    seconds: float
+    number: int
+    whom: Literal["first", "worker", "all"] = "first"
 
 
 class Commands:
@@ -79,20 +95,29 @@ class Commands:
         self,
         *arguments: str | Path,
         folder: Path,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str | None] | None = None,
         seconds: float = MOST_SECONDS,
         limits: Mapping[str, int] | None = None,
+        kills: Sequence[Kill] = (),
+        streams: Mapping[int, str] | None = None,
+        user: int = 0,
     ) -> Run:
         """Run `nsys2prv ARGUMENTS` in a folder to its end.
 
         Parameters
         ----------
         environment
-            Variables besides those that are set here.
+            Variables besides those that are set here; None: not set.
         seconds
             After these it is killed, with all that it started.
         limits
             Limits of the system by their names in `resource`, as {"RLIMIT_FSIZE": 4096}.
+        kills
+            Signals that it gets.
+        streams
+            For the number of a standard stream, the file that it is instead, as /dev/full; "": closed.
+        user
+            The user that it runs as, when this is root: limits and permissions mean nothing to root.
         """
         assert self._server.stdin is not None
         assert self._server.stdout is not None
@@ -102,6 +127,9 @@ class Commands:
                 "folder": os.fspath(folder),
                 "environment": {"NSYS_HOME": "", "COLUMNS": "80", **(environment or {})},
                 "seconds": seconds,
+                "kills": [asdict(kill) for kill in sorted(kills, key=lambda kill: kill.seconds)],
+                "streams": {str(number): file for number, file in (streams or {}).items()},
+                "user": user,
                 "limits": {"RLIMIT_AS": MOST_ADDRESS_SPACE, "RLIMIT_CORE": 0, **(limits or {})},
                 "prints": prints,
             }
@@ -109,8 +137,10 @@ class Commands:
             self._server.stdin.write(json.dumps(request) + "\n")
             self._server.stdin.flush()
             ended = json.loads(self._server.stdout.readline())
+            os.chmod(prints, 0o700)
             stdout, stderr = (
-                Path(prints, name).read_bytes().decode("utf-8", "surrogateescape") for name in ("stdout", "stderr")
+                path.read_bytes().decode("utf-8", "surrogateescape") if (path := Path(prints, name)).exists() else ""
+                for name in ("stdout", "stderr")
             )
         return Run(tuple(request["arguments"]), stdout=stdout, stderr=stderr, **ended)  # type: ignore[arg-type]
 
@@ -128,10 +158,13 @@ def _serve() -> None:
         if child == 0:
             _become(request)
         timed_out = False
+        kills = request["kills"]
         while True:
             pid, status, usage = os.wait4(child, os.WNOHANG)
             if pid:
                 break
+            while kills and time.monotonic() - began > kills[0]["seconds"]:
+                _send(child, **kills.pop(0))
             if time.monotonic() - began > request["seconds"]:
                 timed_out = True
                 os.killpg(child, signal.SIGKILL)
@@ -143,9 +176,46 @@ def _serve() -> None:
             "seconds": time.monotonic() - began,
             "peak_bytes": usage.ru_maxrss * 1024,
             "timed_out": timed_out,
+            "survivors": _survivors(child),
         }
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def _send(child: int, seconds: float, number: int, whom: str) -> None:
+    with contextlib.suppress(ProcessLookupError, psutil.Error):
+        if whom == "all":
+            os.killpg(child, number)
+        elif whom == "worker":
+            workers = [one for one in psutil.Process(child).children() if "spawn_main" in " ".join(one.cmdline())]
+            if workers:
+                workers[int(seconds * 1000) % len(workers)].send_signal(number)
+        else:
+            os.kill(child, number)
+
+
+def _survivors(group: int) -> int:
+    """Processes of a group that still run after some seconds; they are killed."""
+    until = time.monotonic() + _SECONDS_TO_END
+    while True:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return 0
+        found = [one for one in psutil.process_iter(["status"]) if _is_in(one, group)]
+        if not found:
+            return 0
+        if time.monotonic() > until:
+            os.killpg(group, signal.SIGKILL)
+            return len(found)
+        time.sleep(0.02)
+
+
+def _is_in(process: psutil.Process, group: int) -> bool:
+    try:
+        return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.Error):
+        return False
 
 
 def _become(request: dict[str, Any]) -> None:
@@ -157,19 +227,34 @@ def _become(request: dict[str, Any]) -> None:
     os.setpgid(0, 0)
     for name, limit in request["limits"].items():
         resource.setrlimit(getattr(resource, name), (limit, limit))
-    prints = request["prints"]
+    prints, streams = request["prints"], request["streams"]
     for number, name, flags in (
         (0, os.devnull, os.O_RDONLY),
         (1, f"{prints}/stdout", os.O_WRONLY | os.O_CREAT),
         (2, f"{prints}/stderr", os.O_WRONLY | os.O_CREAT),
     ):
-        opened = os.open(name, flags, 0o600)
+        file = streams.get(str(number), name)
+        if not file:
+            os.close(number)
+            continue
+        opened = os.open(file, flags, 0o600)
         os.dup2(opened, number)
         os.close(opened)
-    os.environ.update(request["environment"])
+    for name, value in request["environment"].items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
     os.chdir(request["folder"])
+    if request["user"]:
+        os.setgroups([])
+        os.setgid(request["user"])
+        os.setuid(request["user"])
+    # As Python sets them when it starts.
+    encoding = request["environment"].get("PYTHONIOENCODING", "utf-8")
     sys.stdout, sys.stderr = (
-        os.fdopen(number, "w", encoding="utf-8", errors=how) for number, how in ((1, "strict"), (2, "backslashreplace"))
+        os.fdopen(number, "w", encoding=encoding, errors=how) if streams.get(str(number), "-") else None
+        for number, how in ((1, "strict"), (2, "backslashreplace"))
     )
     sys.argv = ["nsys2prv", *request["arguments"]]
     try:

@@ -35,6 +35,8 @@ def fault_of(run: Run, *, names: str = "") -> str | None:
     """
     if run.timed_out:
         return f"hang: killed after {run.seconds:.0f} s"
+    if run.survivors:
+        return f"{run.survivors} processes survived"
     if run.peak_bytes > MOST_BYTES:
         return f"memory: {run.peak_bytes / 2**30:.1f} GiB"
     for text in _NO_SENTENCE:
@@ -88,11 +90,15 @@ class Surroundings:
         return None
 
 
+def contents_of(folder: Path) -> dict[str, Path]:
+    """Each file and folder below a folder, by its path in it."""
+    return {str(path.relative_to(folder)): path for path in folder.rglob("*")}
+
+
 def _contents(folder: Path) -> dict[str, str]:
     """A digest of each file below a folder, by its path in it."""
     found = {}
-    for path in folder.rglob("*"):
-        name = str(path.relative_to(folder))
+    for name, path in contents_of(folder).items():
         found[name] = (
             f"link {path.readlink()}"
             if path.is_symlink()

@@ -45,8 +45,17 @@ class _Fuzzing:
         self.tried: Counter[str] = Counter()
         self.seconds: Counter[str] = Counter()
         self.problems: list[tuple[str, int, str]] = []
+        self.errors = 0
 
     def work(self) -> None:
+        """Try inputs until there are none, or there is no time; an error of a campaign ends this thread alone."""
+        try:
+            self._work()
+        except BaseException:
+            self.errors += 1
+            raise
+
+    def _work(self) -> None:
         with Commands() as commands:
             while (taken := self._take()) is not None:
                 campaign, number = taken
@@ -131,7 +140,7 @@ def main() -> int:
     if options.write_docs:
         before, _, rest = _DOCUMENT.read_text().partition(_BEGIN)
         _DOCUMENT.write_text(before + _BEGIN + "\n" + "\n".join(table) + "\n" + _END + rest.partition(_END)[2])
-    return 1 if fuzzing.problems else 0
+    return 1 if fuzzing.problems or fuzzing.errors else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+"""What the system refuses: errors of libraries that mean a lack of memory, threads or open files, and nothing about a file."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+from nsys2prv.errors import NoResources
+
+_BY_NUMBER = {
+    errno.ENOMEM: "memory",
+    errno.EMFILE: "open files",
+    errno.ENFILE: "open files",
+    errno.EAGAIN: "threads or processes",
+}
+_BY_TEXT = {
+    "out of memory": "memory",
+    "cannot allocate memory": "memory",
+    "memory allocation": "memory",
+    "not enough memory": "memory",
+    "unable to allocate": "memory",
+    "malloc of size": "memory",
+    "too many open files": "open files",
+    "can't start new thread": "threads",
+    "failed to spawn thread": "threads",
+    "resource temporarily unavailable": "threads or processes",
+}
+"""What SQLite, Arrow, polars and Python say, in lower case: they do not always pass on a number."""
+
+
+def lack_in(error: BaseException) -> NoResources | None:
+    """What the system refused, when that is the reason of an error; None when it is another."""
+    for one in _reasons(error):
+        if isinstance(one, NoResources):
+            return one
+        if isinstance(one, MemoryError):
+            return NoResources("memory")
+        # Some libraries have other numbers in this place.
+        number = one.errno if isinstance(one, OSError) else None
+        what = _BY_NUMBER.get(number or 0)
+        what = what or next((lack for text, lack in _BY_TEXT.items() if text in str(one).lower()), None)
+        if what is not None:
+            return NoResources(what)
+    return None
+
+
+def _reasons(error: BaseException) -> Iterator[BaseException]:
+    one: BaseException | None = error
+    while one is not None:
+        yield one
+        one = one.__cause__ or one.__context__

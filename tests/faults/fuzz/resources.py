@@ -1,0 +1,101 @@
+"""Limits of the system, streams that are closed or full, and environments that lack what is usually there."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+from support.report_builder import ReportBuilder
+
+from .commands import Commands, Run
+from .oracle import Surroundings, fault_of, trace_fault
+
+_NOBODY = 65534
+_COMMANDS = (
+    ("translate", "rank0.sqlite", "rank1.sqlite", "-o", "OUT", "--force"),
+    ("translate", "rank0_pqtdir", "-o", "OUT", "--force", "-z"),
+    ("translate", "rank0_arwdir", "-o", "OUT", "--force", "--json"),
+    ("efficiency", "rank0.sqlite", "rank1.sqlite", "--json-file", "OUT.json", "--csv", "OUT.csv", "-o", "OUT.html"),
+    ("efficiency", "former.prv", "--json"),
+    ("inspect", "rank0.sqlite", "rank0_pqtdir", "--json", "--unrelated"),
+    ("check", "former.prv"),
+    ("views", "former.prv", "-o", "OUT.views"),
+    ("compare", "rank0.sqlite", "former.prv"),
+    ("--help",),
+    ("translate", "--help"),
+)
+_LIMITS: Mapping[str, tuple[int, ...]] = {
+    "RLIMIT_FSIZE": (0, 100, 4096, 20_000, 100_000),
+    "RLIMIT_NOFILE": (3, 8, 12, 16, 24, 40),
+    "RLIMIT_NPROC": (1, 2, 4, 8),
+    "RLIMIT_AS": tuple(mib << 20 for mib in (300, 400, 500, 600, 800, 1200, 1600)),
+    "RLIMIT_CPU": (1,),
+    "RLIMIT_STACK": (64 << 10, 1 << 20),
+    "RLIMIT_DATA": tuple(mib << 20 for mib in (100, 200, 400)),
+}
+_ENVIRONMENTS: tuple[Mapping[str, str | None], ...] = (
+    {"HOME": None},
+    {"HOME": "/nonexistent"},
+    {"TMPDIR": "/nonexistent"},
+    {"TMPDIR": "/proc"},
+    {"PATH": None},
+    {"PATH": ""},
+    {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"},
+    {"LC_ALL": "tr_TR.UTF-8"},
+    {"LC_ALL": "nonsense"},
+    {"COLUMNS": "0"},
+    {"COLUMNS": "-1", "LINES": "x"},
+    {"TERM": None},
+    {"TZ": "nonsense"},
+    {"USER": None, "LOGNAME": None},
+)
+
+
+class Resources:
+    name = "resources"
+    description = "limits of file size, descriptors, processes, memory, time; closed and full streams; homes, locales"
+
+    def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
+        for form in (".sqlite", "_pqtdir", "_arwdir"):
+            _report(0).write(folder / f"rank0{form}")
+        _report(1).write(folder / "rank1.sqlite")
+        assert commands.run("translate", "rank0.sqlite", "-o", "former", folder=folder).code == 0
+        command = chance.choice(_COMMANDS)
+        if command[0] == "translate" and chance.random() < 0.3:
+            command = (*command, "--workers", "2")
+        limits: dict[str, int] = {}
+        streams: dict[int, str] = {}
+        environment: dict[str, str | None] = {}
+        kind = chance.choice(("limits", "limits", "streams", "environment", "all"))
+        if kind in {"limits", "all"}:
+            name = chance.choice(list(_LIMITS))
+            limits[name] = chance.choice(_LIMITS[name])
+        if kind in {"streams", "all"}:
+            streams[chance.choice((0, 1, 1, 2))] = chance.choice(("", "/dev/full", "/dev/null"))
+        if kind in {"environment", "all"}:
+            environment |= chance.choice(_ENVIRONMENTS)
+        user = _NOBODY if os.geteuid() == 0 and (chance.random() < 0.5 or "RLIMIT_NPROC" in limits) else 0
+        if user:
+            folder.chmod(0o777)
+        before = Surroundings(folder)
+        run = commands.run(*command, folder=folder, limits=limits, streams=streams, environment=environment, user=user)
+        what = f"{' '.join(command)} with {limits or ''} {streams or ''} {environment or ''} {'as nobody' if user else ''}"
+        problem = self._fault(run, streams) or before.fault(("OUT",) if run.code == 0 or 1 in streams else ())
+        if problem is None and run.code == 0 and command[0] == "translate" and "-o" in command:
+            problem = trace_fault(folder / ("OUT.prv.gz" if "-z" in command else "OUT.prv"))
+        return problem and f"{what}: {problem}"
+
+    def _fault(self, run: Run, streams: Mapping[int, str]) -> str | None:
+        if 2 in streams:
+            # Nobody can see a sentence there.
+            return f"hang: {run.seconds} s" if run.timed_out else None if run.code in range(160) else f"exit code {run.code}"
+        return fault_of(run)
+
+
+def _report(rank: int) -> ReportBuilder:
+    report = ReportBuilder(host=f"node{rank}", rank=rank, ranks=2)
+    for index in range(300):
+        report.kernel(f"kernel{index % 3}", 100 * index + 20, 100 * index + 80, launch=(100 * index, 100 * index + 10))
+    return report

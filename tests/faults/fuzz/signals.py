@@ -1,0 +1,118 @@
+"""Signals at random moments of a run over a former output, with and without workers, and processes that are killed."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import signal
+import tempfile
+from pathlib import Path
+
+from support.report_builder import ReportBuilder
+
+from nsys2prv.execution.signals import ENDING_SIGNALS
+
+from .commands import Commands, Kill
+from .oracle import contents_of, fault_of, trace_fault
+
+_ENDING = (*ENDING_SIGNALS, signal.SIGINT, signal.SIGTERM)
+"""The last two are the usual ones."""
+_SECONDS_ALONE, _SECONDS_WITH_WORKERS = 2.0, 8.0
+_COMMAND = ("rank0.sqlite", "rank1.sqlite", "-o", "OUT", "--force")
+_NEXT = ("translate", "rank0.sqlite", "-o", "NEXT")
+
+
+class Signals:
+    name = "signals"
+    description = "a signal, or kill -9, to the process, to a worker or to all, at any moment, over a former output"
+
+    def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
+        reports, former, successor = _made(commands)
+        for files in (reports, former):
+            _write(files, folder)
+        workers = chance.choice((0, 0, 2))
+        limit = _SECONDS_WITH_WORKERS if workers else _SECONDS_ALONE
+        kind = chance.choice(("end", "end", "end", "kill", "worker"))
+        number = signal.SIGKILL if kind != "end" else chance.choice(_ENDING)
+        whom = "worker" if kind == "worker" else chance.choice(("first", "all"))
+        kills = [Kill(chance.uniform(0.03, limit), number, whom)]
+        if kind == "end" and chance.random() < 0.3:
+            # Somebody who is impatient.
+            kills.append(Kill(kills[0].seconds + chance.uniform(0, 0.3), chance.choice(_ENDING), whom))
+        run = commands.run("translate", *_COMMAND, "--workers", str(workers), folder=folder, kills=kills)
+        after = _contents(folder)
+        is_former, is_new = _same(after, {**reports, **former}), _same(after, {**reports, **successor})
+        if run.timed_out or run.survivors:
+            return fault_of(run)
+        if run.code == -signal.SIGKILL:
+            return self._after_a_kill(folder, commands, reports, former, successor)
+        if run.code in {128 + kill.number for kill in kills}:
+            said = run.stderr.splitlines()[-1:]
+            if "Traceback" in run.stderr or len(run.stderr.splitlines()) != 1 or "nsys2prv: interrupted" not in said[0]:
+                return f"exit code {run.code} without one sentence: {run.stderr[-500:]!r}"
+            if is_new and "complete" not in said[0]:
+                return f"the new output is there: {said[0]}"
+            return None if is_former or is_new else f"neither the former nor the new output: {' '.join(sorted(after))[-300:]}"
+        if problem := fault_of(run):
+            return problem
+        expected = is_new if run.code == 0 else is_former
+        return None if expected else f"exit code {run.code} and another output: {' '.join(sorted(after))[-300:]}"
+
+    def _after_a_kill(
+        self, folder: Path, commands: Commands, reports: dict[str, bytes], former: dict[str, bytes], successor: dict[str, bytes]
+    ) -> str | None:
+        run = commands.run(*_NEXT, folder=folder)
+        if problem := fault_of(run) or (f"the next run ended with {run.code}" if run.code else None):
+            return problem
+        after = {name: content for name, content in _contents(folder).items() if not name.startswith("NEXT")}
+        if not (_same(after, {**reports, **former}) or _same(after, {**reports, **successor})):
+            return f"the next run left neither the former nor the new output: {' '.join(sorted(after))[-300:]}"
+        return trace_fault(folder / "OUT.prv")
+
+
+@functools.cache
+def _made(commands: Commands) -> tuple[dict[str, bytes], dict[str, bytes], dict[str, bytes]]:
+    """Reports, an output of one of them, and the output of all."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for rank in range(2):
+            _report(rank).write(folder / f"rank{rank}.sqlite")
+        reports = _contents(folder)
+        outputs = []
+        for arguments in (("rank0.sqlite", "-o", "OUT"), _COMMAND):
+            run = commands.run("translate", *arguments, folder=folder)
+            assert run.code == 0, run.stderr
+            outputs.append({name: content for name, content in _contents(folder).items() if name not in reports})
+    return reports, outputs[0], outputs[1]
+
+
+def _report(rank: int) -> ReportBuilder:
+    report = ReportBuilder(host=f"node{rank}", rank=rank, ranks=2)
+    for index in range(1000):
+        report.kernel(f"kernel{index % 3}", 100 * index + 20, 100 * index + 80, launch=(100 * index, 100 * index + 10))
+    return report
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {name: path.read_bytes() if path.is_file() else b"" for name, path in contents_of(folder).items()}
+
+
+def _write(files: dict[str, bytes], folder: Path) -> None:
+    for name, content in sorted(files.items()):
+        path = folder / name
+        if content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+def _same(some: dict[str, bytes], others: dict[str, bytes]) -> bool:
+    return some.keys() == others.keys() and all(_of_trace(name, some[name]) == _of_trace(name, others[name]) for name in some)
+
+
+def _of_trace(name: str, content: bytes) -> object:
+    """What the same reports make in each run."""
+    if name == "OUT.json":
+        return {key: value for key, value in json.loads(content).items() if key not in {"seconds", "options"}}
+    # The other has absolute paths.
+    return content if not name.endswith("workspace.xml") else b""

@@ -1,0 +1,81 @@
+"""A lack of memory or open files is no fault of a report."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from support.command_line import CommandLine
+from support.failed_runs import sentence, small_report
+
+from nsys2prv.execution.lacks import lack_in
+from nsys2prv.exports import forms
+
+NO_RESOURCES, BAD_REPORT = 11, 3
+LACKS = {
+    "memory": [
+        MemoryError(),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        sqlite3.OperationalError("out of memory"),
+        pa.ArrowMemoryError("malloc of size 64 failed"),
+        pl.exceptions.ComputeError("memory allocation of 4096 bytes failed"),
+    ],
+    "open files": [
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+        pl.exceptions.ComputeError("Too many open files (os error 24): x.parquet"),
+    ],
+    "threads": [RuntimeError("can't start new thread")],
+}
+
+
+@pytest.mark.parametrize(("what", "error"), [(what, error) for what, errors in LACKS.items() for error in errors], ids=repr)
+def test_what_the_system_refuses_is_known_by_number_and_by_text(what: str, error: BaseException) -> None:
+    lack = lack_in(error)
+
+    assert lack is not None
+    assert f"gives no more {what}" in str(lack)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.EIO, os.strerror(errno.EIO)), sqlite3.DatabaseError("database disk image is malformed"), ValueError("x")],
+    ids=repr,
+)
+def test_other_errors_are_no_lack(error: BaseException) -> None:
+    assert lack_in(error) is None
+
+
+def test_what_led_to_an_error_counts() -> None:
+    error = ValueError("a scan failed")
+    error.__cause__ = MemoryError()
+
+    assert lack_in(error) is not None
+
+
+@pytest.mark.parametrize(
+    ("form", "method", "error"),
+    [
+        (".sqlite", "_from_sql", sqlite3.OperationalError("out of memory")),
+        (".sqlite", "_from_sql", MemoryError()),
+        ("_arwdir", "_open_arrow", pa.ArrowMemoryError("malloc of size 64 failed")),
+        ("_arwdir", "_open_arrow", OSError(errno.EMFILE, os.strerror(errno.EMFILE))),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("command", ["translate", "inspect"])
+def test_a_report_is_not_damaged_where_memory_or_files_lack(
+    command: str, form: str, method: str, error: Exception, command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> object:
+        raise error
+
+    small_report().write(command_line.folder / f"rank0{form}")
+    monkeypatch.setattr(forms, method, refuse)
+
+    out = ("-o", "OUT") if command == "translate" else ()
+    sentence(command_line.run(command, f"rank0{form}", *out), NO_RESOURCES, "the system gives no more")
+    assert {path.name for path in command_line.folder.iterdir()} == {f"rank0{form}"}

@@ -1,0 +1,155 @@
+"""Every signal that ends the program: one sentence, 128 and its number, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+
+import pytest
+from support.checkout import CHECKOUT
+from support.command_line import CommandLine
+from support.failed_runs import contents, sentence, small_report
+
+from nsys2prv.execution import publishing, scratch, signals
+from nsys2prv.execution.programs import run_program
+from nsys2prv.execution.signals import ENDING_SIGNALS, end_by_signals, signals_held, uninterrupted
+from nsys2prv.run.session import ReportGroup
+
+
+@pytest.fixture(autouse=True)
+def not_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process goes on, and has written nothing before."""
+    monkeypatch.setattr(scratch, "_leaving", threading.Event())
+    monkeypatch.setattr(publishing, "_published", threading.Event())
+
+
+@pytest.mark.parametrize("number", ENDING_SIGNALS, ids=lambda number: number.name)
+def test_each_signal_leaves_nothing(
+    number: signal.Signals, command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_report().write(tmp_path / "rank0.sqlite")
+    before = contents(tmp_path)
+    monkeypatch.setattr(ReportGroup, "own_folder", lambda group: os.kill(os.getpid(), number))
+
+    said = sentence(command_line.run("translate", "rank0.sqlite", "-o", "OUT"), 128 + number, "nothing was written")
+
+    assert number == signal.SIGINT or f"interrupted by {number.name}" in said
+    assert contents(tmp_path) == before
+
+
+def test_a_signal_after_the_output_says_that_it_is_there(
+    command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_report().write(tmp_path / "rank0.sqlite")
+    monkeypatch.setattr("nsys2prv.cli.translate_command.translation_text", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+
+    sentence(command_line.run("translate", "rank0.sqlite", "-o", "OUT"), 143, "what was written before is complete")
+    assert (tmp_path / "OUT.prv").exists()
+
+
+def test_a_signal_while_modules_are_loaded_is_one_sentence(
+    command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As long as a module is not loaded to its end it has no functions.
+    for name in ("workers", "scratch", "programs", "publishing"):
+        monkeypatch.setitem(sys.modules, f"nsys2prv.execution.{name}", types.ModuleType(name))
+    monkeypatch.setattr("nsys2prv.cli.app.app", lambda standalone_mode: os.kill(os.getpid(), signal.SIGTERM))
+
+    sentence(command_line.run("inspect", "rank0.sqlite"), 143, "interrupted by SIGTERM")
+
+
+def test_signals_are_cared_for_before_anything_large_is_loaded() -> None:
+    code = "import sys, nsys2prv.cli.main; print(*{'typer', 'polars', 'json'} & set(sys.modules))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CHECKOUT)
+
+    assert set(done.stdout.split()) <= {"json"}
+
+
+@pytest.fixture
+def came() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def handled(came: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Signals that were acted upon."""
+    monkeypatch.setattr(signals, "_ending", signals._Ending())
+    former = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    end_by_signals(came.append)
+    yield came
+    for number, handler in former.items():
+        signal.signal(number, handler)
+
+
+def test_what_nohup_ignores_stays_ignored(handled: list[int]) -> None:
+    os.kill(os.getpid(), signal.SIGHUP)
+
+    assert handled == []
+
+
+def test_signals_wait_while_processes_are_started(handled: list[int]) -> None:
+    with signals_held():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert handled == []
+    assert handled == [signal.SIGTERM]
+
+
+def test_signals_have_no_effect_while_an_output_is_published(handled: list[int]) -> None:
+    with uninterrupted():
+        for number in ENDING_SIGNALS:
+            os.kill(os.getpid(), number)
+    assert handled == []
+
+
+def test_a_program_that_was_called_ends_with_this_one(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, threading, time\n"
+        "from nsys2prv.execution.programs import kill_programs, run_program\n"
+        "threading.Timer(0.3, kill_programs).start()\n"
+        "began = time.monotonic()\n"
+        "done = run_program(['sh', '-c', 'sleep 60 & sleep 60'])\n"
+        "print(done.returncode, time.monotonic() - began < 30)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CHECKOUT)
+
+    assert done.stdout.split() == ["-9", "True"]
+
+
+def test_what_a_program_prints_is_given() -> None:
+    done = run_program(["sh", "-c", "echo out; echo err >&2; exit 3"])
+
+    assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seconds", [0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 1.8, 2.5])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_of_the_terminal_reaches_workers_and_is_one_sentence(
+    number: signal.Signals, seconds: float, command_line: CommandLine, tmp_path: Path
+) -> None:
+    for rank in range(2):
+        small_report(20_000, rank=rank).write(tmp_path / f"rank{rank}.sqlite")
+    before = contents(tmp_path)
+    process = command_line.start(
+        "translate", "rank0.sqlite", "rank1.sqlite", "-o", "OUT", "--workers", "2", "--unrelated", prepare=os.setsid
+    )
+    time.sleep(seconds)
+    os.killpg(process.pid, number)
+    _, stderr = process.communicate(timeout=60)
+
+    if process.returncode == 128 + number:
+        assert stderr.count("\n") == 1, stderr
+        assert stderr.startswith("nsys2prv: interrupted")
+    else:
+        # Python itself was still starting.
+        assert seconds < 0.3
+    assert contents(tmp_path) == before
