@@ -21,8 +21,8 @@ from nsys2prv.execution.signals import ENDING_SIGNALS
 from .checkout import CHECKOUT
 
 
-class _Ended(BaseException):
-    """Raised where the program would end this process."""
+class _Ended(SystemExit):
+    """Raised where the program would end this process, also in the handler of a signal."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
