@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from support.checkout import REAL_REPORTS
+from support.real_reports import RUNS
 from support.shuffled import differences, shuffled, trace_files
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -19,21 +19,12 @@ _SEED = random.SystemRandom().randrange(10**9)
 _SMALL_BYTES = 500_000
 
 
-def _sets() -> dict[str, tuple[Path, ...]]:
-    """Real reports that are one run, by name."""
-    alone = {path.stem: (path,) for pattern in ("*.sqlite", "unet-training/*.sqlite") for path in REAL_REPORTS.glob(pattern)}
-    folders = [*REAL_REPORTS.glob("nccl-*"), *(REAL_REPORTS / name for name in ("v100x8", "mpi4", "mpi4_parquet"))]
-    several = {folder.name: tuple(sorted(folder.glob("*"))) for folder in folders if folder.is_dir()}
-    return dict(sorted({**alone, **several}.items()))
-
-
 def _bytes(reports: tuple[Path, ...]) -> int:
     return sum(file.stat().st_size for report in reports for file in (report, *report.glob("*")) if file.is_file())
 
 
-SETS = _sets()
 EACH = [
-    pytest.param(name, marks=[] if _bytes(reports) < _SMALL_BYTES else [pytest.mark.thorough]) for name, reports in SETS.items()
+    pytest.param(name, marks=[] if _bytes(reports) < _SMALL_BYTES else [pytest.mark.thorough]) for name, reports in RUNS.items()
 ]
 
 
@@ -51,11 +42,11 @@ def _outcome(reports: list[Path], folder: Path) -> tuple[dict[str, str], str]:
 def test_shuffled_tables_give_the_same_trace_and_numbers(run: str, tmp_path: Path) -> None:
     print(f"seed {_SEED}")
     # Under its own name, which is that of the folder for several reports.
-    of_shuffled = tmp_path / "copies" / SETS[run][0].parent.name
+    of_shuffled = tmp_path / "copies" / RUNS[run][0].parent.name
     for folder in (tmp_path / "recorded", tmp_path / "shuffled", of_shuffled):
         folder.mkdir(parents=True)
-    copies = [shuffled(report, of_shuffled, _SEED) for report in SETS[run]]
-    files, measured = _outcome(list(SETS[run]), tmp_path / "recorded")
+    copies = [shuffled(report, of_shuffled, _SEED) for report in RUNS[run]]
+    files, measured = _outcome(list(RUNS[run]), tmp_path / "recorded")
     of_copies, measured_of_copies = _outcome(copies, tmp_path / "shuffled")
     assert of_copies.keys() == files.keys()
     assert [suffix for suffix in files if files[suffix] != of_copies[suffix]] == []

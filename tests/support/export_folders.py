@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,3 +112,21 @@ def _unsigned(table: str, frame: pl.DataFrame) -> pl.DataFrame:
         for name in signed.columns
         if name in _UNSIGNED or name in _NARROW
     )
+
+
+def tables_of(report: Path) -> dict[str, pl.DataFrame]:
+    """All tables of an SQLite export, as `write_parquet_report` and `write_arrow_report` take them."""
+    types = {"INTEGER": pl.Int64, "REAL": pl.Float64, "TEXT": pl.String, "BLOB": pl.Binary}
+    with contextlib.closing(sqlite3.connect(f"file:{report}?immutable=1", uri=True)) as database:
+        names = [name for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
+        return {
+            name: pl.DataFrame(
+                database.execute(f'select * from "{name}"').fetchall(),
+                schema={
+                    column: types[kind] for column, kind in database.execute("select name, type from pragma_table_info(?)", (name,))
+                },
+                orient="row",
+                infer_schema_length=None,
+            )
+            for name in names
+        }  # fmt: skip

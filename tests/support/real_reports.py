@@ -24,6 +24,17 @@ REPORTS: dict[str, tuple[Path, ...]] = _found_reports()
 """What is translated together, by name."""
 
 
+def _found_runs() -> dict[str, tuple[Path, ...]]:
+    alone = {path.stem: (path,) for pattern in ("*.sqlite", "unet-training/*.sqlite") for path in REAL_REPORTS.glob(pattern)}
+    folders = [*REAL_REPORTS.glob("nccl-*"), *(REAL_REPORTS / name for name in _MERGED)]
+    several = {folder.name: tuple(sorted(folder.glob("*"))) for folder in folders if folder.is_dir()}
+    return dict(sorted({**alone, **several}.items()))
+
+
+RUNS: dict[str, tuple[Path, ...]] = _found_runs()
+"""All real reports, each once: those of one run together, by name."""
+
+
 def report_of_test(nodeid: str) -> str | None:
     """The one of REPORTS that is a parameter of a test, by the id of the test."""
     parameters = nodeid.partition("[")[2].removesuffix("]")

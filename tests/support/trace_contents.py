@@ -1,0 +1,91 @@
+"""What is in a trace, in names: two traces of the same events have the same contents, whatever their numbers are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from nsys2prv.paraver.interval_pairs import is_interval, pair_intervals
+from support.whole_trace import WholeTrace
+
+_ROW = ("task", "thread")
+
+
+@dataclass(frozen=True)
+class TraceContents:
+    """Contents of a trace, each sorted by all of its columns. Rows are named; times are ns.
+
+    Attributes
+    ----------
+    intervals
+        row, number (event type), type (label), name (label of the value, or the number), begin, end, attributes (a text).
+    points
+        Marks and samples: row, number, type, name, begin, end (the same), attributes ("").
+    states
+        row, state, begin, end.
+    messages
+        row, to_row, send, wait, receive, size, tag.
+    """
+
+    intervals: pl.DataFrame
+    points: pl.DataFrame
+    states: pl.DataFrame
+    messages: pl.DataFrame
+
+
+def contents(trace: WholeTrace) -> TraceContents:
+    """Contents of a trace, which must be whole."""
+    events = trace.events()
+    numbers = [number for number in events["type"].unique() if is_interval(number)]
+    named = _named_values(trace, events).with_columns(row=_row(trace, "task", "thread"))
+    is_edge = pl.col("type").is_in(numbers)
+    edges = named.filter(is_edge)
+    paired = pair_intervals(edges, [*_ROW, "type"])
+    assert paired.open.is_empty()
+    assert paired.orphans.is_empty()
+    others = named.filter(~is_edge).join(edges.select("line").unique(), on="line", how="semi")
+    attributes = others.filter(pl.col("value") != 0).group_by("line").agg(
+        attributes=pl.format("{}={}", "label", "name").sort().str.join("; ")
+    )  # fmt: skip
+    intervals = paired.closed.join(attributes, on="line", how="left").with_columns(pl.col("attributes").fill_null(""))
+    points = named.join(edges.select("line").unique(), on="line", how="anti")
+    return TraceContents(
+        _sorted(intervals.select("row", number="type", type="label", name="name", begin="time", end="end", attributes="attributes")),
+        _sorted(points.select("row", number="type", type="label", name="name", begin="time", end="time", attributes=pl.lit(""))),
+        _sorted(trace.states().select("state", "begin", "end", row=_row(trace, "task", "thread"))),
+        _sorted(
+            trace.messages().select(
+                "size", "tag", row=_row(trace, "send_task", "send_thread"), to_row=_row(trace, "recv_task", "recv_thread"),
+                send="logical_send", wait="logical_recv", receive="physical_recv",
+            )  # fmt: skip
+        ),
+    )
+
+
+def _sorted(frame: pl.DataFrame) -> pl.DataFrame:
+    ordered = frame.select(sorted(frame.columns))
+    return ordered.sort(ordered.columns)
+
+
+def _row(trace: WholeTrace, task: str, thread: str) -> pl.Expr:
+    """Name of a row: of its task and its own, with its place among those of the same name."""
+    names: list[str] = []
+    for index, of_task in enumerate(trace.header.tasks):
+        rows = trace.names["THREAD"][of_task.first_row : of_task.first_row + of_task.threads]
+        names += [f"{trace.names['TASK'][index]} | {name} | {rows[:place].count(name)}" for place, name in enumerate(rows)]
+    first = pl.Series([one.first_row for one in trace.header.tasks])
+    place = pl.lit(first).gather(pl.col(task) - 1) + pl.col(thread) - 1
+    return pl.lit(pl.Series(names)).gather(place)
+
+
+def _named_values(trace: WholeTrace, events: pl.DataFrame) -> pl.DataFrame:
+    """Events with `label` (of the type) and `name` (of the value, or the number as a text)."""
+    types = [(number, named.label) for number, named in trace.labels.types.items()]
+    values = [
+        (number, value, label) for number, named in trace.labels.types.items() for value, label in (named.values or {}).items()
+    ]
+    of_types = pl.DataFrame(types, schema={"type": pl.Int64, "label": pl.String}, orient="row")
+    of_values = pl.DataFrame(values, schema={"type": pl.Int64, "value": pl.Int64, "name": pl.String}, orient="row")
+    found = events.join(of_types, on="type", how="left").join(of_values, on=["type", "value"], how="left")
+    return found.sort("line", "position").with_columns(pl.col("name").fill_null(pl.col("value").cast(pl.String)))

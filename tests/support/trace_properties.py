@@ -1,0 +1,253 @@
+"""What holds for any reports: each function translates or measures them in two ways and compares."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+from polars.testing import assert_frame_equal
+from support.export_folders import tables_of, write_arrow_report, write_parquet_report
+from support.shifted_exports import shift_export
+from support.shuffled import trace_files
+from support.trace_contents import TraceContents, contents
+from support.whole_trace import WholeTrace, open_whole
+
+import nsys2prv as np
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.errors import NoDevices, NothingToTranslate
+from nsys2prv.run.option_values import TimeRange
+from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.sources.registry import SOURCES, type_of
+from nsys2prv.timeline.labels import readable
+from nsys2prv.trace.translate import Summary, translate
+from nsys2prv.trace.translate_options import TranslateOptions
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.event_types import Role
+
+Reports = Sequence[Path]
+
+_OWNERS: dict[int, set[str]] = {}
+for _source in SOURCES:
+    for _type in _source.types:
+        _OWNERS.setdefault(_type.number, set()).add(_source.name)
+
+
+def translated(reports: Reports, folder: Path, options: TranslateOptions) -> Summary:
+    """A trace without views, in a new folder, under a name that all traces share."""
+    folder.mkdir(parents=True)
+    return translate(reports, folder / "trace", replace(options, no_views=True))
+
+
+def trace_bytes(summary: Summary) -> dict[str, bytes]:
+    """The trace, its labels and its rows."""
+    return {suffix: summary.prv.with_suffix(suffix).read_bytes() for suffix in (".prv", ".pcf", ".row")}
+
+
+# -- the same reports in another way: the same bytes -------------------------------------------------------------------------
+
+
+def as_parquet(report: Path, out: Path, number: int) -> Path:
+    """A report as a folder of Parquet files; one that is a folder already as it is."""
+    if report.is_dir():
+        return report
+    write_parquet_report(out, tables_of(report))
+    return out
+
+
+def as_arrow(report: Path, out: Path, number: int) -> Path:
+    """A report as a folder of Arrow files."""
+    if report.is_dir():
+        write_arrow_report(out, {file.stem: pl.read_parquet(file) for file in report.glob("*.parquet")})
+    else:
+        write_arrow_report(out, tables_of(report))
+    return out
+
+
+def in_utc_or_shifted(report: Path, out: Path, number: int) -> Path:
+    """A report that is exported with times in UTC, or shifted forward or backward, by its number."""
+    return shift_export(report, out, normalize=number % 2 == 0, shift=(0, -5_000_000, 250, 3_000_000_000)[number % 4])
+
+
+COPIES: dict[str, Callable[[Path, Path, int], Path]] = {
+    "Parquet": as_parquet,
+    "Arrow": as_arrow,
+    "in UTC or shifted": in_utc_or_shifted,
+}
+"""What makes another export of the same recording."""
+
+
+def assert_same_bytes(whole: Summary, reports: Reports, folder: Path, options: TranslateOptions) -> None:
+    """Reports, in whatever way they are given and read, give this trace."""
+    assert trace_bytes(translated(reports, folder, options)) == trace_bytes(whole)
+
+
+# -- parts of the time -------------------------------------------------------------------------------------------------------
+
+
+def assert_parts_add_up(whole: Summary, reports: Reports, cuts: Sequence[int], folder: Path, options: TranslateOptions) -> int:
+    """Parts of a run cut at some times have what the whole has there, and add up to it; the result is how many there were."""
+    of_whole = contents(open_whole(whole.prv))
+    end = open_whole(whole.prv).header.end
+    edges = [0, *sorted({cut for cut in cuts if 0 < cut < end}), end]
+    busy: list[pl.DataFrame] = []
+    for begin, until in itertools.pairwise(edges):
+        part = _part(reports, TimeRange(begin, until), folder / f"part{begin}", options)
+        _assert_same_contents(part, _clipped(of_whole, begin, until))
+        busy.append(_busy(part.intervals))
+    assert_frame_equal(_summed(pl.concat(busy)), _summed(_busy(of_whole.intervals)))
+    return len(edges) - 1
+
+
+def _part(reports: Reports, time: TimeRange, folder: Path, options: TranslateOptions) -> TraceContents:
+    return contents(open_whole(translated(reports, folder, replace(options, time=time)).prv))
+
+
+def _clipped(whole: TraceContents, begin: int, end: int) -> TraceContents:
+    def cut(events: pl.DataFrame) -> pl.DataFrame:
+        has_length = pl.col("end") > pl.col("begin")
+        inside = pl.when(has_length).then((pl.col("begin") < end) & (pl.col("end") > begin))
+        kept = events.filter(inside.otherwise(pl.col("begin").is_between(begin, end)))
+        return kept.with_columns(pl.col("begin", "end").clip(begin, end) - begin).sort(kept.columns)
+
+    held = whole.messages.filter(pl.col("send").is_between(begin, end) & pl.col("receive").is_between(begin, end))
+    messages = held.with_columns(pl.col("wait").clip(lower_bound=begin)).with_columns(pl.col("send", "wait", "receive") - begin)
+    return TraceContents(cut(whole.intervals), cut(whole.points), cut(whole.states), messages.sort(messages.columns))
+
+
+def _assert_same_contents(found: TraceContents, wanted: TraceContents) -> None:
+    for name, frame in vars(wanted).items():
+        assert_frame_equal(getattr(found, name), frame, obj=name)
+
+
+def _busy(intervals: pl.DataFrame) -> pl.DataFrame:
+    return intervals.select("row", "type", "name", time=pl.col("end") - pl.col("begin"))
+
+
+def _summed(times: pl.DataFrame) -> pl.DataFrame:
+    key = ["row", "type", "name"]
+    return times.group_by(key).agg(pl.col("time").sum()).filter(pl.col("time") > 0).sort(key)
+
+
+_TIMES_OF_DEVICES = ("kernels_ns", "nccl_alone_ns", "memory_alone_ns", "idle_ns", "useful_ns")
+
+
+def assert_busy_times_of_parts_add_up(reports: Reports, cuts: Sequence[int], options: EfficiencyOptions) -> bool:
+    """Times of devices in parts of a run add up to those in the whole; False for a run without devices."""
+    try:
+        whole = measure(list(reports), options)
+    except NoDevices:
+        return False
+    end = whole.head["window"]["length_ns"]
+    edges = [0, *sorted({cut for cut in cuts if 0 < cut < end}), end]
+    parts = [
+        measure(list(reports), replace(options, time=TimeRange(begin, until))).tables["devices"]
+        for begin, until in itertools.pairwise(edges)
+    ]
+    columns = ["device", *_TIMES_OF_DEVICES]
+    added = pl.concat([part.select(columns) for part in parts]).group_by("device").sum().sort("device")
+    assert_frame_equal(added, whole.tables["devices"].select(columns).sort("device"))
+    return True
+
+
+# -- sources, streams, what is read back -------------------------------------------------------------------------------------
+
+
+def assert_only_is_its_part(whole: Summary, reports: Reports, source: str, folder: Path, options: TranslateOptions) -> int:
+    """Events of a source alone are those that it has in the whole; the result is their number."""
+    chosen = replace(options, only=(source,), time=TimeRange(0, None))
+    of_whole = contents(open_whole(whole.prv))
+    wanted = [_of_source(frame, source) for frame in (of_whole.intervals, of_whole.points)]
+    try:
+        part = contents(open_whole(translated(reports, folder, chosen).prv))
+    except NothingToTranslate:
+        assert not sum(frame.height for frame in wanted)
+        return 0
+    found = [_of_source(frame, source) for frame in (part.intervals, part.points)]
+    # Value sets and members of a series are numbered by what is there.
+    for one, other in zip(found, wanted, strict=True):
+        assert_frame_equal(one.drop("number"), other.drop("number").sort(other.drop("number").columns))
+    return sum(frame.height for frame in found)
+
+
+def _of_source(events: pl.DataFrame, source: str) -> pl.DataFrame:
+    """Events of the types that a source has and no other."""
+    numbers = [number for number in events["number"].unique() if _owner(number) == {source}]
+    kept = events.filter(pl.col("number").is_in(numbers))
+    return kept.sort(kept.drop("number").columns)
+
+
+def _owner(number: int) -> set[str]:
+    known = type_of(number)
+    return _OWNERS.get(known.number, set()) if known is not None else set()
+
+
+def assert_folded_streams_keep_times(whole: Summary, reports: Reports, folder: Path, options: TranslateOptions) -> int:
+    """Folded streams have the same events, and devices the same times; the result is the number of rows that were folded."""
+    folded = translated(reports, folder, replace(options, fold_streams=True))
+    before, after = contents(open_whole(whole.prv)), contents(open_whole(folded.prv))
+    assert_frame_equal(_without_rows(after.intervals), _without_rows(before.intervals))
+    assert_frame_equal(_without_rows(after.points), _without_rows(before.points))
+    try:
+        times = measure([whole.prv]).tables["devices"].drop("streams")
+    except NoDevices:
+        return 0
+    assert_frame_equal(measure([folded.prv]).tables["devices"].drop("streams"), times)
+    return whole.content["trace"]["rows"] - folded.content["trace"]["rows"]
+
+
+def _without_rows(events: pl.DataFrame) -> pl.DataFrame:
+    """Events on the tasks that their rows belong to."""
+    of_tasks = events.with_columns(row=pl.col("row").str.split(" | ").list.first())
+    return of_tasks.sort(of_tasks.columns)
+
+
+def assert_events_are_read_back(whole: Summary, reports: Reports, scratch: Path, options: ReadOptions) -> dict[str, int]:
+    """Events of the Python API are those that the trace reader finds in the trace; the result is their number by source."""
+    trace = contents(open_whole(whole.prv))
+    counted: dict[str, int] = {}
+    with np.open_run(list(reports), align=options.align, scratch=scratch) as run:
+        for source in run.sources:
+            written = _as_written(run.events(source).collect())
+            read = _as_read(pl.concat([trace.intervals, trace.points]), source)
+            assert written == read, source
+            counted[source] = written.total()
+    return counted
+
+
+def _as_written(events: pl.DataFrame) -> Counter[tuple[object, ...]]:
+    names = {name: readable(name) for name in events["name"].drop_nulls().unique()}
+    columns = events.select("row", "start", pl.col("end").fill_null(pl.col("start")), "name", "value").iter_rows()
+    return Counter((row, start, end, names.get(name), value) for row, start, end, name, value in columns)
+
+
+def _as_read(events: pl.DataFrame, source: str) -> Counter[tuple[object, ...]]:
+    found: Counter[tuple[object, ...]] = Counter()
+    for (number,), of_type in events.partition_by("number", as_dict=True).items():
+        kind = type_of(int(number))
+        if kind is None or source not in _OWNERS[kind.number] or kind.role is Role.ATTRIBUTE:
+            continue
+        row = pl.col("row").str.split(" | ").list.get(1)
+        added = 1 if kind.unit.endswith(" + 1") else 0
+        for place, begin, end, name in of_type.select(row, "begin", "end", "name").iter_rows():
+            is_number = kind.values is None
+            found[place, begin, end, None if is_number else name, (int(name) - added) * 10.0**-kind.precision if is_number else None] += 1
+    return found
+
+
+def assert_account_balances(content: dict[str, object]) -> int:
+    """Rows that were read are those written and those left out with a reason; the result is the number of rows."""
+    total = 0
+    for report in json.loads(json.dumps(content["reports"])):
+        for one in report["tables"]:
+            read = sum(source["rows"] for source in one["sources"] if not source["derived"])
+            assert read + sum(one["left_out"].values()) == one["rows"], one
+            for source in one["sources"]:
+                assert source["rows"] == source["written"] + sum(source["left_out"].values()), source
+            total += one["rows"]
+    return total
