@@ -1,0 +1,168 @@
+"""How much memory the work may take: a cap that the user sets, else what is free. Sizes of pieces of work follow from it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsys2prv.errors import MemoryCapReached, UsageError
+
+USUAL_BYTES = 400_000_000
+"""What a process takes at most of a long report, with sizes of pieces as they are declared."""
+LEAST_BYTES = 250_000_000
+"""The same with the smallest ones."""
+FIRST_PROCESS_BYTES = 150_000_000
+"""What the first process takes of a few reports while workers read them."""
+_FIXED_BYTES = 200_000_000
+"""What a process takes whatever the sizes are: libraries, and what is held of a report as a whole."""
+_SMALLEST_SHARE = 0.2
+_SHARE_OF_ALL_THREADS = 0.6
+"""Share of the usual sizes below which one thread works at a time."""
+_TOLERANCE = 1.2
+"""How far memory may exceed a cap before the work ends."""
+_LOADED_BYTES = 100_000_000
+"""What a process takes when all libraries are loaded: what it holds beyond that at the start is not of this work."""
+
+
+@dataclass(frozen=True)
+class Allotment:
+    """What one process may take: share of the usual sizes (at most 1), and bytes above which it ends (None: never)."""
+
+    share: float
+    most: int | None = None
+
+
+USUAL = Allotment(1.0)
+_in_force: list[Allotment] = []
+"""Of all work that goes on in this process; the strictest counts."""
+
+
+def share() -> float:
+    """Share of the usual sizes of pieces, at most 1."""
+    return min((one.share for one in _in_force), default=1.0)
+
+
+def scaled(size: int) -> int:
+    """A size of a piece of work, in rows or bytes, as far as the memory allows it."""
+    return max(round(size * share()), 1)
+
+
+def threads(count: int) -> int:
+    """Number of threads that work at once, as far as the memory allows it."""
+    return count if share() >= _SHARE_OF_ALL_THREADS else 1
+
+
+@contextlib.contextmanager
+def limited(allotment: Allotment) -> Iterator[None]:
+    """What this process may take inside the block."""
+    own = Allotment(allotment.share, None if allotment.most is None else allotment.most + max(_resident() - _LOADED_BYTES, 0))
+    _in_force.append(own)
+    try:
+        yield
+    finally:
+        _in_force.remove(own)
+
+
+def check() -> None:
+    """End the work where this process takes more than it may, by more than the tolerance.
+
+    Raises
+    ------
+    MemoryCapReached
+        When it does.
+    """
+    most = min((one.most for one in _in_force if one.most is not None), default=None)
+    if most is not None and (taken := _resident()) > most * _TOLERANCE:
+        raise MemoryCapReached(most, taken)
+
+
+def allotments(memory: int | None, workers: int) -> tuple[Allotment, Allotment]:
+    """What the first process and each of the workers may take.
+
+    Parameters
+    ----------
+    memory
+        Bytes that all processes may take together; None: what is free, without an end of the work above it.
+    workers
+        Number of workers; 0: the first process does the work.
+
+    Raises
+    ------
+    UsageError
+        When the cap is too low for so many processes.
+    """
+    whole = free() if memory is None else memory
+    first = FIRST_PROCESS_BYTES if workers else 0
+    least = first + LEAST_BYTES * max(workers, 1)
+    if memory is not None and memory < least:
+        processes = f"{workers + 1} processes" if workers else "one process"
+        fewer = ", or fewer --workers" if workers else ""
+        raise UsageError(f"--memory {in_megabytes(memory)}: {processes} need at least {in_megabytes(least)}; give that{fewer}")
+    of_each = min(max(whole - first, 0) // max(workers, 1), USUAL_BYTES)
+    sizes = (of_each - _FIXED_BYTES) / (USUAL_BYTES - _FIXED_BYTES)
+    of_usual = min(max(sizes, _SMALLEST_SHARE), 1.0)
+    if memory is None:
+        return Allotment(of_usual), Allotment(of_usual)
+    return Allotment(of_usual, memory - of_each * workers), Allotment(of_usual, of_each)
+
+
+def in_megabytes(size: int) -> str:
+    """A number of bytes as `--memory` takes it."""
+    return f"{-(-size // 10**6)}MB"
+
+
+def free(root: Path = Path("/")) -> int:
+    """Bytes that this process and its children may still take: what is free, inside the limits of its control groups.
+
+    `root` has the folders `proc` and `sys` of the system.
+    """
+    found = [*_free_of_machine(root / "proc/meminfo"), *_free_of_groups(root)]
+    # Where the system does not say, there is enough.
+    return max(min(found), 0) if found else USUAL_BYTES * (os.cpu_count() or 1)
+
+
+def _free_of_machine(meminfo: Path) -> Iterator[int]:
+    for line in _lines(meminfo):
+        if line.startswith("MemAvailable:"):
+            yield int(line.split()[1]) * 1024
+
+
+def _free_of_groups(root: Path) -> Iterator[int]:
+    """What is left below the limit of each control group that the process is in, of version 1 or 2."""
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        is_first = controllers == "memory"
+        mount = root / "sys/fs/cgroup" / controllers
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if is_first else ("memory.max", "memory.current")
+        group = mount / path.lstrip("/")
+        # Inside a container the path may be that outside of it.
+        for folder in (group, *group.parents) if group.is_relative_to(mount) else (mount,):
+            numbers = [int(text) for name in names for text in _lines(folder / name) if text.isdecimal()]
+            if len(numbers) == len(names):
+                # Pages of files are given back when memory is needed.
+                yield numbers[0] - numbers[1] + _pages_of_files(folder / "memory.stat")
+            if folder == mount:
+                break
+
+
+def _pages_of_files(statistics: Path) -> int:
+    found = dict(line.split()[:2] for line in _lines(statistics))
+    return int(found.get("total_inactive_file", found.get("inactive_file", 0)))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
+def _resident() -> int:
+    """Resident memory of this process, bytes; 0 where the system does not say."""
+    pages = _lines(Path("/proc/self/statm"))
+    return int(pages[0].split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
