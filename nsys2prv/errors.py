@@ -23,7 +23,8 @@
     ├── InconsistentRun               9   with --strict: the reports are not one complete run
     │   └── ClocksDisagree                    or their clocks contradict each other
     ├── NoResources                  11   the system gives no memory, threads or processes
-    │   └── WorkerDied                    workers died repeatedly during the same work
+    │   ├── WorkerDied                    workers died repeatedly during the same work
+    │   └── MemoryCapReached              the work takes more than --memory allows
     ├── NoDevices                    12   efficiency of a run in which no process uses a GPU
     ├── NotEfficiency                13   a file that `efficiency --json-file` did not write
     └── Defect                       14   an error in nsys2prv itself
@@ -267,6 +268,17 @@ class WorkerDied(NoResources):
             self,
             f"workers died {tries} times during the same work, most likely because they ran out of memory; "
             f"use fewer workers on each machine, or give the job more memory",
+        )
+
+
+class MemoryCapReached(NoResources):
+    """`--memory`: a process takes more than it may, with the smallest pieces of work."""
+
+    def __init__(self, most: int, taken: int) -> None:
+        Nsys2prvError.__init__(
+            self,
+            f"a process takes {taken / 1e6:,.0f} MB and may take {most / 1e6:,.0f} MB of what --memory allows; give more with "
+            f"--memory, use fewer --workers, or read less (--ranks, --only, --skip)",
         )
 
 

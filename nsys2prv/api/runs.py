@@ -85,7 +85,7 @@ class NsysRun:
             raise UsageError(f"{traces[0]}: a trace has efficiency numbers only; give the reports that it was made from")
         self._check_open()
         folder = self._folder = self._resources.enter_context(scratch_alone(self.options.scratch))
-        some = self._resources.enter_context(workers(self.options.workers, self.options.scheduler))
+        some = self._resources.enter_context(workers(self.options.workers, self.options.scheduler, self.options.memory))
         some.share(folder)
         with full_disk_named(folder.parent):
             return RunSession(self.inputs, SOURCES, self.options, folder, some)

@@ -44,5 +44,8 @@ class EfficiencyOptions(ReadOptions):
     bins: int = option(BINS, "Bins of the tables over time.", "N", least=1, most=10_000)
 
 
-COMPARE_OPTIONS = ("nccl", "align", "unrelated", "kernel_families", "nsys", "cache", "scratch", "workers", "scheduler")
+COMPARE_OPTIONS = (
+    *("nccl", "align", "unrelated", "kernel_families", "nsys", "cache", "scratch"),
+    *("workers", "scheduler", "memory"),
+)
 """Options that apply to a comparison: the runs are measured as a whole."""

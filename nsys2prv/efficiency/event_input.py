@@ -21,7 +21,7 @@ def read_events(arguments: Sequence[str | Path], options: ReadOptions, folder: P
     collections = tuple(one for one in COLLECTIONS if with_ranges or one is not RANGES)
     traces = [argument for argument in arguments if is_trace(argument)]
     if not traces:
-        with workers(options.workers, options.scheduler) as some:
+        with workers(options.workers, options.scheduler, options.memory) as some:
             some.share(folder)
             return events_of_reports(arguments, options, folder, some, collections)
     if len(arguments) > 1:

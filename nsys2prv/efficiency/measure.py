@@ -30,6 +30,7 @@ from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk, time_chunks
 from nsys2prv.errors import NoDevices
+from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import scratch_alone
 from nsys2prv.execution.threads import WORKERS, ahead
 from nsys2prv.run.session import seen_by_workers
@@ -51,7 +52,9 @@ def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None =
         With one sentence for the user.
     """
     arguments, options = seen_by_workers(arguments, options or EfficiencyOptions())
-    with scratch_alone(options.scratch) as folder:
+    # The measurement itself is the work of this process, whoever reads.
+    own, _ = memory.allotments(options.memory, 0)
+    with memory.limited(own), scratch_alone(options.scratch) as folder:
         with_ranges = bool(options.regions) or options.per_iteration is not None
         events = read_events(arguments, options, folder, with_ranges=with_ranges)
         return measure_events(events, options)
@@ -133,7 +136,7 @@ def _sweep(context: SweepContext, meters: Sequence[Meter]) -> None:
             _ = chunk.device_times, chunk.thread_times, chunk.on_tasks
             yield chunk
 
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(memory.threads(WORKERS)) as pool:
         for chunk in ahead(prepared()):
             list(pool.map(lambda meter, chunk=chunk: meter.update(chunk), meters))
 

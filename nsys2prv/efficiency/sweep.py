@@ -17,6 +17,7 @@ import polars as pl
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, Segments, segments
 from nsys2prv.efficiency.run_events import COLLECTIONS, LAUNCH_SCHEMA, NCCL_CALLS, ON_DEVICES, ON_HOSTS, RunEvents
 from nsys2prv.efficiency.task_clocks import TaskClocks
+from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
 from nsys2prv.vocabulary import event_types
@@ -214,6 +215,7 @@ def time_chunks(context: SweepContext) -> Iterator[TimeChunk]:
             if beyond.height:
                 carried[one.name] = beyond
             inside[one.name] = rows.with_columns(pl.col("start").clip(lower_bound=begin), pl.col("end").clip(upper_bound=end))
+        memory.check()
         yield TimeChunk(begin, end, started, inside, _loaded(events.launches, window, LAUNCH_SCHEMA), context)
         for each in sorted_rows:
             each.drop_before(window.end)

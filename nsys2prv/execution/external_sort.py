@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from nsys2prv.execution import memory
 from nsys2prv.execution.row_order import order_ties
 from nsys2prv.execution.scratch import make_folder
 
@@ -164,7 +165,7 @@ class ExternalSort:
         self._pending.append(frame)
         self._pending_rows += frame.height
         self.rows += frame.height
-        if self._pending_rows >= RUN_ROWS:
+        if self._pending_rows >= memory.scaled(RUN_ROWS):
             self._write_run()
         elif len(self._pending) >= _MOST_PENDING:
             # A frame with few rows needs more memory than its rows, and each collection has as many frames as reports.
@@ -186,7 +187,7 @@ class ExternalSort:
         """End adding. With `on_disk`, no rows stay in memory."""
         if on_disk:
             self.spill()
-        if self._pending and (self._runs or self._pending_rows > _KEPT_ROWS):
+        if self._pending and (self._runs or self._pending_rows > memory.scaled(_KEPT_ROWS)):
             self._write_run()
         if self._pending:
             self._whole = _sorted(self._pending, self._by[:1])
@@ -201,9 +202,9 @@ class ExternalSort:
         for run in self._runs:
             yield from zip(run.firsts, run.rows, strict=True)
         if self._whole is not None:
-            values = self._whole[self._by[0]]
-            for start in range(0, len(values), _BATCH_ROWS):
-                yield int(values[start]), min(_BATCH_ROWS, len(values) - start)
+            values, batch = self._whole[self._by[0]], memory.scaled(_BATCH_ROWS)
+            for start in range(0, len(values), batch):
+                yield int(values[start]), min(batch, len(values) - start)
 
     def load(self, window: Window) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
@@ -264,6 +265,7 @@ class ExternalSort:
     def _write(self, frames: Iterator[pl.DataFrame], schema: pl.Schema, stored: pl.Schema) -> _Run:
         """Write consecutive frames as a run, with these column types on the disk."""
         make_folder(self._folder)
+        batch = memory.scaled(_BATCH_ROWS)
         path = self._folder / f"run{next(self._files)}.arrow"
         empty = pl.DataFrame(schema=stored).to_arrow(compat_level=pl.CompatLevel.oldest())
         options = pa.ipc.IpcWriteOptions(compression="lz4" if pl.String in stored.dtypes() else None)
@@ -276,15 +278,15 @@ class ExternalSort:
                 narrow = pl.DataFrame([frame[name].cast(dtype) for name, dtype in stored.items()])
                 table = narrow.to_arrow(compat_level=pl.CompatLevel.oldest())
                 # In one chunk: otherwise batches would end where the pending frames did.
-                writer.write_table(table.combine_chunks(), max_chunksize=_BATCH_ROWS)
+                writer.write_table(table.combine_chunks(), max_chunksize=batch)
                 values = frame[self._by[0]]
-                slices = [values.slice(start, _BATCH_ROWS) for start in range(0, len(values), _BATCH_ROWS)]
+                slices = [values.slice(start, batch) for start in range(0, len(values), batch)]
                 firsts += [int(part[0]) for part in slices]
                 lasts += [int(part[-1]) for part in slices]
                 rows += map(len, slices)
                 if self._until is not None:
                     ends = frame[self._until]
-                    untils += [int(ends.slice(at, _BATCH_ROWS).max()) for at in range(0, len(ends), _BATCH_ROWS)]  # type: ignore[arg-type]
+                    untils += [int(ends.slice(at, batch).max()) for at in range(0, len(ends), batch)]  # type: ignore[arg-type]
         return _Run(path, schema, tuple(firsts), tuple(lasts), tuple(untils or lasts), tuple(rows))
 
 
@@ -312,9 +314,10 @@ def plan_windows(collections: Sequence[tuple[ExternalSort, int]]) -> list[Window
         collection.finish()
     batches = sorted((first, rows * weight) for collection, weight in collections for first, rows in collection.batches())
     edges: list[int] = []
+    most = memory.scaled(WINDOW_ROWS)
     rows = 0
     for first, count in batches:
-        if rows >= WINDOW_ROWS and (not edges or first > edges[-1]) and first > batches[0][0]:
+        if rows >= most and (not edges or first > edges[-1]) and first > batches[0][0]:
             edges.append(first)
             rows = 0
         rows += count

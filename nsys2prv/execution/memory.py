@@ -66,6 +66,11 @@ def limited(allotment: Allotment) -> Iterator[None]:
         _in_force.remove(own)
 
 
+def limit_process(allotment: Allotment) -> None:
+    """What this process may take from now on."""
+    _in_force.append(allotment)
+
+
 def check() -> None:
     """End the work where this process takes more than it may, by more than the tolerance.
 
@@ -98,15 +103,17 @@ def allotments(memory: int | None, workers: int) -> tuple[Allotment, Allotment]:
     first = FIRST_PROCESS_BYTES if workers else 0
     least = first + LEAST_BYTES * max(workers, 1)
     if memory is not None and memory < least:
-        processes = f"{workers + 1} processes" if workers else "one process"
+        who = f"{workers + 1} processes need" if workers else "one process needs"
         fewer = ", or fewer --workers" if workers else ""
-        raise UsageError(f"--memory {in_megabytes(memory)}: {processes} need at least {in_megabytes(least)}; give that{fewer}")
-    of_each = min(max(whole - first, 0) // max(workers, 1), USUAL_BYTES)
-    sizes = (of_each - _FIXED_BYTES) / (USUAL_BYTES - _FIXED_BYTES)
-    of_usual = min(max(sizes, _SMALLEST_SHARE), 1.0)
+        raise UsageError(f"--memory {in_megabytes(memory)}: {who} at least {in_megabytes(least)}; give that{fewer}")
+    # As much for the first process as for the others, as far as these can work then.
+    of_first = max(min(whole // (workers + 1), whole - LEAST_BYTES * workers), first)
+    of_each = (whole - of_first) // workers if workers else of_first
+    share_of_each = (of_each - _FIXED_BYTES) / (USUAL_BYTES - _FIXED_BYTES)
+    of_usual = min(max(share_of_each, _SMALLEST_SHARE), 1.0)
     if memory is None:
         return Allotment(of_usual), Allotment(of_usual)
-    return Allotment(of_usual, memory - of_each * workers), Allotment(of_usual, of_each)
+    return Allotment(of_usual, of_first), Allotment(of_usual, of_each)
 
 
 def in_megabytes(size: int) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 
+from nsys2prv.execution import memory
+
 
 class Merging:
     """Merges frames from time to time while they are added.
@@ -25,7 +27,7 @@ class Merging:
     def __init__(self, merge: Callable[[pl.DataFrame], pl.DataFrame], empty: pl.DataFrame, pending: int) -> None:
         self._merge = merge
         self._frames = [empty]
-        self._most_pending = pending
+        self._most_pending = memory.scaled(pending)
         self._pending = 0
 
     def add(self, frame: pl.DataFrame) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
+from nsys2prv.execution import memory
+
 S = TypeVar("S")
 T = TypeVar("T")
 
 WORKERS = 2
-"""Pieces of work at once; more would hold more memory than they save time."""
+"""Pieces of work at once, where memory allows it; more would hold more memory than they save time."""
 
 
 class Stopped(BaseException):
@@ -41,7 +43,7 @@ def run_all(work: Iterable[Callable[[Stop], T]], workers: int = WORKERS) -> list
     The first error of a piece ends the others and is raised.
     """
     stop = Stop()
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(memory.threads(workers)) as pool:
         futures = [pool.submit(piece, stop) for piece in work]
         try:
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
@@ -55,9 +57,10 @@ def run_all(work: Iterable[Callable[[Stop], T]], workers: int = WORKERS) -> list
                 future.cancel()
 
 
-def map_ahead(function: Callable[[S], T], items: Iterable[S], workers: int = 2) -> Iterator[T]:
+def map_ahead(function: Callable[[S], T], items: Iterable[S], workers: int = WORKERS) -> Iterator[T]:
     """Results of a function for each item, in order, computed on other threads while earlier results are in use."""
     waiting: collections.deque[Future[T]] = collections.deque()
+    workers = memory.threads(workers)
     with ThreadPoolExecutor(workers) as pool:
         try:
             for item in items:

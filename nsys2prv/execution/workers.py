@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 from nsys2prv.errors import NoResources, UsageError, WorkerDied
+from nsys2prv.execution import memory
 from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.programs import kill_programs
 from nsys2prv.execution.scratch import remove_temporary
@@ -134,8 +135,9 @@ class _Waiting(Generic[S, T]):
 class LocalWorkers(Workers):
     """Some processes on this machine."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, allotment: memory.Allotment = memory.USUAL) -> None:
         self.count = count
+        self._allotment = allotment
         threading.excepthook = _hide_end_of_manager
         self._pool = self._new_pool()
         _local.add(self)
@@ -150,7 +152,7 @@ class LocalWorkers(Workers):
         with signals_held(ENDING_SIGNALS):
             multiprocessing.resource_tracker.ensure_running()
         with signals_held(TO_ALL_PROCESSES):
-            return ProcessPoolExecutor(self.count, spawn, initializer=_start_worker, initargs=(threads,))
+            return ProcessPoolExecutor(self.count, spawn, initializer=_start_worker, initargs=(threads, self._allotment))
 
     def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
         waiting: collections.deque[_Waiting[S, T]] = collections.deque()
@@ -317,7 +319,7 @@ class DaskCluster(Workers):
 
 
 @contextlib.contextmanager
-def workers(count: int = 0, scheduler: str = "") -> Iterator[Workers]:
+def workers(count: int = 0, scheduler: str = "", cap: int | None = None) -> Iterator[Workers]:
     """Workers as the options request them.
 
     Parameters
@@ -326,25 +328,31 @@ def workers(count: int = 0, scheduler: str = "") -> Iterator[Workers]:
         Processes on this machine; 0: none, the work runs in this process.
     scheduler
         Address of a Dask scheduler (tcp://...), or its scheduler file; "": none.
+    cap
+        Bytes that all processes of this machine may take together; None: as much as is free.
 
     Raises
     ------
     UsageError
-        When both are given, Dask is not installed, or no scheduler answers.
+        When count or cap are given with a scheduler, the cap is too low, Dask is not installed, or no scheduler answers.
     """
     if count and scheduler:
         raise UsageError("--workers and --scheduler exclude each other: a cluster has its own workers")
-    if not count and not scheduler:
-        yield InThisProcess()
-        return
-    made: LocalWorkers | DaskCluster = _cluster(scheduler) if scheduler else LocalWorkers(count)
-    try:
-        yield made
-    except BaseException:
-        made.kill()
+    if cap is not None and scheduler:
+        raise UsageError("--memory and --scheduler exclude each other: workers of a cluster have limits of their own")
+    own, of_worker = memory.allotments(cap, count)
+    with memory.limited(own):
+        if not count and not scheduler:
+            yield InThisProcess()
+            return
+        made: LocalWorkers | DaskCluster = _cluster(scheduler) if scheduler else LocalWorkers(count, of_worker)
+        try:
+            yield made
+        except BaseException:
+            made.kill()
+            made.close()
+            raise
         made.close()
-        raise
-    made.close()
 
 
 def _cluster(scheduler: str) -> DaskCluster:
@@ -444,7 +452,8 @@ def _version() -> str:
     return __version__
 
 
-def _start_worker(threads: int) -> None:
+def _start_worker(threads: int, allotment: memory.Allotment) -> None:
+    memory.limit_process(allotment)
     # Before polars is imported: it counts cores when it is loaded.
     os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
     leave_by_signals(_leave)

@@ -25,6 +25,7 @@ import pyarrow as pa
 from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, NoResources, NotAReport, ReportError, UnfinishedReport
+from nsys2prv.execution import memory
 from nsys2prv.execution.lacks import lack_in
 from nsys2prv.exports.columns import decoded
 from nsys2prv.vocabulary.limits import EARLIEST_NS
@@ -117,7 +118,7 @@ class Tables(ABC):
     def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
         """What `scan` gives, or the part of it in one of `stretches`, a bounded batch at a time."""
         scanned = self.scan(table, schema, only)
-        yield from scanned.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True, engine="streaming")
+        yield from scanned.collect_batches(chunk_size=memory.scaled(BATCH_ROWS), maintain_order=True, engine="streaming")
 
 
 class SqliteTables(Tables):
@@ -266,7 +267,7 @@ class SqliteTables(Tables):
                 adbc_driver_manager.AdbcConnection(database) as connection,
                 adbc_driver_manager.AdbcStatement(connection) as statement,
             ):
-                statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+                statement.set_options(**{"adbc.sqlite.query.batch_rows": str(memory.scaled(BATCH_ROWS))})
                 statement.set_sql_query(query)
                 stream, _ = statement.execute_query()
                 reader = pa.RecordBatchReader._import_from_c(stream.address)
@@ -386,7 +387,7 @@ class ParquetTables(FolderTables):
         import pyarrow.parquet
 
         with pyarrow.parquet.ParquetFile(file) as parquet:
-            yield from parquet.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+            yield from parquet.iter_batches(batch_size=memory.scaled(BATCH_ROWS), columns=columns)
 
 
 class ArrowTables(FolderTables):

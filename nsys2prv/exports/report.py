@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.errors import DamagedReport, EmptyReport, MissingColumn, NotAReport, ReportNotFound
+from nsys2prv.execution import memory
 from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports.columns import NOT_APPLICABLE, TIME_COLUMNS, Text, dtype_of
@@ -180,7 +181,7 @@ class Report:
         ReportError when the report breaks off.
         """
         with self._read_errors():
-            yield from frame.collect_batches(chunk_size=rows, maintain_order=True, engine="streaming")
+            yield from frame.collect_batches(chunk_size=memory.scaled(rows), maintain_order=True, engine="streaming")
 
     @contextlib.contextmanager
     def _read_errors(self) -> Iterator[None]:
@@ -261,7 +262,7 @@ class _PiecewiseReport(Report):
         waiting: list[pl.DataFrame] = []
         for batch in itertools.chain(self._batches, [None]):
             waiting += [] if batch is None else [batch]
-            if waiting and (batch is None or sum(map(len, waiting)) >= rows):
+            if waiting and (batch is None or sum(map(len, waiting)) >= memory.scaled(rows)):
                 self._piece = pl.concat(waiting)
                 waiting = []
                 yield frame.collect(engine="in-memory")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsys2prv.execution import memory
 from nsys2prv.paraver.blocks import AnnouncedCommunicators, Block, parse_block
 from nsys2prv.paraver.header import Header, read_header
 from nsys2prv.paraver.pcf import PcfLabels, read_pcf
@@ -60,7 +61,7 @@ class Trace:
         """
         on_malformed = on_malformed or raising(self.path)
         announced = AnnouncedCommunicators(1 + self.header.communicators, len(self.header.tasks))
-        for first_line, text in text_blocks(self.path, on_malformed, block_bytes):
+        for first_line, text in text_blocks(self.path, on_malformed, memory.scaled(block_bytes)):
             yield parse_block(first_line, text, announced, on_malformed)
 
 

@@ -75,7 +75,7 @@ def with_clocks(found: list[dict[str, Any]], arguments: Sequence[str | Path], op
     Nsys2prvError
         With one sentence for the user.
     """
-    with scratch_alone(options.scratch) as folder, workers(options.workers, options.scheduler) as some:
+    with scratch_alone(options.scratch) as folder, workers(options.workers, options.scheduler, options.memory) as some:
         session = RunSession(arguments, SOURCES, options, folder, some)
     plan = session.plan
     of_report = {}

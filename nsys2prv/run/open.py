@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.errors import DamagedReport, ExportError, Nsys2prvError, ReportError, SameReportTwice
+from nsys2prv.execution import memory
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.sizes import REPORTS_AT_ONCE
@@ -287,6 +288,7 @@ def _survey_all(
 
     def look(one: _Described, source: Source, number: int, stop: Stop) -> Survey | Extent | ReportError:
         stop.check()
+        memory.check()
         try:
             return survey(one.view, source, folder / f"{number}")
         except ReportError as error:

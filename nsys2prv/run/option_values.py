@@ -55,6 +55,27 @@ def _nanoseconds(value: str) -> int:
     return int(whole or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
 
 
+_SIZES = {
+    "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+}  # fmt: skip
+
+
+def memory_size(value: str | int) -> int:
+    """A size with its unit, in bytes; a whole number is in bytes already.
+
+    >>> memory_size("2GB"), memory_size("1.5 GiB"), memory_size(500_000_000)
+    (2000000000, 1610612736, 500000000)
+    """
+    if isinstance(value, int):
+        return value
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGT]i?B|B)\s*", value, re.ASCII)
+    unit = _SIZES.get(found[2].replace("KB", "kB")) if found else None
+    if found is None or unit is None:
+        raise ValueError("not a size; write a number with its unit (MB, GB, MiB, GiB), such as 2GB or 500MB")
+    return int(float(found[1]) * unit)
+
+
 def time_range(value: str | TimeRange | Sequence[str | int | None]) -> TimeRange:
     """A range of time: START:END, or the two as a pair, of which each may be absent.
 

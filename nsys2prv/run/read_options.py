@@ -14,7 +14,7 @@ from typing import Any
 
 from nsys2prv.clocks.methods import AlignMethod
 from nsys2prv.errors import UsageError
-from nsys2prv.run.option_values import TimeRange, check_utf8, rank_list, time_range
+from nsys2prv.run.option_values import TimeRange, check_utf8, memory_size, rank_list, time_range
 from nsys2prv.vocabulary.limits import MOST_WORKERS
 from nsys2prv.vocabulary.wording import short
 
@@ -137,6 +137,12 @@ class ReadOptions(OptionSet):
         0, "Processes on this machine that share the work (default: only this one).", "N", least=0, most=MOST_WORKERS
     )
     scheduler: str = option("", "Dask cluster that does the work: address or file of its scheduler.", "ADDRESS|FILE")
+    memory: int | None = option(
+        None,
+        "Memory that all processes together may take: 2GB, 500MB (default: what is free; long reports need 400 MB in each).",
+        "SIZE",
+        memory_size,
+    )
     progress: bool | None = None
 
     @property

@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 import polars as pl
 
+from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.sizes import MOST_PARTS, READER_PIECE_ROWS, ROWS_OF_PART
 from nsys2prv.execution.threads import Stop, run_all
@@ -152,6 +153,7 @@ class EventReader:
     def _read_part(self, report: Report, part: _Part[S], stretch: Stretch | None, stop: Stop) -> _Part[S]:
         for piece in self._pieces(report, part, stretch):
             stop.check()
+            memory.check()
             for placed in part.events.place(piece, part.coverage, part.launches):
                 part.sink.add(placed)
             self._progress(piece.height)

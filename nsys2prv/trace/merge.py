@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 from nsys2prv.execution.row_order import order_repeated
 from nsys2prv.execution.threads import map_ahead
@@ -127,6 +128,7 @@ class _Carry:
         self._still_open = [self._open_before(first, collection) for collection in collections]
 
     def load(self, window: Window) -> list[RecordBatch]:
+        memory.check()
         batches = []
         for index, collection in enumerate(self._collections):
             started, before = collection.load(window), self._still_open[index]

@@ -86,7 +86,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         staging_folder(base) as staging,
         scratch_folder(options.scratch, staging) as scratch,
         # Within the folders: nobody writes there any more when they are removed.
-        workers(options.workers, options.scheduler) as some,
+        workers(options.workers, options.scheduler, options.memory) as some,
     ):
         make_folder(scratch)
         some.share(staging, scratch)

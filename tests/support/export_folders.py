@@ -114,6 +114,9 @@ def _unsigned(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+_COLUMNS = "select name, type from pragma_table_info(?)"
+
+
 def tables_of(report: Path) -> dict[str, pl.DataFrame]:
     """All tables of an SQLite export, as `write_parquet_report` and `write_arrow_report` take them."""
     types = {"INTEGER": pl.Int64, "REAL": pl.Float64, "TEXT": pl.String, "BLOB": pl.Binary}
@@ -122,11 +125,9 @@ def tables_of(report: Path) -> dict[str, pl.DataFrame]:
         return {
             name: pl.DataFrame(
                 database.execute(f'select * from "{name}"').fetchall(),
-                schema={
-                    column: types[kind] for column, kind in database.execute("select name, type from pragma_table_info(?)", (name,))
-                },
+                schema={column: types[kind] for column, kind in database.execute(_COLUMNS, (name,))},
                 orient="row",
                 infer_schema_length=None,
             )
             for name in names
-        }  # fmt: skip
+        }

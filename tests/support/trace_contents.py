@@ -51,16 +51,21 @@ def contents(trace: WholeTrace) -> TraceContents:
     intervals = paired.closed.join(attributes, on="line", how="left").with_columns(pl.col("attributes").fill_null(""))
     points = named.join(edges.select("line").unique(), on="line", how="anti")
     return TraceContents(
-        _sorted(intervals.select("row", number="type", type="label", name="name", begin="time", end="end", attributes="attributes")),
-        _sorted(points.select("row", number="type", type="label", name="name", begin="time", end="time", attributes=pl.lit(""))),
+        _sorted(_events(intervals, pl.col("end"))),
+        _sorted(_events(points.with_columns(attributes=pl.lit("")), pl.col("time"))),
         _sorted(trace.states().select("state", "begin", "end", row=_row(trace, "task", "thread"))),
-        _sorted(
-            trace.messages().select(
-                "size", "tag", row=_row(trace, "send_task", "send_thread"), to_row=_row(trace, "recv_task", "recv_thread"),
-                send="logical_send", wait="logical_recv", receive="physical_recv",
-            )  # fmt: skip
-        ),
+        _sorted(_messages(trace)),
     )
+
+
+def _events(found: pl.DataFrame, end: pl.Expr) -> pl.DataFrame:
+    return found.select("row", "name", "attributes", number="type", type="label", begin="time", end=end)
+
+
+def _messages(trace: WholeTrace) -> pl.DataFrame:
+    rows = {"row": _row(trace, "send_task", "send_thread"), "to_row": _row(trace, "recv_task", "recv_thread")}
+    times = {"send": "logical_send", "wait": "logical_recv", "receive": "physical_recv"}
+    return trace.messages().select("size", "tag", **rows, **times)
 
 
 def _sorted(frame: pl.DataFrame) -> pl.DataFrame:

@@ -11,11 +11,6 @@ from pathlib import Path
 
 import polars as pl
 from polars.testing import assert_frame_equal
-from support.export_folders import tables_of, write_arrow_report, write_parquet_report
-from support.shifted_exports import shift_export
-from support.shuffled import trace_files
-from support.trace_contents import TraceContents, contents
-from support.whole_trace import WholeTrace, open_whole
 
 import nsys2prv as np
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -27,8 +22,11 @@ from nsys2prv.sources.registry import SOURCES, type_of
 from nsys2prv.timeline.labels import readable
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
-from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import Role
+from support.export_folders import tables_of, write_arrow_report, write_parquet_report
+from support.shifted_exports import shift_export
+from support.trace_contents import TraceContents, contents
+from support.whole_trace import open_whole
 
 Reports = Sequence[Path]
 
@@ -122,7 +120,7 @@ def _clipped(whole: TraceContents, begin: int, end: int) -> TraceContents:
 
 def _assert_same_contents(found: TraceContents, wanted: TraceContents) -> None:
     for name, frame in vars(wanted).items():
-        assert_frame_equal(getattr(found, name), frame, obj=name)
+        assert_frame_equal(getattr(found, name), frame)
 
 
 def _busy(intervals: pl.DataFrame) -> pl.DataFrame:
@@ -232,11 +230,14 @@ def _as_read(events: pl.DataFrame, source: str) -> Counter[tuple[object, ...]]:
         kind = type_of(int(number))
         if kind is None or source not in _OWNERS[kind.number] or kind.role is Role.ATTRIBUTE:
             continue
-        row = pl.col("row").str.split(" | ").list.get(1)
-        added = 1 if kind.unit.endswith(" + 1") else 0
-        for place, begin, end, name in of_type.select(row, "begin", "end", "name").iter_rows():
-            is_number = kind.values is None
-            found[place, begin, end, None if is_number else name, (int(name) - added) * 10.0**-kind.precision if is_number else None] += 1
+        placed = of_type.with_columns(pl.col("row").str.split(" | ").list.get(1))
+        if kind.values is None:
+            added = 1 if kind.unit.endswith(" + 1") else 0
+            value = (pl.col("name").cast(pl.Int64) - added) * 10.0**-kind.precision
+            placed = placed.select("row", "begin", "end", name=pl.lit(None), value=value)
+        else:
+            placed = placed.select("row", "begin", "end", "name", value=pl.lit(None))
+        found.update(placed.iter_rows())
     return found
 
 

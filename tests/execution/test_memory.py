@@ -1,0 +1,183 @@
+"""A cap on memory: sizes of pieces follow from it, the output does not depend on it, and it is kept."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.command_line import CommandLine
+from support.report_builder import ReportBuilder
+from support.trace_properties import trace_bytes, translated
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.errors import MemoryCapReached, UsageError
+from nsys2prv.execution import memory
+from nsys2prv.execution.memory import Allotment, allotments, limited
+from nsys2prv.execution.workers import workers
+from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.trace.translate_options import TranslateOptions
+
+MB = 10**6
+
+
+def small_report(folder: Path) -> Path:
+    report = ReportBuilder(rank=0).gpu()
+    for index in range(60):
+        report.kernel(
+            f"kernel_{index % 5}", 100 * index + 30, 100 * index + 90 + index % 40, launch=(100 * index, 100 * index + 9)
+        )
+        report.nvtx_range(f"step {index % 7}", 100 * index, 100 * index + 95)
+    return report.write(folder / "report.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("cap", "count", "of_first", "share_of_first", "of_worker"),
+    [
+        (250 * MB, 0, 250 * MB, 0.25, 250 * MB),
+        (300 * MB, 0, 300 * MB, 0.5, 300 * MB),
+        (2000 * MB, 0, 2000 * MB, 1.0, 2000 * MB),
+        (650 * MB, 2, 150 * MB, 0.25, 250 * MB),
+        (900 * MB, 2, 300 * MB, 0.5, 300 * MB),
+        (9000 * MB, 8, 1000 * MB, 1.0, 1000 * MB),
+    ],
+)
+def test_a_cap_is_shared_by_all_processes(cap: int, count: int, of_first: int, share_of_first: float, of_worker: int) -> None:
+    first, of_each = allotments(cap, count)
+
+    assert (first.most, first.share) == (of_first, share_of_first)
+    assert (of_each.most, of_each.share) == (of_worker, share_of_first)
+    assert of_first + of_worker * count <= cap
+
+
+@pytest.mark.parametrize(("cap", "count", "least"), [("249MB", 0, "250MB"), ("649MB", 2, "650MB"), ("1GB", 8, "2150MB")])
+def test_a_cap_that_is_too_low_is_refused_with_the_least(cap: str, count: int, least: str, command_line: CommandLine) -> None:
+    report = small_report(command_line.folder)
+    done = command_line.run("translate", report, "-o", "out", "--memory", cap, "--workers", count)
+
+    assert done.returncode == 2
+    assert re.search(f"at least {least}; give that", done.stderr)
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in command_line.folder.iterdir()] == [report.name]
+    assert allotments(int(least.removesuffix("MB")) * MB, count)
+
+
+@pytest.mark.parametrize("text", ["2", "GB", "-1GB", "1e9GB", "2 apples", "٣GB", "9" * 5000 + "GB"])
+def test_a_size_without_sense_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match=r"memory=.*not a size"):
+        ReadOptions(memory=text)  # type: ignore[arg-type]
+
+
+def test_a_cluster_has_no_cap() -> None:
+    with pytest.raises(UsageError, match="--memory and --scheduler"), workers(0, "tcp://127.0.0.1:1", 10**10):
+        pass
+
+
+def system(root: Path, groups: str, files: dict[str, str], available_kb: int = 8_000_000) -> Path:
+    """A folder with what a system tells of its memory."""
+    texts = {"proc/meminfo": f"MemTotal: 9000000 kB\nMemAvailable: {available_kb} kB\n", "proc/self/cgroup": groups, **files}
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def limit(folder: str, most: str, used: str, of_files: int = 0, *, first: bool = False) -> dict[str, str]:
+    """Files of a control group, of version 1 (`first`) or 2."""
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if first else ("memory.max", "memory.current")
+    statistics = f"cache 7\n{'total_' if first else ''}inactive_file {of_files}\n"
+    return dict(zip([f"{folder}/{name}" for name in (*names, "memory.stat")], (most, used, statistics), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "wanted"),
+    [
+        ("0::/\n", {}, 8_192_000_000),
+        ("0::/job/step\n", limit("sys/fs/cgroup/job/step", "2000\n", "500\n", 100), 1600),
+        (
+            "0::/job/step\n",
+            limit("sys/fs/cgroup/job/step", "max\n", "500\n") | limit("sys/fs/cgroup/job", "900\n", "300\n"),
+            600,
+        ),
+        ("0::/outside/of/it\n", limit("sys/fs/cgroup", "900\n", "950\n"), 0),
+        ("0::/../../other\n", limit("sys/fs/cgroup", "900\n", "500\n"), 400),
+        ("4:memory:/job\n0::/\n", limit("sys/fs/cgroup/memory/job", "3000\n", "1000\n", 500, first=True), 2500),
+        ("4:memory:/job\n", limit("sys/fs/cgroup/memory/job", "9223372036854771712\n", "9\n", first=True), 8_192_000_000),
+    ],
+)
+def test_what_is_free_is_the_least_of_machine_and_control_groups(
+    groups: str, files: dict[str, str], wanted: int, tmp_path: Path
+) -> None:
+    assert memory.free(system(tmp_path, groups, files)) == wanted
+
+
+def test_without_a_cap_sizes_follow_what_is_free_and_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    for free, share in ((100, 0.2), (300, 0.5), (400, 1.0), (10_000, 1.0)):
+        monkeypatch.setattr(memory, "free", lambda free=free: free * MB)
+        assert allotments(None, 0)[0] == Allotment(share)
+    assert allotments(None, 2)[1].most is None
+
+
+def test_the_strictest_of_several_allotments_counts() -> None:
+    with limited(Allotment(0.5)):
+        with limited(Allotment(0.25)):
+            assert (memory.scaled(1000), memory.threads(2)) == (250, 1)
+        assert memory.scaled(1000) == 500
+    assert (memory.scaled(1000), memory.threads(2)) == (1000, 2)
+
+
+def test_pieces_of_a_few_rows_give_the_same_trace_and_numbers(tmp_path: Path) -> None:
+    report = small_report(tmp_path)
+    whole = translated([report], tmp_path / "whole", TranslateOptions())
+    numbers = measure([report], EfficiencyOptions(regions=("*",))).as_json()
+    with limited(Allotment(0.0005)):
+        assert memory.scaled(40_000) == 20
+        pieces = translated([report], tmp_path / "pieces", TranslateOptions())
+        numbers_of_pieces = measure([report], EfficiencyOptions(regions=("*",))).as_json()
+
+    assert trace_bytes(pieces) == trace_bytes(whole)
+    assert numbers_of_pieces == numbers
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_work_that_takes_more_than_its_cap_ends_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    report = small_report(tmp_path)
+    # A process of a few MB: nothing works in it.
+    monkeypatch.setattr(memory, "LEAST_BYTES", MB)
+    monkeypatch.setattr(memory, "FIRST_PROCESS_BYTES", 10_000 * MB if count else 0)
+    monkeypatch.setattr(memory, "_resident", lambda: 90 * MB)
+    (tmp_path / "out").mkdir()
+
+    with pytest.raises(MemoryCapReached, match=r"takes .* MB and may take .*--memory") as error:
+        translated([report], tmp_path / "out/trace", TranslateOptions(memory=10_000 * MB + MB if count else MB, workers=count))
+    assert error.value.exit_code == 11
+    assert list((tmp_path / "out/trace").iterdir()) == []
+
+
+def highest_resident(pid: int) -> int:
+    """Highest resident memory of a process so far, bytes; 0 when it has ended."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0
+    return int(found[1]) * 1024 if found else 0
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell how much memory was taken")
+@pytest.mark.parametrize("command", ["translate", "efficiency"])
+@pytest.mark.parametrize(("cap", "count"), [(250, 0), (300, 0), (650, 2)])
+def test_a_cap_is_kept_within_a_fifth(command: str, cap: int, count: int, long_report: Path, command_line: CommandLine) -> None:
+    out = ["-o", "out", "--force"] if command == "translate" else []
+    process = command_line.start(command, long_report, *out, "--memory", f"{cap}MB", "--workers", count)
+    highest: dict[int, int] = {}
+    while process.poll() is None:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        pids = [process.pid, *map(int, children.read_text().split())] if children.exists() else []
+        highest |= {pid: max(highest.get(pid, 0), highest_resident(pid)) for pid in pids}
+    assert process.wait() == 0, process.communicate()
+    assert 50 * MB < sum(highest.values()) <= 1.2 * cap * MB
