@@ -339,7 +339,7 @@ def workers(count: int = 0, scheduler: str = "", cap: int | None = None) -> Iter
     if count and scheduler:
         raise UsageError("--workers and --scheduler exclude each other: a cluster has its own workers")
     if cap is not None and scheduler:
-        raise UsageError("--memory and --scheduler exclude each other: workers of a cluster have limits of their own")
+        raise UsageError("--memory and --scheduler exclude each other: the workers of a cluster have separate limits")
     own, of_worker = memory.allotments(cap, count)
     with memory.limited(own):
         if not count and not scheduler:
