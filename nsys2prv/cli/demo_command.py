@@ -16,8 +16,8 @@ def demo(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder for reports and trace; new, or that of an earlier demo.")
     ] = Path("nsys2prv-demo"),
-    nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Nodes of the run.")] = 2,
-    gpus: Annotated[int, typer.Option(metavar="N", min=1, help="GPUs, and ranks, per node.")] = 4,
+    nodes: Annotated[int, typer.Option(metavar="N", min=1, max=1_024, help="Nodes of the run.")] = 2,
+    gpus: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="GPUs, and ranks, per node.")] = 4,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a small run and analyze it.

@@ -20,7 +20,7 @@ class DamagedBytes:
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
         name = f"report{chance.choice(_FORMS)}"
         report = folder / name
-        _small_report().write(report)
+        small_report().write(report)
         file = chance.choice(sorted(report.iterdir())) if report.is_dir() else report
         content = bytearray(file.read_bytes())
         for _ in range(chance.choice((1, 1, 1, 3, 20))):
@@ -36,7 +36,7 @@ class DamagedBytes:
         )
 
 
-def _small_report() -> ReportBuilder:
+def small_report() -> ReportBuilder:
     report = ReportBuilder(host="node01", rank=0)
     for index in range(20):
         report.kernel(f"kernel{index % 3}", 100 * index + 20, 100 * index + 80, launch=(100 * index, 100 * index + 10))

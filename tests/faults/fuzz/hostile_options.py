@@ -1,0 +1,135 @@
+"""Random options of every command, from what the commands declare: values as users give them, and some that try something."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import typer
+from support.acting import screen_fault
+
+from nsys2prv.cli.app import app
+
+from .commands import Commands
+from .damaged_bytes import small_report
+from .oracle import Surroundings, fault_of, trace_fault
+
+_DIGITS = "9" * 5_000
+_NUMBERS = (
+    *("0", "1", "2", "-1", "1000000000", "2147483648", "9223372036854775808", _DIGITS, "1e9", "\u0663", "\u00b2", "0x10"),
+    *("nan", " 3 ", "1_0", "", "1.5", "-0", "+1"),
+)
+_TIMES = (
+    *("0ns", "1us", "1.5us", ".5s", "0s", "1ns", f"{_DIGITS}s", f"1.{_DIGITS}s", "9223372036854775807ns", "300000000m"),
+    *("1152921504606846976ns", "-1s", "1", "s", "\u0663s", "\u00b2s", "1e3s", "1h", "", "nan", "1 us ", "2\u00b5s"),
+)
+_RANKS = (
+    *("0", "0-3", "0,0", "5", "0-9999999999", "0-999999", "999999999999", _DIGITS, f"0-{_DIGITS}", "3-1", "-1", "\u0663"),
+    *("\u00b2", "", ",", "0,", "a", "0-", "0--1", "0x1", " 0 ", ",".join(map(str, range(3000)))),
+)
+_PATTERNS = (
+    *(r"r(\d)", r"(report)", r"((?:a+)+)x", r"((a|a)*)*b", "(" * 5000 + ")" * 5000, "(", "[", "(a)(b)", r"(\w{500}){100}"),
+    *("(a{1000}){1000}", r"(?<=r)(\d)", r"(a)\1", "(?P<x>.*)", "", ",", "node01,node02", "(.*)", "(?s)(.)", "\udcff(.)"),
+    f"({'a|' * 5000}b)",
+)
+_TEXTS = (
+    *("step", "step@app", "*", "?*", "@", "a@", "@b", "*" * 3000, "a*" * 2000, "[a-", "", "\x1b[2J\n", "\u202e", "\udcff"),
+    *("{{7*7}}", "=1+1", "../../x", "x" * 60_000, "kernels", "kernels,nvtx", "messages", "nothing,kernels", ",", "analysis"),
+    *("auto", "mpi", "communication", "useful", "%s{0}", "--help", "-"),
+)
+_PATHS = (
+    *(
+        "OUT.other",
+        "OUT.csv/x",
+        "",
+        "/dev/null",
+        "/proc/none",
+        "report.sqlite",
+        "trace.prv",
+        "trace.pcf",
+        "all.json",
+        "nowhere/x",
+    ),
+    *("OUT" + "n" * 300, "OUT\udcff", "OUT\x1b[2J\n", "OUT\u202e", "OUT*[a]", "OUT{0}", "rules.csv", "link"),
+    "tcp://127.0.0.1:1",
+)
+_OF_PATHS = ("FILE", "DIR", "FOLDER", "PROGRAM", ".pcf", ".html")
+_BY_METAVAR = {"TIME": _TIMES, "LIST": _RANKS, "REGEX": _PATTERNS, "REGEX|NAMES": _PATTERNS, "N": _NUMBERS}
+_INPUTS = (
+    *("report.sqlite", "report.sqlite", "report.sqlite", "trace.prv", "all.json", "*.sqlite", ".", "", "none", "\udcff"),
+    *("\x1b[2J\n", "[", "**", "{a,b}", "rules.csv", "x" * 5000, "-", "link"),
+)
+_RULES = "what,value,pattern\nfamily,mine {1},^(kernel)\n"
+
+
+class HostileOptions:
+    name = "options"
+    description = "all options that commands declare, with numbers, times, ranks, patterns, texts and paths that try something"
+
+    def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
+        self._fill(folder, commands)
+        name, command = chance.choice(sorted(_commands().items()))
+        outputs = {"translate": ["-o", "OUT"], "demo": ["OUT.demo", "--nodes", "1", "--gpus", "1"]}.get(name, [])
+        before = Surroundings(folder)
+        arguments = [name, *_inputs(chance, name), *outputs, *_options(chance, command)]
+        run = commands.run(*arguments, folder=folder)
+        (folder / "command.txt").write_text("\n".join(map(ascii, arguments)))
+        return (
+            fault_of(run)
+            or screen_fault(run.stdout + run.stderr)
+            or before.fault(("OUT", "command.txt", "trace.cfgs"))
+            or (trace_fault(folder / "OUT.prv") if run.code == 0 and (folder / "OUT.prv").exists() else None)
+        )
+
+    @staticmethod
+    def _fill(folder: Path, commands: Commands) -> None:
+        small_report().nvtx_range("step", 0, 900, domain="app").write(folder / "report.sqlite")
+        (folder / "rules.csv").write_text(_RULES)
+        (folder / "link").symlink_to("link")
+        assert commands.run("translate", "report.sqlite", "-o", "trace", "--no-views", folder=folder).code == 0
+        assert commands.run("efficiency", "report.sqlite", "--json-file", "all.json", folder=folder).code == 0
+
+
+def _commands() -> dict[str, Any]:
+    found: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    return found
+
+
+def _inputs(chance: random.Random, name: str) -> list[str]:
+    if name == "demo":
+        return []
+    usual = {"check": ["trace.prv"], "views": ["trace.prv"], "compare": ["report.sqlite", "trace.prv"]}.get(
+        name, ["report.sqlite"]
+    )
+    return usual if chance.random() < 0.8 else [chance.choice(_INPUTS) for _ in range(chance.choice((0, 1, 1, 2, 3)))]
+
+
+def _options(chance: random.Random, command: Any) -> list[str]:
+    declared = [one for one in command.params if one.param_type_name == "option" and one.name != "help"]
+    chosen: list[str] = []
+    for one in chance.sample(declared, min(chance.choice((1, 1, 2, 4)), len(declared))):
+        flag = chance.choice(one.opts)
+        if one.is_flag:
+            chosen.append(flag)
+        else:
+            chosen += [flag, _value(chance, one)]
+    if chance.random() < 0.05:
+        chosen.insert(
+            chance.randrange(len(chosen) + 1), chance.choice(("--", "--nothing", "-\x1b", "--=", "-zz", "--time", "\udcff"))
+        )
+    return chosen
+
+
+def _value(chance: random.Random, option: Any) -> str:
+    metavar = option.metavar or ""
+    if metavar == "START:END":
+        return chance.choice((":", "::", "-:", *(f"{chance.choice(_TIMES)}:{chance.choice(_TIMES)}" for _ in range(9))))
+    if option.name == "workers":
+        # Those between really start.
+        return chance.choice([one for one in _NUMBERS if len(one) != 10])
+    if option.name in {"nodes", "gpus"}:
+        return chance.choice([one for one in _NUMBERS if one not in {"1000000000", "2147483648"}])
+    is_path = option.name == "out" or any(part in metavar for part in _OF_PATHS)
+    values = _BY_METAVAR.get(metavar) or (_PATHS if is_path else _TEXTS)
+    return chance.choice(values if chance.random() < 0.9 else (*_TEXTS, *_NUMBERS))

@@ -1,0 +1,72 @@
+"""Texts of reports and names of files on the screen, in JSON and in tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.acting import acting_characters, screen_fault
+from support.command_line import CommandLine
+from support.report_builder import ReportBuilder
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+
+NAMES = ("\x1b[31mred", "two\nlines", "\u202etxt.exe", "\x9b2J", "a\udcff")
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+@pytest.mark.parametrize("content", [b"", b"no database"], ids=["empty", "damaged"])
+def test_a_sentence_that_names_an_odd_file_is_one_plain_line(name: str, content: bytes, command_line: CommandLine) -> None:
+    (command_line.folder / f"{name}.sqlite").write_bytes(content)
+
+    done = command_line.run("inspect", f"{name}.sqlite")
+
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert acting_characters(done.stderr) == []
+
+
+def test_a_device_of_a_host_with_control_characters_is_shown_as_text(command_line: CommandLine) -> None:
+    report = ReportBuilder(host="\x9b31m=node\n\u202e1", process_name="p\x1b[2J").gpu(0, name="H100\x1b]0;title\x07")
+    report.kernel("k", 0, 10, launch=(0, 5))
+    report.diagnostic("lost\x1b[2J\n \u2028events").write(command_line.folder / "one.sqlite")
+
+    for command in (["inspect", "one.sqlite"], ["inspect", "one.sqlite", "--json"], ["efficiency", "one.sqlite"]):
+        done = command_line.run(*command)
+        assert done.returncode == 0, done.stderr
+        assert screen_fault(done.stdout + done.stderr) is None
+    # JSON keeps what it was.
+    assert json.loads(command_line.run("inspect", "one.sqlite", "--json").stdout)[0]["host"] == "\x9b31m=node\n\u202e1"
+
+
+def test_cells_that_a_spreadsheet_would_run_are_text(tmp_path: Path) -> None:
+    report = ReportBuilder(host="=cmd|' /C calc'!A0").gpu(0)
+    report.kernel("+k", 0, 10, launch=(0, 5))
+    report.nvtx_range("@SUM(1)", 0, 10).nvtx_range("plain", 0, 10)
+    measured = measure([report.write(tmp_path / "one.sqlite")], EfficiencyOptions(regions=("*",)))
+    measured.to_csv(tmp_path / "tables")
+
+    def column(table: str, name: str) -> list[str]:
+        return sorted(pl.read_csv(tmp_path / "tables" / f"{table}.csv")[name].to_list())
+
+    assert column("nodes", "node") == ["'=cmd|' /C calc'!A0"]
+    assert column("kernels", "kernel") == ["'+k"]
+    assert column("regions", "region") == ["'@SUM(1)", "plain"]
+
+
+def test_wildcards_of_regions_are_two_and_take_no_time(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("k", 0, 10, launch=(0, 5))
+    for name in ("step{0}", "step{1}\\n", "a" * 200):
+        report.nvtx_range(name, 0, 10)
+    path = report.write(tmp_path / "one.sqlite")
+
+    def regions(*names: str) -> list[str]:
+        return sorted(measure([path], EfficiencyOptions(regions=names)).tables["regions"]["region"].to_list())
+
+    assert regions("step{?}*") == ["step{0}", "step{1}\\n"]
+    assert regions("step[{]*") == []
+    assert regions("a*" * 50 + "b", "?" * 200) == ["a" * 200]
