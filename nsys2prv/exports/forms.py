@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 import re
 import sqlite3
 import sys
@@ -130,7 +131,7 @@ class SqliteTables(Tables):
         super().__init__(path)
         # immutable: nothing is created beside the export, which may lie in a folder that can't be written. It also means that
         # neither locks nor the files beside it are looked at.
-        self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+        self._uri = f"file:{quote(os.fsencode(path.resolve()))}?mode=ro&immutable=1"
         self._seen = self._stamps()
         self._check_complete()
         self._check_size()

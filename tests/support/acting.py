@@ -38,10 +38,12 @@ def screen_fault(text: str) -> str | None:
 def outputs_fault(folder: Path) -> str | None:
     """What a text of a report does in the files of a folder, or None. Databases are inputs."""
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix != ".sqlite" and (fault := _file_fault(path)):
-            return f"{path.relative_to(folder)}: {fault}"
+        if path.suffix == ".sqlite":
+            continue
         if not _NAME.fullmatch(path.name):
             return f"a text of a report is a path: {path.relative_to(folder)}"
+        if path.is_file() and (fault := _file_fault(path)):
+            return f"{path.relative_to(folder)}: {fault}"
     return None
 
 

@@ -68,7 +68,7 @@ class HostileOptions:
     description = "all options that commands declare, with numbers, times, ranks, patterns, texts and paths that try something"
 
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
-        self._fill(folder, commands)
+        _fill(folder, commands)
         name, command = chance.choice(sorted(_commands().items()))
         outputs = {"translate": ["-o", "OUT"], "demo": ["OUT.demo", "--nodes", "1", "--gpus", "1"]}.get(name, [])
         before = Surroundings(folder)
@@ -82,13 +82,21 @@ class HostileOptions:
             or (trace_fault(folder / "OUT.prv") if run.code == 0 and (folder / "OUT.prv").exists() else None)
         )
 
-    @staticmethod
-    def _fill(folder: Path, commands: Commands) -> None:
+
+_PREPARED: dict[str, bytes] = {}
+
+
+def _fill(folder: Path, commands: Commands) -> None:
+    """Put a report, its trace and its efficiency into a folder; they are made once."""
+    if not _PREPARED:
         small_report().nvtx_range("step", 0, 900, domain="app").write(folder / "report.sqlite")
         (folder / "rules.csv").write_text(_RULES)
-        (folder / "link").symlink_to("link")
-        assert commands.run("translate", "report.sqlite", "-o", "trace", "--no-views", folder=folder).code == 0
-        assert commands.run("efficiency", "report.sqlite", "--json-file", "all.json", folder=folder).code == 0
+        for command in (("translate", "-o", "trace", "--no-views"), ("efficiency", "--json-file", "all.json")):
+            assert commands.run(*command, "report.sqlite", folder=folder).code == 0
+        _PREPARED.update({path.name: path.read_bytes() for path in folder.iterdir()})
+    for name, content in _PREPARED.items():
+        (folder / name).write_bytes(content)
+    (folder / "link").symlink_to("link")
 
 
 def _commands() -> dict[str, Any]:
