@@ -66,9 +66,9 @@ class _Results:
 def _output_errors() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError:
-        # The reader has what it wanted.
-        raise
+    except BrokenPipeError as error:
+        # The reader has what it wanted. Not as an OSError, which Typer takes for its own.
+        raise SystemExit(NOT_READ_EXIT_CODE) from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise OutputError.not_writable("standard output", why, "another one (files of results are complete)") from error
@@ -113,8 +113,8 @@ def end(code: int) -> NoReturn:
             if not code:
                 _print_to_stderr(f"nsys2prv: {error}")
             code = code or error.exit_code
-        except BrokenPipeError:
-            code = code or (NOT_READ_EXIT_CODE if stream is sys.stdout else 0)
+        except SystemExit:
+            code = code or NOT_READ_EXIT_CODE
         except (OSError, ValueError, RuntimeError):
             # An error stream that nobody reads is no failure; and a signal may come while something is printed.
             pass

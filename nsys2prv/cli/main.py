@@ -15,7 +15,6 @@ from typing import NoReturn
 from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_output
 from nsys2prv.errors import (
     INTERRUPTED_EXIT_CODE,
-    NOT_READ_EXIT_CODE,
     TRACEBACK_VARIABLE,
     Defect,
     Nsys2prvError,
@@ -25,7 +24,7 @@ from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.signals import end_by_signals
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
-_ENVIRONMENT = {
+LIBRARY_SETTINGS = {
     # Nothing here is linear algebra: numpy need not start threads for it.
     "OPENBLAS_NUM_THREADS": "1",
     # The allocator of the C library holds less memory, and returns it less often, for blocks of one size.
@@ -41,7 +40,7 @@ def main() -> None:
     hold_standard_streams()
     prepare_output()
     end_by_signals(_leave)
-    for name, value in _ENVIRONMENT.items():
+    for name, value in LIBRARY_SETTINGS.items():
         os.environ.setdefault(name, value)
     # Millions of rows are a few objects: there is little to collect, and looking for garbage takes time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
@@ -54,11 +53,8 @@ def main() -> None:
         end_with(str(error), error.exit_code)
     except KeyboardInterrupt:
         code = INTERRUPTED_EXIT_CODE
-    except BrokenPipeError:
-        # The reader of the output ended (`| head`): nobody reads a message.
-        os._exit(NOT_READ_EXIT_CODE)
-    except SystemExit:
-        raise
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
     except BaseException as error:
         # Panics of polars are no Exceptions.
         if (lack := lack_in(error)) is not None:

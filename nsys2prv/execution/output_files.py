@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
 from nsys2prv.execution.lacks import lack_in
+from nsys2prv.execution.publishing import ANOTHER_PLACE
 from nsys2prv.execution.scratch import temporary_folder
 
 VIEWS = ".cfgs"
@@ -29,17 +30,40 @@ def final_paths(base: Path, *, force: bool) -> dict[str, Path]:
     Raises OutputExists when one of them exists, unless `force`; OutputError when one of them is a folder, or the folder of
     views is a file.
     """
+    if base.name in {"", ".."}:
+        raise OutputError.not_writable(base, "this is the name of a folder", "a name for the files")
     final = {suffix: base.with_name(base.name + suffix) for suffix in SUFFIXES}
-    # A link that leads nowhere is there too.
-    present = [path for path in final.values() if os.path.lexists(path)]
-    folders = [path for suffix, path in final.items() if path.is_dir() and suffix != VIEWS]
-    if folders:
-        raise OutputError.not_writable(folders[0], "there is a folder of this name")
-    if final[VIEWS].exists() and not final[VIEWS].is_dir():
-        raise OutputError.not_writable(final[VIEWS], "there is a file of this name")
+    with output_errors(base):
+        if base.exists() and not base.is_file() and not base.is_dir():
+            raise OutputError.not_writable(base, "this is no ordinary file", "a name for the files")
+        present = [path for path in final.values() if _is_there(path)]
+        folders = [path for suffix, path in final.items() if path.is_dir() and suffix != VIEWS]
+        if folders:
+            raise OutputError.not_writable(folders[0], "there is a folder of this name")
+        if final[VIEWS].exists() and not final[VIEWS].is_dir():
+            raise OutputError.not_writable(final[VIEWS], "there is a file of this name")
     if present and not force:
         raise OutputExists(present[0])
     return final
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something of a name, be it a link that leads nowhere; OSError when no file can have it."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def output_errors(path: Path, place: str = ANOTHER_PLACE) -> Iterator[None]:
+    """Raise what is wrong with a path as an error of the output."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise lack_in(error) or OutputError.not_writable(path, why, place) from error
 
 
 def without_suffix(out: Path) -> Path:

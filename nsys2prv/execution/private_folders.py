@@ -6,6 +6,7 @@ So it is known which of them a killed process left, without a file that it would
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import os
@@ -27,6 +28,15 @@ def new_name() -> str:
     return f"{PREFIX}{_machine()}.{pid}.{_started(pid)}.{secrets.token_hex(4)}"
 
 
+def is_utf8(path: Path) -> bool:
+    """Whether libraries that take paths for UTF-8 can open a path."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def make_private(folder: Path, *, exist_ok: bool = False) -> None:
     """Make a folder that only the user can enter: reports may be confidential, and what workers exchange is executed."""
     folder.mkdir(0o700, exist_ok=exist_ok)
@@ -36,7 +46,9 @@ def make_private(folder: Path, *, exist_ok: bool = False) -> None:
 
 
 def make_marked(folder: Path) -> None:
-    """Make a folder of a `new_name`, private."""
+    """Make a folder of a `new_name`, private; OSError when it can't be made, or libraries could not open files in it."""
+    if not is_utf8(folder):
+        raise OSError(errno.EILSEQ, "its path is not UTF-8", str(folder))
     make_private(folder)
     (folder / _MARK).touch(0o600)
 

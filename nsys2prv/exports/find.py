@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from nsys2prv.errors import ReportError, ReportNotFound, SameReportTwice
+from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.private_folders import PREFIX
 from nsys2prv.exports.forms import form_of_folder
 from nsys2prv.exports.report import RAW_SUFFIXES
@@ -37,8 +39,7 @@ def find_reports(arguments: Iterable[str | Path], leave_out: Callable[[ReportErr
     found: dict[Path, Path] = {}
     for argument in arguments:
         try:
-            for path in _expand(argument):
-                real = path.resolve()
+            for real, path in _reports_of(argument):
                 if real in found:
                     raise SameReportTwice(found[real], path, "it is the same file")
                 found[real] = path
@@ -47,6 +48,17 @@ def find_reports(arguments: Iterable[str | Path], leave_out: Callable[[ReportErr
                 raise
             leave_out(error)
     return sorted(found.values(), key=_natural_order)
+
+
+def _reports_of(argument: str | Path) -> list[tuple[Path, Path]]:
+    """Reports of one argument, each with its real path."""
+    try:
+        return [(path.resolve(), path) for path in _expand(argument)]
+    except (OSError, ValueError, RuntimeError) as error:
+        # Of names that no file can have, of folders that can't be entered, and of links that lead in a circle.
+        why = getattr(error, "strerror", None) or str(error)
+        at = getattr(error, "filename", None) or argument
+        raise lack_in(error) or ReportNotFound(at, f"it can't be read ({why})") from error
 
 
 def _expand(argument: str | Path) -> list[Path]:
@@ -64,8 +76,7 @@ def _expand(argument: str | Path) -> list[Path]:
 def _in_folder(folder: Path) -> list[Path]:
     if form_of_folder(folder):
         return [folder]
-    # Tables of a run that still works, or was killed, are none of a report.
-    within = [path for path in folder.rglob("*") if not any(part.startswith(PREFIX) for part in path.relative_to(folder).parts)]
+    within = list(_below(folder))
     files = [path for path in within if path.suffix in FILE_SUFFIXES and path.is_file()]
     exported = {path.with_suffix("") for path in files if path.suffix == ".sqlite"}
     reports = [path for path in files if path.suffix == ".sqlite" or path.with_suffix("") not in exported]
@@ -73,6 +84,18 @@ def _in_folder(folder: Path) -> list[Path]:
     if not reports:
         raise ReportNotFound(folder, "there is no report in this folder")
     return reports
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Everything in a folder; OSError where a folder can't be read, whose reports would be missing silently."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        # Tables of a run that still works, or was killed, are none of a report.
+        folders[:] = [name for name in folders if not name.startswith(PREFIX)]
+        yield from (Path(parent, name) for name in (*folders, *files))
 
 
 def _natural_order(path: Path) -> list[tuple[int, int, str]]:

@@ -28,6 +28,7 @@ from polars.io.plugins import register_io_source
 from nsys2prv.errors import DamagedReport, NoResources, NotAReport, ReportError, UnfinishedReport
 from nsys2prv.execution import memory
 from nsys2prv.execution.lacks import lack_in
+from nsys2prv.execution.private_folders import is_utf8
 from nsys2prv.exports.columns import decoded
 from nsys2prv.vocabulary.limits import EARLIEST_NS
 
@@ -289,6 +290,8 @@ class FolderTables(Tables):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        if not is_utf8(path.absolute()):
+            raise NotAReport(path, "its path is not UTF-8, which only databases may have")
         # Absolute: polars would take a name that starts with ~ for that of a user's home.
         self._files = {file.stem: file for file in sorted(path.absolute().iterdir()) if file.suffix in self.suffixes}
         self._schemas: dict[str, dict[str, pl.DataType]] = {}

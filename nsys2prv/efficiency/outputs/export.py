@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.errors import OutputError, OutputExists
+from nsys2prv.execution.output_files import output_errors
 from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.execution.scratch import temporary_folder
 from nsys2prv.exports.kept_files import check_kept
@@ -93,8 +94,9 @@ def check_places(
         chosen += [(csv_folder / f"{name}.csv", partial(_is_table, list(columns))) for name, columns in tables.items()]
     check_kept([path for path, _ in chosen], inputs)
     for path, is_ours in chosen:
-        if not force and path.exists() and not _starts(path, is_ours):
-            raise OutputExists(path)
+        with output_errors(path, _PLACE):
+            if not force and path.exists() and not _starts(path, is_ours):
+                raise OutputExists(path)
 
 
 def _is_page(start: bytes) -> bool:
@@ -127,9 +129,12 @@ def _starts(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
 def _check_files(files: Iterable[Path]) -> None:
     known: set[Path] = set()
     for path in files:
-        if not path.name or path.is_dir():
+        with output_errors(path, _PLACE):
+            is_folder = not path.name or path.is_dir()
+            has_folder = path.parent.is_dir()
+        if is_folder:
             raise OutputError.not_writable(path, "this is the name of a folder", _PLACE)
-        if not path.parent.is_dir():
+        if not has_folder:
             raise OutputError.not_writable(path, f"there is no folder {path.parent}", "another place, or make the folder")
         if not os.access(path.parent, os.W_OK | os.X_OK):
             raise OutputError.not_writable(path, f"there is no permission to write in {path.parent}", _PLACE)
@@ -139,8 +144,10 @@ def _check_files(files: Iterable[Path]) -> None:
 
 
 def _check_csv_folder(folder: Path) -> None:
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-    if not there.is_dir():
+    with output_errors(folder, _PLACE):
+        there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+        is_folder = there.is_dir()
+    if not is_folder:
         raise OutputError.not_writable(folder, f"{there} is a file", _PLACE)
     if not os.access(there, os.W_OK | os.X_OK):
         raise OutputError.not_writable(folder, f"there is no permission to write in {there}", _PLACE)
@@ -167,7 +174,9 @@ def write_files(files: Mapping[Path, str | None]) -> None:
                     folders[parent] = stack.enter_context(temporary_folder(parent))
                 staged = None if text is None else f"result{number}"
                 if text is not None:
-                    (folders[parent] / f"result{number}").write_text(text, encoding="utf-8", newline="\n")
+                    (folders[parent] / f"result{number}").write_text(
+                        text, encoding="utf-8", errors="backslashreplace", newline="\n"
+                    )
             except OSError as error:
                 raise OutputError.not_writable(path, error.strerror or str(error), _PLACE) from error
             names.setdefault(parent, {})[path.name] = staged

@@ -89,7 +89,9 @@ def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, onl
     rendered = ViewRenderer(content).render(folder, only)
     groups = [(group, of_group) for group in GROUPS if (of_group := [one for one in rendered if one.view.group == group])]
     page = template_environment(cfgs_folder()).get_template("macros/index.html.j2")
-    (folder / INDEX).write_text(page.render(trace=printable(prv.name), groups=groups), encoding="utf-8", newline="\n")
+    (folder / INDEX).write_text(
+        page.render(trace=printable(prv.name), groups=groups), encoding="utf-8", errors="backslashreplace", newline="\n"
+    )
     types, name = list(content.types)[:_MOST_TYPES_IN_MENU], prv.name.removesuffix(".gz").removesuffix(".prv")
     menus = []
     for group, of_group in groups:
@@ -98,8 +100,8 @@ def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, onl
         inside = [Hint(Path(one.path).name, one.menu_text) for one in of_group]
         texts = ((Path(one.path).name, (folder / one.path).read_text(encoding="utf-8")) for one in of_group)
         ws = workspace_ws(Workspace(f"{slug(name)}_{group}", types, inside), texts)
-        (folder / f"{group}.ws").write_text(ws, encoding="utf-8", newline="\n")
-    (folder / WORKSPACE).write_text(workspaces_xml(menus), encoding="utf-8", newline="\n")
+        (folder / f"{group}.ws").write_text(ws, encoding="utf-8", errors="backslashreplace", newline="\n")
+    (folder / WORKSPACE).write_text(workspaces_xml(menus), encoding="utf-8", errors="backslashreplace", newline="\n")
     return rendered
 
 
@@ -138,7 +140,7 @@ class ViewRenderer:
                         title = f"{title} ({devices.title})"
                     text = self.text(view, title, member, devices)
                     (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                    (folder / path).write_text(text, encoding="utf-8", newline="\n")
+                    (folder / path).write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
                     written.append(RenderedView(view, path, title))
         return written
 

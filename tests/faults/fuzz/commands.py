@@ -7,8 +7,11 @@ thread before its first query.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -22,6 +25,8 @@ from typing import Any, Literal
 
 import psutil
 from support.checkout import CHECKOUT
+
+import nsys2prv
 
 MOST_SECONDS = 60.0
 _SECONDS_TO_END = 10.0
@@ -100,7 +105,7 @@ class Commands:
         limits: Mapping[str, int] | None = None,
         kills: Sequence[Kill] = (),
         streams: Mapping[int, str] | None = None,
-        user: int = 0,
+        without_rights: bool = False,
     ) -> Run:
         """Run `nsys2prv ARGUMENTS` in a folder to its end.
 
@@ -116,8 +121,8 @@ class Commands:
             Signals that it gets.
         streams
             For the number of a standard stream, the file that it is instead, as /dev/full; "": closed.
-        user
-            The user that it runs as, when this is root: limits and permissions mean nothing to root.
+        without_rights
+            Permissions count, also when this is root.
         """
         assert self._server.stdin is not None
         assert self._server.stdout is not None
@@ -129,7 +134,7 @@ class Commands:
                 "seconds": seconds,
                 "kills": [asdict(kill) for kill in sorted(kills, key=lambda kill: kill.seconds)],
                 "streams": {str(number): file for number, file in (streams or {}).items()},
-                "user": user,
+                "without_rights": without_rights,
                 "limits": {"RLIMIT_AS": MOST_ADDRESS_SPACE, "RLIMIT_CORE": 0, **(limits or {})},
                 "prints": prints,
             }
@@ -147,7 +152,14 @@ class Commands:
 
 def _serve() -> None:
     """Read requests, a line each, and fork a process for each."""
-    import nsys2prv.cli.app  # noqa: F401
+    from nsys2prv.cli.main import LIBRARY_SETTINGS
+
+    for name, value in LIBRARY_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    # Also what is loaded late.
+    for module in pkgutil.walk_packages(nsys2prv.__path__, "nsys2prv."):
+        if module.name != "nsys2prv.__main__":
+            importlib.import_module(module.name)
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -180,6 +192,16 @@ def _serve() -> None:
         }
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def _drop_rights() -> None:
+    """Let root be a user like others, as which it can still load modules."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    # What is started gets none either: PR_SET_SECUREBITS, SECBIT_NOROOT and its lock.
+    libc.prctl(28, 3, 0, 0, 0)
+    version_3 = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    if libc.capset(version_3, (ctypes.c_uint32 * 6)()):
+        raise OSError(ctypes.get_errno(), "capset")
 
 
 def _send(child: int, seconds: float, number: int, whom: str) -> None:
@@ -246,10 +268,8 @@ def _become(request: dict[str, Any]) -> None:
         else:
             os.environ[name] = value
     os.chdir(request["folder"])
-    if request["user"]:
-        os.setgroups([])
-        os.setgid(request["user"])
-        os.setuid(request["user"])
+    if request["without_rights"]:
+        _drop_rights()
     # As Python sets them when it starts.
     encoding = request["environment"].get("PYTHONIOENCODING", "utf-8")
     sys.stdout, sys.stderr = (

@@ -11,7 +11,6 @@ from support.report_builder import ReportBuilder
 from .commands import Commands
 from .oracle import Surroundings, fault_of
 
-_NOBODY = 65534
 _NAMES = (
     b"a*", b"run[1]", b"{a,b}", b"~", b"~root", b"rank=0", b"50%41", b"a#b", b"x?mode=rw", b"file:x", b"a b", b" a", b"a ",
     b"-x", b"--force", b"a\nb", b"a\tb", b"a\x1b[31mb", b"a\x7f", "rank²".encode(), "r³x".encode(), "①".encode(), "é".encode(),
@@ -57,8 +56,6 @@ class OddPaths:
         # In a folder of its own: what is written as ../x is beside it.
         within = folder / "within"
         within.mkdir()
-        os.chmod(folder, 0o777)
-        os.chmod(within, 0o777)
         _surround(within)
         assert commands.run("translate", "rank1.sqlite", "-o", "former", folder=within).code == 0
         name = chance.choice(_NAMES)
@@ -69,7 +66,7 @@ class OddPaths:
         place = chance.choice(_PLACES)
         if chance.random() < 0.6:
             _try_to_make(within, name, chance)
-        user = _NOBODY if os.geteuid() == 0 and chance.random() < 0.5 else 0
+        no_rights = chance.random() < 0.5
         before = Surroundings(folder)
         given = os.fsdecode(name)
         if os.path.realpath(os.path.join(os.fsencode(within), name.replace(b"\0", b""))) == b"/":
@@ -77,7 +74,7 @@ class OddPaths:
         if "\0" in given:
             # No program can be given it.
             given = given.replace("\0", "\x01")
-        run = commands.run(*(given if one == "{}" else one for one in place), folder=within, user=user)
+        run = commands.run(*(given if one == "{}" else one for one in place), folder=within, without_rights=no_rights)
         problem = fault_of(run)
         if problem is None and run.code not in {0, 10}:
             problem = before.fault()
@@ -85,7 +82,7 @@ class OddPaths:
             problem = _touched(before, given, place)
         if problem is None and "decoy" in run.stdout and given not in {"decoy.sqlite"} and not _may_match(name):
             problem = "a neighbour was read"
-        return problem and f"{' '.join(place)} with {name[:80]!r} {'as nobody' if user else ''}: {problem}"
+        return problem and f"{' '.join(place)} with {name[:80]!r} {'without rights' if no_rights else ''}: {problem}"
 
 
 def _report(host: str, kernel: str, rank: int) -> ReportBuilder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,6 @@ from support.report_builder import ReportBuilder
 from .commands import Commands, Run
 from .oracle import Surroundings, fault_of, trace_fault
 
-_NOBODY = 65534
 _COMMANDS = (
     ("translate", "rank0.sqlite", "rank1.sqlite", "-o", "OUT", "--force"),
     ("translate", "rank0_pqtdir", "-o", "OUT", "--force", "-z"),
@@ -29,7 +27,6 @@ _COMMANDS = (
 _LIMITS: Mapping[str, tuple[int, ...]] = {
     "RLIMIT_FSIZE": (0, 100, 4096, 20_000, 100_000),
     "RLIMIT_NOFILE": (3, 8, 12, 16, 24, 40),
-    "RLIMIT_NPROC": (1, 2, 4, 8),
     "RLIMIT_AS": tuple(mib << 20 for mib in (300, 400, 500, 600, 800, 1200, 1600)),
     "RLIMIT_CPU": (1,),
     "RLIMIT_STACK": (64 << 10, 1 << 20),
@@ -55,7 +52,7 @@ _ENVIRONMENTS: tuple[Mapping[str, str | None], ...] = (
 
 class Resources:
     name = "resources"
-    description = "limits of file size, descriptors, processes, memory, time; closed and full streams; homes, locales"
+    description = "limits of file size, descriptors, memory and time; closed and full streams; homes, locales"
 
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
         for form in (".sqlite", "_pqtdir", "_arwdir"):
@@ -76,12 +73,13 @@ class Resources:
             streams[chance.choice((0, 1, 1, 2))] = chance.choice(("", "/dev/full", "/dev/null"))
         if kind in {"environment", "all"}:
             environment |= chance.choice(_ENVIRONMENTS)
-        user = _NOBODY if os.geteuid() == 0 and (chance.random() < 0.5 or "RLIMIT_NPROC" in limits) else 0
-        if user:
-            folder.chmod(0o777)
+        no_rights = chance.random() < 0.5
         before = Surroundings(folder)
-        run = commands.run(*command, folder=folder, limits=limits, streams=streams, environment=environment, user=user)
-        what = f"{' '.join(command)} with {limits or ''} {streams or ''} {environment or ''} {'as nobody' if user else ''}"
+        run = commands.run(
+            *command, folder=folder, limits=limits, streams=streams, environment=environment, without_rights=no_rights
+        )
+        circumstances = [str(one) for one in (limits, streams, environment) if one] + ["without rights"] * no_rights
+        what = f"{' '.join(command)} with {' '.join(circumstances)}"
         problem = self._fault(run, streams) or before.fault(("OUT",) if run.code == 0 or 1 in streams else ())
         if problem is None and run.code == 0 and command[0] == "translate" and "-o" in command:
             problem = trace_fault(folder / ("OUT.prv.gz" if "-z" in command else "OUT.prv"))

@@ -10,6 +10,7 @@ import argparse
 import random
 import secrets
 import shutil
+import stat
 import sys
 import tempfile
 import threading
@@ -93,10 +94,16 @@ class _Fuzzing:
     def _keep(self, name: str, number: int, problem: str, folder: Path) -> None:
         kept = FAILURES / f"{name}-{self._seed}-{number}"
         shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(folder, kept, symlinks=True)
+        shutil.copytree(folder, kept, symlinks=True, ignore=_special)
         (kept / "problem.txt").write_text(problem + "\n", errors="backslashreplace")
         self.problems.append((name, number, problem))
         print(f"{name} {number}: {problem}  [{kept}]".encode("ascii", "backslashreplace").decode(), flush=True)
+
+
+def _special(folder: str, names: list[str]) -> list[str]:
+    """Pipes and the like, which can't be copied."""
+    kinds = {name: Path(folder, name).lstat().st_mode for name in names}
+    return [name for name, mode in kinds.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))]
 
 
 def _table(fuzzing: _Fuzzing, campaigns: list[type], seed: int) -> list[str]:

@@ -47,6 +47,9 @@ class Signals:
             return fault_of(run)
         if run.code == -signal.SIGKILL:
             return self._after_a_kill(folder, commands, reports, former, successor)
+        if run.code in {-kill.number for kill in kills} and not run.stderr and is_former:
+            # It had not begun.
+            return None
         if run.code in {128 + kill.number for kill in kills}:
             said = run.stderr.splitlines()[-1:]
             if "Traceback" in run.stderr or len(run.stderr.splitlines()) != 1 or "nsys2prv: interrupted" not in said[0]:
