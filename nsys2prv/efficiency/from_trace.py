@@ -6,10 +6,8 @@ the states of streams are read: Running is a kernel, Group Communication one of 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +33,12 @@ from nsys2prv.efficiency.run_events import (
     narrow,
     new_collections,
 )
-from nsys2prv.errors import NothingToTranslate
+from nsys2prv.errors import NothingToTranslate, TraceError
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.interval_pairs import pair_intervals
+from nsys2prv.paraver.summary_file import read_summary
 from nsys2prv.paraver.trace_files import companion
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.option_values import TimeRange
@@ -98,11 +97,15 @@ class _TraceReading:
         self._trace = trace
         self._options = options
         self._kinds = collections
-        self._account = _account(trace.path)
+        self._warnings: list[str] = []
+        try:
+            self._account: Mapping[str, Any] = read_summary(trace.path) or {}
+        except TraceError as error:
+            self._account = {}
+            self._warnings.append(f"{error}; what it has is not used")
         # Time 0 of the trace on the axis of the reports; and the start of the time chosen.
         self._origin = self._account.get("trace", {}).get("origin_ns", 0)
         start = (options.time or TimeRange()).begin or 0
-        self._warnings: list[str] = []
         self._clocks: list[dict[str, Any]] = []
         self._report_clocks: list[dict[str, Any]] = []
         tasks = self._with_clocks(_tasks(trace), self._origin + start)
@@ -162,7 +165,7 @@ class _TraceReading:
             collections={name: found for name, found in self._collections.items() if found.rows},
             launches=self._launches if self._launches.rows else None,
             callers=self._rows.using_gpus(self._callers),
-            began=_began(self._trace.header.date),
+            began=moment.isoformat() if (moment := self._trace.header.moment) else None,
             clocks=self._clocks,
             report_clocks=self._report_clocks,
             recorders=distinct_names(report.get("nsys") for report in reports),
@@ -202,6 +205,7 @@ class _TraceReading:
         return {**types, **(_NAMES_BY_STATE if self._by_state else {}), **renamed}
 
     def _take(self, block: Block) -> None:
+        self._trace.check_rows(block)
         last = (block.events["time"].max(), block.states["end"].max(), block.messages["physical_recv"].max())
         self._end = max([self._end, *(time for time in last if isinstance(time, int))])
         row = self._trace.header.row_of(pl.col("task"), pl.col("thread"))
@@ -299,7 +303,7 @@ def _tasks(trace: Trace) -> list[TaskRows]:
     nodes, tasks, threads = (names.get(level, ()) for level in ("NODE", "TASK", "THREAD"))
     found = []
     for index, task in enumerate(header.tasks):
-        node = nodes[task.node - 1] if task.node <= len(nodes) else f"node {task.node}"
+        node = nodes[task.node - 1] if 1 <= task.node <= len(nodes) else f"node {task.node}"
         name = tasks[index] if index < len(tasks) else f"TASK 1.{index + 1}"
         rows = tuple(
             threads[row] if row < len(threads) else f"THREAD 1.{index + 1}.{row - task.first_row + 1}"
@@ -307,25 +311,3 @@ def _tasks(trace: Trace) -> list[TaskRows]:
         )
         found.append(TaskRows(name, node, rows))
     return found
-
-
-def _began(date: str) -> str | None:
-    """The date of a header, `DD/MM/YYYY at HH:MM`; None when it is another one.
-
-    >>> _began("21/11/2026 at 14:05")
-    '2026-11-21T14:05:00'
-    """
-    try:
-        return datetime.strptime(date, "%d/%m/%Y at %H:%M").strftime("%Y-%m-%dT%H:%M:%S")
-    except ValueError:
-        return None
-
-
-def _account(path: Path) -> dict[str, Any]:
-    """Content of the .json beside a trace; empty when there is none, or it is no account of a translation."""
-    account = companion(path, ".json")
-    try:
-        content = json.loads(account.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) and isinstance(content.get("trace"), dict) else {}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
 from nsys2prv.paraver.record_text import EVENT, MESSAGE, STATE
-from nsys2prv.paraver.trace_files import OnMalformed
+from nsys2prv.paraver.trace_files import OnMalformed, shown
 
 _STATE_COLUMNS = ("kind", "cpu", "application", "task", "thread", "begin", "end", "state")
 _MESSAGE_COLUMNS = (
@@ -53,6 +54,11 @@ class Block:
     events: pl.DataFrame
     messages: pl.DataFrame
 
+    @cached_property
+    def types(self) -> list[int]:
+        """Event types that occur in it."""
+        return self.events["type"].unique().to_list()
+
 
 @dataclass(frozen=True)
 class AnnouncedCommunicators:
@@ -65,14 +71,14 @@ class AnnouncedCommunicators:
         """What is wrong with a communicator; None: nothing."""
         form = _COMMUNICATOR_FORM.fullmatch(text)
         if form is None:
-            return f"{_short(text)} is not a communicator, and the header announces one on this line"
+            return f"{shown(text)} is not a communicator, and the header announces one on this line"
         if form["size"] is None:
             return None
         tasks = list(map(int, form["tasks"].split(":")[1:]))
         if len(tasks) != int(form["size"]):
-            return f"{_short(text)} announces {form['size']} tasks and lists {len(tasks)}"
+            return f"{shown(text)} announces {form['size']} tasks and lists {len(tasks)}"
         unknown = [task for task in tasks if not 1 <= task <= self.tasks]
-        return f"{_short(text)} has task {unknown[0]}, and the header {self.tasks} tasks" if unknown else None
+        return f"{shown(text)} has task {unknown[0]}, and the header {self.tasks} tasks" if unknown else None
 
 
 def parse_block(first_line: int, text: str, announced: AnnouncedCommunicators, on_malformed: OnMalformed) -> Block:
@@ -94,7 +100,7 @@ def parse_block(first_line: int, text: str, announced: AnnouncedCommunicators, o
         fields = lines.select("line", pl.col("text").str.split(":")).explode("text")
         too_large = fields.filter(pl.col("text").cast(pl.Int64, strict=False).is_null())
         for line, bad in too_large.iter_rows():
-            on_malformed(line, f"{_short(bad)} does not fit in 64 bits")
+            on_malformed(line, f"{shown(bad)} does not fit in 64 bits")
         lines = lines.join(too_large, on="line", how="anti")
     kind = pl.col("text").str.slice(0, 1)
     states = _fixed_width(lines.filter(kind == "1"), _STATE_COLUMNS)
@@ -156,17 +162,13 @@ def _problem(text: str) -> str:
         return "it has only blanks"
     fields = text.split(":")
     if fields[0] not in _FIELDS:
-        return f"{_short(text)} is not a record: its kind is none of 1 (state), 2 (event), 3 (message)"
+        return f"{shown(text)} is not a record: its kind is none of 1 (state), 2 (event), 3 (message)"
     for position, number in enumerate(fields, start=1):
         if not re.fullmatch(r"-?[0-9]+", number):
-            return f"{_short(text)} is not a record: field {position}, {_short(number)}, is not a whole number"
+            return f"{shown(text)} is not a record: field {position}, {shown(number)}, is not a whole number"
     if not re.fullmatch({"1": "8", "3": "15"}.get(fields[0], r"\d*[02468]"), str(len(fields))) or len(fields) < 8:
         expected = _FIELDS[fields[0]]
-        return f"{_short(text)} is not a record: it has {len(fields)} fields, a record of kind {fields[0]} has {expected}"
+        return f"{shown(text)} is not a record: it has {len(fields)} fields, a record of kind {fields[0]} has {expected}"
     if fields[2] != "1" or (fields[0] == "3" and fields[8] != "1"):
-        return f"{_short(text)} is not a record: it names an application that is not in the header"
-    return f"{_short(text)} is not a record: a number is negative"
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else f"{text[:77]}...")
+        return f"{shown(text)} is not a record: it names an application that is not in the header"
+    return f"{shown(text)} is not a record: a number is negative"

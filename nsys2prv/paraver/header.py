@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
 
 from nsys2prv.errors import TraceError
-from nsys2prv.paraver.trace_files import open_prv, read_errors
+from nsys2prv.paraver.trace_files import open_prv, read_errors, read_line, shown
 
 # nsys2prv 0.5.8 has a colon before the list of threads, which Paraver skips.
 _FORM = re.compile(
@@ -18,6 +20,19 @@ _FORM = re.compile(
     r":(?P<applications>[0-9]+):(?P<tasks>[0-9]+):?\((?P<threads>[0-9]+:[0-9]+(?:,[0-9]+:[0-9]+)*)\)"
     r"(?:,(?P<communicators>[0-9]+))?"
 )
+
+
+# As long as the largest number of 64 bits.
+_LONG_NUMBER = re.compile("[0-9]{20,}")
+
+LONGEST_HEADER = 4 << 20
+"""Bytes of the first line: a header with as many objects as Paraver takes has less than 2 MiB."""
+MOST_OBJECTS = 65_535
+"""Objects of a kind (nodes, CPUs, tasks, rows) that Paraver takes."""
+MOST_COMMUNICATORS = 1_000_000
+_LAST_TIME = 2**63 - 1
+_DATE = "%d/%m/%Y at %H:%M"
+_DATE_FORM = re.compile("[0-9]{2}/[0-9]{2}/[0-9]{4} at [0-9]{2}:[0-9]{2}")
 
 
 @dataclass(frozen=True)
@@ -41,10 +56,39 @@ class Header:
     tasks: tuple[HeaderTask, ...]
     communicators: int = 0
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Number of threads of all tasks."""
         return sum(task.threads for task in self.tasks)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of objects of each level that a .row names."""
+        return {"NODE": len(self.cpus_per_node), "CPU": sum(self.cpus_per_node), "TASK": len(self.tasks), "THREAD": self.rows}
+
+    @property
+    def beyond_limits(self) -> list[str]:
+        """A sentence for each kind of object of which there are more than Paraver takes."""
+        kinds = {"NODE": "nodes", "CPU": "CPUs", "TASK": "tasks", "THREAD": "rows"}
+        return [
+            f"the header has {size} {kinds[level]}, and Paraver takes {MOST_OBJECTS}"
+            for level, size in self.sizes.items()
+            if size > MOST_OBJECTS
+        ]
+
+    @property
+    def moment(self) -> datetime | None:
+        """The date and time; None where it is not a date of the form DD/MM/YYYY at HH:MM."""
+        try:
+            return datetime.strptime(self.date, _DATE) if _DATE_FORM.fullmatch(self.date) else None
+        except ValueError:
+            return None
+
+    def has_row(self, task: str, thread: str) -> pl.Expr:
+        """Whether the header has the task and the thread in two columns."""
+        threads = pl.lit(pl.Series([0, *(each.threads for each in self.tasks)], dtype=pl.Int64))
+        known = pl.when(pl.col(task).is_between(1, len(self.tasks))).then(pl.col(task)).otherwise(0)
+        return pl.col(thread).is_between(1, threads.gather(known))
 
     def row_of(self, task: pl.Expr, thread: pl.Expr) -> pl.Expr:
         """Row index (0, 1, ..., as in LEVEL THREAD of the .row) of task and thread numbers that the header has."""
@@ -53,11 +97,14 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """First line of a .prv; TraceError where it is malformed or the file can't be read."""
+    """First line of a .prv; TraceError where it is malformed or beyond Paraver's limits, or the file can't be read."""
     try:
-        return parse_header(read_first_line(path))
+        header = parse_header(read_first_line(path))
     except ValueError as error:
         raise TraceError(path, f"line 1: {error}") from error
+    for problem in header.beyond_limits:
+        raise TraceError(path, f"line 1: {problem}")
+    return header
 
 
 def read_first_line(path: Path) -> str:
@@ -65,7 +112,7 @@ def read_first_line(path: Path) -> str:
     if not re.search(r"\.prv(\.gz)?$", path.name):
         raise TraceError(path, "its name does not end in .prv or .prv.gz, so Paraver would not load it")
     with read_errors(path), open_prv(path) as file:
-        line = file.readline()
+        line = read_line(path, file, 1, LONGEST_HEADER)
     if not line:
         raise TraceError(path, "it is empty")
     return line.decode("utf-8", "replace")
@@ -75,11 +122,17 @@ def parse_header(line: str) -> Header:
     """The header in a first line, which ends in LF; ValueError says what is wrong with it."""
     if not line.endswith("\n") or line.endswith("\r\n"):
         raise ValueError("it does not end in LF")
+    if too_long := _LONG_NUMBER.search(line):
+        raise ValueError(f"the number {shown(too_long[0])} in the header has too many digits")
     form = _FORM.fullmatch(line.removesuffix("\n"))
     if form is None:
         raise ValueError("the header is not `#Paraver (DD/MM/YYYY at HH:MM):END_ns:N(cpus,...):1:TASKS(threads:node,...)`")
     if form["unit"] != "_ns":
         raise ValueError(f"the end of the trace, {form['end']}{form['unit'] or ''}, is not in ns: it has to end in _ns")
+    if int(form["end"]) > _LAST_TIME:
+        raise ValueError(f"the end of the trace, {form['end']} ns, does not fit in 64 bits")
+    if int(form["communicators"] or 0) > MOST_COMMUNICATORS:
+        raise ValueError(f"the header announces {form['communicators']} communicators, and {MOST_COMMUNICATORS:,} are read")
     cpus = tuple(int(number) for number in (form["cpus"] or "").split(",") if number)
     if len(cpus) != int(form["nodes"]):
         raise ValueError(f"the header announces {form['nodes']} nodes and lists {len(cpus)}")

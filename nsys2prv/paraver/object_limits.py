@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nsys2prv.errors import TooManyRows
+from nsys2prv.paraver.header import MOST_OBJECTS
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.rows import LANE, Node, Rows
-
-MOST_OBJECTS = 65_535
-"""Objects of a kind (nodes, CPUs, tasks, rows) that Paraver takes."""
 
 
 def fit_rows(rows: Rows) -> Rows:

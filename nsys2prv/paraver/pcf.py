@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nsys2prv.errors import TraceError
-from nsys2prv.paraver.trace_files import OnMalformed, raising, text_lines
+from nsys2prv.paraver.trace_files import MOST_DIGITS, OnMalformed, raising, shown, text_lines
 from nsys2prv.sources.registry import renumbered
 from nsys2prv.timeline.labels import EarlierLabels, UsedType
 from nsys2prv.vocabulary import event_types
@@ -30,7 +30,8 @@ DEFAULT_SEMANTIC
 THREAD_FUNC         State As Is
 """
 
-# BSC's basicanalysis takes a trace for one of Extrae where a line is STATES alone; Paraver skips the blanks before it.
+# BSC's basicanalysis takes a trace for one of Extrae where a line is STATES alone; Paraver skips the blanks before it. `check`
+# knows by it that nsys2prv wrote a trace.
 _STATES_LINE = "  STATES"
 # It knows a trace of nsys2prv by these labels, which not every trace of GPUs has; Paraver skips comments.
 _RECOGNISED_BY = {"CUDA memcpy kernel", "NCCL kernel"}
@@ -118,11 +119,14 @@ class TypeLabel:
 
 @dataclass(frozen=True)
 class PcfLabels:
-    """Content of a .pcf: label of each state, each event type, and the colour (red, green, blue) of each value."""
+    """Content of a .pcf: label of each state, each event type, the colour (red, green, blue) of each value, and whether
+    nsys2prv wrote it.
+    """
 
     states: Mapping[int, str] = field(default_factory=dict)
     types: Mapping[int, TypeLabel] = field(default_factory=dict)
     colours: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
+    is_own: bool = False
 
 
 def read_pcf(path: Path, on_malformed: OnMalformed | None = None) -> PcfLabels:
@@ -133,27 +137,30 @@ def read_pcf(path: Path, on_malformed: OnMalformed | None = None) -> PcfLabels:
     """
     on_malformed = on_malformed or raising(path)
     reader = _PcfReader(on_malformed)
-    for line, text in text_lines(path, on_malformed):
-        text = text.strip(" \t")
+    is_own = False
+    for line, whole in text_lines(path, on_malformed):
+        is_own = is_own or whole == _STATES_LINE
+        text = whole.strip(" \t")
         if text and not text.startswith("#"):
             reader.read(line, text)
-    return PcfLabels(reader.states, reader.types, reader.colours)
+    return PcfLabels(reader.states, reader.types, reader.colours, is_own)
 
 
 _SECTIONS = ("DEFAULT_OPTIONS", "DEFAULT_SEMANTIC", "STATES", "STATES_COLOR", "EVENT_TYPE", "GRADIENT_COLOR", "GRADIENT_NAMES")
 _VALUES = "VALUES"
-_PRECISION = re.compile(r"PRECISION\s+([0-9]+)")
-_COLOUR = r"\{\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*\}"
+_NUMBER = rf"[0-9]{{1,{MOST_DIGITS}}}"
+_PRECISION = re.compile(r"PRECISION\s+([0-9]{1,2})")
+_COLOUR = rf"\{{\s*({_NUMBER})\s*,\s*({_NUMBER})\s*,\s*({_NUMBER})\s*\}}"
 _LABEL = r"(?:\s+(?P<label>.*))?"
 _FORMS = {
     "DEFAULT_OPTIONS": re.compile(r"[A-Z_]+\s+\S.*"),
     "DEFAULT_SEMANTIC": re.compile(r"[A-Z_]+\s+\S.*"),
-    "STATES": re.compile(rf"(?P<number>[0-9]+){_LABEL}"),
-    "STATES_COLOR": re.compile(rf"(?P<value>[0-9]+)\s+{_COLOUR}"),
-    "EVENT_TYPE": re.compile(rf"(?P<gradient>[0-9]+)\s+(?P<number>[0-9]+){_LABEL}"),
-    _VALUES: re.compile(rf"(?P<number>-?[0-9]+){_LABEL}"),
-    "GRADIENT_COLOR": re.compile(rf"[0-9]+\s+{_COLOUR}"),
-    "GRADIENT_NAMES": re.compile(r"[0-9]+\s+\S.*"),
+    "STATES": re.compile(rf"(?P<number>{_NUMBER}){_LABEL}"),
+    "STATES_COLOR": re.compile(rf"(?P<value>{_NUMBER})\s+{_COLOUR}"),
+    "EVENT_TYPE": re.compile(rf"(?P<gradient>{_NUMBER})\s+(?P<number>{_NUMBER}){_LABEL}"),
+    _VALUES: re.compile(rf"(?P<number>-?{_NUMBER}){_LABEL}"),
+    "GRADIENT_COLOR": re.compile(rf"{_NUMBER}\s+{_COLOUR}"),
+    "GRADIENT_NAMES": re.compile(rf"{_NUMBER}\s+\S.*"),
 }
 
 
@@ -174,7 +181,7 @@ class _PcfReader:
         if text in _SECTIONS:
             self._section, self._group = text, []
         elif self._section is None:
-            self._on_malformed(line, f"{text!r} comes before the first section")
+            self._on_malformed(line, f"{shown(text)} comes before the first section")
         elif text == _VALUES and self._section == "EVENT_TYPE":
             if not self._group:
                 self._on_malformed(line, "VALUES follows no event type")
@@ -184,7 +191,7 @@ class _PcfReader:
             last = self._group[-1]
             self.types[last] = replace(self.types[last], precision=int(precision[1]))
         elif (form := _FORMS[self._section].fullmatch(text)) is None:
-            self._on_malformed(line, f"{text!r} is not a line of section {self._section}")
+            self._on_malformed(line, f"{shown(text)} is not a line of section {self._section}")
         elif "value" in form.re.groupindex:
             red, green, blue = (min(int(part), 255) for part in form.groups()[1:])
             self.colours[int(form["value"])] = (red, green, blue)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from nsys2prv.errors import TraceError
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.interval_pairs import is_interval
@@ -16,8 +19,41 @@ from nsys2prv.paraver.pcf import PcfLabels
 from nsys2prv.paraver.rules import TraceRule, ViolationLog
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
 
+ROW = ("task", "thread")
 LARGEST_TYPE = 2**32 - 1
 """Paraver keeps types in 32 bits; larger ones wrap without a message."""
+
+
+MOST_OPEN = 2_000_000
+"""Intervals that may be open at once: more are not kept."""
+
+
+@dataclass(frozen=True)
+class CheckedTrace:
+    """What is known of a trace before its records are read.
+
+    Attributes
+    ----------
+    path, header
+        The .prv, and its header.
+    labels
+        The content of its .pcf; None: there is none.
+    names
+        Names of its .row by level.
+    summary
+        The content of its .json; None: there is none, or it is damaged.
+    """
+
+    path: Path
+    header: Header
+    labels: PcfLabels | None
+    names: Mapping[str, tuple[str, ...]]
+    summary: Mapping[str, Any] | None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether nsys2prv wrote it: other tools do not guarantee as much."""
+        return self.summary is not None or (self.labels is not None and self.labels.is_own)
 
 
 @dataclass
@@ -26,19 +62,15 @@ class RecordCheck:
 
     Attributes
     ----------
-    path
-        The .prv.
-    header, labels
-        Its header, and the content of its .pcf (None: there is none).
+    trace
+        What is known of the trace.
     log
         Where violations are added.
     counts
         Where records are counted.
     """
 
-    path: Path
-    header: Header
-    labels: PcfLabels | None
+    trace: CheckedTrace
     log: ViolationLog
     counts: Counter[str]
 
@@ -53,7 +85,7 @@ class RecordCheck:
         """Check what is known only after the last block."""
 
     def violations(self, rule: TraceRule, offenders: pl.DataFrame, problem: str) -> None:
-        self.log.add_rows(rule, self.path, offenders, problem)
+        self.log.add_rows(rule, self.trace.path, offenders, problem)
 
 
 class _Order(RecordCheck):
@@ -66,7 +98,9 @@ class _Order(RecordCheck):
         if records.is_empty():
             return
         if self._last is None and (first := records.row(0, named=True))["time"] != 0:
-            self.log.add(TraceRule.START, self.path, first["line"], f"the first record is at {first['time']} ns and not at 0")
+            self.log.add(
+                TraceRule.START, self.trace.path, first["line"], f"the first record is at {first['time']} ns and not at 0"
+            )
         late = records.filter(pl.col("time") < pl.col("previous"))
         self.violations(TraceRule.SORTED, late, "a record at {time} ns follows one at {previous} ns")
         self._last = records["time"][-1]
@@ -75,13 +109,13 @@ class _Order(RecordCheck):
             ("a state", block.states, pl.col("end")),
             ("a message", block.messages, pl.max_horizontal("logical_send", "physical_send", "logical_recv", "physical_recv")),
         ):
-            beyond = frame.select("line", last=last).filter(pl.col("last") > self.header.end)
-            problem = f"{kind} at {{last}} ns is after the end of the trace, {self.header.end} ns"
+            beyond = frame.select("line", last=last).filter(pl.col("last") > self.trace.header.end)
+            problem = f"{kind} at {{last}} ns is after the end of the trace, {self.trace.header.end} ns"
             self.violations(TraceRule.END, beyond, problem)
 
     def finish(self) -> None:
         if self._last is None:
-            self.log.add(TraceRule.START, self.path, None, "it has no record")
+            self.log.add(TraceRule.START, self.trace.path, None, "it has no record")
 
 
 class _Places(RecordCheck):
@@ -89,10 +123,13 @@ class _Places(RecordCheck):
 
     def __post_init__(self) -> None:
         # CPUs are numbered over all nodes.
-        last_cpus = list(accumulate(self.header.cpus_per_node))
+        last_cpus = list(accumulate(self.trace.header.cpus_per_node))
         nodes = dict(enumerate(zip([0, *last_cpus], last_cpus, strict=False), start=1))
         self._tasks = pl.DataFrame(
-            [(task, each.threads, *nodes.get(each.node, (None, None))) for task, each in enumerate(self.header.tasks, start=1)],
+            [
+                (task, each.threads, *nodes.get(each.node, (None, None)))
+                for task, each in enumerate(self.trace.header.tasks, start=1)
+            ],
             schema=dict.fromkeys(("task", "threads", "cpus_before", "last_cpu"), pl.Int64),
             orient="row",
         )
@@ -126,26 +163,29 @@ class _Places(RecordCheck):
                 self.violations(TraceRule.PLACES, offenders, problem)
 
 
-class _States(RecordCheck):
+class StateOrder(RecordCheck):
     """States of a row have a length, and each starts at or after the end of the previous."""
-
-    ROW = ("task", "thread")
 
     def __post_init__(self) -> None:
         self._ends = pl.DataFrame(schema={"task": pl.Int64, "thread": pl.Int64, "last": pl.Int64})
 
     def update(self, block: Block) -> None:
-        states = block.states
-        empty = states.filter(pl.col("end") <= pl.col("begin"))
+        empty = block.states.filter(pl.col("end") <= pl.col("begin"))
         self.violations(TraceRule.STATES, empty, "a state starts at {begin} ns and ends at {end} ns")
-        states = states.join(self._ends, on=self.ROW, how="left", maintain_order="left").with_columns(
-            previous=pl.coalesce(pl.col("end").shift(1).over(self.ROW), "last")
+        # Rows that the header does not have are violations of another rule: what is kept of rows has the size of the header.
+        states = block.states.filter(self.trace.header.has_row("task", "thread"))
+        states = states.join(self._ends, on=ROW, how="left", maintain_order="left").with_columns(
+            previous=pl.coalesce(pl.col("end").shift(1).over(ROW), "last")
         )
+        self.follow(block, states)
+        ends = states.group_by(ROW).agg(last=pl.col("end").last())
+        self._ends = pl.concat([self._ends.join(ends, on=ROW, how="anti"), ends])
+
+    def follow(self, _block: Block, states: pl.DataFrame) -> None:
+        """Check the states of a block, which have the end of the `previous` state of their row, null for the first."""
         overlapping = states.filter(pl.col("begin") < pl.col("previous"))
         problem = "a state of task {task} thread {thread} starts at {begin} ns, before the previous one ends at {previous} ns"
         self.violations(TraceRule.STATES, overlapping, problem)
-        ends = states.group_by(self.ROW).agg(last=pl.col("end").last())
-        self._ends = pl.concat([self._ends.join(ends, on=self.ROW, how="anti"), ends])
 
 
 class _Intervals(RecordCheck):
@@ -162,7 +202,7 @@ class _Intervals(RecordCheck):
         self._open = pl.DataFrame(schema={**dict.fromkeys(self.KEY, pl.Int64), "depth": pl.Int64, "line": pl.Int64})
 
     def update(self, block: Block) -> None:
-        edges = self._edges(block.events.select("line", *self.KEY, "value"))
+        edges = self._edges(block.events.select("line", *self.KEY, "value"), block.types)
         is_start = pl.col("value") != 0
         edges = (
             edges.join(self._open.rename({"line": "since"}), on=self.KEY, how="left", maintain_order="left")
@@ -180,16 +220,23 @@ class _Intervals(RecordCheck):
             pl.col("depth").last(), line=pl.coalesce(outermost, pl.col("since").first())
         )
         self._open = pl.concat([self._open.join(now, on=self.KEY, how="anti"), now.filter(pl.col("depth") > 0)])
+        if self._open.height > MOST_OPEN:
+            raise TraceError(self.trace.path, f"intervals of more than {MOST_OPEN:,} types and rows are open at once")
 
-    def _edges(self, pairs: pl.DataFrame) -> pl.DataFrame:
-        for number in pairs["type"].unique():
+    def _edges(self, pairs: pl.DataFrame, types: list[int]) -> pl.DataFrame:
+        for number in types:
             if number not in self._is_interval:
                 self._is_interval[number] = is_interval(number)
-        return pairs.filter(pl.col("type").is_in([number for number, yes in self._is_interval.items() if yes]))
+        return pairs.filter(pl.col("type").is_in([number for number in types if self._is_interval[number]]))
 
     def finish(self) -> None:
         problem = "type {type} of task {task} thread {thread} starts here, and {depth} interval(s) of it never end"
         self.violations(TraceRule.CLOSED, self._open.sort("line"), problem)
+
+
+def within(number: pl.Expr) -> pl.Expr:
+    """Whether a number keeps all digits in views."""
+    return number.is_between(-LARGEST_EXACT, LARGEST_EXACT)
 
 
 class _Numbers(RecordCheck):
@@ -199,20 +246,23 @@ class _Numbers(RecordCheck):
         wraps = block.events.filter(pl.col("type") > LARGEST_TYPE)
         problem = f"type {{type}} is above {LARGEST_TYPE}, and Paraver takes another"
         self.violations(TraceRule.NUMBERS, wraps, problem)
-        inexact = block.events.filter(~pl.col("value").is_between(-LARGEST_EXACT, LARGEST_EXACT))
+        inexact = block.events.filter(~within(pl.col("value")))
         problem = f"value {{value}} of type {{type}} is beyond {LARGEST_EXACT}, and views lose its last digits"
         self.violations(TraceRule.NUMBERS, inexact, problem)
+        of_message = block.messages.filter((pl.col("size") > LARGEST_EXACT) | ~within(pl.col("tag")))
+        problem = f"a message has size {{size}} and tag {{tag}}, of which one is beyond {LARGEST_EXACT}"
+        self.violations(TraceRule.NUMBERS, of_message, problem)
 
 
 class _Labelled(RecordCheck):
     """Each state, each type, and each value of a type whose values have labels, is in the .pcf; each is reported once."""
 
     def __post_init__(self) -> None:
-        assert self.labels is not None
-        types = self.labels.types
+        assert self.trace.labels is not None
+        types = self.trace.labels.types
         valued = [(number, value) for number, label in types.items() for value in label.values or ()]
         self._known = {
-            ("state",): pl.DataFrame({"state": list(self.labels.states)}, schema={"state": pl.Int64}),
+            ("state",): pl.DataFrame({"state": list(self.trace.labels.states)}, schema={"state": pl.Int64}),
             ("type",): pl.DataFrame({"type": list(types)}, schema={"type": pl.Int64}),
             ("type", "value"): pl.DataFrame(valued, schema={"type": pl.Int64, "value": pl.Int64}, orient="row"),
         }
@@ -231,6 +281,6 @@ class _Labelled(RecordCheck):
         self._known[key] = pl.concat([self._known[key], unlabelled.head(self.log.limit).select(key)])
 
 
-RECORD_CHECKS = (_Order, _Places, _States, _Intervals, _Numbers)
-LABEL_CHECKS = (_Labelled,)
-"""Checks of each trace, and those of a trace with a .pcf."""
+RECORD_CHECKS: tuple[type[RecordCheck], ...] = (_Order, _Places, _Intervals, _Numbers)
+LABEL_CHECKS: tuple[type[RecordCheck], ...] = (_Labelled,)
+"""Checks of each trace, besides `StateOrder`, and those of a trace with a .pcf."""

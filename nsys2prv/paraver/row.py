@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nsys2prv.paraver.trace_files import OnMalformed, raising, text_lines
+from nsys2prv.paraver.trace_files import MOST_DIGITS, OnMalformed, raising, shown, text_lines
 from nsys2prv.timeline.labels import readable
 from nsys2prv.timeline.rows import Rows
+
+_LEVEL = re.compile(rf"LEVEL (WORKLOAD|APPL|TASK|THREAD|SYSTEM|NODE|CPU) SIZE ([0-9]{{1,{MOST_DIGITS}}})")
 
 
 def write_row(path: Path, rows: Rows, title: str) -> None:
@@ -38,9 +40,11 @@ def read_row(path: Path, on_malformed: OnMalformed | None = None) -> dict[str, t
     for line, text in lines:
         if not text or text.startswith("#"):
             continue
-        form = re.fullmatch(r"LEVEL (WORKLOAD|APPL|TASK|THREAD|SYSTEM|NODE|CPU) SIZE ([0-9]+)", text)
+        form = _LEVEL.fullmatch(text)
         if form is None:
-            on_malformed(line, f"{text!r} is not `LEVEL <level> SIZE <number>`, or one name too many of the level before it")
+            on_malformed(
+                line, f"{shown(text)} is not `LEVEL <level> SIZE <number>`, or one name too many of the level before it"
+            )
             continue
         level, size = form[1], int(form[2])
         if level in names:

@@ -22,10 +22,13 @@ class TraceRule(enum.Enum):
     PLACES = "every record is on a row and a CPU of the header"
     STATES = "states of a row have a length and do not overlap"
     CLOSED = "each start of an interval has its end"
+    COMPLETE = "each thread and each stream has a state at all times"
+    MESSAGES = "a message is sent at one time, and arrives when its receiver waits"
     NUMBERS = "types and values are within Paraver's range"
     LABELLED = "every state, type and value has a label"
     PCF = "the .pcf is well formed"
     ROW = "the .row is well formed and agrees with the header"
+    ACCOUNT = "OUT.json agrees with the trace: rows read are written or left out, and what was written is there"
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,20 @@ from pathlib import Path
 from typing import IO
 
 from nsys2prv.errors import TraceError
+from nsys2prv.execution.input_files import check_ordinary
 
 OnMalformed = Callable[[int | None, str], None]
 """Receives the line number (None: the file as a whole) and what is wrong with a malformed line, which is then skipped."""
 
+LONGEST_LINE = 16 << 20
+"""Bytes of a line of a .prv. Of the lines of real traces the header is the longest, with 1 MiB for all objects that Paraver
+takes."""
+LONGEST_NAME = 1 << 20
+"""Bytes of a line of a .pcf or .row."""
+MOST_NAME_BYTES, MOST_NAME_LINES = 256 << 20, 5_000_000
+"""Size of a .pcf or .row, and lines in it."""
+MOST_DIGITS = 18
+"""Digits of a number of a header, .pcf or .row: more may not fit in 64 bits."""
 NO_LINE_END = "the last line has no line end: the file is cut off"
 
 
@@ -50,22 +60,43 @@ def read_errors(path: Path) -> Iterator[None]:
 
 
 def open_prv(path: Path) -> IO[bytes]:
-    """A .prv or .prv.gz as plain bytes."""
+    """A .prv or .prv.gz as plain bytes; raises OSError where it is no ordinary file."""
+    check_ordinary(path)
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
+def read_line(path: Path, file: IO[bytes], number: int, most: int) -> bytes:
+    """The next line of a file, with its line end; TraceError where it is longer than `most` bytes."""
+    line = file.readline(most + 1)
+    if len(line) > most:
+        raise _too_long(path, number, most)
+    return line
+
+
+def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Lines of a .pcf or .row with their line ends, numbered from 1; TraceError where it can't be read, or is no such file."""
+    with read_errors(path):
+        check_ordinary(path, MOST_NAME_BYTES)
+        with path.open("rb") as file:
+            for number in range(1, MOST_NAME_LINES + 1):
+                line = read_line(path, file, number, LONGEST_NAME)
+                if not line:
+                    return
+                yield number, line
+            if file.read(1):
+                raise TraceError(path, f"it has more than {MOST_NAME_LINES:,} lines")
 
 
 def text_lines(path: Path, on_malformed: OnMalformed) -> Iterator[tuple[int, str]]:
     """Lines of a .pcf or .row, numbered from 1; reports what makes Paraver lose labels without a message."""
-    with read_errors(path):
-        content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        on_malformed(content.count(b"\n") + 1, NO_LINE_END)
-    for line, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
+    for line, raw in raw_lines(path):
+        if not raw.endswith(b"\n"):
+            on_malformed(line, NO_LINE_END)
         try:
-            text = raw.decode()
+            text = raw.removesuffix(b"\n").decode()
         except UnicodeDecodeError:
             on_malformed(line, "it is not UTF-8")
-            text = raw.decode("utf-8", "replace")
+            text = raw.removesuffix(b"\n").decode("utf-8", "replace")
         if text.endswith("\r"):
             on_malformed(line, "it ends in CR LF, and Paraver loses all labels")
             text = text.removesuffix("\r")
@@ -76,16 +107,29 @@ def text_lines(path: Path, on_malformed: OnMalformed) -> Iterator[tuple[int, str
 
 def text_blocks(path: Path, on_malformed: OnMalformed, block_bytes: int) -> Iterator[tuple[int, str]]:
     """Whole lines of a .prv from line 2 on, in blocks: number of the first line, and text without the last line end."""
-    first_line, rest = 2, b""
+    first_line = 2
+    begun: list[bytes] = []  # pieces of a line whose end is not read yet
     with read_errors(path), open_prv(path) as file:
-        file.readline()
+        read_line(path, file, 1, LONGEST_LINE)
         while chunk := file.read(block_bytes):
             whole, line_end, left = chunk.rpartition(b"\n")
             if not line_end:
-                rest += chunk
+                begun.append(chunk)
+                if sum(map(len, begun)) > LONGEST_LINE:
+                    raise _too_long(path, first_line, LONGEST_LINE)
                 continue
-            text, rest = rest + whole, left
+            text = b"".join([*begun, whole])
+            begun = [left]
             yield first_line, text.decode("utf-8", "replace")
             first_line += text.count(b"\n") + 1
-    if rest:
+    if any(begun):
         on_malformed(first_line, NO_LINE_END)
+
+
+def _too_long(path: Path, line: int, most: int) -> TraceError:
+    return TraceError(path, f"line {line}: it has more than {most:,} bytes")
+
+
+def shown(text: str) -> str:
+    """A text of a file in a sentence about it: in quotes, not too long."""
+    return repr(text if len(text) <= 80 else f"{text[:77]}...")

@@ -6,10 +6,12 @@ sense together is for `check`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
 from nsys2prv.paraver.blocks import AnnouncedCommunicators, Block, parse_block
 from nsys2prv.paraver.header import Header, read_header
@@ -19,6 +21,9 @@ from nsys2prv.paraver.trace_files import OnMalformed, companion, raising, text_b
 
 BLOCK_BYTES = 8 << 20
 """Bytes of text that `Trace.blocks` holds at a time; a block takes some ten times that in memory."""
+MOST_TYPES = 200_000
+"""Event types of a trace: what is known of each is looked up one by one."""
+MOST_MALFORMED = 100_000
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,34 @@ class Trace:
         TraceError
             A line is not a record (and `on_malformed` is None), or the file can't be read to its end.
         """
-        on_malformed = on_malformed or raising(self.path)
+        on_malformed = _limited(self.path, on_malformed or raising(self.path))
+        types: set[int] = set()
         announced = AnnouncedCommunicators(1 + self.header.communicators, len(self.header.tasks))
         for first_line, text in text_blocks(self.path, on_malformed, memory.scaled(block_bytes)):
-            yield parse_block(first_line, text, announced, on_malformed)
+            block = parse_block(first_line, text, announced, on_malformed)
+            types.update(block.types)
+            if len(types) > MOST_TYPES:
+                raise TraceError(self.path, f"it has more than {MOST_TYPES:,} event types")
+            yield block
+
+    def check_rows(self, block: Block) -> None:
+        """Check that the records of a block are on rows of the header; the first that is not raises a TraceError."""
+        for places, task, thread in ((block.records, "task", "thread"), (block.messages, "recv_task", "recv_thread")):
+            elsewhere = places.filter(~self.header.has_row(task, thread)).head(1)
+            for line, number, of_task in elsewhere.select("line", task, thread).iter_rows():
+                raise TraceError(self.path, f"line {line}: task {number} thread {of_task} is not in the header")
+
+
+def _limited(path: Path, on_malformed: OnMalformed) -> OnMalformed:
+    """The same report of malformed lines, with a TraceError when there are very many: they are handled one by one."""
+    numbers = itertools.count(1)
+
+    def report(line: int | None, problem: str) -> None:
+        if next(numbers) > MOST_MALFORMED:
+            raise TraceError(path, f"more than {MOST_MALFORMED:,} lines are malformed")
+        on_malformed(line, problem)
+
+    return report
 
 
 def open_trace(path: str | Path, on_malformed: OnMalformed | None = None) -> Trace:

@@ -111,6 +111,8 @@ class SourceCoverage:
     clipped: int = 0  # those of them that were cut at an edge of the chosen time
     left_out: Counter[str] = field(default_factory=Counter)  # rows by the reason
     repaired: int = 0  # events with a value that was repaired
+    # Events in the trace by type: a row may have several, and an event a part in each range of the chosen time.
+    events: Counter[int] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, source: Source) -> SourceCoverage:
@@ -129,6 +131,7 @@ class SourceCoverage:
         self.clipped += part.clipped
         self.left_out += part.left_out
         self.repaired += part.repaired
+        self.events += part.events
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -136,6 +139,7 @@ class SourceCoverage:
             "title": self.title,
             "rows": 0 if self.derived else self.read,
             "written": self.written,
+            "events": {str(number): count for number, count in sorted(self.events.items())},
             "clipped": self.clipped,
             "left_out": dict(sorted(self.left_out.items())),
             "repaired": self.repaired,

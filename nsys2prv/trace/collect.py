@@ -7,6 +7,7 @@ which reports were in one group.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -82,6 +83,7 @@ class _SourceRecords:
         self.records = records
         self.edges = edges
         self.types: set[int] = set()
+        self.events: Counter[int] = Counter()  # by type, without attributes
 
     def add(self, placed: pl.DataFrame) -> None:
         if "state" in placed.columns:
@@ -89,7 +91,8 @@ class _SourceRecords:
         cpu = (CPU,) if CPU in placed.columns else ()
         kept = placed.select("row", *self._times, *cpu, "number", "value", pl.col(r"^\d+$"))
         with_values = [name for name in kept.columns if name.isdigit() and kept[name].null_count() < kept.height]
-        self.types |= {*kept["number"].unique().to_list(), *map(int, with_values)}
+        self.events.update(dict(kept["number"].value_counts().iter_rows()))
+        self.types |= {*self.events, *map(int, with_values)}
         self.records.add(kept)
 
 
@@ -123,6 +126,9 @@ class _Collector:
         requests = [Request(survey, partial(self._new_sink, survey), min_duration=shortest) for survey in opened.surveys]
         read = self._reader.read(index, opened, requests)
         collected.lanes |= read.lanes
+        entry_of = dict(zip(map(id, requests), read.coverage, strict=True))
+        for request, sink in read.sinks:
+            entry_of[id(request)].events.update(sink.events)
         # The last that is read of the report. From here on it can't break off, and its records are taken over.
         collected.tables[index] = coverage.account(opened.report, read.coverage, self._sources, SOURCES)
         for request, sink in read.sinks:

@@ -1,0 +1,249 @@
+"""Checks of traces of nsys2prv, which guarantee more than other traces: states without gaps, times of messages, and the account
+of what was written, OUT.json, recomputed from the trace.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, pairwise
+from typing import Any
+
+import polars as pl
+
+from nsys2prv.paraver.blocks import Block
+from nsys2prv.paraver.record_checks import ROW, CheckedTrace, RecordCheck, StateOrder
+from nsys2prv.paraver.rules import TraceRule
+from nsys2prv.paraver.trace_files import companion, shown
+from nsys2prv.sources.registry import type_of
+from nsys2prv.timeline.labels import readable
+from nsys2prv.vocabulary import event_types, row_names
+
+_MOST_WINDOWS = 1000
+"""OUT.json lists at most as many windows of time."""
+_MOST_GAPS = 10_000
+"""Gaps in states that are kept: a chosen time of more windows is not told from gaps."""
+
+
+class CompleteStates(StateOrder):
+    """Threads and streams have states from 0 to the end; only between windows of a chosen time there are none.
+
+    Where OUT.json lists the windows, these are the gaps. Elsewhere a gap is between two windows if all rows with states have
+    it, and no record lies inside.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._gaps = pl.DataFrame(schema=dict.fromkeys(("previous", "begin", "rows", "line", *ROW), pl.Int64))
+        # Time of the last record so far, and of the last one before that time, ns.
+        self._last = pl.DataFrame({"begin": [0], "before": [0]})
+        self._windows, self._known_until = _windows(self.trace.summary)
+
+    def follow(self, block: Block, states: pl.DataFrame) -> None:
+        super().follow(block, states)
+        started = states.with_columns(pl.col("previous").fill_null(0))
+        gaps = started.filter(pl.col("begin") > pl.col("previous")).select("line", *ROW, "previous", "begin")
+        if self._windows is not None:
+            listed = gaps.join(self._windows, on=["previous", "begin"], how="semi")
+            unlisted = pl.col("previous") >= self._known_until if self._known_until is not None else pl.lit(False)
+            self._report(gaps.join(listed, on="line", how="anti").filter(~unlisted))
+        elif block.records.height:
+            start = self._last["begin"].item()
+            times = block.records.select(begin="time", before=pl.col("time").shift(1, fill_value=start).cum_max())
+            times = pl.concat([self._last, times])
+            if gaps.height:
+                self._take(gaps, times.unique("begin", keep="first", maintain_order=True))
+            self._last = times.filter(pl.col("begin") == pl.col("begin").max()).head(1)
+
+    def _take(self, gaps: pl.DataFrame, times: pl.DataFrame) -> None:
+        """Keep gaps without records inside; `times` has the first record of each time, and the time of the one before it."""
+        empty = gaps.join(times, on="begin", how="left", maintain_order="left")
+        is_empty = pl.col("before") <= pl.col("previous")
+        self._report(empty.filter(~is_empty))
+        common = empty.filter(is_empty).group_by("previous", "begin", maintain_order=True)
+        counted = common.agg(pl.len().cast(pl.Int64).alias("rows"), *(pl.col(name).first() for name in ("line", *ROW)))
+        both = pl.concat([self._gaps, counted]).group_by("previous", "begin", maintain_order=True)
+        self._gaps = both.agg(pl.col("rows").sum(), *(pl.col(name).first() for name in ("line", *ROW)))
+        if self._gaps.height > _MOST_GAPS:
+            self._report(self._gaps)
+            self._gaps = self._gaps.clear()
+
+    def _report(self, gaps: pl.DataFrame) -> None:
+        problem = "task {task} thread {thread} has no state from {previous} ns to {begin} ns"
+        self.violations(TraceRule.COMPLETE, gaps, problem)
+
+    def finish(self) -> None:
+        self._report(self._gaps.filter(pl.col("rows") < self._ends.height))
+        end = self.trace.header.end
+        for task, thread, last in self._ends.filter(pl.col("last") < end).sort(ROW).iter_rows():
+            self._add(f"task {task} thread {thread} has no state from {last} ns to the end, {end} ns")
+        with_states = set(self._ends.select(ROW).iter_rows())
+        for place in self._rows_with_states():
+            if place not in with_states:
+                self._add(f"task {place[0]} thread {place[1]} has no state")
+
+    def _add(self, problem: str) -> None:
+        self.log.add(TraceRule.COMPLETE, self.trace.path, None, problem)
+
+    def _rows_with_states(self) -> Iterator[tuple[int, int]]:
+        """Task and thread of each row that is a thread or a stream, as far as names say so."""
+        names, header = self.trace.names, self.trace.header
+        nodes, tasks, threads = (names.get(level, ()) for level in ("NODE", "TASK", "THREAD"))
+        if (len(nodes), len(tasks), len(threads)) != (len(header.cpus_per_node), len(header.tasks), header.rows):
+            return
+        for number, (task, task_name) in enumerate(zip(header.tasks, tasks, strict=True), start=1):
+            is_node = 1 <= task.node <= len(nodes) and task_name == row_names.node_task_name(nodes[task.node - 1])
+            for thread in range(task.threads):
+                name = threads[task.first_row + thread]
+                is_device = row_names.device_of_metrics(name) is not None
+                if not is_device and (not is_node or row_names.parse_stream_name(name)):
+                    yield number, thread + 1
+
+
+def _windows(summary: Mapping[str, Any] | None) -> tuple[pl.DataFrame | None, int | None]:
+    """Times between the windows that OUT.json lists, and from where on it does not list all; None: not known."""
+    trace = (summary or {}).get("trace", {})
+    windows, origin = trace.get("windows_ns"), trace.get("origin_ns")
+    if not windows or origin is None or not all(len(window) == 2 for window in windows):
+        return None, None
+    edges = [(before[1] - origin, after[0] - origin) for before, after in pairwise(windows)]
+    until = windows[-1][1] - origin if len(windows) >= _MOST_WINDOWS else None
+    return pl.DataFrame(edges, schema={"previous": pl.Int64, "begin": pl.Int64}, orient="row"), until
+
+
+class MessageTimes(RecordCheck):
+    """Messages have one time when they are sent, and their receivers wait before they arrive."""
+
+    def update(self, block: Block) -> None:
+        two_sends = block.messages.filter(pl.col("logical_send") != pl.col("physical_send"))
+        problem = "a message is sent at {logical_send} ns and at {physical_send} ns"
+        self.violations(TraceRule.MESSAGES, two_sends, problem)
+        late = block.messages.filter(pl.col("logical_recv") > pl.col("physical_recv"))
+        problem = "a message arrives at {physical_recv} ns, before its receiver waits for it at {logical_recv} ns"
+        self.violations(TraceRule.MESSAGES, late, problem)
+
+
+class Account(RecordCheck):
+    """OUT.json agrees with the trace: numbers of objects and records, names, and events by type."""
+
+    def __post_init__(self) -> None:
+        self._starts: Counter[int] = Counter()  # starts of intervals by type
+        self._points: Counter[int] = Counter()  # events by type
+        self._path = companion(self.trace.path, ".json")
+
+    def update(self, block: Block) -> None:
+        if self.trace.summary is None:
+            return
+        of_type = block.events.group_by("type").agg(all=pl.len(), starts=(pl.col("value") != 0).sum())
+        for number, count, starts in of_type.iter_rows():
+            self._points[number] += count
+            self._starts[number] += starts
+
+    def finish(self) -> None:
+        if self.trace.summary is None:
+            return
+        for problem in chain(
+            _objects(
+                self.trace, self.trace.summary, self.counts["states"] + self.counts["event_lines"] + self.counts["messages"]
+            ),
+            _names(self.trace, self.trace.summary),
+            _rows_of_tables(self.trace.summary),
+            self._events(self.trace.summary),
+        ):
+            self.log.add(TraceRule.ACCOUNT, self._path, None, problem)
+
+    def _events(self, summary: Mapping[str, Any]) -> Iterator[str]:
+        """Events that were written against those in the trace."""
+        entries = [entry for table in _tables(summary) for kind in ("sources", "derived") for entry in table.get(kind, ())]
+        if any("events" not in entry for entry in entries):
+            # Versions before 0.2 did not count them.
+            return
+        written: Counter[int] = Counter()
+        for entry in entries:
+            if sum(entry["events"].values()) < entry.get("written", 0):
+                yield f"source {shown(entry.get('title', ''))} has {entry['written']} rows written in fewer events"
+            written.update({int(number): count for number, count in entry["events"].items() if number.isdecimal()})
+        found = {number: self._found(number) for number in {*written, *self._starts}}
+        found = {number: count for number, count in found.items() if number in written or _is_interval(number)}
+        if "for_dimemas" in summary.get("options", {}):
+            # Calls that Dimemas does not know get another type.
+            written, found = Counter({0: written.total()}), {0: sum(found.values())}
+        for number in sorted(found):
+            if found[number] != written[number]:
+                what = f"of type {number} " if number else ""
+                yield f"{written[number]} events {what}were written, and the trace has {found[number]}"
+
+    def _found(self, number: int) -> int:
+        return self._starts[number] if _is_interval(number) else self._points[number]
+
+
+def _is_interval(number: int) -> bool:
+    kind = type_of(number)
+    return kind is not None and kind.role is event_types.Role.INTERVAL
+
+
+def _objects(trace: CheckedTrace, summary: Mapping[str, Any], records: int) -> Iterator[str]:
+    header, said = trace.header, summary["trace"]
+    there = {
+        "records": records,
+        "length_ns": header.end,
+        "nodes": len(header.cpus_per_node),
+        "tasks": len(header.tasks),
+        "rows": header.rows,
+    }
+    for name, number in there.items():
+        if said.get(name, number) != number:
+            yield f"trace.{name} is {said[name]}, and that of the trace {number}"
+    if "nodes" in summary and [node.get("cpus") for node in summary["nodes"]] != list(header.cpus_per_node):
+        yield "the CPUs of its nodes are not those of the header"
+    if "tasks" in summary and [len(task.get("threads", ())) for task in summary["tasks"]] != [
+        task.threads for task in header.tasks
+    ]:
+        yield "the numbers of threads of its tasks are not those of the header"
+
+
+def _names(trace: CheckedTrace, summary: Mapping[str, Any]) -> Iterator[str]:
+    tasks = summary.get("tasks", ())
+    levels: dict[str, list[str]] = {
+        "NODE": [node.get("name", "") for node in summary.get("nodes", ())],
+        "TASK": [task.get("name", "") for task in tasks],
+    }
+    if "for_dimemas" not in summary.get("options", {}):
+        # prv2dim needs other names there.
+        levels["THREAD"] = [name for task in tasks for name in task.get("threads", ())]
+    for level, names in levels.items():
+        given = trace.names.get(level)
+        if given is not None and names and tuple(map(readable, names)) != given:
+            yield f"its names of level {level} are not those of the .row"
+    if trace.labels is not None and "event_types" in summary:
+        said = {one.get("number"): one.get("label") for one in summary["event_types"]}
+        labelled = {number: label for number, label in said.items() if _is_labelled(number)}
+        if labelled != {number: kind.label for number, kind in trace.labels.types.items()}:
+            yield "its event types are not those of the .pcf"
+
+
+def _is_labelled(number: int | None) -> bool:
+    return number is not None and number <= event_types.LARGEST_LABELLED_NUMBER
+
+
+def _tables(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return [table for report in summary.get("reports", ()) for table in report.get("tables", ())]
+
+
+def _rows_of_tables(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Rows that were read are written or left out, with a reason."""
+    for table in _tables(summary):
+        sources = table.get("sources", ())
+        for source in sources:
+            rows, written = source.get("rows", 0), source.get("written", 0)
+            left_out = sum(source.get("left_out", {}).values())
+            if rows != written + left_out:
+                yield f"source {shown(source.get('title', ''))} has {rows} rows, {written} written and {left_out} left out"
+        rows, read = table.get("rows", 0), sum(source.get("rows", 0) for source in sources)
+        left_out = sum(table.get("left_out", {}).values())
+        if rows != read + left_out:
+            yield f"table {shown(table.get('table', ''))} has {rows} rows, {read} read and {left_out} left out"
+
+
+OWN_CHECKS = (MessageTimes, Account)
+"""Further checks of a trace of nsys2prv; `CompleteStates` is in the place of `StateOrder`."""
