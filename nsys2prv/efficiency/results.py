@@ -17,6 +17,10 @@ from nsys2prv.efficiency.outputs.talp import as_talp
 from nsys2prv.efficiency.outputs.text import comparison_as_text, efficiency_as_text
 from nsys2prv.errors import NotEfficiency, counted
 from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.vocabulary.input_files import read_ordinary
+
+_MOST_BYTES = 512 << 20
+"""Size of a JSON that is read."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -152,10 +156,10 @@ def read_efficiency(path: Path) -> EfficiencyResult:
         When the file is another one, or of another version of the format.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_ordinary(path, _MOST_BYTES).decode())
     except OSError as error:
         raise NotEfficiency(path, f"it can't be read ({error.strerror or error})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotEfficiency(path, "it is no JSON") from error
     if not isinstance(content, dict) or content.get("format") != table_registry.FORMAT:
         raise NotEfficiency(path, f"its format is not {table_registry.FORMAT}")

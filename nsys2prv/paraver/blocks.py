@@ -9,7 +9,7 @@ from functools import cached_property
 import polars as pl
 
 from nsys2prv.paraver.record_text import EVENT, MESSAGE, STATE
-from nsys2prv.paraver.trace_files import OnMalformed, shown
+from nsys2prv.paraver.trace_files import MOST_DIGITS, OnMalformed, shown
 
 _STATE_COLUMNS = ("kind", "cpu", "application", "task", "thread", "begin", "end", "state")
 _MESSAGE_COLUMNS = (
@@ -24,8 +24,9 @@ _RECORD_FORM = (
     r"|2:[0-9]+:1(?::[0-9]+){3}(?::[0-9]+:-?[0-9]+)+"
     r"|3:[0-9]+:1(?::[0-9]+){5}:1(?::[0-9]+){5}:-?[0-9]+)$"
 )
+_NUMBER = f"[0-9]{{1,{MOST_DIGITS}}}"
 # Application, number, number of tasks, tasks; between two groups: application, number, and communicator and leader of each.
-_COMMUNICATOR_FORM = re.compile(r"[cC]:1:[0-9]+:(?P<size>[0-9]+)(?P<tasks>(?::[0-9]+)*)|[iI]:1(?::[0-9]+){5}")
+_COMMUNICATOR_FORM = re.compile(rf"[cC]:1:{_NUMBER}:(?P<size>{_NUMBER})(?P<tasks>(?::{_NUMBER})*)|[iI]:1(?::{_NUMBER}){{5}}")
 _FIELDS = {"1": "8", "2": "6 and one or more type:value pairs", "3": "15"}
 
 

@@ -4,6 +4,7 @@ of what was written, OUT.json, recomputed from the trace.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
@@ -17,8 +18,10 @@ from nsys2prv.paraver.rules import TraceRule
 from nsys2prv.paraver.trace_files import companion, shown
 from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.labels import readable
-from nsys2prv.vocabulary import event_types, row_names
+from nsys2prv.vocabulary import row_names
+from nsys2prv.vocabulary.event_types import LARGEST_LABELLED_NUMBER, Role
 
+_NUMBER = re.compile("[0-9]{1,10}")
 _MOST_WINDOWS = 1000
 """OUT.json lists at most as many windows of time."""
 _MOST_GAPS = 10_000
@@ -162,24 +165,25 @@ class Account(RecordCheck):
         for entry in entries:
             if sum(entry["events"].values()) < entry.get("written", 0):
                 yield f"source {shown(entry.get('title', ''))} has {entry['written']} rows written in fewer events"
-            written.update({int(number): count for number, count in entry["events"].items() if number.isdecimal()})
-        found = {number: self._found(number) for number in {*written, *self._starts}}
-        found = {number: count for number, count in found.items() if number in written or _is_interval(number)}
+            written.update({int(number): count for number, count in entry["events"].items() if _NUMBER.fullmatch(number)})
+        roles = {number: _role(number) for number in {*written, *self._starts}}
+        # Attributes that last as long as an interval of another source are counted there, and are on the lines of others, too.
+        written = Counter({number: count for number, count in written.items() if roles[number] is not Role.ATTRIBUTE})
+        found = {number: count for number, count in self._starts.items() if roles[number] is Role.INTERVAL}
+        found |= {number: self._points[number] for number in written if roles[number] is not Role.INTERVAL}
         if "for_dimemas" in summary.get("options", {}):
             # Calls that Dimemas does not know get another type.
             written, found = Counter({0: written.total()}), {0: sum(found.values())}
-        for number in sorted(found):
-            if found[number] != written[number]:
+        for number in sorted({*found, *written}):
+            there = found.get(number, 0)
+            if there != written[number]:
                 what = f"of type {number} " if number else ""
-                yield f"{written[number]} events {what}were written, and the trace has {found[number]}"
-
-    def _found(self, number: int) -> int:
-        return self._starts[number] if _is_interval(number) else self._points[number]
+                yield f"{written[number]} events {what}were written, and the trace has {there}"
 
 
-def _is_interval(number: int) -> bool:
+def _role(number: int) -> Role | None:
     kind = type_of(number)
-    return kind is not None and kind.role is event_types.Role.INTERVAL
+    return None if kind is None else kind.role
 
 
 def _objects(trace: CheckedTrace, summary: Mapping[str, Any], records: int) -> Iterator[str]:
@@ -223,7 +227,7 @@ def _names(trace: CheckedTrace, summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_labelled(number: int | None) -> bool:
-    return number is not None and number <= event_types.LARGEST_LABELLED_NUMBER
+    return number is not None and number <= LARGEST_LABELLED_NUMBER
 
 
 def _tables(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -9,8 +9,8 @@ from types import NoneType
 from typing import Any
 
 from nsys2prv.errors import TraceError
-from nsys2prv.execution.input_files import read_ordinary
 from nsys2prv.paraver.trace_files import companion, shown
+from nsys2prv.vocabulary.input_files import read_ordinary
 
 MOST_BYTES = 128 << 20
 _LARGEST = 2**63 - 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from nsys2prv.errors import TraceError
-from nsys2prv.execution.input_files import check_ordinary
+from nsys2prv.vocabulary.input_files import check_ordinary
 
 OnMalformed = Callable[[int | None, str], None]
 """Receives the line number (None: the file as a whole) and what is wrong with a malformed line, which is then skipped."""

@@ -16,12 +16,14 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.errors import UsageError
+from nsys2prv.vocabulary.input_files import read_ordinary
 from nsys2prv.vocabulary.name_rules import count_groups, first_match
 
 FAMILY = "family"
 """What a rule says that names a family; all other words are details."""
 COLUMNS = ("what", "value", "pattern")
 _SHIPPED = "kernel_families.csv"
+_MOST_BYTES = 16 << 20
 
 _PIECE = re.compile(r"\{([a-z_][a-z0-9_]*|[0-9]+)\}")
 _DETAIL = re.compile(r"[a-z_][a-z0-9_]*")
@@ -175,7 +177,7 @@ def _one_line(text: pl.Expr) -> pl.Expr:
 def _read(path: Path, *, check: bool = True) -> tuple[Rule, ...]:
     """Rules of a file; to check the patterns takes as long as to use them."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_ordinary(path, _MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise _no_rules(path, f"can't be read ({why})", "give a CSV file with the columns what, value, pattern") from error

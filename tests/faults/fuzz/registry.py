@@ -5,12 +5,16 @@ from __future__ import annotations
 from .campaign import Campaign
 from .column_values import ColumnValues
 from .damaged_bytes import DamagedBytes
+from .family_rules import FamilyRules
 from .hostile_options import HostileOptions
 from .hostile_texts import HostileTexts
 from .odd_paths import OddPaths
 from .outputs import Outputs
 from .resources import Resources
+from .results_json import ResultsJson
 from .signals import Signals
+from .trace_bombs import TraceBombs
+from .trace_mutations import TraceMutations
 
 CAMPAIGNS: tuple[type[Campaign], ...] = (
     DamagedBytes,
@@ -21,4 +25,8 @@ CAMPAIGNS: tuple[type[Campaign], ...] = (
     OddPaths,
     HostileTexts,
     HostileOptions,
+    TraceMutations,
+    TraceBombs,
+    ResultsJson,
+    FamilyRules,
 )

@@ -16,6 +16,9 @@ _KINDS = (
     (stat.S_ISBLK, errno.ESPIPE, "a device"),
 )
 
+_OF_SHELL = Path("/dev/fd")
+"""What a shell gives for `<(command)`: a pipe that ends with the command."""
+
 
 def check_ordinary(path: Path, most: int | None = None) -> None:
     """Check that a path is that of a file that can be read to its end, of `most` bytes where given.
@@ -25,6 +28,8 @@ def check_ordinary(path: Path, most: int | None = None) -> None:
     OSError
         When it is something else, or there is none; `strerror` says what.
     """
+    if path.parent == _OF_SHELL:
+        return
     status = path.stat()
     for is_kind, number, name in _KINDS:
         if is_kind(status.st_mode):
@@ -36,4 +41,8 @@ def check_ordinary(path: Path, most: int | None = None) -> None:
 def read_ordinary(path: Path, most: int) -> bytes:
     """Content of a file of at most so many bytes; raises OSError as `check_ordinary`."""
     check_ordinary(path, most)
-    return path.read_bytes()
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {wording.size(most)}")
+    return content
