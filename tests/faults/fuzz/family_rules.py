@@ -100,7 +100,7 @@ class FamilyRules:
 def _rules(chance: random.Random) -> bytes:
     lines = list(_GOOD)
     for _ in range(chance.choice((1, 1, 3))):
-        at = chance.randrange(len(lines))
+        at = chance.randrange(len(lines)) if lines else 0
         what, value, pattern = "family", "F", "a"
         how = chance.randrange(9)
         if how <= 2:
@@ -112,16 +112,16 @@ def _rules(chance: random.Random) -> bytes:
         if how <= 4:
             quoted = pattern.replace('"', '""')
             lines[at:at] = [f'{what},{value},"{quoted}"']
-        elif how == 5:
+        elif how == 5 and lines:
             del lines[at]
-        elif how == 6:
+        elif how == 6 and lines:
             place = chance.randrange(len(lines[at]) + 1)
             lines[at] = (
                 lines[at][:place]
                 + chance.choice(('"', ",", "\0", "\r", "\u2028", "#", "\\", "(", "\ufeff", "\x85"))
                 + lines[at][place:]
             )
-        elif how == 7:
+        elif how == 7 and lines:
             lines += [lines[at]] * chance.choice((1, 5000))
         else:
             lines = lines[:at]

@@ -63,21 +63,28 @@ def _made_reports() -> list[ReportBuilder]:
 
 
 @cache
-def traces() -> tuple[tuple[str, Files], ...]:
-    """Traces that are mutated, with their names: of made reports, of a chosen time in two windows, of small real reports."""
-    found = []
+def made_traces() -> tuple[tuple[str, Files], ...]:
+    """Traces that are mutated, with their names: of made reports, and of a chosen time in two windows."""
     with TemporaryDirectory() as folder:
         made = [report.write(Path(folder) / f"rank{rank}.sqlite") for rank, report in enumerate(_made_reports())]
-        usual = TranslateOptions(no_views=True, align="none")
-        given: list[tuple[str, list[Path], TranslateOptions]] = [
-            ("made", made, usual),
-            ("windows", made[:1], TranslateOptions(no_views=True, align="none", nvtx="part")),
-            *((name, [_REAL / name], TranslateOptions(no_views=True)) for name in _SMALL_REAL_REPORTS if _REAL.is_dir()),
-        ]
-        for name, reports, options in given:
-            prv = translate(reports, Path(folder) / name, options).prv
-            found.append((name, {suffix: prv.with_suffix(suffix).read_bytes() for suffix in _SUFFIXES}))
-    return tuple(found)
+        windows = TranslateOptions(no_views=True, align="none", nvtx="part")
+        return (
+            ("made", _translated(made, TranslateOptions(no_views=True, align="none"))),
+            ("windows", _translated(made[:1], windows)),
+        )
+
+
+@cache
+def traces() -> tuple[tuple[str, Files], ...]:
+    """The same, and those of small real reports where there are some."""
+    real = [_REAL / name for name in _SMALL_REAL_REPORTS if _REAL.is_dir()]
+    return (*made_traces(), *((path.name, _translated([path], TranslateOptions(no_views=True))) for path in real))
+
+
+def _translated(reports: list[Path], options: TranslateOptions) -> Files:
+    with TemporaryDirectory() as folder:
+        prv = translate(reports, Path(folder) / "trace", options).prv
+        return {suffix: prv.with_suffix(suffix).read_bytes() for suffix in _SUFFIXES}
 
 
 def mutated(chance: random.Random, files: Files) -> tuple[str, dict[str, bytes]]:

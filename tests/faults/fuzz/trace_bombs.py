@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .commands import Commands
-from .mutated_traces import Files, traces
+from .mutated_traces import Files, made_traces
 from .oracle import Surroundings, fault_of
 
 _DATE = b"#Paraver (21/11/2025 at 06:36):"
@@ -44,7 +44,7 @@ class TraceBombs:
     )
 
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
-        _, files = traces()[0]
+        _, files = made_traces()[0]
         for suffix in (".pcf", ".row"):
             (folder / f"OUT{suffix}").write_bytes(files[suffix])
         prv = chance.choice(_BOMBS)(chance, folder, files)

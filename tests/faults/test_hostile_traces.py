@@ -1,0 +1,116 @@
+"""Traces, and what is read beside them, that are small and would take memory or time without end, or are no files."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+from support.command_line import CommandLine
+from support.failed_runs import sentence
+from support.report_builder import ReportBuilder
+
+from nsys2prv.vocabulary.input_files import read_ordinary
+
+BAD_OPTION, BAD_TRACE, NOT_EFFICIENCY = 2, 8, 13
+HEADER = "#Paraver (21/11/2025 at 06:36):1000_ns:1(4):1:1(1:1)\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "why"),
+    [("#Paraver (21/11/2025 at 06:36):1", "line 1: it has more than"), (f"{HEADER}2:0:1:1:1:0:1", "line 2: it has more than")],
+    ids=["header", "line"],
+)
+@pytest.mark.parametrize("command", ["check", "efficiency", pytest.param("views", marks=pytest.mark.thorough)])
+def test_a_line_without_end_is_refused(command: str, start: str, why: str, command_line: CommandLine) -> None:
+    (command_line.folder / "OUT.prv.gz").write_bytes(gzip.compress(start.encode() + b"1" * (17 << 20), 1))
+
+    done = command_line.run(command, "OUT.prv.gz")
+
+    if command == "check" and start.startswith(HEADER):
+        assert (done.returncode, why in done.stdout) == (1, True)
+    else:
+        sentence(done, BAD_TRACE, "OUT.prv.gz", why)
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ("1000_ns:1(4):1:1(1000000000:1)", "1000000000 rows, and Paraver takes 65535"),
+        (f"1000_ns:1(4):1:1(1{'0' * 30}:1)", "has too many digits"),
+        (f"{'9' * 5000}_ns:1(4):1:1(1:1)", "has too many digits"),
+        (f"{'9' * 19}_ns:1(4):1:1(1:1)", "does not fit in 64 bits"),
+        ("1000_ns:1(4):1:1(1:1),1000000000", "1000000000 communicators"),
+    ],
+)
+@pytest.mark.parametrize("command", ["check", "efficiency", "views"])
+def test_a_header_of_huge_numbers_is_refused(command: str, header: str, why: str, command_line: CommandLine) -> None:
+    (command_line.folder / "OUT.prv").write_text(f"#Paraver (21/11/2025 at 06:36):{header}\n")
+
+    done = command_line.run(command, "OUT.prv")
+
+    assert why in done.stdout + done.stderr
+    assert done.returncode == (1 if command == "check" else BAD_TRACE)
+
+
+def test_a_communicator_of_5000_digits_is_refused(command_line: CommandLine) -> None:
+    header = HEADER.replace("\n", ",1\n")
+    (command_line.folder / "OUT.prv").write_text(f"{header}c:1:1:{'9' * 5000}:1\n2:0:1:1:1:0:1:1\n")
+
+    sentence(command_line.run("efficiency", "OUT.prv"), BAD_TRACE, "OUT.prv", "line 2", "is not a communicator")
+
+
+@pytest.mark.parametrize("place", ["2:1", "0:1", "1:2", "1:0", "999999999999:1"])
+def test_a_record_on_a_row_that_the_header_lacks_is_refused(place: str, command_line: CommandLine) -> None:
+    (command_line.folder / "OUT.prv").write_text(f"{HEADER}2:0:1:1:1:0:63000006:5\n2:0:1:{place}:5:63000006:0\n")
+
+    sentence(command_line.run("efficiency", "OUT.prv"), BAD_TRACE, "OUT.prv", "line 3", "is not in the header")
+
+
+@pytest.mark.parametrize("suffix", [".prv", ".pcf", ".row", ".json"])
+@pytest.mark.parametrize("command", ["check", "efficiency", "views"])
+def test_a_named_pipe_in_the_place_of_a_file_is_no_file(command: str, suffix: str, command_line: CommandLine) -> None:
+    (command_line.folder / "OUT.prv").write_text(f"{HEADER}2:0:1:1:1:0:63000006:5:63000006:0\n")
+    (command_line.folder / f"OUT{suffix}").unlink(missing_ok=True)
+    os.mkfifo(command_line.folder / f"OUT{suffix}")
+
+    done = command_line.run(command, "OUT.prv")
+
+    if suffix == ".prv":
+        sentence(done, BAD_TRACE, "OUT.prv", "it is a named pipe")
+    elif command == "check":
+        assert f"OUT{suffix}: it can't be read (it is a named pipe, not a file)" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_rules_of_families_and_results_are_read_from_files(command_line: CommandLine) -> None:
+    report = ReportBuilder()
+    report.kernel("gemm", 10, 20, launch=(0, 5))
+    report.write(command_line.folder / "x.sqlite")
+    for name in ("rules.csv", "result.json", "labels.pcf"):
+        os.mkfifo(command_line.folder / name)
+
+    rules = command_line.run("efficiency", "x.sqlite", "--kernel-families", "rules.csv")
+    labels = command_line.run("translate", "x.sqlite", "-o", "OUT", "--labels", "labels.pcf")
+
+    sentence(rules, BAD_OPTION, "rules.csv", "it is a named pipe")
+    sentence(labels, BAD_TRACE, "labels.pcf", "it is a named pipe")
+    sentence(command_line.run("compare", "result.json", "x.sqlite"), NOT_EFFICIENCY, "result.json", "it is a named pipe")
+
+
+def test_a_json_of_endless_nesting_is_no_result(command_line: CommandLine) -> None:
+    for name in ("a.json", "b.json"):
+        (command_line.folder / name).write_text("[" * 200_000)
+
+    sentence(command_line.run("compare", "a.json", "b.json"), NOT_EFFICIENCY, "a.json", "it is no JSON")
+
+
+def test_what_a_shell_gives_for_a_command_is_read(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"what,value,pattern\n")
+    os.close(writer)
+    try:
+        assert read_ordinary(Path(f"/dev/fd/{reader}"), 100) == b"what,value,pattern\n"
+    finally:
+        os.close(reader)
