@@ -25,7 +25,7 @@ _NUMBER = re.compile("[0-9]{1,10}")
 _MOST_WINDOWS = 1000
 """OUT.json lists at most as many windows of time."""
 _MOST_GAPS = 10_000
-"""Gaps in states that are kept: a chosen time of more windows is not told from gaps."""
+"""Gaps in states that are kept: more than these are violations, though they may be between windows."""
 
 
 class CompleteStates(StateOrder):
