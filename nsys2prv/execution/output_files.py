@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from nsys2prv.errors import DiskFull, OutputError, OutputExists
 from nsys2prv.execution.lacks import lack_in
+from nsys2prv.execution.private_folders import is_utf8
 from nsys2prv.execution.publishing import ANOTHER_PLACE
 from nsys2prv.execution.scratch import temporary_folder
 
@@ -78,7 +79,7 @@ def staging_folder(base: Path) -> Iterator[Path]:
     """A folder beside the output where files are made; write errors in it are raised as errors of the output."""
     try:
         # Absolute, as all folders of intermediate files: polars would take a name that starts with ~ for a user's home.
-        with temporary_folder(base.parent.absolute()) as folder:
+        with temporary_folder(_utf8(base.parent)) as folder:
             yield folder
     except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
         raise _disk_error(error, base) from error
@@ -92,9 +93,9 @@ def scratch_folder(requested: Path | None, staging: Path) -> Iterator[Path]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            folder = stack.enter_context(temporary_folder(requested.absolute()))
+            folder = stack.enter_context(temporary_folder(_utf8(requested)))
         except OSError as error:
-            raise OutputError.not_writable(requested, str(error), _SCRATCH) from error
+            raise OutputError.not_writable(requested, error.strerror or str(error), _SCRATCH) from error
         yield folder
 
 
@@ -107,12 +108,20 @@ def scratch_alone(requested: Path | None) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         parent = requested or Path("temporary folder")
         try:
-            parent = (requested or Path(tempfile.gettempdir())).absolute()
+            parent = _utf8(requested or Path(tempfile.gettempdir()))
             folder = stack.enter_context(temporary_folder(parent))
         except OSError as error:
             raise OutputError.not_writable(parent, error.strerror or str(error), _SCRATCH) from error
         stack.enter_context(full_disk_named(parent))
         yield folder
+
+
+def _utf8(parent: Path) -> Path:
+    """The absolute path of a folder; OSError when libraries could not open files in it."""
+    path = parent.absolute()
+    if not is_utf8(path):
+        raise OSError(errno.EILSEQ, "its path is not UTF-8", str(path))
+    return path
 
 
 @contextlib.contextmanager
@@ -132,7 +141,7 @@ def _disk_error(error: BaseException, base: Path) -> Exception:
     if (lack := lack_in(error)) is not None:
         return lack
     if isinstance(error, OSError):
-        return OutputError.not_writable(base, str(error))
+        return OutputError.not_writable(base, error.strerror or str(error))
     return error if isinstance(error, Exception) else RuntimeError(str(error))
 
 

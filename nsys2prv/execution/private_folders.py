@@ -6,7 +6,6 @@ So it is known which of them a killed process left, without a file that it would
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import hashlib
 import os
@@ -46,9 +45,7 @@ def make_private(folder: Path, *, exist_ok: bool = False) -> None:
 
 
 def make_marked(folder: Path) -> None:
-    """Make a folder of a `new_name`, private; OSError when it can't be made, or libraries could not open files in it."""
-    if not is_utf8(folder):
-        raise OSError(errno.EILSEQ, "its path is not UTF-8", str(folder))
+    """Make a folder of a `new_name`, private."""
     make_private(folder)
     (folder / _MARK).touch(0o600)
 

@@ -153,6 +153,14 @@ def _check_csv_folder(folder: Path) -> None:
         raise OutputError.not_writable(folder, f"there is no permission to write in {there}", _PLACE)
 
 
+def _remove_empty(folders: Iterable[Path], kind: type[BaseException] | None, *_: object) -> None:
+    """Remove folders that were made for files that could not be written."""
+    if kind is not None:
+        with contextlib.suppress(OSError):
+            for folder in folders:
+                folder.rmdir()
+
+
 def write_files(files: Mapping[Path, str | None]) -> None:
     """Write texts; with None a file is removed.
 
@@ -170,7 +178,9 @@ def write_files(files: Mapping[Path, str | None]) -> None:
             parent = path.parent.absolute()
             try:
                 if parent not in folders:
-                    path.parent.mkdir(parents=True, exist_ok=True)
+                    made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+                    stack.push(partial(_remove_empty, made))
+                    parent.mkdir(parents=True, exist_ok=True)
                     folders[parent] = stack.enter_context(temporary_folder(parent))
                 staged = None if text is None else f"result{number}"
                 if text is not None:
