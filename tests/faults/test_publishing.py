@@ -13,6 +13,7 @@ import pytest
 from support.command_line import CommandLine
 from support.failed_runs import contents, sentence, small_report
 
+from nsys2prv.efficiency.outputs.export import write_files
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution import publishing
 from nsys2prv.execution.private_folders import PREFIX, _machine, new_name
@@ -272,3 +273,14 @@ def test_a_link_that_leads_nowhere_is_an_output_that_exists(command_line: Comman
     (tmp_path / "OUT.pcf").symlink_to("nothing")
 
     sentence(command_line.run("translate", "rank0.sqlite", "-o", "OUT"), NOT_WRITABLE, "OUT.pcf", "exists already")
+
+
+def test_folders_that_were_made_for_results_go_when_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fail)
+
+    with pytest.raises(OutputError, match="No space left"):
+        write_files({tmp_path / "new" / "csv" / "run.csv": "text"})
+    assert not list(tmp_path.iterdir())
