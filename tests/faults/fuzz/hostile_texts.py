@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 from support.acting import outputs_fault, screen_fault
-from support.hostile_report import AtRandom, write_hostile_report
+from support.hostile_report import BEHIND, AtRandom, write_hostile_report
 
 from .commands import Commands
+from .hostile_options import prepare
 from .oracle import Surroundings, fault_of, trace_fault
 
 _RESULTS = {
@@ -20,6 +22,8 @@ _RESULTS = {
     "--per-iteration": "step",
 }
 _REPORT = "report.sqlite"
+_NAMED = re.compile(r"[0-9]+ +\S|[^A-Z#]")
+"""Lines of a .pcf or .row that hold a name."""
 
 
 class HostileTexts:
@@ -27,6 +31,17 @@ class HostileTexts:
     description = "control characters, scripts, formulas, templates, line ends, paths in all texts of reports and file names"
 
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
+        return (self._of_trace if chance.random() < 0.25 else self._of_report)(chance, folder, commands)
+
+    def _of_trace(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
+        prepare(folder, commands)
+        inputs = ("trace.pcf", "trace.row")
+        for name in inputs:
+            (folder / name).write_bytes(_with_pieces((folder / name).read_text(), chance))
+        before = Surroundings(folder)
+        return self._fault(commands, folder, before, *self._command_on("trace.prv", "report.sqlite", chance), inputs=inputs)
+
+    def _of_report(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
         name = chance.choice((_REPORT, _REPORT, "\x1b[31m\n<b>{{7*7}}.sqlite", "=1+1\u202e'\".sqlite", "a\udcff\x9b.sqlite"))
         write_hostile_report(folder / _REPORT, AtRandom(chance, chance.choice((0.05, 0.3, 1.0))))
         (folder / _REPORT).rename(folder / name)
@@ -44,15 +59,19 @@ class HostileTexts:
             return fault
         if kind == "translate":
             return None
-        later = chance.choice(
+        return self._fault(commands, folder, before, *self._command_on("OUT.prv", name, chance))
+
+    def _command_on(self, trace: str, report: str, chance: random.Random) -> tuple[str, ...]:
+        return chance.choice(
             (
-                ("check", "OUT.prv"),
-                ("efficiency", "OUT.prv", *self._results(chance)),
-                ("compare", name, "OUT.prv", "--csv", "OUT.compared", "--json-file", "OUT.compared.json"),
-                ("views", "OUT.prv", "-o", "OUT.views"),
+                ("check", trace),
+                ("check", trace, "--json"),
+                ("efficiency", trace, *self._results(chance)),
+                ("compare", report, trace, "--csv", "OUT.compared", "--json-file", "OUT.compared.json"),
+                ("views", trace, "-o", "OUT.views"),
+                ("views", trace, "-o", "OUT.views", "--json"),
             )
         )
-        return self._fault(commands, folder, before, *later)
 
     @staticmethod
     def _results(chance: random.Random) -> list[str]:
@@ -60,11 +79,23 @@ class HostileTexts:
         return [*(one for pair in chosen for one in pair), *(["--json"] if chance.random() < 0.3 else [])]
 
     @staticmethod
-    def _fault(commands: Commands, folder: Path, before: Surroundings, *arguments: str) -> str | None:
+    def _fault(
+        commands: Commands, folder: Path, before: Surroundings, *arguments: str, inputs: tuple[str, ...] = ()
+    ) -> str | None:
         run = commands.run(*arguments, folder=folder)
         return (
             fault_of(run)
             or screen_fault(run.stdout + run.stderr)
             or before.fault(("OUT",))
-            or (outputs_fault(folder) if run.code == 0 else None)
+            or (outputs_fault(folder, inputs) if run.code == 0 else None)
         )
+
+
+def _with_pieces(names: str, chance: random.Random) -> bytes:
+    """Lines of a .pcf or .row with hostile pieces behind some names, each still on its line."""
+    share = chance.choice((0.02, 0.3, 1.0))
+    lines = [
+        line + " ".join(chance.choice(BEHIND).split("\n")) if _NAMED.match(line) and chance.random() < share else line
+        for line in names.split("\n")
+    ]
+    return "\n".join(lines).encode().replace("\ue000".encode(), b"\xed\xa0\x80")
