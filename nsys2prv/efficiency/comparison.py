@@ -15,6 +15,7 @@ from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_TABLE, tree_rows
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.errors import UsageError
+from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.version import __version__
 
 MOST_CHANGES = 200
@@ -193,7 +194,7 @@ def _runs(runs: _Runs) -> list[dict[str, Any]]:
         found.append(
             {
                 "run": name,
-                "title": runs[name].head["title"],
+                "title": as_utf8(str(runs[name].head["title"])),
                 **run,
                 "speedup": _ratio(first["elapsed_ns"], run["elapsed_ns"]),
                 "useful_scalability": total,

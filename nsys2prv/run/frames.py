@@ -27,6 +27,7 @@ from nsys2prv.timeline.reader import EventReader, Request
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import EventType, Role
+from nsys2prv.vocabulary.printable import as_utf8
 
 EVENT_SCHEMA = {
     "rank": pl.Int64,
@@ -106,7 +107,7 @@ def ranks_frame(plan: RunPlan) -> pl.DataFrame:
             "name": task.name,
             "threads": sum(thread.kind == "thread" for thread in task.threads),
             "streams": sum(thread.kind == "stream" for thread in task.threads),
-            "report": str(plan.reports[task.report].report.path),
+            "report": as_utf8(str(plan.reports[task.report].report.path)),
             "nsys": plan.reports[task.report].identity.tool or None,
         }
         for task in plan.timeline.rows.tasks

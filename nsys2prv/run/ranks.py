@@ -6,7 +6,6 @@ Nothing is guessed in silence: what is missing in reports, or inconsistent, beco
 from __future__ import annotations
 
 import enum
-import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from nsys2prv.exports.launchers import jobs, whole_number
 from nsys2prv.run.hosts import shared_names
 from nsys2prv.vocabulary.limits import MOST_RANKS
 from nsys2prv.vocabulary.name_rules import count_groups, first_group
+from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.wording import ranges
 
 T = TypeVar("T")
@@ -412,7 +412,7 @@ def rank_from(pattern: str) -> InPaths[int]:
         )
 
     def ranks(paths: Sequence[Path]) -> list[int | None]:
-        found = first_group([_as_text(path) for path in paths], pattern)
+        found = first_group([as_utf8(path.as_posix()) for path in paths], pattern)
         numbers = [whole_number(text) for text in found]
         for path, text, number in zip(paths, found, numbers, strict=True):
             if text is not None and number is None:
@@ -428,14 +428,14 @@ def host_from(pattern: str) -> InPaths[str]:
     if groups > 1:
         raise UsageError(f"--host-pattern {pattern}: it has {groups} groups; put brackets around the host only")
     if groups == 1:
-        return lambda paths: [host or None for host in first_group([_as_text(path) for path in paths], pattern)]
+        return lambda paths: [host or None for host in first_group([as_utf8(path.as_posix()) for path in paths], pattern)]
     # The longest first: node1 must not be found in node12.
     names = sorted((name.strip() for name in pattern.split(",") if name.strip()), key=len, reverse=True)
     if not names:
         raise UsageError("--host-pattern: give a regular expression with one group, or names of hosts")
     # Names are no patterns.
     any_name = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(map(re.escape, names))})(?![A-Za-z0-9])")
-    return lambda paths: [next(reversed(any_name.findall(_as_text(path))), None) for path in paths]
+    return lambda paths: [next(reversed(any_name.findall(as_utf8(path.as_posix()))), None) for path in paths]
 
 
 def _groups(option: str, pattern: str) -> int:
@@ -443,11 +443,6 @@ def _groups(option: str, pattern: str) -> int:
         return count_groups(pattern)
     except ValueError as error:
         raise UsageError(f"{option} {pattern}: this is {error}; there is no look-around and no back-reference") from error
-
-
-def _as_text(path: Path) -> str:
-    # A name need not be UTF-8.
-    return os.fsencode(path.as_posix()).decode("utf-8", "replace")
 
 
 # -- words ----------------------------------------------------------------------------------------------------------------

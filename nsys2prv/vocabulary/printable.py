@@ -57,6 +57,15 @@ def on_one_line(text: str) -> str:
     return " ".join(_ACTING.sub(" ", text).split())
 
 
+def as_utf8(text: str) -> str:
+    r"""A text that a frame can hold: names of files need not be UTF-8, and get marks in the place of what is not.
+
+    >>> as_utf8("a\udcffb")
+    'a?b'
+    """
+    return text.encode("utf-8", "replace").decode()
+
+
 def safe_json(content: Any, **form: Any) -> str:
     r"""An object as JSON, in which a text that acts is escaped; `form` as for `json.dumps`.
 

@@ -11,6 +11,7 @@ from support.acting import acting_characters, screen_fault
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
 
+import nsys2prv
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 
@@ -71,3 +72,17 @@ def test_wildcards_of_regions_are_two_and_take_no_time(tmp_path: Path) -> None:
     assert [text for text in measured.head["warnings"] if "NVTX" in text] == [
         f"no NVTX range is called {name}" for name in requested[1:3]
     ]
+
+
+@pytest.mark.thorough
+def test_a_report_whose_name_is_no_utf8_is_read_as_others(command_line: CommandLine) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("k", 0, 10, launch=(0, 5))
+    path = report.write(command_line.folder / "a.sqlite").rename(command_line.folder / "a\udcff.sqlite")
+
+    with nsys2prv.open_run(path) as run:
+        assert run.ranks["report"].item().endswith("a?.sqlite")
+    for command in (["inspect"], ["translate", "-o", "OUT"], ["efficiency", "-o", "page.html"], ["compare", path.name]):
+        done = command_line.run(command[0], path.name, *command[1:])
+        assert done.returncode == 0, done.stderr
+        assert screen_fault(done.stdout + done.stderr) is None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from nsys2prv.errors import OutputError, OutputExists
+from nsys2prv.errors import OutputError, OutputExists, TraceError
 from nsys2prv.execution.output_files import VIEWS, staging_folder, without_suffix
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.publishing import Staged, publish
@@ -50,6 +50,8 @@ def render_views(
         The folder holds something else, or can't be written; a report or trace in it is never removed.
     """
     read_view_table().select(only)
+    if not trace.is_file():
+        raise TraceError(trace, "there is no such file")
     base = without_suffix(trace)
     final = out if out is not None else base.with_name(base.name + VIEWS)
     if final.exists():

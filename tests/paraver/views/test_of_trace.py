@@ -36,6 +36,13 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.parametrize("name", ["", ".", "none.prv"])
+def test_a_trace_that_is_not_there_is_told(name: str, command_line: CommandLine) -> None:
+    done = command_line.run("views", name)
+
+    assert (done.returncode, done.stderr.count("\n")) == (TraceError.exit_code, 1), done.stderr
+
+
 def test_translate_renders_the_views_whose_events_are_in_the_trace(report: Path, tmp_path: Path) -> None:
     summary = translate([report], tmp_path / "out")
     paths = [one["path"] for one in summary.content["views"]]
