@@ -55,7 +55,7 @@ def _change(report: Path, chance: random.Random) -> list[str]:
     with closing(sqlite3.connect(report, isolation_level=None)) as database:
         database.execute("pragma synchronous = off")
         for table in tables:
-            if table not in (*changed, *_KEPT) and chance.random() < 0.8:
+            if table not in (*changed, *_KEPT) and chance.random() < 0.93:
                 database.execute(f'drop table "{table}"')
         for table in changed:
             column, value = chance.choice(tables[table].columns), chance.choice(VALUES)
