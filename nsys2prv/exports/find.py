@@ -11,7 +11,7 @@ from pathlib import Path
 from nsys2prv.errors import ReportError, ReportNotFound, SameReportTwice
 from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.private_folders import PREFIX
-from nsys2prv.exports.forms import form_of_folder
+from nsys2prv.exports.folder_forms import form_of_folder
 from nsys2prv.exports.report import RAW_SUFFIXES
 
 FILE_SUFFIXES = (".sqlite", *RAW_SUFFIXES)

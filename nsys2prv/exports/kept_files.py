@@ -9,7 +9,8 @@ from pathlib import Path
 
 from nsys2prv.errors import KeptFile
 from nsys2prv.exports.find import FILE_SUFFIXES
-from nsys2prv.exports.forms import SQLITE_START, ArrowTables, ParquetTables
+from nsys2prv.exports.folder_forms import ArrowTables, ParquetTables
+from nsys2prv.exports.sqlite_form import SQLITE_START
 
 _SUFFIXES = (*FILE_SUFFIXES, *ParquetTables.suffixes, *ArrowTables.suffixes)
 _STARTS = (SQLITE_START, b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")

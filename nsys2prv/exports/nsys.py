@@ -11,7 +11,8 @@ from pathlib import Path
 from nsys2prv.errors import ExportError, ReportError
 from nsys2prv.execution.programs import run_program
 from nsys2prv.execution.scratch import temporary_folder
-from nsys2prv.exports.forms import EXPORT_TABLES, SqliteTables
+from nsys2prv.exports.forms import EXPORT_TABLES
+from nsys2prv.exports.sqlite_form import SqliteTables
 
 # Used where this nsys knows them: NCCL's payloads are JSON in some versions and blobs in others.
 _EXTRA_OPTIONS = ("--include-json", "--include-blobs")

@@ -15,19 +15,19 @@ from nsys2prv.execution import memory
 from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports.columns import NOT_APPLICABLE, TIME_COLUMNS, Text, dtype_of
+from nsys2prv.exports.folder_forms import form_of_folder
 from nsys2prv.exports.forms import (
     EXPORT_TABLES,
     Selection,
-    SqliteTables,
     Stretch,
     Tables,
-    form_of_folder,
     frames_scan,
     read_error,
 )
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.exports.session_time import AS_RECORDED, SessionTime, read_session_time
+from nsys2prv.exports.sqlite_form import SqliteTables
 
 RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 """Reports as nsys records them: only nsys can open them."""

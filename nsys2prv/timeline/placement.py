@@ -145,10 +145,11 @@ def _without_nulls(events: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
 
 
 def _with_values(events: pl.DataFrame) -> pl.DataFrame:
-    """Events with a value or a label, of a source of plain numbers."""
-    if "value" not in events.columns or not events["value"].null_count():
+    """Events with a value or a label; the same frame when that is all of them."""
+    named = [name for name in ("label", "value") if name in events.columns]
+    if any(not events[name].null_count() for name in named):
         return events
-    return events.filter(pl.col("value").is_not_null() | pl.col("label").is_not_null())
+    return events.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in named))
 
 
 def _with_exact_values(events: pl.DataFrame) -> pl.DataFrame:

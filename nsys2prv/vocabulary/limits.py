@@ -18,3 +18,13 @@ LARGEST_EXACT = 1 << 53
 """Values beyond it, and below its negative, lose digits in the doubles that views compute with: traces have none."""
 LONGEST_SESSION_NS = 1 << 53
 """From the first event of a report to the last, ns: 104 days."""
+MOST_TABLES = 5_000
+"""Tables of a report; nsys has some two hundred."""
+MOST_COLUMNS = 2_000
+"""Columns of a table."""
+LONGEST_NAME = 1_000
+"""Characters of the name of a table."""
+LONGEST_TEXT = 16 << 20
+"""Bytes of one text, or of what else is in one place of a table."""
+MOST_ROWS, MOST_ROWS_PER_BYTE = 1_000_000, 100
+"""Rows of a table in a compressed file: so many, and so many for each byte."""

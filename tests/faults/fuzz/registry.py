@@ -6,6 +6,7 @@ from .campaign import Campaign
 from .column_values import ColumnValues
 from .damaged_bytes import DamagedBytes
 from .family_rules import FamilyRules
+from .folder_tables import FolderTables
 from .hostile_options import HostileOptions
 from .hostile_texts import HostileTexts
 from .odd_paths import OddPaths
@@ -13,12 +14,15 @@ from .outputs import Outputs
 from .resources import Resources
 from .results_json import ResultsJson
 from .signals import Signals
+from .sqlite_objects import SqliteObjects
 from .trace_bombs import TraceBombs
 from .trace_mutations import TraceMutations
 
 CAMPAIGNS: tuple[type[Campaign], ...] = (
     DamagedBytes,
     ColumnValues,
+    SqliteObjects,
+    FolderTables,
     Signals,
     Outputs,
     Resources,

@@ -1,0 +1,229 @@
+"""Exports with a file per table in a folder: Parquet or Arrow."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from nsys2prv.errors import DamagedReport, NotAReport
+from nsys2prv.execution import memory
+from nsys2prv.execution.private_folders import is_utf8
+from nsys2prv.exports.forms import BATCH_ROWS, Schema, Selection, Tables, frames_scan, read_error
+from nsys2prv.vocabulary.limits import MOST_COLUMNS, MOST_ROWS, MOST_ROWS_PER_BYTE, MOST_TABLES
+
+_READ_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, OSError, ValueError, KeyError)
+"""What polars and Arrow raise for a damaged file; names that are no text are ValueErrors, unknown ones KeyErrors."""
+
+
+_NUMERIC = (pl.datatypes.classes.IntegerType, pl.Float32, pl.Float64, pl.Null)
+_TEXTUAL = (pl.String, pl.Binary, pl.Null)
+_READABLE: dict[type[pl.DataType], tuple[type[pl.DataType], ...]] = {
+    pl.Int64: (*_NUMERIC, pl.Boolean),
+    pl.Float64: _NUMERIC,
+    pl.String: (*_TEXTUAL, pl.Categorical, pl.Enum),
+    pl.Binary: _TEXTUAL,
+}
+"""Types of files in which a column can be, by the type in which it is read: what others become is up to polars."""
+
+
+class FolderTables(Tables):
+    """An export with one file per table in a folder."""
+
+    suffixes: tuple[str, ...]
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        if not is_utf8(path.absolute()):
+            raise NotAReport(path, "its path is not UTF-8, which only databases may have")
+        # Absolute: polars would take a name that starts with ~ for that of a user's home.
+        self._files = {file.stem: file for file in sorted(path.absolute().iterdir()) if file.suffix in self.suffixes}
+        odd = next((file for file in self._files.values() if file.exists() and not file.is_file()), None)
+        if odd is not None:
+            # A pipe would never answer.
+            raise NotAReport(path, f"{odd.name} is no file")
+        if len(self._files) > MOST_TABLES:
+            raise NotAReport(path, f"it has more than {MOST_TABLES:,} tables")
+        self._schemas: dict[str, dict[str, pl.DataType]] = {}
+        self._seen = self._stamps()
+
+    def _files_of_export(self) -> list[Path]:
+        return list(self._files.values())
+
+    @abstractmethod
+    def _scan_file(self, file: Path) -> pl.LazyFrame: ...
+
+    @abstractmethod
+    def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]: ...
+
+    def _scan_batches(
+        self, file: Path, schema: Mapping[str, pl.DataType], as_bytes: frozenset[str] = frozenset()
+    ) -> pl.LazyFrame:
+        """A file by way of its Arrow batches; some of its columns of text are taken as bytes."""
+
+        def read(columns: list[str]) -> Iterator[pl.DataFrame]:
+            try:
+                # Without a column a batch has no rows.
+                for batch in self._record_batches(file, columns or list(schema)[:1]):
+                    yield pl.DataFrame(pl.from_arrow(_validated(batch, as_bytes)))
+            except _READ_ERRORS as error:
+                self.failure = read_error(file, error)
+                raise self.failure from error
+
+        return frames_scan(read, {name: pl.Binary() if name in as_bytes else dtype for name, dtype in schema.items()})
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self._files)
+
+    def columns(self, table: str) -> frozenset[str]:
+        return frozenset(self._schema(table))
+
+    def _schema(self, table: str) -> dict[str, pl.DataType]:
+        if table not in self._schemas:
+            with self._read_errors(table):
+                schema = dict(self._scan_file(self._files[table]).collect_schema())
+                if len(schema) > MOST_COLUMNS:
+                    raise DamagedReport(self._files[table], f"it has more than {MOST_COLUMNS:,} columns")
+                self._check_rows(self._files[table])
+            self._schemas[table] = schema
+        return self._schemas[table]
+
+    def _check_rows(self, file: Path) -> None:  # where a file has what it says, there is nothing to check
+        """Raise DamagedReport when a file says that it has more rows than it can have."""
+
+    def row_counts(self, tables: Collection[str]) -> dict[str, int]:
+        counts = {}
+        for table in tables:
+            with self._read_errors(table):
+                counts[table] = int(self._scan_file(self._files[table]).select(pl.len()).collect().item())
+        return counts
+
+    @contextlib.contextmanager
+    def _read_errors(self, table: str) -> Iterator[None]:
+        try:
+            yield
+        except _READ_ERRORS as error:
+            raise self.failure or read_error(self._files[table], error) from error
+
+    def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
+        times = self.scan(table, dict.fromkeys((begin, end), pl.Int64), only)
+        found = times.select(pl.len(), first=pl.col(begin).min(), last=pl.max_horizontal(begin, end).max())
+        with self._read_errors(table):
+            rows, first, last = found.collect(engine="streaming").row(0)
+        self._check_first(table, begin, first)
+        return int(rows), first, last
+
+    def some_values(self, columns: Mapping[str, str]) -> dict[str, int]:
+        found = {}
+        for table, column in columns.items():
+            with contextlib.suppress(DamagedReport), self._read_errors(table):
+                value = self.scan(table, {column: pl.Int64}, {}).head(1).collect()
+                if value.height and value.item() is not None:
+                    found[table] = value.item()
+        return found
+
+    def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
+        stored = self._schema(table)
+        missing = [name for name in schema if name not in stored]
+        if missing:
+            raise DamagedReport(self._files[table], f"it has no column {missing[0]}")
+        selected = [pl.col(column).is_in(values) for column, values in only.items()]
+        file = self._files[table]
+        # nsys declares bytes to be text: polars refuses to read what is not UTF-8.
+        as_bytes = frozenset(name for name, dtype in schema.items() if dtype == pl.Binary and stored[name] == pl.String)
+        for name, dtype in schema.items():
+            if not isinstance(stored[name], _READABLE[dtype]):
+                raise DamagedReport(file, f"column {name} is of type {stored[name]}")
+        with self._read_errors(table):
+            scanned = self._scan_batches(file, stored, as_bytes) if as_bytes else self._scan_file(file)
+        return (scanned.filter(*selected) if selected else scanned).select(
+            _signed(pl.col(name), stored[name], dtype).alias(name) for name, dtype in schema.items()
+        )
+
+
+class ParquetTables(FolderTables):
+    """A folder of ``TABLE.parquet``."""
+
+    form = "parquet"
+    suffixes = (".parquet",)
+
+    def _scan_file(self, file: Path) -> pl.LazyFrame:
+        return pl.scan_parquet(file, glob=False, hive_partitioning=False)
+
+    def _check_rows(self, file: Path) -> None:
+        rows = self._scan_file(file).select(pl.len()).collect().item()
+        if rows > MOST_ROWS + MOST_ROWS_PER_BYTE * file.stat().st_size:
+            raise DamagedReport(file, f"{rows:,} rows don't fit into it")
+
+    def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        # Only this form, and only few reports, need it.
+        import pyarrow.parquet
+
+        with pyarrow.parquet.ParquetFile(file) as parquet:
+            yield from parquet.iter_batches(batch_size=memory.scaled(BATCH_ROWS), columns=columns)
+
+
+class ArrowTables(FolderTables):
+    """A folder of ``TABLE.arrow``, in Arrow's file or stream format."""
+
+    form = "arrow"
+    suffixes = (".arrow", ".feather", ".ipc", ".arrows")
+
+    def _scan_file(self, file: Path) -> pl.LazyFrame:
+        # Not by way of polars, which trusts what is in a file: damaged offsets of texts end the process.
+        with _open_arrow(file) as reader:
+            schema = dict(pl.DataFrame(pl.from_arrow(reader.schema.empty_table())).schema)
+        return self._scan_batches(file, schema)
+
+    def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        with _open_arrow(file) as reader:
+            if isinstance(reader, pa.RecordBatchFileReader):
+                yield from (reader.get_batch(index).select(columns) for index in range(reader.num_record_batches))
+            else:
+                yield from (batch.select(columns) for batch in reader)
+
+
+def form_of_folder(folder: Path) -> type[FolderTables] | None:
+    """The form of the tables in a folder; None when it holds none."""
+    suffixes = {file.suffix for file in folder.iterdir()}
+    return next((form for form in (ParquetTables, ArrowTables) if suffixes.intersection(form.suffixes)), None)
+
+
+@contextlib.contextmanager
+def _open_arrow(file: Path) -> Iterator[pa.RecordBatchFileReader | pa.RecordBatchStreamReader]:
+    """A file in Arrow's file format or its stream format."""
+    with pa.OSFile(str(file)) as source:
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        with pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source) as reader:
+            yield reader
+
+
+def _validated(batch: pa.RecordBatch, as_bytes: frozenset[str]) -> pa.Table:
+    """A batch as a table, some of its columns of text as bytes; ArrowException when it is damaged."""
+    # First the sizes of its buffers, which a cast trusts; then offsets, and texts that stay texts.
+    batch.validate()
+    arrays = [
+        array.cast(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary()) if name in as_bytes else array
+        for name, array in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    for array in arrays:
+        array.validate(full=True)
+    return pa.Table.from_arrays(arrays, names=batch.schema.names)
+
+
+def _signed(column: pl.Expr, stored: pl.DataType, requested: type[pl.DataType]) -> pl.Expr:
+    # Ids are unsigned in Parquet and Arrow exports and signed in SQLite: the same bits must give the same id.
+    if requested == pl.Int64 and stored == pl.UInt64:
+        return column.reinterpret(signed=True)
+    if requested == pl.String:
+        text = column.cast(pl.String)
+        return pl.when(text != "").then(text)
+    if requested == pl.Binary:
+        held = column.cast(pl.Binary)
+        return pl.when(held.bin.size() > 0).then(held)
+    return column.cast(requested)

@@ -1,0 +1,104 @@
+"""Folders of Parquet and Arrow files whose columns and files are of other kinds than those of nsys."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from support.failed_runs import small_report
+
+from nsys2prv.errors import DamagedReport, NotAReport
+from nsys2prv.exports import open_report
+
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+OTHER_TYPES = {
+    "struct": pa.array([{"a": 1}] * 3),
+    "list": pa.array([[1]] * 3),
+    "text": pa.array(["soon"] * 3),
+    "time": pa.array([0] * 3, pa.timestamp("ns")),
+    "dictionary": pa.array(["a"] * 3).dictionary_encode(),
+}
+
+
+@pytest.fixture(params=["x_pqtdir", "x_arwdir"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return small_report().write(tmp_path / request.param)
+
+
+def kernel_file(folder: Path) -> Path:
+    return next(folder.glob(f"{KERNELS}.*"))
+
+
+def write(table: pa.Table, file: Path) -> None:
+    if file.suffix == ".parquet":
+        pa.parquet.write_table(table, file)
+    else:
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+
+
+def kernels() -> pa.Table:
+    frame = small_report().tables()[KERNELS]
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+@pytest.mark.parametrize("kind", OTHER_TYPES)
+def test_a_column_of_another_type_is_an_error_of_its_file(kind: str, folder: Path) -> None:
+    table = kernels()
+    place = table.column_names.index("streamId")
+    write(table.set_column(place, "streamId", OTHER_TYPES[kind]), kernel_file(folder))
+    report = open_report(folder)
+
+    with pytest.raises(DamagedReport, match=rf"{KERNELS}\.\w+: .*column streamId is of type"):
+        report.collect(report.scan(KERNELS, ("streamId",)))
+
+
+def test_a_column_that_is_there_twice_is_an_error_of_its_file(folder: Path) -> None:
+    table = kernels()
+    write(table.append_column("start", table["end"]), kernel_file(folder))
+    report = open_report(folder)
+
+    with pytest.raises(DamagedReport, match=KERNELS):
+        report.collect(report.scan(KERNELS, ("start",)))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_file_is_not_opened(make: object, folder: Path) -> None:
+    file = kernel_file(folder)
+    file.unlink()
+    assert callable(make)
+    make(file)
+
+    with pytest.raises(NotAReport, match=f"{file.name} is no file"):
+        open_report(folder)
+
+
+def test_a_first_time_that_is_none_is_an_error_of_the_report(folder: Path) -> None:
+    table = kernels()
+    place = table.column_names.index("start")
+    write(table.set_column(place, "start", pa.array([-(2**63), 0, 1])), kernel_file(folder))
+
+    with pytest.raises(DamagedReport, match="is no time of a session"):
+        open_report(folder)
+
+
+def test_more_rows_than_a_file_can_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = small_report().write(tmp_path / "x_pqtdir")
+    monkeypatch.setattr("nsys2prv.exports.folder_forms.MOST_ROWS", 10)
+    monkeypatch.setattr("nsys2prv.exports.folder_forms.MOST_ROWS_PER_BYTE", 0)
+    pl.DataFrame({"start": [0] * 100, "end": [1] * 100}).write_parquet(kernel_file(folder))
+
+    report = open_report(folder)
+    with pytest.raises(DamagedReport, match="100 rows don't fit into it"):
+        report.scan(KERNELS, ("start",))
+
+
+def test_more_columns_than_any_table_has_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsys2prv.exports.folder_forms.MOST_COLUMNS", 5)
+
+    with pytest.raises(DamagedReport, match="more than 5 columns"):
+        open_report(folder).has(KERNELS, "start")

@@ -1,0 +1,141 @@
+"""What else than tables a database can hold: nothing of it is run, and nothing in it goes on without end."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import struct
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.failed_runs import small_report
+
+from nsys2prv.errors import DamagedReport, NotAReport, ReportError
+from nsys2prv.exports import Report, open_report
+from nsys2prv.exports.columns import Text
+from nsys2prv.timeline.coverage import walk
+from nsys2prv.vocabulary import limits
+
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return small_report().write(tmp_path / "x.sqlite")
+
+
+def change(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("pragma writable_schema = on")
+        for statement in statements:
+            database.execute(statement)
+
+
+def kernels(report: Report) -> int:
+    return report.count(report.scan(KERNELS, ("start", "end")))
+
+
+@pytest.mark.parametrize(
+    "module", ["fts5(start, [end])", "rtree(id, start, [end])", "dbstat", "csv(filename='/etc/hosts')"], ids=lambda one: one[:4]
+)
+def test_a_virtual_table_is_refused(module: str, path: Path) -> None:
+    sql = f"CREATE VIRTUAL TABLE {KERNELS} using {module}".replace("'", "''")
+    change(path, f"update sqlite_master set rootpage = 0, sql = '{sql}' where name = '{KERNELS}'")
+
+    with pytest.raises(NotAReport, match=f"{KERNELS} is a view or a virtual table"):
+        open_report(path)
+
+
+def test_what_a_generated_column_computes_is_not_computed(path: Path) -> None:
+    computed = "replace(sql, ')', ', graphId as (json(''[''))) ')"
+    change(path, f"update sqlite_master set sql = {computed} where name = '{KERNELS}'")
+
+    report = open_report(path)
+
+    assert not report.has(KERNELS, "graphId")
+    assert kernels(report) == 3
+
+
+def test_an_index_that_contradicts_its_table_is_not_asked(path: Path) -> None:
+    change(
+        path,
+        f"create index by_start on {KERNELS} (start)",
+        "create index of_nothing on META_DATA_CAPTURE (name) where name = 'nothing'",
+        "update sqlite_master set rootpage = (select rootpage from sqlite_master where name = 'of_nothing') "
+        "where name = 'by_start'",
+    )
+
+    report = open_report(path)
+
+    assert report.extent(KERNELS, "start", "end", {}) == (3, 30, 290)
+
+
+@pytest.mark.parametrize(
+    "name", ["null", "5", "x'fffe'", "'a' || char(10)", "char(0)", f"'{'x' * 2000}'"], ids=lambda one: one[:8]
+)
+def test_a_name_that_is_none_is_an_error_of_the_report(name: str, path: Path) -> None:
+    change(path, f"update sqlite_master set name = {name} where name = '{KERNELS}'")
+
+    with pytest.raises(DamagedReport):
+        open_report(path)
+
+
+def test_thousands_of_further_tables_are_counted_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(path, "begin", *(f"create table FURTHER_{number} (value integer)" for number in range(1000)), "commit")
+    connections = []
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *arguments, **named: connections.append(1) or connect(*arguments, **named))
+
+    report = open_report(path)
+    before = len(connections)
+    list(walk(report, {}, (), ()))
+
+    assert len(connections) - before < 10
+
+
+def test_more_tables_than_any_report_has_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsys2prv.exports.sqlite_form.MOST_TABLES", 5)
+
+    with pytest.raises(NotAReport, match="more than 5 tables"):
+        open_report(path)
+
+
+def test_a_table_that_holds_itself_again_and_again_ends(path: Path) -> None:
+    """Inner pages with hundreds of references each to the next one, twelve deep: 10^30 rows in a few pages."""
+    with closing(sqlite3.connect(path)) as database:
+        (root,) = database.execute("select rootpage from sqlite_master where name = ?", (KERNELS,)).fetchone()
+        (size,) = database.execute("pragma page_size").fetchone()
+    content = bytearray(path.read_bytes())
+    leaf = content[(root - 1) * size : root * size]
+    first_new = len(content) // size + 1
+    depth, references = 12, 300
+    pages = [root, *range(first_new, first_new + depth)]
+    for page, child in itertools.pairwise(pages):
+        cell = struct.pack(">I", child) + b"\x7f"
+        head = struct.pack(">BHHHBI", 5, 0, references, size - len(cell), 0, child)
+        made = (head + struct.pack(">H", size - len(cell)) * references).ljust(size - len(cell), b"\0") + cell
+        content[(page - 1) * size : page * size] = made
+    content += bytes((first_new + depth - 1) * size - len(content))
+    content[(pages[-1] - 1) * size : pages[-1] * size] = leaf
+    content[28:32] = struct.pack(">I", len(content) // size)
+    path.write_bytes(content)
+    report = open_report(path)
+
+    with pytest.raises(ReportError, match=KERNELS):
+        kernels(report)
+
+
+def test_a_text_that_is_too_long_is_not_read(path: Path) -> None:
+    change(path, f"update StringIds set value = cast(zeroblob({limits.LONGEST_TEXT + 1}) as text) where id = 1")
+    report = open_report(path)
+
+    with pytest.raises(DamagedReport, match="a text of more than 16,777,216 bytes"):
+        report.collect(report.scan("StringIds", ("id", Text("value"))))
+
+
+def test_a_report_is_never_written(path: Path) -> None:
+    report = open_report(path)
+
+    with report.tables._database() as database, pytest.raises(sqlite3.DatabaseError):
+        database.execute("create table x (y)")
