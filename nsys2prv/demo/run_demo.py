@@ -9,6 +9,9 @@ from pathlib import Path
 from nsys2prv.demo.cluster import TRUTH, report_name, write_reports
 from nsys2prv.demo.scenario import Cluster
 from nsys2prv.errors import OutputError
+from nsys2prv.execution.publishing import Staged, publish
+from nsys2prv.execution.scratch import temporary_folder
+from nsys2prv.exports.find import everything_below
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.rules import CheckResult
 from nsys2prv.trace.translate import Summary, translate
@@ -49,19 +52,25 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
     folder = directory / "reports"
     try:
         former = _former_reports(folder)
-        if former is None and directory.exists() and any(directory.iterdir()):
+        if former is None and _has_files(directory):
             raise OutputError.not_writable(directory, "it holds something else than an earlier demo", "a new folder")
         folder.mkdir(parents=True, exist_ok=True)
-        for report in former or ():
-            report.unlink(missing_ok=True)
-        reports = write_reports(folder, cluster_of_demo(nodes, gpus_per_node))
+        with temporary_folder(folder) as staging:
+            reports = [folder / path.name for path in write_reports(staging, cluster_of_demo(nodes, gpus_per_node))]
+            names = {path.name: None for path in former or ()} | {path.name: path.name for path in (*reports, folder / TRUTH)}
+            publish(Staged(staging, names))
     except OSError as error:
-        raise OutputError.not_writable(directory, str(error)) from error
+        raise OutputError.not_writable(directory, error.strerror or str(error)) from error
     summary = translate(reports, directory / "demo", TranslateOptions(force=True))
     measured = measure(reports, EfficiencyOptions(per_iteration=_ITERATION))
     page_path, json_path = directory / "demo.html", directory / "demo.efficiency.json"
     measured.write(page_path=page_path, json_path=json_path)
     return DemoResult(tuple(reports), summary, check_trace(summary.prv), page_path, json_path)
+
+
+def _has_files(directory: Path) -> bool:
+    """Whether there is more than what a demo leaves that was interrupted."""
+    return directory.exists() and not all(path.is_dir() for path in everything_below(directory))
 
 
 def _former_reports(folder: Path) -> list[Path] | None:

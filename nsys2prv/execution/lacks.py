@@ -20,12 +20,13 @@ _BY_TEXT = {
     "not enough memory": "memory",
     "unable to allocate": "memory",
     "malloc of size": "memory",
+    "failed to map segment": "memory",
     "too many open files": "open files",
     "can't start new thread": "threads",
     "failed to spawn thread": "threads",
     "resource temporarily unavailable": "threads or processes",
 }
-"""What SQLite, Arrow, polars and Python say, in lower case: they do not always pass on a number."""
+"""What SQLite, Arrow, polars, Python and the loader of libraries say, in lower case: they do not always pass on a number."""
 
 
 def lack_in(error: BaseException) -> NoResources | None:

@@ -76,7 +76,7 @@ def _expand(argument: str | Path) -> list[Path]:
 def _in_folder(folder: Path) -> list[Path]:
     if form_of_folder(folder):
         return [folder]
-    within = list(_below(folder))
+    within = list(everything_below(folder))
     files = [path for path in within if path.suffix in FILE_SUFFIXES and path.is_file()]
     exported = {path.with_suffix("") for path in files if path.suffix == ".sqlite"}
     reports = [path for path in files if path.suffix == ".sqlite" or path.with_suffix("") not in exported]
@@ -86,8 +86,10 @@ def _in_folder(folder: Path) -> list[Path]:
     return reports
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Everything in a folder; OSError where a folder can't be read, whose reports would be missing silently."""
+def everything_below(folder: Path) -> Iterator[Path]:
+    """Everything in a folder but intermediate files; OSError where a folder can't be read: what is in it would be missing
+    silently.
+    """
 
     def fail(error: OSError) -> None:
         raise error

@@ -47,7 +47,9 @@ def test_an_error_with_no_error_stream_is_the_exit_code_alone(command_line: Comm
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    "command", [pytest.param(COMMANDS[0], marks=pytest.mark.thorough), COMMANDS[1]], ids=lambda one: one[0]
+)
 def test_a_full_output_is_one_sentence_and_what_was_written_is_complete(
     command: tuple[str, ...], report: Path, command_line: CommandLine
 ) -> None:

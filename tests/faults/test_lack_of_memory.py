@@ -22,6 +22,7 @@ LACKS = {
         OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
         sqlite3.OperationalError("out of memory"),
         pa.ArrowMemoryError("malloc of size 64 failed"),
+        ImportError("x.so: failed to map segment from shared object"),
         pl.exceptions.ComputeError("memory allocation of 4096 bytes failed"),
     ],
     "open files": [

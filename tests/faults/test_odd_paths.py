@@ -114,7 +114,9 @@ def test_an_output_that_can_be_no_file_is_refused(out: str, command_line: Comman
     assert not Path("/dev/null.prv").exists()
 
 
-@pytest.mark.parametrize("name", ["caf\udce9", "日本²", "a\tb"], ids=ascii)
+@pytest.mark.parametrize(
+    "name", ["caf\udce9", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("日本²", "a\tb"))], ids=ascii
+)
 def test_names_may_be_no_text(name: str, command_line: CommandLine, surrounded: Path) -> None:
     (surrounded / "rank0.sqlite").rename(surrounded / f"{name}.sqlite")
 

@@ -242,7 +242,7 @@ def test_what_a_run_has_in_a_folder_of_reports_is_no_report(command_line: Comman
     [
         ("translate", "rank0.sqlite", "-o", "OUT", "--force"),
         pytest.param(("translate", "rank0.sqlite", "-o", "OUT", "--force", "--no-views"), marks=pytest.mark.thorough),
-        ("views", "OUT.prv"),
+        pytest.param(("views", "OUT.prv"), marks=pytest.mark.thorough),
     ],
     ids=["translate", "no views", "views"],
 )

@@ -29,7 +29,14 @@ def not_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "_published", threading.Event())
 
 
-@pytest.mark.parametrize("number", ENDING_SIGNALS, ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(one, marks=() if one in {signal.SIGHUP, signal.SIGINT, signal.SIGXCPU} else pytest.mark.thorough)
+        for one in ENDING_SIGNALS
+    ],
+    ids=lambda number: number.name,
+)
 def test_each_signal_leaves_nothing(
     number: signal.Signals, command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +58,18 @@ def test_a_signal_after_the_output_says_that_it_is_there(
 
     sentence(command_line.run("translate", "rank0.sqlite", "-o", "OUT"), 143, "what was written before is complete")
     assert (tmp_path / "OUT.prv").exists()
+
+
+def test_a_demo_that_was_interrupted_can_be_made_anew(
+    command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("nsys2prv.demo.cluster._truth", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        sentence(command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1"), 143, "nothing was written")
+        assert not [path for path in (tmp_path / "DIR").rglob("*") if path.is_file()]
+    monkeypatch.setattr(scratch, "_leaving", threading.Event())
+
+    assert command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1").returncode == 0
 
 
 def test_a_signal_while_modules_are_loaded_is_one_sentence(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -80,6 +81,10 @@ class Resources:
         )
         circumstances = [str(one) for one in (limits, streams, environment) if one] + ["without rights"] * no_rights
         what = f"{' '.join(command)} with {' '.join(circumstances)}"
+        if run.code == -signal.SIGABRT and limits.keys() & {"RLIMIT_AS", "RLIMIT_DATA"}:
+            # Polars ends the process where memory can't be had; what it leaves, the next run removes.
+            run = commands.run("translate", "rank0.sqlite", "-o", "NEXT", folder=folder)
+            return fault_of(run) or before.fault(("NEXT", "OUT.csv"))
         problem = self._fault(run, streams) or before.fault(("OUT",) if run.code == 0 or 1 in streams else ())
         if problem is None and run.code == 0 and command[0] == "translate" and "-o" in command:
             problem = trace_fault(folder / ("OUT.prv.gz" if "-z" in command else "OUT.prv"))
