@@ -14,6 +14,8 @@ from nsys2prv.execution.private_folders import PREFIX
 from nsys2prv.exports.folder_forms import form_of_folder
 from nsys2prv.exports.report import RAW_SUFFIXES
 
+_REPEATED = re.compile(r"(?<![^/])(?:\*\*/+){2,}")
+"""Any depth, said more than once: the same paths, found in exponential time."""
 FILE_SUFFIXES = (".sqlite", *RAW_SUFFIXES)
 """Of the files in a folder, those that are reports."""
 
@@ -67,7 +69,7 @@ def _expand(argument: str | Path) -> list[Path]:
         return _in_folder(path)
     if path.exists():
         return [path]
-    matches = [Path(match) for match in sorted(glob.glob(str(argument), recursive=True))]
+    matches = [Path(match) for match in sorted(glob.glob(_REPEATED.sub("**/", str(argument)), recursive=True))]
     if not matches:
         raise ReportNotFound(path, "no file matches" if glob.has_magic(str(argument)) else "there is no such file or folder")
     return [report for match in matches for report in (_in_folder(match) if match.is_dir() else [match])]

@@ -11,6 +11,7 @@ from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
 
 from nsys2prv.errors import UsageError
+from nsys2prv.exports import find_reports
 from nsys2prv.run.option_values import duration, rank_list
 from nsys2prv.run.ranks import host_from, rank_from
 from nsys2prv.run.read_options import ReadOptions
@@ -62,6 +63,14 @@ def test_no_pattern_takes_long(pattern: str) -> None:
 
     assert rank_from(one_group)([Path("a" * 5_000)]) == [None]
     assert host_from(one_group)([Path("a" * 5_000)]) == [None]
+
+
+def test_no_glob_takes_long(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*"abcdefghijkl")
+    deep.mkdir(parents=True)
+    report = ReportBuilder().nvtx_range("step", 0, 9).write(deep / "report.sqlite")
+
+    assert find_reports([f"{tmp_path}/{'**/' * 30}*.sqlite"]) == [report]
 
 
 def test_what_python_gives_is_checked_too() -> None:

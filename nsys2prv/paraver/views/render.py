@@ -15,6 +15,7 @@ from nsys2prv.paraver.views.templates import template_environment
 from nsys2prv.paraver.views.trace_content import Devices, TraceContent, TypeInTrace, Value
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
 from nsys2prv.paraver.views.workspace import Hint, Workspace, workspace_ws, workspaces_xml
+from nsys2prv.timeline.labels import LONGEST_LABEL
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.printable import on_one_line, printable
 
@@ -113,7 +114,7 @@ class ViewRenderer:
         self._table = table or read_view_table()
         metrics = content.members(event_types.GPU_METRIC)
         self._metrics = {
-            alias: [metric for metric in metrics if pattern.match(metric.label)]
+            alias: [metric for metric in metrics if pattern.match(metric.label[:LONGEST_LABEL])]
             for alias, pattern in self._table.metrics.items()
         }
         self._values = {
@@ -179,7 +180,12 @@ class ViewRenderer:
     def _matching_values(self, kind: event_types.EventType, pattern: re.Pattern[str]) -> _SelectedValues:
         """Values of the first member with labels that match: a value may have another label in another member."""
         for member in self._content.members(kind):
-            matching = {value: label for value, label in (member.values or {}).items() if value and pattern.search(label)}
+            # Labels of other tools may be longer, and patterns take time with the square of their length.
+            matching = {
+                value: label
+                for value, label in (member.values or {}).items()
+                if value and pattern.search(label[:LONGEST_LABEL])
+            }
             if matching and len(matching) <= _MOST_VALUES:
                 return _SelectedValues([member], [self._content.value(*one) for one in sorted(matching.items())])
         return _SelectedValues([], [])

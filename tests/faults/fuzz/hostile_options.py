@@ -49,10 +49,19 @@ _PATHS = (
         "trace.prv",
         "trace.pcf",
         "all.json",
-        "nowhere/x",
+        "OUT.nowhere/x",
     ),
     *("OUT" + "n" * 300, "OUT\udcff", "OUT\x1b[2J\n", "OUT\u202e", "OUT*[a]", "OUT{0}", "rules.csv", "link"),
+)
+_SCHEDULERS = (
     "tcp://127.0.0.1:1",
+    "tls://127.0.0.1:1",
+    "x://",
+    "://",
+    "tcp://",
+    "tcp://\udcff",
+    "tcp://127.0.0.1:99999999",
+    *_PATHS,
 )
 _OF_PATHS = ("FILE", "DIR", "FOLDER", "PROGRAM", ".pcf", ".html")
 _BY_METAVAR = {"TIME": _TIMES, "LIST": _RANKS, "REGEX": _PATTERNS, "REGEX|NAMES": _PATTERNS, "N": _NUMBERS}
@@ -140,5 +149,7 @@ def _value(chance: random.Random, option: Any) -> str:
         # Several take long, many take hours.
         return chance.choice([one for one in _NUMBERS if one not in {"2", " 3 ", "1_0"}])
     is_path = option.name == "out" or any(part in metavar for part in _OF_PATHS)
+    if option.name == "scheduler":
+        return chance.choice(_SCHEDULERS)
     values = _BY_METAVAR.get(metavar) or (_PATHS if is_path else _TEXTS)
     return chance.choice(values if chance.random() < 0.9 else (*_TEXTS, *_NUMBERS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -268,3 +269,15 @@ def test_a_wrong_template_fails_when_it_is_rendered_or_read_strictly(tmp_path: P
         os.utime(folder / "basics/mine.cfg.j2", (at, at))  # a template is read again when its time differs
         with pytest.raises(error):
             render_and_parse(renderer, tmp_path / "out")
+
+
+def test_labels_of_any_length_take_no_time(tmp_path: Path) -> None:
+    types: dict[int, tuple[str, dict[int, str] | None]] = {
+        9600: ("NVTX pushpop ranges default domain", {0: "End", 1: " -" * 500_000, 2: "step 1"})
+    }
+    started = time.process_time()
+
+    written = ViewRenderer(content(types, ONE_GPU)).render(tmp_path, ["analysis/iterations"])
+
+    assert [one.path for one in written] == ["analysis/iterations.cfg"]
+    assert time.process_time() - started < 10
