@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import polars as pl
 from tqdm import tqdm
 
 from nsys2prv.clocks.sync_points import SyncPoints
@@ -243,6 +244,7 @@ def _survey_group(
                 raise found
             spans = _other_spans(one.report, options) if options.with_other_spans else ()
             _check_length(one.report, found)
+            found = _with_existing_rows(one.view, found)
         except ReportError as error:
             results[index] = _unless(options.keep_going, error)
             continue
@@ -257,6 +259,21 @@ def _other_spans(report: Report, options: _SurveyOptions) -> tuple[tuple[int, in
     others = tuple(source for source in SOURCES if source not in options.sources)
     spans = [whole_survey(report, source).span for source in present_sources(report, others)]
     return tuple(span for span in spans if span is not None)
+
+
+def _with_existing_rows(report: Report, surveys: list[Survey]) -> list[Survey]:
+    """Surveys; where all of them are of sources that make no rows, with those that other sources would make."""
+    if not all(found.source.existing_rows_only for found in surveys):
+        return surveys
+    kinds = {found.source.row for found in surveys}
+    others = tuple(source for source in SOURCES if source.row in kinds and not source.existing_rows_only)
+    made = [survey(report, source) for source in present_sources(report, others)]
+
+    def existing(one: Survey) -> pl.DataFrame:
+        frames = [other.keys for other in made if other.source.row is one.source.row]
+        return one.keys.join(pl.concat([one.keys.clear(), *frames]), on=one.keys.columns, how="semi", maintain_order="left")
+
+    return [replace(one, existing=existing(one)) for one in surveys]
 
 
 def _check_length(report: Report, surveys: Sequence[Survey]) -> None:

@@ -160,7 +160,7 @@ def key_columns(kind: RowKind) -> dict[str, type[pl.DataType]]:
 def _keys_by_kind(surveys: Sequence[Survey]) -> dict[RowKind, pl.DataFrame]:
     found = {}
     for kind in RowKind:
-        frames = [survey.keys for survey in surveys if survey.source.row is kind and not survey.source.existing_rows_only]
+        frames = [survey.row_keys for survey in surveys if survey.source.row is kind]
         key = list(kind.key)
         found[kind] = pl.concat(frames).unique().sort(key) if frames else pl.DataFrame(schema=kind.key_schema)
     lanes = [survey.lanes for survey in surveys if survey.lanes is not None]

@@ -47,6 +47,7 @@ class Survey:
     span: tuple[int, int] | None  # first and last time in them, ns of the report; None when no event has a time
     lanes: pl.DataFrame | None = None  # of streams: the key columns and `lanes`, the number of rows each needs
     cpus: int = 0  # how many the host has at least, by the events; 0 when they name none
+    existing: pl.DataFrame | None = None  # of a source that makes no rows: keys of rows that sources which are not read have
 
     @property
     def is_empty(self) -> bool:
@@ -65,6 +66,13 @@ class Survey:
         """Distinct row keys that are complete."""
         key = list(self.source.row.key)
         return self.groups.select(key).drop_nulls().unique(maintain_order=True).sort(key)
+
+    @property
+    def row_keys(self) -> pl.DataFrame:
+        """Keys of the rows that are there because of it."""
+        if not self.source.existing_rows_only:
+            return self.keys
+        return self.keys.clear() if self.existing is None else self.existing
 
     @property
     def overlaps(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,9 +31,21 @@ from support.whole_trace import open_whole
 Reports = Sequence[Path]
 
 _OWNERS: dict[int, set[str]] = {}
+"""Names of the sources that have events of a type."""
 for _source in SOURCES:
     for _type in _source.types:
-        _OWNERS.setdefault(_type.number, set()).add(_source.name)
+        if _type.role is not Role.ATTRIBUTE:
+            _OWNERS.setdefault(_type.number, set()).add(_source.name)
+
+
+def sources_together(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Names of sources, those together that share types of events."""
+    groups: list[set[str]] = [{name} for name in names]
+    for owners in _OWNERS.values():
+        shared = [group for group in groups if group & owners]
+        if len(shared) > 1:
+            groups = [group for group in groups if group not in shared] + [set().union(*shared)]
+    return sorted(tuple(sorted(group)) for group in groups)
 
 
 def translated(reports: Reports, folder: Path, options: TranslateOptions) -> Summary:
@@ -156,26 +168,28 @@ def assert_busy_times_of_parts_add_up(reports: Reports, cuts: Sequence[int], opt
 # -- sources, streams, what is read back -------------------------------------------------------------------------------------
 
 
-def assert_only_is_its_part(whole: Summary, reports: Reports, source: str, folder: Path, options: TranslateOptions) -> int:
-    """Events of a source alone are those that it has in the whole; the result is their number."""
-    chosen = replace(options, only=(source,), time=TimeRange(0, None))
+def assert_only_is_its_part(
+    whole: Summary, reports: Reports, sources: tuple[str, ...], folder: Path, options: TranslateOptions
+) -> int:
+    """Events of some sources (of `sources_together`) alone are those in the whole; the result is their number."""
+    chosen = replace(options, only=sources, time=TimeRange(0, None))
     of_whole = contents(open_whole(whole.prv))
-    wanted = [_of_source(frame, source) for frame in (of_whole.intervals, of_whole.points)]
+    wanted = [_of_sources(frame, sources) for frame in (of_whole.intervals, of_whole.points)]
     try:
         part = contents(open_whole(translated(reports, folder, chosen).prv))
     except NothingToTranslate:
         assert not sum(frame.height for frame in wanted)
         return 0
-    found = [_of_source(frame, source) for frame in (part.intervals, part.points)]
+    found = [_of_sources(frame, sources) for frame in (part.intervals, part.points)]
     # Value sets and members of a series are numbered by what is there.
     for one, other in zip(found, wanted, strict=True):
         assert_frame_equal(one.drop("number"), other.drop("number").sort(other.drop("number").columns))
     return sum(frame.height for frame in found)
 
 
-def _of_source(events: pl.DataFrame, source: str) -> pl.DataFrame:
-    """Events of the types that a source has and no other."""
-    numbers = [number for number in events["number"].unique() if _owner(number) == {source}]
+def _of_sources(events: pl.DataFrame, sources: tuple[str, ...]) -> pl.DataFrame:
+    """Events of the types that some sources have."""
+    numbers = [number for number in events["number"].unique() if _owner(number) & set(sources)]
     kept = events.filter(pl.col("number").is_in(numbers))
     return kept.sort(kept.drop("number").columns)
 
@@ -189,8 +203,8 @@ def assert_folded_streams_keep_times(whole: Summary, reports: Reports, folder: P
     """Folded streams have the same events, and devices the same times; the result is the number of rows that were folded."""
     folded = translated(reports, folder, replace(options, fold_streams=True))
     before, after = contents(open_whole(whole.prv)), contents(open_whole(folded.prv))
-    assert_frame_equal(_without_rows(after.intervals), _without_rows(before.intervals))
-    assert_frame_equal(_without_rows(after.points), _without_rows(before.points))
+    assert_frame_equal(_of_tasks(after.intervals), _of_tasks(before.intervals))
+    assert_frame_equal(_of_tasks(after.points), _of_tasks(before.points))
     try:
         times = measure([whole.prv]).tables["devices"].drop("streams")
     except NoDevices:
@@ -199,10 +213,13 @@ def assert_folded_streams_keep_times(whole: Summary, reports: Reports, folder: P
     return whole.content["trace"]["rows"] - folded.content["trace"]["rows"]
 
 
-def _without_rows(events: pl.DataFrame) -> pl.DataFrame:
-    """Events on the tasks that their rows belong to."""
-    of_tasks = events.with_columns(row=pl.col("row").str.split(" | ").list.first())
-    return of_tasks.sort(of_tasks.columns)
+def _of_tasks(events: pl.DataFrame) -> pl.DataFrame:
+    """Events on the tasks that their rows belong to: but ranges over work on streams, of which each stream has one."""
+    per_stream = [number for number in events["number"].unique() if "nvtx-gpu" in _owner(number)]
+    kept = events.filter(~pl.col("number").is_in(per_stream)).with_columns(pl.col("row").str.split(" | ").list.first())
+    # A folded stream has no number.
+    ordered = kept.drop("attributes")
+    return ordered.sort(ordered.columns)
 
 
 def assert_events_are_read_back(whole: Summary, reports: Reports, scratch: Path, options: ReadOptions) -> dict[str, int]:
@@ -220,15 +237,16 @@ def assert_events_are_read_back(whole: Summary, reports: Reports, scratch: Path,
 
 def _as_written(events: pl.DataFrame) -> Counter[tuple[object, ...]]:
     names = {name: readable(name) for name in events["name"].drop_nulls().unique()}
+    names |= {name: readable(name) for name in events["row"].unique()}
     columns = events.select("row", "start", pl.col("end").fill_null(pl.col("start")), "name", "value").iter_rows()
-    return Counter((row, start, end, names.get(name), value) for row, start, end, name, value in columns)
+    return Counter((names[row], start, end, names.get(name), value) for row, start, end, name, value in columns)
 
 
 def _as_read(events: pl.DataFrame, source: str) -> Counter[tuple[object, ...]]:
     found: Counter[tuple[object, ...]] = Counter()
     for (number,), of_type in events.partition_by("number", as_dict=True).items():
         kind = type_of(int(number))
-        if kind is None or source not in _OWNERS[kind.number] or kind.role is Role.ATTRIBUTE:
+        if kind is None or source not in _OWNERS.get(kind.number, ()):
             continue
         placed = of_type.with_columns(pl.col("row").str.split(" | ").list.get(1))
         if kind.values is None:
