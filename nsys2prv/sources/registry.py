@@ -115,7 +115,9 @@ def type_of(number: int) -> EventType | None:
     """The event type that a number in a trace belongs to; None when it is not one of ours."""
     if number in TYPES:
         return TYPES[number]
-    return next((one for one in EVENT_TYPES if one.covers(number)), None)
+    found = [one for one in EVENT_TYPES if one.covers(number)]
+    # Numbers of members beyond the usual ones reach into those of the next series, which needs them more.
+    return min(found, key=lambda one: one.overflow <= number, default=None) if len(found) > 1 else next(iter(found), None)
 
 
 def renumbered(labels: Mapping[int, str]) -> dict[int, int]:

@@ -70,3 +70,9 @@ def test_columns_have_the_types_that_exports_have() -> None:
 
 def test_title_and_table_identify_a_source() -> None:
     assert len({(source.title, source.table) for source in SOURCES}) == len(SOURCES)
+
+
+def test_each_member_of_a_series_belongs_to_it() -> None:
+    for series in (one for one in EVENT_TYPES if one.is_series):
+        for index in (0, 1, series.members - 1, series.members, series.members + 40):
+            assert registry.type_of(series.member(index)) is series, (series.number, index)

@@ -19,9 +19,10 @@ class TraceContents:
     Attributes
     ----------
     intervals
-        row, number (event type), type (label), name (label of the value, or the number), begin, end, attributes (a text).
+        row, number (event type), type (label), name (label of the value, or the number), begin, end, attributes (a text),
+        depth (1: outermost).
     points
-        Marks and samples: row, number, type, name, begin, end (the same), attributes ("").
+        Marks and samples: row, number, type, name, begin, end (the same), attributes (""), depth (1).
     states
         row, state, begin, end.
     messages
@@ -52,14 +53,15 @@ def contents(trace: WholeTrace) -> TraceContents:
     points = named.join(edges.select("line").unique(), on="line", how="anti")
     return TraceContents(
         _sorted(_events(intervals, pl.col("end"))),
-        _sorted(_events(points.with_columns(attributes=pl.lit("")), pl.col("time"))),
+        _sorted(_events(points.with_columns(attributes=pl.lit(""), depth=pl.lit(1, pl.Int64)), pl.col("time"))),
         _sorted(trace.states().select("state", "begin", "end", row=_row(trace, "task", "thread"))),
         _sorted(_messages(trace)),
     )
 
 
 def _events(found: pl.DataFrame, end: pl.Expr) -> pl.DataFrame:
-    return found.select("row", "name", "attributes", number="type", type="label", begin="time", end=end)
+    depth = pl.col("depth").cast(pl.Int64)
+    return found.select("row", "name", "attributes", depth, number="type", type="label", begin="time", end=end)
 
 
 def _messages(trace: WholeTrace) -> pl.DataFrame:
