@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.from_trace import files_read
@@ -178,6 +179,47 @@ def read_efficiency(path: Path) -> EfficiencyResult:
         }
         if tables["run"].height != 1:
             raise ValueError(f"the table run has {tables['run'].height} rows")
-        return EfficiencyResult({key: content[key] for key, _, _ in table_registry.HEAD if key != "tables"}, tables)
+        for name, table in tables.items():
+            _check_numbers(name, table)
+        head = {key: content[key] for key, _, _ in table_registry.HEAD if key != "tables"}
+        _check_head(head)
+        return EfficiencyResult(head, tables)
     except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
         raise NotEfficiency(path, f"a table or a key of it is missing or damaged ({error})") from error
+
+
+_HEAD_TYPES: Mapping[str, type] = {"text": str, "number": int, "object": dict, "list of texts": list, "list of objects": list}
+_ENTRY_TYPES: Mapping[str, type] = {"list of texts": str, "list of objects": dict}
+_LARGEST, _SMALLEST = 1e19, 1e-120
+"""Larger numbers than the first, and numbers nearer to 0 than the second, are in no result: no ratio of two is out of range."""
+_ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
+    "run": ("devices", "threads", "elapsed_ns", "useful_ns", "communication_ns", "active_ns"),
+    "kernels": ("kernel", "family", "count", "total_ns", "mean_ns", "share"),
+    "families": ("family", "count", "total_ns", "mean_ns", "share"),
+    "memory_operations": ("operation", "total_ns"),
+    "cuda_calls": ("call", "total_ns"),
+    "mpi_calls": ("call", "total_ns"),
+}
+"""Columns without nulls that a comparison needs."""
+
+
+def _check_head(head: Mapping[str, Any]) -> None:
+    """Raise a ValueError where a key beside the tables has not its type."""
+    for key, what, meaning in table_registry.HEAD:
+        if key == "tables" or (head[key] is None and "null" in meaning):
+            continue
+        entries = head[key] if what in _ENTRY_TYPES and isinstance(head[key], list) else ()
+        if not isinstance(head[key], _HEAD_TYPES[what]) or not all(isinstance(entry, _ENTRY_TYPES[what]) for entry in entries):
+            raise ValueError(f"{key} is no {what}")
+
+
+def _check_numbers(name: str, table: pl.DataFrame) -> None:
+    """Raise a ValueError where a table has numbers that no measurement gives, or none where there must be some."""
+    for column in table.select(cs.numeric()):
+        found = column.drop_nulls().abs()
+        in_range = found.is_finite() & (found <= _LARGEST) & ((found == 0) | (found >= _SMALLEST))
+        if not in_range.all() or (column.dtype.is_integer() and (column == -(2**63)).any()):
+            raise ValueError(f"the column {column.name} of the table {name} has a number that is out of range")
+    for column_name in _ALWAYS_THERE.get(name, ()):
+        if table[column_name].null_count():
+            raise ValueError(f"the column {column_name} of the table {name} has a null")

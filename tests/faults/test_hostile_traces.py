@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from pathlib import Path
 
 import pytest
+from faults.fuzz.results_json import results
 from support.command_line import CommandLine
 from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
@@ -104,6 +106,31 @@ def test_a_json_of_endless_nesting_is_no_result(command_line: CommandLine) -> No
         (command_line.folder / name).write_text("[" * 200_000)
 
     sentence(command_line.run("compare", "a.json", "b.json"), NOT_EFFICIENCY, "a.json", "it is no JSON")
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "why"),
+    [
+        ("", "nccl", ["useful"], "nccl is no text"),
+        ("", "warnings", [1], "warnings is no list of texts"),
+        ("run", "elapsed_ns", None, "elapsed_ns of the table run has a null"),
+        ("kernels", "mean_ns", 1e308, "mean_ns of the table kernels has a number that is out of range"),
+        ("kernels", "share", float("nan"), "share of the table kernels has a number that is out of range"),
+        ("families", "family", None, "family of the table families has a null"),
+    ],
+)
+def test_a_result_with_impossible_values_is_refused(
+    table: str, column: str, value: object, why: str, command_line: CommandLine
+) -> None:
+    content = json.loads(results())
+    (command_line.folder / "good.json").write_bytes(results())
+    if table:
+        content["tables"][table][column][0] = value
+    else:
+        content[column] = value
+    (command_line.folder / "bad.json").write_text(json.dumps(content))
+
+    sentence(command_line.run("compare", "good.json", "bad.json"), NOT_EFFICIENCY, "bad.json", why)
 
 
 def test_what_a_shell_gives_for_a_command_is_read(tmp_path: Path) -> None:

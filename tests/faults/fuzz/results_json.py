@@ -19,7 +19,7 @@ from .oracle import Surroundings, fault_of
 
 
 @cache
-def _results() -> bytes:
+def results() -> bytes:
     report = ReportBuilder(host="node01", rank=0).gpu(0)
     for index in range(20):
         at = 100 * index
@@ -32,16 +32,35 @@ def _results() -> bytes:
         return path.read_bytes()
 
 
+_INTEGERS = (0, 1, -1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, -(2**63), None)
+_REALS = (0.0, -0.0, -1.0, 1e-320, 1e308, -1e308, float("nan"), float("inf"), None)
+_TEXTS = ("", "x", "A", "useful", "communication", "\u0130", "\x1b[2J", "=1+1", "x" * 10_000, None)
+
+
+def _of_same_type(chance: random.Random, content: bytes) -> bytes:
+    """A value of a table or of the head, or a whole column, is another one of its type, or null."""
+    whole = json.loads(content)
+    tables = [table for table in whole["tables"].values() if any(table.values())]
+    columns = list(chance.choice(tables).values()) if tables and chance.random() < 0.9 else [whole["window"], whole]
+    column = chance.choice([one for one in columns if one])
+    places = list(column) if isinstance(column, dict) else range(len(column))
+    for place in chance.choice(([chance.choice(list(places))], places)):
+        if isinstance(value := column[place], int | float | str):
+            odd = _TEXTS if isinstance(value, str) else _REALS if isinstance(value, float) else _INTEGERS
+            column[place] = chance.choice(odd)
+    return json.dumps(whole).encode()
+
+
 class ResultsJson:
     name = "results-json"
     description = "JSON of `efficiency` with other, missing, repeated values anywhere, as `compare` reads it"
 
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
-        (folder / "good.json").write_bytes(_results())
+        (folder / "good.json").write_bytes(results())
         bad = folder / "bad.json"
         how = chance.randrange(12)
         if how == 0:
-            bad.write_bytes(_results()[: chance.randrange(len(_results()))])
+            bad.write_bytes(results()[: chance.randrange(len(results()))])
         elif how == 1:
             odd = (
                 b"",
@@ -58,9 +77,9 @@ class ResultsJson:
                 (lambda: os.mkfifo(bad), bad.mkdir, lambda: bad.symlink_to(bad.name), lambda: bad.symlink_to("/dev/zero"))
             )()
         else:
-            content = _results()
+            content = results()
             for _ in range(chance.choice((1, 1, 1, 5))):
-                content = changed_json(chance, content)
+                content = (changed_json if chance.random() < 0.3 else _of_same_type)(chance, content)
             bad.write_bytes(content)
         before = Surroundings(folder)
         runs = chance.choice((("good.json", "bad.json"), ("bad.json", "good.json"), ("bad.json", "bad.json")))
