@@ -202,7 +202,10 @@ class _TraceReading:
         labels = self._trace.labels.types
         types = {self._moved.get(number, number): TypeNames(names.label, names.values) for number, names in labels.items()}
         renamed: dict[int, TypeNames] = {alias: types.pop(number) for number, alias in self._aliases.items()}
-        return {**types, **(_NAMES_BY_STATE if self._by_state else {}), **renamed}
+        named = {**types, **(_NAMES_BY_STATE if self._by_state else {}), **renamed}
+        # Traces of others, and damaged ones, have events of types without a label.
+        unnamed = {number for number, base in self._bases.items() if base >= 0} - named.keys()
+        return {**named, **{number: TypeNames(f"event type {number}", None) for number in unnamed}}
 
     def _take(self, block: Block) -> None:
         self._trace.check_rows(block)

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+from faults.fuzz.mutated_traces import made_traces
 from faults.fuzz.results_json import results
 from support.command_line import CommandLine
 from support.failed_runs import sentence
@@ -68,6 +69,20 @@ def test_a_record_on_a_row_that_the_header_lacks_is_refused(place: str, command_
     (command_line.folder / "OUT.prv").write_text(f"{HEADER}2:0:1:1:1:0:63000006:5\n2:0:1:{place}:5:63000006:0\n")
 
     sentence(command_line.run("efficiency", "OUT.prv"), BAD_TRACE, "OUT.prv", "line 3", "is not in the header")
+
+
+def test_a_metric_without_a_label_is_called_by_its_number(command_line: CommandLine) -> None:
+    _, files = made_traces()[0]
+    for suffix, content in files.items():
+        lines = content.split(b"\n")
+        kept = [line for line in lines if suffix != ".pcf" or b"    9400    " not in line]
+        assert suffix != ".pcf" or len(kept) < len(lines)
+        (command_line.folder / f"OUT{suffix}").write_bytes(b"\n".join(kept))
+
+    done = command_line.run("efficiency", "OUT.prv", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert "event type 9400" in done.stdout
 
 
 @pytest.mark.parametrize("suffix", [".prv", ".pcf", ".row", ".json"])
