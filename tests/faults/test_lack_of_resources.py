@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -65,4 +66,11 @@ def test_a_limit_of_the_address_space_ends_in_time(count: int, kib: int, command
     except subprocess.TimeoutExpired:
         process.kill()
         raise
-    assert process.returncode == 0 or contents(tmp_path / "out") == {}
+    if process.returncode == -signal.SIGABRT:
+        # Polars ends the process where memory can't be had: the next run removes what it left.
+        assert {name[:9] for name in contents(tmp_path / "out")} <= {".nsys2prv"}
+        assert command_line.run("translate", "rank0.sqlite", "-o", "out/OUT").returncode == 0
+        assert not list((tmp_path / "out").glob(".*"))
+    else:
+        assert process.returncode in {0, NO_RESOURCES}
+        assert process.returncode == 0 or contents(tmp_path / "out") == {}

@@ -81,10 +81,14 @@ class Resources:
         )
         circumstances = [str(one) for one in (limits, streams, environment) if one] + ["without rights"] * no_rights
         what = f"{' '.join(command)} with {' '.join(circumstances)}"
-        if run.code == -signal.SIGABRT and limits.keys() & {"RLIMIT_AS", "RLIMIT_DATA"}:
-            # Polars ends the process where memory can't be had; what it leaves, the next run removes.
+        is_aborted = run.code == -signal.SIGABRT and limits.keys() & {"RLIMIT_AS", "RLIMIT_DATA"}
+        if is_aborted or "RLIMIT_NOFILE" in limits:
+            # Polars ends the process where memory can't be had, and without descriptors no folder can be removed: the next run
+            # removes it.
+            if not is_aborted and (problem := self._fault(run, streams)):
+                return f"{' '.join(command)} with {limits}: {problem}"
             run = commands.run("translate", "rank0.sqlite", "-o", "NEXT", folder=folder)
-            return fault_of(run) or before.fault(("NEXT", "OUT.csv"))
+            return fault_of(run) or before.fault(("NEXT", "OUT"))
         problem = self._fault(run, streams) or before.fault(("OUT",) if run.code == 0 or 1 in streams else ())
         if problem is None and run.code == 0 and command[0] == "translate" and "-o" in command:
             problem = trace_fault(folder / ("OUT.prv.gz" if "-z" in command else "OUT.prv"))

@@ -19,6 +19,8 @@ from .oracle import contents_of, fault_of, trace_fault
 _ENDING = (*ENDING_SIGNALS, signal.SIGINT, signal.SIGTERM)
 """The last two are the usual ones."""
 _SECONDS_ALONE, _SECONDS_WITH_WORKERS = 2.0, 8.0
+_MOST_SECONDS = 180.0
+"""Work of workers that are killed is done again, three times at most."""
 _COMMAND = ("rank0.sqlite", "rank1.sqlite", "-o", "OUT", "--force")
 _NEXT = ("translate", "rank0.sqlite", "-o", "NEXT")
 
@@ -40,7 +42,7 @@ class Signals:
         if kind == "end" and chance.random() < 0.3:
             # Somebody who is impatient.
             kills.append(Kill(kills[0].seconds + chance.uniform(0, 0.3), chance.choice(_ENDING), whom))
-        run = commands.run("translate", *_COMMAND, "--workers", str(workers), folder=folder, kills=kills)
+        run = commands.run("translate", *_COMMAND, "--workers", str(workers), folder=folder, kills=kills, seconds=_MOST_SECONDS)
         after = _contents(folder)
         is_former, is_new = _same(after, {**reports, **former}), _same(after, {**reports, **successor})
         if run.timed_out or run.survivors:
