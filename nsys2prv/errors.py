@@ -207,7 +207,7 @@ class TooManyRows(Nsys2prvError):
     def __init__(self, rows: int, limit: int, streams: int = 0) -> None:
         fold = f"merge the {counted(streams, 'stream')} into a few rows per device with --fold-streams, " if streams else ""
         super().__init__(
-            f"the trace would have {counted(rows, 'row')} and Paraver supports at most {limit:,}; select ranks with "
+            f"the trace would have {counted(rows, 'row')} and {counted(limit, 'row')} are the most; select ranks with "
             f"--ranks, {fold}or leave sources out with --skip"
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,11 +11,13 @@ from typing import Any
 
 import polars as pl
 
+from nsys2prv.errors import TooManyRows
 from nsys2prv.exports import Identity
 from nsys2prv.exports.identity import pid_of, process_of, tid_of
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.survey import Survey
 from nsys2prv.vocabulary import row_names
+from nsys2prv.vocabulary.limits import MOST_ROWS_OF_REPORT
 from nsys2prv.vocabulary.printable import on_one_line
 
 UNKNOWN_HOST = "host"
@@ -116,6 +118,9 @@ def arrange(
 ) -> Rows:
     """Arrange the rows of all reports; `ranks` are those to keep, None: all. Rows of nodes are kept with a rank of the node."""
     keys = [_keys_by_kind(of_report) for of_report in surveys]
+    for of_report in keys:
+        if (rows := sum(map(len, of_report.values()))) > MOST_ROWS_OF_REPORT:
+            raise TooManyRows(rows, MOST_ROWS_OF_REPORT, len(of_report[RowKind.STREAM]))
     processes = [process for process in _processes(identities, keys) if ranks is None or _rank(process) in ranks]
     hosts = list(dict.fromkeys(process.host for process in processes))
     sampled = {
@@ -236,6 +241,10 @@ _KeysOfRow = list[tuple[int, RowKind, tuple[Any, ...]]]
 """What is on one row: report, kind and key."""
 
 
+_KeysOfProcesses = dict[RowKind, defaultdict[int, list[tuple[Any, ...]]]]
+"""Keys of rows by their kind and by the globalPid of their process."""
+
+
 class _Builder:
     """Collects tasks and their threads in the order of the file."""
 
@@ -249,31 +258,34 @@ class _Builder:
         self._user_of_gpu: dict[tuple[str, int], int] = {}
         self._node_tasks: dict[str, int] = {}
         self._devices: dict[int, dict[tuple[int, int], int]] = {}
+        self._known: dict[int, tuple[dict[int, str], _KeysOfProcesses]] = {}
 
     def add_process(self, process: _Process, kinds: dict[RowKind, pl.DataFrame]) -> None:
         identity = self._identities[process.report]
         threads: list[Thread] = []
         rows: list[_KeysOfRow] = []
-        names = dict(identity.threads.iter_rows())
-        tids = [tid for (tid,) in kinds[RowKind.THREAD].iter_rows() if process_of(tid) == process.global_pid]
+        names, keys = self._known_of(process.report, kinds)
+        tids = [tid for (tid,) in keys[RowKind.THREAD][process.global_pid]]
         for tid in sorted(tids, key=lambda tid: (tid_of(tid) != process.pid, tid)):
             threads.append(Thread(row_names.thread_name(names.get(tid, ""), tid_of(tid)), "thread"))
             rows.append([(process.report, RowKind.THREAD, (tid,))])
-        streams = [key for key in kinds[RowKind.STREAM].iter_rows() if process_of(key[0]) == process.global_pid]
+        streams = keys[RowKind.STREAM][process.global_pid]
         devices = {key[1]: self._device(identity, process.global_pid, key[1]) for key in streams}
         for *key, lanes in sorted(streams, key=lambda key: (devices[key[1]], key[2], key[3])):
             for lane in range(lanes):
                 given = _given_names(identity, process.pid, *key[1:])
                 threads.append(Thread(row_names.stream_name(devices[key[1]], key[3], process.host), "stream", given))
                 rows.append([(process.report, RowKind.STREAM, (*key, lane))])
-        whole = [key for key in kinds[RowKind.DEVICE].iter_rows() if process_of(key[0]) == process.global_pid]
+        whole = keys[RowKind.DEVICE][process.global_pid]
         devices |= {key[1]: self._device(identity, process.global_pid, key[1]) for key in whole}
+        places: dict[int, int] = {}
         for of_device in sorted(whole, key=lambda key: (devices[key[1]], key)):
-            thread = _metrics_of(devices[of_device[1]])
-            if thread not in threads:
-                threads.append(thread)
+            number = devices[of_device[1]]
+            if number not in places:
+                places[number] = len(threads)
+                threads.append(_metrics_of(number))
                 rows.append([])
-            rows[threads.index(thread)].append((process.report, RowKind.DEVICE, of_device))
+            rows[places[number]].append((process.report, RowKind.DEVICE, of_device))
         for device, number in devices.items():
             self._devices.setdefault(process.report, {})[process.global_pid, device] = number
             self._user_of_gpu.setdefault((process.host, number), len(self._tasks))
@@ -282,6 +294,16 @@ class _Builder:
         name = row_names.process_name(rank, process.host, process.pid, program)
         self._tasks.append(Task(name, self._node[process.host], rank, process.report, process.pid, tuple(threads)))
         self._rows.append(rows)
+
+    def _known_of(self, report: int, kinds: dict[RowKind, pl.DataFrame]) -> tuple[dict[int, str], _KeysOfProcesses]:
+        """Names of the threads of a report, and its keys by kind and process."""
+        if report not in self._known:
+            keys: _KeysOfProcesses = {kind: defaultdict(list) for kind in (RowKind.THREAD, *_OF_DEVICES)}
+            for kind, of_processes in keys.items():
+                for key in kinds[kind].iter_rows():
+                    of_processes[process_of(key[0])].append(key)
+            self._known[report] = dict(self._identities[report].threads.iter_rows()), keys
+        return self._known[report]
 
     def add_sampled_gpus(self, sampled: set[tuple[str, str, int, int]]) -> None:
         # Several that share a GPU in one report are its instances; one alone is the GPU.

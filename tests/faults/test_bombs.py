@@ -5,15 +5,23 @@ from __future__ import annotations
 import resource
 import sqlite3
 import subprocess
+import time
 from contextlib import closing
 
+import polars as pl
 import pytest
 from support.command_line import CommandLine
 from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
 
-BAD_REPORT, SECONDS = 3, 60
+from nsys2prv.exports import Identity
+from nsys2prv.sources.cuda import api_calls
+from nsys2prv.timeline.rows import arrange
+from nsys2prv.timeline.survey import Survey
+
+BAD_REPORT, TOO_MANY_ROWS, SECONDS = 3, 6, 60
 GIB = 1 << 30
+NO_THREADS = pl.DataFrame(schema={"globalTid": pl.Int64, "name": pl.String})
 
 
 def translated(command_line: CommandLine, *options: str) -> subprocess.CompletedProcess[str]:
@@ -106,3 +114,30 @@ def test_a_payload_schema_that_holds_itself_is_refused(command_line: CommandLine
     report.write(command_line.folder / "x.sqlite")
 
     sentence(translated(command_line), BAD_REPORT, "x.sqlite", "more than 10,000 fields")
+
+
+def test_a_report_of_more_rows_than_any_can_have_is_refused(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsys2prv.timeline.rows.MOST_ROWS_OF_REPORT", 3)
+    report = ReportBuilder()
+    for stream in range(3):
+        report.kernel("gemm", 10, 20, launch=(0, 5), stream=stream)
+    report.write(command_line.folder / "x.sqlite")
+
+    sentence(
+        command_line.run("translate", "x.sqlite", "-o", "OUT"), TOO_MANY_ROWS, "4 rows", "3 rows are the most", "--fold-streams"
+    )
+
+
+@pytest.mark.thorough
+def test_time_grows_with_the_number_of_processes_and_not_with_its_square() -> None:
+    def seconds(processes: int) -> float:
+        tids = pl.int_range(processes, eager=True) * 2**24 + 1
+        groups = pl.DataFrame({"globalTid": tids, "type": 1, "series": None, "label": "x"})
+        found = Survey(api_calls.CALLS, groups, processes, (0, 1))
+        identity = Identity("node", "", None, None, None, 0, {}, {}, {}, "", None, NO_THREADS, ())
+        began = time.process_time()
+        assert arrange([identity], [[found]]).table.height == processes
+        return time.process_time() - began
+
+    seconds(100)
+    assert seconds(20_000) < 30 * seconds(2_000)

@@ -12,7 +12,7 @@ from support.failed_runs import sentence, small_report
 
 from nsys2prv.timeline.coverage import INEXACT
 
-BAD_REPORT = 3
+BAD_REPORT, NOTHING = 3, 7
 
 
 @pytest.mark.parametrize("column", ["start", "end"])
@@ -91,3 +91,25 @@ def test_values_that_no_tool_shows_exactly_are_left_out_and_counted(number: int,
     sources = [source for table in account for source in table["sources"]]
     assert sum(source["repaired"] for source in sources) >= 2
     assert {INEXACT: 1} in [source["left_out"] for source in sources]
+
+
+def test_an_event_without_a_name_for_what_it_is_is_left_out(command_line: CommandLine) -> None:
+    report = small_report()
+    report.copy(100, 120, 4096, launch=(90, 95))
+    path = report.write(command_line.folder / "x.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("update CUPTI_ACTIVITY_KIND_MEMCPY set copyKind = null")
+        database.commit()
+
+    assert command_line.run("translate", "x.sqlite", "-o", "OUT").returncode == 0
+    assert command_line.run("check", "OUT.prv").returncode == 0
+
+
+def test_overhead_alone_says_what_it_needs(command_line: CommandLine) -> None:
+    report = small_report()
+    report.row("PROFILER_OVERHEAD", start=0, end=5, globalTid=report.global_tid(), nameId=1)
+    report.write(command_line.folder / "x.sqlite")
+
+    done = command_line.run("translate", "x.sqlite", "-o", "OUT", "--only", "overhead")
+
+    sentence(done, NOTHING, "events of overhead are on rows of threads that have others", "--only overhead,cuda-api")

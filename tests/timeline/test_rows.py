@@ -130,7 +130,7 @@ def test_more_rows_than_paraver_takes_is_said(tmp_path: Path, monkeypatch: pytes
     report = ReportBuilder()
     for tid in range(1, 6):
         report.os_call("read", 0, 5, tid=tid)
-    with pytest.raises(TooManyRows, match="would have 5 rows and Paraver supports at most 3; select"):
+    with pytest.raises(TooManyRows, match="would have 5 rows and 3 rows are the most; select"):
         tasks(tmp_path, report)
 
 
