@@ -20,6 +20,22 @@ _NUMBERS = (
     *("0", "1", "2", "-1", "1000000000", "2147483648", "9223372036854775808", _DIGITS, "1e9", "\u0663", "\u00b2", "0x10"),
     *("nan", " 3 ", "1_0", "", "1.5", "-0", "+1"),
 )
+_SIZES = (
+    "2GB",
+    "500MB",
+    "1",
+    "0",
+    "-1GB",
+    "1 GB",
+    "99999999999999999GB",
+    f"{_DIGITS}GB",
+    "GB",
+    "",
+    "\u0663GB",
+    "1e3GB",
+    "nan",
+    "1.5GB",
+)
 _TIMES = (
     *("0ns", "1us", "1.5us", ".5s", "0s", "1ns", f"{_DIGITS}s", f"1.{_DIGITS}s", "9223372036854775807ns", "300000000m"),
     *("1152921504606846976ns", "-1s", "1", "s", "\u0663s", "\u00b2s", "1e3s", "1h", "", "nan", "1 us ", "2\u00b5s"),
@@ -64,7 +80,7 @@ _SCHEDULERS = (
     *_PATHS,
 )
 _OF_PATHS = ("FILE", "DIR", "FOLDER", "PROGRAM", ".pcf", ".html")
-_BY_METAVAR = {"TIME": _TIMES, "LIST": _RANKS, "REGEX": _PATTERNS, "REGEX|NAMES": _PATTERNS, "N": _NUMBERS}
+_BY_METAVAR = {"TIME": _TIMES, "LIST": _RANKS, "REGEX": _PATTERNS, "REGEX|NAMES": _PATTERNS, "N": _NUMBERS, "SIZE": _SIZES}
 _INPUTS = (
     *("report.sqlite", "report.sqlite", "report.sqlite", "trace.prv", "all.json", "*.sqlite", ".", "", "none", "\udcff"),
     *("\x1b[2J\n", "[", "**", "{a,b}", "rules.csv", "x" * 5000, "-", "link"),
@@ -152,4 +168,4 @@ def _value(chance: random.Random, option: Any) -> str:
     if option.name == "scheduler":
         return chance.choice(_SCHEDULERS)
     values = _BY_METAVAR.get(metavar) or (_PATHS if is_path else _TEXTS)
-    return chance.choice(values if chance.random() < 0.9 else (*_TEXTS, *_NUMBERS))
+    return chance.choice(values if is_path or chance.random() < 0.9 else (*_TEXTS, *_NUMBERS))
