@@ -54,7 +54,7 @@ def main() -> None:
     except KeyboardInterrupt:
         code = INTERRUPTED_EXIT_CODE
     except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else 1
+        end(ended.code if isinstance(ended.code, int) else 1)
     except BaseException as error:
         # Panics of polars are no Exceptions.
         if (lack := lack_in(error)) is not None:

@@ -13,7 +13,7 @@ from support.command_line import CommandLine
 from support.failed_runs import sentence, small_report
 
 from nsys2prv.execution.lacks import lack_in
-from nsys2prv.exports import forms
+from nsys2prv.exports import folder_forms, sqlite_form
 
 NO_RESOURCES, BAD_REPORT = 11, 3
 LACKS = {
@@ -75,7 +75,7 @@ def test_a_report_is_not_damaged_where_memory_or_files_lack(
         raise error
 
     small_report().write(command_line.folder / f"rank0{form}")
-    monkeypatch.setattr(forms, method, refuse)
+    monkeypatch.setattr(sqlite_form if form == ".sqlite" else folder_forms, method, refuse)
 
     out = ("-o", "OUT") if command == "translate" else ()
     sentence(command_line.run(command, f"rank0{form}", *out), NO_RESOURCES, "the system gives no more")

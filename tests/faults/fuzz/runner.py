@@ -56,6 +56,10 @@ class _Fuzzing:
             self.errors += 1
             raise
 
+    def stop(self) -> None:
+        """Take no further input."""
+        self._until = 0
+
     def _work(self) -> None:
         with Commands() as commands:
             while (taken := self._take()) is not None:
@@ -140,8 +144,14 @@ def main() -> int:
     threads = [threading.Thread(target=fuzzing.work) for _ in range(options.jobs)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        # The inputs that are being tried end, and what was found is printed.
+        fuzzing.stop()
+        for thread in threads:
+            thread.join()
     table = _table(fuzzing, campaigns, seed)
     print("\n".join(table))
     if options.write_docs:
