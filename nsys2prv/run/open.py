@@ -32,7 +32,7 @@ from nsys2prv.sources.host.profiled import TRACED_TABLES
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.sources.source import Source
 from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, survey, whole_survey
-from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
+from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS, MOST_DEVICES
 
 E = TypeVar("E", bound=Nsys2prvError)
 
@@ -243,7 +243,7 @@ def _survey_group(
             if isinstance(found, ReportError):
                 raise found
             spans = _other_spans(one.report, options) if options.with_other_spans else ()
-            _check_length(one.report, found)
+            _check_limits(one.report, found)
             found = _with_existing_rows(one.view, found)
         except ReportError as error:
             results[index] = _unless(options.keep_going, error)
@@ -276,8 +276,12 @@ def _with_existing_rows(report: Report, surveys: list[Survey]) -> list[Survey]:
     return [replace(one, existing=existing(one)) for one in surveys]
 
 
-def _check_length(report: Report, surveys: Sequence[Survey]) -> None:
-    """Raise DamagedReport when events are so far apart that a time must be wrong: the trace would be empty for centuries."""
+def _check_limits(report: Report, surveys: Sequence[Survey]) -> None:
+    """Raise DamagedReport when there are more devices than can be, or events are so far apart that a time must be wrong: the
+    trace would be empty for centuries."""
+    devices = {number for survey in surveys for number in _column(survey, "deviceId")}
+    if len(devices) > MOST_DEVICES:
+        raise DamagedReport(report.path, f"its events are on {len(devices):,} devices")
     timed = [(survey.span, survey.source.table) for survey in surveys if survey.span is not None]
     if not timed:
         return
@@ -363,5 +367,8 @@ def _processes(surveys: Sequence[Survey]) -> set[int]:
 
 
 def _ids(surveys: Sequence[Survey], column: str) -> set[int]:
-    keys = [survey.keys for survey in surveys]
-    return {number for key in keys if column in key.columns for number in key[column].to_list()}
+    return {number for survey in surveys for number in _column(survey, column)}
+
+
+def _column(survey: Survey, column: str) -> list[int]:
+    return survey.keys[column].unique().to_list() if column in survey.keys.columns else []

@@ -28,5 +28,7 @@ LONGEST_TEXT = 16 << 20
 """Bytes of one text, or of what else is in one place of a table."""
 MOST_ROWS, MOST_ROWS_PER_BYTE = 1_000_000, 100
 """Rows of a table in a compressed file: so many, and so many for each byte."""
-MOST_ROWS_OF_REPORT = 200_000
-"""Threads, streams, devices and parts of the node that have events in one report; Paraver takes a third of it in all."""
+MOST_ROWS_OF_REPORT = 65_535
+"""Threads, streams, devices and parts of the node that have events in one report: as many as Paraver takes in all."""
+MOST_DEVICES = 4_096
+"""Devices with events in one report, by their CUDA numbers."""

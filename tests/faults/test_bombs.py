@@ -128,6 +128,18 @@ def test_a_report_of_more_rows_than_any_can_have_is_refused(command_line: Comman
     )
 
 
+def test_a_report_of_more_devices_than_any_can_have_is_refused(
+    command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsys2prv.run.open.MOST_DEVICES", 2)
+    report = ReportBuilder()
+    for device in range(3):
+        report.kernel("gemm", 10, 20, launch=(0, 5), device=device)
+    report.write(command_line.folder / "x.sqlite")
+
+    sentence(command_line.run("efficiency", "x.sqlite"), BAD_REPORT, "x.sqlite", "on 3 devices")
+
+
 @pytest.mark.thorough
 def test_time_grows_with_the_number_of_processes_and_not_with_its_square() -> None:
     def seconds(processes: int) -> float:
