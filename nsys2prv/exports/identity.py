@@ -13,11 +13,14 @@ from nsys2prv.exports.columns import Text
 from nsys2prv.exports.launchers import Launched, launched, node_name, whole_number
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.report import Report
+from nsys2prv.vocabulary.wording import short
 
 NEWEST_KNOWN_SCHEMA = (3, 28)
 
 _OF_PROCESS = ~0xFFFFFF
 _LOW_BITS = 0xFFFFFF
+_LONGEST_HOST = 128
+"""Characters of the name of a host; Linux allows 64."""
 NVTX_THREAD_NAME, NVTX_DOMAIN_CREATED = 39, 75
 _NAME_OF_RANK = r"^MPI Rank (\d+)$"
 """Name that nsys gives to the main thread of a rank of MPI."""
@@ -257,10 +260,10 @@ def describe(report: Report) -> Identity:
     launches = launched(environment)
     gpus = _gpus(report)
     cores = system.get("CpuCores")
-    host = (system.get("Hostname") or dict(capture.iter_rows()).get("DEVICE_DISPLAY_NAME") or "").strip()
+    host = host_name(system.get("Hostname") or dict(capture.iter_rows()).get("DEVICE_DISPLAY_NAME") or "")
     host_by_launcher, host_source = ("", "") if host else node_name(environment)
     return Identity(
-        host=host or host_by_launcher,
+        host=host or host_name(host_by_launcher),
         tool=export.get("EXPORT_PRODUCT_VERSION") or "",
         schema=schema,
         utc_ns=utc,
@@ -283,6 +286,15 @@ def describe(report: Report) -> Identity:
         cuda_names=_cuda_names(report),
         nics=_nics(report),
     )
+
+
+def host_name(text: str) -> str:
+    """A text as the name of a host: tools find streams of a GPU by rows whose names end with it, so it must stay whole there.
+
+    >>> host_name("node\\x1b1 "), len(host_name("n" * 1000))
+    ('node 1', 128)
+    """
+    return short(text, _LONGEST_HOST)
 
 
 def _process_names(report: Report) -> dict[int, str]:

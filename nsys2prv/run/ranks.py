@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nsys2prv.errors import UsageError, counted
-from nsys2prv.exports.identity import Identity
+from nsys2prv.exports.identity import Identity, host_name
 from nsys2prv.exports.launchers import jobs, whole_number
 from nsys2prv.run.hosts import shared_names
 from nsys2prv.vocabulary.limits import MOST_RANKS
@@ -428,7 +428,9 @@ def host_from(pattern: str) -> InPaths[str]:
     if groups > 1:
         raise UsageError(f"--host-pattern {pattern}: it has {groups} groups; put brackets around the host only")
     if groups == 1:
-        return lambda paths: [host or None for host in first_group([as_utf8(path.as_posix()) for path in paths], pattern)]
+        return lambda paths: [
+            host_name(host or "") or None for host in first_group([as_utf8(path.as_posix()) for path in paths], pattern)
+        ]
     # The longest first: node1 must not be found in node12.
     names = sorted((name.strip() for name in pattern.split(",") if name.strip()), key=len, reverse=True)
     if not names:

@@ -14,6 +14,9 @@ from support.report_builder import ReportBuilder
 import nsys2prv
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.paraver.check import check_trace
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
 
 NAMES = ("\x1b[31mred", "two\nlines", "\u202etxt.exe", "\x9b2J", "a\udcff")
 
@@ -40,7 +43,22 @@ def test_a_device_of_a_host_with_control_characters_is_shown_as_text(command_lin
         assert done.returncode == 0, done.stderr
         assert screen_fault(done.stdout + done.stderr) is None
     # JSON keeps what it was.
-    assert json.loads(done.stdout)[0]["host"] == "\x9b31m=node\n\u202e1"
+    assert json.loads(done.stdout)[0]["processes"] == {"1000": "p\x1b[2J"}
+
+
+def test_streams_of_hosts_with_any_name_are_known_by_theirs(tmp_path: Path) -> None:
+    hosts = {"\x1b \x02": "host", "n" * 100_000: f"{'n' * 83}...{'n' * 42}", "[a]\u00a0b\u3000c": "(a)_b_c"}
+    reports = []
+    for number, host in enumerate(hosts):
+        report = ReportBuilder(host=host, rank=number, ranks=len(hosts), pid=1000 + number).gpu(0)
+        report.kernel("k", 0, 10, launch=(0, 5))
+        reports.append(report.write(tmp_path / f"{number}.sqlite"))
+
+    trace = translate(reports, tmp_path / "OUT", TranslateOptions(no_views=True)).prv
+
+    assert check_trace(trace).violations == ()
+    names = (tmp_path / "OUT.row").read_text().splitlines()
+    assert [name for name in names if "CUDA" in name] == [f"CUDA-D0.S7-{shown}" for shown in hosts.values()]
 
 
 def test_cells_that_a_spreadsheet_would_run_are_text(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ class HostileOptions:
         return (
             fault_of(run)
             or screen_fault(run.stdout + run.stderr)
-            or before.fault(("OUT", "command.txt", "trace.cfgs"))
+            or before.fault(("OUT", "command.txt", "trace.cfgs", *(f"{path}." for path in _PATHS if path)))
             or (trace_fault(folder / "OUT.prv") if run.code == 0 and (folder / "OUT.prv").exists() else None)
         )
 
@@ -165,6 +165,9 @@ def _value(chance: random.Random, option: Any) -> str:
         # Several take long, many take hours.
         return chance.choice([one for one in _NUMBERS if one not in {"2", " 3 ", "1_0"}])
     is_path = option.name == "out" or any(part in metavar for part in _OF_PATHS)
+    if option.name == "csv":
+        # An empty name is this folder.
+        return chance.choice([path for path in _PATHS if path])
     if option.name == "scheduler":
         return chance.choice(_SCHEDULERS)
     values = _BY_METAVAR.get(metavar) or (_PATHS if is_path else _TEXTS)
