@@ -125,6 +125,18 @@ def test_a_table_of_somebody_else_stays_where_the_own_one_is_empty(folder: Path)
     assert (folder / "tables" / "regions.csv").read_text() == "mine"
 
 
+@pytest.mark.parametrize("target", ["link", "not/yet"])
+def test_a_link_that_leads_nowhere_is_replaced_only_by_force(target: str, command_line: CommandLine) -> None:
+    link = command_line.folder / "link"
+    link.symlink_to(target)
+    small_report().write(command_line.folder / "rank0.sqlite")
+
+    done = command_line.run("efficiency", "rank0.sqlite", "--json-file", "link")
+
+    assert "--force" in sentence(done, NOT_WRITABLE)
+    assert os.readlink(link) == target
+
+
 def test_python_replaces_no_report_either(folder: Path) -> None:
     before = contents(folder)
     result = measure([folder / "rank0.sqlite"])

@@ -95,7 +95,7 @@ def check_places(
     check_kept([path for path, _ in chosen], inputs)
     for path, is_ours in chosen:
         with output_errors(path, _PLACE):
-            if not force and path.exists() and not _starts(path, is_ours):
+            if not force and os.path.lexists(path) and not _starts(path, is_ours):
                 raise OutputExists(path)
 
 

@@ -11,7 +11,7 @@ from nsys2prv.execution.output_files import VIEWS, staging_folder, without_suffi
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.exports.kept_files import check_kept
-from nsys2prv.paraver.trace_files import companion
+from nsys2prv.paraver.trace_files import companion, read_errors
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.own_files import keep_own_files
 from nsys2prv.paraver.views.render import LAUNCHES, WORKSPACE, RenderedView, ViewRenderer, write_views
@@ -50,7 +50,9 @@ def render_views(
         The folder holds something else, or can't be written; a report or trace in it is never removed.
     """
     read_view_table().select(only)
-    if not trace.is_file():
+    with read_errors(trace):
+        is_there = trace.is_file()
+    if not is_there:
         raise TraceError(trace, "there is no such file")
     base = without_suffix(trace)
     final = out if out is not None else base.with_name(base.name + VIEWS)

@@ -36,7 +36,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.parametrize("name", ["", ".", "none.prv"])
+@pytest.mark.parametrize("name", ["", ".", "none.prv", "x" * 5000])
 def test_a_trace_that_is_not_there_is_told(name: str, command_line: CommandLine) -> None:
     done = command_line.run("views", name)
 
