@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import Field
 from pathlib import Path
@@ -36,7 +37,7 @@ CsvFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each 
 
 def check_json_flag(as_json: bool, inputs: Iterable[str]) -> None:
     """Raise a UsageError for `--json FILE` and `--json -`: the flag takes no file, and one behind it looks like an input."""
-    named = next((one for one in inputs if one == "-" or (one.endswith(".json") and not Path(one).exists())), None)
+    named = next((one for one in inputs if one == "-" or (one.endswith(".json") and not os.path.exists(one))), None)
     if as_json and named is not None:
         raise UsageError(f"{named}: there is no such input; --json prints and takes no value, --json-file FILE writes a file")
 

@@ -19,6 +19,8 @@ _BY_TEXT = {
     "memory allocation": "memory",
     "not enough memory": "memory",
     "unable to allocate": "memory",
+    # Of the driver of SQLite, for whatever keeps a database that is there from being opened.
+    "failed to allocate memory": "memory or open files",
     "malloc of size": "memory",
     "failed to map segment": "memory",
     "too many open files": "open files",

@@ -36,7 +36,7 @@ def check_kept(outputs: Iterable[Path], inputs: Iterable[str | Path] = ()) -> No
     """
     read = {identity for given in inputs if (identity := _identity(Path(given))) is not None}
     for output in outputs:
-        if output.is_dir():
+        if os.path.isdir(output):
             _check_folder(output, read)
         else:
             _check_file(output, read)
@@ -82,7 +82,7 @@ def _is_report(path: Path) -> bool:
         return True
     try:
         # Not of a pipe, which would not answer.
-        if not path.is_file():
+        if not os.path.isfile(path):
             return False
         with path.open("rb") as file:
             return file.read(16).startswith(_STARTS)

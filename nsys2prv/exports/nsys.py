@@ -38,9 +38,13 @@ class NsysExport:
         is no nsys, or it fails.
         """
         target = self.target(report)
-        if target.exists() and target.stat().st_mtime_ns > report.stat().st_mtime_ns:
+        try:
+            is_there = target.exists()
+        except OSError as error:
+            raise ExportError(f"{target}: can't be read ({error.strerror}); name another folder with --cache") from error
+        if is_there and target.stat().st_mtime_ns > report.stat().st_mtime_ns:
             return target
-        if target.exists() and not _is_export(target):
+        if is_there and not _is_export(target):
             raise ExportError(f"{report}: its export would replace {target}, which is none; name another folder with --cache")
         nsys = self.program()
         if nsys is None:

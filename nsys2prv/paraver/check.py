@@ -5,6 +5,7 @@ The records are read in blocks, so memory does not grow with the trace.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -105,7 +106,7 @@ def _read_labels(pcf: Path, log: ViolationLog) -> PcfLabels | None:
         _check_tabs(TraceRule.PCF, pcf, log)
         return read_pcf(pcf, lambda line, problem: log.add(TraceRule.PCF, pcf, line, problem))
     except TraceError as error:
-        why = _why(pcf, error) if pcf.exists() else "there is no such file, so nothing in the trace has a label"
+        why = _why(pcf, error) if os.path.exists(pcf) else "there is no such file, so nothing in the trace has a label"
         log.add(TraceRule.PCF, pcf, None, why)
         return None
 
@@ -115,7 +116,7 @@ def _read_names(row: Path, header: Header, log: ViolationLog) -> dict[str, tuple
         _check_tabs(TraceRule.ROW, row, log)
         names = read_row(row, lambda line, problem: log.add(TraceRule.ROW, row, line, problem))
     except TraceError as error:
-        why = _why(row, error) if row.exists() else "there is no such file, so the rows have no names"
+        why = _why(row, error) if os.path.exists(row) else "there is no such file, so the rows have no names"
         log.add(TraceRule.ROW, row, None, why)
         return {}
     for level, size in {**header.sizes, **_ONE_EACH}.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import colorsys
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -222,7 +223,7 @@ class _PcfReader:
 
 def read_earlier_labels(path: Path) -> EarlierLabels:
     """Numbers of an earlier trace, from its .pcf; TraceError when there is none to read."""
-    if not path.exists():
+    if not os.path.exists(path):
         raise TraceError(path, "there is no such file to take labels from")
     types = read_pcf(path).types
     moved = renumbered({number: known.label for number, known in types.items()})

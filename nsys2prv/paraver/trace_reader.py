@@ -7,6 +7,7 @@ sense together is for `check`.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +113,7 @@ def open_trace(path: str | Path, on_malformed: OnMalformed | None = None) -> Tra
     path = Path(path)
     header = read_header(path)
     labels_path, names_path = companion(path, ".pcf"), companion(path, ".row")
-    has_labels, has_names = labels_path.is_file(), names_path.is_file()
+    has_labels, has_names = os.path.isfile(labels_path), os.path.isfile(names_path)
     return Trace(
         path,
         header,

@@ -7,6 +7,7 @@ Imported at each start of the program, so it needs nothing heavy.
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
@@ -148,4 +149,4 @@ class ReadOptions(OptionSet):
     @property
     def files_read(self) -> tuple[Path, ...]:
         """Files that options name and that are read; no output replaces them."""
-        return tuple(path for path in (self.kernel_families, Path(self.scheduler)) if path is not None and path.is_file())
+        return tuple(path for path in (self.kernel_families, Path(self.scheduler)) if path is not None and os.path.isfile(path))

@@ -25,6 +25,7 @@ LACKS = {
         ImportError("x.so: failed to map segment from shared object"),
         pl.exceptions.ComputeError("memory allocation of 4096 bytes failed"),
     ],
+    "memory or open files": [OSError("failed to open 'file:x.sqlite': failed to allocate memory")],
     "open files": [
         OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
         pl.exceptions.ComputeError("Too many open files (os error 24): x.parquet"),

@@ -66,8 +66,8 @@ def test_a_limit_of_the_address_space_ends_in_time(count: int, kib: int, command
     except subprocess.TimeoutExpired:
         process.kill()
         raise
-    if process.returncode == -signal.SIGABRT:
-        # Polars ends the process where memory can't be had: the next run removes what it left.
+    if process.returncode in {-signal.SIGABRT, 127}:
+        # Polars, or the loader of libraries, ends the process where memory can't be had: the next run removes what it left.
         assert {name[:9] for name in contents(tmp_path / "out")} <= {".nsys2prv"}
         assert command_line.run("translate", "rank0.sqlite", "-o", "out/OUT").returncode == 0
         assert not list((tmp_path / "out").glob(".*"))

@@ -69,7 +69,7 @@ def test_folders_for_intermediate_files_may_have_any_name(name: str, tmp_path: P
 
 # -- paths that are none ------------------------------------------------------------------------------------------------------
 
-BAD_REPORT, NOT_WRITABLE = 3, 5
+USAGE, BAD_REPORT, NOT_WRITABLE, TRACE = 2, 3, 5, 8
 NO_PATHS = ["x" * 300, "x" * 5000, "x/" * 2500, "loop", "loop/x", "rank0.sqlite/x", "nothing/x"]
 
 
@@ -90,6 +90,10 @@ def surrounded(command_line: CommandLine) -> Path:
         (("translate", "rank0.sqlite", "-o", "OUT", "--scratch", "PATH"), NOT_WRITABLE),
         (("efficiency", "rank0.sqlite", "-o", "PATH/page.html"), NOT_WRITABLE),
         (("efficiency", "rank0.sqlite", "--csv", "PATH/csv"), NOT_WRITABLE),
+        (("translate", "rank0.sqlite", "-o", "OUT", "--labels", "PATH"), TRACE),
+        (("translate", "rank0.sqlite", "-o", "OUT", "--kernel-families", "PATH"), USAGE),
+        (("check", "PATH"), TRACE),
+        (("views", "PATH"), TRACE),
     ],
     ids=str,
 )
@@ -101,7 +105,8 @@ def test_a_path_that_no_file_has_is_one_sentence(
     if path == "loop" and command[-1] == "PATH" and command[-2] == "-o":
         pytest.skip("OUT.prv is beside the loop")
 
-    sentence(command_line.run(*(one.replace("PATH", path) for one in command)), code, path[:100])
+    done = command_line.run(*(one.replace("PATH", path) for one in command))
+    sentence(done, code, path[:100])
     assert {one.name for one in surrounded.iterdir()} == {"rank0.sqlite", "loop"}
 
 

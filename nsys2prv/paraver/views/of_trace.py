@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nsys2prv.errors import OutputError, OutputExists, TraceError
-from nsys2prv.execution.output_files import VIEWS, staging_folder, without_suffix
+from nsys2prv.execution.output_files import VIEWS, output_errors, staging_folder, without_suffix
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.exports.kept_files import check_kept
@@ -56,10 +56,13 @@ def render_views(
         raise TraceError(trace, "there is no such file")
     base = without_suffix(trace)
     final = out if out is not None else base.with_name(base.name + VIEWS)
-    if final.exists():
+    with output_errors(final):
+        is_there = final.exists()
+        is_foreign = is_there and final.is_dir() and any(final.iterdir()) and not (final / WORKSPACE).is_file()
+    if is_there:
         if not final.is_dir():
             raise OutputError.not_writable(final, "there is a file of this name")
-        if any(final.iterdir()) and not (final / WORKSPACE).is_file() and not force:
+        if is_foreign and not force:
             raise OutputExists(final)
         check_kept([final], [trace, *(companion(trace, suffix) for suffix in (".pcf", ".row"))])
     content = content_of(trace)

@@ -247,8 +247,6 @@ def _become(request: dict[str, Any]) -> None:
     from nsys2prv.cli.main import main
 
     os.setpgid(0, 0)
-    for name, limit in request["limits"].items():
-        resource.setrlimit(getattr(resource, name), (limit, limit))
     prints, streams = request["prints"], request["streams"]
     for number, name, flags in (
         (0, os.devnull, os.O_RDONLY),
@@ -268,6 +266,8 @@ def _become(request: dict[str, Any]) -> None:
         else:
             os.environ[name] = value
     os.chdir(request["folder"])
+    for name, limit in request["limits"].items():
+        resource.setrlimit(getattr(resource, name), (limit, limit))
     if request["without_rights"]:
         _drop_rights()
     # As Python sets them when it starts.
