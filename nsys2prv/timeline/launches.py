@@ -13,6 +13,8 @@ from nsys2prv.exports.identity import process_of
 from nsys2prv.sources.source import RowKind, Source
 
 _CALL_TAG = -1
+_OUTSIDE = -1
+"""Row of a call outside the selected time."""
 
 
 class Launches:
@@ -39,11 +41,15 @@ class Launches:
         """Number of ends that were collected."""
         return self._ends.rows
 
-    def add(self, source: Source, events: pl.DataFrame) -> None:
-        """Add events of a source (its columns, with `row` and `start` in ns of the trace)."""
+    def add(self, source: Source, events: pl.DataFrame, held: pl.Series) -> None:
+        """Add events of a source (its columns, with `row` and `start` in ns of the trace); `held`: inside the selected time."""
         if source.launch is None:
             return
         is_call = source.launch.tag is None
+        if not held.all():
+            # A call outside still counts as the outer one of another call with its id.
+            outside = pl.when(pl.lit(held)).then("row").otherwise(pl.lit(_OUTSIDE, pl.Int64))
+            events = events.with_columns(row=outside) if is_call else events.filter(held)
         process = "globalTid" if source.row is RowKind.THREAD else "globalPid"
         self._ends.add(
             events.filter(pl.col("correlationId") > 0).select(
@@ -66,7 +72,7 @@ class Launches:
                 calls = one_of_each(calls.select("time", pl.exclude("time")), ["process", "correlationId"])
             started = window.filter(~is_call).rename({"row": "to_row", "time": "to_time"})
             joined = started.join(
-                calls.select("process", "correlationId", "row", "time"),
+                calls.filter(pl.col("row") != _OUTSIDE).select("process", "correlationId", "row", "time"),
                 on=["process", "correlationId"],
                 how="inner",
                 maintain_order="left",

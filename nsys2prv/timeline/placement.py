@@ -89,8 +89,7 @@ class EventsOfSource:
             entry.leave_out(coverage.TOO_SHORT, count_rows(on_axis) - count_rows(long_enough))
         if self._source.launch is not None:
             held = self._selection.hold(long_enough["start"])
-            started = long_enough if held.all() else long_enough.filter(held)
-            launches.add(self._source, started.with_columns(pl.col("start") - self._selection.origin))
+            launches.add(self._source, long_enough.with_columns(pl.col("start") - self._selection.origin), held)
         clipped = self._selection.clip(long_enough.with_row_index("event"))
         # In one window an event has one part at most.
         whole = clipped if len(self._selection.starts) == 1 else clipped.unique("event")

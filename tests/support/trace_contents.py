@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from nsys2prv.paraver.interval_pairs import is_interval, pair_intervals
+from nsys2prv.sources.registry import type_of
+from nsys2prv.vocabulary.event_types import Role
 from support.whole_trace import WholeTrace
 
 _ROW = ("task", "thread")
@@ -50,7 +52,9 @@ def contents(trace: WholeTrace) -> TraceContents:
         attributes=pl.format("{}={}", "label", "name").sort().str.join("; ")
     )  # fmt: skip
     intervals = paired.closed.join(attributes, on="line", how="left").with_columns(pl.col("attributes").fill_null(""))
-    points = named.join(edges.select("line").unique(), on="line", how="anti")
+    # Fields of payloads are attributes with separate lines; they end, too.
+    of_payloads = [number for number in events["type"].unique() if (kind := type_of(number)) and kind.role is Role.ATTRIBUTE]
+    points = named.join(edges.select("line").unique(), on="line", how="anti").filter(~pl.col("type").is_in(of_payloads))
     return TraceContents(
         _sorted(_events(intervals, pl.col("end"))),
         _sorted(_events(points.with_columns(attributes=pl.lit(""), depth=pl.lit(1, pl.Int64)), pl.col("time"))),

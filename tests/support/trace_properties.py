@@ -116,9 +116,10 @@ def assert_parts_add_up(
     end = open_whole(whole.prv).header.end
     edges = [0, *sorted({cut for cut in cuts if 0 < cut < end}), end]
     busy: list[pl.DataFrame] = []
+    overlapping = of_whole.intervals.filter((pl.col("depth") > 1) & pl.lit(not nested)).select("row", "number").unique()
     for begin, until in itertools.pairwise(edges):
         part = _part(reports, TimeRange(begin, until), folder / f"part{begin}", options)
-        _assert_same_contents(part, _clipped(of_whole, begin, until), nested=nested)
+        _assert_same_contents(part, _clipped(of_whole, begin, until), overlapping)
         busy.append(_busy(part.intervals))
     assert_frame_equal(_summed(pl.concat(busy)), _summed(_busy(of_whole.intervals)))
     return len(edges) - 1
@@ -140,20 +141,17 @@ def _clipped(whole: TraceContents, begin: int, end: int) -> TraceContents:
     return TraceContents(cut(whole.intervals), cut(whole.points), cut(whole.states), messages.sort(messages.columns))
 
 
-def _assert_same_contents(found: TraceContents, wanted: TraceContents, *, nested: bool) -> None:
+def _assert_same_contents(found: TraceContents, wanted: TraceContents, overlapping: pl.DataFrame) -> None:
+    """Equal contents; of intervals on the rows and of the types of `overlapping`, equal times."""
+    place = overlapping.columns
+    length = pl.col("end") - pl.col("begin")
+    both = [frame.join(overlapping, on=place, how="semi") for frame in (found.intervals, wanted.intervals)]
+    assert_frame_equal(*(frame.group_by(place).agg(length.sum()).sort(place) for frame in both))
     for name, of_wanted in vars(wanted).items():
-        of_found = getattr(found, name)
-        if name == "intervals" and not nested:
-            place = ["row", "number"]
-            overlapping = wanted.intervals.filter(pl.col("depth") > 1).select(place).unique()
-            overlapping = pl.concat([overlapping, of_found.filter(pl.col("depth") > 1).select(place)]).unique()
-            times = [
-                frame.join(overlapping, on=place, how="semi").group_by(place).agg((pl.col("end") - pl.col("begin")).sum())
-                for frame in (of_found, of_wanted)
-            ]
-            assert_frame_equal(times[0].sort(place), times[1].sort(place))
-            of_found, of_wanted = (frame.join(overlapping, on=place, how="anti") for frame in (of_found, of_wanted))
-        assert_frame_equal(of_found.sort(of_found.columns), of_wanted.sort(of_wanted.columns))
+        frames = [getattr(found, name), of_wanted]
+        if name == "intervals":
+            frames = [frame.join(overlapping, on=place, how="anti") for frame in frames]
+        assert_frame_equal(*(frame.sort(frame.columns) for frame in frames))
 
 
 def _busy(intervals: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from support.export_folders import write_arrow_report, write_parquet_report
 from support.report_builder import ReportBuilder
-from support.traces import labels_of, translate_reports
+from support.traces import labels_of, trace_of, translate_reports
 from support.whole_trace import open_whole
 
 from nsys2prv.errors import NothingToTranslate, OutputExists, SameReportTwice, UsageError
@@ -203,6 +203,19 @@ def test_a_launch_line_is_kept_only_where_both_its_ends_are(tmp_path: Path) -> N
     summary = translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(200, 600)))
     assert open_whole(summary.prv).messages().select("logical_send", "logical_recv").rows() == [(100, 200)]
     assert len(intervals(summary, event_types.KERNEL)) == 3
+
+
+def test_the_inner_one_of_two_calls_starts_nothing_where_the_outer_one_is_cut_off(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.api_call("cudaLaunchKernel_v7000", 100, 200, correlation=1)
+    report.api_call("cuLaunchKernel", 120, 180, correlation=1, driver=True)
+    report.kernel("k", 300, 400, correlation=1)
+
+    whole = trace_of(tmp_path, report, name="whole")
+    part = trace_of(tmp_path, report, name="part", options=TranslateOptions(time=TimeRange(10, None)))
+
+    assert whole.messages()["logical_send"].to_list() == [0]
+    assert part.messages().is_empty()
 
 
 def test_the_time_inside_nvtx_ranges_of_all_their_instances(tmp_path: Path) -> None:
