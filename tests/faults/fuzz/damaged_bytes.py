@@ -10,12 +10,13 @@ from support.report_builder import ReportBuilder
 from .commands import Commands
 from .oracle import Surroundings, fault_of, trace_fault
 
+_PAGE = 4096
 _FORMS = (".sqlite", "_pqtdir", "_arwdir")
 
 
 class DamagedBytes:
     name = "damaged-bytes"
-    description = "SQLite, Parquet and Arrow exports with turned bits, zeros, cuts, repeated and foreign parts"
+    description = "SQLite, Parquet and Arrow exports with turned bits, zeros, cuts, repeated and foreign parts and pages"
 
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
         name = f"report{chance.choice(_FORMS)}"
@@ -49,7 +50,7 @@ def _damage(content: bytearray, chance: random.Random) -> None:
         return
     at = chance.randrange(len(content))
     length = min(chance.choice((1, 4, 8, 512, 4096)), len(content) - at)
-    kind = chance.randrange(6)
+    kind = chance.randrange(7)
     if kind == 0:
         content[at] ^= 1 << chance.randrange(8)
     elif kind == 1:
@@ -60,6 +61,10 @@ def _damage(content: bytearray, chance: random.Random) -> None:
         del content[at:]
     elif kind == 4:
         content[at:at] = content[at : at + length]
+    elif kind == 5 and len(content) >= _PAGE:
+        # A page of a database in the place of another: of another table, or inside its own tree.
+        at, other = (_PAGE * chance.randrange(len(content) // _PAGE) for _ in range(2))
+        content[at : at + _PAGE] = content[other : other + _PAGE]
     else:
         other = chance.randrange(len(content) - length + 1)
         content[at : at + length] = content[other : other + length]
