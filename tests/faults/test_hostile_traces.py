@@ -71,6 +71,15 @@ def test_a_record_on_a_row_that_the_header_lacks_is_refused(place: str, command_
     sentence(command_line.run("efficiency", "OUT.prv"), BAD_TRACE, "OUT.prv", "line 3", "is not in the header")
 
 
+@pytest.mark.parametrize("number", [2**32, 90040001234567, 2**63 - 1])
+def test_views_leave_types_out_that_paraver_does_not_keep(number: int, command_line: CommandLine) -> None:
+    (command_line.folder / "OUT.prv").write_text(f"{HEADER}2:0:1:1:1:0:{number}:5:63000006:5\n2:0:1:1:1:5:63000006:0\n")
+
+    done = command_line.run("views", "OUT.prv")
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_metric_without_a_label_is_called_by_its_number(command_line: CommandLine) -> None:
     _, files = made_traces()[0]
     for suffix, content in files.items():

@@ -11,6 +11,7 @@ from nsys2prv.execution.output_files import VIEWS, output_errors, staging_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.paraver.record_checks import LARGEST_TYPE
 from nsys2prv.paraver.trace_files import companion, read_errors
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.own_files import keep_own_files
@@ -107,7 +108,8 @@ def content_of(trace: Path) -> TraceContent:
     with progress_bar("reading", "block") as bar:
         for block in opened.blocks(_skip_malformed):
             bar.update()
-            used.update(block.events["type"].unique().to_list())
+            # Paraver takes another type for a larger number: no view can show it.
+            used.update(number for number in block.types if number <= LARGEST_TYPE)
             has_messages = has_messages or not block.messages["tag"].is_in(LAUNCHES).all()
     return TraceContent.of(opened, used, has_messages=has_messages)
 
