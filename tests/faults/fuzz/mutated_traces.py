@@ -56,6 +56,7 @@ def _made_reports() -> list[ReportBuilder]:
         report.copy(810, 830, 64)
         report.nvtx_range("step", 0, 900)
         report.nvtx_range("part", 100, 300)
+        report.nvtx_range("part", 500, 650)
         report.os_call("read", 850, 870)
         report.mpi_collective("MPI_Barrier", 880, 890)
         reports.append(report)
