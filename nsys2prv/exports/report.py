@@ -28,6 +28,7 @@ from nsys2prv.exports.lookups import once
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.exports.session_time import AS_RECORDED, SessionTime, read_session_time
 from nsys2prv.exports.sqlite_form import SqliteTables
+from nsys2prv.vocabulary.input_files import check_ordinary
 
 RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 """Reports as nsys records them: only nsys can open them."""
@@ -294,6 +295,8 @@ def open_report(path: Path, nsys: NsysExport | None = None) -> Report:
 def _open(path: Path, nsys: NsysExport | None) -> Report:
     if not path.exists():
         raise ReportNotFound(path)
+    if not path.is_dir():
+        check_ordinary(path)
     if path.suffix in RAW_SUFFIXES:
         tables: Tables = SqliteTables((nsys or NsysExport()).export(path))
     elif path.is_dir():

@@ -16,7 +16,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.vocabulary.input_files import read_ordinary
 
-BAD_OPTION, BAD_TRACE, NOT_EFFICIENCY = 2, 8, 13
+BAD_OPTION, BAD_REPORT, BAD_TRACE, NOT_EFFICIENCY = 2, 3, 8, 13
 HEADER = "#Paraver (21/11/2025 at 06:36):1000_ns:1(4):1:1(1:1)\n"
 
 
@@ -123,6 +123,13 @@ def test_rules_of_families_and_results_are_read_from_files(command_line: Command
     sentence(rules, BAD_OPTION, "rules.csv", "it is a named pipe")
     sentence(labels, BAD_TRACE, "labels.pcf", "it is a named pipe")
     sentence(command_line.run("compare", "result.json", "x.sqlite"), NOT_EFFICIENCY, "result.json", "it is a named pipe")
+
+
+@pytest.mark.parametrize("name", ["x.sqlite", "x.nsys-rep"])
+def test_a_named_pipe_is_no_report(name: str, command_line: CommandLine) -> None:
+    os.mkfifo(command_line.folder / name)
+
+    sentence(command_line.run("inspect", name), BAD_REPORT, name, "it is a named pipe")
 
 
 def test_a_json_of_endless_nesting_is_no_result(command_line: CommandLine) -> None:
