@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from nsys2prv.errors import OutputError, OutputExists, TraceError
+from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import VIEWS, output_errors, staging_folder, without_suffix
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.publishing import Staged, publish
@@ -18,6 +18,7 @@ from nsys2prv.paraver.views.own_files import keep_own_files
 from nsys2prv.paraver.views.render import LAUNCHES, WORKSPACE, RenderedView, ViewRenderer, write_views
 from nsys2prv.paraver.views.trace_content import TraceContent
 from nsys2prv.paraver.views.view_table import read_view_table
+from nsys2prv.vocabulary.input_files import check_ordinary
 
 
 def render_views(
@@ -52,9 +53,7 @@ def render_views(
     """
     read_view_table().select(only)
     with read_errors(trace):
-        is_there = trace.is_file()
-    if not is_there:
-        raise TraceError(trace, "there is no such file")
+        check_ordinary(trace)
     base = without_suffix(trace)
     final = out if out is not None else base.with_name(base.name + VIEWS)
     with output_errors(final):
