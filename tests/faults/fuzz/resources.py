@@ -26,7 +26,7 @@ _COMMANDS = (
     ("translate", "--help"),
 )
 _LIMITS: Mapping[str, tuple[int, ...]] = {
-    "RLIMIT_FSIZE": (0, 100, 4096, 20_000, 100_000),
+    "RLIMIT_FSIZE": (4096, 20_000, 100_000),
     "RLIMIT_NOFILE": (3, 8, 12, 16, 24, 40),
     "RLIMIT_AS": tuple(mib << 20 for mib in (300, 400, 500, 600, 800, 1200, 1600)),
     "RLIMIT_CPU": (1,),

@@ -94,7 +94,7 @@ def _made(commands: Commands) -> tuple[dict[str, bytes], dict[str, bytes], dict[
 
 def _report(rank: int) -> ReportBuilder:
     report = ReportBuilder(host=f"node{rank}", rank=rank, ranks=2)
-    for index in range(1000):
+    for index in range(300):
         report.kernel(f"kernel{index % 3}", 100 * index + 20, 100 * index + 80, launch=(100 * index, 100 * index + 10))
     return report
 
