@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -25,37 +27,72 @@ from support.trace_properties import (
 import nsys2prv as np
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.execution.memory import Allotment, limited
+from nsys2prv.trace.translate import Summary
 from nsys2prv.trace.translate_options import TranslateOptions
 
 OPTIONS = TranslateOptions(align="utc")
 
 
-@pytest.mark.parametrize("examples", [2, pytest.param(100, marks=pytest.mark.thorough)])
-def test_what_holds_for_all_reports(tmp_path: Path, examples: int) -> None:
+@dataclass(frozen=True)
+class _Made:
+    """Two made reports with their trace, and what was drawn for them."""
+
+    reports: list[Path]
+    whole: Summary
+    folder: Path
+    copy: str
+    share: float
+    cuts: list[int]
+    choice: int
+
+
+def _same_bytes(made: _Made) -> None:
+    (made.folder / "copies").mkdir()
+    copies = [
+        COPIES[made.copy](report, made.folder / "copies" / report.name, number) for number, report in enumerate(made.reports)
+    ]
+    with limited(Allotment(made.share)):
+        assert_same_bytes(made.whole, copies[::-1], made.folder / "again", OPTIONS)
+
+
+def _one_source(made: _Made) -> None:
+    with np.open_run(made.reports, align="utc") as run:
+        groups = sources_together(run.sources)
+    assert_only_is_its_part(made.whole, made.reports, groups[made.choice % len(groups)], made.folder / "only", OPTIONS)
+
+
+PROPERTIES: tuple[Callable[[_Made], object], ...] = (
+    _same_bytes,
+    _one_source,
+    lambda made: assert_parts_add_up(made.whole, made.reports, made.cuts, made.folder / "parts", OPTIONS, nested=False),
+    lambda made: assert_busy_times_of_parts_add_up(made.reports, made.cuts, EfficiencyOptions(align="utc")),
+    lambda made: assert_folded_streams_keep_times(made.whole, made.reports, made.folder / "folded", OPTIONS),
+    lambda made: assert_events_are_read_back(made.whole, made.reports, made.folder, OPTIONS),
+)
+
+
+@pytest.mark.parametrize(("examples", "tried"), [(3, 1), pytest.param(100, len(PROPERTIES), marks=pytest.mark.thorough)])
+def test_what_holds_for_all_reports(tmp_path: Path, examples: int, tried: int) -> None:
     @settings(deadline=None, max_examples=examples, suppress_health_check=list(HealthCheck))
     @given(
         ranks=st.tuples(drawn_events, drawn_events),
+        first=st.integers(0, len(PROPERTIES) - 1),
         copy=st.sampled_from(sorted(COPIES)),
         share=st.sampled_from([1.0, 0.001, 0.0001]),
         cuts=st.sets(st.integers(1, 16_000), min_size=1, max_size=2),
         choice=st.integers(0, 100),
     )
-    def check(ranks: tuple[list[tuple[int, int, int, int]], ...], copy: str, share: float, cuts: set[int], choice: int) -> None:
+    def check(
+        ranks: tuple[list[tuple[int, int, int, int]], ...], first: int, copy: str, share: float, cuts: set[int], choice: int
+    ) -> None:
         folder = tmp_path / "example"
         shutil.rmtree(folder, ignore_errors=True)
-        (folder / "copies").mkdir(parents=True)
+        folder.mkdir()
         reports = [made_report(rank, events).write(folder / f"r{rank}.sqlite") for rank, events in enumerate(ranks)]
-        copies = [COPIES[copy](report, folder / "copies" / report.name, number) for number, report in enumerate(reports)]
         whole = translated(reports, folder / "whole", OPTIONS)
-        with limited(Allotment(share)):
-            assert_same_bytes(whole, copies[::-1], folder / "again", OPTIONS)
+        made = _Made(reports, whole, folder, copy, share, sorted(cuts), choice)
         assert_account_balances(whole.content)
-        assert_parts_add_up(whole, reports, sorted(cuts), folder / "parts", OPTIONS, nested=False)
-        assert_busy_times_of_parts_add_up(reports, sorted(cuts), EfficiencyOptions(align="utc"))
-        assert_folded_streams_keep_times(whole, reports, folder / "folded", OPTIONS)
-        assert_events_are_read_back(whole, reports, folder, OPTIONS)
-        with np.open_run(reports, align="utc") as run:
-            groups = sources_together(run.sources)
-        assert_only_is_its_part(whole, reports, groups[choice % len(groups)], folder / "only", OPTIONS)
+        for place in range(first, first + tried):
+            PROPERTIES[place % len(PROPERTIES)](made)
 
     check()
