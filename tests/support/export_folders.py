@@ -121,6 +121,8 @@ def tables_of(report: Path) -> dict[str, pl.DataFrame]:
     """All tables of an SQLite export, as `write_parquet_report` and `write_arrow_report` take them."""
     types = {"INTEGER": pl.Int64, "REAL": pl.Float64, "TEXT": pl.String, "BLOB": pl.Binary}
     with contextlib.closing(sqlite3.connect(f"file:{report}?immutable=1", uri=True)) as database:
+        # Parquet and Arrow have no other texts.
+        database.text_factory = lambda text: text.decode("utf-8", "replace")
         names = [name for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
         return {
             name: pl.DataFrame(
