@@ -79,6 +79,10 @@ _SCHEDULERS = (
     "tcp://127.0.0.1:99999999",
     *_PATHS,
 )
+# all.json is an earlier result, which a new one replaces.
+_OUTPUTS = ("OUT", "command.txt", "trace.cfgs", "all.json", *(f"{path}." for path in _PATHS if path))
+_REPLACED = ("trace.", "rules.csv", "link")
+"""What --force may replace."""
 _OF_PATHS = ("FILE", "DIR", "FOLDER", "PROGRAM", ".pcf", ".html")
 _BY_METAVAR = {"TIME": _TIMES, "LIST": _RANKS, "REGEX": _PATTERNS, "REGEX|NAMES": _PATTERNS, "N": _NUMBERS, "SIZE": _SIZES}
 _INPUTS = (
@@ -103,7 +107,7 @@ class HostileOptions:
         return (
             fault_of(run)
             or screen_fault(run.stdout + run.stderr)
-            or before.fault(("OUT", "command.txt", "trace.cfgs", *(f"{path}." for path in _PATHS if path)))
+            or before.fault((*_OUTPUTS, *(_REPLACED if "--force" in arguments else ())))
             or (trace_fault(folder / "OUT.prv") if run.code == 0 and (folder / "OUT.prv").exists() else None)
         )
 
