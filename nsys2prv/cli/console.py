@@ -125,6 +125,8 @@ def hold_standard_streams() -> None:
     """Open the null device in the place of standard streams that are closed: a file of the program would get their number, and
     what a library prints would be written into it.
     """
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(number)
+    # An error means that there is no number left.
+    with contextlib.suppress(OSError):
+        while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(number)
