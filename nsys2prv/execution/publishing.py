@@ -5,6 +5,7 @@ when the process is killed meanwhile: then the next one that clears its folder t
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -112,6 +113,8 @@ def _write_journal(stage: Staged) -> None:
 
 def _move_in(folder: Path, name: str, staged: str | None) -> None:
     target = folder.parent / name
+    if staged is not None and not (folder / staged).is_dir() and target.is_dir() and not target.is_symlink():
+        raise IsADirectoryError(errno.EISDIR, "there is a folder of this name")
     if os.path.lexists(target):
         target.rename(folder / _FORMER / name)
     if staged is not None:

@@ -129,7 +129,11 @@ class SqliteTables(Tables):
     def _database(self) -> Iterator[sqlite3.Connection]:
         """The database for queries over tables: nothing else of it is run, and no query goes on for longer than rows can
         take that fit into the file."""
-        with contextlib.closing(sqlite3.connect(self._uri, uri=True)) as database:
+        try:
+            opened = sqlite3.connect(self._uri, uri=True)
+        except sqlite3.Error as error:
+            raise read_error(self.path, error) from error
+        with contextlib.closing(opened) as database:
             database.set_authorizer(_permitted)
             if sys.version_info >= (3, 11):
                 database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_TEXT)

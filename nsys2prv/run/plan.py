@@ -130,14 +130,6 @@ def make_plan(
     surveys = [one.surveys for one in reports]
     rows = arrange(run.identities, surveys, options.ranks)
     if rows.table.is_empty():
-        guests = sorted(
-            {survey.source.name for of_report in surveys for survey in of_report if survey.source.existing_rows_only}
-        )
-        if guests and not options.ranks:
-            raise NothingToTranslate(
-                f"events of {', '.join(guests)} are on rows of threads that have others; choose a source of those too, such as "
-                f"--only {guests[0]},cuda-api"
-            )
         raise NothingToTranslate("none of the ranks chosen has events" if options.ranks else "the reports hold no events")
     memory.check()
     labels = Labels((survey for of_report in surveys for survey in of_report), earlier, families)

@@ -74,14 +74,20 @@ def test_without_views_the_folder_of_the_former_trace_is_removed(report: Path, t
 
 
 def test_a_former_folder_of_views_is_replaced_only_with_force(report: Path, tmp_path: Path) -> None:
-    (tmp_path / "out.cfgs").mkdir()
-    (tmp_path / "out.cfgs/old.cfg").write_text("old")
+    translate([report], tmp_path / "out")
+    views = tmp_path / "out.cfgs"
+    before = tree(views)
+    # A view that is not made any more, and one of the user.
+    (views / "index.html").write_text((views / "index.html").read_text() + '<a href="basics/old.cfg">')
+    (views / "basics/old.cfg").write_text("old")
+    (views / "basics/mine.cfg").write_text("mine")
+    present = tree(views)
     with pytest.raises(OutputExists):
         translate([report], tmp_path / "out")
-    assert tree(tmp_path / "out.cfgs") == {"old.cfg": b"old"}
+    assert tree(views) == present
 
     translate([report], tmp_path / "out", TranslateOptions(force=True))
-    assert "old.cfg" not in tree(tmp_path / "out.cfgs")
+    assert tree(views) == {**before, "basics/mine.cfg": b"mine"}
 
 
 def test_a_file_with_the_name_of_the_folder_is_an_error(report: Path, tmp_path: Path) -> None:
@@ -117,7 +123,7 @@ def test_only_renders_the_named_views_and_refuses_unknown_names(report: Path, tm
         render_views(prv, only=["useless_time"])
 
 
-def test_a_folder_that_is_not_one_of_views_is_kept(report: Path, tmp_path: Path) -> None:
+def test_what_is_in_a_folder_that_is_not_one_of_views_is_kept(report: Path, tmp_path: Path) -> None:
     prv = translate([report], tmp_path / "out", TranslateOptions(no_views=True)).prv
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -127,7 +133,7 @@ def test_a_folder_that_is_not_one_of_views_is_kept(report: Path, tmp_path: Path)
     assert tree(mine) == {"notes.txt": b"keep"}
 
     render_views(prv, mine, force=True)
-    assert "notes.txt" not in tree(mine)
+    assert tree(mine)["notes.txt"] == b"keep"
 
 
 def test_a_missing_trace_is_an_error(tmp_path: Path) -> None:
