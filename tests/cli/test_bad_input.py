@@ -379,7 +379,9 @@ def the_trace_is_written(folder: Path) -> bool:
 @pytest.mark.parametrize(
     "moment", [something_is_made, intermediate_files_are_made, the_trace_is_written], ids=lambda moment: moment.__name__
 )
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)], ids=lambda number: number.name
+)
 def test_an_interrupt_leaves_a_former_output_whole(
     number: signal.Signals,
     moment: Callable[[Path], bool],

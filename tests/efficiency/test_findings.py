@@ -730,6 +730,7 @@ def test_the_pageable_copies_of_the_demo(demo: Demo) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_the_trace_of_the_demo_has_the_same_findings_and_their_views(demo: Demo, tmp_path: Path) -> None:
     trace = translate([demo.folder], tmp_path / "demo").prv
     of_trace = measure([trace]).tables

@@ -78,9 +78,11 @@ def unshifted(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, ...]:
         ("_arwdir", START + 7, 3 * SECOND),
         # To a common start of all reports.
         (".sqlite", START, -START),
-        ("_pqtdir", 0, -40 * SECOND),
         (".sqlite", 0, START),
-        *(pytest.param(*case, marks=pytest.mark.thorough) for case in (("_arwdir", 0, 40 * SECOND), (".sqlite", 0, -5000))),
+        *(
+            pytest.param(*case, marks=pytest.mark.thorough)
+            for case in (("_arwdir", 0, 40 * SECOND), (".sqlite", 0, -5000), ("_pqtdir", 0, -40 * SECOND))
+        ),
     ],
 )
 def test_a_shifted_export_gives_the_same_trace(

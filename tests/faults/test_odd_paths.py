@@ -37,7 +37,9 @@ def report_of(kernel: str) -> ReportBuilder:
     return report
 
 
-@pytest.mark.parametrize("ending", ["_pqtdir", pytest.param("_arwdir", marks=pytest.mark.thorough), ".sqlite"])
+@pytest.mark.parametrize(
+    "ending", ["_pqtdir", *(pytest.param(ending, marks=pytest.mark.thorough) for ending in ("_arwdir", ".sqlite"))]
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_report_is_read_without_its_neighbour(name: str, ending: str, command_line: CommandLine) -> None:
     folder = command_line.folder

@@ -62,11 +62,21 @@ def _database(report: Path) -> Path:
     return REAL_REPORTS / "mpi4" / f"{report.name.removesuffix('_pqtdir')}.sqlite"
 
 
+TYPICAL = {"callchains", "cuda-graphs", "gpu-metrics-a100", "mpi4", "mpi-openacc-4gpu", "one-process-4gpu", "pytorch-nccl-2gpu"}
+"""Between them: all kinds of tables."""
+
+
+def in_make_test(name: str, each: bool = False) -> list[pytest.MarkDecorator]:
+    """The marks of a test on one of REPORTS: `make test` has the typical ones, or with `each` all that show something else."""
+    return [pytest.mark.thorough] if _is_repeated(name) or not (each or name in TYPICAL) else []
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that asks for `name` runs once for each of REPORTS, or is skipped when there are none."""
     if "name" in metafunc.fixturenames:
         absent = pytest.param("", marks=pytest.mark.skip(reason=f"no reports in {REAL_REPORTS}"))
-        each = [pytest.param(name, marks=[pytest.mark.thorough] if _is_repeated(name) else []) for name in REPORTS]
+        of_all = metafunc.definition.get_closest_marker("every_report") is not None
+        each = [pytest.param(name, marks=in_make_test(name, of_all)) for name in REPORTS]
         metafunc.parametrize("name", each or [absent])
 
 

@@ -18,6 +18,7 @@ from nsys2prv.paraver.check import check_trace
 from .conftest import Translated
 
 
+@pytest.mark.every_report
 def test_the_trace_is_valid(translated: Translated) -> None:
     assert check_trace(translated.trace.path).violations == ()
 

@@ -30,6 +30,7 @@ def views_of(trace: WholeTrace) -> Path:
     return trace.path.with_suffix(".cfgs")
 
 
+@pytest.mark.every_report
 def test_every_view_is_well_made_and_binds_only_to_what_the_trace_has(translated: Translated) -> None:
     trace = translated.trace
     occurring = content_of(trace.path).types

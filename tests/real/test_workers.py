@@ -18,7 +18,7 @@ from .conftest import Translated
     [
         pytest.param("v100x8", "2 workers", marks=pytest.mark.thorough),
         ("mpi4", "2 workers"),
-        ("mpi4", "dask"),
+        pytest.param("mpi4", "dask", marks=pytest.mark.thorough),
         pytest.param("v100x8", "dask", marks=pytest.mark.thorough),
     ],
 )

@@ -698,6 +698,7 @@ def test_slices_of_a_gpu_are_one_device(tmp_path: Path, others: tuple[str, ...])
     assert found.tables["devices"]["device"].to_list() == ["node01:D0"]
 
 
+@pytest.mark.thorough
 def test_any_order_of_reports_gives_the_same_trace(tmp_path: Path) -> None:
     reports = write_reports(tmp_path / "reports", Cluster(nodes=2, gpus_per_node=2, iterations=2, layers=2, seed=5))
     texts = set()

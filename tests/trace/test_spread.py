@@ -174,7 +174,8 @@ MOMENTS = {"surveying": "**/survey.pickle", "collecting": "**/group*/**/*.arrow"
 @pytest.mark.parametrize(
     ("moment", "way"),
     [
-        *((moment, "2 workers") for moment in MOMENTS),
+        ("collecting", "2 workers"),
+        *(pytest.param(moment, "2 workers", marks=pytest.mark.thorough) for moment in ("surveying", "writing")),
         *(pytest.param(moment, "dask", marks=pytest.mark.thorough) for moment in MOMENTS),
     ],
 )
@@ -225,7 +226,8 @@ def test_a_broken_report_is_named(way: str, request: pytest.FixtureRequest, repo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reports"]
 
 
-@pytest.mark.parametrize("way", ["2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["2 workers", "dask"])
 def test_a_broken_report_is_left_out_as_by_one_process(
     way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path
 ) -> None:
@@ -384,6 +386,7 @@ def test_workers_of_a_cluster_must_see_the_folder_of_intermediate_files(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_the_command_measures_with_workers(command_line: CommandLine, reports: Path, tmp_path: Path) -> None:
     done = command_line.run("efficiency", reports, "--workers", 2, "--json-file", "out.json")
     both = command_line.run("efficiency", reports, "--workers", 2, "--scheduler", "tcp://127.0.0.1:1")
@@ -430,6 +433,7 @@ def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch, repo
             translate([reports], tmp_path / "out", options)
 
 
+@pytest.mark.thorough
 def test_a_scheduler_file_does_as_its_address(dask: Any, reports: Path, tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text(json.dumps(dask.scheduler_info | {"address": dask.scheduler_address}, default=str))

@@ -338,7 +338,7 @@ def test_the_same_in_pieces_of_any_length(tmp_path: Path, monkeypatch: pytest.Mo
     for rank, report in enumerate(reports):
         report.mpi_p2p("MPI_Send_init", 11, 12, partner=1 - rank, size=80, tag=9, request=70)
         report.mpi_p2p("MPI_Recv_init", 13, 14, partner=1 - rank, size=80, tag=9, request=71)
-        for step in range(50):
+        for step in range(20):
             at = 100 * (step + 1)
             report.mpi_wait("MPI_Startall", at, at + 1, requests=(70, 71))
             report.mpi_p2p("MPI_Irecv", at + 2, at + 3, partner=1 - rank, size=8, tag=step % 3, request=72)
@@ -346,7 +346,7 @@ def test_the_same_in_pieces_of_any_length(tmp_path: Path, monkeypatch: pytest.Mo
             report.mpi_p2p("MPI_Sendrecv", at + 10, at + 20, partner=1 - rank, size=4, tag=3)
             report.mpi_wait("MPI_Waitall", at + 60, at + 80 + rank, requests=(70, 71, 72, 73))
     whole = translate_unaligned(tmp_path, *reports)
-    assert whole.content["messages"]["matched"] == 2 * 50 * 3
+    assert whole.content["messages"]["matched"] == 2 * 20 * 3
     assert unmatched_messages(whole) == NONE
     expected = rank_messages(whole)
     monkeypatch.setattr("nsys2prv.sources.communication.message_ends.PIECE_ROWS", 7)
