@@ -153,7 +153,8 @@ def take_back(folder: Path) -> bool:
 
 def holds_former(folder: Path) -> bool:
     """Whether a temporary folder holds files that could not be brought back."""
-    return (folder / _JOURNAL).exists()
+    # A name that is too long is no error here.
+    return os.path.lexists(folder / _JOURNAL)
 
 
 def _read_journal(folder: Path) -> dict[str, tuple[str, int] | None]:

@@ -5,6 +5,7 @@ the next one that makes a temporary folder at the same place removes them.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ def remove_temporary() -> None:
         # Other threads may still write there.
         for _ in range(_TRIES):
             _remove(path)
-            if not path.exists():
+            if not os.path.lexists(path):
                 break
 
 

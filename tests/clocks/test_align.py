@@ -45,7 +45,11 @@ def _cluster(**settings: object) -> Cluster:
 
 @pytest.mark.parametrize(
     ("method", "with_mpi", "with_nccl"),
-    [("auto", False, True), ("nccl", True, True), ("auto", True, False), ("mpi", True, True)],
+    [
+        ("auto", False, True),
+        ("auto", True, False),
+        *(pytest.param(method, True, True, marks=pytest.mark.thorough) for method in ("nccl", "mpi")),
+    ],
 )
 def test_clocks_that_are_seconds_apart_and_drift_are_aligned_to_microseconds(
     tmp_path: Path, method: str, with_mpi: bool, with_nccl: bool

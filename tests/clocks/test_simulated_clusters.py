@@ -88,7 +88,23 @@ def test_the_documentation_has_the_result_of_each_kind() -> None:
     assert [(name.removeprefix("| "), text) for name, text in rows] == [(name, kind.text) for name, kind in KINDS.items()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+_LIKE_OTHERS = {
+    *(
+        "two tree collectives",
+        "one ring collective",
+        "few MPI collectives",
+        "lost collectives",
+        "UTC only",
+        "UTC seconds apart",
+    ),
+    *("shifted", "some shifted", "a host without collectives", "regular iterations, UTC within 0.1 ms", "MPI", "jump"),
+}
+"""Kinds that differ little from others, which `make test` has."""
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.thorough] if kind in _LIKE_OTHERS else []) for kind in KINDS]
+)
 def test_true_offsets_are_inside_the_told_intervals(kind: str) -> None:
     result = try_kind(kind, range(1))
 

@@ -304,6 +304,7 @@ def test_a_page_of_a_thousand_gpus_is_below_five_megabytes_and_says_what_is_cut(
     assert len(read.island["tables"]["sampled_kernels"]["columns"][0]["values"]) == shown
 
 
+@pytest.mark.thorough
 def test_ten_thousand_bins_of_a_thousand_gpus_are_drawn_as_fewer(run: Run) -> None:
     bins, devices = 2_000, 1_024
     edges = np.arange(bins + 1) * 1000
@@ -467,6 +468,7 @@ def test_in_a_browser_tables_sort_filter_and_widen(run: Run, browser: Browser) -
     assert all(name.startswith("ncclDev") for name in told["names"])
 
 
+@pytest.mark.thorough
 def test_in_a_browser_the_map_is_read_with_keys(run: Run, browser: Browser) -> None:
     script = """
     addEventListener("load", () => setTimeout(() => {

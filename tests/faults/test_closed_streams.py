@@ -117,7 +117,9 @@ def test_a_bar_goes_on_without_its_stream(way: str, monkeypatch: pytest.MonkeyPa
     assert ended == [way]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)], ids=lambda number: number.name
+)
 def test_a_signal_ends_a_program_without_an_error_stream(number: signal.Signals, command_line: CommandLine) -> None:
     small_report(60_000).write(command_line.folder / "large.sqlite")
     process = command_line.start("translate", "large.sqlite", "-o", "OUT", prepare=lambda: os.close(2))

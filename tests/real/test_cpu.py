@@ -27,6 +27,9 @@ SCHEDULED = (
     "mpi-as-nvtx-2.9",
     "v100x8",
 )
+EACH = pytest.mark.parametrize(
+    "report", [pytest.param(name, marks=[pytest.mark.thorough] if name == "v100x8" else []) for name in SCHEDULED]
+)
 ALONE = tuple(name for name in SCHEDULED if name != "v100x8")
 SAMPLED = tuple(name for name in SCHEDULED if name != "tensorrt-3.1")
 
@@ -50,9 +53,7 @@ def per_thread(translated: Translated, counted: pl.DataFrame) -> Counter[int]:
     return sums
 
 
-@pytest.mark.parametrize(
-    "report", [pytest.param(name, marks=[pytest.mark.thorough] if name == "v100x8" else []) for name in SCHEDULED]
-)
+@EACH
 def test_time_on_cpu_of_each_thread_is_that_of_the_table(translation: Translation, report: str) -> None:
     translated = translation(report)
     # Every thread goes on as often as off: what it was taken off at, less what it was put on at.
@@ -81,7 +82,7 @@ def time_on_cpus(translated: Translated) -> Counter[int]:
     return +found
 
 
-@pytest.mark.parametrize("report", SCHEDULED)
+@EACH
 def test_time_on_each_cpu_is_that_of_the_table(translation: Translation, report: str) -> None:
     translated = translation(report)
     stays = translated.trace.intervals([EXECUTING_CPU])

@@ -132,15 +132,8 @@ def long_alone(long_report: Path, tmp_path_factory: pytest.TempPathFactory) -> S
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("way", "with_gzip"),
-    [
-        pytest.param("2 workers", True, id="gzip-2 workers"),
-        pytest.param("2 workers", False, id="plain-2 workers", marks=pytest.mark.thorough),
-        pytest.param("dask", False, id="plain-dask", marks=pytest.mark.thorough),
-        pytest.param("dask", True, id="gzip-dask", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.thorough
+@WAYS_AND_FORMS
 def test_a_trace_of_many_windows_is_joined_of_parts(
     way: str, with_gzip: bool, request: pytest.FixtureRequest, long_report: Path, long_alone: Summary, tmp_path: Path
 ) -> None:
@@ -266,6 +259,7 @@ def test_an_interrupt_ends_the_workers_and_leaves_nothing(
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_workers_end_with_the_process_that_began_them(command_line: CommandLine, reports: Path, tmp_path: Path) -> None:
     folder = tmp_path / "there"
     folder.mkdir()
@@ -308,6 +302,7 @@ def most_open_files(done: threading.Event) -> int:
     return most
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not tell which files are open")
 def test_no_more_files_are_open_for_more_reports(reports: Path, tmp_path: Path) -> None:
     found: dict[int, int] = {}

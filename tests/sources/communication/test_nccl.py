@@ -121,6 +121,7 @@ def test_of_several_calls_in_a_group_a_kernel_has_what_they_agree_on(tmp_path: P
     ]
 
 
+@pytest.mark.thorough
 def test_kernels_find_their_call_in_a_report_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nsys2prv.execution.external_sort.RUN_ROWS", 7)
     monkeypatch.setattr("nsys2prv.execution.external_sort.WINDOW_ROWS", 3)

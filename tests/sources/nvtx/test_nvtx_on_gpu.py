@@ -381,7 +381,7 @@ def pieces(frame: pl.DataFrame, cuts: set[int]) -> Iterator[pl.DataFrame]:
         yield frame.filter((pl.col("start") > begin) & (pl.col("start") <= end))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=40)
 @given(ranges=st.lists(a_range, max_size=30), cuts=st.sets(times, max_size=4))
 def test_on_one_lane_ranges_nest_or_lie_apart_and_on_the_first_one_is_all_that_nests_anyway(
     ranges: list[tuple[int, int, int]], cuts: set[int]
