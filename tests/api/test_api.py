@@ -252,6 +252,7 @@ def test_a_trace_has_efficiency_numbers_only(run: np.NsysRun, tmp_path: Path) ->
         trace.events("kernels")
 
 
+@pytest.mark.thorough
 def test_events_are_those_of_the_trace(reports: Path, tmp_path: Path) -> None:
     """Kernels are on the rows, and start at the times, that they have in the trace of the same run."""
     with np.open_run(sorted(reports.glob("*"))[:2]) as run:

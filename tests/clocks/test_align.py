@@ -85,6 +85,7 @@ def test_where_messages_wait_for_a_slow_rank_the_reported_error_holds(tmp_path: 
     assert found.honest == 1
 
 
+@pytest.mark.thorough
 def test_without_collectives_times_are_as_wrong_as_the_clocks(tmp_path: Path) -> None:
     cluster = _cluster()
     reports = write_reports(tmp_path, cluster)

@@ -323,6 +323,7 @@ def test_small_windows_of_the_sweep_change_nothing(
         assert_same(pieces.tables[name], table, name)
 
 
+@pytest.mark.thorough
 def test_a_run_in_small_windows_has_the_same_tables(two_gpus: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"bins": 7, "regions": ("*",), "per_iteration": "step"}
     whole = measured(two_gpus, **options)

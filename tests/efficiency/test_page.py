@@ -209,6 +209,7 @@ def test_the_map_has_the_activity_of_each_device_in_percent(run: Run) -> None:
         assert found[devices.index(row["device"]), row["bin"]].tolist() == pytest.approx(wanted, abs=1)
 
 
+@pytest.mark.thorough
 def test_the_page_of_a_trace_is_that_of_its_reports(run: Run, reports: list[Path], tmp_path: Path) -> None:
     trace = translate(reports, tmp_path / "out", TranslateOptions()).prv
     of_trace = run_of(measure([trace], OPTIONS))
@@ -331,6 +332,7 @@ def test_ten_thousand_bins_of_a_thousand_gpus_are_drawn_as_fewer(run: Run) -> No
     assert (percent == [50, 25, 0]).all()
 
 
+@pytest.mark.thorough
 def test_a_longer_run_makes_no_larger_page(tmp_path: Path) -> None:
     builder = ReportBuilder()
     for index in range(6):

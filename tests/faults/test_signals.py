@@ -60,6 +60,7 @@ def test_a_signal_after_the_output_says_that_it_is_there(
     assert (tmp_path / "OUT.prv").exists()
 
 
+@pytest.mark.thorough
 def test_a_demo_that_was_interrupted_can_be_made_anew(
     command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

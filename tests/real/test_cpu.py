@@ -91,7 +91,7 @@ def test_time_on_each_cpu_is_that_of_the_table(translation: Translation, report:
     assert +Counter(dict(found.iter_rows())) == time_on_cpus(translated)
 
 
-@pytest.mark.parametrize("report", SCHEDULED)
+@EACH
 def test_records_of_a_stay_and_states_meanwhile_are_on_its_cpu(translation: Translation, report: str) -> None:
     trace = translation(report).trace
     events = trace.events([EXECUTING_CPU]).filter(pl.col("value") > 0)

@@ -59,8 +59,8 @@ def test_times_of_devices_are_those_of_the_tables(name: str, translation: Transl
     assert_times_of_tables(translation(name), efficiency(name, "communication"), reading="communication")
 
 
-# A report with NCCL kernels, one without, and a run of several reports.
-_NCCL_IS_USEFUL = ("pytorch-nccl-2gpu", "one-process-4gpu", "v100x8")
+# A report with NCCL kernels, and one without.
+_NCCL_IS_USEFUL = ("pytorch-nccl-2gpu", "one-process-4gpu")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ def test_any_order_of_reports_gives_the_same_trace(seed: int, translation: Calla
     assert summary.content["run"] == {"ranks": list(range(8)), "size": 8, "missing": [], "findings": []}
 
 
+@pytest.mark.thorough
 def test_half_of_a_run_misses_the_other_half(real_reports: Path, tmp_path: Path) -> None:
     reports = sorted((real_reports / "v100x8").glob("*.sqlite"))[:4]
     run = translate(reports, tmp_path / "trace").content["run"]
@@ -36,6 +37,7 @@ def test_half_of_a_run_misses_the_other_half(real_reports: Path, tmp_path: Path)
     assert [finding["about"] for finding in run["findings"]] == ["missing ranks"]
 
 
+@pytest.mark.thorough
 def test_two_runs_are_not_taken_for_one(real_reports: Path, tmp_path: Path) -> None:
     reports = [*(real_reports / "v100x8").glob("*.sqlite"), *(real_reports / "mpi4").glob("*.sqlite")]
     options = TranslateOptions(only=("cuda-api", "mpi"))

@@ -647,6 +647,7 @@ def lines_of_node(summary: Summary, node: str) -> list[tuple[str, ...]]:
     return found
 
 
+@pytest.mark.thorough
 def test_two_hosts_with_equal_pids_tids_streams_and_correlation_ids_stay_apart_in_every_source(tmp_path: Path) -> None:
     options = TranslateOptions(align="utc")
     paths = {

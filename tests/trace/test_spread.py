@@ -93,12 +93,12 @@ def outputs(summary: Summary) -> set[str]:
     return {path.name.removeprefix("trace") for path in summary.prv.parent.iterdir()}
 
 
-# Who compresses does not depend on who schedules: each is there once, all of them in `make test-all`.
+# Who compresses does not depend on who schedules: `make test-all` has all of them.
 WAYS_AND_FORMS = pytest.mark.parametrize(
     ("way", "with_gzip"),
     [
         pytest.param("2 workers", True, id="gzip-2 workers"),
-        pytest.param("dask", False, id="plain-dask"),
+        pytest.param("dask", False, id="plain-dask", marks=pytest.mark.thorough),
         pytest.param("2 workers", False, id="plain-2 workers", marks=pytest.mark.thorough),
         pytest.param("dask", True, id="gzip-dask", marks=pytest.mark.thorough),
     ],
@@ -345,7 +345,7 @@ def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("way", ["one process", "2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("way", ["one process", *(pytest.param(way, marks=pytest.mark.thorough) for way in WAYS)])
 def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
     way: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
