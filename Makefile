@@ -1,6 +1,7 @@
 # Nothing but Python >= 3.10 (with venv and pip), make and git is needed; all else goes into .venv.
 PYTHON ?= python3
-WORKERS ?= 2
+# One more than two cores: some tests wait for other processes.
+WORKERS ?= 3
 BIN := .venv/bin
 
 .PHONY: help demo test test-all fuzz lint bench floors pictures clean

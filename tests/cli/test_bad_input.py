@@ -335,7 +335,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-@pytest.mark.parametrize("gzip", [(), ("-z",)], ids=["plain", "gzip"])
+@pytest.mark.parametrize("gzip", [(), pytest.param(("-z",), marks=pytest.mark.thorough)], ids=["plain", "gzip"])
 def test_a_full_disk_leaves_a_former_output_whole(
     gzip: tuple[str, ...], command_line: CommandLine, report: Path, full_disk: Path, tmp_path: Path
 ) -> None:

@@ -276,6 +276,7 @@ DEVICE_COLUMNS = [name for name in table_registry.BY_NAME["devices"].schema if n
 
 @quick
 @given(kernels)
+@pytest.mark.thorough
 def test_splitting_over_streams_files_and_time_changes_no_device(tmp_path: Path, found: list[Kernel]) -> None:
     whole = measured(written(tmp_path, [found])).tables["devices"].select(DEVICE_COLUMNS)
 

@@ -751,6 +751,7 @@ def test_small_windows_of_the_sweep_change_no_finding(demo: Demo, monkeypatch: p
         assert_frame_equal(pieces[name], demo.tables[name])
 
 
+@pytest.mark.thorough
 def test_the_command_shows_findings_on_the_screen_and_in_files(demo: Demo, command_line: CommandLine) -> None:
     done = command_line.run("efficiency", demo.folder, "--json-file", "out.json", "--csv", "tables")
 

@@ -287,6 +287,7 @@ def test_labels_of_figures_are_short_and_no_tex(hostile: Run) -> None:
 # -- size ----------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_page_of_a_thousand_gpus_is_below_five_megabytes_and_says_what_is_cut(run: Run) -> None:
     tables = grown(run.measured.tables, 256)
     assert tables["devices"].height == 1024
@@ -404,6 +405,7 @@ def test_a_failed_run_leaves_the_former_page(command_line: CommandLine, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.sqlite", "page.html"]
 
 
+@pytest.mark.thorough
 def test_the_demo_writes_its_page_and_its_json(tmp_path: Path) -> None:
     result = run_demo(tmp_path / "demo", nodes=1, gpus_per_node=1)
 

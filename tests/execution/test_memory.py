@@ -127,6 +127,7 @@ def test_the_strictest_of_several_allotments_counts() -> None:
     assert (memory.scaled(1000), memory.threads(2)) == (1000, 2)
 
 
+@pytest.mark.thorough
 def test_pieces_of_a_few_rows_give_the_same_trace_and_numbers(tmp_path: Path) -> None:
     report = small_report(tmp_path)
     whole = translated([report], tmp_path / "whole", TranslateOptions())

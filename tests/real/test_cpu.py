@@ -125,7 +125,7 @@ def test_a_thread_off_cpu_does_not_run(translation: Translation, report: str) ->
     assert running.filter(pl.col("end") > first).is_empty()
 
 
-@pytest.mark.parametrize("report", SCHEDULED)
+@EACH
 def test_every_row_of_the_tables_is_accounted_for(translation: Translation, report: str) -> None:
     content = json.loads(translation(report).trace.path.with_suffix(".json").read_text())
     for of_report in content["reports"]:

@@ -172,6 +172,7 @@ MOMENTS = {"surveying": "**/survey.pickle", "collecting": "**/group*/**/*.arrow"
         *(pytest.param(moment, "dask", marks=pytest.mark.thorough) for moment in MOMENTS),
     ],
 )
+@pytest.mark.thorough
 def test_a_killed_worker_changes_nothing_but_the_time(
     way: str, moment: str, request: pytest.FixtureRequest, reports: Path, alone: dict[str, bytes], tmp_path: Path
 ) -> None:
