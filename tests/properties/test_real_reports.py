@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.real_reports import RUNS
+from support.real_reports import RUNS, WITHOUT_METADATA
 from support.trace_properties import (
     COPIES,
     assert_account_balances,
@@ -28,8 +28,6 @@ from nsys2prv.trace.translate_options import TranslateOptions
 pytestmark = [pytest.mark.real, pytest.mark.thorough]
 
 OPTIONS = TranslateOptions()
-NOT_SHIFTED = ("no-metadata-2020", "mpi-as-nvtx-2.9", "nvtx-2022.4.2", "tensorrt-3.1")
-"""Exports of before there were such options, or with another table for them."""
 
 
 @pytest.fixture(scope="module", params=RUNS or [pytest.param("", marks=pytest.mark.skip(reason="no real reports"))])
@@ -56,7 +54,7 @@ def test_another_order_of_arguments(run: str, whole: Summary, tmp_path: Path) ->
 
 @pytest.mark.parametrize("copy", COPIES)
 def test_another_export_of_the_recording(run: str, copy: str, whole: Summary, tmp_path: Path) -> None:
-    if copy == "in UTC or shifted" and (run in NOT_SHIFTED or run.endswith("-utc")):
+    if copy == "in UTC or shifted" and (run in WITHOUT_METADATA or run.endswith("-utc")):
         pytest.skip("it has no times that could be shifted, or they are in UTC already")
     (tmp_path / "copies").mkdir()
     copies = [COPIES[copy](report, tmp_path / "copies" / report.name, number) for number, report in enumerate(RUNS[run])]

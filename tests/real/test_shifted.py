@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.real_reports import REPORTS
+from support.real_reports import REPORTS, WITHOUT_METADATA
 from support.shifted_exports import shift_export
 
 from nsys2prv.exports import open_report
@@ -18,8 +18,6 @@ from .conftest import Translated
 
 SMALL = ("cuda-graphs", "mpi2_one_report", "mpi4_parquet")
 """Between them: CUDA, a time of an event record, MPI with handles of communicators that are used again, and both forms."""
-WITHOUT_METADATA = ("no-metadata-2020", "mpi-as-nvtx-2.9", "nvtx-2022.4.2", "tensorrt-3.1")
-"""Exports of before there were such options, or with another table for them."""
 
 EACH = [
     pytest.param(name, marks=[] if name in SMALL else [pytest.mark.thorough])

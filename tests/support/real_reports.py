@@ -35,6 +35,10 @@ RUNS: dict[str, tuple[Path, ...]] = _found_runs()
 """All real reports, each once: those of one run together, by name."""
 
 
+WITHOUT_METADATA = ("no-metadata-2020", "mpi-as-nvtx-2.9", "nvtx-2022.4.2", "tensorrt-3.1")
+"""Exports of before there were options of time, or with another table for them."""
+
+
 def report_of_test(nodeid: str) -> str | None:
     """The one of REPORTS that is a parameter of a test, by the id of the test."""
     parameters = nodeid.partition("[")[2].removesuffix("]")

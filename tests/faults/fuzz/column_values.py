@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from .commands import Commands
-from .oracle import Surroundings, fault_of, trace_fault
+from .oracle import Surroundings, fault_of_reading
 from .whole_report import whole_tables, write_whole_report
 
 _NUMBERS = [sign * number for number in (1, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**62) for sign in (1, -1)]
@@ -40,11 +40,7 @@ class ColumnValues:
         before = Surroundings(folder)
         command = chance.choice(_COMMANDS)
         run = commands.run(*command, "report.sqlite", folder=folder)
-        return (
-            fault_of(run, names="report")
-            or before.fault(("OUT.",) if run.code == 0 else ())
-            or (trace_fault(folder / "OUT.prv") if command[0] == "translate" and run.code == 0 else None)
-        )
+        return fault_of_reading(run, before, names="report")
 
 
 def _change(report: Path, chance: random.Random) -> list[str]:

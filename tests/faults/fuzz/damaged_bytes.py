@@ -8,7 +8,7 @@ from pathlib import Path
 from support.report_builder import ReportBuilder
 
 from .commands import Commands
-from .oracle import Surroundings, fault_of, trace_fault
+from .oracle import Surroundings, fault_of_reading
 
 _PAGE = 4096
 _FORMS = (".sqlite", "_pqtdir", "_arwdir")
@@ -30,11 +30,7 @@ class DamagedBytes:
         before = Surroundings(folder)
         command = chance.choice(("inspect", "translate", "translate", "efficiency"))
         run = commands.run(command, name, *(["-o", "OUT"] if command == "translate" else []), folder=folder)
-        return (
-            fault_of(run, names="report")
-            or before.fault(("OUT.",) if run.code == 0 else ())
-            or (trace_fault(folder / "OUT.prv") if command == "translate" and run.code == 0 else None)
-        )
+        return fault_of_reading(run, before, names="report")
 
 
 def small_report() -> ReportBuilder:

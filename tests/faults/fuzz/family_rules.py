@@ -9,7 +9,7 @@ from pathlib import Path
 from support.report_builder import ReportBuilder
 
 from .commands import Commands
-from .oracle import Surroundings, fault_of, trace_fault
+from .oracle import Surroundings, fault_of_reading
 
 _GOOD = (
     "what,value,pattern",
@@ -90,11 +90,7 @@ class FamilyRules:
         before = Surroundings(folder)
         command = chance.choice((("translate", "-o", "OUT"), ("efficiency",)))
         run = commands.run(command[0], "report.sqlite", *command[1:], "--kernel-families", "rules.csv", folder=folder)
-        return (
-            fault_of(run, names="rules.csv")
-            or before.fault(("OUT.",) if run.code == 0 else ())
-            or (trace_fault(folder / "OUT.prv") if command[0] == "translate" and run.code == 0 else None)
-        )
+        return fault_of_reading(run, before, names="rules.csv")
 
 
 def _rules(chance: random.Random) -> bytes:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from .commands import Commands
-from .oracle import Surroundings, fault_of, trace_fault
+from .oracle import Surroundings, fault_of_reading
 from .whole_report import whole_tables, write_whole_report
 
 _COMMANDS = (
@@ -156,11 +156,7 @@ class FolderTables:
         before = Surroundings(folder)
         command = chance.choice(_COMMANDS)
         run = commands.run(*command, name, folder=folder)
-        return (
-            fault_of(run, names="report")
-            or before.fault(("OUT.",) if run.code == 0 else ())
-            or (trace_fault(folder / "OUT.prv") if command[0] == "translate" and run.code == 0 else None)
-        )
+        return fault_of_reading(run, before, names="report")
 
 
 def _arrow(frame: pl.DataFrame) -> pa.Table:

@@ -77,12 +77,12 @@ class Surroundings:
     """What lies in a folder before a command, to be compared with what lies there afterwards."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._before = _contents(folder)
 
     def fault(self, outputs: Collection[str] = ()) -> str | None:
         """What changed that should not have; files whose names begin with one of `outputs` may be new or other ones."""
-        after = _contents(self._folder)
+        after = _contents(self.folder)
         for name in sorted({*self._before, *after}):
             if self._before.get(name) != after.get(name) and not any(name.startswith(output) for output in outputs):
                 what = "left" if name not in self._before else "removed" if name not in after else "changed"
@@ -93,6 +93,15 @@ class Surroundings:
 def contents_of(folder: Path) -> dict[str, Path]:
     """Each file and folder below a folder, by its path in it."""
     return {str(path.relative_to(folder)): path for path in folder.rglob("*")}
+
+
+def fault_of_reading(run: Run, before: Surroundings, *, names: str) -> str | None:
+    """What is wrong after a command that reads damaged files and may write OUT, or None; `names` as of `fault_of`."""
+    return (
+        fault_of(run, names=names)
+        or before.fault(("OUT.",) if run.code == 0 else ())
+        or (trace_fault(before.folder / "OUT.prv") if run.arguments[0] == "translate" and run.code == 0 else None)
+    )
 
 
 def _contents(folder: Path) -> dict[str, str]:

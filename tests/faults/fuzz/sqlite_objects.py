@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from .commands import Commands
-from .oracle import Surroundings, fault_of, trace_fault
+from .oracle import Surroundings, fault_of_reading
 from .whole_report import whole_tables, write_whole_report
 
 _COMMANDS = (
@@ -203,8 +203,4 @@ class SqliteObjects:
         before = Surroundings(folder)
         command = chance.choice(_COMMANDS)
         run = commands.run(*command, "report.sqlite", folder=folder)
-        return (
-            fault_of(run, names="report")
-            or before.fault(("OUT.",) if run.code == 0 else ())
-            or (trace_fault(folder / "OUT.prv") if command[0] == "translate" and run.code == 0 else None)
-        )
+        return fault_of_reading(run, before, names="report")
