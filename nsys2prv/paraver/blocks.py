@@ -3,62 +3,166 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.paraver.fields import MINUS, NUMBER_SIGN, Fields, Indices
 from nsys2prv.paraver.record_text import EVENT, MESSAGE, STATE
-from nsys2prv.paraver.trace_files import MOST_DIGITS, OnMalformed, shown
+from nsys2prv.paraver.trace_files import MOST_DIGITS, shown
 
-_STATE_COLUMNS = ("kind", "cpu", "application", "task", "thread", "begin", "end", "state")
-_MESSAGE_COLUMNS = (
-    *("kind", "send_cpu", "send_application", "send_task", "send_thread", "logical_send", "physical_send"),
-    *("recv_cpu", "recv_application", "recv_task", "recv_thread", "logical_recv", "physical_recv", "size", "tag"),
-)
-_ALWAYS_THE_SAME = ("kind", "application", "send_application", "recv_application")
+# Fields of a record, by their place on the line; the first six are those of each kind.
+_CPU, _APPLICATION, _TASK, _THREAD, _TIME, _HEAD = 1, 2, 3, 4, 5, 6
+_STATE_FIELDS = {"end": 6, "state": 7}
+_MESSAGE_FIELDS = {
+    "physical_send": 6,
+    "recv_cpu": 7,
+    "recv_task": 9,
+    "recv_thread": 10,
+    "logical_recv": 11,
+    "physical_recv": 12,
+    "size": 13,
+    "tag": 14,
+}
+_RECEIVING_APPLICATION, _TAG = 8, 14
+_STATE_COUNT, _MESSAGE_COUNT = 8, 15
 _EVENT_COLUMNS = ("line", "position", "cpu", "task", "thread", "time", "type", "value")
 
-_RECORD_FORM = (
-    r"^(?:1:[0-9]+:1(?::[0-9]+){5}"
-    r"|2:[0-9]+:1(?::[0-9]+){3}(?::[0-9]+:-?[0-9]+)+"
-    r"|3:[0-9]+:1(?::[0-9]+){5}:1(?::[0-9]+){5}:-?[0-9]+)$"
-)
 _NUMBER = f"[0-9]{{1,{MOST_DIGITS}}}"
 # Application, number, number of tasks, tasks; between two groups: application, number, and communicator and leader of each.
 _COMMUNICATOR_FORM = re.compile(rf"[cC]:1:{_NUMBER}:(?P<size>{_NUMBER})(?P<tasks>(?::{_NUMBER})*)|[iI]:1(?::{_NUMBER}){{5}}")
 _FIELDS = {"1": "8", "2": "6 and one or more type:value pairs", "3": "15"}
 
 
-@dataclass(frozen=True)
 class Block:
-    """Some consecutive lines of a .prv. All columns are Int64; task and thread count from 1, times are ns.
+    """Some consecutive whole lines of a .prv. All columns are Int64; task and thread count from 1, times are ns.
+
+    Columns are read from the text when they are requested; one thread at a time may do so.
 
     Attributes
     ----------
     first_line
         Line number of the first line of the block in the file, from 1.
-    records
-        A row per line: line, kind, cpu, task, thread, time (begin of a state, logical send of a message).
-    states
-        line, cpu, task, thread, begin, end, state.
-    events
-        A row per type:value pair: line, position (0, 1, ... on the line), cpu, task, thread, time, type, value.
-    messages
-        line, send_cpu, send_task, send_thread, logical_send, physical_send, recv_cpu, recv_task, recv_thread,
-        logical_recv, physical_recv, size (bytes), tag.
     """
 
-    first_line: int
-    records: pl.DataFrame
-    states: pl.DataFrame
-    events: pl.DataFrame
-    messages: pl.DataFrame
+    def __init__(self, first_line: int, text: bytes) -> None:
+        self.first_line = first_line
+        self._fields = Fields(text)
+        self._kind, self._malformed, self._too_large = _kinds(self._fields)
+        self._lines = np.flatnonzero(self._kind)
+
+    def malformed(self, announced: AnnouncedCommunicators) -> Iterator[tuple[int, str]]:
+        """Line number of each malformed line, which is in no frame, and what is wrong with it."""
+        for index in self._malformed.tolist():
+            line, text = self.first_line + index, self._fields.line(index)
+            problem = _problem(text) if line > announced.last_line else announced.problem(text)
+            if problem is not None:
+                yield line, problem
+        for field, index in zip(self._too_large.tolist(), self._fields.line_of(self._too_large).tolist(), strict=True):
+            yield self.first_line + index, f"{shown(self._fields.field(field))} does not fit in 64 bits"
+
+    @cached_property
+    def records(self) -> pl.DataFrame:
+        """A row per line: line, kind, cpu, task, thread, time (begin of a state, logical send of a message)."""
+        fields = {"cpu": _CPU, "task": _TASK, "thread": _THREAD, "time": _TIME}
+        kind = self._kind[self._lines].astype(np.int64)
+        return pl.DataFrame({"line": self._lines + self.first_line, "kind": kind, **self._columns(self._lines, fields)})
+
+    @cached_property
+    def states(self) -> pl.DataFrame:
+        """line, cpu, task, thread, begin, end, state."""
+        heads = self.records.filter(pl.col("kind") == STATE).drop("kind").rename({"time": "begin"})
+        return heads.with_columns(**self._columns(self._of_kind(STATE), _STATE_FIELDS))
+
+    @cached_property
+    def messages(self) -> pl.DataFrame:
+        """line, send_cpu, send_task, send_thread, logical_send, physical_send, recv_cpu, recv_task, recv_thread, logical_recv,
+        physical_recv, size (bytes), tag.
+        """
+        sender = {"cpu": "send_cpu", "task": "send_task", "thread": "send_thread", "time": "logical_send"}
+        heads = self.records.filter(pl.col("kind") == MESSAGE).drop("kind").rename(sender)
+        return heads.with_columns(**self._columns(self._of_kind(MESSAGE), _MESSAGE_FIELDS))
+
+    @cached_property
+    def pairs(self) -> pl.DataFrame:
+        """A row per type:value pair of events: record (index of its line in `records`), type, value."""
+        fields, record = self._pair_fields
+        return pl.DataFrame({"record": record, "type": self._pair_types, "value": self._fields.numbers(fields + 1)})
+
+    @cached_property
+    def events(self) -> pl.DataFrame:
+        """A row per type:value pair: line, position (0, 1, ... on the line), cpu, task, thread, time, type, value."""
+        fields, record = self._pair_fields
+        before = fields - self._fields.first[self._lines[record]] - _HEAD
+        return self.located(self.pairs.with_columns(position=pl.Series(before // 2))).select(_EVENT_COLUMNS)
+
+    def located(self, pairs: pl.DataFrame) -> pl.DataFrame:
+        """Some of `pairs`, each with the columns of its line in `records`."""
+        lines = self.records.drop("kind").select(pl.all().gather(pairs["record"]))
+        return pairs.drop("record").with_columns(lines.get_columns())
 
     @cached_property
     def types(self) -> list[int]:
         """Event types that occur in it."""
-        return self.events["type"].unique().to_list()
+        return self._pair_types.unique().to_list()
+
+    @cached_property
+    def _pair_types(self) -> pl.Series:
+        return pl.Series(self._fields.numbers(self._pair_fields[0]))
+
+    @cached_property
+    def _pair_fields(self) -> tuple[Indices, Indices]:
+        """(index of the field of each type, index in `records` of its line)."""
+        record = np.flatnonzero(self._kind[self._lines] == EVENT)
+        lines = self._lines[record]
+        count = (self._fields.count[lines] - _HEAD) // 2
+        # Pairs of all lines before are as many fields too few.
+        first = self._fields.first[lines] + _HEAD - 2 * (np.cumsum(count) - count)
+        fields = np.repeat(first, count)
+        fields += np.arange(0, 2 * len(fields), 2)
+        return fields, np.repeat(record, count)
+
+    def _of_kind(self, kind: int) -> Indices:
+        return np.flatnonzero(self._kind == kind)
+
+    def _columns(self, lines: Indices, places: Mapping[str, int]) -> dict[str, pl.Series]:
+        first = self._fields.first[lines]
+        return {name: pl.Series(name, self._fields.numbers(first + place)) for name, place in places.items()}
+
+
+def _kinds(fields: Fields) -> tuple[npt.NDArray[np.uint8], Indices, Indices]:
+    """(kind of each line, 0: it is no record; lines that are malformed; fields of other lines that do not fit in 64 bits)."""
+    count = fields.count
+    kind = fields.single_digits(fields.first)
+    is_record = ((kind == STATE) & (count == _STATE_COUNT)) | ((kind == EVENT) & (count > _HEAD) & (count % 2 == 0))
+    messages = np.flatnonzero((kind == MESSAGE) & (count == _MESSAGE_COUNT))
+    is_record[messages] = fields.single_digits(fields.first[messages] + _RECEIVING_APPLICATION) == 1
+    is_record[is_record] = fields.single_digits(fields.first[is_record] + _APPLICATION) == 1
+    kind[~is_record] = 0
+    kind[fields.line_of(np.flatnonzero(fields.length == 0))] = 0
+    kind[_with_other_bytes(fields, kind)] = 0
+    malformed = np.flatnonzero(kind == 0)
+    starts = fields.start(fields.first[malformed])
+    malformed = malformed[fields.byte(starts) != NUMBER_SIGN]
+    too_large = fields.long.filter(pl.col("value").is_null())["field"].to_numpy()
+    too_large = too_large[kind[fields.line_of(too_large)] != 0]
+    kind[fields.line_of(too_large)] = 0
+    return kind, malformed, too_large
+
+
+def _with_other_bytes(fields: Fields, kind: npt.NDArray[np.uint8]) -> Indices:
+    """Lines with bytes that are neither digits nor separators, but for the minus of a value and of a tag."""
+    field = fields.field_at(fields.other)
+    line = fields.line_of(field)
+    place = field - fields.first[line]
+    may_be_negative = ((kind[line] == EVENT) & (place > _HEAD) & (place % 2 == 1)) | ((kind[line] == MESSAGE) & (place == _TAG))
+    is_minus = (fields.byte(fields.other) == MINUS) & (fields.other == fields.start(field)) & (fields.length[field] > 1)
+    lines: Indices = line[~(may_be_negative & is_minus)]
+    return lines
 
 
 @dataclass(frozen=True)
@@ -80,77 +184,6 @@ class AnnouncedCommunicators:
             return f"{shown(text)} announces {form['size']} tasks and lists {len(tasks)}"
         unknown = [task for task in tasks if not 1 <= task <= self.tasks]
         return f"{shown(text)} has task {unknown[0]}, and the header {self.tasks} tasks" if unknown else None
-
-
-def parse_block(first_line: int, text: str, announced: AnnouncedCommunicators, on_malformed: OnMalformed) -> Block:
-    """Parse whole lines, given as text without the last line end.
-
-    `on_malformed` is called for each malformed line, which is then skipped.
-    """
-    lines = pl.DataFrame({"text": [text]}).select(pl.col("text").str.split("\n").explode()).with_row_index("line", first_line)
-    lines = lines.with_columns(pl.col("line").cast(pl.Int64))
-    is_record = pl.col("text").str.contains(_RECORD_FORM)
-    other = lines.filter(~is_record & ~pl.col("text").str.starts_with("#"))
-    for line, bad in other.iter_rows():
-        problem = _problem(bad) if line > announced.last_line else announced.problem(bad)
-        if problem is not None:
-            on_malformed(line, problem)
-    lines = lines.filter(is_record)
-    numbers = _numbers(lines)
-    if numbers.null_count():
-        fields = lines.select("line", pl.col("text").str.split(":")).explode("text")
-        too_large = fields.filter(pl.col("text").cast(pl.Int64, strict=False).is_null())
-        for line, bad in too_large.iter_rows():
-            on_malformed(line, f"{shown(bad)} does not fit in 64 bits")
-        lines = lines.join(too_large, on="line", how="anti")
-    kind = pl.col("text").str.slice(0, 1)
-    states = _fixed_width(lines.filter(kind == "1"), _STATE_COLUMNS)
-    messages = _fixed_width(lines.filter(kind == "3"), _MESSAGE_COLUMNS)
-    event_lines, pairs = _events(lines.filter(kind == "2"))
-    sender = {"cpu": "send_cpu", "task": "send_task", "thread": "send_thread", "time": "logical_send"}
-    records = pl.concat(
-        frame.select("line", pl.lit(number, pl.Int64).alias("kind"), **places)
-        for number, frame, places in (
-            (STATE, states, {"cpu": "cpu", "task": "task", "thread": "thread", "time": "begin"}),
-            (EVENT, event_lines, {"cpu": "cpu", "task": "task", "thread": "thread", "time": "time"}),
-            (MESSAGE, messages, sender),
-        )
-    ).sort("line")
-    return Block(first_line, records, states, pairs, messages)
-
-
-def _numbers(lines: pl.DataFrame) -> pl.Series:
-    """All numbers of some lines, one after the other; null where one does not fit in 64 bits."""
-    numbers: pl.Series = lines["text"].str.split(":").explode().cast(pl.Int64, strict=False)
-    return numbers
-
-
-def _fixed_width(lines: pl.DataFrame, columns: tuple[str, ...]) -> pl.DataFrame:
-    numbers = _numbers(lines)
-    each = {name: numbers.gather_every(len(columns), at) for at, name in enumerate(columns) if name not in _ALWAYS_THE_SAME}
-    return pl.DataFrame({"line": lines["line"], **each})
-
-
-def _events(lines: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """(a row per event line, a row per type:value pair)."""
-    numbers = _numbers(lines)
-    # All fields of a line form pairs: 2:cpu, application:task, thread:time, type:value, ...
-    first, second = numbers.gather_every(2), numbers.gather_every(2, 1)
-    count = lines["text"].str.count_matches(":", literal=True).cast(pl.Int64) // 2 + 1
-    head = count.cum_sum() - count  # index of the first pair of each line
-    event_lines = pl.DataFrame(
-        {
-            "line": lines["line"],
-            "cpu": second.gather(head),
-            "task": second.gather(head + 1),
-            "thread": first.gather(head + 2),
-            "time": second.gather(head + 2),
-            "pairs": count - 3,
-        }
-    )
-    pairs = event_lines.with_columns(position=pl.int_ranges(-3, "pairs")).drop("pairs").explode("position")
-    pairs = pairs.with_columns(type=first, value=second).filter(pl.col("position") >= 0)
-    return event_lines.drop("pairs"), pairs.select(_EVENT_COLUMNS)
 
 
 def _problem(text: str) -> str:

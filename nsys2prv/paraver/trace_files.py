@@ -105,25 +105,27 @@ def text_lines(path: Path, on_malformed: OnMalformed) -> Iterator[tuple[int, str
         yield line, text
 
 
-def text_blocks(path: Path, on_malformed: OnMalformed, block_bytes: int) -> Iterator[tuple[int, str]]:
-    """Whole lines of a .prv from line 2 on, in blocks: number of the first line, and text without the last line end."""
+def text_blocks(path: Path, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Whole lines of a .prv from line 2 on, in blocks: number of the first line, and text. The last line of a file that is cut
+    off comes alone, without its line end.
+    """
     first_line = 2
     begun: list[bytes] = []  # pieces of a line whose end is not read yet
     with read_errors(path), open_prv(path) as file:
         read_line(path, file, 1, LONGEST_LINE)
         while chunk := file.read(block_bytes):
-            whole, line_end, left = chunk.rpartition(b"\n")
-            if not line_end:
+            whole = chunk.rfind(b"\n") + 1
+            if not whole:
                 begun.append(chunk)
                 if sum(map(len, begun)) > LONGEST_LINE:
                     raise _too_long(path, first_line, LONGEST_LINE)
                 continue
-            text = b"".join([*begun, whole])
-            begun = [left]
-            yield first_line, text.decode("utf-8", "replace")
-            first_line += text.count(b"\n") + 1
-    if any(begun):
-        on_malformed(first_line, NO_LINE_END)
+            text = b"".join([*begun, memoryview(chunk)[:whole]])
+            begun = [chunk[whole:]]
+            yield first_line, text
+            first_line += text.count(b"\n")
+    if left := b"".join(begun):
+        yield first_line, left
 
 
 def _too_long(path: Path, line: int, most: int) -> TraceError:

@@ -14,14 +14,15 @@ from pathlib import Path
 
 from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
-from nsys2prv.paraver.blocks import AnnouncedCommunicators, Block, parse_block
+from nsys2prv.execution.threads import map_ahead
+from nsys2prv.paraver.blocks import AnnouncedCommunicators, Block
 from nsys2prv.paraver.header import Header, read_header
 from nsys2prv.paraver.pcf import PcfLabels, read_pcf
 from nsys2prv.paraver.row import read_row
-from nsys2prv.paraver.trace_files import OnMalformed, companion, raising, text_blocks
+from nsys2prv.paraver.trace_files import NO_LINE_END, OnMalformed, companion, raising, text_blocks
 
 BLOCK_BYTES = 8 << 20
-"""Bytes of text that `Trace.blocks` holds at a time; a block takes some ten times that in memory."""
+"""Bytes of text of a block. Some blocks are read ahead, and each takes some four times that in memory, with columns more."""
 MOST_TYPES = 200_000
 """Event types of a trace: what is known of each is looked up one by one."""
 MOST_MALFORMED = 100_000
@@ -51,14 +52,14 @@ class Trace:
     has_names: bool
 
     def blocks(self, on_malformed: OnMalformed | None = None, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-        """Read the records, in the order of the file, some megabytes at a time.
+        """Read the records, in the order of the file, some megabytes at a time; those ahead are read on other threads.
 
         Parameters
         ----------
         on_malformed
             Called for each malformed line, which is then skipped; without it the first one raises.
         block_bytes
-            Bytes of text that are held at a time.
+            Bytes of text of a block.
 
         Raises
         ------
@@ -68,12 +69,15 @@ class Trace:
         on_malformed = _limited(self.path, on_malformed or raising(self.path))
         types: set[int] = set()
         announced = AnnouncedCommunicators(1 + self.header.communicators, len(self.header.tasks))
-        for first_line, text in text_blocks(self.path, on_malformed, memory.scaled(block_bytes)):
-            block = parse_block(first_line, text, announced, on_malformed)
+        texts = _Texts(self.path, memory.scaled(block_bytes))
+        for block in map_ahead(_parsed, texts):
+            for line, problem in block.malformed(announced):
+                on_malformed(line, problem)
             types.update(block.types)
             if len(types) > MOST_TYPES:
                 raise TraceError(self.path, f"it has more than {MOST_TYPES:,} event types")
             yield block
+        texts.report_end(on_malformed)
 
     def check_rows(self, block: Block) -> None:
         """Check that the records of a block are on rows of the header; the first that is not raises a TraceError."""
@@ -81,6 +85,40 @@ class Trace:
             elsewhere = places.filter(~self.header.has_row(task, thread)).head(1)
             for line, number, of_task in elsewhere.select("line", task, thread).iter_rows():
                 raise TraceError(self.path, f"line {line}: task {number} thread {of_task} is not in the header")
+
+
+class _Texts:
+    """The lines of a .prv in blocks, each with the number of its first line.
+
+    What is wrong with the end of the file is reported when all blocks are read.
+    """
+
+    def __init__(self, path: Path, block_bytes: int) -> None:
+        self._path = path
+        self._block_bytes = block_bytes
+        self._cut_line: int | None = None
+        self._error: TraceError | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        try:
+            for first_line, text in text_blocks(self._path, self._block_bytes):
+                if text.endswith(b"\n"):
+                    yield first_line, text
+                else:
+                    self._cut_line = first_line
+        except TraceError as error:
+            self._error = error
+
+    def report_end(self, on_malformed: OnMalformed) -> None:
+        """Report a line that is cut off, or raise the error that ended the reading."""
+        if self._error is not None:
+            raise self._error
+        if self._cut_line is not None:
+            on_malformed(self._cut_line, NO_LINE_END)
+
+
+def _parsed(numbered: tuple[int, bytes]) -> Block:
+    return Block(*numbered)
 
 
 def _limited(path: Path, on_malformed: OnMalformed) -> OnMalformed:

@@ -9,12 +9,12 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.errors import TraceError
-from nsys2prv.paraver.blocks import AnnouncedCommunicators, Block, parse_block
+from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.interval_pairs import is_interval, pair_intervals
 from nsys2prv.paraver.trace_files import OnMalformed
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 
-_NOTHING = parse_block(2, "#", AnnouncedCommunicators(1, 1), lambda line, problem: None)
+_NOTHING = Block(2, b"#\n")
 """A block without records: frames with their columns."""
 
 

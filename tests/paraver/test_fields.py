@@ -1,0 +1,40 @@
+"""Fields of lines of a trace as columns of numbers."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from nsys2prv.paraver import fields
+from nsys2prv.paraver.fields import Fields
+
+
+@pytest.mark.parametrize("chunk", [9, 16, 33, 1 << 18])
+def test_each_number_is_read_wherever_pieces_of_the_text_end(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fields, "_CHUNK", chunk)
+    chance = random.Random(chunk)
+    numbers = [chance.choice([1, 1, 1, -1]) * chance.randrange(10 ** chance.randrange(1, 19)) for _ in range(600)]
+    ends = [chance.choice(":::\n") for _ in numbers[1:]] + ["\n"]
+
+    found = Fields("".join(f"{number}{end}" for number, end in zip(numbers, ends, strict=True)).encode())
+
+    assert found.numbers(np.arange(600)).tolist() == numbers
+    assert found.length.tolist() == [len(str(number)) for number in numbers]
+    assert found.first.tolist() == [0, *(place + 1 for place, end in enumerate(ends[:-1]) if end == "\n")]
+
+
+def test_numbers_at_the_limits_of_64_bits_and_with_zeros_in_front_are_read() -> None:
+    found = Fields(b"9223372036854775807:-9223372036854775808:9223372036854775808\n" + b"0" * 300 + b"12:0007:-0\n")
+
+    assert found.numbers(np.arange(6)).tolist() == [2**63 - 1, -(2**63), 0, 12, 7, 0]
+    assert found.long.filter(found.long["value"].is_null())["field"].to_list() == [2]
+
+
+def test_lines_and_fields_have_their_text() -> None:
+    found = Fields("1:é:\n\n# x:y\n".encode())
+
+    assert [found.line(number) for number in range(3)] == ["1:é:", "", "# x:y"]
+    assert [found.field(number) for number in range(6)] == ["1", "é", "", "", "# x", "y"]
+    assert found.count.tolist() == [3, 1, 2]
