@@ -8,27 +8,29 @@ import typer
 
 from nsys2prv.cli.check_command import check
 from nsys2prv.cli.compare_command import compare
+from nsys2prv.cli.console import print_version
 from nsys2prv.cli.demo_command import demo
 from nsys2prv.cli.efficiency_command import efficiency
 from nsys2prv.cli.inspect_command import inspect
+from nsys2prv.cli.light_command import LightCommand, LightGroup
 from nsys2prv.cli.translate_command import translate
 from nsys2prv.cli.views_command import views
-from nsys2prv.vocabulary.version import __version__
 
 app = typer.Typer(
     name="nsys2prv",
+    cls=LightGroup,
     help="Translate NVIDIA Nsight Systems reports, one or thousands of them, into one Paraver trace, and measure efficiency.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 for command in (translate, inspect, check, efficiency, compare, views, demo):
-    app.command()(command)
+    app.command(cls=LightCommand)(command)
 
 
 def _show_version(requested: bool) -> None:
     if requested:
-        print(f"nsys2prv {__version__}")
+        print_version()
         raise typer.Exit
 
 

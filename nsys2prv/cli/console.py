@@ -12,6 +12,12 @@ from typing import Any, NoReturn
 
 from nsys2prv.errors import NOT_READ_EXIT_CODE, OutputError
 from nsys2prv.vocabulary.printable import printable, printable_lines, safe_json
+from nsys2prv.vocabulary.version import __version__
+
+
+def print_version() -> None:
+    """Print name and version of the program."""
+    print(f"nsys2prv {__version__}")
 
 
 def print_json(content: Any) -> None:

@@ -42,6 +42,7 @@ def efficiency(
     from nsys2prv.efficiency.measure import measure
     from nsys2prv.efficiency.outputs.export import check_places, json_text
     from nsys2prv.efficiency.table_registry import TABLES
+    from nsys2prv.execution.progress import progress_bar
 
     check_json_flag(as_json, inputs)
     places = {"json_path": json_file, "csv_folder": csv, "talp_path": talp, "page_path": out}
@@ -49,7 +50,8 @@ def efficiency(
         [*files_read(inputs), *options.files_read], {table.name: table.schema for table in TABLES}, force=force, **places
     )
     measured = measure(inputs, options)
-    measured.write(**places)
+    with progress_bar("writing"):
+        measured.write(**places)
     if as_json:
         print(json_text(measured.as_json()), end="")
     else:

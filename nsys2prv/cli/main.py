@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import NoReturn
 
-from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_output
+from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_output, print_version
 from nsys2prv.errors import (
     INTERRUPTED_EXIT_CODE,
     TRACEBACK_VARIABLE,
@@ -42,6 +42,10 @@ def main() -> None:
     end_by_signals(_leave)
     for name, value in LIBRARY_SETTINGS.items():
         os.environ.setdefault(name, value)
+    if sys.argv[1:] == ["--version"]:
+        # Batch scripts ask each time. `app` has the option too, for its help.
+        print_version()
+        end(0)
     # Millions of rows are a few objects: there is little to collect, and looking for garbage takes time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:

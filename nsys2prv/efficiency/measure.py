@@ -32,6 +32,7 @@ from nsys2prv.efficiency.sweep import SweepContext, TimeChunk, time_chunks
 from nsys2prv.errors import NoDevices
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import scratch_alone
+from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.threads import WORKERS, ahead
 from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary import event_types
@@ -57,7 +58,8 @@ def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None =
     with memory.limited(own), scratch_alone(options.scratch) as folder:
         with_ranges = bool(options.regions) or options.per_iteration is not None
         events = read_events(arguments, options, folder, with_ranges=with_ranges)
-        return measure_events(events, options)
+        with progress_bar("measuring", shown=options.progress):
+            return measure_events(events, options)
 
 
 def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyResult:

@@ -4,9 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
-from tqdm import tqdm
+_DELAY = 0.5
+"""Seconds that work takes before it is shown."""
+_SECONDS_BETWEEN_TICKS = 1.0
+
+
+class Bar(Protocol):
+    """Shows how much of some work is done, of `total`, which may be changed while it runs."""
+
+    total: float | None
+
+    def update(self, n: float = 1) -> object:
+        """So much more is done."""
+
+
+class _NoBar:
+    """A bar that is not shown."""
+
+    def __init__(self, total: float | None) -> None:
+        self.total = total
+
+    def update(self, n: float = 1) -> None:
+        """Nothing is shown."""
 
 
 class _Screen:
@@ -42,10 +65,47 @@ class _Screen:
         return None
 
 
-def progress_bar(what: str, unit: str, total: float | None = None, *, shown: bool | None = None) -> tqdm[Any]:
-    """A progress bar for work that takes longer than a moment; `shown` is None for: when stderr is a terminal."""
-    disable = None if shown is None else not shown
-    return tqdm(desc=what, total=total, unit=unit, unit_scale=True, disable=disable, file=_Screen(), leave=False, delay=0.5)
+@contextlib.contextmanager
+def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown: bool | None = None) -> Iterator[Bar]:
+    """A progress bar for work that takes longer than a moment.
+
+    Parameters
+    ----------
+    what
+        The work, one word or a few.
+    unit, total
+        What is counted, and how much of it there is. Without a unit, only the time that the work takes is shown.
+    shown
+        None: when stderr is a terminal.
+    """
+    screen = _Screen()
+    if not (screen.isatty() if shown is None else shown):
+        yield _NoBar(total)
+        return
+    # Loaded where it is shown.
+    from tqdm import tqdm
+
+    style: dict[str, str] = {} if unit else {"bar_format": "{desc}: {elapsed}"}
+    with tqdm(desc=what, total=total, unit=unit, unit_scale=True, file=screen, leave=False, delay=_DELAY, **style) as bar:
+        ended = threading.Event()
+        ticking = threading.Thread(target=_tick, args=(bar.refresh, ended), daemon=True)
+        # Without a thread it moves only with the work.
+        with contextlib.suppress(RuntimeError):
+            ticking.start()
+        try:
+            yield bar
+        finally:
+            ended.set()
+            if ticking.ident is not None:
+                ticking.join()
+
+
+def _tick(refresh: Callable[[], object], ended: threading.Event) -> None:
+    """Draw a bar again and again: a long piece of work would leave it as it is, or not be seen at all."""
+    pause = _DELAY
+    while not ended.wait(pause):
+        refresh()
+        pause = _SECONDS_BETWEEN_TICKS
 
 
 def no_progress(_done: int) -> None:

@@ -6,17 +6,11 @@ arguments and results are sent between processes, so they must be picklable; lar
 
 from __future__ import annotations
 
-import asyncio
 import collections
-import concurrent.futures
 import contextlib
 import errno
 import json
 import math
-import multiprocessing
-import multiprocessing.connection
-import multiprocessing.resource_tracker
-import multiprocessing.util
 import os
 import re
 import shutil
@@ -25,11 +19,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool, _ExecutorManagerThread
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from nsys2prv.errors import NoResources, UsageError, WorkerDied
 from nsys2prv.execution import memory
@@ -38,6 +30,10 @@ from nsys2prv.execution.programs import kill_programs
 from nsys2prv.execution.scratch import remove_temporary
 from nsys2prv.execution.signals import ENDING_SIGNALS, TO_ALL_PROCESSES, leave_by_signals, signals_held
 from nsys2prv.vocabulary.version import __version__
+
+if TYPE_CHECKING:
+    # Most commands start no processes.
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -143,6 +139,9 @@ class LocalWorkers(Workers):
         _local.add(self)
 
     def _new_pool(self) -> ProcessPoolExecutor:
+        import multiprocessing.resource_tracker
+        from concurrent.futures import ProcessPoolExecutor
+
         # Polars threads do not survive a fork.
         spawn = multiprocessing.get_context("spawn")
         # Most threads are those of polars: all workers together have one per core.
@@ -172,6 +171,9 @@ class LocalWorkers(Workers):
                 one.future.cancel()
 
     def _submit(self, function: Callable[[S], T], item: S) -> Future[T]:
+        from concurrent.futures import Future
+        from concurrent.futures.process import BrokenProcessPool
+
         try:
             # It may start processes: a worker that is not known yet would not be ended, and say so.
             with signals_held(TO_ALL_PROCESSES):
@@ -185,6 +187,9 @@ class LocalWorkers(Workers):
             return failed
 
     def _result(self, function: Callable[[S], T], waiting: collections.deque[_Waiting[S, T]]) -> T:
+        import concurrent.futures
+        from concurrent.futures.process import BrokenProcessPool
+
         first = waiting[0]
         while True:
             try:
@@ -242,6 +247,8 @@ _THREADS = "threads or processes"
 
 def _hide_end_of_manager(arguments: threading.ExceptHookArgs) -> None:
     """In place of a traceback of the thread that gives work to processes: `LocalWorkers` raises an error for its end."""
+    from concurrent.futures.process import _ExecutorManagerThread
+
     if not isinstance(arguments.thread, _ExecutorManagerThread):
         threading.__excepthook__(arguments)
 
@@ -258,6 +265,8 @@ def kill_local_workers() -> None:
     threading.excepthook = lambda _: None
     for some in tuple(_local):
         some.kill()
+    import multiprocessing.util
+
     # Without it, a process that ends without its exit functions gets a warning about leaked semaphores.
     multiprocessing.util._run_finalizers(0)  # type: ignore[attr-defined]
 
@@ -356,6 +365,8 @@ def workers(count: int = 0, scheduler: str = "", cap: int | None = None) -> Iter
 
 
 def _cluster(scheduler: str) -> DaskCluster:
+    import asyncio
+
     client = _client(scheduler)
     try:
         try:
@@ -462,6 +473,8 @@ def _start_worker(threads: int, allotment: memory.Allotment) -> None:
 
 def _leave_with_parent() -> None:
     """End the worker when the main process has ended: it may have been killed."""
+    import multiprocessing.connection
+
     parent = multiprocessing.parent_process()
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])

@@ -12,15 +12,14 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import polars as pl
-from tqdm import tqdm
 
 from nsys2prv.clocks.sync_points import SyncPoints
 from nsys2prv.errors import DamagedReport, ExportError, Nsys2prvError, ReportError, SameReportTwice
 from nsys2prv.execution import memory
-from nsys2prv.execution.progress import no_progress
+from nsys2prv.execution.progress import Bar, no_progress
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.sizes import REPORTS_AT_ONCE
 from nsys2prv.execution.threads import Stop, run_all
@@ -134,7 +133,7 @@ class _Surveyed:
 class _Progress:
     """Shows how many tables are done, of about as many as there are."""
 
-    def __init__(self, bar: tqdm[Any], reports: int) -> None:
+    def __init__(self, bar: Bar, reports: int) -> None:
         self._bar = bar
         self._reports = reports
         self._opened = self._tables = 0
@@ -158,7 +157,7 @@ def open_reports(
     export: NsysExport,
     folder: Path,
     broken: BrokenReports,
-    bar: tqdm[Any],
+    bar: Bar,
     with_other_spans: bool = False,
     fold_streams: bool = False,
 ) -> list[OpenedReport]:

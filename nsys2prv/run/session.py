@@ -10,15 +10,14 @@ import itertools
 import secrets
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from tqdm import tqdm
-
 from nsys2prv.errors import ReportError, UnrelatedReports
-from nsys2prv.execution.progress import progress_bar
+from nsys2prv.execution.progress import Bar, progress_bar
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.sizes import REPORTS_AT_ONCE, ROWS_OF_GROUP
@@ -267,7 +266,8 @@ class RunSession:
             self._broken.check_rest(rest)
             try:
                 folder = self._folder / f"clocks{next(self._numbers)}"
-                self.plan = self._plan_of(rest, folder)
+                with self.bar("planning"):
+                    self.plan = self._plan_of(rest, folder)
                 return
             except UnrelatedReports:
                 # Which of them to leave out is not known.
@@ -275,6 +275,6 @@ class RunSession:
             except ReportError as error:
                 rest = self._broken.without(rest, error)
 
-    def bar(self, what: str, total: int, unit: str) -> tqdm[Any]:
-        """A progress bar, shown as the options say."""
+    def bar(self, what: str, total: int | None = None, unit: str = "") -> AbstractContextManager[Bar]:
+        """A progress bar, shown as the options say; without a unit, it shows how long the work takes."""
         return progress_bar(what, unit, total, shown=self._progress)

@@ -112,8 +112,9 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             "translating",
         )
         plan = session.plan
-        messages, paired = pair_messages(collected.messages, plan.timeline.selection, some, collected.folder)
-        collected.store.absorb(MESSAGES, paired)
+        with session.bar("pairing messages"):
+            messages, paired = pair_messages(collected.messages, plan.timeline.selection, some, collected.folder)
+            collected.store.absorb(MESSAGES, paired)
         # Events to files: the records are merged in the order of time, and names are written beside them.
         head = _head(plan)
         prv = staged[trace_format.suffix]
@@ -134,11 +135,13 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             warnings=_size_warnings(prv.stat().st_size),
         ).as_json()
         if options.for_dimemas:
-            account = account_of(prv, head.communicators, content["messages"]["written"])
+            with session.bar("reading the trace"):
+                account = account_of(prv, head.communicators, content["messages"]["written"])
             content["dimemas"] = account.as_json()
             content["warnings"] += account.warnings
         if not options.no_views:
-            content["views"] = _write_views(staged, final, trace_format.suffix, collected.types, content)
+            with session.bar("writing views"):
+                content["views"] = _write_views(staged, final, trace_format.suffix, collected.types, content)
         if final[VIEWS].exists():
             _keep_own_files(final[VIEWS], staged[VIEWS])
         order = [*([VIEWS] if staged[VIEWS].exists() else []), ".pcf", ".row", ".json", trace_format.suffix]

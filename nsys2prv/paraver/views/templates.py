@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import os
+import secrets
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import jinja2
+from jinja2.bccache import Bucket
 
 from nsys2prv.paraver.views.trace_content import TypeInTrace
 from nsys2prv.vocabulary.printable import on_one_line
@@ -23,6 +29,7 @@ def template_environment(folder: Path) -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=jinja2.select_autoescape(("html.j2",)),
         cache_size=-1,
+        bytecode_cache=None if sys.dont_write_bytecode else _CompiledTemplates(folder),
     )
     environment.filters.update(
         one_line=lambda text: on_one_line(str(text)),
@@ -32,6 +39,35 @@ def template_environment(folder: Path) -> jinja2.Environment:
         per_nanosecond=lambda clock: 1e-3 if "MHz" in clock.label else 1e-9,
     )
     return environment
+
+
+class _CompiledTemplates(jinja2.BytecodeCache):
+    """Keeps compiled templates where Python keeps compiled modules: to compile them takes longer than to render them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = Path(importlib.util.cache_from_source(str(folder / "views.py"))).parent
+        # How templates are compiled is up to this module.
+        self._compiled_by = Path(__file__).stat().st_mtime_ns
+
+    def get_source_checksum(self, source: str) -> str:
+        return super().get_source_checksum(f"{self._compiled_by} {source}")
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        # What is damaged, or of another text or version of Python, is compiled again.
+        with contextlib.suppress(Exception), self._file(bucket).open("rb") as file:
+            bucket.load_bytecode(file)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        # The folder of an installation may be read-only.
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            new = self._folder / f"{bucket.key}.{secrets.token_hex(4)}"
+            with new.open("xb") as file:
+                bucket.write_bytecode(file)
+            os.replace(new, self._file(bucket))
+
+    def _file(self, bucket: Bucket) -> Path:
+        return self._folder / f"{bucket.key}.{sys.implementation.cache_tag}.jinja"
 
 
 def _span(types: Sequence[TypeInTrace]) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from support.view_parser import MalformedCfg, parse_views
 
 from nsys2prv.paraver.views.of_trace import content_of
 from nsys2prv.paraver.views.render import ViewRenderer, slug, write_views
+from nsys2prv.paraver.views.templates import template_environment
 from nsys2prv.paraver.views.view_table import View, cfgs_folder, read_view_table
 from nsys2prv.sources.registry import EVENT_TYPES
 from nsys2prv.vocabulary import event_types
@@ -30,6 +31,29 @@ def test_a_whole_view_is_as_it_should_be(tmp_path: Path) -> None:
     rendered(content(TYPES, ONE_GPU), "basics/kernels", tmp_path)
 
     assert (tmp_path / "basics/kernels.cfg").read_text() == WHOLE_VIEW
+
+
+def test_compiled_templates_are_kept_as_long_as_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    monkeypatch.setattr("sys.pycache_prefix", str(tmp_path / "compiled"))
+    templates = tmp_path / "templates"
+    templates.mkdir()
+    (templates / "a.j2").write_text("a {{ name }}")
+
+    def text() -> str:
+        template_environment.cache_clear()
+        return template_environment(templates).get_template("a.j2").render(name="b")
+
+    assert text() == "a b"
+    (kept,) = [path for path in tmp_path.rglob("*") if path.suffix == ".jinja"]
+    compiled = kept.read_bytes()
+    assert text() == "a b"
+    assert kept.read_bytes() == compiled
+    kept.write_bytes(compiled[:40])
+    assert text() == "a b"
+    assert kept.read_bytes() == compiled
+    (templates / "a.j2").write_text("{{ name }} a")
+    assert text() == "b a"
 
 
 WHOLE_VIEW = """\
