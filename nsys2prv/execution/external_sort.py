@@ -243,12 +243,12 @@ class ExternalSort:
         self._whole = None
 
     def _write_run(self) -> None:
-        # Windows are sorted by all columns; a run need only be in the order of the first.
-        frame = pl.concat(self._pending).sort(self._by[0], maintain_order=True)
+        frame = pl.concat(self._pending)
         self._pending, self._pending_rows = [], 0
         # The narrowest integers take less time than compression, and hardly more space.
-        narrow = [column.shrink_dtype() if column.dtype.is_integer() else column for column in frame.get_columns()]
-        self._runs.append(self._write(iter([frame]), frame.schema, pl.DataFrame(narrow).schema))
+        narrow = pl.DataFrame([column.shrink_dtype() if column.dtype.is_integer() else column for column in frame])
+        # Windows are sorted by all columns; a run need only be in the order of the first.
+        self._runs.append(self._write(iter([_in_order(narrow, self._by[0])]), frame.schema, narrow.schema))
 
     def _join(self, runs: list[_Run]) -> _Run:
         """Join several runs into one, and delete them."""
@@ -279,14 +279,13 @@ class ExternalSort:
                 table = narrow.to_arrow(compat_level=pl.CompatLevel.oldest())
                 # In one chunk: otherwise batches would end where the pending frames did.
                 writer.write_table(table.combine_chunks(), max_chunksize=batch)
-                values = frame[self._by[0]]
-                slices = [values.slice(start, batch) for start in range(0, len(values), batch)]
-                firsts += [int(part[0]) for part in slices]
-                lasts += [int(part[-1]) for part in slices]
-                rows += map(len, slices)
+                values, starts = frame[self._by[0]].to_numpy(), np.arange(0, frame.height, batch)
+                behind = np.append(starts[1:], frame.height)
+                firsts += values[starts].tolist()
+                lasts += values[behind - 1].tolist()
+                rows += (behind - starts).tolist()
                 if self._until is not None:
-                    ends = frame[self._until]
-                    untils += [int(ends.slice(at, batch).max()) for at in range(0, len(ends), batch)]  # type: ignore[arg-type]
+                    untils += np.maximum.reduceat(frame[self._until].to_numpy(), starts).tolist()
         return _Run(path, schema, tuple(firsts), tuple(lasts), tuple(untils or lasts), tuple(rows))
 
 
@@ -301,9 +300,18 @@ def _widest(schemas: Sequence[pl.Schema], whole: pl.Schema) -> pl.Schema:
 
 
 def _sorted(frames: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:
+    """Rows of several frames in the order of some columns; of rows that are equal in these, the earlier ones first."""
     if not frames:
         return pl.DataFrame(schema=dict.fromkeys(by, pl.Int64))
+    if len(by) == 1:
+        return _in_order(pl.concat(frames), by[0])
     return pl.concat(frames).sort(by, maintain_order=True)
+
+
+def _in_order(rows: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Rows in the order of a column: the same frame where they are in it, as rows of most tables are."""
+    values = rows[column].to_numpy()
+    return rows if (values[1:] >= values[:-1]).all() else rows.sort(column, maintain_order=True)
 
 
 def plan_windows(collections: Sequence[tuple[ExternalSort, int]]) -> list[Window]:
