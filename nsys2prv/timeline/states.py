@@ -11,9 +11,11 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary import event_types
 
-EDGE_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "state": pl.Int8, "step": pl.Int8, "cpu": pl.Int32}
-"""`step` is 1 where an interval with a state starts and -1 where it ends; `cpu` is the change of the number of the row's CPU
-(counted over all hosts, 0 where none is known)."""
+_IS_START, _STATE_BITS, _ROW_BITS = 1, 6, 32
+"""What an edge is, in one number, from the lowest bits on: whether an interval starts, its state, its row, and the number of
+the CPU that is taken or left (counted over all hosts from 1, 0 where none is known). A sort moves two columns, and not five."""
+_STATE_AT, _ROW_AT = 1, 1 + _STATE_BITS
+_CPU_AT = _ROW_AT + _ROW_BITS
 
 # Of intervals that overlap, the first in this order counts: an API call is more specific than the OS call inside it or the
 # construct around it.
@@ -43,7 +45,9 @@ _ON_STREAMS = (event_types.RUNNING, event_types.STATE_GROUP, event_types.STATE_M
 
 _BASE = {"thread": event_types.RUNNING, "stream": event_types.IDLE}
 """State of a row of each kind outside of intervals; rows of GPUs have none."""
-_NO_STATE = -1
+_NO_STATE, _UNKNOWN = -1, 0
+"""A row that shows no state, and an interval that has none: no interval is idle."""
+assert max(_BY_PRIORITY) < 2**_STATE_BITS
 
 
 def edges(intervals: pl.DataFrame) -> pl.DataFrame:
@@ -53,20 +57,19 @@ def edges(intervals: pl.DataFrame) -> pl.DataFrame:
     ----------
     intervals
         Columns `row`, `start`, `end`, `state`; of stays on CPUs also `number` (event type) and `cpu` (0 for none).
+
+    Returns
+    -------
+    Columns `time`, `edge`, for `sweep`.
     """
-    cpu = pl.lit(0)
+    edge = pl.col("state").fill_null(_UNKNOWN) * 2**_STATE_AT + pl.col("row") * 2**_ROW_AT
     if "cpu" in intervals.columns:
         cpu = pl.when(pl.col("number") == event_types.EXECUTING_CPU).then("cpu").otherwise(0)
-    state = pl.col("state").fill_null(_NO_STATE)
-    stated = intervals.select("row", "start", "end", state=state, cpu=cpu).filter(
-        (pl.col("end") > pl.col("start")) & ((pl.col("state") != _NO_STATE) | (pl.col("cpu") > 0))
-    )
-    return pl.concat(
-        [
-            stated.select(time="start", row="row", state="state", step=pl.lit(1), cpu="cpu"),
-            stated.select(time="end", row="row", state="state", step=pl.lit(-1), cpu=-pl.col("cpu")),
-        ]
-    ).cast(pl.Schema(EDGE_SCHEMA))
+        edge = edge + cpu * 2**_CPU_AT
+    says_something = (pl.col("end") > pl.col("start")) & (edge & ~(2**_CPU_AT - 2**_ROW_AT) != 0)
+    stated = intervals.lazy().filter(says_something).select("start", "end", edge=edge).collect()
+    starts = stated.select(time="start", edge=pl.col("edge") + _IS_START)
+    return pl.concat([starts, stated.select(time="end", edge="edge")])
 
 
 def sweep(all_edges: ExternalSort, rows: pl.DataFrame, selection: TimeSelection) -> Iterator[pl.DataFrame]:
@@ -102,6 +105,36 @@ def sweep(all_edges: ExternalSort, rows: pl.DataFrame, selection: TimeSelection)
     yield kept.clip(sweeper.finish(selection.length), shift=False)
 
 
+class _Rows:
+    """Neighbours of one row among edges in the order of rows."""
+
+    def __init__(self, row: np.ndarray) -> None:
+        self.is_first = _changes(row)
+        self.first = np.flatnonzero(self.is_first)
+        self.last = np.append(self.first[1:], len(row)) - 1
+        self.row = row[self.first]
+
+    def running(self, steps: np.ndarray, before: np.ndarray) -> np.ndarray:
+        """Sums of steps (they are overwritten) up to each edge, for each row from what was before on."""
+        after = before + np.add.reduceat(steps, self.first)
+        steps[self.first] += before
+        steps[self.first[1:]] -= after[:-1]
+        sums: np.ndarray = np.cumsum(steps, out=steps)
+        return sums
+
+
+_ONE = 2**32
+"""Count of open intervals above the sum of their states, in one number: where one is open, the sum is its state."""
+
+
+def _steps(states: tuple[int, ...]) -> np.ndarray:
+    """What an edge adds to `_ONE` times the open intervals and the sum of their states, by its lowest bits; states that do not
+    count add nothing."""
+    low = np.arange(2**_ROW_AT)
+    state = low >> _STATE_AT
+    return np.where(np.isin(state, states), (2 * (low & _IS_START) - 1) * (_ONE + state), 0)
+
+
 class _Sweeper:
     """Counts open intervals per row and state. The state of a row is the first in priority with an open interval; a record
     ends where the state or the row's CPU changes."""
@@ -109,63 +142,86 @@ class _Sweeper:
     def __init__(self, base: np.ndarray, is_stream: np.ndarray, first: int) -> None:
         self._base = base
         self._first = first
-        self._is_stream = is_stream
-        self._open = {state: np.zeros(len(base), dtype=np.int64) for state in {*_BY_PRIORITY, *_ON_STREAMS}}
+        self._kind = is_stream.astype(np.int64)
+        self._steps = np.concatenate([_steps(_BY_PRIORITY), _steps(_ON_STREAMS)])
+        self._open = np.zeros((2**_STATE_BITS, len(base)), dtype=np.int64)
+        self._sum = np.zeros(len(base), dtype=np.int64)
         self._state = base.copy()
         self._cpu = np.zeros(len(base), dtype=np.int64)
         self._since = np.zeros(len(base), dtype=np.int64)
 
     def advance(self, window: pl.DataFrame) -> pl.DataFrame:
         """States that end inside a window of edges sorted by time."""
-        rows = window["row"].to_numpy() - self._first
-        # Of 16 bits numpy makes a radix sort.
-        by_row = np.argsort(rows.astype(np.uint16) if len(self._base) <= 2**16 else rows, kind="stable")
-        row, time = rows[by_row], window["time"].to_numpy()[by_row]
-        state, step = window["state"].to_numpy()[by_row], window["step"].to_numpy()[by_row]
+        time, edge = window["time"].to_numpy(), window["edge"].to_numpy()
+        row = (edge >> _ROW_AT & 2**_ROW_BITS - 1) - self._first
         if not len(row):
-            return self._frame(row, time, time, state, state)
-        first_of_row = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
-        last_of_row = np.concatenate([first_of_row[1:], [len(row)]]) - 1
-        edges_of_row = last_of_row - first_of_row + 1
-        present = {*np.unique(state).tolist(), *(one for one, count in self._open.items() if count.any())}
-        on_stream = self._is_stream[row]
-        top = self._base[row]
-        for states, where in ((_BY_PRIORITY, ~on_stream), (_ON_STREAMS, on_stream)):
-            if not where.any():
-                continue
-            for one in reversed(states):
-                if one not in present:
-                    continue
-                steps = np.where((state == one) & where, step, 0)
-                total = np.cumsum(steps, dtype=np.int64)
-                before = np.repeat(total[first_of_row] - steps[first_of_row], edges_of_row)
-                count = total - before + self._open[one][row]
-                top = np.where((count > 0) & where, one, top)
-                own = where[last_of_row]
-                self._open[one][row[last_of_row][own]] = count[last_of_row][own]
-        moves = window["cpu"].to_numpy()[by_row].astype(np.int64)
-        total = np.cumsum(moves)
-        cpu = total - np.repeat(total[first_of_row] - moves[first_of_row], edges_of_row) + self._cpu[row]
+            return self._frame(row, time, time, row, row)
+        if (row != row[0]).any():
+            # Of 16 bits numpy makes a radix sort.
+            by_row = np.argsort(row.astype(np.uint16) if len(self._base) <= 2**16 else row, kind="stable")
+            row, time, edge = row[by_row], time[by_row], edge[by_row]
+        rows = _Rows(row)
         # Of edges at one time only the last one counts.
-        is_last = np.concatenate([(row[1:] != row[:-1]) | (time[1:] != time[:-1]), [True]])
-        row, time, top, cpu = row[is_last], time[is_last], top[is_last], cpu[is_last]
-        starts_row = np.concatenate([[True], row[1:] != row[:-1]])
-        former, former_cpu = np.concatenate([[0], top[:-1]]), np.concatenate([[0], cpu[:-1]])
+        is_last = np.append(rows.is_first[1:] | (time[1:] != time[:-1]), True)
+        top = self._top(rows, row, edge & 2**_ROW_AT - 1, is_last)
+        cpu = self._cpu_after(rows, edge)
+        if not is_last.all():
+            row, time, cpu = row[is_last], time[is_last], cpu[is_last]
+        starts_row = _changes(row)
+        former, former_cpu = np.append(0, top[:-1]), np.append(0, cpu[:-1])
         former[starts_row] = self._state[row[starts_row]]
         former_cpu[starts_row] = self._cpu[row[starts_row]]
         changed = (top != former) | (cpu != former_cpu)
-        row, time, top, cpu = row[changed], time[changed], top[changed], cpu[changed]
-        former, former_cpu = former[changed], former_cpu[changed]
-        if not len(row):
-            return self._frame(row, time, time, former, former_cpu)
-        starts_row = np.concatenate([[True], row[1:] != row[:-1]])
-        since = np.concatenate([[0], time[:-1]])
+        if not changed.all():
+            row, time, top, cpu = row[changed], time[changed], top[changed], cpu[changed]
+            former, former_cpu = former[changed], former_cpu[changed]
+            starts_row = _changes(row)
+        since = np.append(0, time[:-1])[: len(time)]
         since[starts_row] = self._since[row[starts_row]]
-        ends_row = np.concatenate([starts_row[1:], [True]])
+        ends_row = np.append(starts_row[1:], True)[: len(row)]
         self._state[row[ends_row]] = top[ends_row]
         self._cpu[row[ends_row]] = cpu[ends_row]
         self._since[row[ends_row]] = time[ends_row]
         return self._frame(row, since, time, former, former_cpu)
+
+    def _top(self, rows: _Rows, row: np.ndarray, low: np.ndarray, is_last: np.ndarray) -> np.ndarray:
+        """State of the row of each edge that is the last one of its time, from there on; `low` are the lowest bits of edges."""
+        before = self._open[:, rows.row]
+        opened = rows.running(self._steps[(self._kind[row] << _ROW_AT) + low], self._sum[rows.row])
+        self._sum[rows.row] = opened[rows.last]
+        # Where one interval is open; the others follow below.
+        self._open[:, rows.row] = np.arange(len(before))[:, None] == opened[rows.last] - _ONE
+        opened, of_row = (opened, row) if is_last.all() else (opened[is_last], row[is_last])
+        top = np.where(opened >= _ONE, opened - _ONE, self._base[of_row])
+        overlapping = np.unique(of_row[opened >= 2 * _ONE])
+        if len(overlapping):
+            among = np.isin(row, overlapping)
+            first = self._first_in_priority(row[among], low[among], before[:, np.isin(rows.row, overlapping)])
+            top[among[is_last]] = first[is_last[among]]
+        return top
+
+    def _cpu_after(self, rows: _Rows, edge: np.ndarray) -> np.ndarray:
+        """CPU of each edge's row from there on."""
+        cpu: np.ndarray = edge >> _CPU_AT
+        if not cpu.any() and not self._cpu[rows.row].any():
+            return cpu
+        return rows.running(cpu * (2 * (edge & _IS_START) - 1), self._cpu[rows.row])
+
+    def _first_in_priority(self, row: np.ndarray, low: np.ndarray, before: np.ndarray) -> np.ndarray:
+        """State of each edge's row from there on, where several intervals can be open; `before`: how many of each state are."""
+        rows, on_stream = _Rows(row), self._kind[row] == 1
+        state, step = low >> _STATE_AT, 2 * (low & _IS_START) - 1
+        top: np.ndarray = self._base[row]
+        self._open[:, rows.row] = 0
+        present = {*np.flatnonzero(np.bincount(state)).tolist(), *np.flatnonzero(before.any(axis=1)).tolist()}
+        for states, where in ((_BY_PRIORITY, ~on_stream), (_ON_STREAMS, on_stream)):
+            for one in reversed(states):
+                if one in present and where.any():
+                    count = rows.running(np.where((state == one) & where, step, 0), before[one])
+                    top[(count > 0) & where] = one
+                    own = where[rows.last]
+                    self._open[one, rows.row[own]] = count[rows.last][own]
+        return top
 
     def finish(self, end: int) -> pl.DataFrame:
         """The last state of each row."""
@@ -173,8 +229,13 @@ class _Sweeper:
         return self._frame(row, self._since, np.full(len(row), end), self._state, self._cpu)
 
     def _frame(self, row: np.ndarray, start: np.ndarray, end: np.ndarray, state: np.ndarray, cpu: np.ndarray) -> pl.DataFrame:
-        frame = pl.DataFrame(
-            {"row": row + self._first, "start": start, "end": end, "state": state, "cpu": cpu},
-            schema=dict.fromkeys(("row", "start", "end", "state", "cpu"), pl.Int64),
-        )
-        return frame.filter((pl.col("end") > pl.col("start")) & (pl.col("state") != _NO_STATE))
+        shown = (end > start) & (state != _NO_STATE)
+        columns = {"row": row + self._first, "start": start, "end": end, "state": state, "cpu": cpu}
+        if not shown.all():
+            columns = {name: values[shown] for name, values in columns.items()}
+        return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64))
+
+
+def _changes(values: np.ndarray) -> np.ndarray:
+    """Whether each of some values differs from the one before; the first does."""
+    return np.append(True, values[1:] != values[:-1])[: len(values)]

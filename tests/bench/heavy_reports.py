@@ -21,7 +21,17 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 SHARED = CHECKOUT.parent / "shared"
 
-EVENT_TABLES = ("CUPTI_ACTIVITY_KIND_", "CUDA_", "NVTX_EVENTS", "OSRT_", "MPI_", "GPU_METRICS", "SCHED_", "COMPOSITE_", "PROFILER_")
+EVENT_TABLES = (
+    "CUPTI_ACTIVITY_KIND_",
+    "CUDA_",
+    "NVTX_EVENTS",
+    "OSRT_",
+    "MPI_",
+    "GPU_METRICS",
+    "SCHED_",
+    "COMPOSITE_",
+    "PROFILER_",
+)
 """What the names of tables with events start with."""
 NOT_EVENTS = ("MPI_RANKS", "MPI_COMMUNICATORS")
 
@@ -64,7 +74,9 @@ def make(folder: Path, kind: str, rows: int) -> Path:
     left_out = ",".join(name for name in events if name not in heavy.tables)
     partial = made.with_suffix(".partial")
     tool = SHARED / "tools" / "repeat_report.py"
-    subprocess.run([sys.executable, str(tool), str(source), str(partial), str(times), left_out], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, str(tool), str(source), str(partial), str(times), left_out], check=True, stdout=subprocess.DEVNULL
+    )
     if kind == NESTED:
         _nest(source, partial, rows)
     partial.replace(made)
