@@ -25,6 +25,7 @@ BATCH_ROWS = 16_384
 
 Schema = Mapping[str, type[pl.DataType]]
 Selection = Mapping[str, Sequence[int]]
+NO_SELECTION: Selection = {}
 Stretch = tuple[int, int]
 """First and last row of a part of a table; what counts as a row number is up to the form of the export."""
 

@@ -27,7 +27,7 @@ from nsys2prv.exports.forms import (
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.exports.session_time import AS_RECORDED, SessionTime, read_session_time
-from nsys2prv.exports.sqlite_form import SqliteTables
+from nsys2prv.exports.stored_tables import StoredTables
 from nsys2prv.vocabulary.input_files import check_ordinary
 
 RAW_SUFFIXES = (".nsys-rep", ".qdrep")
@@ -298,7 +298,7 @@ def _open(path: Path, nsys: NsysExport | None) -> Report:
     if not path.is_dir():
         check_ordinary(path)
     if path.suffix in RAW_SUFFIXES:
-        tables: Tables = SqliteTables((nsys or NsysExport()).export(path))
+        tables: Tables = StoredTables((nsys or NsysExport()).export(path))
     elif path.is_dir():
         form = form_of_folder(path)
         if form is None:
@@ -307,7 +307,7 @@ def _open(path: Path, nsys: NsysExport | None) -> Report:
     elif path.stat().st_size == 0:
         raise EmptyReport(path, "the file is empty")
     else:
-        tables = SqliteTables(path)
+        tables = StoredTables(path)
     names = tables.names()
     if not names:
         raise EmptyReport(path, "there is no table in it")

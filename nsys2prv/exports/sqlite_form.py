@@ -9,7 +9,7 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,17 @@ import pyarrow as pa
 from nsys2prv.errors import DamagedReport, NotAReport, UnfinishedReport
 from nsys2prv.execution import memory
 from nsys2prv.exports.columns import decoded
-from nsys2prv.exports.forms import BATCH_ROWS, EXPORT_TABLES, Schema, Selection, Stretch, Tables, frames_scan, read_error
+from nsys2prv.exports.forms import (
+    BATCH_ROWS,
+    EXPORT_TABLES,
+    NO_SELECTION,
+    Schema,
+    Selection,
+    Stretch,
+    Tables,
+    frames_scan,
+    read_error,
+)
 from nsys2prv.vocabulary.limits import LONGEST_NAME, LONGEST_TEXT, MOST_TABLES
 
 _NAME_OF_NSYS = re.compile("[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
@@ -205,18 +215,28 @@ class SqliteTables(Tables):
         return frames_scan(read, schema)
 
     def stretches(self, table: str, count: int) -> list[Stretch | None]:
-        if count < 2 or "rowid" in self._columns[table]:
+        numbers = self._row_numbers([table]) if count > 1 else {}
+        if table not in numbers:
             return [None]
-        try:
-            name = _quoted(table)
-            first, last = self._row(f"select (select min(rowid) from {name}), (select max(rowid) from {name})")
-        except _ERRORS:
-            # A view, or a table without row numbers.
-            return [None]
-        if first is None or last is None:
-            return [None]
+        first, last = numbers[table]
         edges = [first + (last + 1 - first) * part // count for part in range(count + 1)]
         return [(begin, end - 1) for begin, end in itertools.pairwise(edges)]
+
+    def _row_numbers(self, tables: Iterable[str]) -> dict[str, Stretch]:
+        """First and last row number of tables; of those that are empty, and those without row numbers, nothing."""
+        found = {}
+        with self._database() as database:
+            for table in tables:
+                if "rowid" in self._columns[table]:
+                    continue
+                name = _quoted(table)
+                query = f"select (select min(rowid) from {name}), (select max(rowid) from {name})"
+                # A view, or a table without row numbers.
+                with contextlib.suppress(*_ERRORS):
+                    first, last = database.execute(query).fetchone()
+                    if first is not None and last is not None:
+                        found[table] = (first, last)
+        return found
 
     def batches(self, table: str, schema: Schema, only: Selection, stretch: Stretch | None = None) -> Iterator[pl.DataFrame]:
         # Not by way of polars, which reads dozens of batches ahead.
@@ -225,33 +245,58 @@ class SqliteTables(Tables):
     def _read(
         self, table: str, schema: Schema, only: Selection, distinct: bool, stretch: Stretch | None = None
     ) -> Iterator[pl.DataFrame]:
-        expressions = [_sql_expression(name, dtype) for name, dtype in schema.items()] or ["1 as one"]
-        select = "select distinct" if distinct else "select"
-        query = f"{select} {', '.join(expressions)} from {_quoted(table)} not indexed{_where(only, stretch)}"
-        converted = [_from_sql(name, dtype) for name, dtype in schema.items() if dtype != pl.Int64]
         # The driver has no limits: a table that never ends must not get there.
         self.row_counts([table])
+        with self._driver_errors(table), self._connection() as connection:
+            for batch in self._query(connection, table, schema, only, distinct, stretch):
+                yield converted(batch, schema)
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[adbc_driver_manager.AdbcConnection]:
+        # Not by way of its DB-API module, which takes as long to load as a small report to translate.
+        with adbc_driver_sqlite.connect(self._uri) as database, adbc_driver_manager.AdbcConnection(database) as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def _driver_errors(self, table: str) -> Iterator[None]:
+        """Errors of the driver, and of what reads its batches, as ReportError."""
         try:
-            # Not by way of its DB-API module, which takes as long to load as a small report to translate.
-            with (
-                adbc_driver_sqlite.connect(self._uri) as database,
-                adbc_driver_manager.AdbcConnection(database) as connection,
-                adbc_driver_manager.AdbcStatement(connection) as statement,
-            ):
-                statement.set_options(**{"adbc.sqlite.query.batch_rows": str(memory.scaled(BATCH_ROWS))})
-                statement.set_sql_query(query)
-                stream, _ = statement.execute_query()
-                reader = pa.RecordBatchReader._import_from_c(stream.address)
-                _check_whole_numbers(reader.schema, schema)
-                for batch in reader:
-                    frame = pl.DataFrame(pl.from_arrow(batch, rechunk=False))
-                    converted_frame = frame.with_columns(converted) if converted else frame
-                    yield converted_frame.cast(pl.Schema(schema)) if dict(frame.schema) != dict(schema) else converted_frame
+            yield
         except (adbc_driver_manager.Error, pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
             is_long = "integer overflow" in str(error)
             too_long = DamagedReport(self.path, f"table {table}: a text of more than {LONGEST_TEXT:,} bytes")
             self.failure = too_long if is_long else read_error(self.path, error, table)
             raise self.failure from error
+
+    def _query(
+        self,
+        connection: adbc_driver_manager.AdbcConnection,
+        table: str,
+        schema: Schema,
+        only: Selection = NO_SELECTION,
+        distinct: bool = False,
+        stretch: Stretch | None = None,
+        rows: int = BATCH_ROWS,
+    ) -> Iterator[pa.RecordBatch]:
+        """What the driver gives of a table, in batches of about `rows` rows; errors are those of the driver and of Arrow."""
+        expressions = [_sql_expression(name, dtype) for name, dtype in schema.items()] or ["1 as one"]
+        select = "select distinct" if distinct else "select"
+        query = f"{select} {', '.join(expressions)} from {_quoted(table)} not indexed{_where(only, stretch)}"
+        with adbc_driver_manager.AdbcStatement(connection) as statement:
+            statement.set_options(**{"adbc.sqlite.query.batch_rows": str(memory.scaled(rows))})
+            statement.set_sql_query(query)
+            stream, _ = statement.execute_query()
+            reader = pa.RecordBatchReader._import_from_c(stream.address)
+            _check_whole_numbers(reader.schema, schema)
+            yield from reader
+
+
+def converted(batch: pa.RecordBatch, schema: Schema) -> pl.DataFrame:
+    """A batch of the driver as columns of the types requested."""
+    frame = pl.DataFrame(pl.from_arrow(batch, rechunk=False))
+    further = [_from_sql(name, dtype) for name, dtype in schema.items() if dtype != pl.Int64]
+    converted_frame = frame.with_columns(further) if further else frame
+    return converted_frame.cast(pl.Schema(schema)) if dict(frame.schema) != dict(schema) else converted_frame
 
 
 def _permitted(action: int, first: str | None, second: str | None, _database: str | None, source: str | None) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import secrets
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,9 @@ from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.exports.identity import process_of
 from nsys2prv.exports.nsys import NsysExport
+from nsys2prv.exports.stored_tables import StoredTables, store_columns
 from nsys2prv.sources.host.profiled import TRACED_TABLES
-from nsys2prv.sources.registry import SOURCES, present_sources
+from nsys2prv.sources.registry import SOURCES, needed_columns, present_sources
 from nsys2prv.sources.source import Source
 from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, survey, whole_survey
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS, MOST_DEVICES
@@ -234,9 +235,10 @@ def _survey_group(
         progress.expect(len(paths), sum(map(len, present.values())))
     update = progress.update if progress is not None else no_progress
     # For this attempt alone: another worker may have died over the same group.
-    folder = options.folder / f"overlaps-{secrets.token_hex(4)}"
+    folder = options.folder / f"survey-{secrets.token_hex(4)}"
+    _store_columns(present, folder / "columns")
     # With keep_going an error is a result: it must not end the work on other reports.
-    surveys = _survey_all(present, folder, options.keep_going, update)
+    surveys = _survey_all(present, folder / "overlaps", options.keep_going, update)
     for (index, one), found in zip(described.items(), surveys, strict=True):
         try:
             if isinstance(found, ReportError):
@@ -251,6 +253,18 @@ def _survey_group(
         opened = OpenedReport(one.report, one.view, identity, identity, tuple(found), spans)
         results[index] = _Surveyed(opened, _signature(one.identity), len(present[one]))
     return [result for result in results if result is not None]
+
+
+def _store_columns(sources: Mapping[_Described, list[Source]], folder: Path) -> None:
+    """Read what is needed of each table once."""
+    store_columns(
+        {
+            one.report.tables: needed_columns(one.report, of_report)
+            for one, of_report in sources.items()
+            if isinstance(one.report.tables, StoredTables)
+        },
+        folder,
+    )
 
 
 def _other_spans(report: Report, options: _SurveyOptions) -> tuple[tuple[int, int], ...]:

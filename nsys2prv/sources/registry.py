@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import copyreg
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import polars as pl
 
 from nsys2prv.errors import UsageError
 from nsys2prv.exports import Report
+from nsys2prv.exports.columns import dtype_of
 from nsys2prv.sources.communication import message_ends, mpi, nccl, ucx
 from nsys2prv.sources.counters import cpu_counters, gpu_metrics, network, plugins
 from nsys2prv.sources.cuda import (
@@ -164,3 +168,12 @@ def kinds_with_messages(sources: tuple[Source, ...], skip: tuple[str, ...]) -> t
 def present_sources(report: Report, sources: tuple[Source, ...]) -> list[Source]:
     """Those of `sources` whose table is in a report."""
     return [source for source in sources if report.has(source.table)]
+
+
+def needed_columns(report: Report, sources: Sequence[Source]) -> dict[str, dict[str, type[pl.DataType]]]:
+    """Columns of a report's tables that are read for sources, with their types."""
+    needed: dict[str, dict[str, type[pl.DataType]]] = {}
+    for source in sources:
+        present = filter(partial(report.has, source.table), source.columns)
+        needed.setdefault(source.table, {}).update({str(name): dtype_of(name) for name in present})
+    return {table: columns for table, columns in needed.items() if columns}

@@ -68,6 +68,8 @@ class Source(ABC):
         The nsys table.
     required, optional
         Its columns; without a required one the report can't be translated.
+    further
+        Columns that are read only where a step needs them, or a report has values in them.
     only
         Values of columns that rows of the source have; the other rows of the table belong to other sources.
     times
@@ -99,6 +101,7 @@ class Source(ABC):
     table: str
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
+    further: tuple[str, ...] = ()
     only: Mapping[str, tuple[int, ...]] | None = None
     times: tuple[str, str] | Frame = ("start", "end")
     row: RowKind
@@ -114,6 +117,12 @@ class Source(ABC):
     def scan(self, report: Report) -> pl.LazyFrame:
         """The source's columns of its table, and only its rows."""
         return report.scan_events(self.table, self.required, self.optional, self.only)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns of its table that are read for it, where the table has them."""
+        times = self.times if isinstance(self.times, tuple) else ()
+        return (*self.required, *self.optional, *self.further, *times, *self.row.key, *(self.only or ()))
 
     @abstractmethod
     def surveyed(self, report: Report) -> pl.LazyFrame:

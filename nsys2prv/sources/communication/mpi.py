@@ -7,6 +7,7 @@ from collections.abc import Callable
 import polars as pl
 
 from nsys2prv.exports import Report
+from nsys2prv.sources.communication import message_ends
 from nsys2prv.sources.communication.communicators import names_of_handles
 from nsys2prv.sources.nvtx.nvtx_ranges import ON_THREADS, PUSHPOP, is_mpi_call, ranges_in_domains
 from nsys2prv.sources.source import RowKind, Source, TableSource, named
@@ -101,6 +102,7 @@ def _table_source(table: str) -> TableSource:
         table=table,
         required=("start", "globalTid", "textId"),
         optional=("end", *_COLUMNS[table]),
+        further=message_ends.TABLES.get(table, ()),
         row=RowKind.THREAD,
         types=(
             *event_types.MPI_TYPES.values(),

@@ -298,7 +298,8 @@ def _values_of_ranges(report: Report, ranges: pl.LazyFrame) -> list[pl.LazyFrame
 
 
 ON_THREADS: dict[str, Any] = {
-    "table": "NVTX_EVENTS", "required": _REQUIRED, "optional": _OPTIONAL, "row": RowKind.THREAD,
+    "table": "NVTX_EVENTS", "required": _REQUIRED, "optional": _OPTIONAL, "further": (*_VALUES, *_STRUCTURED),
+    "row": RowKind.THREAD,
 }  # fmt: skip
 """What sources of NVTX events on threads share."""
 
