@@ -12,7 +12,7 @@ help:
 	@echo "make test-all  the same, with those that repeat on more reports and sizes what others check"
 	@echo "make fuzz    damaged and hostile inputs at random, for hours: FUZZ_OPTIONS=\"--hours 4 --seed 1\""
 	@echo "make lint    ruff and mypy"
-	@echo "make bench   speed against nsys2prv 0.5.8 of PyPI, time and memory on long and on many reports, clocks"
+	@echo "make bench   speed beside nsys2prv 0.5.8 of PyPI, time and memory on long and on many reports, clocks"
 	@echo "make floors  the tests with the oldest versions that pyproject.toml allows"
 	@echo "make pictures  draw the pictures of docs/views.md again, from the demo"
 	@echo "make clean   remove everything that these made"

@@ -186,7 +186,8 @@ class Workplace:
             # The stand-in writes the one table of API calls that this version wants from nsys itself.
             path = os.pathsep.join([str(self.shared / "tools"), os.environ.get("PATH", "")])
             command: list[str | Path] = [program, "-t", "cuda_api_trace,nvtx_pushpop_trace", "R.nsys-rep", "OUT"]
-            run = measure(command, Path(folder), {"PATH": path})
+            # Both have packages of the same name.
+            run = measure(command, Path(folder), {"PATH": path, "PYTHONPATH": ""})
             if not Path(folder, "OUT.prv").exists():
                 raise Missing(f"nsys2prv {OTHER_VERSION} wrote no trace of {report.name}")
             _say_run(run, f"nsys2prv {OTHER_VERSION} on {report.name}")
