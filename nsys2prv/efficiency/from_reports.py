@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -27,12 +28,14 @@ from nsys2prv.efficiency.run_events import (
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.progress import no_progress
+from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.workers import Workers
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.read_options import ReadOptions
-from nsys2prv.run.session import ReportGroup, RunSession
+from nsys2prv.run.session import ReportGroup, ReportPart, RunSession
 from nsys2prv.sources.registry import SOURCES
-from nsys2prv.timeline.reader import EventReader, Request
+from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.reader import EventReader, Request, TimelinePlan
 from nsys2prv.timeline.survey import Survey, text_attributes
 
 
@@ -40,15 +43,17 @@ from nsys2prv.timeline.survey import Survey, text_attributes
 class _ReadGroup:
     """What was read of some reports."""
 
+    folder: Path
     collections: dict[str, ExternalSort]
     launches: ExternalSort
     callers: set[int] = field(default_factory=set)
     broken: dict[int, ReportError] = field(default_factory=dict)
+    unpaired: dict[int, Launches] = field(default_factory=dict)  # of reports that were read in shares, by number
 
     @classmethod
     def in_folder(cls, folder: Path, collections: Sequence[Collection]) -> _ReadGroup:
         """Nothing yet; intermediate files are written to the folder."""
-        return cls(new_collections(folder, collections), ExternalSort(["to_time"], folder / "launches"))
+        return cls(folder, new_collections(folder, collections), _launch_lines(folder / "launches"))
 
     def absorb(self, other: _ReadGroup) -> None:
         """Take over what was read of another group."""
@@ -56,11 +61,47 @@ class _ReadGroup:
             self.collections[name].absorb(collection)
         self.launches.absorb(other.launches)
         self.callers |= other.callers
+        for index, launches in other.unpaired.items():
+            self.add_unpaired(index, launches)
+
+    def add_unpaired(self, index: int, launches: Launches) -> None:
+        """Take over the launches of a share of a report."""
+        self.unpaired.setdefault(index, Launches.in_folder(self.folder / f"unpaired{index}")).absorb(launches)
+
+    def finish(
+        self, _timeline: Shared[TimelinePlan], _reports: Sequence[OpenedReport], workers: Workers
+    ) -> dict[int, ReportError]:
+        """Pair the launches of reports that were read in shares; none of these breaks off here."""
+        for lines in workers.map(partial(_paired, self.folder), self.unpaired.values()):
+            self.launches.absorb(lines)
+        for launches in self.unpaired.values():
+            launches.delete()
+        return {}
 
     def spill(self) -> None:
         """Write what is still in memory: then the rest can be pickled."""
         for collection in (*self.collections.values(), self.launches):
             collection.spill()
+        for launches in self.unpaired.values():
+            launches.spill()
+
+
+def _launch_lines(folder: Path) -> ExternalSort:
+    return ExternalSort(["to_time"], folder)
+
+
+def _add_lines(launches: Launches, lines: ExternalSort) -> None:
+    for found in launches.messages():
+        lines.add(found.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items()))
+
+
+def _paired(folder: Path, launches: Launches) -> ExternalSort:
+    """Launch lines of a report, as a piece of work for another process."""
+    # For this attempt alone: another worker may have died over the same piece.
+    lines = _launch_lines(folder / f"launches-{secrets.token_hex(4)}")
+    _add_lines(launches, lines)
+    lines.spill()
+    return lines
 
 
 class _CollectionPart:
@@ -154,7 +195,7 @@ def _read_group(
     def new_part(collection: Collection) -> _CollectionPart:
         return _CollectionPart(collection, result.collections[collection.name].part())
 
-    def read_report(index: int, opened: OpenedReport) -> None:
+    def read_part(part: ReportPart) -> None:
         requests = [
             Request(
                 _without_other_texts(survey, collection),
@@ -163,16 +204,18 @@ def _read_group(
                 # Here intervals may overlap on a row.
                 by_lane=False,
             )
-            for survey, collection in _surveys_of(opened, collections)
+            for survey, collection in _surveys_of(part.opened, collections)
         ]
-        read = reader.read(index, opened, requests)
-        for _, part in read.sinks:
-            result.collections[part.collection.name].absorb(part.kept)
-            result.callers |= part.callers
-        for lines in read.launches.messages():
-            result.launches.add(lines.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items()))
+        read = reader.read(part.index, part.opened, requests, part.share)
+        for _, sink in read.sinks:
+            result.collections[sink.collection.name].absorb(sink.kept)
+            result.callers |= sink.callers
+        if part.share.is_whole:
+            _add_lines(read.launches, result.launches)
+        else:
+            result.add_unpaired(part.index, read.launches)
 
-    result.broken = group.each(read_report)
+    result.broken = group.each(read_part)
     if group.on_disk:
         result.spill()
     return result

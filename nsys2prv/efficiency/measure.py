@@ -33,7 +33,7 @@ from nsys2prv.errors import NoDevices
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import scratch_alone
 from nsys2prv.execution.progress import progress_bar
-from nsys2prv.execution.threads import WORKERS, ahead
+from nsys2prv.execution.threads import ahead, at_once
 from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.version import __version__
@@ -138,7 +138,7 @@ def _sweep(context: SweepContext, meters: Sequence[Meter]) -> None:
             _ = chunk.device_times, chunk.thread_times, chunk.on_tasks
             yield chunk
 
-    with ThreadPoolExecutor(memory.threads(WORKERS)) as pool:
+    with ThreadPoolExecutor(at_once()) as pool:
         for chunk in ahead(prepared()):
             list(pool.map(lambda meter, chunk=chunk: meter.update(chunk), meters))
 

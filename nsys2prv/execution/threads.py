@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -13,8 +14,15 @@ from nsys2prv.execution import memory
 S = TypeVar("S")
 T = TypeVar("T")
 
-WORKERS = 2
-"""Pieces of work at once, where memory allows it; more would hold more memory than they save time."""
+_AT_ONCE = 2
+"""Pieces of work at once, where memory and cores allow it; more would hold more memory than they save time."""
+
+
+def at_once() -> int:
+    """Number of pieces of work that run at once; one, where polars may use one core, or memory is short."""
+    # Read, not asked of polars, which takes long to load.
+    cores = os.environ.get("POLARS_MAX_THREADS") or os.cpu_count() or 1
+    return memory.threads(_AT_ONCE) if str(cores) != "1" else 1
 
 
 class Stopped(BaseException):
@@ -37,13 +45,15 @@ class Stop:
             raise Stopped
 
 
-def run_all(work: Iterable[Callable[[Stop], T]], workers: int = WORKERS) -> list[T]:
-    """Results of pieces of work, in the order of the pieces.
+def run_all(work: Iterable[Callable[[Stop], T]], threads: int | None = None) -> list[T]:
+    """Results of pieces of work, in the order of the pieces; on as many threads as `at_once` says, if no number is given.
 
     The first error of a piece ends the others and is raised.
     """
-    stop = Stop()
-    with ThreadPoolExecutor(memory.threads(workers)) as pool:
+    stop, threads = Stop(), threads or at_once()
+    if threads == 1:
+        return [piece(stop) for piece in work]
+    with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(piece, stop) for piece in work]
         try:
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
@@ -57,16 +67,21 @@ def run_all(work: Iterable[Callable[[Stop], T]], workers: int = WORKERS) -> list
                 future.cancel()
 
 
-def map_ahead(function: Callable[[S], T], items: Iterable[S], workers: int = WORKERS) -> Iterator[T]:
-    """Results of a function for each item, in order, computed on other threads while earlier results are in use."""
+def map_ahead(function: Callable[[S], T], items: Iterable[S], most: int = _AT_ONCE) -> Iterator[T]:
+    """Results of a function for each item, in order, computed on other threads while earlier results are in use: on as many
+    as `at_once` says, and at most `most`. Where that is one thread for all work, results are computed when they are needed.
+    """
+    if at_once() == 1:
+        yield from map(function, items)
+        return
     waiting: collections.deque[Future[T]] = collections.deque()
-    workers = memory.threads(workers)
-    with ThreadPoolExecutor(workers) as pool:
+    threads = min(at_once(), most)
+    with ThreadPoolExecutor(threads) as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))
-                # One more than there are workers, so that no worker waits while a result is in use.
-                if len(waiting) > workers:
+                # One more than there are threads, so that no thread waits while a result is in use.
+                if len(waiting) > threads:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
@@ -76,7 +91,10 @@ def map_ahead(function: Callable[[S], T], items: Iterable[S], workers: int = WOR
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
-    """The same items, in order, each computed on another thread while the one before is in use."""
+    """The same items, in order, each computed on another thread while the one before is in use, where `at_once` allows it."""
+    if at_once() == 1:
+        yield from items
+        return
     source = iter(items)
     end = object()
     with ThreadPoolExecutor(1) as pool:

@@ -82,7 +82,7 @@ class Workers(ABC):
         >>> InThisProcess().groups([1, 1, 1, 1, 1], 3)
         [range(0, 3), range(3, 5)]
         """
-        enough = min(sum(sizes) / (1 if self.is_here else _PIECES_PER_WORKER * self.count), largest)
+        enough = self._enough(sizes, largest)
         found: list[range] = []
         first = total = 0
         for index, size in enumerate(sizes):
@@ -91,6 +91,22 @@ class Workers(ABC):
                 found.append(range(first, index + 1))
                 first, total = index + 1, 0
         return found
+
+    def shares(self, sizes: Sequence[int], least: int, largest: float = math.inf) -> list[int]:
+        """Into how many shares each item is divided: one, unless it is larger than a group (`groups`) need be. No share is
+        smaller than `least`.
+
+        >>> InThisProcess().shares([10, 1000], 10)
+        [1, 1]
+        """
+        if self.is_here:
+            return [1] * len(sizes)
+        enough = max(self._enough(sizes, largest), 1)
+        return [max(min(math.ceil(size / enough), size // least), 1) for size in sizes]
+
+    def _enough(self, sizes: Sequence[int], largest: float) -> float:
+        """Size of a group to which nothing need be added."""
+        return min(sum(sizes) / (1 if self.is_here else _PIECES_PER_WORKER * self.count), largest)
 
     def share(self, *folders: Path) -> None:  # noqa: B027  # most need nothing
         """Name the folders where pieces of work write, which are removed when the work ends; UsageError when not all workers

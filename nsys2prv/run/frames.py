@@ -18,7 +18,7 @@ from nsys2prv.execution.scratch import make_folder
 from nsys2prv.exports.identity import pid_of, tid_of
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.plan import RunPlan
-from nsys2prv.run.session import ReportGroup, RunSession
+from nsys2prv.run.session import ReportGroup, ReportPart, RunSession
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline.labels import Labels
@@ -222,6 +222,10 @@ class _WrittenEvents:
         self.files += other.files
         self.attributes |= other.attributes
 
+    def finish(self, *_: object) -> dict[int, ReportError]:
+        """Nothing is left to do: each event is written by itself."""
+        return {}
+
 
 def _write_group(
     sources: tuple[Source, ...], group: ReportGroup, progress: Callable[[int], object] = no_progress
@@ -238,16 +242,16 @@ def _write_group(
     def new_files(source: Source) -> _EventFiles:
         return _EventFiles(folder / f"part{next(numbers)}", source, rows, texts, attributes)
 
-    def write_report(index: int, opened: OpenedReport) -> None:
+    def write_part(part: ReportPart) -> None:
         requests = [
             Request(survey, partial(new_files, survey.source), by_lane=False)
-            for survey in opened.surveys
+            for survey in part.opened.surveys
             if survey.source in sources
         ]
-        for _, files in reader.read(index, opened, requests).sinks:
+        for _, files in reader.read(part.index, part.opened, requests, part.share).sinks:
             written.absorb(files)
 
-    written.broken = group.each(write_report)
+    written.broken = group.each(write_part)
     return written
 
 

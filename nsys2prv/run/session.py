@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from nsys2prv.errors import ReportError, UnrelatedReports
 from nsys2prv.execution.progress import Bar, progress_bar
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.shared import Shared
-from nsys2prv.execution.sizes import REPORTS_AT_ONCE, ROWS_OF_GROUP
+from nsys2prv.execution.sizes import REPORTS_AT_ONCE, ROWS_OF_GROUP, ROWS_OF_PART
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.run.clock_check import disagreement_text
@@ -31,7 +31,7 @@ from nsys2prv.run.ranks import host_from, rank_from
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.sources.source import Source
 from nsys2prv.timeline.labels import EarlierLabels
-from nsys2prv.timeline.reader import TimelinePlan
+from nsys2prv.timeline.reader import WHOLE, Share, TimelinePlan
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.vocabulary.kernel_families import read_rules
 
@@ -47,20 +47,29 @@ def seen_by_workers(arguments: Sequence[str | Path], options: R) -> tuple[list[s
 
 
 @dataclass(frozen=True)
+class ReportPart:
+    """A report, with its number in the plan, and what is read of it at once."""
+
+    index: int
+    opened: OpenedReport
+    share: Share = WHOLE
+
+
+@dataclass(frozen=True)
 class ReportGroup:
-    """A piece of work: some reports, each with its number in the plan."""
+    """A piece of work: some reports, or shares of them."""
 
     timeline: Shared[TimelinePlan]
-    reports: tuple[tuple[int, OpenedReport], ...]
+    reports: tuple[ReportPart, ...]
     folder: Path  # for what is collected
     on_disk: bool  # whether all of it is written there: another process goes on with it
     keep_going: bool  # whether the rest is read after a report that breaks off
 
     def own_folder(self) -> Path:
         """A folder for one attempt: another worker may have died over the same group."""
-        return self.folder / f"group{self.reports[0][0]}-{secrets.token_hex(4)}"
+        return self.folder / f"group{self.reports[0].index}-{secrets.token_hex(4)}"
 
-    def each(self, step: Callable[[int, OpenedReport], object]) -> dict[int, ReportError]:
+    def each(self, step: Callable[[ReportPart], object]) -> dict[int, ReportError]:
         """Do a step for each report; the result is those that broke off, by number.
 
         Raises
@@ -69,14 +78,14 @@ class ReportGroup:
             Of the first one, unless the others are to be read nevertheless.
         """
         broken: dict[int, ReportError] = {}
-        for index, opened in self.reports:
+        for part in self.reports:
             try:
-                step(index, opened)
-                opened.report.tables.check_unchanged()
+                step(part)
+                part.opened.report.tables.check_unchanged()
             except ReportError as error:
                 if not self.keep_going:
                     raise
-                broken[index] = error
+                broken[part.index] = error
         return broken
 
 
@@ -87,9 +96,16 @@ class GroupResult(Protocol):
 
 
 class RunResult(Protocol):
-    """What was read of all reports: takes over what was read of each group, in the order of reports."""
+    """What was read of all reports: takes over what was read of each group, in the order of reports and of their shares."""
 
     def absorb(self, group: Any, /) -> None: ...
+
+    def finish(
+        self, timeline: Shared[TimelinePlan], reports: Sequence[OpenedReport], workers: Workers, /
+    ) -> dict[int, ReportError]:
+        """Do what needs all shares of a report, for those of the reports that were read in several; the result is those that
+        broke off, by number.
+        """
 
 
 G = TypeVar("G", bound=GroupResult)
@@ -242,22 +258,36 @@ class RunSession:
         is_here, reports = self._workers.is_here, self.plan.reports
         shared = Shared(self.plan.timeline, None if is_here else folder / "plan.pickle")
         of_reports = [rows(opened) for opened in reports]
-        groups = [
-            ReportGroup(shared, tuple((index, reports[index]) for index in group), folder, not is_here, self._keep_going)
-            for group in self._workers.groups(of_reports, REPORTS_AT_ONCE, ROWS_OF_GROUP)
+        shares = self._workers.shares(of_reports, ROWS_OF_PART, ROWS_OF_GROUP)
+        parts = [
+            ReportPart(index, reports[index], Share(number, of)) for index, of in enumerate(shares) for number in range(of)
         ]
-        broken: list[OpenedReport] = []
+        sizes = [of_reports[part.index] // part.share.of for part in parts]
+        found = self._workers.groups(sizes, REPORTS_AT_ONCE, ROWS_OF_GROUP)
+        groups = [
+            ReportGroup(shared, tuple(parts[place] for place in of_group), folder, not is_here, self._keep_going)
+            for of_group in found
+        ]
+        broken: dict[int, OpenedReport] = {}
+
+        def leave_out(found: Mapping[int, ReportError]) -> None:
+            for index, error in found.items():
+                # Each share of a report may break off.
+                if index not in broken:
+                    self._broken.leave_out(reports[index].report.path, error)
+                    broken[index] = reports[index]
+
         with self.bar(what, sum(of_reports), "event") as bar:
             step = partial(read_group, progress=bar.update) if is_here else read_group
-            for group, result in zip(groups, self._workers.map(step, groups), strict=True):
-                for index, error in result.broken.items():
-                    self._broken.leave_out(reports[index].report.path, error)
-                    broken.append(reports[index])
+            for of_group, result in zip(found, self._workers.map(step, groups), strict=True):
+                leave_out(result.broken)
                 if not broken:
                     whole.absorb(result)
                 if not is_here:
-                    bar.update(sum(of_reports[index] for index, _ in group.reports))
-        return broken
+                    bar.update(sum(sizes[place] for place in of_group))
+            if not broken:
+                leave_out(whole.finish(shared, reports, self._workers))
+        return list(broken.values())
 
     def _make_plan(self, opened: Sequence[OpenedReport]) -> None:
         """Plan the run, again without a report that breaks off."""

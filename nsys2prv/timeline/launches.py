@@ -36,6 +36,14 @@ class Launches:
         """Take over what a part collected."""
         self._ends.absorb(part._ends)
 
+    def spill(self) -> None:
+        """Write what is still in memory: the rest can be pickled then."""
+        self._ends.spill()
+
+    def delete(self) -> None:
+        """Take all off the disk."""
+        self._ends.delete()
+
     @property
     def rows(self) -> int:
         """Number of ends that were collected."""

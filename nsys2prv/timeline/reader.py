@@ -6,6 +6,7 @@ read in parts, on several threads, and each part fills a separate sink.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -88,6 +89,38 @@ class _Part(Generic[S]):
 
 
 @dataclass(frozen=True)
+class Share:
+    """What is read of a report at once: neighbouring parts of its tables, the `number`th (from 0) of `of` shares."""
+
+    number: int = 0
+    of: int = 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the report is read at once."""
+        return self.of == 1
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other share has what comes later."""
+        return self.number + 1 == self.of
+
+    def of_parts(self, rows: Sequence[int]) -> range:
+        """The parts that are in the share, by the rows of all parts. Each part is in one share.
+
+        >>> [Share(number, 3).of_parts([10, 10, 40, 10]) for number in range(3)]
+        [range(0, 2), range(2, 3), range(3, 4)]
+        """
+        # A part belongs where its middle is.
+        middles = [2 * before + of_part for before, of_part in zip(itertools.accumulate(rows, initial=0), rows, strict=False)]
+        shares = [middle * self.of // (2 * sum(rows) + 1) for middle in middles]
+        return range(bisect.bisect_left(shares, self.number), bisect.bisect_right(shares, self.number))
+
+
+WHOLE = Share()
+
+
+@dataclass(frozen=True)
 class ReadEvents(Generic[S]):
     """What was read of a report: sinks are in the order of requests and of the rows of a table."""
 
@@ -107,8 +140,10 @@ class EventReader:
         self._numbers = itertools.count()
         self._ordered = ExternalSort(["start"], folder / "ordered")
 
-    def read(self, index: int, report: ReadableReport, requests: Sequence[Request[S]]) -> ReadEvents[S]:
-        """Read what is requested of the events of a report; `index` is its number in the plan.
+    def read(self, index: int, report: ReadableReport, requests: Sequence[Request[S]], share: Share = WHOLE) -> ReadEvents[S]:
+        """Read what is requested of the events of a report, or a share of it; `index` is the report's number in the plan.
+
+        What was read of all shares, one after the other, is what would have been read of the whole.
 
         Raises
         ------
@@ -116,16 +151,23 @@ class EventReader:
             When it breaks off while it is read.
         """
         launches = Launches.in_folder(self._new_folder("launches"))
-        work: list[Callable[[Stop], _Part[S]]] = []
         entries = [SourceCoverage.of(request.survey.source) for request in requests]
         entry_of = dict(zip(map(id, requests), entries, strict=True))
+        parts: list[tuple[Request[S], Stretch | None, int]] = []
         for request in requests:
             survey = request.survey
-            events = self._events(index, report, request)
-            parts = 1 if _is_whole(request) else min(survey.rows // ROWS_OF_PART, MOST_PARTS)
-            for stretch in report.view.tables.stretches(survey.source.table, parts):
-                part = _Part(request, events, request.sink(), SourceCoverage.of(survey.source), launches.part())
-                work.append(partial(self._read_part, report.view, part, stretch))
+            most = 1 if _is_whole(request) else min(survey.rows // ROWS_OF_PART, max(MOST_PARTS, share.of))
+            stretches = report.view.tables.stretches(survey.source.table, most)
+            parts += [(request, stretch, survey.rows // len(stretches)) for stretch in stretches]
+        work: list[Callable[[Stop], _Part[S]]] = []
+        events_of: dict[int, EventsOfSource] = {}
+        for place in share.of_parts([rows for *_, rows in parts]):
+            request, stretch, _ = parts[place]
+            if id(request) not in events_of:
+                events_of[id(request)] = self._events(index, report, request)
+            coverage_of_part = SourceCoverage.of(request.survey.source)
+            part = _Part(request, events_of[id(request)], request.sink(), coverage_of_part, launches.part())
+            work.append(partial(self._read_part, report.view, part, stretch))
         done = run_all(work)
         for part in done:
             entry_of[id(part.request)].absorb(part.coverage)

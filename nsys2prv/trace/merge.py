@@ -117,7 +117,7 @@ class TraceStore:
         if windows:
             # One thread reads, window after window: what is open goes from one to the next.
             carry = _Carry(list(self._collections.values()), windows[0])
-            yield from map_ahead(encode, map_ahead(carry.load, windows, workers=1))
+            yield from map_ahead(encode, map_ahead(carry.load, windows, most=1))
 
 
 class _Carry:

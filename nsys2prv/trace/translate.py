@@ -107,7 +107,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         )
         collected = session.read(
             partial(collect, options, sources),
-            lambda folder: Collected.in_folder(folder, session.plan.reports),
+            lambda folder: Collected.in_folder(folder, session.plan.reports, sources),
             attrgetter("rows"),
             "translating",
         )
