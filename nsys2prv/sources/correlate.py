@@ -77,8 +77,15 @@ def with_calls(
         if known[_ID].n_unique() < known.height:
             # A call of the driver inside one of the runtime may carry the same id: the outer one, the first, counts.
             known = one_of_each(known.select("callStart", pl.exclude("callStart")), [_PROCESS, _ID])
-        joined = of_events.join(known.select(_PROCESS, _ID, *requested), on=[_PROCESS, _ID], how="left", maintain_order="left")
+        key = [_ID] if of_one_process(of_events, known) else [_PROCESS, _ID]
+        joined = of_events.join(known.select(*key, *requested), on=key, how="left", maintain_order="left")
         yield joined.drop(_PROCESS)
+
+
+def of_one_process(*frames: pl.DataFrame) -> bool:
+    """Whether all rows of frames have the same `process`: ids are distinct then, and a join on one column is much cheaper."""
+    bounds = {bound for rows in frames if rows.height for bound in (rows[_PROCESS].min(), rows[_PROCESS].max())}
+    return len(bounds) <= 1 and not any(rows[_PROCESS].null_count() for rows in frames)
 
 
 def side_by_side(left: ExternalSort, right: ExternalSort) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:

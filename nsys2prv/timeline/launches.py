@@ -10,6 +10,7 @@ import polars as pl
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports.identity import process_of
+from nsys2prv.sources.correlate import of_one_process
 from nsys2prv.sources.source import RowKind, Source
 
 _CALL_TAG = -1
@@ -79,10 +80,7 @@ class Launches:
                 # A driver call inside a runtime call may have the same id: the outer one, which is first, counts.
                 calls = one_of_each(calls.select("time", pl.exclude("time")), ["process", "correlationId"])
             started = window.filter(~is_call).rename({"row": "to_row", "time": "to_time"})
-            joined = started.join(
-                calls.filter(pl.col("row") != _OUTSIDE).select("process", "correlationId", "row", "time"),
-                on=["process", "correlationId"],
-                how="inner",
-                maintain_order="left",
-            )
+            known = calls.filter(pl.col("row") != _OUTSIDE).select("process", "correlationId", "row", "time")
+            key = ["correlationId"] if of_one_process(started, known) else ["process", "correlationId"]
+            joined = started.join(known, on=key, how="inner", maintain_order="left")
             yield joined.select("row", "time", "to_row", "to_time", "size", "tag")

@@ -59,6 +59,8 @@ _ATTRIBUTES: _Schema = {str(one): pl.String if one.values else pl.Int64 for one 
 
 _PAIRS = 1_000_000
 """Ranges and streams that may have to do with each other which are looked at at once."""
+_MOST_EDGES = 1_000_000
+"""Ranges up to which launches between two edges of ranges are merged: of more ranges, few launches are."""
 _NEVER = 2**62
 """End of a range that was never closed, ns: after all calls."""
 
@@ -133,6 +135,25 @@ def _extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(found)
 
 
+def _merged(launches: pl.DataFrame, edges: np.ndarray) -> pl.DataFrame:
+    """Launches as for `project`, neighbours merged that nothing tells apart: of one thread and one stream, with no edge of a
+    range between them. A range begins at its start, and ends behind its end; edges are sorted.
+    """
+    if launches.is_empty():
+        return launches
+    part = pl.Series("part", np.searchsorted(edges, launches["callStart"].to_numpy(), side="right"))
+    is_first = np.zeros(launches.height, dtype=bool)
+    is_first[0] = True
+    for column in (part, *(launches[name] for name in ("callTid", *_KEY))):
+        values = column.to_numpy()
+        is_first[1:] |= values[1:] != values[:-1]
+    first = np.flatnonzero(is_first)
+    return launches[first].with_columns(
+        start=pl.Series(np.minimum.reduceat(launches["start"].to_numpy(), first)),
+        end=pl.Series(np.maximum.reduceat(launches["end"].to_numpy(), first)),
+    )
+
+
 class _Calls:
     """Calls in the order of what they belong to (`of`: 0, 1, ...) and of their time (a place in `times`)."""
 
@@ -199,19 +220,25 @@ class InLanes:
 
 
 def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
-    launches = ExternalSort(["callStart"], folder / "launches")
     tables = [partial(_launched, table=source.table) for source in _WORK if report.has(source.table)]
-    if tables and report.has(CALLS_TABLE):
-        for piece in with_calls(report, tables, folder / "calls", ("globalTid", "start")):
-            launches.add(piece.drop_nulls("callStart").drop("correlationId"))
-    if not launches.rows:
+    if not tables or not report.has(CALLS_TABLE):
         return
     ranges = ExternalSort(["hostStart"], folder / "ranges")
+    edges: list[np.ndarray] = []
     for source in _HOST:
         for piece in report.pieces(partial(_ranges, source=source), WIDE_PIECE_ROWS):
             known = piece.drop_nulls(["globalTid", "start"])
             numbers = pl.int_range(ranges.rows, ranges.rows + known.height, eager=True)
             ranges.add(known.rename({"start": "hostStart", "end": "hostEnd"}).with_columns(range=numbers))
+            if ranges.rows <= _MOST_EDGES:
+                edges += [known["start"].to_numpy(), known["end"].to_numpy() + 1]
+    if not ranges.rows:
+        return
+    between = np.sort(np.concatenate(edges)) if ranges.rows <= _MOST_EDGES else None
+    launches = ExternalSort(["callStart"], folder / "launches")
+    for piece in with_calls(report, tables, folder / "calls", ("globalTid", "start")):
+        called = piece.drop_nulls("callStart").drop("correlationId")
+        launches.add(called if between is None else _merged(called, between))
     # Of ranges that are equal on the GPU the outer one comes first: it began first, or ended last.
     order = ["start", "shortness", "hostStart", "hostShortness"]
     projected = ExternalSort(order, folder / "projected")
