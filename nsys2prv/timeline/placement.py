@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.sources.lanes import LANE_OF_TYPE
@@ -74,9 +75,7 @@ class EventsOfSource:
         valued = _with_exact_attributes(exact, entry)
         named = _without_nulls(valued, self._key)
         entry.leave_out(coverage.NO_ROW_NAMED, count_rows(valued) - count_rows(named))
-        # Events can be wide: only their keys go through the join.
-        rows = named.select(self._key).join(self._row_of_key, on=self._key, how="left", maintain_order="left")["row"]
-        placed = _without_nulls(named.with_columns(rows), ["row"])
+        placed = _without_nulls(named.with_columns(look_up(named, self._row_of_key, self._key)), ["row"])
         absent = coverage.NO_OTHER_EVENTS if self._source.existing_rows_only else coverage.ROW_NOT_CHOSEN
         entry.leave_out(absent, count_rows(named) - count_rows(placed))
         on_axis = placed.with_columns(
@@ -90,27 +89,34 @@ class EventsOfSource:
         if self._source.launch is not None:
             held = self._selection.hold(long_enough["start"])
             launches.add(self._source, long_enough.with_columns(pl.col("start") - self._selection.origin), held)
-        clipped = self._selection.clip(long_enough.with_row_index("event"))
+        if self._selection.covers(long_enough):
+            entry.written += count_rows(long_enough)
+            inside = long_enough.with_columns(pl.col("start", "end") - self._selection.origin)
+        else:
+            inside = self._inside(long_enough, entry)
+        if inside.height:
+            yield self._numbered(inside)
+
+    def _inside(self, events: pl.DataFrame, entry: SourceCoverage) -> pl.DataFrame:
+        """The parts of events inside the selected time, in time of the trace."""
+        clipped = self._selection.clip(events.with_row_index("event"))
         # In one window an event has one part at most.
         whole = clipped if len(self._selection.starts) == 1 else clipped.unique("event")
         rows_inside = count_rows(whole)
-        entry.leave_out(coverage.OUTSIDE, count_rows(long_enough) - rows_inside)
+        entry.leave_out(coverage.OUTSIDE, count_rows(events) - rows_inside)
         entry.written += rows_inside
-        if whole.height < long_enough.height or clipped.height > whole.height or self._cut_any(long_enough):
-            original = (long_enough["end"] - long_enough["start"]).gather(clipped["event"])
+        if whole.height < events.height or clipped.height > whole.height or self._cut_any(events):
+            original = (events["end"] - events["start"]).gather(clipped["event"])
             cut = clipped.filter(original != clipped["end"] - clipped["start"])
             entry.clipped += cut["event"].n_unique()
-        if clipped.height:
-            yield self._numbered(clipped.drop("event"))
+        return clipped.drop("event")
 
     def _cut_any(self, events: pl.DataFrame) -> bool:
         first, last = self._selection.starts[0], self._selection.ends[-1]
         return bool(((events["start"] < first) | (events["end"] > last)).any())
 
     def _numbered(self, events: pl.DataFrame) -> pl.DataFrame:
-        what = list(TYPE_COLUMNS)
-        numbers = events.select(what).join(self._numbers, on=what, how="left", nulls_equal=True, maintain_order="left")
-        numbered = events.with_columns(numbers.drop(what))
+        numbered = events.with_columns(look_up(events, self._numbers, list(TYPE_COLUMNS)))
         value = pl.col("number_value") if "value" not in events.columns else pl.coalesce("number_value", "value")
         numbered = numbered.with_columns(value=value)
         if CPU in events.columns:
@@ -136,6 +142,28 @@ class EventsOfSource:
         return numbered.with_columns(
             number=numbered.select(what).join(places, on=what, how="left", maintain_order="left")["beside"]
         )
+
+
+def look_up(events: pl.DataFrame, table: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """What a small table has for each event, by the columns of a key (nulls are equal); null where it has nothing.
+
+    Columns in which all events are equal, as most are in most tables, are not joined.
+    """
+    varying = []
+    for name in key:
+        column = events[name]
+        if column.null_count() == len(column):
+            table = table.filter(pl.col(name).is_null())
+        elif column.dtype.is_integer() and not column.null_count() and (least := column.min()) == column.max():
+            table = table.filter(pl.col(name) == least)
+        else:
+            varying.append(name)
+    table = table.drop(name for name in key if name not in varying)
+    if varying:
+        # Events can be wide: only their keys go through the join.
+        joined = events.select(varying).join(table, on=varying, how="left", nulls_equal=True, maintain_order="left")
+        return joined.drop(varying)
+    return table[np.zeros(events.height, dtype=np.uint32)] if table.height else table.clear(events.height)
 
 
 def _without_nulls(events: pl.DataFrame, columns: list[str]) -> pl.DataFrame:

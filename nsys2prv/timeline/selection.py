@@ -51,6 +51,17 @@ class TimeSelection:
         An interval over several windows becomes one per window. An interval without length is kept inside a window and at
         its edges.
         """
+        clipped = intervals if self.covers(intervals) else self._parts(intervals)
+        return clipped.with_columns(pl.col("start", "end") - self.origin) if shift else clipped
+
+    def covers(self, intervals: pl.DataFrame) -> bool:
+        """Whether the time is one window that all of some intervals are inside of."""
+        if len(self.starts) != 1:
+            return False
+        first, last = intervals["start"].min(), intervals["end"].max()
+        return first is None or bool(self.starts[0] <= first and last <= self.ends[0])  # type: ignore[operator]
+
+    def _parts(self, intervals: pl.DataFrame) -> pl.DataFrame:
         starts, ends = np.array(self.starts, dtype=np.int64), np.array(self.ends, dtype=np.int64)
         start, end = intervals["start"].to_numpy(), intervals["end"].to_numpy()
         first = np.searchsorted(ends, start, side="right")
@@ -60,22 +71,13 @@ class TimeSelection:
         behind = np.where(is_point, np.searchsorted(starts, end, side="right"), behind)
         counts = np.maximum(behind - first, 0)
         counts = np.where(is_point, np.minimum(counts, 1), counts)
-        if (
-            (counts == 1).all()
-            and len(starts) == 1
-            and start.min(initial=starts[0]) >= starts[0]
-            and end.max(initial=0) <= ends[0]
-        ):
-            clipped = intervals
-        else:
-            source = np.repeat(np.arange(len(counts)), counts)
-            offset = np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)
-            window = first[source] + offset
-            clipped = intervals[source].with_columns(
-                start=pl.Series(np.maximum(start[source], starts[window]), dtype=pl.Int64),
-                end=pl.Series(np.minimum(end[source], ends[window]), dtype=pl.Int64),
-            )
-        return clipped.with_columns(pl.col("start", "end") - self.origin) if shift else clipped
+        source = np.repeat(np.arange(len(counts)), counts)
+        offset = np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)
+        window = first[source] + offset
+        return intervals[source].with_columns(
+            start=pl.Series(np.maximum(start[source], starts[window]), dtype=pl.Int64),
+            end=pl.Series(np.minimum(end[source], ends[window]), dtype=pl.Int64),
+        )
 
     def hold(self, times: pl.Series) -> pl.Series:
         """Whether each time of the common axis lies inside a window, edges included."""
