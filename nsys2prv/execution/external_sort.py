@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +34,11 @@ many, and windows over the runs of a thousand reports would get few rows of each
 @dataclass(frozen=True)
 class _Run:
     """Rows in a file, sorted by the first sort column. For each batch: first and last value of that column, largest value of
-    the `until` column, and number of rows."""
+    the `until` column, and number of rows. Numbers that are equal in all rows are `constants`, and not in the file."""
 
     path: Path
     schema: pl.Schema
+    constants: Mapping[str, int | None]
     firsts: tuple[int, ...]
     lasts: tuple[int, ...]
     untils: tuple[int, ...]
@@ -73,12 +74,21 @@ class _Run:
         """Batches in the types of the rows as they were added."""
         narrow = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches), rechunk=False))
         # Column by column: a cast of the frame would wait for threads that are busy.
-        return pl.DataFrame([narrow[name].cast(dtype) for name, dtype in self.schema.items()])
+        return pl.DataFrame(
+            [
+                pl.repeat(self.constants[name], narrow.height, dtype=dtype, eager=True).alias(name)
+                if name in self.constants
+                else narrow[name].cast(dtype)
+                for name, dtype in self.schema.items()
+            ]
+        )
 
     def stored(self) -> pl.Schema:
-        """Types of the columns in the file."""
+        """The narrowest types of the columns."""
         with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
-            return pl.DataFrame(pl.from_arrow(reader.schema.empty_table())).schema
+            in_file = pl.DataFrame(pl.from_arrow(reader.schema.empty_table())).schema
+        constants = {name: pl.Series([value], dtype=self.schema[name]).shrink_dtype() for name, value in self.constants.items()}
+        return pl.Schema({**in_file, **{name: value.dtype for name, value in constants.items()}})
 
 
 @dataclass(frozen=True)
@@ -247,8 +257,11 @@ class ExternalSort:
         self._pending, self._pending_rows = [], 0
         # The narrowest integers take less time than compression, and hardly more space.
         narrow = pl.DataFrame([column.shrink_dtype() if column.dtype.is_integer() else column for column in frame])
+        to_find_rows = (self._by[0], self._until)
+        constants = {column.name: column[0] for column in narrow if column.name not in to_find_rows and _is_constant(column)}
         # Windows are sorted by all columns; a run need only be in the order of the first.
-        self._runs.append(self._write(iter([_in_order(narrow, self._by[0])]), frame.schema, narrow.schema))
+        ordered = _in_order(narrow.drop(constants), self._by[0])
+        self._runs.append(self._write(iter([ordered]), frame.schema, ordered.schema, constants))
 
     def _join(self, runs: list[_Run]) -> _Run:
         """Join several runs into one, and delete them."""
@@ -258,12 +271,14 @@ class ExternalSort:
         several._runs = runs
         several._is_borrowed = self._is_borrowed
         frames = (_sorted(several.load(window), self._by[:1]) for window in plan_windows([(several, 1)]))
-        joined = self._write(frames, runs[0].schema, _widest([run.stored() for run in runs], runs[0].schema))
+        joined = self._write(frames, runs[0].schema, _widest([run.stored() for run in runs], runs[0].schema), {})
         several.delete()
         return joined
 
-    def _write(self, frames: Iterator[pl.DataFrame], schema: pl.Schema, stored: pl.Schema) -> _Run:
-        """Write consecutive frames as a run, with these column types on the disk."""
+    def _write(
+        self, frames: Iterator[pl.DataFrame], schema: pl.Schema, stored: pl.Schema, constants: Mapping[str, int | None]
+    ) -> _Run:
+        """Write consecutive frames as a run: the columns of `stored`, in these types."""
         make_folder(self._folder)
         batch = memory.scaled(_BATCH_ROWS)
         path = self._folder / f"run{next(self._files)}.arrow"
@@ -286,7 +301,13 @@ class ExternalSort:
                 rows += (behind - starts).tolist()
                 if self._until is not None:
                     untils += np.maximum.reduceat(frame[self._until].to_numpy(), starts).tolist()
-        return _Run(path, schema, tuple(firsts), tuple(lasts), tuple(untils or lasts), tuple(rows))
+        return _Run(path, schema, constants, tuple(firsts), tuple(lasts), tuple(untils or lasts), tuple(rows))
+
+
+def _is_constant(column: pl.Series) -> bool:
+    """Whether all numbers of a column are equal; nulls are equal to each other only."""
+    nulls = column.null_count()
+    return nulls == len(column) or (column.dtype.is_integer() and not nulls and column.min() == column.max())
 
 
 def _widest(schemas: Sequence[pl.Schema], whole: pl.Schema) -> pl.Schema:

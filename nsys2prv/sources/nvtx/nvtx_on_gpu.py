@@ -136,8 +136,8 @@ def _extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _merged(launches: pl.DataFrame, edges: np.ndarray) -> pl.DataFrame:
-    """Launches as for `project`, neighbours merged that nothing tells apart: of one thread and one stream, with no edge of a
-    range between them. A range begins at its start, and ends behind its end; edges are sorted.
+    """Launches as for `project`, with neighbours merged that are in the same ranges: of one thread and one stream, with no edge
+    of a range between them. Edges are sorted: starts, and ends plus 1 ns.
     """
     if launches.is_empty():
         return launches
