@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.paraver.fields import MINUS, NUMBER_SIGN, Fields, Indices
+from nsys2prv.paraver.interval_pairs import is_interval
 from nsys2prv.paraver.record_text import EVENT, MESSAGE, STATE
 from nsys2prv.paraver.trace_files import MOST_DIGITS, shown
 
@@ -51,19 +52,24 @@ class Block:
 
     def __init__(self, first_line: int, text: bytes) -> None:
         self.first_line = first_line
-        self._fields = Fields(text)
-        self._kind, self._malformed, self._too_large = _kinds(self._fields)
+        fields = Fields(text)
+        self._first, self._count, self._values = fields.first, fields.count, fields.values
+        self._kind, self._malformed, self._too_large = _kinds(fields)
         self._lines = np.flatnonzero(self._kind)
+        # The text and where its fields are take much memory, and are needed only to say what is wrong.
+        self._source = fields if len(self._malformed) or len(self._too_large) else None
 
     def malformed(self, announced: AnnouncedCommunicators) -> Iterator[tuple[int, str]]:
         """Line number of each malformed line, which is in no frame, and what is wrong with it."""
+        if self._source is None:
+            return
         for index in self._malformed.tolist():
-            line, text = self.first_line + index, self._fields.line(index)
+            line, text = self.first_line + index, self._source.line(index)
             problem = _problem(text) if line > announced.last_line else announced.problem(text)
             if problem is not None:
                 yield line, problem
-        for field, index in zip(self._too_large.tolist(), self._fields.line_of(self._too_large).tolist(), strict=True):
-            yield self.first_line + index, f"{shown(self._fields.field(field))} does not fit in 64 bits"
+        for field, index in zip(self._too_large.tolist(), self._source.line_of(self._too_large).tolist(), strict=True):
+            yield self.first_line + index, f"{shown(self._source.field(field))} does not fit in 64 bits"
 
     @cached_property
     def records(self) -> pl.DataFrame:
@@ -91,13 +97,13 @@ class Block:
     def pairs(self) -> pl.DataFrame:
         """A row per type:value pair of events: record (index of its line in `records`), type, value."""
         fields, record = self._pair_fields
-        return pl.DataFrame({"record": record, "type": self._pair_types, "value": self._fields.numbers(fields + 1)})
+        return pl.DataFrame({"record": record, "type": self._pair_types, "value": self._values.take(fields + 1)})
 
     @cached_property
     def events(self) -> pl.DataFrame:
         """A row per type:value pair: line, position (0, 1, ... on the line), cpu, task, thread, time, type, value."""
         fields, record = self._pair_fields
-        before = fields - self._fields.first[self._lines[record]] - _HEAD
+        before = fields - self._first[self._lines[record]] - _HEAD
         return self.located(self.pairs.with_columns(position=pl.Series(before // 2))).select(_EVENT_COLUMNS)
 
     def located(self, pairs: pl.DataFrame) -> pl.DataFrame:
@@ -106,22 +112,33 @@ class Block:
         return pairs.drop("record").with_columns(lines.get_columns())
 
     @cached_property
-    def types(self) -> list[int]:
-        """Event types that occur in it."""
-        return self._pair_types.unique().to_list()
+    def types(self) -> pl.DataFrame:
+        """Event types that occur in it: type, pairs (how many), record (that of the first)."""
+        pairs = pl.DataFrame({"type": self._pair_types, "record": self._pair_fields[1]})
+        return pairs.group_by("type").agg(pl.len().alias("pairs"), pl.col("record").first())
+
+    @cached_property
+    def edges(self) -> pl.DataFrame:
+        """Those of `pairs` whose types start and end intervals."""
+        return self.of_types(filter(is_interval, self.types["type"]))
+
+    def of_types(self, types: Iterable[int]) -> pl.DataFrame:
+        """Those of `pairs` that are of some event types."""
+        found = self.types["type"].filter(self.types["type"].is_in(list(types))).to_list()
+        return self.pairs if len(found) == self.types.height else self.pairs.filter(pl.col("type").is_in(found))
 
     @cached_property
     def _pair_types(self) -> pl.Series:
-        return pl.Series(self._fields.numbers(self._pair_fields[0]))
+        return pl.Series(self._values.take(self._pair_fields[0]))
 
     @cached_property
     def _pair_fields(self) -> tuple[Indices, Indices]:
         """(index of the field of each type, index in `records` of its line)."""
         record = np.flatnonzero(self._kind[self._lines] == EVENT)
         lines = self._lines[record]
-        count = (self._fields.count[lines] - _HEAD) // 2
+        count = (self._count[lines] - _HEAD) // 2
         # Pairs of all lines before are as many fields too few.
-        first = self._fields.first[lines] + _HEAD - 2 * (np.cumsum(count) - count)
+        first = self._first[lines] + _HEAD - 2 * (np.cumsum(count) - count)
         fields = np.repeat(first, count)
         fields += np.arange(0, 2 * len(fields), 2)
         return fields, np.repeat(record, count)
@@ -130,14 +147,14 @@ class Block:
         return np.flatnonzero(self._kind == kind)
 
     def _columns(self, lines: Indices, places: Mapping[str, int]) -> dict[str, pl.Series]:
-        first = self._fields.first[lines]
-        return {name: pl.Series(name, self._fields.numbers(first + place)) for name, place in places.items()}
+        first = self._first[lines]
+        return {name: pl.Series(name, self._values.take(first + place)) for name, place in places.items()}
 
 
 def _kinds(fields: Fields) -> tuple[npt.NDArray[np.uint8], Indices, Indices]:
     """(kind of each line, 0: it is no record; lines that are malformed; fields of other lines that do not fit in 64 bits)."""
     count = fields.count
-    kind = fields.single_digits(fields.first)
+    kind = fields.single_digits(fields.first).astype(np.uint8)
     is_record = ((kind == STATE) & (count == _STATE_COUNT)) | ((kind == EVENT) & (count > _HEAD) & (count % 2 == 0))
     messages = np.flatnonzero((kind == MESSAGE) & (count == _MESSAGE_COUNT))
     is_record[messages] = fields.single_digits(fields.first[messages] + _RECEIVING_APPLICATION) == 1
@@ -148,8 +165,7 @@ def _kinds(fields: Fields) -> tuple[npt.NDArray[np.uint8], Indices, Indices]:
     malformed = np.flatnonzero(kind == 0)
     starts = fields.start(fields.first[malformed])
     malformed = malformed[fields.byte(starts) != NUMBER_SIGN]
-    too_large = fields.long.filter(pl.col("value").is_null())["field"].to_numpy()
-    too_large = too_large[kind[fields.line_of(too_large)] != 0]
+    too_large = fields.too_large[kind[fields.line_of(fields.too_large)] != 0]
     kind[fields.line_of(too_large)] = 0
     return kind, malformed, too_large
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nsys2prv.errors import TraceError
+from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.header import Header, parse_header, read_first_line
 from nsys2prv.paraver.own_checks import OWN_CHECKS, CompleteStates
 from nsys2prv.paraver.pcf import PcfLabels, read_pcf
@@ -20,10 +22,10 @@ from nsys2prv.paraver.row import read_row
 from nsys2prv.paraver.rules import CheckResult, TraceRule, ViolationLog
 from nsys2prv.paraver.summary_file import read_summary
 from nsys2prv.paraver.trace_files import companion, raw_lines, shown
-from nsys2prv.paraver.trace_reader import BLOCK_BYTES, Trace
+from nsys2prv.paraver.trace_reader import Trace
 
 
-def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int = BLOCK_BYTES) -> CheckResult:
+def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = None) -> CheckResult:
     """Check a trace: its .prv or .prv.gz, and the .pcf and .row beside it.
 
     Parameters
@@ -33,7 +35,7 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int = BLOCK_B
     limit
         Violations to report of each rule; the others are counted.
     block_bytes
-        Bytes of text that are held at a time.
+        Bytes of text that are read at a time; None: as many as usual.
 
     Raises
     ------
@@ -57,7 +59,8 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int = BLOCK_B
     checks = [kind(trace, log, counts) for kind in _kinds_of_checks(trace)]
     records = Trace(path, header, labels or PcfLabels(), names, labels is not None, bool(names))
     try:
-        for block in records.blocks(lambda line, problem: log.add(TraceRule.RECORDS, path, line, problem), block_bytes):
+        on_malformed = partial(log.add, TraceRule.RECORDS, path)
+        for block in records.read(_with_columns, on_malformed, block_bytes):
             for check in checks:
                 check.update(block)
     except TraceError as error:
@@ -66,6 +69,12 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int = BLOCK_B
         check.finish()
     counts["records"] = counts["states"] + counts["event_lines"] + counts["messages"]
     return log.result({"rows": header.rows, **counts})
+
+
+def _with_columns(block: Block) -> Block:
+    """The block with all columns that checks need, which so are read on other threads."""
+    _ = block.states, block.messages, block.edges
+    return block
 
 
 def _kinds_of_checks(trace: CheckedTrace) -> list[type[RecordCheck]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import polars as pl
 
@@ -59,6 +60,7 @@ def pair_intervals(edges: pl.DataFrame, key: Sequence[str]) -> PairedIntervals:
     )
 
 
+@lru_cache(1 << 18)
 def is_interval(number: int) -> bool:
     """Whether events of this type start and end intervals; False for a type that is not one of nsys2prv."""
     event_type = type_of(number)

@@ -39,7 +39,7 @@ class CompleteStates(StateOrder):
         super().__post_init__()
         self._gaps = pl.DataFrame(schema=dict.fromkeys(("previous", "begin", "rows", "line", *ROW), pl.Int64))
         # Time of the last record so far, and of the last one before that time, ns.
-        self._last = pl.DataFrame({"begin": [0], "before": [0]})
+        self._before = pl.DataFrame({"begin": [0], "before": [0]})
         self._windows, self._known_until = _windows(self.trace.summary)
 
     def follow(self, block: Block, states: pl.DataFrame) -> None:
@@ -51,12 +51,12 @@ class CompleteStates(StateOrder):
             unlisted = pl.col("previous") >= self._known_until if self._known_until is not None else pl.lit(False)
             self._report(gaps.join(listed, on="line", how="anti").filter(~unlisted))
         elif block.records.height:
-            start = self._last["begin"].item()
+            start = self._before["begin"].item()
             times = block.records.select(begin="time", before=pl.col("time").shift(1, fill_value=start).cum_max())
-            times = pl.concat([self._last, times])
+            times = pl.concat([self._before, times])
             if gaps.height:
                 self._take(gaps, times.unique("begin", keep="first", maintain_order=True))
-            self._last = times.filter(pl.col("begin") == pl.col("begin").max()).head(1)
+            self._before = times.filter(pl.col("begin") == pl.col("begin").max()).head(1)
 
     def _take(self, gaps: pl.DataFrame, times: pl.DataFrame) -> None:
         """Keep gaps without records inside; `times` has the first record of each time, and the time of the one before it."""
@@ -76,14 +76,18 @@ class CompleteStates(StateOrder):
         self.violations(TraceRule.COMPLETE, gaps, problem)
 
     def finish(self) -> None:
-        self._report(self._gaps.filter(pl.col("rows") < self._ends.height))
+        rows = [
+            (number, thread + 1) for number, task in enumerate(self.trace.header.tasks, 1) for thread in range(task.threads)
+        ]
+        last = dict(zip(rows, self._last, strict=True))
+        self._report(self._gaps.filter(pl.col("rows") < len(rows) - self._last.null_count()))
         end = self.trace.header.end
-        for task, thread, last in self._ends.filter(pl.col("last") < end).sort(ROW).iter_rows():
-            self._add(f"task {task} thread {thread} has no state from {last} ns to the end, {end} ns")
-        with_states = set(self._ends.select(ROW).iter_rows())
-        for place in self._rows_with_states():
-            if place not in with_states:
-                self._add(f"task {place[0]} thread {place[1]} has no state")
+        for (task, thread), time in last.items():
+            if time is not None and time < end:
+                self._add(f"task {task} thread {thread} has no state from {time} ns to the end, {end} ns")
+        for task, thread in self._rows_with_states():
+            if last[task, thread] is None:
+                self._add(f"task {task} thread {thread} has no state")
 
     def _add(self, problem: str) -> None:
         self.log.add(TraceRule.COMPLETE, self.trace.path, None, problem)
@@ -137,10 +141,9 @@ class Account(RecordCheck):
     def update(self, block: Block) -> None:
         if self.trace.summary is None:
             return
-        of_type = block.events.group_by("type").agg(all=pl.len(), starts=(pl.col("value") != 0).sum())
-        for number, count, starts in of_type.iter_rows():
-            self._points[number] += count
-            self._starts[number] += starts
+        self._points.update(dict(block.types.select("type", "pairs").iter_rows()))
+        starts = block.edges.filter(pl.col("value") != 0)["type"].value_counts()
+        self._starts.update(dict(starts.iter_rows()))
 
     def finish(self) -> None:
         if self.trace.summary is None:

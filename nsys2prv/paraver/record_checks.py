@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.errors import TraceError
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.header import Header
-from nsys2prv.paraver.interval_pairs import is_interval
 from nsys2prv.paraver.pcf import PcfLabels
+from nsys2prv.paraver.record_text import EVENT
 from nsys2prv.paraver.rules import TraceRule, ViolationLog
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
 
@@ -24,8 +25,25 @@ LARGEST_TYPE = 2**32 - 1
 """Paraver keeps types in 32 bits; larger ones wrap without a message."""
 
 
+_LARGEST_KEY = 2**62
 MOST_OPEN = 2_000_000
 """Intervals that may be open at once: more are not kept."""
+
+
+def _key(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
+    """One number for each row of a frame, equal where some columns are: one number is compared faster than several."""
+    numbers = pl.lit(0, pl.Int64)
+    size = 1
+    for name in columns:
+        column = frame[name]
+        lowest, highest = column.min() or 0, column.max() or 0
+        assert isinstance(lowest, int) and isinstance(highest, int)  # noqa: PT018
+        span = highest - lowest + 1
+        size *= span
+        if size > _LARGEST_KEY:
+            return frame.select(pl.struct(columns).rank("dense")).to_series()
+        numbers = numbers * span + (pl.col(name) - lowest)
+    return frame.select(numbers.alias("key")).to_series()
 
 
 @dataclass(frozen=True)
@@ -105,7 +123,7 @@ class _Order(RecordCheck):
         self.violations(TraceRule.SORTED, late, "a record at {time} ns follows one at {previous} ns")
         self._last = records["time"][-1]
         for kind, frame, last in (
-            ("an event", block.events.filter(pl.col("position") == 0), pl.col("time")),
+            ("an event", block.records.filter(pl.col("kind") == EVENT), pl.col("time")),
             ("a state", block.states, pl.col("end")),
             ("a message", block.messages, pl.max_horizontal("logical_send", "physical_send", "logical_recv", "physical_recv")),
         ):
@@ -138,7 +156,7 @@ class _Places(RecordCheck):
         messages = block.messages
         self.counts["states"] += block.states.height
         self.counts["event_lines"] += block.records.height - block.states.height - messages.height
-        self.counts["events"] += block.events.height
+        self.counts["events"] += block.pairs.height
         self.counts["messages"] += messages.height
         # Paraver draws the line of a message to the later of the two times of its receiver: a receiver that waits before the
         # send does not make it backward.
@@ -150,7 +168,8 @@ class _Places(RecordCheck):
 
     def _check(self, places: pl.DataFrame) -> None:
         # Few places are distinct, so those are checked.
-        distinct = places.select("cpu", "task", "thread").unique().join(self._tasks, on="task", how="left")
+        places = places.with_columns(key=_key(places, ("cpu", "task", "thread")))
+        distinct = places.unique("key").join(self._tasks, on="task", how="left")
         off_rows = pl.col("threads").is_null() | ~pl.col("thread").is_between(1, "threads")
         off_cpus = (pl.col("cpu") != 0) & ~pl.col("cpu").is_between("cpus_before", "last_cpu", closed="right").fill_null(False)
         for off, problem in (
@@ -159,27 +178,29 @@ class _Places(RecordCheck):
         ):
             bad = distinct.filter(off)
             if not bad.is_empty():
-                offenders = places.join(bad, on=["cpu", "task", "thread"], how="semi").sort("line")
-                self.violations(TraceRule.PLACES, offenders, problem)
+                self.violations(TraceRule.PLACES, places.filter(pl.col("key").is_in(bad["key"].to_list())), problem)
 
 
 class StateOrder(RecordCheck):
     """States of a row have a length, and each starts at or after the end of the previous."""
 
     def __post_init__(self) -> None:
-        self._ends = pl.DataFrame(schema={"task": pl.Int64, "thread": pl.Int64, "last": pl.Int64})
+        # Of each row of the header: end of its last state so far, ns.
+        self._last = pl.Series([None], dtype=pl.Int64).new_from_index(0, self.trace.header.rows)
 
     def update(self, block: Block) -> None:
         empty = block.states.filter(pl.col("end") <= pl.col("begin"))
         self.violations(TraceRule.STATES, empty, "a state starts at {begin} ns and ends at {end} ns")
         # Rows that the header does not have are violations of another rule: what is kept of rows has the size of the header.
-        states = block.states.filter(self.trace.header.has_row("task", "thread"))
-        states = states.join(self._ends, on=ROW, how="left", maintain_order="left").with_columns(
-            previous=pl.coalesce(pl.col("end").shift(1).over(ROW), "last")
-        )
-        self.follow(block, states)
-        ends = states.group_by(ROW).agg(last=pl.col("end").last())
-        self._ends = pl.concat([self._ends.join(ends, on=ROW, how="anti"), ends])
+        header = self.trace.header
+        states = block.states.filter(header.has_row("task", "thread"))
+        states = states.with_columns(row=header.row_of(pl.col("task"), pl.col("thread"))).sort("row", maintain_order=True)
+        row, last = pl.col("row"), pl.lit(self._last)
+        previous = pl.when(row == row.shift(1)).then(pl.col("end").shift(1)).otherwise(last.gather(row))
+        states = states.with_columns(previous=previous)
+        self.follow(block, states.sort("line"))
+        ends = states.group_by("row").agg(pl.col("end").last())
+        self._last = self._last.scatter(ends["row"], ends["end"])
 
     def follow(self, _block: Block, states: pl.DataFrame) -> None:
         """Check the states of a block, which have the end of the `previous` state of their row, null for the first."""
@@ -197,41 +218,43 @@ class _Intervals(RecordCheck):
     KEY = ("task", "thread", "type")
 
     def __post_init__(self) -> None:
-        self._is_interval: dict[int, bool] = {}
         # Intervals that are open after the blocks so far: how many nest, and the line of the outermost start.
         self._open = pl.DataFrame(schema={**dict.fromkeys(self.KEY, pl.Int64), "depth": pl.Int64, "line": pl.Int64})
 
     def update(self, block: Block) -> None:
-        edges = self._edges(block.events.select("line", *self.KEY, "value"), block.types)
-        is_start = pl.col("value") != 0
-        edges = (
-            edges.join(self._open.rename({"line": "since"}), on=self.KEY, how="left", maintain_order="left")
-            .with_columns(pl.col("depth").fill_null(0) + pl.when(is_start).then(1).otherwise(-1).cum_sum().over(self.KEY))
-            # An end without a start takes the depth below all previous ones; it is then left out of the depth.
-            .with_columns(lowest=pl.min_horizontal(pl.lit(0), pl.col("depth").cum_min().over(self.KEY)))
-            .with_columns(orphan=pl.col("lowest") < pl.col("lowest").shift(1).over(self.KEY).fill_null(0))
-            .with_columns(pl.col("depth") - pl.col("lowest"))
-        )
+        edges = block.located(block.edges).select("line", *self.KEY, is_start=pl.col("value") != 0)
+        if edges.is_empty():
+            return
+        edges = edges.with_columns(key=_key(edges, self.KEY)).with_row_index("order").sort("key", maintain_order=True)
+        # Edges of one key follow each other now, in their order.
+        is_start = edges["is_start"].to_numpy()
+        first = np.flatnonzero((edges["key"] != edges["key"].shift(1)).fill_null(True).to_numpy())
+        group = np.repeat(np.arange(len(first)), np.diff(first, append=len(is_start)))
+        of_groups = edges[first].join(self._open.rename({"line": "since"}), on=self.KEY, how="left", maintain_order="left")
+        step = np.where(is_start, 1, -1)
+        depth = np.cumsum(step)
+        depth += (of_groups["depth"].fill_null(0).to_numpy() - depth[first] + step[first])[group]
+        # An end without a start takes the depth below all previous ones; it is then left out of the depth.
+        beyond = np.int64(2) * (len(depth) + np.abs(depth).max())
+        lowest = np.minimum.accumulate(np.minimum(depth, 0) - group * beyond) + group * beyond
+        before = np.roll(lowest, 1)
+        before[first] = 0
+        is_orphan = lowest < before
+        depth -= lowest
         problem = "type {type} of task {task} thread {thread} ends (value 0) and none is open"
-        self.violations(TraceRule.CLOSED, edges.filter("orphan"), problem)
-        self.counts["intervals"] += edges.filter(~is_start & ~pl.col("orphan")).height
-        outermost = pl.col("line").filter(is_start & (pl.col("depth") == 1)).last()
-        now = edges.group_by(self.KEY, maintain_order=True).agg(
-            pl.col("depth").last(), line=pl.coalesce(outermost, pl.col("since").first())
-        )
-        self._open = pl.concat([self._open.join(now, on=self.KEY, how="anti"), now.filter(pl.col("depth") > 0)])
+        self.violations(TraceRule.CLOSED, edges.filter(is_orphan).sort("order"), problem)
+        self.counts["intervals"] += int((~is_start & ~is_orphan).sum())
+        outermost = np.maximum.reduceat(np.where(is_start & (depth == 1), edges["line"].to_numpy(), 0), first)
+        since = pl.when(pl.Series(outermost) > 0).then(pl.Series(outermost)).otherwise("since")
+        of_groups = of_groups.with_columns(depth=pl.Series(depth[[*first[1:] - 1, -1]]), line=since).sort("order")
+        now = of_groups.filter(pl.col("depth") > 0).select(self._open.columns)
+        self._open = pl.concat([self._open.join(of_groups, on=self.KEY, how="anti", maintain_order="left"), now])
         if self._open.height > MOST_OPEN:
             raise TraceError(self.trace.path, f"intervals of more than {MOST_OPEN:,} types and rows are open at once")
 
-    def _edges(self, pairs: pl.DataFrame, types: list[int]) -> pl.DataFrame:
-        for number in types:
-            if number not in self._is_interval:
-                self._is_interval[number] = is_interval(number)
-        return pairs.filter(pl.col("type").is_in([number for number in types if self._is_interval[number]]))
-
     def finish(self) -> None:
         problem = "type {type} of task {task} thread {thread} starts here, and {depth} interval(s) of it never end"
-        self.violations(TraceRule.CLOSED, self._open.sort("line"), problem)
+        self.violations(TraceRule.CLOSED, self._open.sort("line", maintain_order=True), problem)
 
 
 def within(number: pl.Expr) -> pl.Expr:
@@ -243,12 +266,12 @@ class _Numbers(RecordCheck):
     """Types fit in 32 bits, values in the digits of a double."""
 
     def update(self, block: Block) -> None:
-        wraps = block.events.filter(pl.col("type") > LARGEST_TYPE)
+        wraps = block.of_types(number for number in block.types["type"] if number > LARGEST_TYPE)
         problem = f"type {{type}} is above {LARGEST_TYPE}, and Paraver takes another"
-        self.violations(TraceRule.NUMBERS, wraps, problem)
-        inexact = block.events.filter(~within(pl.col("value")))
+        self.violations(TraceRule.NUMBERS, block.located(wraps), problem)
+        inexact = block.pairs.filter(~within(pl.col("value")))
         problem = f"value {{value}} of type {{type}} is beyond {LARGEST_EXACT}, and views lose its last digits"
-        self.violations(TraceRule.NUMBERS, inexact, problem)
+        self.violations(TraceRule.NUMBERS, block.located(inexact), problem)
         of_message = block.messages.filter((pl.col("size") > LARGEST_EXACT) | ~within(pl.col("tag")))
         problem = f"a message has size {{size}} and tag {{tag}}, of which one is beyond {LARGEST_EXACT}"
         self.violations(TraceRule.NUMBERS, of_message, problem)
@@ -269,13 +292,15 @@ class _Labelled(RecordCheck):
         self._with_values = [number for number, label in types.items() if label.values is not None]
 
     def update(self, block: Block) -> None:
-        valued = block.events.filter(pl.col("type").is_in(self._with_values))
-        self._check(("state",), block.states, "state {state}")
-        self._check(("type",), block.events, "type {type}")
-        self._check(("type", "value"), valued, "value {value} of type {type}")
+        valued = block.of_types(self._with_values)
+        values = valued.filter(_key(valued, ("type", "value")).is_first_distinct())
+        self._check(("state",), block.states.unique("state", keep="first", maintain_order=True), "state {state}")
+        self._check(("type",), block.located(block.types.sort("record", "type")), "type {type}")
+        self._check(("type", "value"), block.located(values), "value {value} of type {type}")
 
-    def _check(self, key: tuple[str, ...], frame: pl.DataFrame, name: str) -> None:
-        unlabelled = frame.group_by(key).agg(pl.col("line").first()).join(self._known[key], on=key, how="anti").sort("line")
+    def _check(self, key: tuple[str, ...], first: pl.DataFrame, name: str) -> None:
+        """Check what a block has, of each only the first."""
+        unlabelled = first.join(self._known[key], on=key, how="anti", maintain_order="left")
         self.violations(TraceRule.LABELLED, unlabelled, f"{name} has no label in the .pcf")
         # What is reported counts as known from now on. Beyond the limit it is counted once per block, which bounds memory.
         self._known[key] = pl.concat([self._known[key], unlabelled.head(self.log.limit).select(key)])

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
@@ -21,8 +22,10 @@ from nsys2prv.paraver.pcf import PcfLabels, read_pcf
 from nsys2prv.paraver.row import read_row
 from nsys2prv.paraver.trace_files import NO_LINE_END, OnMalformed, companion, raising, text_blocks
 
-BLOCK_BYTES = 8 << 20
-"""Bytes of text of a block. Some blocks are read ahead, and each takes some four times that in memory, with columns more."""
+T = TypeVar("T")
+
+BLOCK_BYTES = 4 << 20
+"""Bytes of text of a block. Some blocks are read ahead, and each takes some ten times that in memory."""
 MOST_TYPES = 200_000
 """Event types of a trace: what is known of each is looked up one by one."""
 MOST_MALFORMED = 100_000
@@ -51,15 +54,23 @@ class Trace:
     has_labels: bool
     has_names: bool
 
-    def blocks(self, on_malformed: OnMalformed | None = None, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-        """Read the records, in the order of the file, some megabytes at a time; those ahead are read on other threads.
+    def blocks(self, on_malformed: OnMalformed | None = None, block_bytes: int | None = None) -> Iterator[Block]:
+        """Read the records, in the order of the file, some megabytes at a time; parameters and errors are those of `read`."""
+        return self.read(_unchanged, on_malformed, block_bytes)
+
+    def read(
+        self, work: Callable[[Block], T], on_malformed: OnMalformed | None = None, block_bytes: int | None = None
+    ) -> Iterator[T]:
+        """What `work` makes of each block, in the order of the file.
 
         Parameters
         ----------
+        work
+            Called on other threads, for some blocks ahead; it depends on no other block, and raises no error.
         on_malformed
             Called for each malformed line, which is then skipped; without it the first one raises.
         block_bytes
-            Bytes of text of a block.
+            Bytes of text of a block; None: `BLOCK_BYTES`.
 
         Raises
         ------
@@ -69,14 +80,19 @@ class Trace:
         on_malformed = _limited(self.path, on_malformed or raising(self.path))
         types: set[int] = set()
         announced = AnnouncedCommunicators(1 + self.header.communicators, len(self.header.tasks))
-        texts = _Texts(self.path, memory.scaled(block_bytes))
-        for block in map_ahead(_parsed, texts):
+        texts = _Texts(self.path, memory.scaled(block_bytes or BLOCK_BYTES))
+
+        def parsed(numbered: tuple[int, bytes]) -> tuple[Block, list[int], T]:
+            block = Block(*numbered)
+            return block, block.types["type"].to_list(), work(block)
+
+        for block, numbers, result in map_ahead(parsed, texts):
             for line, problem in block.malformed(announced):
                 on_malformed(line, problem)
-            types.update(block.types)
+            types.update(numbers)
             if len(types) > MOST_TYPES:
                 raise TraceError(self.path, f"it has more than {MOST_TYPES:,} event types")
-            yield block
+            yield result
         texts.report_end(on_malformed)
 
     def check_rows(self, block: Block) -> None:
@@ -117,8 +133,8 @@ class _Texts:
             on_malformed(self._cut_line, NO_LINE_END)
 
 
-def _parsed(numbered: tuple[int, bytes]) -> Block:
-    return Block(*numbered)
+def _unchanged(block: Block) -> Block:
+    return block
 
 
 def _limited(path: Path, on_malformed: OnMalformed) -> OnMalformed:

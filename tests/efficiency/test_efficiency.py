@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -39,7 +39,7 @@ from nsys2prv.efficiency.outputs.talp import as_talp
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.sweep import CAUSES
 from nsys2prv.errors import NoDevices, NothingToTranslate, TraceError, UsageError
-from nsys2prv.paraver.trace_reader import Trace
+from nsys2prv.paraver import trace_reader
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -500,8 +500,7 @@ def test_a_trace_in_small_blocks_gives_the_same(
 ) -> None:
     trace = translate(two_gpus, tmp_path / "OUT", TranslateOptions(align="utc", gzip=True)).prv
     whole = measured([trace])
-    read: Callable[..., Any] = Trace.blocks
-    monkeypatch.setattr(Trace, "blocks", lambda self: read(self, None, block_bytes))
+    monkeypatch.setattr(trace_reader, "BLOCK_BYTES", block_bytes)
 
     for name, table in measured([trace]).tables.items():
         assert_same(table, whole.tables[name], name)

@@ -11,6 +11,7 @@ from nsys2prv.execution.output_files import VIEWS, output_errors, staging_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.exports.kept_files import check_kept
+from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.record_checks import LARGEST_TYPE
 from nsys2prv.paraver.trace_files import companion, read_errors
 from nsys2prv.paraver.trace_reader import open_trace
@@ -105,12 +106,17 @@ def content_of(trace: Path) -> TraceContent:
     used: set[int] = set()
     has_messages = False
     with progress_bar("reading", "block") as bar:
-        for block in opened.blocks(_skip_malformed):
+        for types, with_messages in opened.read(_types_and_messages, _skip_malformed):
             bar.update()
             # Paraver takes another type for a larger number: no view can show it.
-            used.update(number for number in block.types if number <= LARGEST_TYPE)
-            has_messages = has_messages or not block.messages["tag"].is_in(LAUNCHES).all()
+            used.update(number for number in types if number <= LARGEST_TYPE)
+            has_messages = has_messages or with_messages
     return TraceContent.of(opened, used, has_messages=has_messages)
+
+
+def _types_and_messages(block: Block) -> tuple[list[int], bool]:
+    """Event types that occur, and whether there are messages besides launches."""
+    return block.types["type"].to_list(), not block.messages["tag"].is_in(LAUNCHES).all()
 
 
 def _skip_malformed(line: int | None, problem: str) -> None:
