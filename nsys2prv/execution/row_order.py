@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import polars as pl
-
-_PRIME = 1_000_000_007
 
 
 def order_ties(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -25,17 +24,47 @@ def order_ties(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     return rows[every.scatter(places, places.gather(tied))]
 
 
-def order_repeated(rows: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
-    """Rows in any order, but those that are equal in a key (Int64) among themselves in the order of all columns."""
-    mixed = pl.col(key[0])
-    for name in key[1:]:
-        # Where different rows get one number, more rows than necessary are ordered.
-        mixed = mixed * _PRIME + pl.col(name)
-    repeated = rows.select(mixed.is_duplicated()).to_series()
-    if not repeated.any():
+def in_content_order(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Rows of whole numbers in the order of some columns, which have no nulls, and of all others, where null comes first.
+
+    It takes little time where rows are almost sorted by the first column and few are equal in it.
+    """
+    first, *others = (*by, *(name for name in rows.columns if name not in by))
+    values = rows[first].to_numpy()
+    if (values[1:] < values[:-1]).any():
+        by_first = np.argsort(values, kind="stable")
+        rows, values = rows[by_first], values[by_first]
+    like_before = values[1:] == values[:-1]
+    places = np.flatnonzero(np.append(like_before, False) | np.append(False, like_before))
+    tied, like_before = rows[places], np.append(False, like_before)[places]
+    order = _order_of_tied(tied, like_before, others)
+    if order is None:
         return rows
-    order = [*key, *(name for name in rows.columns if name not in key)]
-    return pl.concat([rows.filter(~repeated), rows.filter(repeated).sort(order)])
+    every = np.arange(rows.height)
+    every[places] = places[order]
+    return rows[every]
+
+
+def _order_of_tied(rows: pl.DataFrame, like_before: np.ndarray, by: Sequence[str]) -> np.ndarray | None:
+    """Order of rows by some columns, in groups of rows that are equal otherwise; None where they are in order."""
+    order: np.ndarray | None = None
+    for name in by:
+        for values in _sort_values(rows[name]):
+            found = values if order is None else values[order]
+            if (like_before[1:] & (found[1:] < found[:-1])).any():
+                turn = np.lexsort((found, np.cumsum(~like_before)))
+                order, found = turn if order is None else order[turn], found[turn]
+            like_before[1:] &= found[1:] == found[:-1]
+            if not like_before.any():
+                return order
+    return order
+
+
+def _sort_values(column: pl.Series) -> Iterator[np.ndarray]:
+    if column.null_count():
+        yield column.is_not_null().to_numpy()
+        column = column.fill_null(0)
+    yield column.to_numpy()
 
 
 def one_of_each(rows: pl.DataFrame, key: str | Sequence[str]) -> pl.DataFrame:

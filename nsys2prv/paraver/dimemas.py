@@ -18,7 +18,7 @@ from nsys2prv.paraver.prv import PrvWriter
 from nsys2prv.paraver.trace_format import ParaverFormat
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.timeline.labels import UsedType
-from nsys2prv.timeline.records import RecordBatch, RecordKind, TimelineHead
+from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RecordKind, TimelineHead
 from nsys2prv.timeline.rows import Rows, Thread
 from nsys2prv.timeline.task_groups import Communicator
 from nsys2prv.vocabulary import event_types, mpi_calls
@@ -81,7 +81,7 @@ class DimemasWriter(PrvWriter):
         self._known = [one.number for one in head.communicators]
         self._roots = _roots(head.communicators)
 
-    def encode(self, batches: Sequence[RecordBatch]) -> pl.DataFrame:
+    def encode(self, batches: Sequence[RecordBatch]) -> EncodedRecords:
         """Lines of the records of one window."""
         return super().encode([self._adapted(batch) for batch in batches])
 

@@ -10,10 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-import polars as pl
-
-from nsys2prv.paraver.record_text import RECORD_KINDS, SORT_COLUMNS, record_lines
-from nsys2prv.timeline.records import RecordBatch, TimelineHead
+from nsys2prv.paraver.record_text import RecordText
+from nsys2prv.timeline.records import EncodedRecords, RecordBatch, TimelineHead
 
 _GZIP_LEVEL = 4
 """Half the time of the default for a few percent more bytes."""
@@ -57,12 +55,7 @@ class PrvWriter:
     def __init__(self, path: Path, head: TimelineHead, *, is_first: bool) -> None:
         self._path = path
         self._first_line = header_line(head) if is_first else None
-        rows = head.rows.table
-        self._rows = rows
-        self._row_count = rows.height
-        # The text before the time, for each kind of record on each row, with CPU 0 (any) and application 1.
-        self._places = rows.select(place=pl.format(":1:{}:{}", "task", "thread"))["place"]
-        self._prefixes = pl.concat([pl.select(pl.format("{}:0{}", kind, self._places)).to_series() for kind in RECORD_KINDS])
+        self._text = RecordText(head.rows.table)
         self._file: BinaryIO | None = None
         self.records = 0
 
@@ -71,7 +64,7 @@ class PrvWriter:
             # Without name and time in the gzip header the same trace gives the same file.
             gzip.GzipFile("", "wb", _GZIP_LEVEL, self._path.open("wb"), mtime=0)  # type: ignore[assignment]
             if self._path.suffix == ".gz"
-            else self._path.open("wb", buffering=0)
+            else self._path.open("wb")
         )
         assert self._file is not None
         if self._first_line is not None:
@@ -85,22 +78,15 @@ class PrvWriter:
             if raw is not None:
                 raw.close()
 
-    def encode(self, batches: Sequence[RecordBatch]) -> pl.DataFrame:
-        """Lines of the records of one window, in pieces that `write` puts together. May be called on several threads."""
-        lines = pl.concat([line for batch in batches for line in record_lines(batch, self._rows)])
-        records = lines.sort(SORT_COLUMNS, maintain_order=True)
-        prefix = self._prefixes.gather((records["kind"] - 1) * self._row_count + records["row"])
-        if (records["cpu"] > 0).any():
-            named = pl.format("{}:{}{}", "kind", "cpu", self._places.gather(records["row"]))
-            prefix = records.select(prefix=pl.when(pl.col("cpu") > 0).then(named).otherwise(prefix))["prefix"]
-        return records.select(prefix=prefix, time="time", body="body")
+    def encode(self, batches: Sequence[RecordBatch]) -> EncodedRecords:
+        """Lines of the records of one window. May be called on several threads."""
+        return self._text.encode(batches)
 
-    def write(self, encoded: pl.DataFrame) -> None:
+    def write(self, encoded: EncodedRecords) -> None:
         """Append the lines of a window, as `encode` returns them."""
         assert self._file is not None, "the writer is a context manager"
-        # Polars writes into a plain file without a copy of the text in Python.
-        encoded.write_csv(self._file, include_header=False, separator=":", quote_style="never")
-        self.records += encoded.height
+        self._file.write(encoded.content)
+        self.records += encoded.records
 
 
 def join_parts(path: Path, parts: Iterable[Path]) -> None:

@@ -1,101 +1,176 @@
-"""Records as lines of a .prv, with what is needed to sort them."""
+"""Records as lines of a .prv: the delimited writer makes text of whole columns, and lines are put in order as bytes."""
 
 from __future__ import annotations
 
-import itertools
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 
-from nsys2prv.timeline.records import RecordBatch, RecordKind
+from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RecordKind
+from nsys2prv.timeline.survey import CPU
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
 
-SORT_COLUMNS = ("time", "order")
-
-# `order` packs the row, the stage and the length of the interval. On one row and at one time come: ends, the inner interval
-# before the outer one; starts, the outer interval before the inner one; intervals without length, marks, samples; messages.
-_ENDS, _STARTS, _POINTS, _MESSAGES = range(4)
-_LENGTH_BITS = 44
-_LONGEST = 2**_LENGTH_BITS - 1
+# On one row and at one time come: the state; ends, the inner interval before the outer one; starts, the outer interval before
+# the inner one; intervals without length, marks, samples; messages.
+_STATES, _ENDS, _STARTS, _POINTS, _MESSAGES = range(5)
+_STAGES = 5
+_LONGEST = 2**44 - 1
 """Intervals above this length (almost five hours) count as equally long."""
-_STAGE_BITS = 2
 
 STATE, EVENT, MESSAGE = RECORD_KINDS = (1, 2, 3)
 """Paraver's kinds of records: the first number of a line."""
 
+_ROWS_OF_CALL = 500
+"""Rows that the delimited writer writes in the time of one more call."""
+_NEWLINE = ord("\n")
 
-def record_lines(batch: RecordBatch, rows: pl.DataFrame) -> list[pl.DataFrame]:
-    """Lines of a batch.
+_Cell = str | pl.Series
+"""A text that is the same in all lines, or the texts or numbers of each."""
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Lines of one shape, and what they are sorted by.
+
+    Attributes
+    ----------
+    cells
+        What is between the colons of a line, in columns; each row of the frame ends with `terminator`.
+    time, row
+        Of each line: time (ns of the trace), row of the trace.
+    stage
+        What comes first on one row and at one time.
+    rank
+        What comes first of that; None: all the same.
+    places
+        Where the records are in their batch: what comes first of those that are equal otherwise. None: as they are here.
+    """
+
+    cells: pl.DataFrame
+    time: np.ndarray
+    row: np.ndarray
+    stage: int
+    rank: np.ndarray | None = None
+    places: np.ndarray | None = None
+    terminator: str = "\n"
+
+
+class RecordText:
+    """Makes lines of records.
 
     Parameters
     ----------
     rows
         The rows of the trace (`Rows.table`).
-
-    Returns
-    -------
-    list[pl.DataFrame]
-        Columns `time` (ns of the trace), `order` of lines of equal time, `row`, `kind` (of RECORD_KINDS), `cpu` (counted over
-        all nodes, 0 for any), `body` (the line after its time).
     """
-    if batch.kind is RecordKind.STATES:
-        return [state_records(batch.started)]
-    if batch.kind is RecordKind.MESSAGES:
-        return [message_records(batch.started, rows)]
-    if batch.kind is RecordKind.POINTS:
-        return [point_records(batch.started)]
-    assert batch.ended is not None
-    return [end_records(batch.ended), start_records(batch.started)]
+
+    def __init__(self, rows: pl.DataFrame) -> None:
+        # With application 1.
+        self._places = rows.select(pl.format("1:{}:{}", "task", "thread")).to_series()
+        # What comes before the time, with CPU 0 (any).
+        self._heads = {kind: pl.select(pl.format("{}:0:{}", kind, self._places)).to_series() for kind in RECORD_KINDS}
+
+    def encode(self, batches: Sequence[RecordBatch]) -> EncodedRecords:
+        """Lines of the records of one window, in their order."""
+        # What comes first of lines that are equal in all else: the collections as they come, and their records as they come.
+        shapes = [[shape for shape in self._shapes(batch) if len(shape.time)] for batch in batches]
+        text = io.BytesIO()
+        for shape in (shape for of_batch in shapes for shape in of_batch):
+            shape.cells.write_csv(
+                text, include_header=False, separator=":", quote_style="never", line_terminator=shape.terminator
+            )
+            if not shape.terminator:
+                text.write(b"\n")
+        order = _order(shapes)
+        return EncodedRecords(_gathered(text.getbuffer(), order), len(order))
+
+    def _shapes(self, batch: RecordBatch) -> Iterator[_Lines]:
+        if batch.kind is RecordKind.STATES:
+            yield self._lines(batch.started, STATE, "start", _STATES, [batch.started["end"], batch.started["state"]])
+        elif batch.kind is RecordKind.MESSAGES:
+            yield self._messages(batch.started)
+        elif batch.kind is RecordKind.POINTS:
+            yield from self._points(batch.started)
+        else:
+            assert batch.ended is not None
+            yield from self._ends(batch.ended)
+            yield from self._starts(batch.started)
+
+    def _lines(
+        self,
+        frame: pl.DataFrame,
+        kind: int,
+        time: str,
+        stage: int,
+        cells: Sequence[_Cell],
+        rank: np.ndarray | None = None,
+        places: np.ndarray | None = None,
+    ) -> _Lines:
+        whole = _cells(frame.height, [*self._head(frame, kind), frame[time], *cells])
+        return _Lines(whole, frame[time].to_numpy(), frame["row"].to_numpy(), stage, rank, places)
+
+    def _head(self, frame: pl.DataFrame, kind: int) -> list[_Cell]:
+        """What comes before the time."""
+        if CPU in frame.columns and (frame[CPU] > 0).any():
+            return [str(kind), frame[CPU].fill_null(0).clip(0), self._places[frame["row"]]]
+        return [self._heads[kind][frame["row"]]]
+
+    def _starts(self, intervals: pl.DataFrame) -> Iterator[_Lines]:
+        """Lines where intervals start; an interval without length has one line for both ends."""
+        is_point = intervals["start"].to_numpy() == intervals["end"].to_numpy()
+        if is_point.any():
+            for same, places in _of_patterns(intervals[np.flatnonzero(is_point)]):
+                yield self._lines(same, EVENT, "start", _POINTS, [*_opening(same), *_closing(same)], places=places)
+            intervals = intervals[np.flatnonzero(~is_point)]
+        for same, places in _of_patterns(_longest_ordered(intervals, "end")):
+            yield self._lines(same, EVENT, "start", _STARTS, _opening(same), -_length(same), places)
+
+    def _ends(self, intervals: pl.DataFrame) -> Iterator[_Lines]:
+        """Lines where intervals end; none for those without length."""
+        is_extended = intervals["end"].to_numpy() > intervals["start"].to_numpy()
+        if not is_extended.all():
+            intervals = intervals[np.flatnonzero(is_extended)]
+        for same, places in _of_patterns(_longest_ordered(intervals, "start")):
+            yield self._lines(same, EVENT, "end", _ENDS, _closing(same), _length(same), places)
+
+    def _points(self, points: pl.DataFrame) -> Iterator[_Lines]:
+        """Lines of marks and samples, which are sorted by time and row; all of one time, row and CPU go on one line."""
+        of_line = ["start", "row", *([CPU] if CPU in points.columns else [])]
+        is_first = _differ_from_before(points, of_line)
+        if is_first.all():
+            for same, places in _of_patterns(points):
+                yield self._lines(same, EVENT, "start", _POINTS, _opening(same), places=places)
+            return
+        firsts = points[np.flatnonzero(is_first)]
+        head = _cells(firsts.height, [*self._head(firsts, EVENT), firsts["start"]])
+        # A line begins after the newline before its first point; no other point has one before it.
+        lines = head.select(pl.concat_str(pl.lit("\n"), pl.concat_str(pl.all(), separator=":"))).to_series()
+        lines[0] = str(lines[0])[1:]
+        numbers = pl.select(pl.when(pl.lit(is_first)).then(pl.lit(np.cumsum(is_first) - 1))).to_series()
+        cells = _cells(points.height, [lines.gather(numbers), *_opening(points)])
+        yield _Lines(cells, firsts["start"].to_numpy(), firsts["row"].to_numpy(), _POINTS, terminator="")
+
+    def _messages(self, messages: pl.DataFrame) -> _Lines:
+        time, to = messages["to_time"], self._places[messages["to_row"]]
+        logical = messages["to_begin"] if "to_begin" in messages.columns else time
+        cells: list[_Cell] = [messages["time"], "0", to, logical, time, _possible(messages["size"]), _possible(messages["tag"])]
+        return self._lines(messages, MESSAGE, "time", _MESSAGES, cells)
 
 
-def _lines(frame: pl.DataFrame, time: str, order: pl.Expr, kind: int, body: pl.Expr) -> pl.DataFrame:
-    cpu = pl.col("cpu") if "cpu" in frame.columns else pl.lit(0, pl.Int64)
-    return frame.select(time=time, order=order, row="row", kind=pl.lit(kind, pl.Int64), cpu=cpu, body=body)
+def _possible(values: pl.Series) -> pl.Series:
+    """Numbers of messages, 0 where a report has one that no message can have."""
+    if values.is_empty() or values.is_between(0, LARGEST_EXACT).all(ignore_nulls=False):
+        return values
+    return pl.select(pl.when(values.is_between(0, LARGEST_EXACT)).then(values).otherwise(0)).to_series()
 
 
-def _order(stage: int, rank: pl.Expr) -> pl.Expr:
-    of_row: int = 2 ** (_LENGTH_BITS + _STAGE_BITS)
-    of_stage: int = stage * 2**_LENGTH_BITS
-    return pl.col("row") * of_row + of_stage + rank
-
-
-def start_records(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Lines where intervals start; an interval without length has one line for both ends.
-
-    Parameters
-    ----------
-    intervals
-        Columns `row`, `start`, `end` (ns of the trace), `number` (event type), `value`, and attributes: numbers in columns
-        named by their event type; perhaps `cpu` (as counted over all nodes, 0 for any).
-    """
-    intervals = _longest_ordered(intervals, "end")
-    attributes = _attributes(intervals)
-    pieces: list[pl.Expr | pl.Series | str] = []
-    segment: list[pl.Expr | str] = [_number(intervals, "number"), ":", pl.col("value")]
-    columns = ["number", "value"]
-    # The order of attributes does not depend on which of them repeat in these rows: the same events make the same lines
-    # wherever a window starts.
-    for repeats, of_segment in itertools.groupby(attributes, lambda name: _repeats(intervals[name])):
-        names = list(of_segment)
-        segment += _attribute_texts(intervals, names)
-        columns += names
-        is_worth_it = repeats and len(names) >= _WORTH_FINDING_COPIES
-        pieces += [_once_each(intervals, columns, _joined(*segment))] if is_worth_it else segment
-        segment, columns = [], []
-    body = _joined(*pieces, *segment)
-    length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
-    order = _order(_STARTS, _LONGEST - length)
-    is_point = intervals["start"] == intervals["end"]
-    if is_point.any():
-        body = pl.when(is_point).then(pl.concat_str(body, pl.lit(":"), _closing(intervals, attributes))).otherwise(body)
-        order = pl.when(is_point).then(_order(_POINTS, pl.lit(0))).otherwise(order)
-    return _lines(intervals, "start", order, EVENT, body)
-
-
-def end_records(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Lines where intervals (as of `start_records`) end; none for those without length."""
-    extended = _longest_ordered(intervals.filter(pl.col("end") > pl.col("start")), "start")
-    length = pl.min_horizontal(pl.col("end") - pl.col("start"), pl.lit(_LONGEST))
-    return _lines(extended, "end", _order(_ENDS, length), EVENT, _closing(extended, _attributes(extended)))
+def _length(intervals: pl.DataFrame) -> np.ndarray:
+    length: np.ndarray = np.minimum(intervals["end"].to_numpy() - intervals["start"].to_numpy(), _LONGEST)
+    return length
 
 
 def _longest_ordered(intervals: pl.DataFrame, other: str) -> pl.DataFrame:
@@ -105,126 +180,103 @@ def _longest_ordered(intervals: pl.DataFrame, other: str) -> pl.DataFrame:
     return intervals.sort(other, descending=True, maintain_order=True)
 
 
-def _attributes(intervals: pl.DataFrame) -> list[str]:
-    """Attributes that some of the intervals have."""
-    return [name for name in intervals.columns if name.isdigit() and intervals[name].null_count() < intervals.height]
+def _attributes(frame: pl.DataFrame) -> list[str]:
+    """Attributes that some of the events have."""
+    return [name for name in frame.columns if name.isdigit() and frame[name].null_count() < frame.height]
 
 
-def _number(frame: pl.DataFrame, name: str) -> pl.Expr | str:
-    """Numbers of a column; a text where all are the same, as event types are in most windows of a collection."""
-    least, most = frame[name].min(), frame[name].max()
-    return str(least) if frame.height and least == most else pl.col(name)
+def _of_patterns(frame: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, np.ndarray | None]]:
+    """Events that have the same attributes, and where they are in the frame; all events where each has others."""
+    optional = [frame[name].is_null().to_numpy() for name in _attributes(frame) if frame[name].null_count()]
+    if optional:
+        pattern = np.zeros(frame.height, np.int64)
+        for is_null in optional:
+            pattern = pattern * 2 + is_null
+        patterns = np.unique(pattern)
+        if len(patterns) <= 1 + frame.height // _ROWS_OF_CALL:
+            for one in patterns:
+                places = np.flatnonzero(pattern == one)
+                yield frame[places], places
+            return
+    yield frame, None
 
 
-def _attribute_texts(frame: pl.DataFrame, attributes: list[str]) -> list[pl.Expr | str]:
-    """Attributes that follow type and value; nothing where they are null."""
-    pieces: list[pl.Expr | str] = []
-    for name in attributes:
-        if frame[name].null_count() == 0:
-            # In pieces: each intermediate text costs as much as the line.
-            pieces += [f":{name}:", pl.col(name)]
+def _opening(events: pl.DataFrame) -> list[_Cell]:
+    """Type and value, and the attributes that an event has."""
+    return _pairs(events, events["value"], {name: events[name] for name in _attributes(events)})
+
+
+def _closing(events: pl.DataFrame) -> list[_Cell]:
+    """0 for the type and for each attribute that an event has."""
+    return _pairs(events, "0", dict.fromkeys(_attributes(events), "0"))
+
+
+def _pairs(events: pl.DataFrame, value: _Cell, attributes: Mapping[str, _Cell]) -> list[_Cell]:
+    number = events["number"]
+    if all(events[name].null_count() == 0 for name in attributes):
+        return [number, value, *(cell for pair in attributes.items() for cell in pair)]
+    pairs = (
+        pl.when(pl.col(name).is_not_null()).then(pl.concat_str(pl.lit(f"{name}:"), pl.lit(cell)))
+        for name, cell in attributes.items()
+    )
+    return [events.select(pl.concat_str(number, pl.lit(value), *pairs, separator=":", ignore_nulls=True)).to_series()]
+
+
+def _cells(rows: int, cells: Sequence[_Cell]) -> pl.DataFrame:
+    """Columns of text and numbers; neighbours that are the same in all rows are one."""
+    merged: list[_Cell] = []
+    for cell in cells:
+        if isinstance(cell, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += f":{cell}"
         else:
-            pieces.append(pl.concat_str(pl.lit(f":{name}:"), pl.col(name).cast(pl.String)))
-    return pieces
+            merged.append(cell)
+    columns = (pl.Series([cell]).new_from_index(0, rows) if isinstance(cell, str) else cell for cell in merged)
+    return pl.DataFrame([column.alias(str(number)) for number, column in enumerate(columns)])
 
 
-def _closing(intervals: pl.DataFrame, attributes: list[str]) -> pl.Expr:
-    """The line where an interval ends: 0 for the type and for each attribute that the interval has."""
-    pieces = [_number(intervals, "number")]
-    text = ":0"
-    for name in attributes:
-        if intervals[name].null_count() == 0:
-            text += f":{name}:0"
-            continue
-        # Consecutive attributes that all intervals have are one piece.
-        pieces += [text] if text else []
-        pieces.append(pl.when(pl.col(name).is_not_null()).then(pl.lit(f":{name}:0")))
-        text = ""
-    return _joined(*pieces, *([text] if text else []))
+def _differ_from_before(rows: pl.DataFrame, names: Sequence[str]) -> np.ndarray:
+    """Whether rows differ in some columns from the row before; the first does."""
+    differ = np.ones(rows.height, bool)
+    if rows.height:
+        differ[1:] = np.logical_or.reduce([np.diff(rows[name].to_numpy()) != 0 for name in names])
+    return differ
 
 
-def _joined(*pieces: pl.Expr | pl.Series | str) -> pl.Expr:
-    """Texts and numbers in one text, without those that are null."""
-    texts: list[str | pl.Expr | pl.Series] = []
-    for piece in pieces:
-        if isinstance(piece, str) and texts and isinstance(texts[-1], str):
-            texts[-1] += piece
-        else:
-            texts.append(piece if isinstance(piece, str) else piece.cast(pl.String))
-    return pl.concat_str([pl.lit(text) if isinstance(text, str) else text for text in texts], ignore_nulls=True)
+def _order(shapes: Sequence[Sequence[_Lines]]) -> np.ndarray:
+    """Numbers of lines, which are counted over all shapes, in the order of the trace."""
+    lines = [shape for of_batch in shapes for shape in of_batch]
+    if not lines:
+        return np.zeros(0, np.int64)
+    time = np.concatenate([shape.time for shape in lines])
+    place = np.concatenate([shape.row * _STAGES + shape.stage for shape in lines])
+    begin, places = int(time.min()), int(place.max()) + 1
+    if (int(time.max()) - begin + 1) * places > np.iinfo(np.int64).max:
+        # The times by their number: a window can be long, but has few of them.
+        time, begin = np.unique(time, return_inverse=True)[1], 0
+    key = (time - begin) * places + place
+    order = np.argsort(key, kind="stable")
+    ordered = key[order]
+    like_before = ordered[1:] == ordered[:-1]
+    if like_before.any():
+        tied = np.flatnonzero(np.append(like_before, False) | np.append(False, like_before))
+        of_line = order[tied]
+        order[tied] = of_line[np.lexsort([*(one[of_line] for one in _order_of_ties(shapes)), ordered[tied]])]
+    return order
 
 
-_SAMPLE_ROWS = 1_000
-_WORTH_FINDING_COPIES = 3
-"""Number of repeating attributes from which it is faster to find copies than to make each text."""
+def _order_of_ties(shapes: Sequence[Sequence[_Lines]]) -> Iterator[np.ndarray]:
+    """What lines that are equal in time, row and stage are sorted by, the last first."""
+    counted = [(number, shape, len(shape.time)) for number, of_batch in enumerate(shapes) for shape in of_batch]
+    yield np.concatenate([np.arange(count) if shape.places is None else shape.places for _, shape, count in counted])
+    yield np.concatenate([np.full(count, number) for number, _, count in counted])
+    yield np.concatenate([np.zeros(count, np.int64) if shape.rank is None else shape.rank for _, shape, count in counted])
 
 
-def _repeats(values: pl.Series) -> bool:
-    """Whether the values seem to be few that repeat."""
-    sample = values.head(_SAMPLE_ROWS)
-    return sample.n_unique() <= 1 + len(sample) // 4
-
-
-def _once_each(frame: pl.DataFrame, columns: list[str], text: pl.Expr) -> pl.Series:
-    """A text for each row, made once for rows with equal columns: most events repeat, and copying a text takes a tenth of the
-    time of making one."""
-    hashes = frame.select(columns).hash_rows()
-    first = hashes.arg_unique()
-    if len(first) <= len(hashes) // 4:
-        distinct = frame[first]
-        known = pl.DataFrame({"hash": hashes.gather(first), "place": pl.int_range(len(first), eager=True)})
-        place = hashes.to_frame("hash").join(known, on="hash", how="left", maintain_order="left")["place"]
-        if all(distinct[name].gather(place).equals(frame[name]) for name in columns):
-            return distinct.select(text).to_series().gather(place)
-    return frame.select(text).to_series()
-
-
-def point_records(points: pl.DataFrame) -> pl.DataFrame:
-    """Lines of marks and samples; all with the same row and time go on one line.
-
-    Parameters
-    ----------
-    points
-        Columns `row`, `start` (ns of the trace), `number` (event type), `value`, and attributes as of `start_records`. Points
-        of one time are in one frame.
-    """
-    of_line = ["start", "row", *(["cpu"] if "cpu" in points.columns else [])]
-    body = _joined(_number(points, "number"), ":", pl.col("value"), *_attribute_texts(points, _attributes(points)))
-    lines = points.group_by(of_line, maintain_order=True).agg(body=body.str.join(":"))
-    return _lines(lines, "start", _order(_POINTS, pl.lit(0)), EVENT, pl.col("body"))
-
-
-def message_records(messages: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Lines of messages.
-
-    Parameters
-    ----------
-    messages
-        Columns `row`, `time` of the sender, `to_row`, `to_time` of the receiver (ns of the trace), `size` (bytes), `tag`;
-        perhaps `to_begin`, when the receiver began to wait: Paraver's logical receive; by default `to_time`.
-    rows
-        The rows of the trace (`Rows.table`).
-    """
-    messages = messages.with_columns(_possible("size"), _possible("tag"))
-    to = rows.select(pl.format(":0:1:{}:{}:", "task", "thread")).to_series().gather(messages["to_row"])
-    # Mostly both are the same text, which is made once.
-    arrival = messages["to_time"].cast(pl.String)
-    logical = messages["to_begin"].cast(pl.String) if "to_begin" in messages.columns else arrival
-    size, tag = _number(messages, "size"), _number(messages, "tag")
-    body = _joined(pl.col("time"), to, logical, ":", arrival, ":", size, ":", tag)
-    return _lines(messages, "time", _order(_MESSAGES, pl.lit(0)), MESSAGE, body)
-
-
-def _possible(name: str) -> pl.Expr:
-    """A column of a message, 0 where a report has a number that no message can have."""
-    return pl.when(pl.col(name).is_between(0, LARGEST_EXACT)).then(name).otherwise(0).alias(name)
-
-
-def state_records(states: pl.DataFrame) -> pl.DataFrame:
-    """Lines of states: columns `row`, `start`, `end` (ns of the trace), `state`; perhaps `cpu` (as counted over all nodes, 0
-    for any).
-    """
-    # There are few states, so their texts are looked up.
-    most = states.select(pl.col("state").max()).item() or 0
-    texts = pl.Series([f":{state}" for state in range(most + 1)])
-    return _lines(states, "start", _order(_ENDS, pl.lit(0)), STATE, _joined(pl.col("end"), texts.gather(states["state"])))
+def _gathered(text: memoryview, order: np.ndarray) -> memoryview:
+    """The lines of a text in an order."""
+    behind = np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE) + 1
+    offsets = np.concatenate([np.zeros(1, np.int64), behind])
+    lines = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(behind), [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+    # Not `lines.take`, which loads a module that takes longer to load than a small trace to write.
+    ordered = pl.Series(lines)[order].to_arrow(compat_level=pl.CompatLevel.oldest())
+    return memoryview(ordered.buffers()[2])[: len(text)]

@@ -13,7 +13,7 @@ from nsys2prv.timeline.task_groups import Communicator
 
 class RecordKind(enum.Enum):
     """Kinds of records: their weight in a window of records, the column with their time, and those with their place in the
-    trace.
+    trace, from the time on.
 
     Columns of each; times are ns from the origin of the selection:
 
@@ -25,10 +25,10 @@ class RecordKind(enum.Enum):
       (bytes), `tag`, and perhaps `to_begin`, when the receiver began to wait
     """
 
-    INTERVALS = ("intervals", 2, "start", ("row", "start", "end"))
+    INTERVALS = ("intervals", 2, "start", ("start", "row", "end"))
     POINTS = ("points", 1, "start", ("start", "row"))
-    STATES = ("states", 1, "start", ("row", "start"))
-    MESSAGES = ("messages", 1, "time", ("row", "time"))
+    STATES = ("states", 1, "start", ("start", "row"))
+    MESSAGES = ("messages", 1, "time", ("time", "row"))
 
     def __init__(self, _: str, weight: int, time: str, place: tuple[str, ...]) -> None:
         self.weight = weight
@@ -38,11 +38,21 @@ class RecordKind(enum.Enum):
 
 @dataclass(frozen=True)
 class RecordBatch:
-    """Records of one collection that start in a window of the time axis; of intervals, also those that end in it."""
+    """Records of one collection that start in a window of the time axis, sorted by time; of intervals, also those that end in
+    it, in any order of time. Points are also sorted by row. Those that are equal in time and row come as they are here.
+    """
 
     kind: RecordKind
     started: pl.DataFrame
     ended: pl.DataFrame | None = None
+
+
+@dataclass(frozen=True)
+class EncodedRecords:
+    """Records of a window as they are written, and their number in the trace."""
+
+    content: bytes | memoryview
+    records: int
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
-from nsys2prv.execution.row_order import order_repeated
+from nsys2prv.execution.row_order import in_content_order
 from nsys2prv.execution.threads import map_ahead
 from nsys2prv.timeline.records import RecordBatch, RecordKind
 
@@ -48,7 +49,8 @@ class _Collection:
     def _joined(self, frames: list[pl.DataFrame]) -> pl.DataFrame | None:
         if not frames:
             return None
-        return pl.concat(frames) if self.keeps_order else order_repeated(pl.concat(frames), self.kind.place)
+        rows = pl.concat(frames)
+        return rows if self.keeps_order else in_content_order(rows, self.kind.place)
 
 
 class TraceStore:
@@ -141,11 +143,9 @@ class _Carry:
                 batches.append(RecordBatch(collection.kind, started))
                 continue
             ended = started if before is None else pl.concat([before, started])
-            is_open = ended["end"] >= window.end if window.end is not None else None
-            if is_open is None or not is_open.any():
-                self._still_open[index] = None
-            else:
-                self._still_open[index], ended = ended.filter(is_open), ended.filter(~is_open)
+            self._still_open[index] = None
+            if window.end is not None and (is_open := ended["end"].to_numpy() >= window.end).any():
+                self._still_open[index], ended = ended[np.flatnonzero(is_open)], ended[np.flatnonzero(~is_open)]
             batches.append(RecordBatch(collection.kind, started, ended))
         return batches
 

@@ -7,10 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-import polars as pl
-
 from nsys2prv.timeline.labels import UsedType
-from nsys2prv.timeline.records import RecordBatch, TimelineHead
+from nsys2prv.timeline.records import EncodedRecords, RecordBatch, TimelineHead
 from nsys2prv.timeline.rows import Rows
 
 
@@ -25,10 +23,10 @@ class RecordWriter(Protocol):
 
     records: int
 
-    def encode(self, batches: Sequence[RecordBatch]) -> pl.DataFrame:
+    def encode(self, batches: Sequence[RecordBatch]) -> EncodedRecords:
         """The records of one window of time as they are written. Called on several threads."""
 
-    def write(self, encoded: pl.DataFrame) -> None:
+    def write(self, encoded: EncodedRecords) -> None:
         """Append what `encode` made of a window; called in the order of time."""
 
 

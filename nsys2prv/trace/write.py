@@ -46,7 +46,7 @@ def write_trace(
         if workers.is_here:
             for encoded in store.merge(windows, writer.encode):
                 writer.write(encoded)
-                progress(encoded.height)
+                progress(encoded.records)
             return writer.records
     shared = Shared(store, folder / "records.pickle"), Shared(head, folder / "head.pickle")
     groups = workers.groups([1] * len(windows), WINDOWS_OF_PART)

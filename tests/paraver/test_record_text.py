@@ -1,0 +1,144 @@
+"""Lines of a .prv: made in whole columns, they are those that are made one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from unittest.mock import patch
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys2prv.paraver import record_text
+from nsys2prv.paraver.record_text import RecordText
+from nsys2prv.timeline.records import RecordBatch, RecordKind
+
+_ROWS = pl.DataFrame({"task": [1, 2, 2], "thread": [1, 1, 2]})
+_LONG = 2**44
+"""Above the length from which intervals count as equally long."""
+
+_Line = tuple[tuple[int, ...], str]
+
+_numbers = st.integers(0, 3)
+_attribute = st.none() | st.integers(-5, 2**40)
+_lengths = st.sampled_from([0, 0, 1, 2, _LONG, _LONG + 1])
+_record = st.fixed_dictionaries(
+    {
+        "row": st.integers(0, 2),
+        "start": _numbers,
+        "length": _lengths,
+        "cpu": _numbers,
+        "number": st.sampled_from([60, 61]),
+        "value": st.integers(0, 2**33),
+        "70": _attribute,
+        "71": _attribute,
+    }
+)
+_with_cpu = st.booleans()
+
+
+def _intervals(records: Sequence[dict[str, int | None]], *, with_cpu: bool) -> pl.DataFrame:
+    schema = dict.fromkeys(("row", "start", "length", "cpu", "number", "value", "70", "71"), pl.Int64)
+    frame = pl.DataFrame(records, schema).with_columns(end=pl.col("start") + pl.col("length")).drop("length")
+    return (frame if with_cpu else frame.drop("cpu")).sort("start", "row", *frame.columns[2:] if with_cpu else ())
+
+
+def _head(kind: int, record: dict[str, int]) -> str:
+    task, thread = _ROWS.row(record["row"])
+    return f"{kind}:{record.get('cpu', 0)}:1:{task}:{thread}"
+
+
+def _pairs(record: Mapping[str, int | None]) -> list[tuple[int, int]]:
+    pairs = [(record["number"], record["value"]), *((int(name), record[name]) for name in ("70", "71"))]
+    return [(number, value) for number, value in pairs if number is not None and value is not None]
+
+
+def _event(record: dict[str, int], time: int, pairs: Sequence[tuple[int, int]]) -> str:
+    return ":".join([_head(2, record), str(time), *(str(number) for pair in pairs for number in pair)])
+
+
+def _lines_of_intervals(batch: int, frame: pl.DataFrame) -> Iterator[_Line]:
+    for place, record in enumerate(frame.iter_rows(named=True)):
+        start, end, row = record["start"], record["end"], record["row"]
+        counted, pairs = min(end - start, _LONG - 1), _pairs(record)
+        closing = [(number, 0) for number, _ in pairs]
+        if start == end:
+            yield (start, row, 3, 0, batch, 0, place), _event(record, start, pairs + closing)
+            continue
+        yield (start, row, 2, -counted, batch, start - end, place), _event(record, start, pairs)
+        yield (end, row, 1, counted, batch, end - start, place), _event(record, end, closing)
+
+
+def _lines_of_points(batch: int, frame: pl.DataFrame) -> Iterator[_Line]:
+    of_line = ["start", "row", *(["cpu"] if "cpu" in frame.columns else [])]
+    for place, (_, group) in enumerate(frame.group_by(of_line, maintain_order=True)):
+        records = group.to_dicts()
+        pairs = [pair for record in records for pair in _pairs(record)]
+        yield (records[0]["start"], records[0]["row"], 3, 0, batch, 0, place), _event(records[0], records[0]["start"], pairs)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    intervals=st.lists(st.tuples(st.lists(_record, max_size=8), _with_cpu), max_size=2),
+    points=st.lists(st.tuples(st.lists(_record, max_size=8), _with_cpu), max_size=2),
+    calls=st.sampled_from([1, 10_000]),
+)
+def test_events_are_in_the_order_of_the_trace(
+    intervals: list[tuple[list[dict[str, int | None]], bool]],
+    points: list[tuple[list[dict[str, int | None]], bool]],
+    calls: int,
+) -> None:
+    batches: list[RecordBatch] = []
+    wanted: list[_Line] = []
+    for records, with_cpu in intervals:
+        frame = _intervals(records, with_cpu=with_cpu)
+        wanted += _lines_of_intervals(len(batches), frame)
+        batches.append(RecordBatch(RecordKind.INTERVALS, frame, frame))
+    for records, with_cpu in points:
+        frame = _intervals(records, with_cpu=with_cpu).drop("end").sort("start", "row", maintain_order=True)
+        frame = frame.sort("start", "row", *(["cpu"] if with_cpu else []), maintain_order=True)
+        wanted += _lines_of_points(len(batches), frame)
+        batches.append(RecordBatch(RecordKind.POINTS, frame))
+    with patch.object(record_text, "_ROWS_OF_CALL", calls):
+        encoded = RecordText(_ROWS).encode(batches)
+    assert bytes(encoded.content).decode().splitlines() == [text for _, text in sorted(wanted)]
+    assert encoded.records == len(wanted)
+
+
+def test_states_come_first_and_messages_last_on_a_row() -> None:
+    call = {"row": [0, 0], "start": [0, 5], "end": [5, 7], "number": [60, 60], "value": [1, 2]}
+    message = {"row": [0], "time": [5], "to_row": [2], "to_time": [9], "size": [-1], "tag": [3]}
+    state = {"row": [0, 0], "start": [0, 5], "end": [5, 2**62], "state": [1, 7], "cpu": [0, 2]}
+    calls, messages, states = (pl.DataFrame(columns) for columns in (call, message, state))
+    batches = [
+        RecordBatch(RecordKind.INTERVALS, calls, calls),
+        RecordBatch(RecordKind.MESSAGES, messages),
+        RecordBatch(RecordKind.STATES, states),
+    ]
+    assert bytes(RecordText(_ROWS).encode(batches).content).decode().splitlines() == [
+        "1:0:1:1:1:0:5:1",
+        "2:0:1:1:1:0:60:1",
+        f"1:2:1:1:1:5:{2**62}:7",
+        "2:0:1:1:1:5:60:0",
+        "2:0:1:1:1:5:60:2",
+        "3:0:1:1:1:5:5:0:1:2:2:9:9:0:3",
+        "2:0:1:1:1:7:60:0",
+    ]
+
+
+def test_a_window_may_be_longer_than_what_times_and_rows_fit_in() -> None:
+    times = [0, 2**61, 2**62, 2**62]
+    states = pl.DataFrame({"row": [2, 0, 1, 0], "start": times, "end": [2**62 + 1] * 4, "state": [1] * 4})
+    lines = bytes(RecordText(_ROWS).encode([RecordBatch(RecordKind.STATES, states)]).content).decode().splitlines()
+    assert [line.split(":")[3:6] for line in lines] == [
+        ["2", "2", "0"],
+        ["1", "1", str(2**61)],
+        ["1", "1", str(2**62)],
+        ["2", "1", str(2**62)],
+    ]
+
+
+def test_a_window_may_be_empty() -> None:
+    points = pl.DataFrame(schema=dict.fromkeys(("row", "start", "number", "value"), pl.Int64))
+    assert RecordText(_ROWS).encode([RecordBatch(RecordKind.POINTS, points)]).records == 0
+    assert RecordText(_ROWS).encode([]).records == 0
