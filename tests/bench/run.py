@@ -56,7 +56,7 @@ def circumstances(place: Workplace, load: float) -> str:
     """What the measured times depend on, as a sentence."""
     version = call([place.program(), "--version"]).strip()
     busy = f"; other programs were running (load {load:.1f})" if load > BUSY else ""
-    return f"{version}, {os.cpu_count()} cores ({platform.machine()}), medians of {place.runs}{busy}:"
+    return f"{version}, {os.cpu_count()} cores ({platform.machine()}), medians of {place.runs} runs{busy}:"
 
 
 def main() -> int:
@@ -70,6 +70,8 @@ def main() -> int:
     parser.add_argument("--shared", type=Path, default=CHECKOUT.parent / "shared", help="folder of the real reports and tools")
     parser.add_argument("--cache", type=Path, default=CHECKOUT / ".bench", help="keeps long reports and the other tool")
     arguments = parser.parse_args()
+    if arguments.quick and arguments.write_docs:
+        parser.error("--quick measures nothing for the documentation")
     arguments.cache.mkdir(parents=True, exist_ok=True)
     runs, sizes = arguments.runs or (1 if arguments.quick else 3), QUICK if arguments.quick else Sizes()
     place = Workplace(arguments.shared.resolve(), arguments.cache.resolve(), runs, sizes)

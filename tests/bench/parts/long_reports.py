@@ -132,7 +132,7 @@ def workers(place: Workplace) -> dict[str, Any]:
     }
     found = _in_turns(
         place,
-        {name: lambda w=way: place.translate(report, *w[0], environment=w[1], watch=True).run for name, way in ways.items()},
+        {name: lambda w=way: place.translate(report, *w[0], environment=w[1]).run for name, way in ways.items()},
     )
     alone, together, spread = found.values()
     lines = [plain(name, median(runs), "s", f", {cpu_median(runs):.3g} s of processors") for name, runs in found.items()]
