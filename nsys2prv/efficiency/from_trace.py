@@ -7,7 +7,7 @@ the states of streams are read: Running is a kernel, Group Communication one of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.interval_pairs import pair_intervals
+from nsys2prv.paraver.record_text import EVENT
 from nsys2prv.paraver.summary_file import read_summary
 from nsys2prv.paraver.trace_files import companion
 from nsys2prv.paraver.trace_reader import Trace, open_trace
@@ -90,6 +91,30 @@ def events_of_trace(path: Path, options: ReadOptions, folder: Path, collections:
     return _TraceReading(open_trace(path), options, folder, collections).run_events()
 
 
+@dataclass(frozen=True)
+class _Selected:
+    """What is measured of a block of records.
+
+    Attributes
+    ----------
+    records, end
+        Number of records, and time of the last end, ns.
+    bases
+        The event type of a collection that each type that occurs belongs to; -1: to none.
+    edges, samples, states, launches
+        Starts and ends of intervals with their attributes; samples; what streams do by their states (None: events have it);
+        lines from calls to what they start.
+    """
+
+    records: int
+    end: int
+    bases: Mapping[int, int]
+    edges: pl.DataFrame
+    samples: pl.DataFrame
+    states: pl.DataFrame | None
+    launches: pl.DataFrame
+
+
 class _TraceReading:
     """One run of `events_of_trace`."""
 
@@ -133,15 +158,22 @@ class _TraceReading:
         self._callers: set[int] = set()
         self._kind = {kind: self._rows.of_kind(kind) for kind in (HOST, STREAM, METRICS)}
         self._by_state = not any(number in trace.labels.types for number in _KERNEL_TYPES)
+        self._attributes = sorted({int(number) for one in collections for number in one.columns})
+        self._sampled = {number for one in collections if one.samples for number in one.types}
+        known = {number for one in collections for number in one.types}
+        self._intervals = {number for number in known if TYPES[number].role is event_types.Role.INTERVAL}
         self._open: pl.DataFrame | None = None
-        self._bases: dict[int, int] = {}
+        self._bases: dict[int, int] = {}  # of the types that the blocks so far have
+        self._bases_of: dict[int, int] = {}
 
     def run_events(self) -> RunEvents:
         size = self._trace.path.stat().st_size
         with progress_bar("reading", "line", shown=self._options.progress) as bar:
-            for block in self._trace.blocks():
-                self._take(block)
-                bar.update(block.records.height)
+            for found in self._trace.read(self._select):
+                if isinstance(found, str):
+                    raise TraceError(self._trace.path, found)
+                self._take(found)
+                bar.update(found.records)
         self._window = self._up_to_the_end()
         self._close()
         warnings = self._warnings
@@ -207,50 +239,102 @@ class _TraceReading:
         unnamed = {number for number, base in self._bases.items() if base >= 0} - named.keys()
         return {**named, **{number: TypeNames(f"event type {number}", None) for number in unnamed}}
 
-    def _take(self, block: Block) -> None:
-        self._trace.check_rows(block)
-        last = (block.events["time"].max(), block.states["end"].max(), block.messages["physical_recv"].max())
-        self._end = max([self._end, *(time for time in last if isinstance(time, int))])
-        row = self._trace.header.row_of(pl.col("task"), pl.col("thread"))
-        events = block.events.with_columns(pl.col("type").replace(self._moved)) if self._moved else block.events
-        pairs = self._placed(events.with_columns(row=row))
-        kinds = self._known(pairs["type"].unique().to_list())
-        self._take_intervals(pairs, kinds)
-        samples = next((one for one in self._kinds if one.samples), None)
-        if samples is not None:
-            numbers = [number for number, base in kinds.items() if base in samples.types]
-            found = pairs.filter(pl.col("type").is_in(numbers) & pl.Series(self._kind[METRICS][pairs["row"].to_numpy()]))
-            self._add(found.select("row", "value", start="time", end="time", number="type"), samples)
-        if self._by_state:
-            self._take_states(self._placed(block.states.with_columns(row=row)))
-        self._take_messages(block.messages)
+    def _select(self, block: Block) -> _Selected | str:
+        """What is measured of a block; or what is wrong with it. Other threads call this, for blocks ahead."""
+        if (problem := self._trace.foreign_row(block)) is not None:
+            return problem
+        row = self._row(block.records, "task", "thread")
+        last = (
+            block.records.filter(kind=EVENT)["time"].max(),
+            block.states["end"].max(),
+            block.messages["physical_recv"].max(),
+        )
+        # With the number of today of each type that occurs on these rows.
+        is_chosen = bool((row >= 0).all())
+        types = (
+            block.types["type"] if is_chosen else block.pairs.filter(row.gather(block.pairs["record"]) >= 0)["type"].unique()
+        )
+        numbers = {number: self._moved.get(number, number) for number in types}
+        bases = {number: self._base(number) for number in numbers.values()}
+        return _Selected(
+            block.records.height,
+            max((time for time in last if isinstance(time, int)), default=0),
+            bases,
+            self._edges(block, row, {old: new for old, new in numbers.items() if bases[new] in self._intervals}),
+            self._samples(block, row, {old: new for old, new in numbers.items() if bases[new] in self._sampled}),
+            self._states(block) if self._by_state else None,
+            self._launch_lines(block.messages),
+        )
 
-    def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """With rows among those chosen; what is on other rows is left out."""
-        rows = pl.Series("row", self._row_of[frame["row"].to_numpy()])
-        return frame.with_columns(rows).filter(pl.col("row") >= 0)
-
-    def _known(self, numbers: list[int]) -> dict[int, int]:
-        """Event types of the collections, each with the type that it belongs to."""
-        for number in numbers:
-            if number not in self._bases:
-                known = self._aliases.get(number, number)
-                found = [base_types([known], one) for one in self._kinds]
-                self._bases[number] = next((bases[known] for bases in found if bases), -1)
-        return {number: self._bases[number] for number in numbers if self._bases[number] >= 0}
-
-    def _take_intervals(self, pairs: pl.DataFrame, kinds: Mapping[int, int]) -> None:
-        numbers = [number for number, base in kinds.items() if TYPES[base].role is event_types.Role.INTERVAL]
-        edges = pairs.filter(pl.col("type").is_in(numbers)).select("line", "row", "type", "time", "value")
-        for attribute in sorted(int(number) for number in frozenset().union(*(one.columns for one in self._kinds))):
-            of_lines = pairs.filter(pl.col("type") == attribute).unique("line", keep="first", maintain_order=True)
-            column = of_lines.select("line", pl.col("value").alias(str(attribute)))
-            edges = edges.join(column, on="line", how="left", maintain_order="left")
-        if self._open is not None:
-            edges = pl.concat([self._open, edges])
+    def _take(self, found: _Selected) -> None:
+        self._end = max(self._end, found.end)
+        self._bases |= found.bases
+        edges = found.edges if self._open is None else pl.concat([self._open, found.edges])
         paired = pair_intervals(edges, ["row", "type"])
         self._open = paired.open
         self._add_intervals(paired.closed)
+        for collection in self._kinds:
+            if collection.samples:
+                self._add(found.samples, collection)
+        if found.states is not None:
+            self._add(found.states, ON_DEVICES)
+        self._launches.add(found.launches)
+
+    def _row(self, places: pl.DataFrame, task: str, thread: str) -> pl.Series:
+        """The row of each place among those chosen; -1: it is on none of them."""
+        of_file = places.select(self._trace.header.row_of(pl.col(task), pl.col(thread))).to_series()
+        return pl.Series("row", self._row_of[of_file.to_numpy()])
+
+    def _base(self, number: int) -> int:
+        """The event type of a collection that a number belongs to; -1: it belongs to none."""
+        if number not in self._bases_of:
+            known = self._aliases.get(number, number)
+            found = [base_types([known], one) for one in self._kinds]
+            self._bases_of[number] = next((bases[known] for bases in found if bases), -1)
+        return self._bases_of[number]
+
+    def _pairs(self, block: Block, row: pl.Series, types: Mapping[int, int]) -> pl.DataFrame:
+        """Pairs of some types on rows that are chosen: record, row, type (with its number of today), time, value."""
+        found = block.of_types(types)
+        if any(old != new for old, new in types.items()):
+            found = found.with_columns(pl.col("type").replace(types))
+        record = found["record"]
+        placed = found.select("record", row.gather(record), "type", block.records["time"].gather(record), "value")
+        return placed.filter(pl.col("row") >= 0)
+
+    def _edges(self, block: Block, row: pl.Series, types: Mapping[int, int]) -> pl.DataFrame:
+        """Starts and ends of intervals (row, type, time, value), with the attributes on their lines by number."""
+        edges = self._pairs(block, row, types)
+        attributes = {}
+        for attribute in self._attributes:
+            former = [old for old, new in self._moved.items() if new == attribute]
+            found = block.of_types([attribute, *former] if attribute not in self._moved else former)
+            of_lines = found.filter(pl.col("record").ne_missing(pl.col("record").shift(1)))
+            values = pl.repeat(None, block.records.height, dtype=pl.Int64, eager=True)
+            values = values.scatter(of_lines["record"], of_lines["value"])
+            attributes[str(attribute)] = values.gather(edges["record"])
+        return edges.drop("record").with_columns(**attributes)
+
+    def _samples(self, block: Block, row: pl.Series, types: Mapping[int, int]) -> pl.DataFrame:
+        found = self._pairs(block, row, types)
+        found = found.filter(pl.Series(self._kind[METRICS][found["row"].to_numpy()]))
+        return found.select("row", "value", start="time", end="time", number="type")
+
+    def _states(self, block: Block) -> pl.DataFrame:
+        placed = block.states.with_columns(self._row(block.states, "task", "thread")).filter(pl.col("row") >= 0)
+        found = placed.filter(pl.Series(self._kind[STREAM][placed["row"].to_numpy()]))
+        return found.join(_BY_STATE, on="state", maintain_order="left").rename({"begin": "start"})
+
+    def _launch_lines(self, messages: pl.DataFrame) -> pl.DataFrame:
+        """Lines from a host thread to a stream, whatever their tags."""
+        sender, receiver = (self._row(messages, f"{end}_task", f"{end}_thread").to_numpy() for end in ("send", "recv"))
+        is_launch = (sender >= 0) & (receiver >= 0)
+        is_launch &= self._kind[HOST][sender] & self._kind[STREAM][receiver]
+        origin, end = self._window.origin, self._window.ends[-1]
+        lines = messages.select("logical_send", "physical_recv", row=pl.Series(sender), to_row=pl.Series(receiver))
+        found = lines.filter(pl.Series(is_launch) & pl.col("physical_recv").is_between(origin, end))
+        shaped = found.select("row", "to_row", time=pl.col("logical_send") - origin, to_time=pl.col("physical_recv") - origin)
+        return shaped.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items())
 
     def _close(self) -> None:
         """Intervals without an end last to the end of the trace."""
@@ -267,29 +351,6 @@ class _TraceReading:
         for collection in self._kinds:
             if not collection.samples:
                 self._add(shaped, collection)
-
-    def _take_states(self, states: pl.DataFrame) -> None:
-        on_streams = pl.Series(self._kind[STREAM][states["row"].to_numpy()])
-        found = states.filter(on_streams).with_columns(pl.col("state").cast(pl.Int64))
-        self._add(found.join(_BY_STATE, on="state", maintain_order="left").rename({"begin": "start"}), ON_DEVICES)
-
-    def _take_messages(self, messages: pl.DataFrame) -> None:
-        row_of = self._trace.header.row_of
-        lines = messages.select(
-            "logical_send",
-            "physical_recv",
-            row=row_of(pl.col("send_task"), pl.col("send_thread")),
-            to_row=row_of(pl.col("recv_task"), pl.col("recv_thread")),
-        )
-        sender, receiver = self._row_of[lines["row"].to_numpy()], self._row_of[lines["to_row"].to_numpy()]
-        # A line from a host thread to a stream is a launch, whatever its tag.
-        is_launch = (sender >= 0) & (receiver >= 0)
-        is_launch &= self._kind[HOST][sender] & self._kind[STREAM][receiver]
-        origin, end = self._window.origin, self._window.ends[-1]
-        found = lines.with_columns(row=pl.Series(sender), to_row=pl.Series(receiver)).filter(pl.Series(is_launch))
-        found = found.filter(pl.col("physical_recv").is_between(origin, end))
-        shaped = found.select("row", "to_row", time=pl.col("logical_send") - origin, to_time=pl.col("physical_recv") - origin)
-        self._launches.add(shaped.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items()))
 
     def _add(self, placed: pl.DataFrame, collection: Collection) -> None:
         if placed.is_empty():

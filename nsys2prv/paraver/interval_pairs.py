@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import polars as pl
 
+from nsys2prv.paraver.keys import one_number
 from nsys2prv.sources.registry import type_of
 from nsys2prv.vocabulary import event_types
 
@@ -37,26 +38,27 @@ def pair_intervals(edges: pl.DataFrame, key: Sequence[str]) -> PairedIntervals:
     `edges` are starts and ends in the order of the trace: `time` (ns), `value` (0: an end), the columns of `key` that intervals
     nest in (such as row and event type), and others.
     """
-    is_start = pl.col("value") != 0
+    # Edges of one key in their order, one key after the other.
+    by_key = edges.select("time", is_start=pl.col("value") != 0, key=one_number(edges, key)).with_row_index("order")
+    by_key = by_key.sort("key", maintain_order=True)
     # The depth of an end is that of its start. Between the two there is no other edge of this depth, so after a stable sort
     # by depth each end follows its start; an end that is first of its depth has none.
-    edges_by_depth = (
-        edges.with_row_index("order")
-        .with_columns(depth=pl.when(is_start).then(1).otherwise(-1).cum_sum().over(key) + (~is_start).cast(pl.Int64))
-        .sort([*key, "depth"], maintain_order=True)
-        .with_columns(
-            end=pl.col("time").shift(-1),
-            closed=(
-                (pl.struct(*key, "depth") == pl.struct(*key, "depth").shift(-1)) & (pl.col("value").shift(-1) == 0)
-            ).fill_null(False),
-        )
+    depth = pl.when("is_start").then(1).otherwise(-1).cum_sum() + (~pl.col("is_start")).cast(pl.Int64)
+    by_key = by_key.with_columns(depth=depth, key=pl.col("key").rle_id())
+    before = by_key.group_by("key", maintain_order=True).agg(
+        pl.col("depth").first() - pl.col("is_start").first().cast(pl.Int64)
     )
-    starts = edges_by_depth.filter(is_start)
-    orphans = edges_by_depth.filter(~is_start & ~pl.col("closed").shift(1, fill_value=False))
+    by_key = by_key.with_columns(pl.col("depth") - before["depth"].gather(by_key["key"]))
+    by_depth = by_key.with_columns(place=one_number(by_key, ("key", "depth"))).sort("place", maintain_order=True)
+    is_end = ~pl.col("is_start") & (pl.col("place") == pl.col("place").shift(1)) & pl.col("is_start").shift(1)
+    by_depth = by_depth.with_columns(end=pl.col("time").shift(-1), is_closed=is_end.shift(-1, fill_value=False), is_end=is_end)
+    starts = by_depth.filter("is_start")
+    closed = starts.filter("is_closed").sort("order")
+    orphans = by_depth.filter(~pl.col("is_start") & ~pl.col("is_end").fill_null(False)).sort("order")
     return PairedIntervals(
-        starts.filter("closed").sort("order").select(*edges.columns, "end", "depth"),
-        starts.filter(~pl.col("closed")).sort("order").select(edges.columns),
-        orphans.sort("order").select(edges.columns),
+        edges[closed["order"]].with_columns(closed["end"], closed["depth"]),
+        edges[starts.filter(~pl.col("is_closed")).sort("order")["order"]],
+        edges[orphans["order"]],
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -15,6 +15,7 @@ import polars as pl
 from nsys2prv.errors import TraceError
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.header import Header
+from nsys2prv.paraver.keys import one_number
 from nsys2prv.paraver.pcf import PcfLabels
 from nsys2prv.paraver.record_text import EVENT
 from nsys2prv.paraver.rules import TraceRule, ViolationLog
@@ -25,25 +26,8 @@ LARGEST_TYPE = 2**32 - 1
 """Paraver keeps types in 32 bits; larger ones wrap without a message."""
 
 
-_LARGEST_KEY = 2**62
 MOST_OPEN = 2_000_000
 """Intervals that may be open at once: more are not kept."""
-
-
-def _key(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
-    """One number for each row of a frame, equal where some columns are: one number is compared faster than several."""
-    numbers = pl.lit(0, pl.Int64)
-    size = 1
-    for name in columns:
-        column = frame[name]
-        lowest, highest = column.min() or 0, column.max() or 0
-        assert isinstance(lowest, int) and isinstance(highest, int)  # noqa: PT018
-        span = highest - lowest + 1
-        size *= span
-        if size > _LARGEST_KEY:
-            return frame.select(pl.struct(columns).rank("dense")).to_series()
-        numbers = numbers * span + (pl.col(name) - lowest)
-    return frame.select(numbers.alias("key")).to_series()
 
 
 @dataclass(frozen=True)
@@ -168,7 +152,7 @@ class _Places(RecordCheck):
 
     def _check(self, places: pl.DataFrame) -> None:
         # Few places are distinct, so those are checked.
-        places = places.with_columns(key=_key(places, ("cpu", "task", "thread")))
+        places = places.with_columns(key=one_number(places, ("cpu", "task", "thread")))
         distinct = places.unique("key").join(self._tasks, on="task", how="left")
         off_rows = pl.col("threads").is_null() | ~pl.col("thread").is_between(1, "threads")
         off_cpus = (pl.col("cpu") != 0) & ~pl.col("cpu").is_between("cpus_before", "last_cpu", closed="right").fill_null(False)
@@ -225,7 +209,7 @@ class _Intervals(RecordCheck):
         edges = block.located(block.edges).select("line", *self.KEY, is_start=pl.col("value") != 0)
         if edges.is_empty():
             return
-        edges = edges.with_columns(key=_key(edges, self.KEY)).with_row_index("order").sort("key", maintain_order=True)
+        edges = edges.with_columns(key=one_number(edges, self.KEY)).with_row_index("order").sort("key", maintain_order=True)
         # Edges of one key follow each other now, in their order.
         is_start = edges["is_start"].to_numpy()
         first = np.flatnonzero((edges["key"] != edges["key"].shift(1)).fill_null(True).to_numpy())
@@ -293,7 +277,7 @@ class _Labelled(RecordCheck):
 
     def update(self, block: Block) -> None:
         valued = block.of_types(self._with_values)
-        values = valued.filter(_key(valued, ("type", "value")).is_first_distinct())
+        values = valued.filter(one_number(valued, ("type", "value")).is_first_distinct())
         self._check(("state",), block.states.unique("state", keep="first", maintain_order=True), "state {state}")
         self._check(("type",), block.located(block.types.sort("record", "type")), "type {type}")
         self._check(("type", "value"), block.located(values), "value {value} of type {type}")

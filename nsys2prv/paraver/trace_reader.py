@@ -95,12 +95,13 @@ class Trace:
             yield result
         texts.report_end(on_malformed)
 
-    def check_rows(self, block: Block) -> None:
-        """Check that the records of a block are on rows of the header; the first that is not raises a TraceError."""
+    def foreign_row(self, block: Block) -> str | None:
+        """What is wrong with the first record of a block that is not on a row of the header; None: all are."""
         for places, task, thread in ((block.records, "task", "thread"), (block.messages, "recv_task", "recv_thread")):
             elsewhere = places.filter(~self.header.has_row(task, thread)).head(1)
             for line, number, of_task in elsewhere.select("line", task, thread).iter_rows():
-                raise TraceError(self.path, f"line {line}: task {number} thread {of_task} is not in the header")
+                return f"line {line}: task {number} thread {of_task} is not in the header"
+        return None
 
 
 class _Texts:
