@@ -68,7 +68,7 @@ def write_trace(
 def write_part(part: TracePart) -> tuple[Path, int]:
     """Write a part of a trace: its path, and its number of records."""
     # For this attempt alone: another worker may have died over the same part.
-    path = part.folder / f"part-{secrets.token_hex(8)}{part.format.suffix}"
+    path = part.folder / f"part-{secrets.token_hex(8)}"
     with part.format.writer(path, part.head.value, is_first=False) as writer:
         for encoded in part.store.value.merge(part.windows, writer.encode):
             writer.write(encoded)

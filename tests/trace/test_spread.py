@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import resource
@@ -28,6 +29,7 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import DamagedReport, UsageError
 from nsys2prv.execution import workers as execution
+from nsys2prv.execution.gzip_blocks import GzipBlocks
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -114,8 +116,21 @@ def test_the_trace_is_the_same_from_one_process_and_from_several(
 
     one, several = ({**files, "json": without_size(files["json"])} for files in (alone, files_of(spread)))
     assert several == one
+    if with_gzip:
+        # Also compressed, one process writes the same: what it is for the same content does not depend on parts.
+        assert spread.prv.read_bytes() == in_blocks(alone["prv"])
     assert check_trace(spread.prv).violations == ()
     assert outputs(spread) == {".prv.gz" if with_gzip else ".prv", ".pcf", ".row", ".json", ".cfgs"}
+
+
+def in_blocks(trace: bytes) -> bytes:
+    """A trace as it is compressed: the header, then the records."""
+    header = b"".join(line for line in trace.splitlines(keepends=True) if line.startswith((b"#", b"c:")))
+    packed = io.BytesIO()
+    for content in (header, trace.removeprefix(header)):
+        with GzipBlocks(packed) as blocks:
+            blocks.write(content)
+    return packed.getvalue()
 
 
 def without_size(account: bytes) -> bytes:
