@@ -220,8 +220,8 @@ class InLanes:
 
 
 def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
-    tables = [partial(_launched, table=source.table) for source in _WORK if report.has(source.table)]
-    if not tables or not report.has(CALLS_TABLE):
+    tables = [partial(_launched, table=source.table) for source in _WORK if _has_rows(report, source.table)]
+    if not tables or not _has_rows(report, CALLS_TABLE):
         return
     ranges = ExternalSort(["hostStart"], folder / "ranges")
     edges: list[np.ndarray] = []
@@ -248,6 +248,10 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     for window in projected.windows():
         if window.height:
             yield in_lanes(window).select(*_KEY, "start", "end", *_NAMED, *_ATTRIBUTES, LANE_OF_TYPE)
+
+
+def _has_rows(report: Report, table: str) -> bool:
+    return report.has(table) and report.tables.row_count(table) > 0
 
 
 def _ranges(report: Report, source: TableSource) -> pl.LazyFrame:
