@@ -13,7 +13,7 @@ from nsys2prv.vocabulary import event_types
 
 _IS_START, _STATE_BITS, _ROW_BITS = 1, 6, 32
 """What an edge is, in one number, from the lowest bits on: whether an interval starts, its state, its row, and the number of
-the CPU that is taken or left (counted over all hosts from 1, 0 where none is known). A sort moves two columns, and not five."""
+the CPU that is taken or left (counted over all hosts from 1, 0 where none is known). A sort moves few columns so."""
 _STATE_AT, _ROW_AT = 1, 1 + _STATE_BITS
 _CPU_AT = _ROW_AT + _ROW_BITS
 
@@ -45,13 +45,15 @@ _ON_STREAMS = (event_types.RUNNING, event_types.STATE_GROUP, event_types.STATE_M
 
 _BASE = {"thread": event_types.RUNNING, "stream": event_types.IDLE}
 """State of a row of each kind outside of intervals; rows of GPUs have none."""
+_NEVER = 2**62
+"""After all times, ns."""
 _NO_STATE, _UNKNOWN = -1, 0
 """A row that shows no state, and an interval that has none: no interval is idle."""
 assert max(_BY_PRIORITY) < 2**_STATE_BITS
 
 
 def edges(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Edges of intervals that have a state, and of stays on a CPU.
+    """Edges of intervals that have a state, and of stays on a CPU: both of an interval in one row.
 
     Parameters
     ----------
@@ -60,16 +62,14 @@ def edges(intervals: pl.DataFrame) -> pl.DataFrame:
 
     Returns
     -------
-    Columns `time`, `edge`, for `sweep`.
+    Columns `start`, `end`, `edge`, for `sweep`.
     """
     edge = pl.col("state").fill_null(_UNKNOWN) * 2**_STATE_AT + pl.col("row") * 2**_ROW_AT
     if "cpu" in intervals.columns:
         cpu = pl.when(pl.col("number") == event_types.EXECUTING_CPU).then("cpu").otherwise(0)
         edge = edge + cpu * 2**_CPU_AT
     says_something = (pl.col("end") > pl.col("start")) & (edge & ~(2**_CPU_AT - 2**_ROW_AT) != 0)
-    stated = intervals.lazy().filter(says_something).select("start", "end", edge=edge).collect()
-    starts = stated.select(time="start", edge=pl.col("edge") + _IS_START)
-    return pl.concat([starts, stated.select(time="end", edge="edge")])
+    return intervals.lazy().filter(says_something).select("start", "end", edge=edge).collect()
 
 
 def sweep(all_edges: ExternalSort, rows: pl.DataFrame, selection: TimeSelection) -> Iterator[pl.DataFrame]:
@@ -78,7 +78,7 @@ def sweep(all_edges: ExternalSort, rows: pl.DataFrame, selection: TimeSelection)
     Parameters
     ----------
     all_edges
-        Edges in time of the trace.
+        What `edges` gives, sorted by `start`, in time of the trace.
     rows
         Some rows of `Rows.table`: all that have edges.
     selection
@@ -100,9 +100,18 @@ def sweep(all_edges: ExternalSort, rows: pl.DataFrame, selection: TimeSelection)
     kept = TimeSelection(
         tuple(begin - selection.origin for begin in selection.starts), tuple(end - selection.origin for end in selection.ends)
     )
-    for window in all_edges.windows(any_ties=True):
-        yield kept.clip(sweeper.advance(window), shift=False)
+    for window, behind in _with_ends(all_edges.windows(any_ties=True)):
+        yield kept.clip(sweeper.advance(window, behind), shift=False)
     yield kept.clip(sweeper.finish(selection.length), shift=False)
+
+
+def _with_ends(windows: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, int]]:
+    """Windows, each with the time where the next one starts."""
+    former = next(windows, None)
+    while former is not None:
+        following = next(windows, None)
+        yield former, _NEVER if following is None else int(following["start"][0])
+        former = following
 
 
 class _Rows:
@@ -146,20 +155,16 @@ class _Sweeper:
         self._steps = np.concatenate([_steps(_BY_PRIORITY), _steps(_ON_STREAMS)])
         self._open = np.zeros((2**_STATE_BITS, len(base)), dtype=np.int64)
         self._sum = np.zeros(len(base), dtype=np.int64)
+        self._carried = np.zeros((3, 0), dtype=np.int64)
         self._state = base.copy()
         self._cpu = np.zeros(len(base), dtype=np.int64)
         self._since = np.zeros(len(base), dtype=np.int64)
 
-    def advance(self, window: pl.DataFrame) -> pl.DataFrame:
-        """States that end inside a window of edges sorted by time."""
-        time, edge = window["time"].to_numpy(), window["edge"].to_numpy()
-        row = (edge >> _ROW_AT & 2**_ROW_BITS - 1) - self._first
+    def advance(self, window: pl.DataFrame, behind: int) -> pl.DataFrame:
+        """States that end before a time: where the window of intervals, sorted by their start, ends."""
+        row, time, edge = self._edges(np.stack([window[name].to_numpy() for name in ("start", "end", "edge")]), behind)
         if not len(row):
             return self._frame(row, time, time, row, row)
-        if (row != row[0]).any():
-            # Of 16 bits numpy makes a radix sort.
-            by_row = np.argsort(row.astype(np.uint16) if len(self._base) <= 2**16 else row, kind="stable")
-            row, time, edge = row[by_row], time[by_row], edge[by_row]
         rows = _Rows(row)
         # Of edges at one time only the last one counts.
         is_last = np.append(rows.is_first[1:] | (time[1:] != time[:-1]), True)
@@ -183,6 +188,38 @@ class _Sweeper:
         self._cpu[row[ends_row]] = cpu[ends_row]
         self._since[row[ends_row]] = time[ends_row]
         return self._frame(row, since, time, former, former_cpu)
+
+    def _edges(self, intervals: np.ndarray, behind: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row, time and edge of the edges before a time, sorted by row and time. Ends that follow later are kept."""
+        carried = self._carried.shape[1]
+        start, end, edge = np.concatenate([self._carried, intervals], axis=1)
+        is_end = end < behind
+        self._carried = np.stack([start[~is_end], end[~is_end], edge[~is_end]])
+        is_start = np.arange(len(start)) >= carried
+        row = self._row(edge)
+        if (row[1:] != row[:-1]).any():
+            by_row = self._by_row(row)
+            row, start, end, edge = row[by_row], start[by_row], end[by_row], edge[by_row]
+            is_start, is_end = is_start[by_row], is_end[by_row]
+        time, both = np.stack([start, end], axis=1).ravel(), np.stack([edge + _IS_START, edge], axis=1).ravel()
+        row = np.repeat(row, 2)
+        if not (is_start.all() and is_end.all()):
+            due = np.stack([is_start, is_end], axis=1).ravel()
+            row, time, both = row[due], time[due], both[due]
+        # Most intervals of a row do not overlap.
+        if ((time[1:] < time[:-1]) & (row[1:] == row[:-1])).any():
+            by_time = np.argsort(time, kind="stable")
+            order = by_time[self._by_row(row[by_time])]
+            row, time, both = row[order], time[order], both[order]
+        return row, time, both
+
+    def _row(self, edge: np.ndarray) -> np.ndarray:
+        row: np.ndarray = (edge >> _ROW_AT & 2**_ROW_BITS - 1) - self._first
+        return row
+
+    def _by_row(self, row: np.ndarray) -> np.ndarray:
+        # Of 16 bits numpy makes a radix sort.
+        return np.argsort(row.astype(np.uint16) if len(self._base) <= 2**16 else row, kind="stable")
 
     def _top(self, rows: _Rows, row: np.ndarray, low: np.ndarray, is_last: np.ndarray) -> np.ndarray:
         """State of the row of each edge that is the last one of its time, from there on; `low` are the lowest bits of edges."""

@@ -50,7 +50,7 @@ class _Unfinished:
 
     def __init__(self, folder: Path) -> None:
         # Threads and streams are different rows: their states are found at once.
-        self.edges = {kind: ExternalSort(["time"], folder / f"edges-{kind.name}") for kind in RowKind}
+        self.edges = {kind: ExternalSort(["start"], folder / f"edges-{kind.name}") for kind in RowKind}
         self.launches: dict[int, Launches] = {}
         self.coverage: dict[int, list[SourceCoverage]] = {}
         self._folder = folder

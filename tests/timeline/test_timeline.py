@@ -92,7 +92,7 @@ def test_a_range_without_an_end_keeps_its_lane() -> None:
 
 def _sweep(folder: Path, intervals: list[tuple[int, int, int, int]], kinds: list[str], windows: TimeSelection) -> pl.DataFrame:
     frame = pl.DataFrame(intervals, schema=dict.fromkeys(("row", "start", "end", "state"), pl.Int64), orient="row")
-    edges = ExternalSort(["time"], folder)
+    edges = ExternalSort(["start"], folder)
     edges.add(states.edges(frame))
     rows = pl.DataFrame({"row": range(len(kinds)), "kind": kinds})
     return pl.concat(list(states.sweep(edges, rows, windows))).sort("row", "start")
