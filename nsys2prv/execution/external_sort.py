@@ -76,7 +76,7 @@ class _Run:
         # Column by column: a cast of the frame would wait for threads that are busy.
         return pl.DataFrame(
             [
-                pl.repeat(self.constants[name], narrow.height, dtype=dtype, eager=True).alias(name)
+                pl.Series(name, [self.constants[name]], dtype=dtype).new_from_index(0, narrow.height)
                 if name in self.constants
                 else narrow[name].cast(dtype)
                 for name, dtype in self.schema.items()
@@ -256,11 +256,11 @@ class ExternalSort:
         frame = pl.concat(self._pending)
         self._pending, self._pending_rows = [], 0
         # The narrowest integers take less time than compression, and hardly more space.
-        narrow = pl.DataFrame([column.shrink_dtype() if column.dtype.is_integer() else column for column in frame])
+        narrow = [column.shrink_dtype() if column.dtype.is_integer() else column for column in frame]
         to_find_rows = (self._by[0], self._until)
         constants = {column.name: column[0] for column in narrow if column.name not in to_find_rows and _is_constant(column)}
         # Windows are sorted by all columns; a run need only be in the order of the first.
-        ordered = _in_order(narrow.drop(constants), self._by[0])
+        ordered = _in_order(pl.DataFrame([column for column in narrow if column.name not in constants]), self._by[0])
         self._runs.append(self._write(iter([ordered]), frame.schema, ordered.schema, constants))
 
     def _join(self, runs: list[_Run]) -> _Run:

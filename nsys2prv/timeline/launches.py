@@ -10,10 +10,9 @@ import polars as pl
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports.identity import process_of
-from nsys2prv.sources.correlate import of_one_process
+from nsys2prv.sources.correlate import of_one_process, side_by_side
 from nsys2prv.sources.source import RowKind, Source
 
-_CALL_TAG = -1
 _OUTSIDE = -1
 """Row of a call outside the selected time."""
 
@@ -21,34 +20,38 @@ _OUTSIDE = -1
 class Launches:
     """Pairs calls with what they start, by correlation id and process, for one report (ids repeat between reports)."""
 
-    def __init__(self, ends: ExternalSort) -> None:
-        self._ends = ends
+    def __init__(self, calls: ExternalSort, started: ExternalSort) -> None:
+        self._calls = calls
+        self._started = started
 
     @classmethod
     def in_folder(cls, folder: Path) -> Launches:
         """One that writes intermediate files to a folder."""
-        return cls(ExternalSort(["correlationId"], folder))
+        return cls(ExternalSort(["correlationId"], folder / "calls"), ExternalSort(["correlationId"], folder / "started"))
 
     def part(self) -> Launches:
         """One for a piece of work on another thread, to be absorbed when it is done."""
-        return Launches(self._ends.part())
+        return Launches(self._calls.part(), self._started.part())
 
     def absorb(self, part: Launches) -> None:
         """Take over what a part collected."""
-        self._ends.absorb(part._ends)
+        self._calls.absorb(part._calls)
+        self._started.absorb(part._started)
 
     def spill(self) -> None:
         """Write what is still in memory: the rest can be pickled then."""
-        self._ends.spill()
+        self._calls.spill()
+        self._started.spill()
 
     def delete(self) -> None:
         """Take all off the disk."""
-        self._ends.delete()
+        self._calls.delete()
+        self._started.delete()
 
     @property
     def rows(self) -> int:
         """Number of ends that were collected."""
-        return self._ends.rows
+        return self._calls.rows + self._started.rows
 
     def add(self, source: Source, events: pl.DataFrame, held: pl.Series) -> None:
         """Add events of a source (its columns, with `row` and `start` in ns of the trace); `held`: inside the selected time."""
@@ -59,28 +62,25 @@ class Launches:
             # A call outside still counts as the outer one of another call with its id.
             outside = pl.when(pl.lit(held)).then("row").otherwise(pl.lit(_OUTSIDE, pl.Int64))
             events = events.with_columns(row=outside) if is_call else events.filter(held)
-        process = "globalTid" if source.row is RowKind.THREAD else "globalPid"
-        self._ends.add(
-            events.filter(pl.col("correlationId") > 0).select(
-                "correlationId",
-                "row",
-                time="start",
-                process=process_of(process),
-                size=pl.lit(0, pl.Int64) if is_call else pl.col("size"),
-                tag=pl.lit(_CALL_TAG if is_call else source.launch.tag, pl.Int64),
-            )
-        )
+        process = process_of("globalTid" if source.row is RowKind.THREAD else "globalPid")
+        known = events.lazy().filter(pl.col("correlationId") > 0)
+        if is_call:
+            self._calls.add(known.select("correlationId", "row", time="start", process=process).collect())
+        else:
+            tag = pl.lit(source.launch.tag, pl.Int64)
+            ends = known.select("correlationId", "size", to_row="row", to_time="start", process=process, tag=tag)
+            self._started.add(ends.collect())
 
     def messages(self) -> Iterator[pl.DataFrame]:
         """Columns `row`, `time`, `to_row`, `to_time`, `size` (bytes), `tag`."""
-        for window in self._ends.windows(any_ties=True):
-            is_call = pl.col("tag") == _CALL_TAG
-            calls = window.filter(is_call)
+        for started, of_calls in side_by_side(self._started, self._calls):
+            if of_calls.is_empty():
+                continue
+            calls = of_calls
             if calls["correlationId"].n_unique() < calls.height:
                 # A driver call inside a runtime call may have the same id: the outer one, which is first, counts.
                 calls = one_of_each(calls.select("time", pl.exclude("time")), ["process", "correlationId"])
-            started = window.filter(~is_call).rename({"row": "to_row", "time": "to_time"})
-            known = calls.filter(pl.col("row") != _OUTSIDE).select("process", "correlationId", "row", "time")
+            known = calls if calls["row"].min() != _OUTSIDE else calls.filter(pl.col("row") != _OUTSIDE)
             key = ["correlationId"] if of_one_process(started, known) else ["process", "correlationId"]
-            joined = started.join(known, on=key, how="inner", maintain_order="left")
+            joined = started.join(known.select(*key, "row", "time"), on=key, how="inner", maintain_order="left")
             yield joined.select("row", "time", "to_row", "to_time", "size", "tag")

@@ -201,5 +201,5 @@ def _is_exact(numbers: pl.Series) -> bool:
     """Whether all of some numbers are; texts get other numbers later."""
     if numbers.dtype != pl.Int64:
         return True
-    bounds = pl.Series([numbers.min(), numbers.max()], dtype=pl.Int64)
-    return bool(bounds.is_between(-LARGEST_EXACT, LARGEST_EXACT).fill_null(True).all())
+    least, greatest = numbers.min(), numbers.max()
+    return least is None or bool(least >= -LARGEST_EXACT and greatest <= LARGEST_EXACT)  # type: ignore[operator]
