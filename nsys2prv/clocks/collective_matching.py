@@ -7,7 +7,7 @@ the clocks of two hosts are tied by one pair of sequences, the others only have 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -88,6 +88,7 @@ class _Matcher:
         ends = np.cumsum([len(sequence) for sequence in sequences])
         self._numbers = [np.arange(end - len(sequence), end) for sequence, end in zip(sequences, ends.tolist(), strict=True)]
         self._communicators = [_Communicator([index], {one.process}) for index, one in enumerate(sequences)]
+        self._of_kind: defaultdict[str, list[_Communicator]] = defaultdict(list)
         self._shifts: dict[int, _ClockShift] = {}
         self._failed: Counter[tuple[int, int]] = Counter()
         self._searches = _SEARCHES_PER_CLOCK * len({sequence.clock for sequence in sequences})
@@ -101,9 +102,11 @@ class _Matcher:
             self._failed.clear()
             left = sorted(self._communicators, key=lambda one: -len(self._sequences[one.members[0]]))
             self._communicators = []
+            self._of_kind.clear()
             for communicator in left:
                 if not self._joined(communicator, precision):
                     self._communicators.append(communicator)
+                    self._of_kind[self._sequences[communicator.members[0]].kind].append(communicator)
         shared = np.bincount(np.concatenate([np.zeros(0, dtype=np.int64), *self._numbers]), minlength=1) > 1
         bases = {clock: shift.base for clock, shift in self._shifts.items()}
         communicators = {index: number for number, one in enumerate(self._communicators) for index in one.members}
@@ -121,12 +124,15 @@ class _Matcher:
         """Adds the sequences of a communicator to those of another that they belong to, if there is one."""
         index = one.members[0]
         second = self._sequences[index]
-        for communicator in self._communicators:
+        if precision is not None and len(second) < FEW and not second.has_keys:
+            # They can only be counted. Every rank of a large run may have such: no comparison in vain with all others.
+            return False
+        for communicator in self._of_kind[second.kind]:
             if not one.processes.isdisjoint(communicator.processes):
                 continue
             for reference in communicator.members[:_REFERENCES]:
                 first = self._sequences[reference]
-                if first.kind != second.kind or not self._have_similar_names(reference, index):
+                if not self._have_similar_names(reference, index):
                     break
                 match = self._pair(first, second, precision)
                 if match is None:

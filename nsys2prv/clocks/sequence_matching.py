@@ -75,6 +75,11 @@ class CollectiveSequence:
     def __len__(self) -> int:
         return len(self.time)
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether keys of most collectives are known."""
+        return self.key is not None and 2 * int(np.count_nonzero(self.key)) >= len(self)
+
     def at(self, places: Ints) -> CollectiveSequence:
         """Only some of the collectives."""
         key, start = (None if one is None else one[places] for one in (self.key, self.start))
@@ -198,11 +203,9 @@ def match_by_count(first: CollectiveSequence, second: CollectiveSequence) -> Seq
 
 def _by_key(first: CollectiveSequence, second: CollectiveSequence) -> SequenceMatch | None:
     """By numbers that only the same collective has; None where they are not known."""
-    if first.key is None or second.key is None:
+    if first.key is None or second.key is None or not (first.has_keys and second.has_keys):
         return None
     of_first, of_second = np.flatnonzero(first.key), np.flatnonzero(second.key)
-    if 2 * len(of_first) < len(first) or 2 * len(of_second) < len(second):
-        return None
     _, own, other = np.intersect1d(first.key[of_first], second.key[of_second], return_indices=True)
     own, other = of_first[own], of_second[other]
     if not len(own):
