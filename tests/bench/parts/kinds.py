@@ -22,6 +22,7 @@ def kinds(place: Workplace) -> dict[str, Any]:
         raise Missing(
             f"{place.shared / 'reports'} is not there; the benchmark repeats real reports, name their folder with --shared"
         )
+    heavy_reports.SHARED = place.shared
     folder = place.cache / "reports"
     folder.mkdir(parents=True, exist_ok=True)
     reports = {kind: heavy_reports.make(folder, kind, place.sizes.heavy_rows) for kind in heavy_reports.KINDS}
