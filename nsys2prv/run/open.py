@@ -27,7 +27,7 @@ from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.exports.identity import process_of
 from nsys2prv.exports.nsys import NsysExport
-from nsys2prv.exports.stored_tables import StoredTables, store_columns
+from nsys2prv.exports.stored_tables import Needed, StoredTables, store_columns
 from nsys2prv.sources.host.profiled import TRACED_TABLES
 from nsys2prv.sources.registry import SOURCES, needed_columns, present_sources
 from nsys2prv.sources.source import Source
@@ -231,12 +231,13 @@ def _survey_group(
         except (ReportError, ExportError) as error:
             results[index] = _unless(options.keep_going, error)
     present = {one: present_sources(one.report, options.sources) for one in described.values()}
+    needed = _columns_to_store(present)
     if progress is not None:
-        progress.expect(len(paths), sum(map(len, present.values())))
+        progress.expect(len(paths), sum(map(len, [*present.values(), *needed.values()])))
     update = progress.update if progress is not None else no_progress
     # For this attempt alone: another worker may have died over the same group.
     folder = options.folder / f"survey-{secrets.token_hex(4)}"
-    _store_columns(present, folder / "columns")
+    store_columns(needed, folder / "columns", update)
     # With keep_going an error is a result: it must not end the work on other reports.
     surveys = _survey_all(present, folder / "overlaps", options.keep_going, update)
     for (index, one), found in zip(described.items(), surveys, strict=True):
@@ -255,16 +256,13 @@ def _survey_group(
     return [result for result in results if result is not None]
 
 
-def _store_columns(sources: Mapping[_Described, list[Source]], folder: Path) -> None:
-    """Read what is needed of each table once."""
-    store_columns(
-        {
-            one.report.tables: needed_columns(one.report, of_report)
-            for one, of_report in sources.items()
-            if isinstance(one.report.tables, StoredTables)
-        },
-        folder,
-    )
+def _columns_to_store(sources: Mapping[_Described, list[Source]]) -> dict[StoredTables, Needed]:
+    """What is needed of each table that is read once and stored."""
+    return {
+        one.report.tables: needed_columns(one.report, of_report)
+        for one, of_report in sources.items()
+        if isinstance(one.report.tables, StoredTables)
+    }
 
 
 def _other_spans(report: Report, options: _SurveyOptions) -> tuple[tuple[int, int], ...]:

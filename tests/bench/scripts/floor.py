@@ -10,28 +10,24 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import defaultdict
 from pathlib import Path
 
 import adbc_driver_sqlite.dbapi
 import polars as pl
 
 from nsys2prv.exports import open_report
-from nsys2prv.sources.registry import present_sources, select_sources
+from nsys2prv.sources.registry import needed_columns, present_sources, select_sources
 
 BATCH_ROWS = 50_000
 _NAMES = {"StringIds": {"id", "value"}}
 LINES = 500_000
 
 
-def needed_columns(path: Path, sources: tuple[str, ...]) -> dict[str, set[str]]:
+def columns_of(path: Path, sources: tuple[str, ...]) -> dict[str, set[str]]:
     """Columns that sources read, by table."""
     report = open_report(path)
-    needed: dict[str, set[str]] = defaultdict(set)
-    for source in present_sources(report, select_sources(sources, ())):
-        wanted = {*source.required, *source.optional, *(source.only or {})}
-        needed[source.table] |= wanted & report.tables.columns(source.table)
-    return {**needed, **_NAMES}
+    needed = needed_columns(report, present_sources(report, select_sources(sources, ())))
+    return {table: set(columns) for table, columns in needed.items()} | _NAMES
 
 
 def read(path: Path, columns: dict[str, set[str]]) -> int:
@@ -55,7 +51,7 @@ def write(lines: pl.DataFrame, size: int) -> None:
 
 def main() -> None:
     path, sources, size = Path(sys.argv[1]), tuple(filter(None, sys.argv[2].split(","))), int(sys.argv[3])
-    columns = needed_columns(path, sources)
+    columns = columns_of(path, sources)
     start = pl.int_range(10**9, 10**9 + LINES * 3_000, 3_000, eager=True)
     lines = pl.DataFrame(
         {"kind": 1, "cpu": 1, "appl": 1, "task": 1, "thread": 3, "start": start, "end": start + 2_000, "state": 1}
