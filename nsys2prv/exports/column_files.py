@@ -44,7 +44,7 @@ class ColumnFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._file.close()
 
-    def append(self, rows: pl.DataFrame) -> StoredBatch:
+    def append(self, batch: pa.RecordBatch) -> StoredBatch:
         """Append rows.
 
         Raises
@@ -52,12 +52,16 @@ class ColumnFile:
         OSError
             When they can't be written.
         """
-        narrow = pl.DataFrame([column.shrink_dtype() if column.dtype == pl.Int64 else column for column in rows.get_columns()])
-        batch = narrow.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks().to_batches()[0]
         # Narrow numbers would take more time compressed, and hardly less space.
-        is_text = not all(dtype.is_numeric() for dtype in narrow.dtypes)
+        is_text = not all(pa.types.is_primitive(field.type) for field in batch.schema)
         options = pa.ipc.IpcWriteOptions(compression="lz4" if is_text else None, use_threads=False)
         offset = self._file.tell()
         with pa.ipc.new_stream(self._file, batch.schema, options=options) as stream:
             stream.write_batch(batch)
-        return StoredBatch(self._path, offset, self._file.tell() - offset, rows.height)
+        return StoredBatch(self._path, offset, self._file.tell() - offset, batch.num_rows)
+
+
+def narrowest(rows: pl.DataFrame) -> pa.RecordBatch:
+    """Rows with the narrowest types that hold their whole numbers."""
+    columns = [column.shrink_dtype() if column.dtype == pl.Int64 else column for column in rows.get_columns()]
+    return pl.DataFrame(columns).to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks().to_batches()[0]

@@ -45,7 +45,7 @@ _UNFINISHED = {"-wal": (32, (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")), "-journ
 headers, and their first bytes. SQLite overwrites these when all is in the database."""
 
 
-_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 """What queries raise: also names in messages of SQLite can be no UTF-8."""
 STEPS_PER_BYTE = 16
 """Steps of SQLite's machine that a query may take, for each byte of a file: a row of a query takes some ten, and a row some ten
@@ -114,11 +114,11 @@ class SqliteTables(Tables):
                 names = self._table_names(database)
                 return {
                     sys.intern(name): _one_of_equal(
-                        frozenset(column for _, column, *_ in database.execute(f"pragma table_info({_quoted(name)})"))
+                        frozenset(column for _, column, *_ in database.execute(f"pragma table_info({quoted(name)})"))
                     )
                     for name in names
                 }
-        except _ERRORS as error:
+        except SQLITE_ERRORS as error:
             raise read_error(self.path, error) from error
 
     def _table_names(self, database: sqlite3.Connection) -> list[str]:
@@ -174,8 +174,8 @@ class SqliteTables(Tables):
             for table in tables:
                 if table not in self._counts:
                     try:
-                        (rows,) = database.execute(f"select ifnull(sum(1), 0) from {_quoted(table)} not indexed").fetchone()
-                    except _ERRORS as error:
+                        (rows,) = database.execute(f"select ifnull(sum(1), 0) from {quoted(table)} not indexed").fetchone()
+                    except SQLITE_ERRORS as error:
                         raise read_error(self.path, error, table) from error
                     if rows > self._size:
                         raise DamagedReport(self.path, f"table {table}: it has more rows than the file has bytes")
@@ -185,25 +185,25 @@ class SqliteTables(Tables):
     def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
         # The greater of two maxima: one of two columns in each row would take five times as long.
         # With the name of the table, or SQLite would take the name of a column that is not there for a text.
-        first, *last = (f"{_quoted(table)}.{_quoted(column)}" for column in dict.fromkeys((begin, end)))
+        first, *last = (f"{quoted(table)}.{quoted(column)}" for column in dict.fromkeys((begin, end)))
         times = ", ".join(f"max({column})" for column in (first, *last))
         try:
             self.row_counts([table])
-            query = f"select count(*), min({first}), {times} from {_quoted(table)} not indexed{_where(only)}"
+            query = f"select count(*), min({first}), {times} from {quoted(table)} not indexed{_where(only)}"
             rows, earliest, *lasts = self._row(query)
             if not all(isinstance(time, int | None) for time in (earliest, *lasts)):
                 raise DamagedReport(self.path, f"table {table}: a time in {begin} or {end} is no whole number")
             self._check_first(table, begin, earliest)
             return int(rows), earliest, max((last for last in lasts if last is not None), default=None)
-        except _ERRORS as error:
+        except SQLITE_ERRORS as error:
             raise read_error(self.path, error, table) from error
 
     def some_values(self, columns: Mapping[str, str]) -> dict[str, int]:
         found = {}
         with self._database() as database:
             for table, column in columns.items():
-                with contextlib.suppress(*_ERRORS):
-                    row = database.execute(f"select {_quoted(column)} from {_quoted(table)} not indexed limit 1").fetchone()
+                with contextlib.suppress(*SQLITE_ERRORS):
+                    row = database.execute(f"select {quoted(column)} from {quoted(table)} not indexed limit 1").fetchone()
                     if row is not None and isinstance(row[0], int):
                         found[table] = row[0]
         return found
@@ -229,10 +229,10 @@ class SqliteTables(Tables):
             for table in tables:
                 if "rowid" in self._columns[table]:
                     continue
-                name = _quoted(table)
+                name = quoted(table)
                 query = f"select (select min(rowid) from {name}), (select max(rowid) from {name})"
                 # A view, or a table without row numbers.
-                with contextlib.suppress(*_ERRORS):
+                with contextlib.suppress(*SQLITE_ERRORS):
                     first, last = database.execute(query).fetchone()
                     if first is not None and last is not None:
                         found[table] = (first, last)
@@ -281,7 +281,7 @@ class SqliteTables(Tables):
         """What the driver gives of a table, in batches of about `rows` rows; errors are those of the driver and of Arrow."""
         expressions = [_sql_expression(name, dtype) for name, dtype in schema.items()] or ["1 as one"]
         select = "select distinct" if distinct else "select"
-        query = f"{select} {', '.join(expressions)} from {_quoted(table)} not indexed{_where(only, stretch)}"
+        query = f"{select} {', '.join(expressions)} from {quoted(table)} not indexed{_where(only, stretch)}"
         with adbc_driver_manager.AdbcStatement(connection) as statement:
             statement.set_options(**{"adbc.sqlite.query.batch_rows": str(memory.scaled(rows))})
             statement.set_sql_query(query)
@@ -313,19 +313,20 @@ def _one_of_equal(columns: frozenset[str]) -> frozenset[str]:
     return columns
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name as SQL has it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _where(only: Selection, stretch: Stretch | None = None) -> str:
-    conditions = [f"{_quoted(column)} in ({', '.join(map(str, values))})" for column, values in only.items()]
+    conditions = [f"{quoted(column)} in ({', '.join(map(str, values))})" for column, values in only.items()]
     if stretch is not None:
         conditions.append(f"rowid between {stretch[0]} and {stretch[1]}")
     return f" where {' and '.join(conditions)}" if conditions else ""
 
 
 def _sql_expression(name: str, dtype: type[pl.DataType]) -> str:
-    column = _quoted(name)
+    column = quoted(name)
     # ADBC takes the type of a column from its first batch: a NULL there would make text or floats later on an error.
     if dtype in (pl.String, pl.Binary):
         # As bytes: texts of a program can be in any encoding, and Arrow takes UTF-8 on trust.

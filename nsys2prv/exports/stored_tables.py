@@ -7,30 +7,36 @@ their own events, and for events that are derived from them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import adbc_driver_manager
 import polars as pl
 import pyarrow as pa
+from adbc_driver_manager import AdbcConnection
 
-from nsys2prv.errors import DamagedReport, ReportError
+from nsys2prv.errors import DamagedReport, NoResources, ReportError
 from nsys2prv.execution import memory
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.sizes import ROWS_OF_PART
 from nsys2prv.execution.threads import Stop, run_all
-from nsys2prv.exports.column_files import ColumnFile, StoredBatch
+from nsys2prv.exports.column_files import ColumnFile, StoredBatch, narrowest
 from nsys2prv.exports.forms import Schema, Selection, Stretch, frames_scan
-from nsys2prv.exports.sqlite_form import SqliteTables, converted
+from nsys2prv.exports.sqlite_form import SQLITE_ERRORS, SqliteTables, converted, quoted
+from nsys2prv.exports.sqlite_pages import Leaves, Pages, RowPages, Unusual, leaves
 
-STORED_ROWS = 65_536
+STORED_ROWS = 32_768
 """Rows that are read, stored and loaded at once."""
 _MOST_PARTS = 16
 """Parts of one table at most: of a long report, what workers read at once."""
+_LEAST_ROWS_OF_PAGES = 10_000
+"""Rows from which pages are read: for few rows a query takes less time."""
+_REAL_TYPE = re.compile("real|floa|doub", re.IGNORECASE)
 _LEAST_BYTES_OF_ROW = 5
 """A row takes at least so much of a database: its place in a page, its length, its number, the length of its head."""
 
@@ -45,7 +51,16 @@ class _Part:
     table: str
     schema: Schema
     stretch: Stretch | None = None
-    is_last: bool = True  # of its table
+    is_last: bool = False  # of its table
+    pages: RowPages | None = None  # that the rows are in, where they are known
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A part that was stored: its rows, and whether all pages with rows of it were read for that."""
+
+    batches: tuple[StoredBatch, ...]
+    is_by_pages: bool
 
 
 @dataclass(frozen=True)
@@ -146,61 +161,97 @@ class StoredTables(SqliteTables):
     def plan(self, needed: Needed) -> list[list[_Part]]:
         """What is stored by one thread each: a part of a long table, or all short tables together."""
         numbers = self._row_numbers(needed)
+        rows = {table: last + 1 - first for table, (first, last) in numbers.items()}
+        pages = self._pages({table: needed[table] for table, count in rows.items() if count >= _LEAST_ROWS_OF_PAGES})
         short: list[_Part] = []
         long: list[list[_Part]] = []
         for table, schema in needed.items():
-            first, last = numbers.get(table, (1, 0))
-            count = min((last + 1 - first) // ROWS_OF_PART, _MOST_PARTS)
-            if count > 1:
-                stretches = self.stretches(table, count)
-                long += [[_Part(table, schema, stretch, stretch is stretches[-1])] for stretch in stretches]
+            count = max(min(rows.get(table, 0) // ROWS_OF_PART, _MOST_PARTS), 1)
+            if table in pages:
+                columns, of_table = pages[table]
+                in_parts = of_table.parts(count, numbers[table])
+                found = [_Part(table, schema, stretch, pages=RowPages(columns, part)) for stretch, part in in_parts]
             else:
-                short.append(_Part(table, schema))
+                found = [_Part(table, schema, stretch) for stretch in self.stretches(table, count)]
+            found[-1] = replace(found[-1], is_last=True)
+            if len(found) > 1:
+                long += [[part] for part in found]
+            else:
+                short += found
         return [*long, short] if short else long
 
-    def store(self, parts: Sequence[_Part], path: Path, stop: Stop) -> list[tuple[StoredBatch, ...] | None]:
-        """Store parts of tables in a file; None in the place of one that can't be read."""
-        with ColumnFile(path) as file, contextlib.ExitStack() as connections:
-            connection: adbc_driver_manager.AdbcConnection | None = None
-            with contextlib.suppress(ReportError), self._driver_errors(parts[0].table):
-                connection = connections.enter_context(self._connection())
-            return [self._store_part(connection, part, file, stop) for part in parts] if connection else [None] * len(parts)
+    def _pages(self, needed: Needed) -> dict[str, tuple[tuple[str, ...], Leaves]]:
+        """Columns as they are in records, and pages, of tables whose pages are as they usually are."""
+        found = {}
+        try:
+            with self._database() as database, Pages(self.path) as pages:
+                roots = dict(database.execute("select name, rootpage from sqlite_master where type = 'table'"))
+                for table, schema in needed.items():
+                    columns = database.execute(f"pragma table_info({quoted(table)})").fetchall()
+                    # A key may be the number of the row; in a column of real numbers whole ones are real.
+                    is_real = (schema.get(name) == pl.Int64 and _REAL_TYPE.search(kind) for _, name, kind, *_ in columns)
+                    if not any(is_real) and not any(key for *_, key in columns):
+                        with contextlib.suppress(Unusual):
+                            found[table] = tuple(column[1] for column in columns), leaves(pages, roots[table])
+        except (Unusual, *SQLITE_ERRORS):
+            pass
+        return found
 
-    def keep(self, stored: Iterable[tuple[_Part, tuple[StoredBatch, ...] | None]]) -> None:
-        """Read from now on what was stored; a table of which a part is not is read from the database."""
-        for table, parts in itertools.groupby(stored, key=lambda one: one[0].table):
-            found = list(parts)
-            batches = [(part.stretch, of_part) for part, of_part in found if of_part is not None]
-            if len(batches) == len(found):
-                self._stored[table] = _StoredTable(found[0][0].schema, tuple(batches))
+    def store(self, parts: Sequence[_Part], path: Path, stop: Stop) -> list[_Stored | None]:
+        """Store parts of tables in a file; None in the place of one that can't be read."""
+        with ColumnFile(path) as file, contextlib.ExitStack() as opened:
+            connect = functools.cache(lambda: opened.enter_context(self._connection()))
+            return [self._store_part(part, connect, file, stop) for part in parts]
+
+    def keep(self, parts: Sequence[tuple[_Part, _Stored | None]]) -> None:
+        """Read from now on what was stored of all parts of a table; of a part that is not stored, it is not."""
+        table, schema = parts[0][0].table, parts[0][0].schema
+        stored = [(part.stretch, one.batches) for part, one in parts if one is not None]
+        whole = _StoredTable(schema, tuple(stored))
+        in_parts = len(parts) > 1 and not all(one.is_by_pages for _, one in parts if one is not None)
+        if len(stored) == len(parts) and (not in_parts or self._has_all_rows(table, whole.rows)):
+            self._stored[table] = whole
         # Who needs a table that can't be read finds out why.
         self.failure = None
 
-    def _store_part(
-        self, connection: adbc_driver_manager.AdbcConnection, part: _Part, file: ColumnFile, stop: Stop
-    ) -> tuple[StoredBatch, ...] | None:
-        batches: list[StoredBatch] = []
-        try:
-            for rows in self._whole_numbers(connection, part):
-                stop.check()
-                memory.check()
-                if rows.height:
-                    batches.append(file.append(rows))
-        except ReportError:
-            return None
-        return tuple(batches)
+    def _has_all_rows(self, table: str, rows: int) -> bool:
+        """Whether a table has so many rows: where it is damaged, SQLite may find fewer by their numbers than are there."""
+        with contextlib.suppress(ReportError):
+            return super().row_counts([table])[table] == rows
+        return False
 
-    def _whole_numbers(self, connection: adbc_driver_manager.AdbcConnection, part: _Part) -> Iterator[pl.DataFrame]:
+    def _store_part(self, part: _Part, connect: Callable[[], AdbcConnection], file: ColumnFile, stop: Stop) -> _Stored | None:
+        for read in (self._by_pages, partial(self._by_driver, connect)):
+            stored = []
+            try:
+                for batch in read(part):
+                    stop.check()
+                    memory.check()
+                    stored.append(file.append(batch))
+            except (Unusual, ReportError, NoResources):
+                continue
+            return _Stored(tuple(stored), read == self._by_pages)
+        return None
+
+    def _by_pages(self, part: _Part) -> Iterator[pa.RecordBatch]:
+        """Rows of a part out of pages; Unusual when the driver has to read them."""
+        if part.pages is None:
+            raise Unusual("its pages are not known")
+        with Pages(self.path) as pages:
+            yield from part.pages.batches(pages, part.schema, memory.scaled(STORED_ROWS))
+
+    def _by_driver(self, connect: Callable[[], AdbcConnection], part: _Part) -> Iterator[pa.RecordBatch]:
         """Rows of a part; DamagedReport when they are more than can be, or not what they should be."""
         rows = 0
         with self._driver_errors(part.table):
-            for batch in self._query(connection, part.table, part.schema, stretch=part.stretch, rows=STORED_ROWS):
+            for batch in self._query(connect(), part.table, part.schema, stretch=part.stretch, rows=STORED_ROWS):
                 rows += batch.num_rows
                 if rows * _LEAST_BYTES_OF_ROW > self._size:
                     raise DamagedReport(self.path, f"table {part.table}: it has more rows than fit into the file")
                 if any(part.schema[field.name] == pl.Int64 and pa.types.is_floating(field.type) for field in batch.schema):
                     raise DamagedReport(self.path, f"table {part.table}: a number is no whole number")
-                yield converted(batch, part.schema)
+                if batch.num_rows:
+                    yield narrowest(converted(batch, part.schema))
 
 
 def store_columns(needed: Mapping[StoredTables, Needed], folder: Path, update: Callable[[int], object] = no_progress) -> None:
@@ -223,7 +274,7 @@ def store_columns(needed: Mapping[StoredTables, Needed], folder: Path, update: C
         When files can't be written.
     """
 
-    def store(tables: StoredTables, parts: Sequence[_Part], path: Path, stop: Stop) -> list[tuple[StoredBatch, ...] | None]:
+    def store(tables: StoredTables, parts: Sequence[_Part], path: Path, stop: Stop) -> list[_Stored | None]:
         stored = tables.store(parts, path, stop)
         update(sum(part.is_last for part in parts))
         return stored
@@ -233,8 +284,12 @@ def store_columns(needed: Mapping[StoredTables, Needed], folder: Path, update: C
         make_folder(folder)
     paths = (folder / f"columns{number}" for number in itertools.count())
     results = run_all(partial(store, tables, parts, path) for (tables, parts), path in zip(planned, paths, strict=False))
-    for tables, of_tables in itertools.groupby(zip(planned, results, strict=True), key=lambda one: one[0][0]):
-        tables.keep(itertools.chain.from_iterable(zip(parts, stored, strict=True) for (_, parts), stored in of_tables))
+    of_table: dict[tuple[StoredTables, str], list[tuple[_Part, _Stored | None]]] = {}
+    for (tables, parts), stored in zip(planned, results, strict=True):
+        for part, one in zip(parts, stored, strict=True):
+            of_table.setdefault((tables, part.table), []).append((part, one))
+    for (tables, _), pairs in of_table.items():
+        tables.keep(pairs)
 
 
 def _is_inside(part: Stretch, whole: Stretch) -> bool:

@@ -1,0 +1,164 @@
+"""Numbers out of the pages of a database are those that SQLite gives; what is unusual or damaged is left to SQLite."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from nsys2prv.errors import DamagedReport
+from nsys2prv.exports.sqlite_form import SqliteTables
+from nsys2prv.exports.sqlite_pages import Pages, Unusual, leaves
+from nsys2prv.exports.stored_tables import StoredTables, store_columns
+
+TABLE = "EVENTS"
+SCHEMA: dict[str, Any] = {"start": pl.Int64, "value": pl.Int64, "real": pl.Float64, "none": pl.Int64, "label": pl.String}
+EDGES = [0, 1, *(sign * 2**bits + off for bits in (7, 15, 23, 31, 47, 62) for sign in (1, -1) for off in (-1, 0, 1)), -(2**63)]
+ROWS = 3000
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"_LEAST_ROWS_OF_PAGES": 1, "ROWS_OF_PART": 700, "STORED_ROWS": 256}.items():
+        monkeypatch.setattr(f"nsys2prv.exports.stored_tables.{name}", value)
+
+
+@pytest.fixture
+def by_driver(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """An entry for each part that the driver reads."""
+    parts: list[int] = []
+    read = StoredTables._by_driver
+
+    def counting(self: StoredTables, connect: Any, part: Any) -> Iterator[Any]:
+        parts.append(1)
+        return read(self, connect, part)
+
+    monkeypatch.setattr(StoredTables, "_by_driver", counting)
+    return parts
+
+
+def database(path: Path, page_size: int = 512, columns: str = "start integer, value integer, real real, none integer") -> Path:
+    chance = random.Random(1)
+    rows = [
+        (2**40 + 10 * row, chance.choice([*EDGES, None]), chance.choice([None, 1, 2.5, float("inf")]), None)
+        for row in range(ROWS)
+    ]
+    with closing(sqlite3.connect(path)) as made, made:
+        made.execute(f"pragma page_size = {page_size}")
+        made.execute("create table StringIds (id integer primary key, value text)")
+        made.execute(f"create table {TABLE} ({columns}, label text)")
+        made.executemany(f"insert into {TABLE} (start, value, real, none) values (?, ?, ?, ?)", rows)
+        # Rows that are deleted leave gaps in pages, and pages that are used again.
+        made.execute(f"delete from {TABLE} where rowid % 7 = 0")
+        made.executemany(f"insert into {TABLE} (start, value, real, none) values (?, ?, ?, ?)", rows[:200])
+    return path
+
+
+def change(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as changed, changed:
+        for statement in statements:
+            changed.execute(statement)
+
+
+def read(tables: SqliteTables) -> pl.DataFrame:
+    return pl.concat([pl.DataFrame(schema=SCHEMA), *tables.batches(TABLE, SCHEMA, {})])
+
+
+def stored(path: Path) -> StoredTables:
+    tables = StoredTables(path)
+    store_columns({tables: {TABLE: SCHEMA}}, path.parent / "columns")
+    return tables
+
+
+@pytest.mark.parametrize("page_size", [512, 4096, 65536])
+def test_numbers_are_those_that_sqlite_gives(page_size: int, tmp_path: Path, by_driver: list[int]) -> None:
+    path = database(tmp_path / "a.sqlite", page_size)
+
+    found = stored(path)
+
+    assert_frame_equal(read(found), read(SqliteTables(path)))
+    assert not by_driver
+    stretches = found.stretches(TABLE, 3)
+    assert len(stretches) > 1
+    for stretch in stretches:
+        of_driver = SqliteTables(path).batches(TABLE, SCHEMA, {}, stretch)
+        assert_frame_equal(pl.concat(found.batches(TABLE, SCHEMA, {}, stretch)), pl.concat(of_driver))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"update {TABLE} set label = 'short' where rowid = 2000",
+        f"update {TABLE} set label = '{'long' * 50}' where rowid = 2000",
+        f"update {TABLE} set label = zeroblob(5000) where rowid = 2000",
+        f"update {TABLE} set value = 1.5 where rowid = 2",
+        f"alter table {TABLE} add column further integer default 5",
+    ],
+    ids=["text", "long text", "other pages", "real", "new column"],
+)
+def test_what_is_unusual_is_left_to_sqlite(statement: str, tmp_path: Path, by_driver: list[int]) -> None:
+    path = database(tmp_path / "a.sqlite")
+    change(path, statement)
+
+    assert_frame_equal(read(stored(path)), read(SqliteTables(path)))
+    assert by_driver
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "start integer primary key, value integer, real real, none integer",
+        "start integer, value real, real real, none integer",
+    ],
+    ids=["key", "real"],
+)
+def test_columns_that_are_not_stored_as_they_are_read_are_left_to_sqlite(
+    columns: str, tmp_path: Path, by_driver: list[int]
+) -> None:
+    path = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(path)) as made, made:
+        made.execute("create table StringIds (id integer, value text)")
+        made.execute(f"create table {TABLE} ({columns}, label text)")
+        made.executemany(f"insert into {TABLE} values (?, ?, ?, ?, ?)", ((row, row, row, row, None) for row in range(ROWS)))
+
+    assert_frame_equal(read(stored(path)), read(SqliteTables(path)))
+    assert by_driver
+
+
+@pytest.mark.parametrize(("place", "value"), [(0, 5), (0, 0), (3, 255), (3, 0), (4, 0)])
+@pytest.mark.parametrize("page", ["inner", "leaf"])
+def test_a_damaged_page_is_found_as_sqlite_finds_it(page: str, place: int, value: int, tmp_path: Path) -> None:
+    path = database(tmp_path / "a.sqlite")
+    content = bytearray(path.read_bytes())
+    with Pages(path) as pages, closing(sqlite3.connect(path)) as opened:
+        (root,) = opened.execute("select rootpage from sqlite_master where name = ?", (TABLE,)).fetchone()
+        number = root if page == "inner" else int(leaves(pages, root).pages[20])
+    content[(number - 1) * 512 + place] = value
+    path.write_bytes(content)
+
+    def answer(tables: SqliteTables) -> list[Any] | str:
+        try:
+            return read(tables).rows()
+        except DamagedReport as error:
+            return str(error)
+
+    assert answer(stored(path)) == answer(SqliteTables(path))
+
+
+def test_pages_that_refer_to_each_other_end(tmp_path: Path) -> None:
+    path = database(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as opened:
+        (root,) = opened.execute("select rootpage from sqlite_master where name = ?", (TABLE,)).fetchone()
+    content = bytearray(path.read_bytes())
+    content[(root - 1) * 512 + 8 : (root - 1) * 512 + 12] = root.to_bytes(4, "big")
+    path.write_bytes(content)
+
+    with Pages(path) as pages, pytest.raises(Unusual):
+        leaves(pages, root)
