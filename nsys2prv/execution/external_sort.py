@@ -26,6 +26,8 @@ _MOST_PENDING = 32
 """Frames that wait to be written; more are concatenated."""
 _BATCH_ROWS = 8_192
 """Rows of a run that are read at once. A window may read up to so many rows too much of each run."""
+_WRITE_BYTES = 1_000_000
+"""Bytes of a run that are written at once: a file system takes a few large pieces in half the time of many small ones."""
 _MOST_RUNS, _JOINED_RUNS = 96, 32
 """Runs that windows are read from; of more runs, so many are joined into one first. A read costs the same for few rows as for
 many, and windows over the runs of a thousand reports would get few rows of each."""
@@ -288,7 +290,10 @@ class ExternalSort:
         lasts: list[int] = []
         untils: list[int] = []
         rows: list[int] = []
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, empty.schema, options=options) as writer:
+        with (
+            path.open("wb", buffering=_WRITE_BYTES) as file,
+            pa.ipc.new_file(file, empty.schema, options=options) as writer,
+        ):
             for frame in frames:
                 narrow = pl.DataFrame([frame[name].cast(dtype) for name, dtype in stored.items()])
                 table = narrow.to_arrow(compat_level=pl.CompatLevel.oldest())

@@ -208,8 +208,9 @@ class _Sweeper:
             row, time, both = row[due], time[due], both[due]
         # Most intervals of a row do not overlap.
         if ((time[1:] < time[:-1]) & (row[1:] == row[:-1])).any():
-            by_time = np.argsort(time, kind="stable")
-            order = by_time[self._by_row(row[by_time])]
+            order = np.argsort(time, kind="stable")
+            if row[0] != row[-1]:
+                order = order[self._by_row(row[order])]
             row, time, both = row[order], time[order], both[order]
         return row, time, both
 
@@ -228,14 +229,16 @@ class _Sweeper:
         self._sum[rows.row] = opened[rows.last]
         # Where one interval is open; the others follow below.
         self._open[:, rows.row] = np.arange(len(before))[:, None] == opened[rows.last] - _ONE
-        opened, of_row = (opened, row) if is_last.all() else (opened[is_last], row[is_last])
-        top = np.where(opened >= _ONE, opened - _ONE, self._base[of_row])
-        overlapping = np.unique(of_row[opened >= 2 * _ONE])
-        if len(overlapping):
-            among = np.isin(row, overlapping)
-            first = self._first_in_priority(row[among], low[among], before[:, np.isin(rows.row, overlapping)])
-            top[among[is_last]] = first[is_last[among]]
-        return top
+        top = np.where(opened >= _ONE, opened - _ONE, self._base[row])
+        overlapping = is_last & (opened >= 2 * _ONE)
+        if overlapping.any():
+            # Only edges around overlaps are looked at again: between two edges of a row behind which nothing is open.
+            part = np.cumsum(rows.is_first | np.append(False, opened[:-1] == 0)) - 1
+            again = np.zeros(part[-1] + 1, dtype=bool)
+            again[part[overlapping]] = True
+            among = again[part]
+            top[among] = self._first_in_priority(rows, among, row[among], low[among], before)
+        return top if is_last.all() else top[is_last]
 
     def _cpu_after(self, rows: _Rows, edge: np.ndarray) -> np.ndarray:
         """CPU of each edge's row from there on."""
@@ -244,19 +247,26 @@ class _Sweeper:
             return cpu
         return rows.running(cpu * (2 * (edge & _IS_START) - 1), self._cpu[rows.row])
 
-    def _first_in_priority(self, row: np.ndarray, low: np.ndarray, before: np.ndarray) -> np.ndarray:
-        """State of each edge's row from there on, where several intervals can be open; `before`: how many of each state are."""
+    def _first_in_priority(
+        self, all_rows: _Rows, among: np.ndarray, row: np.ndarray, low: np.ndarray, before: np.ndarray
+    ) -> np.ndarray:
+        """State from there on of the row of some edges (`among` all), where several intervals can be open; `before`: how many of
+        each state are open before the first edge of each row."""
         rows, on_stream = _Rows(row), self._kind[row] == 1
+        places = np.searchsorted(all_rows.row, rows.row)
+        # Rows whose first or last edge is not among them have nothing open before or after.
+        before = np.where(among[all_rows.first[places]], before[:, places], 0)
+        is_open_after = among[all_rows.last[places]]
         state, step = low >> _STATE_AT, 2 * (low & _IS_START) - 1
         top: np.ndarray = self._base[row]
-        self._open[:, rows.row] = 0
+        self._open[:, rows.row[is_open_after]] = 0
         present = {*np.flatnonzero(np.bincount(state)).tolist(), *np.flatnonzero(before.any(axis=1)).tolist()}
         for states, where in ((_BY_PRIORITY, ~on_stream), (_ON_STREAMS, on_stream)):
             for one in reversed(states):
                 if one in present and where.any():
                     count = rows.running(np.where((state == one) & where, step, 0), before[one])
                     top[(count > 0) & where] = one
-                    own = where[rows.last]
+                    own = where[rows.last] & is_open_after
                     self._open[one, rows.row[own]] = count[rows.last][own]
         return top
 
