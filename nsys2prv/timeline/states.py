@@ -250,8 +250,8 @@ class _Sweeper:
     def _first_in_priority(
         self, all_rows: _Rows, among: np.ndarray, row: np.ndarray, low: np.ndarray, before: np.ndarray
     ) -> np.ndarray:
-        """State from there on of the row of some edges (`among` all), where several intervals can be open; `before`: how many of
-        each state are open before the first edge of each row."""
+        """State from there on of the row of some edges (`among` all), where several intervals can be open; `before`: how many
+        of each state are open before the first edge of each row."""
         rows, on_stream = _Rows(row), self._kind[row] == 1
         places = np.searchsorted(all_rows.row, rows.row)
         # Rows whose first or last edge is not among them have nothing open before or after.

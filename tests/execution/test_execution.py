@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import threading
 import time
@@ -103,3 +104,22 @@ def test_a_thread_that_still_works_makes_nothing_anew_of_what_was_removed(
         with pytest.raises(SystemExit):
             collected.spill()
     assert not list(tmp_path.iterdir())
+
+
+def test_columns_that_are_equal_in_all_rows_of_a_run_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(external_sort, "RUN_ROWS", 3)
+    collected = ExternalSort(["time"], tmp_path)
+    frames = [
+        pl.DataFrame(
+            {"time": times, "process": [process] * 3, "nothing": [None] * 3, "some": [None, 7, 7], "name": ["a", "a", None]},
+            schema={**dict.fromkeys(("time", "process", "nothing", "some"), pl.Int64), "name": pl.String},
+        )
+        for times, process in (([5, 5, 5], 2**60), ([1, 3, 9], 4), ([8, 2, 6], -1))
+    ]
+    for frame in frames:
+        collected.add(frame)
+    collected.finish(on_disk=True)
+    together = pl.concat(frames)
+    assert pl.concat(collected.windows(keep=True)).equals(together.sort(together.columns))
+    again = pickle.loads(pickle.dumps(collected))
+    assert pl.concat(again.windows(keep=True)).equals(together.sort(together.columns))

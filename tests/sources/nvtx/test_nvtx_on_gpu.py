@@ -7,6 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -325,6 +326,7 @@ a_launch = st.tuples(st.integers(0, 2), st.integers(0, 2), times, st.integers(0,
     launches=st.lists(a_launch, max_size=40),
     limits=st.sampled_from([(1000, 1000, 1000), (7, 10, 3), (2, 3, 1)]),
     pairs=st.sampled_from([1_000_000, 3]),
+    is_merged=st.booleans(),
 )
 def test_projections_are_those_that_a_look_at_each_range_and_each_launch_gives(
     tmp_path: Path,
@@ -333,6 +335,7 @@ def test_projections_are_those_that_a_look_at_each_range_and_each_launch_gives(
     launches: list[tuple[int, int, int, int, int]],
     limits: tuple[int, int, int],
     pairs: int,
+    is_merged: bool,
 ) -> None:
     key = ["globalPid", "deviceId", "contextId", "streamId"]
     with monkeypatch.context() as patch:
@@ -346,9 +349,14 @@ def test_projections_are_those_that_a_look_at_each_range_and_each_launch_gives(
         for number, (thread, start, length) in enumerate(ranges):
             row = {"range": number, "globalTid": thread, "hostStart": start, "hostEnd": start + length, "label": f"r{number}"}
             of_ranges.add(pl.DataFrame([row]))
-        for thread, stream, call, start, length in launches:
-            row = {"callTid": thread, "callStart": call, **dict.fromkeys(key, stream), "start": start, "end": start + length}
-            of_launches.add(pl.DataFrame([row]))
+        rows = [
+            {"callTid": thread, "callStart": call, **dict.fromkeys(key, stream), "start": start, "end": start + length}
+            for thread, stream, call, start, length in launches
+        ]
+        edges = np.sort(np.array([edge for _, start, length in ranges for edge in (start, start + length + 1)]))
+        for some in [rows] if is_merged else [[row] for row in rows]:
+            if some:
+                of_launches.add(nvtx_on_gpu._merged(pl.DataFrame(some), edges))
         found = [
             row
             for frame in nvtx_on_gpu.project(of_ranges, of_launches)
