@@ -1,5 +1,5 @@
-"""The floor under a translation, as JSON: the columns that it needs, read once through the same driver, and as many bytes
-written by the same writer of delimited text.
+"""The floor under a translation, as JSON: the columns that it needs, read once through the ADBC driver of SQLite, and as many
+bytes written by the writer of delimited text of Polars.
 
 `floor.py REPORT SOURCES BYTES`: sources as for `--only`, "" for all. Tables are read one after the other, each in one pass, and
 nothing is kept; the text is that of states.
