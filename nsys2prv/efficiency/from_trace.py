@@ -158,7 +158,7 @@ class _TraceReading:
         self._callers: set[int] = set()
         self._kind = {kind: self._rows.of_kind(kind) for kind in (HOST, STREAM, METRICS)}
         self._by_state = not any(number in trace.labels.types for number in _KERNEL_TYPES)
-        self._attributes = sorted({int(number) for one in collections for number in one.columns})
+        self._attributes = {int(number) for one in collections for number in one.columns}
         self._sampled = {number for one in collections if one.samples for number in one.types}
         known = {number for one in collections for number in one.types}
         self._intervals = {number for number in known if TYPES[number].role is event_types.Role.INTERVAL}
@@ -269,7 +269,7 @@ class _TraceReading:
     def _take(self, found: _Selected) -> None:
         self._end = max(self._end, found.end)
         self._bases |= found.bases
-        edges = found.edges if self._open is None else pl.concat([self._open, found.edges])
+        edges = found.edges if self._open is None else pl.concat([self._open, found.edges], how="diagonal")
         paired = pair_intervals(edges, ["row", "type"])
         self._open = paired.open
         self._add_intervals(paired.closed)
@@ -295,21 +295,19 @@ class _TraceReading:
 
     def _pairs(self, block: Block, row: pl.Series, types: Mapping[int, int]) -> pl.DataFrame:
         """Pairs of some types on rows that are chosen: record, row, type (with its number of today), time, value."""
-        found = block.of_types(types)
-        if any(old != new for old, new in types.items()):
-            found = found.with_columns(pl.col("type").replace(types))
+        found = _numbered(block, types)
         record = found["record"]
         placed = found.select("record", row.gather(record), "type", block.records["time"].gather(record), "value")
         return placed.filter(pl.col("row") >= 0)
 
     def _edges(self, block: Block, row: pl.Series, types: Mapping[int, int]) -> pl.DataFrame:
-        """Starts and ends of intervals (row, type, time, value), with the attributes on their lines by number."""
+        """Starts and ends of intervals (row, type, time, value), with the attributes that are on their lines, by number."""
         edges = self._pairs(block, row, types)
+        of_attributes = {number: self._moved.get(number, number) for number in block.types["type"]}
+        wanted = {old: new for old, new in of_attributes.items() if new in self._attributes}
         attributes = {}
-        for attribute in self._attributes:
-            former = [old for old, new in self._moved.items() if new == attribute]
-            found = block.of_types([attribute, *former] if attribute not in self._moved else former)
-            of_lines = found.filter(pl.col("record").ne_missing(pl.col("record").shift(1)))
+        for (attribute,), found in _numbered(block, wanted).group_by("type"):
+            of_lines = found.unique("record", keep="first", maintain_order=True)
             values = pl.repeat(None, block.records.height, dtype=pl.Int64, eager=True)
             values = values.scatter(of_lines["record"], of_lines["value"])
             attributes[str(attribute)] = values.gather(edges["record"])
@@ -359,6 +357,12 @@ class _TraceReading:
         self._collections[collection.name].add(kept)
         if collection is ON_HOSTS:
             self._callers |= calling_rows(kept)
+
+
+def _numbered(block: Block, types: Mapping[int, int]) -> pl.DataFrame:
+    """Pairs of some types, with the numbers of today that these have."""
+    found = block.of_types(types)
+    return found.with_columns(pl.col("type").replace(types)) if any(old != new for old, new in types.items()) else found
 
 
 def _tasks(trace: Trace) -> list[TaskRows]:

@@ -125,7 +125,9 @@ class Block:
     def of_types(self, types: Iterable[int]) -> pl.DataFrame:
         """Those of `pairs` that are of some event types."""
         found = self.types["type"].filter(self.types["type"].is_in(list(types))).to_list()
-        return self.pairs if len(found) == self.types.height else self.pairs.filter(pl.col("type").is_in(found))
+        if len(found) in (0, self.types.height):
+            return self.pairs if found else self.pairs.clear()
+        return self.pairs.filter(pl.col("type").is_in(found))
 
     @cached_property
     def _pair_types(self) -> pl.Series:

@@ -68,7 +68,8 @@ class Fields:
 
     def field_at(self, positions: Indices) -> Indices:
         """Index of the field at each position in the text."""
-        return np.searchsorted(self._ends, positions)
+        # Of one type: all ends would be widened otherwise.
+        return np.searchsorted(self._ends, positions.astype(np.int32))
 
     def start(self, fields: Indices) -> Indices:
         """Position of the first byte of each field."""
