@@ -9,7 +9,8 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from nsys2prv.exports.forms import (
     frames_scan,
     read_error,
 )
+from nsys2prv.exports.idle_connections import IdleConnections
 from nsys2prv.vocabulary.limits import LONGEST_NAME, LONGEST_TEXT, MOST_TABLES
 
 _NAME_OF_NSYS = re.compile("[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
@@ -58,6 +60,8 @@ _PERMITTED = {
     sqlite3.SQLITE_PRAGMA: ("table_info",),
 }
 """What queries may do, and with which functions and pragmas."""
+_DATABASES: IdleConnections[sqlite3.Connection] = IdleConnections()
+_CONNECTIONS: IdleConnections[adbc_driver_manager.AdbcConnection] = IdleConnections()
 
 
 class SqliteTables(Tables):
@@ -139,18 +143,26 @@ class SqliteTables(Tables):
     def _database(self) -> Iterator[sqlite3.Connection]:
         """The database for queries over tables: nothing else of it is run, and no query goes on for longer than rows can
         take that fit into the file."""
-        try:
-            opened = sqlite3.connect(self._uri, uri=True)
-        except sqlite3.Error as error:
-            raise read_error(self.path, error) from error
-        with contextlib.closing(opened) as database:
-            database.set_authorizer(_permitted)
-            if sys.version_info >= (3, 11):
-                database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_TEXT)
+        with _DATABASES.borrowed(self._key, self._opened) as database:
             steps = itertools.count(1)
             most = 1 + STEPS_PER_BYTE * self._size // _STEPS_BETWEEN_CHECKS
             database.set_progress_handler(lambda: next(steps) > most, _STEPS_BETWEEN_CHECKS)
             yield database
+
+    def _opened(self) -> AbstractContextManager[sqlite3.Connection]:
+        try:
+            database = sqlite3.connect(self._uri, uri=True, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise read_error(self.path, error) from error
+        database.set_authorizer(_permitted)
+        if sys.version_info >= (3, 11):
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_TEXT)
+        return contextlib.closing(database)
+
+    @property
+    def _key(self) -> Hashable:
+        """What no other database has, nor the same one after a change."""
+        return self._uri, *self._seen
 
     @property
     def _size(self) -> int:
@@ -251,8 +263,11 @@ class SqliteTables(Tables):
             for batch in self._query(connection, table, schema, only, distinct, stretch):
                 yield converted(batch, schema)
 
+    def _connection(self) -> AbstractContextManager[adbc_driver_manager.AdbcConnection]:
+        return _CONNECTIONS.borrowed(self._key, self._connected)
+
     @contextlib.contextmanager
-    def _connection(self) -> Iterator[adbc_driver_manager.AdbcConnection]:
+    def _connected(self) -> Iterator[adbc_driver_manager.AdbcConnection]:
         # Not by way of its DB-API module, which takes as long to load as a small report to translate.
         with adbc_driver_sqlite.connect(self._uri) as database, adbc_driver_manager.AdbcConnection(database) as connection:
             yield connection

@@ -7,6 +7,7 @@ import sqlite3
 import stat
 from pathlib import Path
 
+import adbc_driver_sqlite
 import polars as pl
 import pytest
 from support.export_folders import write_parquet_report
@@ -228,3 +229,21 @@ def test_inspect_says_what_is_known_of_a_clock_and_estimates_it_for_a_run(tmp_pa
     ]  # fmt: skip
     assert [one["clock"]["interval_ns"] for one in estimated] == [unknown, unknown]
     assert "  clock of node02, by utc: not known" in as_text(estimated[1])
+
+
+def test_a_connection_is_kept_for_the_next_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = open_report(ReportBuilder().write(tmp_path / "a.sqlite"))
+    made: list[int] = []
+    connect = adbc_driver_sqlite.connect
+    monkeypatch.setattr(adbc_driver_sqlite, "connect", lambda *arguments: made.append(1) or connect(*arguments))
+
+    for table in ("StringIds", "META_DATA_EXPORT", "PROCESSES"):
+        opened.collect(opened.scan(table))
+
+    assert len(made) <= 1
+
+
+def test_a_file_that_replaces_another_is_read(tmp_path: Path) -> None:
+    for host in ("first", "second"):
+        (tmp_path / "a.sqlite").unlink(missing_ok=True)
+        assert describe(open_report(ReportBuilder(host=host).write(tmp_path / "a.sqlite"))).host == host
