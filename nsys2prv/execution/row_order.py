@@ -35,6 +35,8 @@ def in_content_order(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         by_first = np.argsort(values, kind="stable")
         rows, values = rows[by_first], values[by_first]
     like_before = values[1:] == values[:-1]
+    if not like_before.any():
+        return rows
     places = np.flatnonzero(np.append(like_before, False) | np.append(False, like_before))
     tied, like_before = rows[places], np.append(False, like_before)[places]
     order = _order_of_tied(tied, like_before, others)
