@@ -20,11 +20,9 @@ def check(
 
     Lists the first places where it is not, and exits with 1 then.
     """
-    from nsys2prv.execution.progress import progress_bar
     from nsys2prv.paraver.check import check_trace
 
-    with progress_bar("checking"):
-        result = check_trace(trace, limit)
+    result = check_trace(trace, limit)
     if as_json:
         # The names that scripts know.
         findings = [{"promise": one.rule.name.lower(), "line": one.line, "text": one.text} for one in result.violations]

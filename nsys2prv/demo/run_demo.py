@@ -67,9 +67,7 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
     page_path, json_path = directory / "demo.html", directory / "demo.efficiency.json"
     with progress_bar("writing"):
         measured.write(page_path=page_path, json_path=json_path)
-    with progress_bar("checking"):
-        checked = check_trace(summary.prv)
-    return DemoResult(tuple(reports), summary, checked, page_path, json_path)
+    return DemoResult(tuple(reports), summary, check_trace(summary.prv), page_path, json_path)
 
 
 def _has_files(directory: Path) -> bool:
