@@ -113,6 +113,9 @@ class Workers(ABC):
         see them.
         """
 
+    def prepare(self, function: Callable[..., object]) -> None:  # noqa: B027  # most need nothing
+        """Have all workers load the module of a function, while the first ones may work already."""
+
     @abstractmethod
     def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
         """Results of a function for each item, in order.
@@ -185,6 +188,11 @@ class LocalWorkers(Workers):
         finally:
             for one in waiting:
                 one.future.cancel()
+
+    def prepare(self, function: Callable[..., object]) -> None:
+        # A process starts when there is work for it.
+        for _ in range(min(self.count, os.cpu_count() or 1)):
+            self._submit(_load, function)
 
     def _submit(self, function: Callable[[S], T], item: S) -> Future[T]:
         from concurrent.futures import Future
@@ -485,6 +493,10 @@ def _start_worker(threads: int, allotment: memory.Allotment) -> None:
     os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
     leave_by_signals(_leave)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _load(_function: Callable[..., object]) -> None:
+    """To get a function is to load its module."""
 
 
 def _leave_with_parent() -> None:

@@ -179,6 +179,7 @@ class RunSession:
         self._workers = workers
         self._broken = BrokenReports(options.keep_going)
         self._numbers = itertools.count()
+        workers.prepare(open_reports)
         with self.bar("surveying", 0, "table") as bar:
             opened = open_reports(
                 arguments,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import signal
@@ -103,3 +104,10 @@ def test_errors_travel(error: errors.Nsys2prvError) -> None:
     assert type(travelled) is type(error)
     assert str(travelled) == str(error)
     assert travelled.exit_code == error.exit_code
+
+
+def test_all_workers_start_before_there_is_work_for_all_of_them() -> None:
+    with workers(2) as some:
+        some.prepare(_square)
+        assert len(multiprocessing.active_children()) == min(2, os.cpu_count() or 1)
+        assert list(some.map(_square, [3])) == [9]
