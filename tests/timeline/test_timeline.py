@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,10 +17,10 @@ from nsys2prv.clocks.session_placement import place_sessions, report_clocks
 from nsys2prv.execution import external_sort
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.exports import Identity
-from nsys2prv.paraver.record_text import SORT_COLUMNS, end_records, point_records, record_lines, start_records
+from nsys2prv.paraver.record_text import RecordText
 from nsys2prv.sources.lanes import Lanes
 from nsys2prv.timeline import states
-from nsys2prv.timeline.records import RecordBatch, RecordKind
+from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RecordKind
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.trace.merge import TraceStore
 from nsys2prv.vocabulary import event_types
@@ -198,11 +197,13 @@ def test_records_of_nested_ranges_close_the_inner_one_first(sizes: list[int]) ->
         row=pl.lit(0, pl.Int64), number=pl.lit(9600, pl.Int64)
     )
     frame = frame.sort("value")
-    records = pl.concat([end_records(frame), start_records(frame)]).sort(SORT_COLUMNS, maintain_order=True)
+    rows = pl.DataFrame({"row": [0], "task": [1], "thread": [1]})
+    records = RecordText(rows).encode([RecordBatch(RecordKind.INTERVALS, frame, frame)])
     opened: list[tuple[int, int]] = []
     closed: list[tuple[int, int, int]] = []
-    for moment, body in records.select("time", "body").iter_rows():
-        for value in [int(part) for part in body.split(":")[1::2]]:
+    for line in bytes(records.content).decode().splitlines():
+        moment, *pairs = (int(part) for part in line.split(":")[5:])
+        for value in pairs[1::2]:
             if value:
                 opened.append((moment, value))
             else:
@@ -215,9 +216,13 @@ def test_records_of_nested_ranges_close_the_inner_one_first(sizes: list[int]) ->
     assert all(spans_of[name] == (begin, end) for begin, end, name in closed)
 
 
-def _sorted_lines(rows: pl.DataFrame, batches: Sequence[RecordBatch]) -> pl.DataFrame:
-    lines = [line for batch in batches for line in record_lines(batch, rows)]
-    return pl.concat(lines).sort(SORT_COLUMNS, maintain_order=True)
+def _lines(encoded: Sequence[EncodedRecords]) -> list[str]:
+    return [line for one in encoded for line in bytes(one.content).decode().splitlines()]
+
+
+def _place(line: str) -> list[str]:
+    """Kind, row and time of a line."""
+    return line.split(":")[:6]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
@@ -258,19 +263,20 @@ def test_the_merge_of_windows_gives_the_lines_of_all_events_sorted_at_once(
                 part.add(frame.slice(start, 4))
             activity.absorb(name, part)
         windows = activity.windows(on_disk=True)
-        encode = partial(_sorted_lines, rows)
+        encode = RecordText(rows).encode
         # As other processes get it: each makes some of the windows by itself.
         elsewhere = pickle.loads(pickle.dumps(activity))
         apart = [list(elsewhere.merge(some, encode)) for some in (windows[cut:], windows[:cut])]
         merged = list(activity.merge(windows, encode))
-    lines = [end_records(intervals), start_records(intervals), point_records(points.sort("start", maintain_order=True))]
-    whole = pl.concat(lines).sort(SORT_COLUMNS, maintain_order=True)
-    columns = ["time", "order", "row", "kind"]
-    together = pl.concat(merged) if merged else whole.clear()
-    assert together.equals(pl.concat([*apart[1], *apart[0]]) if merged else whole.clear())
-    assert together.select(columns).equals(whole.select(columns))
+    batches = [
+        RecordBatch(RecordKind.INTERVALS, intervals, intervals),
+        RecordBatch(RecordKind.POINTS, points.sort("start", "row")),
+    ]
+    whole, together = _lines([encode(batches)]) if ranges or marks else [], _lines(merged)
+    assert together == _lines([*apart[1], *apart[0]])
+    assert [*map(_place, together)] == [*map(_place, whole)]
     # Which of equal lines comes first is up to the order in which their runs are read.
-    assert together.sort(*columns, "body").equals(whole.sort(*columns, "body"))
+    assert sorted(together) == sorted(whole)
     assert not list(tmp_path.glob("activity/**/*.arrow"))
 
 
