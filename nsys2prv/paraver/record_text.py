@@ -203,7 +203,13 @@ def _of_patterns(frame: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, np.ndarray
 
 def _opening(events: pl.DataFrame) -> list[_Cell]:
     """Type and value, and the attributes that an event has."""
-    return _pairs(events, events["value"], {name: events[name] for name in _attributes(events)})
+    return _pairs(events, events["value"], {name: _shared(events[name]) for name in _attributes(events)})
+
+
+def _shared(numbers: pl.Series) -> _Cell:
+    """Numbers; a text where all are the same, as many attributes are in most windows."""
+    least = numbers.min()
+    return str(least) if numbers.null_count() == 0 and least == numbers.max() else numbers
 
 
 def _closing(events: pl.DataFrame) -> list[_Cell]:
@@ -212,14 +218,13 @@ def _closing(events: pl.DataFrame) -> list[_Cell]:
 
 
 def _pairs(events: pl.DataFrame, value: _Cell, attributes: Mapping[str, _Cell]) -> list[_Cell]:
-    number = events["number"]
     if all(events[name].null_count() == 0 for name in attributes):
-        return [number, value, *(cell for pair in attributes.items() for cell in pair)]
+        return [_shared(events["number"]), value, *(cell for pair in attributes.items() for cell in pair)]
     pairs = (
         pl.when(pl.col(name).is_not_null()).then(pl.concat_str(pl.lit(f"{name}:"), pl.lit(cell)))
         for name, cell in attributes.items()
     )
-    return [events.select(pl.concat_str(number, pl.lit(value), *pairs, separator=":", ignore_nulls=True)).to_series()]
+    return [events.select(pl.concat_str(pl.col("number"), pl.lit(value), *pairs, separator=":", ignore_nulls=True)).to_series()]
 
 
 def _cells(rows: int, cells: Sequence[_Cell]) -> pl.DataFrame:
