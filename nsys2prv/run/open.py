@@ -31,7 +31,7 @@ from nsys2prv.exports.stored_tables import Needed, StoredTables, store_columns
 from nsys2prv.sources.host.profiled import TRACED_TABLES
 from nsys2prv.sources.registry import SOURCES, needed_columns, present_sources
 from nsys2prv.sources.source import Source
-from nsys2prv.timeline.survey import Extent, Measure, Survey, joined, measures, survey, whole_survey
+from nsys2prv.timeline.survey import Extent, Measure, Survey, apart, joined, measures, survey, whole_survey
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS, MOST_DEVICES
 
 E = TypeVar("E", bound=Nsys2prvError)
@@ -246,6 +246,7 @@ def _survey_group(
                 raise found
             spans = _other_spans(one.report, options) if options.with_other_spans else ()
             _check_limits(one.report, found)
+            found = apart(one.view, found, folder / f"beside{index}")
             found = _with_existing_rows(one.view, found)
         except ReportError as error:
             results[index] = _unless(options.keep_going, error)

@@ -209,8 +209,8 @@ class EventReader:
         step: Callable[[pl.DataFrame], pl.DataFrame] | None = None
         if source.in_order is not None:
             step = source.in_order()
-        elif request.by_lane and request.survey.overlaps:
-            step = StreamLanes(request.survey.keys)
+        elif request.by_lane and request.survey.lanes is not None and request.survey.overlaps:
+            step = StreamLanes(request.survey.lanes.drop("lanes"))
         if step is None:
             for piece in source.events(report, partial(_needed, request), READER_PIECE_ROWS, stretch, folder):
                 yield _counted(piece, entry)

@@ -168,7 +168,7 @@ def _keys_by_kind(surveys: Sequence[Survey]) -> dict[RowKind, pl.DataFrame]:
         frames = [survey.row_keys for survey in surveys if survey.source.row is kind]
         key = list(kind.key)
         found[kind] = pl.concat(frames).unique().sort(key) if frames else pl.DataFrame(schema=kind.key_schema)
-    lanes = [survey.lanes for survey in surveys if survey.lanes is not None]
+    lanes = [survey.lanes.drop("first_lane") for survey in surveys if survey.lanes is not None]
     streams = found[RowKind.STREAM].with_columns(lanes=pl.lit(1, pl.Int64))
     key = list(RowKind.STREAM.key)
     found[RowKind.STREAM] = pl.concat([streams, *lanes]).group_by(key).agg(pl.col("lanes").max()).sort(key)

@@ -16,7 +16,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, RowKind, Source, StreamedSource, count_rows
-from nsys2prv.timeline.stream_lanes import count_lanes
+from nsys2prv.timeline.stream_lanes import behind, count_lanes, streams_of_both_at_once
 from nsys2prv.vocabulary.event_types import Role
 
 TYPE_COLUMNS = {"type": pl.Int64, "series": pl.String, "label": pl.String}
@@ -45,7 +45,8 @@ class Survey:
     groups: pl.DataFrame  # one row per distinct row key, type, series, label and text attribute
     rows: int  # of the table that the source looks through, for progress; it may leave some of them to another source
     span: tuple[int, int] | None  # first and last time in them, ns of the report; None when no event has a time
-    lanes: pl.DataFrame | None = None  # of streams: the key columns and `lanes`, the number of rows each needs
+    # Of streams: the key columns, `lanes`, the number of rows each needs, and `first_lane`, the first that these events take.
+    lanes: pl.DataFrame | None = None
     cpus: int = 0  # how many the host has at least, by the events; 0 when they name none
     existing: pl.DataFrame | None = None  # of a source that makes no rows: keys of rows that sources which are not read have
 
@@ -163,6 +164,29 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
     if folder is None or source.row is not RowKind.STREAM or source.derived or marks or found.is_empty:
         return found
     return replace(found, lanes=count_lanes(report, source, found.keys, folder))
+
+
+def apart(report: Report, surveys: Sequence[Survey], folder: Path) -> list[Survey]:
+    """Surveys of a report; where events of two sources with the same event type run at once on a stream, so that one would end
+    the other in the trace, the second source has its lanes behind those of the first. Raises ReportError.
+    """
+    found: list[Survey] = []
+    for second in surveys:
+        for first in list(found):
+            if first.lanes is None or second.lanes is None or not _share_intervals(first.source, second.source):
+                continue
+            keys = second.keys.join(first.keys, on=list(RowKind.STREAM.key), how="semi", maintain_order="left")
+            if keys.is_empty():
+                continue
+            streams = streams_of_both_at_once(report, first.source, second.source, keys, folder)
+            if streams.height:
+                second = replace(second, lanes=behind(second.lanes, first.lanes, streams))
+        found.append(second)
+    return found
+
+
+def _share_intervals(first: Source, second: Source) -> bool:
+    return any(one.role is Role.INTERVAL for one in {*first.types}.intersection(second.types))
 
 
 def whole_survey(report: Report, source: Source) -> Survey:

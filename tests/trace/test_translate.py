@@ -123,6 +123,24 @@ def test_kernels_that_overlap_on_one_stream_are_all_whole_on_rows_of_their_own(t
     assert [row[1:4] for row in intervals(summary, event_types.MEMORY_OPERATION)] == [(1, 45, 55)]
 
 
+def test_a_memset_that_overlaps_a_copy_of_its_stream_is_on_a_row_of_its_own(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.gpu(0)
+    # Copies of stream 7 overlap each other and a memset; the memset of stream 8 overlaps none.
+    for start, end in ((0, 50), (40, 60), (90, 100)):
+        report.copy(start, end, 8)
+    report.memset(55, 95, 8)
+    report.memset(200, 210, 8)
+    report.copy(300, 310, 8, stream=8)
+    report.memset(310, 320, 8, stream=8)
+    summary = translate_reports(tmp_path, report)
+    streams = [name for name in open_whole(summary.prv).names["THREAD"] if name.startswith("CUDA")]
+    assert streams == ["CUDA-D0.S7-node01"] * 3 + ["CUDA-D0.S8-node01"]
+    assert [row[1:4] for row in intervals(summary, event_types.MEMORY_OPERATION)] == [
+        (1, 0, 50), (2, 40, 60), (3, 55, 95), (2, 90, 100), (3, 200, 210), (4, 300, 310), (4, 310, 320),
+    ]  # fmt: skip
+
+
 def test_a_range_that_was_never_closed_ends_with_the_report(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("open", 10, None).nvtx_start_end("also open", 20, None).nvtx_range("last", 50, 500)
