@@ -11,7 +11,7 @@ import sqlite3
 import sys
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -264,13 +264,8 @@ class SqliteTables(Tables):
                 yield converted(batch, schema)
 
     def _connection(self) -> AbstractContextManager[adbc_driver_manager.AdbcConnection]:
-        return _CONNECTIONS.borrowed(self._key, self._connected)
-
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[adbc_driver_manager.AdbcConnection]:
-        # Not by way of its DB-API module, which takes as long to load as a small report to translate.
-        with adbc_driver_sqlite.connect(self._uri) as database, adbc_driver_manager.AdbcConnection(database) as connection:
-            yield connection
+        # What is kept must not hold this object.
+        return _CONNECTIONS.borrowed(self._key, partial(_connected, self._uri))
 
     @contextlib.contextmanager
     def _driver_errors(self, table: str) -> Iterator[None]:
@@ -312,6 +307,13 @@ def converted(batch: pa.RecordBatch, schema: Schema) -> pl.DataFrame:
     further = [_from_sql(name, dtype) for name, dtype in schema.items() if dtype != pl.Int64]
     converted_frame = frame.with_columns(further) if further else frame
     return converted_frame.cast(pl.Schema(schema)) if dict(frame.schema) != dict(schema) else converted_frame
+
+
+@contextlib.contextmanager
+def _connected(uri: str) -> Iterator[adbc_driver_manager.AdbcConnection]:
+    # Not by way of its DB-API module, which takes as long to load as a small report to translate.
+    with adbc_driver_sqlite.connect(uri) as database, adbc_driver_manager.AdbcConnection(database) as connection:
+        yield connection
 
 
 def _permitted(action: int, first: str | None, second: str | None, _database: str | None, source: str | None) -> int:

@@ -169,14 +169,16 @@ class Sampled(TableMeter):
     def _by_kernel_and_family(self) -> pl.DataFrame:
         """Means by metric, task and device, of each of the kernels that take most time, and of each family."""
         kernels = KERNELS.frame(self._kernels.tables()[KERNELS])
-        found = self._in_kernels.rows.filter(pl.col("samples") > 0).join(self._times.rows, on=_KERNEL, how="left")
+        # In one order: sums of means differ in their last digits where they are added up in another.
+        sampled = self._in_kernels.rows.filter(pl.col("samples") > 0).sort("metric", *_KERNEL)
+        found = sampled.join(self._times.rows, on=_KERNEL, how="left", maintain_order="left")
         found = with_names(found, self._context.events).with_columns(mean=pl.col("total") / pl.col("samples"))
         columns = ["metric", "task", "device", "samples", "time", "mean", "level", "name"]
         shown = pl.col("kernel").is_in(kernels["kernel"].head(MOST_KERNELS).to_list())
         by_kernel = found.filter(shown).with_columns(level=pl.lit("kernel"), name="kernel")
         by_family = (
-            found.join(kernels.select("kernel", "family"), on="kernel", how="left")
-            .group_by("metric", "task", "device", name="family")
+            found.join(kernels.select("kernel", "family"), on="kernel", how="left", maintain_order="left")
+            .group_by("metric", "task", "device", name="family", maintain_order=True)
             .agg(
                 pl.col("samples", "time").sum(),
                 level=pl.lit("family"),
