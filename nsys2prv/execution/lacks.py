@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 
 from nsys2prv.errors import NoResources
@@ -29,6 +30,9 @@ _BY_TEXT = {
     "resource temporarily unavailable": "threads or processes",
 }
 """What SQLite, Arrow, polars, Python and the loader of libraries say, in lower case: they do not always pass on a number."""
+_BYTES_ASKED_FOR = re.compile(r"(?:malloc|realloc) of size ([0-9]+)")
+_MOST_BYTES = 2**44
+"""Nobody needs so much at once: a damaged file asks for it."""
 
 
 def lack_in(error: BaseException) -> NoResources | None:
@@ -36,6 +40,8 @@ def lack_in(error: BaseException) -> NoResources | None:
     for one in _reasons(error):
         if isinstance(one, NoResources):
             return one
+        if any(int(asked) > _MOST_BYTES for asked in _BYTES_ASKED_FOR.findall(str(one))):
+            return None
         if isinstance(one, MemoryError):
             return NoResources("memory")
         # Some libraries have other numbers in this place.

@@ -6,6 +6,7 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
@@ -15,6 +16,9 @@ from nsys2prv.execution import memory
 from nsys2prv.execution.private_folders import is_utf8
 from nsys2prv.exports.forms import BATCH_ROWS, Schema, Selection, Tables, frames_scan, read_error
 from nsys2prv.vocabulary.limits import MOST_COLUMNS, MOST_ROWS, MOST_ROWS_PER_BYTE, MOST_TABLES
+
+if TYPE_CHECKING:
+    import pyarrow.parquet
 
 _READ_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, OSError, ValueError, KeyError)
 """What polars and Arrow raise for a damaged file; names that are no text are ValueErrors, unknown ones KeyErrors."""
@@ -55,10 +59,15 @@ class FolderTables(Tables):
         return list(self._files.values())
 
     @abstractmethod
-    def _scan_file(self, file: Path) -> pl.LazyFrame: ...
+    def _stored_schema(self, file: Path) -> pa.Schema: ...
 
     @abstractmethod
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]: ...
+
+    def _scan_file(self, file: Path) -> pl.LazyFrame:
+        # Not by way of polars, which trusts what is in a file: damaged offsets and lengths end the process.
+        schema = pl.DataFrame(pl.from_arrow(self._stored_schema(file).empty_table())).schema
+        return self._scan_batches(file, dict(schema))
 
     def _scan_batches(
         self, file: Path, schema: Mapping[str, pl.DataType], as_bytes: frozenset[str] = frozenset()
@@ -151,19 +160,18 @@ class ParquetTables(FolderTables):
     form = "parquet"
     suffixes = (".parquet",)
 
-    def _scan_file(self, file: Path) -> pl.LazyFrame:
-        return pl.scan_parquet(file, glob=False, hive_partitioning=False)
+    def _stored_schema(self, file: Path) -> pa.Schema:
+        with _open_parquet(file) as parquet:
+            return parquet.schema_arrow
 
     def _check_rows(self, file: Path) -> None:
-        rows = self._scan_file(file).select(pl.len()).collect().item()
+        with _open_parquet(file) as parquet:
+            rows = parquet.metadata.num_rows
         if rows > MOST_ROWS + MOST_ROWS_PER_BYTE * file.stat().st_size:
             raise DamagedReport(file, f"{rows:,} rows don't fit into it")
 
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        # Only this form, and only few reports, need it.
-        import pyarrow.parquet
-
-        with pyarrow.parquet.ParquetFile(file) as parquet:
+        with _open_parquet(file) as parquet:
             yield from parquet.iter_batches(batch_size=memory.scaled(BATCH_ROWS), columns=columns)
 
 
@@ -173,11 +181,9 @@ class ArrowTables(FolderTables):
     form = "arrow"
     suffixes = (".arrow", ".feather", ".ipc", ".arrows")
 
-    def _scan_file(self, file: Path) -> pl.LazyFrame:
-        # Not by way of polars, which trusts what is in a file: damaged offsets of texts end the process.
+    def _stored_schema(self, file: Path) -> pa.Schema:
         with _open_arrow(file) as reader:
-            schema = dict(pl.DataFrame(pl.from_arrow(reader.schema.empty_table())).schema)
-        return self._scan_batches(file, schema)
+            return reader.schema
 
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
         with _open_arrow(file) as reader:
@@ -191,6 +197,13 @@ def form_of_folder(folder: Path) -> type[FolderTables] | None:
     """The form of the tables in a folder; None when it holds none."""
     suffixes = {file.suffix for file in folder.iterdir()}
     return next((form for form in (ParquetTables, ArrowTables) if suffixes.intersection(form.suffixes)), None)
+
+
+def _open_parquet(file: Path) -> pyarrow.parquet.ParquetFile:
+    # Only this form, and only few reports, need it.
+    import pyarrow.parquet
+
+    return pyarrow.parquet.ParquetFile(file)
 
 
 @contextlib.contextmanager
