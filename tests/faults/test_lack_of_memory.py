@@ -44,7 +44,13 @@ def test_what_the_system_refuses_is_known_by_number_and_by_text(what: str, error
 
 @pytest.mark.parametrize(
     "error",
-    [OSError(errno.EIO, os.strerror(errno.EIO)), sqlite3.DatabaseError("database disk image is malformed"), ValueError("x")],
+    [
+        OSError(errno.EIO, os.strerror(errno.EIO)),
+        sqlite3.DatabaseError("database disk image is malformed"),
+        ValueError("x"),
+        # What a damaged file asks for.
+        pa.ArrowMemoryError("malloc of size 144115188075855936 failed"),
+    ],
     ids=repr,
 )
 def test_other_errors_are_no_lack(error: BaseException) -> None:
