@@ -157,7 +157,7 @@ def test_a_signal_of_the_terminal_reaches_workers_and_is_one_sentence(
     number: signal.Signals, seconds: float, command_line: CommandLine, tmp_path: Path
 ) -> None:
     for rank in range(2):
-        small_report(20_000, rank=rank).write(tmp_path / f"rank{rank}.sqlite")
+        small_report(20_000, pid=1000 + rank).write(tmp_path / f"rank{rank}.sqlite")
     before = contents(tmp_path)
     process = command_line.start(
         "translate", "rank0.sqlite", "rank1.sqlite", "-o", "OUT", "--workers", "2", "--unrelated", prepare=os.setsid

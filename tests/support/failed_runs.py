@@ -8,8 +8,8 @@ from pathlib import Path
 from support.report_builder import ReportBuilder
 
 
-def small_report(kernels: int = 3, **columns: int) -> ReportBuilder:
-    builder = ReportBuilder(host="node01")
+def small_report(kernels: int = 3, *, pid: int = 1000, **columns: int) -> ReportBuilder:
+    builder = ReportBuilder(host="node01", pid=pid)
     for index in range(kernels):
         builder.kernel(
             f"kernel_{index % 5}", 100 * index + 30, 100 * index + 90, launch=(100 * index, 100 * index + 10), **columns
