@@ -113,13 +113,14 @@ CONSTANTS: dict[str, EventType] = dict(reversed(list(_declared())))
 EVENT_TYPES: tuple[EventType, ...] = tuple(dict.fromkeys(one for _, one in _declared()))
 """All event types. Names of types with one set of values get their numbers in this order."""
 TYPES: dict[int, EventType] = {one.number: one for one in EVENT_TYPES}
+_OF_SEVERAL_NUMBERS = tuple(one for one in EVENT_TYPES if one.is_series or one.lanes)
 
 
 def type_of(number: int) -> EventType | None:
     """The event type that a number in a trace belongs to; None when it is not one of ours."""
     if number in TYPES:
         return TYPES[number]
-    found = [one for one in EVENT_TYPES if one.covers(number)]
+    found = [one for one in _OF_SEVERAL_NUMBERS if one.covers(number)]
     # Numbers of members beyond the usual ones reach into those of the next series, which needs them more.
     return min(found, key=lambda one: one.overflow <= number, default=None) if len(found) > 1 else next(iter(found), None)
 

@@ -40,7 +40,8 @@ _TEXTS = ("", "x", "A", "useful", "communication", "\u0130", "\x1b[2J", "=1+1", 
 def _of_same_type(chance: random.Random, content: bytes) -> bytes:
     """A value of a table or of the head, or a whole column, is another one of its type, or null."""
     whole = json.loads(content)
-    tables = [table for table in whole["tables"].values() if any(table.values())]
+    # An earlier change may have put something else in the place of a table.
+    tables = [table for table in whole["tables"].values() if isinstance(table, dict) and any(table.values())]
     columns = list(chance.choice(tables).values()) if tables and chance.random() < 0.9 else [whole["window"], whole]
     column = chance.choice([one for one in columns if one])
     places = list(column) if isinstance(column, dict) else range(len(column))
