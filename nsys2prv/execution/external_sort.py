@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from nsys2prv.execution import memory
-from nsys2prv.execution.row_order import order_ties
+from nsys2prv.execution.row_order import is_constant, order_ties
 from nsys2prv.execution.scratch import make_folder
 
 RUN_ROWS = 40_000
@@ -260,7 +260,7 @@ class ExternalSort:
         # The narrowest integers take less time than compression, and hardly more space.
         narrow = [column.shrink_dtype() if column.dtype.is_integer() else column for column in frame]
         to_find_rows = (self._by[0], self._until)
-        constants = {column.name: column[0] for column in narrow if column.name not in to_find_rows and _is_constant(column)}
+        constants = {column.name: column[0] for column in narrow if column.name not in to_find_rows and is_constant(column)}
         # Windows are sorted by all columns; a run need only be in the order of the first.
         ordered = _in_order(pl.DataFrame([column for column in narrow if column.name not in constants]), self._by[0])
         self._runs.append(self._write(iter([ordered]), frame.schema, ordered.schema, constants))
@@ -307,12 +307,6 @@ class ExternalSort:
                 if self._until is not None:
                     untils += np.maximum.reduceat(frame[self._until].to_numpy(), starts).tolist()
         return _Run(path, schema, constants, tuple(firsts), tuple(lasts), tuple(untils or lasts), tuple(rows))
-
-
-def _is_constant(column: pl.Series) -> bool:
-    """Whether all numbers of a column are equal; nulls are equal to each other only."""
-    nulls = column.null_count()
-    return nulls == len(column) or (column.dtype.is_integer() and not nulls and column.min() == column.max())
 
 
 def _widest(schemas: Sequence[pl.Schema], whole: pl.Schema) -> pl.Schema:

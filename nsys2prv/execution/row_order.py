@@ -69,6 +69,21 @@ def _sort_values(column: pl.Series) -> Iterator[np.ndarray]:
     yield column.to_numpy()
 
 
+def differ_from_before(*columns: np.ndarray) -> np.ndarray:
+    """Whether rows differ in some of their columns from the row before; the first does."""
+    differ = np.zeros(len(columns[0]), dtype=bool)
+    differ[:1] = True
+    for values in columns:
+        differ[1:] |= values[1:] != values[:-1]
+    return differ
+
+
+def is_constant(column: pl.Series) -> bool:
+    """Whether a column is null in all rows, or the same whole number."""
+    nulls = column.null_count()
+    return nulls == len(column) or (column.dtype.is_integer() and not nulls and column.min() == column.max())
+
+
 def one_of_each(rows: pl.DataFrame, key: str | Sequence[str]) -> pl.DataFrame:
     """One row for each value of a key: of rows that differ only elsewhere the first in the order of their columns, where what
     is known comes before what is null.

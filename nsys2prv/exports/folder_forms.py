@@ -64,15 +64,13 @@ class FolderTables(Tables):
     @abstractmethod
     def _record_batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]: ...
 
-    def _scan_file(self, file: Path) -> pl.LazyFrame:
-        # Not by way of polars, which trusts what is in a file: damaged offsets and lengths end the process.
-        schema = pl.DataFrame(pl.from_arrow(self._stored_schema(file).empty_table())).schema
-        return self._scan_batches(file, dict(schema))
+    def _types_in(self, file: Path) -> dict[str, pl.DataType]:
+        """Columns of a file with their types."""
+        return dict(pl.DataFrame(pl.from_arrow(self._stored_schema(file).empty_table())).schema)
 
-    def _scan_batches(
-        self, file: Path, schema: Mapping[str, pl.DataType], as_bytes: frozenset[str] = frozenset()
-    ) -> pl.LazyFrame:
+    def _scan_file(self, file: Path, schema: Mapping[str, pl.DataType], as_bytes: frozenset[str] = frozenset()) -> pl.LazyFrame:
         """A file by way of its Arrow batches; some of its columns of text are taken as bytes."""
+        # Polars trusts what is in a file: damaged offsets and lengths end the process.
 
         def read(columns: list[str]) -> Iterator[pl.DataFrame]:
             try:
@@ -94,7 +92,7 @@ class FolderTables(Tables):
     def _schema(self, table: str) -> dict[str, pl.DataType]:
         if table not in self._schemas:
             with self._read_errors(table):
-                schema = dict(self._scan_file(self._files[table]).collect_schema())
+                schema = self._types_in(self._files[table])
                 if len(schema) > MOST_COLUMNS:
                     raise DamagedReport(self._files[table], f"it has more than {MOST_COLUMNS:,} columns")
                 self._check_rows(self._files[table])
@@ -108,7 +106,8 @@ class FolderTables(Tables):
         counts = {}
         for table in tables:
             with self._read_errors(table):
-                counts[table] = int(self._scan_file(self._files[table]).select(pl.len()).collect().item())
+                file = self._files[table]
+                counts[table] = int(self._scan_file(file, self._types_in(file)).select(pl.len()).collect().item())
         return counts
 
     @contextlib.contextmanager
@@ -148,7 +147,7 @@ class FolderTables(Tables):
             if not isinstance(stored[name], _READABLE[dtype]):
                 raise DamagedReport(file, f"column {name} is of type {stored[name]}")
         with self._read_errors(table):
-            scanned = self._scan_batches(file, stored, as_bytes) if as_bytes else self._scan_file(file)
+            scanned = self._scan_file(file, stored, as_bytes)
         return (scanned.filter(*selected) if selected else scanned).select(
             _signed(pl.col(name), stored[name], dtype).alias(name) for name, dtype in schema.items()
         )

@@ -75,6 +75,10 @@ class Report:
         """Whether a table, and all the columns named, are there."""
         return table in self.tables.names() and self.tables.columns(table).issuperset(columns)
 
+    def has_rows(self, table: str) -> bool:
+        """Whether a table is there and has rows; ReportError when it can't be read."""
+        return self.has(table) and self.tables.row_count(table) > 0
+
     def scan(
         self,
         table: str,

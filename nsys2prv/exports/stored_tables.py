@@ -22,6 +22,7 @@ from adbc_driver_manager import AdbcConnection
 from nsys2prv.errors import DamagedReport, NoResources, ReportError
 from nsys2prv.execution import memory
 from nsys2prv.execution.progress import no_progress
+from nsys2prv.execution.row_order import is_constant
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.sizes import ROWS_OF_PART
 from nsys2prv.execution.threads import Stop, run_all
@@ -299,13 +300,8 @@ def _is_inside(part: Stretch, whole: Stretch) -> bool:
 def _distinct(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows without those that are equal to another."""
     # What is the same in all rows, as nearly all columns are, need not be compared.
-    differing = [column.name for column in rows.get_columns() if not _is_constant(column)]
+    differing = [column.name for column in rows.get_columns() if not is_constant(column)]
     return rows.unique(differing) if differing else rows.head(1)
-
-
-def _is_constant(column: pl.Series) -> bool:
-    nulls = column.null_count()
-    return nulls == len(column) or (not nulls and column.dtype.is_numeric() and column.min() == column.max())
 
 
 def _in_types(rows: pl.DataFrame, schema: Schema) -> pl.DataFrame:

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RecordKind
 from nsys2prv.timeline.survey import CPU
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
@@ -140,7 +141,7 @@ class RecordText:
     def _points(self, points: pl.DataFrame) -> Iterator[_Lines]:
         """Lines of marks and samples, which are sorted by time and row; all of one time, row and CPU go on one line."""
         of_line = ["start", "row", *([CPU] if CPU in points.columns else [])]
-        is_first = _differ_from_before(points, of_line)
+        is_first = differ_from_before(*(points[name].to_numpy() for name in of_line))
         if is_first.all():
             for same, places in _of_patterns(points):
                 yield self._lines(same, EVENT, "start", _POINTS, _opening(same), places=places)
@@ -237,14 +238,6 @@ def _cells(rows: int, cells: Sequence[_Cell]) -> pl.DataFrame:
             merged.append(cell)
     columns = (pl.Series([cell]).new_from_index(0, rows) if isinstance(cell, str) else cell for cell in merged)
     return pl.DataFrame([column.alias(str(number)) for number, column in enumerate(columns)])
-
-
-def _differ_from_before(rows: pl.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """Whether rows differ in some columns from the row before; the first does."""
-    differ = np.ones(rows.height, bool)
-    if rows.height:
-        differ[1:] = np.logical_or.reduce([np.diff(rows[name].to_numpy()) != 0 for name in names])
-    return differ
 
 
 def _order(shapes: Sequence[Sequence[_Lines]]) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary import event_types
 
@@ -118,7 +119,7 @@ class _Rows:
     """Neighbours of one row among edges in the order of rows."""
 
     def __init__(self, row: np.ndarray) -> None:
-        self.is_first = _changes(row)
+        self.is_first = differ_from_before(row)
         self.first = np.flatnonzero(self.is_first)
         self.last = np.append(self.first[1:], len(row)) - 1
         self.row = row[self.first]
@@ -172,7 +173,7 @@ class _Sweeper:
         cpu = self._cpu_after(rows, edge)
         if not is_last.all():
             row, time, cpu = row[is_last], time[is_last], cpu[is_last]
-        starts_row = _changes(row)
+        starts_row = differ_from_before(row)
         former, former_cpu = np.append(0, top[:-1]), np.append(0, cpu[:-1])
         former[starts_row] = self._state[row[starts_row]]
         former_cpu[starts_row] = self._cpu[row[starts_row]]
@@ -180,7 +181,7 @@ class _Sweeper:
         if not changed.all():
             row, time, top, cpu = row[changed], time[changed], top[changed], cpu[changed]
             former, former_cpu = former[changed], former_cpu[changed]
-            starts_row = _changes(row)
+            starts_row = differ_from_before(row)
         since = np.append(0, time[:-1])[: len(time)]
         since[starts_row] = self._since[row[starts_row]]
         ends_row = np.append(starts_row[1:], True)[: len(row)]
@@ -281,8 +282,3 @@ class _Sweeper:
         if not shown.all():
             columns = {name: values[shown] for name, values in columns.items()}
         return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64))
-
-
-def _changes(values: np.ndarray) -> np.ndarray:
-    """Whether each of some values differs from the one before; the first does."""
-    return np.append(True, values[1:] != values[:-1])[: len(values)]

@@ -75,26 +75,24 @@ def stored(path: Path, schema: dict[str, Any] = SCHEMA) -> StoredTables:
     return tables
 
 
+def answers(tables: SqliteTables, only: dict[str, Any]) -> dict[str, pl.DataFrame]:
+    return {
+        "scan": tables.scan(TABLE, SCHEMA, only).collect(),
+        "some": tables.scan(TABLE, SCHEMA, only).select("text", "end").collect(),
+        "distinct": tables.scan(TABLE, SCHEMA, only, distinct=True).select("text", "eventType").unique().collect(),
+        "rows": tables.scan(TABLE, SCHEMA, only).select(pl.len()).collect(),
+        "batches": pl.concat([pl.DataFrame(schema=SCHEMA), *tables.batches(TABLE, SCHEMA, only)]),
+    }
+
+
 @pytest.mark.parametrize("only", [{}, {"eventType": (60,)}, {"eventType": (7,)}], ids=["all", "some", "none"])
 def test_what_is_stored_answers_as_the_database_does(only: dict[str, Any], path: Path, queries: Counter[str]) -> None:
     database, files = SqliteTables(path), stored(path)
-    expected = {
-        "scan": database.scan(TABLE, SCHEMA, only).collect(),
-        "some": database.scan(TABLE, SCHEMA, only).select("text", "end").collect(),
-        "distinct": database.scan(TABLE, SCHEMA, only, distinct=True).select("text", "eventType").unique().collect(),
-        "rows": database.scan(TABLE, SCHEMA, only).select(pl.len()).collect(),
-        "batches": pl.concat([pl.DataFrame(schema=SCHEMA), *database.batches(TABLE, SCHEMA, only)]),
-    }
+    expected = answers(database, only)
     extent = database.extent(TABLE, "start", "end", only)
     queries.clear()
 
-    found = {
-        "scan": files.scan(TABLE, SCHEMA, only).collect(),
-        "some": files.scan(TABLE, SCHEMA, only).select("text", "end").collect(),
-        "distinct": files.scan(TABLE, SCHEMA, only, distinct=True).select("text", "eventType").unique().collect(),
-        "rows": files.scan(TABLE, SCHEMA, only).select(pl.len()).collect(),
-        "batches": pl.concat([pl.DataFrame(schema=SCHEMA), *files.batches(TABLE, SCHEMA, only)]),
-    }
+    found = answers(files, only)
 
     for name, frame in expected.items():
         assert_frame_equal(found[name], frame, check_row_order=name != "distinct")

@@ -40,11 +40,6 @@ def columns(types: Types) -> list[str]:
     return [str(number) for of_name in types.values() for number in of_name]
 
 
-def has_chains(report: Report, table: str) -> bool:
-    """Whether a table of call chains has any."""
-    return report.has(table) and report.tables.row_count(table) > 0
-
-
 def frames(report: Report, table: str) -> pl.LazyFrame:
     """Frames of call chains that a trace has: columns `id`, `stackDepth`, `function`, `module`.
 
@@ -134,7 +129,7 @@ def _source(name: str, title: str, calls: str, chains: str, assumption: str = ""
     def frame(report: Report) -> pl.LazyFrame:
         no_chain = [pl.lit(None, pl.String).alias(name) for name in columns(_CALLERS)]
         threads = of_calls(report).select("globalTid", "start", "end", *no_chain)
-        if not has_chains(report, chains):
+        if not report.has_rows(chains):
             return as_events(threads.head(0))
         return as_events(pl.concat([threads, names(report, chains, _CALLERS)], how="diagonal"))
 

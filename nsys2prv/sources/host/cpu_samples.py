@@ -41,14 +41,14 @@ def _samples(report: Report) -> pl.LazyFrame:
 
 def _frame(report: Report) -> pl.LazyFrame:
     samples = _samples(report).drop("id")
-    if not call_chains.has_chains(report, _CHAINS):
+    if not report.has_rows(_CHAINS):
         return samples
     names = call_chains.names(report, _CHAINS, _TYPES).with_columns(type=pl.lit(CPU_SAMPLE, pl.Int64))
     return pl.concat([samples, names], how="diagonal")
 
 
 def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
-    if not call_chains.has_chains(report, _CHAINS):
+    if not report.has_rows(_CHAINS):
         yield from report.pieces(lambda piecewise: _samples(piecewise).drop("id"), 60_000)
         return
     for piece in call_chains.with_chains(report, _samples, "id", _CHAINS, _TYPES, folder):

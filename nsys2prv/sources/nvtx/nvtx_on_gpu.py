@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, plan_windows
+from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.execution.sizes import WIDE_PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.communication import nccl
@@ -141,13 +142,8 @@ def _merged(launches: pl.DataFrame, edges: np.ndarray) -> pl.DataFrame:
     """
     if launches.is_empty():
         return launches
-    part = pl.Series("part", np.searchsorted(edges, launches["callStart"].to_numpy(), side="right"))
-    is_first = np.zeros(launches.height, dtype=bool)
-    is_first[0] = True
-    for column in (part, *(launches[name] for name in ("callTid", *_KEY))):
-        values = column.to_numpy()
-        is_first[1:] |= values[1:] != values[:-1]
-    first = np.flatnonzero(is_first)
+    part = np.searchsorted(edges, launches["callStart"].to_numpy(), side="right")
+    first = np.flatnonzero(differ_from_before(part, *(launches[name].to_numpy() for name in ("callTid", *_KEY))))
     return launches[first].with_columns(
         start=pl.Series(np.minimum.reduceat(launches["start"].to_numpy(), first)),
         end=pl.Series(np.maximum.reduceat(launches["end"].to_numpy(), first)),
@@ -220,8 +216,8 @@ class InLanes:
 
 
 def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
-    tables = [partial(_launched, table=source.table) for source in _WORK if _has_rows(report, source.table)]
-    if not tables or not _has_rows(report, CALLS_TABLE):
+    tables = [partial(_launched, table=source.table) for source in _WORK if report.has_rows(source.table)]
+    if not tables or not report.has_rows(CALLS_TABLE):
         return
     ranges = ExternalSort(["hostStart"], folder / "ranges")
     edges: list[np.ndarray] = []
@@ -248,10 +244,6 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     for window in projected.windows():
         if window.height:
             yield in_lanes(window).select(*_KEY, "start", "end", *_NAMED, *_ATTRIBUTES, LANE_OF_TYPE)
-
-
-def _has_rows(report: Report, table: str) -> bool:
-    return report.has(table) and report.tables.row_count(table) > 0
 
 
 def _ranges(report: Report, source: TableSource) -> pl.LazyFrame:
