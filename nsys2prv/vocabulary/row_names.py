@@ -14,11 +14,12 @@ from nsys2prv.vocabulary.printable import on_one_line
 NIC, SWITCH, CPU = "NIC {}", "Switch {}", "CPU {}"
 """Patterns, for `str.format` and `pl.format`, of the names of parts of a node."""
 
-_STREAM = re.compile(r"(?:CUDA|HIP)-D(\d+)\.S(\d+)(?:-(\S+))?\s*")
-_METRICS = re.compile(r"Metrics GPU(\d+)(?:/\d+)?\s*")
+# Names of foreign traces may have numbers of any length: longer ones than columns hold are none of ours.
+_STREAM = re.compile(r"(?:CUDA|HIP)-D(\d{1,9})\.S(\d{1,18})(?:-(\S+))?\s*")
+_METRICS = re.compile(r"Metrics GPU(\d{1,9})(?:/\d+)?\s*")
 # Versions before 1.0 called switches "IB switch".
 _COMPONENT = re.compile(r"NIC |CPU \d|(?:IB s|S)witch ")
-_RANK = re.compile(r"Rank (\d+)\b")
+_RANK = re.compile(r"Rank (\d{1,9})\b")
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,8 @@ def process_name(rank: int | None, host: str, pid: int, program: str) -> str:
 def rank_of_process(name: str) -> int | None:
     """Rank in the name of a task; None where it has none.
 
-    >>> rank_of_process("Rank 3 node01 pid 4711 python3"), rank_of_process("Node node01")
-    (3, None)
+    >>> rank_of_process("Rank 3 node01 pid 4711 python3"), rank_of_process("Node node01"), rank_of_process("Rank 9999999999")
+    (3, None, None)
     """
     found = _RANK.match(name)
     return int(found[1]) if found else None

@@ -57,6 +57,21 @@ def test_a_header_of_huge_numbers_is_refused(command: str, header: str, why: str
     assert done.returncode == (1 if command == "check" else BAD_TRACE)
 
 
+def test_numbers_in_names_of_rows_may_be_of_any_length(command_line: CommandLine) -> None:
+    (_, files), *_ = made_traces()
+    for suffix, content in files.items():
+        (command_line.folder / f"OUT{suffix}").write_bytes(content)
+    row = command_line.folder / "OUT.row"
+    names = row.read_text()
+    assert all(name in names for name in ("Rank 0 ", "CUDA-D0.S7"))
+    row.write_text(names.replace("Rank 0 ", f"Rank {10**30} ").replace("CUDA-D0.S7", f"CUDA-D0.S{10**17}"))
+
+    done = command_line.run("efficiency", "OUT.prv", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tables"]["tasks"]["rank"][0] is None
+
+
 def test_a_communicator_of_5000_digits_is_refused(command_line: CommandLine) -> None:
     header = HEADER.replace("\n", ",1\n")
     (command_line.folder / "OUT.prv").write_text(f"{header}c:1:1:{'9' * 5000}:1\n2:0:1:1:1:0:1:1\n")

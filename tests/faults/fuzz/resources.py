@@ -81,7 +81,13 @@ class Resources:
         )
         circumstances = [str(one) for one in (limits, streams, environment) if one] + ["without rights"] * no_rights
         what = f"{' '.join(command)} with {' '.join(circumstances)}"
-        is_aborted = run.code == -signal.SIGABRT and limits.keys() & {"RLIMIT_AS", "RLIMIT_DATA"}
+        if run.code == -signal.SIGKILL and "RLIMIT_CPU" in limits:
+            # The kernel does not ask where no more time is left: the next run removes what this one left.
+            run = commands.run("translate", "rank0.sqlite", "-o", "NEXT", folder=folder)
+            return fault_of(run) or before.fault(("NEXT", "OUT"))
+        # The loader of libraries ends the process where it gets no memory for a thread.
+        is_ended = run.code == -signal.SIGABRT or (run.code == 127 and "thread-local data: ABORT" in run.stderr)
+        is_aborted = is_ended and limits.keys() & {"RLIMIT_AS", "RLIMIT_DATA"}
         if is_aborted or "RLIMIT_NOFILE" in limits:
             # Polars ends the process where memory can't be had, and without descriptors no folder can be removed: the next run
             # removes it.

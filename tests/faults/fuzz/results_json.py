@@ -43,7 +43,7 @@ def _of_same_type(chance: random.Random, content: bytes) -> bytes:
     # An earlier change may have put something else in the place of a table.
     tables = [table for table in whole["tables"].values() if isinstance(table, dict) and any(table.values())]
     columns = list(chance.choice(tables).values()) if tables and chance.random() < 0.9 else [whole["window"], whole]
-    column = chance.choice([one for one in columns if one])
+    column = chance.choice([one for one in columns if one and isinstance(one, dict | list)] or [whole])
     places = list(column) if isinstance(column, dict) else range(len(column))
     for place in chance.choice(([chance.choice(list(places))], places)):
         if isinstance(value := column[place], int | float | str):

@@ -10,6 +10,7 @@ import argparse
 import random
 import secrets
 import shutil
+import signal
 import stat
 import sys
 import tempfile
@@ -67,7 +68,7 @@ class _Fuzzing:
                 began = time.monotonic()
                 folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
                 try:
-                    problem = try_input(campaign, self._seed, number, commands, folder)
+                    problem = self._try(campaign, number, commands, folder)
                     with self._lock:
                         self.tried[campaign.name] += 1
                         self.seconds[campaign.name] += time.monotonic() - began
@@ -75,6 +76,13 @@ class _Fuzzing:
                             self._keep(campaign.name, number, problem, folder)
                 finally:
                     shutil.rmtree(folder, ignore_errors=True)
+
+    def _try(self, campaign: type, number: int, commands: Commands, folder: Path) -> str | None:
+        try:
+            return try_input(campaign, self._seed, number, commands, folder)
+        except Exception as error:
+            # Hours of other inputs are not lost over it.
+            return f"the campaign itself failed: {error!r}"
 
     def _take(self) -> tuple[type, int] | None:
         """The next input of the campaign that had the least time so far."""
@@ -140,6 +148,8 @@ def main() -> int:
     campaigns = [campaign for campaign in CAMPAIGNS if not options.only or campaign.name in options.only]
     seed = options.seed if options.seed is not None else secrets.randbelow(1_000_000)
     print(f"seed {seed}, {len(campaigns)} campaigns, {options.hours} hours", flush=True)
+    # A batch system ends a job in this way: the table is printed then too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     fuzzing = _Fuzzing(campaigns, seed, options.first, options.inputs, time.monotonic() + options.hours * 3600)
     threads = [threading.Thread(target=fuzzing.work) for _ in range(options.jobs)]
     for thread in threads:
