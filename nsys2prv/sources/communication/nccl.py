@@ -201,6 +201,8 @@ def launched_kernels(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 # -- kernels --------------------------------------------------------------------------------------------------------------
 
 _KEY = RowKind.STREAM.key
+_MOVES = "^nccl(All|Reduce|Broadcast|Bcast|Send|Recv|Gather|Scatter)"
+"""Calls with a message size."""
 _MOST_KEPT = 50_000
 """Regions that may be kept for the launches that come: more than a group of calls that is ever closed has."""
 
@@ -242,6 +244,7 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 def kernels_with_calls(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     """Kernels of NCCL with the calls behind them: columns of the stream, `start`, `end`, `label` (the call), attributes by the
     numbers of their event types, and `identifier` (of the communicator) and `call_id`; null on what calls of one group differ.
+    The size is that of all calls that one kernel does (`_attributed`).
     """
     if not _kernel_names(report):
         return
@@ -254,14 +257,22 @@ def kernels_with_calls(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
             found.drop("type").rename({"start": "callStart", "end": "callEnd", "globalTid": "callTid"}).drop_nulls("callStart")
         )
     open_regions: list[pl.DataFrame] = []
+    open_kernels: list[pl.DataFrame] = []
     for window in plan_windows([(launched, 1), (regions, 1)]):
-        known, kernels = [*open_regions, *regions.load(window)], launched.load(window)
+        known, kernels = [*open_regions, *regions.load(window)], [*open_kernels, *launched.load(window)]
+        open_kernels = []
         if known:
             of_units = with_units(pl.concat(known))
+            last = of_units.filter(pl.col("unit") == pl.col("unit").max().over("callTid"))
             if kernels:
-                yield _attributed(pl.concat(kernels), of_units)
-            is_last = pl.col("unit") == pl.col("unit").max().over("callTid")
-            open_regions = [of_units.filter(is_last).drop("unit").tail(_MOST_KEPT)]
+                # Further kernels of the last unit of a thread may come: its kernels are counted when all are there.
+                since = last.group_by("callTid").agg(since=pl.col("callStart").min())
+                of_window = pl.concat(kernels).join(since, on="callTid", how="left", maintain_order="left")
+                is_open = (pl.col("callStart") >= pl.col("since")).fill_null(False) & (window.end is not None)
+                open_kernels = [of_window.filter(is_open).drop("since").tail(_MOST_KEPT)]
+                closed = of_window.filter(~is_open).drop("since")
+                yield _attributed(closed, of_units)
+            open_regions = [last.drop("unit").tail(_MOST_KEPT)]
         launched.drop_before(window.end)
         regions.drop_before(window.end)
 
@@ -286,13 +297,22 @@ def with_units(regions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
-    """Kernels whose launch lies in a unit of regions, with the values on which all its regions agree."""
+    """Kernels whose launch lies in a unit of regions, with the values on which all its regions agree.
+
+    The sizes of calls that one kernel does add up; of a kernel that sends and receives the larger sum counts. Where there are
+    several kernels, calls of one size are shared out equally, as those of one process for four GPUs, and the size is null
+    where that is not possible: which kernel does which call is not known.
+    """
 
     def agreed(name: str) -> pl.Expr:
         values = pl.col(name).drop_nulls()
         return pl.when(values.n_unique() == 1).then(values.first()).alias(name)
 
     in_group = pl.col("label").is_in(list(nccl_names.AROUND_CALLS))
+    size = pl.col(str(event_types.NCCL_SIZE))
+    moves = pl.col("label").str.contains(_MOVES)
+    sent, received = (size.filter(pl.col("label") == label).sum() for label in (nccl_names.SEND, nccl_names.RECEIVE))
+    is_message = pl.col("label").is_in([nccl_names.SEND, nccl_names.RECEIVE])
     units = (
         regions.with_columns(call=pl.when(~in_group).then("label"))
         .group_by("callTid", "unit", maintain_order=True)
@@ -302,16 +322,32 @@ def _attributed(kernels: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
             *(agreed(name) for name in (*_COLUMNS, *_IDS)),
             until=pl.col("callEnd").max(),
             label=pl.col("label").last(),
+            calls=moves.sum(),
+            moved=pl.when(is_message.sum() == moves.sum()).then(pl.max_horizontal(sent, received)).otherwise(size.sum()),
+            is_equal=size.filter(moves).n_unique() == 1,
+            # Of one function and communicator, or sends and receives, and all of them known.
+            adds_up=(pl.col("identifier").filter(moves).n_unique() == 1)
+            & ((pl.col("label").filter(moves).n_unique() == 1) | (is_message.sum() == moves.sum()))
+            & (size.filter(moves).null_count() == 0),
         )
     )
     joined = kernels.sort("callStart").join_asof(
-        units.sort("callStart", maintain_order=True).drop("unit"),
+        units.sort("callStart", maintain_order=True),
         on="callStart",
         by="callTid",
         strategy="backward",
         check_sortedness=False,
     )
     inside = joined.filter(pl.col("label").is_not_null() & ((pl.col("callStart") <= pl.col("until")).fill_null(True)))
+    kernels_of_unit = pl.len().over("callTid", "unit")
+    can_share = (kernels_of_unit == 1) | (pl.col("is_equal") & (pl.col("calls") % kernels_of_unit == 0))
+    own_size = (
+        pl.when((pl.col("calls") <= 1) | (pl.col("is_equal") & (pl.col("calls") == kernels_of_unit)))
+        .then(size)
+        .when("adds_up", can_share)
+        .then(pl.col("moved") // kernels_of_unit)
+    )
+    inside = inside.with_columns(own_size.alias(str(event_types.NCCL_SIZE)))
     return inside.select(
         *_KEY,
         "start",

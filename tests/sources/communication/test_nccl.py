@@ -115,10 +115,43 @@ def test_of_several_calls_in_a_group_a_kernel_has_what_they_agree_on(tmp_path: P
     trace = trace_of(tmp_path, report)
     of_communicator = {"NCCL communicator ID": "NCCL communicator of 4 ranks (#1a2b)", "No. of ranks": 4, "Rank": 3}
     assert attributes_of(trace, event_types.NCCL_CALL_OF_KERNEL) == [
-        {"call": "ncclSend", "Message size [bytes]": 100, **of_communicator},
-        {"call": "ncclGroupEnd", "Peer rank": 4, **of_communicator},
+        {"call": "ncclSend", "Message size [bytes]": 200, **of_communicator},
+        {"call": "ncclGroupEnd", "Message size [bytes]": 200, "Peer rank": 4, **of_communicator},
         {"call": "ncclRecv", "Message size [bytes]": 7, "Peer rank": 1, **of_communicator},
     ]
+
+
+def sizes_of_group(tmp_path: Path, sizes: list[int], kernels: int, *, tag: str, other: str | None = None) -> list[object]:
+    """Sizes of the kernels that a group of all-reduces launches; `other`: one more call."""
+    report = ReportBuilder()
+    report.gpu(0)
+    nccl = Nccl(report, binary=True)
+    nccl.call("ncclGroupStart", 1000, 1010)
+    for index, size in enumerate(sizes):
+        nccl.call("ncclAllReduce", 1020 + 10 * index, 1025 + 10 * index, COMMUNICATOR, size, 1)
+    if other is not None:
+        nccl.call(other, 1070, 1075, COMMUNICATOR, 64, 1)
+    nccl.call("ncclGroupEnd", 1080, 1190)
+    for index in range(kernels):
+        begin = 2000 + 100 * index
+        launch = (1085 + 10 * index, 1088 + 10 * index)
+        report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", begin, begin + 50, launch=launch, stream=7 + index)
+    (tmp_path / tag).mkdir()
+    found = attributes_of(trace_of(tmp_path / tag, report), event_types.NCCL_CALL_OF_KERNEL)
+    return [one.get("Message size [bytes]") for one in found]
+
+
+def test_sizes_of_calls_that_one_kernel_does_add_up(tmp_path: Path) -> None:
+    mib = 1 << 20
+    assert sizes_of_group(tmp_path, [96 * mib] * 4, 1, tag="one") == [384 * mib]
+    assert sizes_of_group(tmp_path, [96 * mib, mib], 1, tag="different") == [97 * mib]
+    # A thread that drives four GPUs, and one that drives two and calls twice for each.
+    assert sizes_of_group(tmp_path, [96 * mib] * 4, 4, tag="each") == [96 * mib] * 4
+    assert sizes_of_group(tmp_path, [mib] * 4, 2, tag="pairs") == [2 * mib] * 2
+    # Which kernel does which calls is not known.
+    assert sizes_of_group(tmp_path, [mib] * 5, 2, tag="five") == [None] * 2
+    assert sizes_of_group(tmp_path, [mib, 2 * mib], 2, tag="two") == [None] * 2
+    assert sizes_of_group(tmp_path, [mib], 1, tag="other", other="ncclBroadcast") == [None]
 
 
 @pytest.mark.thorough
@@ -139,7 +172,9 @@ def test_kernels_find_their_call_in_a_report_of_many_windows(tmp_path: Path, mon
         report.kernel("ncclDevKernel_SendRecv(x)", start + 200, start + 210, launch=(start + 85, start + 88))
     trace = trace_of(tmp_path, report)
     found = attributes_of(trace, event_types.NCCL_CALL_OF_KERNEL)
-    assert [(one["call"], one["Message size [bytes]"]) for one in found] == [("ncclSend", 10 + index) for index in range(40)]
+    assert [(one["call"], one["Message size [bytes]"]) for one in found] == [
+        ("ncclSend", 5 * (10 + index)) for index in range(40)
+    ]
     assert all("Peer rank" not in one for one in found)
 
 
