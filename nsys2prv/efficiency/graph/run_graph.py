@@ -1,0 +1,232 @@
+"""The graph of a run as columns: moments in the order of time, and edges between them.
+
+Moments and edges are numbered by their places. An edge goes from a lower to a higher number: nothing depends on what is later.
+The columns may be files that are mapped into memory: everything reads them in windows of moments, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys2prv.efficiency.graph import edge_kinds
+from nsys2prv.efficiency.intervals import Numbers
+
+MOMENTS_OF_WINDOW = 500_000
+"""Moments that are worked on at once."""
+WHOLE = 1 << 62
+"""Least weight of an edge that takes as long as was measured, whatever else changes."""
+
+Column = npt.NDArray[Any]
+
+_PREFERENCE = np.array(edge_kinds.PREFERENCE, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Points of time on rows: a row per moment, in the order of time.
+
+    Attributes
+    ----------
+    time
+        ns from the start of the trace; never smaller than the one before.
+    row
+        Row of the trace.
+    label
+        Place in the labels of the run: what the row did until this moment; -1: nothing that has a name.
+    """
+
+    time: Column
+    row: Column
+    label: Column
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Edges in the order of their targets.
+
+    Attributes
+    ----------
+    source, target
+        Moments; the source is the lower number.
+    weight
+        Time by which the source must be before the target at least, ns: never more than was measured.
+    kind
+        One of `edge_kinds`.
+    """
+
+    source: Column
+    target: Column
+    weight: Column
+    kind: Column
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+@dataclass(frozen=True)
+class RunGraph:
+    """Moments and edges of a run; `settle` gives edges their weights."""
+
+    moments: Moments
+    edges: Edges
+
+    def windows(self, moments_of_window: int = MOMENTS_OF_WINDOW) -> Iterator[GraphWindow]:
+        """All moments with the edges that end at them, in windows, from first to last."""
+        for first in range(0, len(self.moments), moments_of_window):
+            yield self.window(first, min(first + moments_of_window, len(self.moments)))
+
+    def windows_backwards(self, moments_of_window: int = MOMENTS_OF_WINDOW) -> Iterator[GraphWindow]:
+        """The same windows from last to first."""
+        for first in reversed(range(0, len(self.moments), moments_of_window)):
+            yield self.window(first, min(first + moments_of_window, len(self.moments)))
+
+    def window(self, first: int, behind: int) -> GraphWindow:
+        """The moments from `first` to before `behind`, and the edges that end at them."""
+        low, high = np.searchsorted(self.edges.target, [first, behind]).tolist()
+        return GraphWindow(self, first, behind, low, high)
+
+
+@dataclass(frozen=True)
+class GraphWindow:
+    """Some moments that follow each other, and the edges that end at them.
+
+    Attributes
+    ----------
+    first, behind
+        The first moment, and the one after the last.
+    first_edge, behind_edge
+        Likewise, of edges.
+    """
+
+    graph: RunGraph
+    first: int
+    behind: int
+    first_edge: int
+    behind_edge: int
+
+    def __len__(self) -> int:
+        return self.behind - self.first
+
+    @cached_property
+    def time(self) -> Numbers:
+        """Time of each moment."""
+        return _loaded(self.graph.moments.time[self.first : self.behind])
+
+    @cached_property
+    def row(self) -> Numbers:
+        """Row of each moment."""
+        return _loaded(self.graph.moments.row[self.first : self.behind])
+
+    @cached_property
+    def label(self) -> Numbers:
+        """Label of each moment."""
+        return _loaded(self.graph.moments.label[self.first : self.behind])
+
+    @cached_property
+    def source(self) -> Numbers:
+        """Source of each edge, a number of all moments."""
+        return _loaded(self.graph.edges.source[self.first_edge : self.behind_edge])
+
+    @cached_property
+    def target(self) -> Numbers:
+        """Target of each edge, counted from the first moment of the window."""
+        return _loaded(self.graph.edges.target[self.first_edge : self.behind_edge]) - self.first
+
+    @cached_property
+    def weight(self) -> Numbers:
+        """Weight of each edge, ns."""
+        return _loaded(self.graph.edges.weight[self.first_edge : self.behind_edge])
+
+    @cached_property
+    def kind(self) -> Numbers:
+        """Kind of each edge."""
+        return _loaded(self.graph.edges.kind[self.first_edge : self.behind_edge])
+
+    @cached_property
+    def source_time(self) -> Numbers:
+        """Time of the source of each edge."""
+        return self.of_sources(self.graph.moments.time, self.time)
+
+    @cached_property
+    def source_row(self) -> Numbers:
+        """Row of the source of each edge."""
+        return self.of_sources(self.graph.moments.row, self.row)
+
+    @cached_property
+    def is_inside(self) -> npt.NDArray[np.bool_]:
+        """Whether the source of each edge is a moment of this window."""
+        inside: npt.NDArray[np.bool_] = self.source >= self.first
+        return inside
+
+    def of_sources(self, column: Column, inside: Numbers) -> Numbers:
+        """Values of a column of all moments at the sources of the edges; `inside` has those of this window."""
+        found: Numbers = np.empty(len(self.source), dtype=np.int64)
+        found[self.is_inside] = inside[self.source[self.is_inside] - self.first]
+        found[~self.is_inside] = column[self.source[~self.is_inside]]
+        return found
+
+
+def _loaded(column: Column) -> Numbers:
+    return np.asarray(column, dtype=np.int64)
+
+
+def first_of_targets(target: Numbers, order: Numbers) -> Numbers:
+    """The first edge of each target, in an order of edges in which the targets increase."""
+    ordered = target[order]
+    is_first = np.ones(len(ordered), dtype=bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return order[is_first]
+
+
+def settle(graph: RunGraph, moments_of_window: int = MOMENTS_OF_WINDOW) -> None:
+    """Change least weights, which may be more than was measured, to weights with which a replay gives the measured times.
+
+    Of the edges that end at a moment, the one that allows it last gets the whole measured difference: what remains beyond its
+    least weight is a delay that is not explained, and stays. The others keep their least weight, if that much was measured.
+    """
+    for window in graph.windows(moments_of_window):
+        measured = window.time[window.target] - window.source_time
+        weight = np.minimum(window.weight, measured)
+        allowed = window.source_time + weight
+        order = np.lexsort((-window.source, _PREFERENCE[window.kind], -allowed, window.target))
+        last = first_of_targets(window.target, order)
+        weight[last] = measured[last]
+        graph.edges.weight[window.first_edge : window.behind_edge] = weight
+
+
+def in_memory(
+    moments: Mapping[str, npt.ArrayLike],
+    edges: Mapping[str, npt.ArrayLike],
+) -> RunGraph:
+    """A settled graph of columns in memory.
+
+    Parameters
+    ----------
+    moments
+        Columns `time`, `row`, `label` of `Moments`.
+    edges
+        Columns `source`, `target`, `weight`, `kind` of `Edges`, in any order; least weights.
+    """
+    of_moments = {name: np.asarray(values, dtype=np.int64) for name, values in moments.items()}
+    of_edges = {name: np.asarray(values, dtype=np.int64) for name, values in edges.items()}
+    order = np.argsort(of_edges["target"], kind="stable")
+    graph = RunGraph(Moments(**of_moments), Edges(**{name: values[order] for name, values in of_edges.items()}))
+    settle(graph)
+    return graph
+
+
+def new_column(folder: Path | None, name: str, length: int) -> Column:
+    """A column of whole numbers: in a file of a folder, or in memory where there is none."""
+    if folder is None or not length:
+        return np.zeros(length, dtype=np.int64)
+    return np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=np.int64, shape=(length,))
