@@ -85,8 +85,10 @@ class Resources:
             # The kernel does not ask where no more time is left: the next run removes what this one left.
             run = commands.run("translate", "rank0.sqlite", "-o", "NEXT", folder=folder)
             return fault_of(run) or before.fault(("NEXT", "OUT"))
-        # The loader of libraries ends the process where it gets no memory for a thread.
-        is_ended = run.code == -signal.SIGABRT or (run.code == 127 and "thread-local data: ABORT" in run.stderr)
+        # Libraries in compiled code, and their loader, end the process where they get no memory for a thread.
+        is_ended = run.code in (-signal.SIGABRT, -signal.SIGSEGV) or (
+            run.code == 127 and "thread-local data: ABORT" in run.stderr
+        )
         is_aborted = is_ended and limits.keys() & {"RLIMIT_AS", "RLIMIT_DATA"}
         if is_aborted or "RLIMIT_NOFILE" in limits:
             # Polars ends the process where memory can't be had, and without descriptors no folder can be removed: the next run
