@@ -13,12 +13,22 @@ from nsys2prv.execution.workers import workers
 from nsys2prv.run.read_options import ReadOptions
 
 
-def read_events(arguments: Sequence[str | Path], options: ReadOptions, folder: Path, *, with_ranges: bool = False) -> RunEvents:
+def read_events(
+    arguments: Sequence[str | Path],
+    options: ReadOptions,
+    folder: Path,
+    *,
+    with_ranges: bool = False,
+    with_dependencies: bool = False,
+) -> RunEvents:
     """Read the events of a run: reports (files, folders, globs), or one .prv or .prv.gz.
 
-    Of a trace, the options `time`, `ranks` and `progress` count. Raises Nsys2prvError with one sentence for the user.
+    Of a trace, the options `time`, `ranks` and `progress` count. NVTX ranges are read `with_ranges`, and what says which events
+    wait for which (collections that are `optional`) `with_dependencies`. Raises Nsys2prvError with one sentence for the user.
     """
-    collections = tuple(one for one in COLLECTIONS if with_ranges or one is not RANGES)
+    collections = tuple(
+        one for one in COLLECTIONS if (with_ranges or one is not RANGES) and (with_dependencies or not one.optional)
+    )
     traces = [argument for argument in arguments if is_trace(argument)]
     if not traces:
         with workers(options.workers, options.scheduler, options.memory) as some:

@@ -101,16 +101,16 @@ class _Selected:
         Number of records, and time of the last end, ns.
     bases
         The event type of a collection that each type that occurs belongs to; -1: to none.
-    edges, samples, states, launches
-        Starts and ends of intervals with their attributes; samples; what streams do by their states (None: events have it);
-        lines from calls to what they start.
+    edges, points, states, launches
+        Starts and ends of intervals with their attributes; samples and marks with theirs; what streams do by their states
+        (None: events have it); lines from calls to what they start.
     """
 
     records: int
     end: int
     bases: Mapping[int, int]
     edges: pl.DataFrame
-    samples: pl.DataFrame
+    points: pl.DataFrame
     states: pl.DataFrame | None
     launches: pl.DataFrame
 
@@ -159,7 +159,7 @@ class _TraceReading:
         self._kind = {kind: self._rows.of_kind(kind) for kind in (HOST, STREAM, METRICS)}
         self._by_state = not any(number in trace.labels.types for number in _KERNEL_TYPES)
         self._attributes = {int(number) for one in collections for number in one.columns}
-        self._sampled = {number for one in collections if one.samples for number in one.types}
+        self._on = {number: one.on for one in collections if one.samples for number in one.types}
         known = {number for one in collections for number in one.types}
         self._intervals = {number for number in known if TYPES[number].role is event_types.Role.INTERVAL}
         self._open: pl.DataFrame | None = None
@@ -261,7 +261,7 @@ class _TraceReading:
             max((time for time in last if isinstance(time, int)), default=0),
             bases,
             self._edges(block, row, {old: new for old, new in numbers.items() if bases[new] in self._intervals}),
-            self._samples(block, row, {old: new for old, new in numbers.items() if bases[new] in self._sampled}),
+            self._points(block, row, {old: new for old, new in numbers.items() if bases[new] in self._on}),
             self._states(block) if self._by_state else None,
             self._launch_lines(block.messages),
         )
@@ -275,7 +275,7 @@ class _TraceReading:
         self._add_intervals(paired.closed)
         for collection in self._kinds:
             if collection.samples:
-                self._add(found.samples, collection)
+                self._add(found.points, collection)
         if found.states is not None:
             self._add(found.states, ON_DEVICES)
         self._launches.add(found.launches)
@@ -302,7 +302,9 @@ class _TraceReading:
 
     def _edges(self, block: Block, row: pl.Series, types: Mapping[int, int]) -> pl.DataFrame:
         """Starts and ends of intervals (row, type, time, value), with the attributes that are on their lines, by number."""
-        edges = self._pairs(block, row, types)
+        return self._with_attributes(block, self._pairs(block, row, types))
+
+    def _with_attributes(self, block: Block, pairs: pl.DataFrame) -> pl.DataFrame:
         of_attributes = {number: self._moved.get(number, number) for number in block.types["type"]}
         wanted = {old: new for old, new in of_attributes.items() if new in self._attributes}
         attributes = {}
@@ -310,13 +312,19 @@ class _TraceReading:
             of_lines = found.unique("record", keep="first", maintain_order=True)
             values = pl.repeat(None, block.records.height, dtype=pl.Int64, eager=True)
             values = values.scatter(of_lines["record"], of_lines["value"])
-            attributes[str(attribute)] = values.gather(edges["record"])
-        return edges.drop("record").with_columns(**attributes)
+            attributes[str(attribute)] = values.gather(pairs["record"])
+        return pairs.drop("record").with_columns(**attributes)
 
-    def _samples(self, block: Block, row: pl.Series, types: Mapping[int, int]) -> pl.DataFrame:
+    def _points(self, block: Block, row: pl.Series, types: Mapping[int, int]) -> pl.DataFrame:
+        """Samples and marks on rows of the kind that they belong to, with the attributes that are on their lines."""
         found = self._pairs(block, row, types)
-        found = found.filter(pl.Series(self._kind[METRICS][found["row"].to_numpy()]))
-        return found.select("row", "value", start="time", end="time", number="type")
+        of_kinds = []
+        for kind in (METRICS, STREAM):
+            of_kind = pl.col("type").is_in([number for number in types.values() if self._on[self._base(number)] == kind])
+            pairs = found.filter(of_kind & pl.Series(self._kind[kind][found["row"].to_numpy()]))
+            # Samples are many, and have no attributes.
+            of_kinds.append(self._with_attributes(block, pairs) if kind == STREAM and pairs.height else pairs.drop("record"))
+        return pl.concat(of_kinds, how="diagonal").rename({"time": "start", "type": "number"}).with_columns(end="start")
 
     def _states(self, block: Block) -> pl.DataFrame:
         placed = block.states.with_columns(self._row(block.states, "task", "thread")).filter(pl.col("row") >= 0)

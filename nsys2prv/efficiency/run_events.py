@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.sources.cuda import synchronization
 from nsys2prv.sources.registry import TYPES, type_of
 from nsys2prv.timeline.time_axis import ClockError
 from nsys2prv.vocabulary import event_types, row_names
@@ -143,7 +144,7 @@ class TypeNames:
 
 @dataclass(frozen=True)
 class Collection:
-    """Intervals, or samples, of some event types.
+    """Intervals, samples, or marks, of some event types.
 
     Attributes
     ----------
@@ -155,12 +156,18 @@ class Collection:
         Columns beside `start`, `end`, `row`, `number`, `value`: the event types that fill them, the first that is there.
     samples
         There is no `end`.
+    on
+        Kind of rows that samples are on; METRICS or STREAM.
+    optional
+        It is read only when what waits for what is requested.
     """
 
     name: str
     types: tuple[int, ...]
     attributes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     samples: bool = False
+    on: str = METRICS
+    optional: bool = False
 
     @property
     def columns(self) -> frozenset[str]:
@@ -208,11 +215,35 @@ ON_HOSTS = Collection(
 )
 RANGES = Collection("ranges", (event_types.NVTX_PUSHPOP, event_types.NVTX_RANGE))
 SAMPLES = Collection("samples", (event_types.GPU_METRIC,), samples=True)
+WAITS = Collection(
+    "waits",
+    (synchronization.SYNCHRONIZATION,),
+    {
+        "stream": (synchronization.SYNC_STREAM_ID,),
+        "context": (synchronization.SYNC_CONTEXT_ID,),
+        "event": (synchronization.CUDA_EVENT_ID,),
+        "sync": (synchronization.EVENT_SYNC_ID,),
+        "device": (synchronization.SYNC_DEVICE_ID,),
+    },
+    optional=True,
+)
+"""Waits of CUDA on the threads that called (on METRICS rows where the call is not known): what kind (`value`), and ids: of the
+stream and the context, of the CUDA event and of the record of it, and of the device + 1, as the process counts devices."""
+RECORDS = Collection(
+    "records",
+    (synchronization.CUDA_EVENT_RECORD,),
+    {"sync": (synchronization.RECORD_SYNC_ID,), "since_call": (synchronization.SINCE_RECORD_CALL,)},
+    samples=True,
+    on=STREAM,
+    optional=True,
+)
+"""Records of CUDA events (`value`) on their streams: `sync`, the number of the record, and how long ago the host called, ns
+(null: the call is not known)."""
 
 HOST_CALLS = (event_types.CUDA_CALL, *event_types.MPI_TYPES.values())
 """Calls that count for the host tree."""
 
-COLLECTIONS = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES, SAMPLES)
+COLLECTIONS = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES, SAMPLES, WAITS, RECORDS)
 
 LAUNCH_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "to_time": pl.Int64, "to_row": pl.Int32}
 """Lines from API calls (row and start of the call) to what they start on a stream."""

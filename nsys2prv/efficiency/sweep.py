@@ -73,7 +73,8 @@ class TimeChunk:
     started
         Of each collection: rows that start in the chunk, whole.
     inside
-        Of collections of intervals: all rows in the chunk, cut at its edges (`start`, `end`); `begin` and `until` are uncut.
+        Of collections of intervals that are not optional: all rows in the chunk, cut at its edges (`start`, `end`); `begin` and
+        `until` are uncut.
     launches
         Launch lines that end in the chunk.
     """
@@ -206,7 +207,7 @@ def time_chunks(context: SweepContext) -> Iterator[TimeChunk]:
         inside: dict[str, pl.DataFrame] = {}
         for one in COLLECTIONS:
             started[one.name] = _loaded(collections[one.name], window, one.schema)
-            if one.samples or one is NCCL_CALLS:
+            if one.samples or one.optional or one is NCCL_CALLS:
                 continue
             rows = started[one.name].with_columns(begin="start", until="end")
             if one.name in carried:

@@ -82,9 +82,12 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = COLUMNS_OF_DEMO | {
     "ENUM_NSYS_GENERIC_EVENT_SOURCE": _LABELS,
     # CUDA
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {**_ON_STREAM, "graphId": _I, "graphExecId": _I},
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {
+        **COLUMNS_OF_DEMO["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"], "eventSyncId": _I,
+    },
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": {
         "timestamp": _I, "deviceId": _I, "contextId": _I, "greenContextId": _I, "streamId": _I, "correlationId": _I,
-        "globalPid": _I, "eventId": _I,
+        "globalPid": _I, "eventId": _I, "eventSyncId": _I,
     },
     "CUDA_GRAPH_EVENTS": {
         **_ON_THREAD, "eventClass": _I, "nameId": _I, "graphId": _I, "originalGraphId": _I, "graphExecId": _I,

@@ -358,10 +358,11 @@ class ReportBuilder:
         context: int = 1,
         pid: int | None = None,
         event: int = NOT_APPLICABLE,
+        sync: int | None = None,
     ) -> ReportBuilder:
-        """Add a wait; `kind` 1 event, 2 stream wait, 3 stream, 4 context."""
+        """Add a wait; `kind` 1 event, 2 stream wait, 3 stream, 4 context; `sync` names the record of the event."""
         on_stream = self._on_stream(start, end, correlation, stream, device, context, pid)
-        return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **on_stream, syncType=kind, eventId=event)
+        return self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **on_stream, syncType=kind, eventId=event, eventSyncId=sync)
 
     def event_record(
         self,
@@ -373,11 +374,12 @@ class ReportBuilder:
         device: int = 0,
         context: int = 1,
         pid: int | None = None,
+        sync: int | None = None,
     ) -> ReportBuilder:
-        """Add the record of a CUDA event; `time` on the device is told by newer schemas only."""
+        """Add the record of a CUDA event; `time` on the device, and `sync`, are told by newer schemas only."""
         on_stream = self._on_stream(0, 0, correlation, stream, device, context, pid)
         del on_stream["start"], on_stream["end"]
-        return self.row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **on_stream, timestamp=time, eventId=event)
+        return self.row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **on_stream, timestamp=time, eventId=event, eventSyncId=sync)
 
     def memory_use(
         self,

@@ -46,8 +46,11 @@ SYNCHRONIZATION = EventType(
 SYNC_STREAM_ID = EventType(63000701, "CUDA synchronization stream", Role.ATTRIBUTE, unit="stream id")
 SYNC_CONTEXT_ID = EventType(63000702, "CUDA synchronization context", Role.ATTRIBUTE, unit="context id")
 CUDA_EVENT_ID = EventType(63000703, "CUDA synchronization event", Role.ATTRIBUTE, unit="event id")
+EVENT_SYNC_ID = EventType(63000704, "CUDA event synchronization id", Role.ATTRIBUTE, unit="id of the record that it waits for")
+SYNC_DEVICE_ID = EventType(63000705, "CUDA synchronization device", Role.ATTRIBUTE, unit="device of the process + 1")
 CUDA_EVENT_RECORD = EventType(63000710, "CUDA event record", Role.MARK, unit="event id")
-
+RECORD_SYNC_ID = EventType(63000711, "CUDA event record synchronization id", Role.ATTRIBUTE, unit="id of the record")
+SINCE_RECORD_CALL = EventType(63000712, "CUDA event record, time since its call", Role.ATTRIBUTE, unit="ns")
 
 TABLE = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 
@@ -60,12 +63,18 @@ _KINDS = (
     (r"(?i)StreamQuery", SYNC_STREAM_QUERY),
     (r"(?i)(Device|Ctx|Context|Thread)Synchronize", SYNC_DEVICE),
 )
-_IDS = {SYNC_STREAM_ID: "streamId", SYNC_CONTEXT_ID: "contextId", CUDA_EVENT_ID: "eventId"}
+_IDS = {
+    SYNC_STREAM_ID: "streamId",
+    SYNC_CONTEXT_ID: "contextId",
+    CUDA_EVENT_ID: "eventId",
+    EVENT_SYNC_ID: "eventSyncId",
+    SYNC_DEVICE_ID: "deviceId",
+}
 _WAITS: dict[str, Any] = {
     "name": "synchronization",
     "table": TABLE,
     "required": ("start", "end", "globalPid", "deviceId"),
-    "optional": ("correlationId", *_IDS.values()),
+    "optional": ("correlationId", "streamId", "contextId", "eventId", "eventSyncId"),
     "types": (SYNCHRONIZATION, *_IDS),
 }
 
@@ -88,6 +97,17 @@ def _kind_of_ids() -> pl.Expr:
     )
 
 
+def _id(event_type: EventType, column: str) -> pl.Expr:
+    """An id as an attribute, null where it does not apply."""
+    found = applicable(column)
+    if event_type is SYNC_DEVICE_ID:
+        found = found + 1
+    elif event_type in (EVENT_SYNC_ID, RECORD_SYNC_ID):
+        # What waits for no event has 0.
+        found = pl.when(pl.col(column) > 0).then(found)
+    return found.alias(str(event_type.number))
+
+
 def _waits(key: pl.Expr | str, label: pl.Expr | str, *, state: bool) -> list[pl.Expr | str]:
     """Columns of the frames of both sources."""
     return [
@@ -96,7 +116,7 @@ def _waits(key: pl.Expr | str, label: pl.Expr | str, *, state: bool) -> list[pl.
         "end",
         pl.lit(SYNCHRONIZATION, pl.Int64).alias("type"),
         label,
-        *(applicable(column).alias(str(number)) for number, column in _IDS.items()),
+        *(_id(event_type, column) for event_type, column in _IDS.items()),
         *([pl.lit(event_types.STATE_SYNCHRONIZATION, pl.Int64).alias("state")] if state else []),
     ]
 
@@ -160,7 +180,7 @@ def _waits_of_no_call(report: Report) -> pl.LazyFrame:
         pieces = [piece.filter(~known.have(piece)) for piece in report.batches(waits, PIECE_ROWS)]
         distinct = [piece.with_columns(correlationId=None).unique() for piece in pieces if piece.height]
         found = pl.concat(distinct).unique() if distinct else pl.DataFrame(schema=waits.collect_schema())
-    absent = [pl.lit(None, pl.Int64).alias(column) for column in ("start", "end", "contextId")]
+    absent = [pl.lit(None, pl.Int64).alias(column) for column in ("start", "end", "contextId", "eventSyncId")]
     return found.lazy().with_columns(absent).select(*_of_devices())
 
 
@@ -192,10 +212,11 @@ ON_DEVICES = StreamedSource(
 
 
 def _records(report: Report) -> pl.LazyFrame:
-    return EVENT_RECORDS.scan(report).select(_record(pl.lit(None, pl.Int64)))
+    absent = pl.lit(None, pl.Int64)
+    return EVENT_RECORDS.scan(report).select(_record(absent, absent))
 
 
-def _record(time: pl.Expr) -> list[pl.Expr | str]:
+def _record(time: pl.Expr, since_call: pl.Expr) -> list[pl.Expr | str]:
     return [
         *(name for name in RowKind.STREAM.key if name != "streamId"),
         applicable("streamId").alias("streamId"),
@@ -204,6 +225,8 @@ def _record(time: pl.Expr) -> list[pl.Expr | str]:
         pl.lit(CUDA_EVENT_RECORD, pl.Int64).alias("type"),
         pl.col("eventId").alias("value"),
         pl.col("correlationId").alias(str(event_types.CORRELATION_ID)),
+        _id(RECORD_SYNC_ID, "eventSyncId"),
+        since_call.alias(str(SINCE_RECORD_CALL)),
     ]
 
 
@@ -211,7 +234,8 @@ def _gathered_records(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     # Only new schemas have a time of the device, and 0 there where it was not recorded.
     time = pl.coalesce(pl.when(pl.col("timestamp") > 0).then("timestamp"), "callStart")
     for piece in with_calls(report, EVENT_RECORDS.scan, folder, ("start",)):
-        yield piece.select(_record(time))
+        # The times of host and device differ by some microseconds.
+        yield piece.select(_record(time, (time - pl.col("callStart")).clip(lower_bound=0)))
 
 
 EVENT_RECORDS = StreamedSource(
@@ -219,9 +243,9 @@ EVENT_RECORDS = StreamedSource(
     title="CUDA event records",
     table="CUPTI_ACTIVITY_KIND_CUDA_EVENT",
     required=("globalPid", "deviceId", "contextId", "streamId", "eventId"),
-    optional=("timestamp", "correlationId"),
+    optional=("timestamp", "correlationId", "eventSyncId"),
     row=RowKind.STREAM,
-    types=(CUDA_EVENT_RECORD, event_types.CORRELATION_ID),
+    types=(CUDA_EVENT_RECORD, event_types.CORRELATION_ID, RECORD_SYNC_ID, SINCE_RECORD_CALL),
     names=_records,
     stream=_gathered_records,
     times=_records,

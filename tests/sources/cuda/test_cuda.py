@@ -79,9 +79,24 @@ def test_ids_of_a_wait_that_do_not_apply_are_left_out(tmp_path: Path) -> None:
     call = report.api_call("cudaStreamSynchronize_v3020", 60, 90)
     report.synchronization(65, 85, correlation=call, stream=13)
     assert lines(translate_reports(tmp_path, report), synchronization.SYNCHRONIZATION) == [
-        f"63000700:3:{synchronization.SYNC_CONTEXT_ID}:1:{synchronization.CUDA_EVENT_ID}:5",
-        f"63000700:2:{synchronization.SYNC_STREAM_ID}:13:{synchronization.SYNC_CONTEXT_ID}:1",
+        f"63000700:3:{synchronization.SYNC_CONTEXT_ID}:1:{synchronization.CUDA_EVENT_ID}:5:{synchronization.SYNC_DEVICE_ID}:1",
+        f"63000700:2:{synchronization.SYNC_STREAM_ID}:13:{synchronization.SYNC_CONTEXT_ID}:1:{synchronization.SYNC_DEVICE_ID}:1",
     ]
+
+
+def test_waits_and_records_have_the_number_of_the_record(tmp_path: Path) -> None:
+    report = ReportBuilder(schema="3.25.0")
+    report.gpu(0).kernel("k", 0, 500)
+    call = report.api_call("cudaEventRecord_v3020", 100, 110)
+    report.event_record(5, time=340, correlation=call, sync=71)
+    for sync in (71, 0, 4294967295):
+        call = report.api_call("cudaEventSynchronize_v3020", 120, 350)
+        report.synchronization(130, 340, correlation=call, stream=4294967295, event=5, sync=sync)
+    summary = translate_reports(tmp_path, report)
+    waits = [pairs(line).get(synchronization.EVENT_SYNC_ID) for line in lines(summary, synchronization.SYNCHRONIZATION)]
+    assert sorted(waits, key=str) == [71, None, None]
+    [record] = map(pairs, lines(summary, synchronization.CUDA_EVENT_RECORD))
+    assert (record[synchronization.RECORD_SYNC_ID], record[synchronization.SINCE_RECORD_CALL]) == (71, 240)
 
 
 def test_waits_of_unknown_calls_lie_on_their_device_and_are_told_apart_by_their_ids(tmp_path: Path) -> None:

@@ -1,0 +1,95 @@
+"""Collections that are read only to find out what waits for what: the same from reports and from their trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.report_builder import ReportBuilder
+
+from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.run_events import RECORDS, WAITS, Collection, RunEvents
+from nsys2prv.run.option_values import TimeRange
+from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
+
+NO_ID = 4294967295
+
+
+def rows(events: RunEvents, collection: Collection) -> pl.DataFrame:
+    """All rows of a collection."""
+    return pl.concat(list(events.collections[collection.name].windows()), how="diagonal").select(list(collection.schema))
+
+
+def from_both(folder: Path, report: ReportBuilder, options: ReadOptions | None = None) -> list[RunEvents]:
+    """The events of a report, and those of its trace."""
+    path = report.write(folder / "report.sqlite")
+    trace = translate([path], folder / "OUT", TranslateOptions()).prv
+    return [
+        read_events([one], options or ReadOptions(), folder / f"read{place}", with_dependencies=True)
+        for place, one in enumerate((path, trace))
+    ]
+
+
+def report_with_events() -> ReportBuilder:
+    """An event is recorded on stream 7 and awaited by stream 13 of device 1, and by the host."""
+    report = ReportBuilder(schema="3.25.0").gpu(0, cuda=0).gpu(1, cuda=1)
+    report.kernel("k", 100, 500, stream=7, launch=(50, 60))
+    report.kernel("l", 520, 600, stream=13, device=1, context=2, launch=(300, 310))
+    call = report.api_call("cudaEventRecord_v3020", 150, 160)
+    report.event_record(5, time=505, correlation=call, sync=71)
+    call = report.api_call("cudaStreamWaitEvent_v3020", 200, 210)
+    report.synchronization(202, 208, kind=2, correlation=call, stream=13, device=1, context=2, event=5, sync=71)
+    call = report.api_call("cudaEventSynchronize_v3020", 400, 520)
+    report.synchronization(405, 510, kind=1, correlation=call, stream=NO_ID, event=5, sync=71)
+    call = report.api_call("cudaStreamSynchronize_v3020", 530, 610)
+    report.synchronization(540, 605, correlation=call, stream=13, device=1, context=2)
+    call = report.api_call("cudaEventRecord_v3020", 620, 630)
+    report.event_record(6, time=0, correlation=call)
+    report.api_call("cudaFree_v3020", 700, 800)
+    report.event_record(7, time=640, correlation=call + 1000)
+    return report
+
+
+def test_waits_have_their_ids(tmp_path: Path) -> None:
+    for events in from_both(tmp_path, report_with_events()):
+        found = rows(events, WAITS)
+        assert {events.rows.kind[row] for row in found["row"]} == {"host"}
+        assert events.named(found["number"], found["value"]).to_list() == [
+            "Stream waits for event",
+            "Event synchronize",
+            "Stream synchronize",
+        ]
+        # Time 0 is that of the first event.
+        assert found.select("start", "end", "stream", "context", "event", "sync", "device").rows() == [
+            (152, 158, 13, 2, 5, 71, 2),
+            (355, 460, None, 1, 5, 71, 1),
+            (490, 555, 13, 2, None, None, 2),
+        ]
+
+
+def test_records_are_on_their_streams_and_say_when_the_host_called(tmp_path: Path) -> None:
+    for events in from_both(tmp_path, report_with_events()):
+        found = rows(events, RECORDS)
+        assert {events.rows.names[row] for row in found["row"]} == {"CUDA-D0.S7-node01"}
+        # The second has no time of the device, and of the third the call is not known.
+        assert found.select("start", "value", "sync", "since_call").rows() == [
+            (455, 5, 71, 355),
+            (570, 6, None, 0),
+            (590, 7, None, None),
+        ]
+
+
+@pytest.mark.parametrize(("begin", "waits", "records"), [(156, [(0, 2), (199, 304), (334, 399)], [299, 414, 434])])
+def test_what_is_read_is_cut_at_the_selected_time(tmp_path: Path, begin: int, waits: list[object], records: list[int]) -> None:
+    for events in from_both(tmp_path, report_with_events(), ReadOptions(time=TimeRange(begin, 1000))):
+        assert rows(events, WAITS).select("start", "end").rows() == waits
+        assert rows(events, RECORDS)["start"].to_list() == records
+
+
+def test_they_are_read_only_when_they_are_requested(tmp_path: Path) -> None:
+    path = report_with_events().write(tmp_path / "report.sqlite")
+    events = read_events([path], ReadOptions(), tmp_path / "read")
+    assert not {WAITS.name, RECORDS.name} & set(events.collections)
