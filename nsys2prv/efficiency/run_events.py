@@ -349,7 +349,7 @@ class RunEvents:
 
 def calling_rows(of_hosts: pl.DataFrame) -> set[int]:
     """Rows that call CUDA or MPI in events of the collection ON_HOSTS."""
-    return set(of_hosts.filter(pl.col("number").is_in(HOST_CALLS))["row"])
+    return set(of_hosts.filter(pl.col("number").is_in(HOST_CALLS))["row"].unique())
 
 
 def new_collections(folder: Path, collections: Sequence[Collection]) -> dict[str, ExternalSort]:

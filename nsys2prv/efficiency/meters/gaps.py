@@ -308,7 +308,9 @@ class Gaps(TableMeter):
 
 
 def _longest(gaps: pl.DataFrame) -> pl.DataFrame:
-    return gaps.sort("length", "begin", "device", descending=[True, False, False]).head(MOST_GAPS)
+    order = gaps.select(pl.arg_sort_by("length", "begin", "device", descending=[True, False, False]).head(MOST_GAPS))
+    # Gathered: the head of a sorted frame would keep all of it in memory.
+    return gaps[order.to_series()]
 
 
 def _ended(ends: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
