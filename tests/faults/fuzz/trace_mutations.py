@@ -39,6 +39,8 @@ def disagreement(prv: Path) -> str | None:
     """What `check` and the second reader tell differently about a trace, or None."""
     of_check = {rule.name.lower() for rule in check_trace(prv).violations_per_rule}
     of_reader = broken_rules(prv)
-    if of_check == of_reader:
+    # `check` reads a trace once from its start: where records are out of order, it can't see that one in a gap comes later.
+    undecided = {"complete"} if "sorted" in of_check & of_reader else set()
+    if of_check - undecided == of_reader - undecided:
         return None
     return f"check finds {sorted(of_check - of_reader)}, the second reader {sorted(of_reader - of_check)}, both the others"
