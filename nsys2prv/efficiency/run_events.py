@@ -354,7 +354,7 @@ def calling_rows(of_hosts: pl.DataFrame) -> set[int]:
 
 def new_collections(folder: Path, collections: Sequence[Collection]) -> dict[str, ExternalSort]:
     """Empty collections that write intermediate files to a folder."""
-    return {collection.name: ExternalSort(["start"], folder / collection.name) for collection in collections}
+    return {one.name: ExternalSort(["start"], folder / one.name, until=None if one.samples else "end") for one in collections}
 
 
 def distinct_names(names: Iterable[str | None]) -> tuple[str, ...]:

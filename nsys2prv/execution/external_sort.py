@@ -218,6 +218,16 @@ class ExternalSort:
             for start in range(0, len(values), batch):
                 yield int(values[start]), min(batch, len(values) - start)
 
+    def extent(self) -> tuple[int, int] | None:
+        """Least value of the first sort column and largest of the `until` column; None: there are no rows. Afterwards nothing
+        can be added."""
+        assert self._until is not None, "needs the until column"
+        self.finish()
+        found = [(min(run.firsts), max(run.untils)) for run in self._runs]
+        if self._whole is not None and self._whole.height:
+            found.append((int(self._whole[self._by[0]][0]), int(self._whole[self._until].to_numpy().max())))
+        return (min(first for first, _ in found), max(last for _, last in found)) if found else None
+
     def load(self, window: Window) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
         were added first come first. May be called from several threads.

@@ -1,0 +1,165 @@
+"""Iterations of small runs with known ones: by NVTX, and by what repeats on devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.report_builder import ReportBuilder
+
+from nsys2prv.clocks.methods import AlignMethod
+from nsys2prv.demo import write_reports
+from nsys2prv.demo.run_demo import cluster_of_demo
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.window.iterations import BY_KERNELS, RunIterations, find_iterations
+
+LAYERS = ("embed", *("attention", "mlp") * 6, "loss", *("mlp_backward", "attention_backward") * 6, "adam")
+"""Kernels of one iteration; inside it others repeat."""
+
+
+def trained(
+    rank: int,
+    starts: Sequence[int],
+    *,
+    names: Sequence[str] = (),
+    evaluations: Sequence[int] = (),
+    stream: int = 7,
+) -> ReportBuilder:
+    """Iterations with kernels of 10 us, one every 12 us; `names` are those of NVTX ranges around them."""
+    report = ReportBuilder(rank=rank, pid=1000 + rank).gpu(rank)
+    for number, start in enumerate(starts):
+        kernels = ("embed", *("attention", "mlp") * 3, "score") if number in evaluations else LAYERS
+        if names:
+            report.nvtx_range(names[number], start - 5_000, start + 12_000 * len(kernels))
+        for place, kernel in enumerate(kernels):
+            at = start + 12_000 * place
+            report.kernel(f"{kernel}(float*)", at, at + 10_000, launch=(at - 4_000, at - 2_000), stream=stream)
+    return report
+
+
+def found(reports: Sequence[ReportBuilder], folder: Path, requested: str | None = None) -> RunIterations:
+    paths = [report.write(folder / f"rank{rank}.sqlite") for rank, report in enumerate(reports)]
+    events = read_events(paths, EfficiencyOptions(align=AlignMethod.UTC, progress=False), folder / "scratch", with_ranges=True)
+    return find_iterations(events, requested)
+
+
+def begins(result: RunIterations, device: int = 0) -> list[int]:
+    of_device = result.iterations.filter(pl.col("device") == device)
+    return of_device["begin"].to_list()
+
+
+EVERY_MS = [1_000_000 * number for number in range(1, 13)]
+
+
+def test_without_nvtx_iterations_are_the_period_of_kernels(tmp_path: Path) -> None:
+    result = found([trained(0, EVERY_MS)], tmp_path)
+    assert result.how == BY_KERNELS
+    first = begins(result)[0]
+    assert [begin - first for begin in begins(result)] == [1_000_000 * number for number in range(12)]
+    assert result.iterations["number"].to_list() == list(range(12))
+    assert result.work is not None
+    assert result.iterations["end"].to_list() == [*begins(result)[1:], result.work[1]]
+
+
+def test_with_nvtx_they_are_the_range_that_repeats(tmp_path: Path) -> None:
+    report = trained(0, EVERY_MS, names=[f"step {number}" for number in range(12)])
+    for start in EVERY_MS:
+        report.nvtx_range("layer", start, start + 100_000).nvtx_range("layer", start + 110_000, start + 200_000)
+    report.nvtx_range("training", 0, 14_000_000)
+    result = found([report], tmp_path)
+    assert result.how == "nvtx step #"
+    assert result.iterations.height == 12
+    by_kernels = found([trained(0, EVERY_MS)], tmp_path)
+    offset = begins(result)[0] - begins(by_kernels)[0]
+    assert [begin - offset for begin in begins(result)] == begins(by_kernels)
+    lengths = result.iterations["end"] - result.iterations["begin"]
+    assert lengths.to_list() == (by_kernels.iterations["end"] - by_kernels.iterations["begin"]).to_list()
+
+
+def test_a_range_beside_the_work_is_no_iteration(tmp_path: Path) -> None:
+    # A data loader: its ranges last as long, but another thread launches the work.
+    report = trained(0, EVERY_MS)
+    for start in range(1_000_000, 13_000_000, 500_000):
+        report.nvtx_range("load", start, start + 480_000, tid=4000)
+    assert found([report], tmp_path).how == BY_KERNELS
+
+
+def test_iterations_have_one_number_on_all_ranks(tmp_path: Path) -> None:
+    ranks = [trained(rank, [start + 20_000 * rank for start in EVERY_MS]) for rank in range(3)]
+    result = found(ranks, tmp_path)
+    assert result.iterations.group_by("number").len()["len"].to_list() == [3] * 12
+    spread = result.iterations.group_by("number").agg(pl.col("begin").max() - pl.col("begin").min())
+    assert spread["begin"].to_list() == [40_000] * 12
+
+
+def test_a_rank_that_was_recorded_later_has_later_numbers(tmp_path: Path) -> None:
+    # Both begin inside an iteration, and the second rank two iterations later.
+    whole, late = trained(0, EVERY_MS), trained(1, EVERY_MS[2:])
+    result = found([whole, late], tmp_path)
+    assert begins(result, 0)[2:] == begins(result, 1)
+    assert result.iterations.filter(pl.col("device") == 1)["number"].to_list() == list(range(2, 12))
+
+
+def test_an_evaluation_step_does_not_end_the_search(tmp_path: Path) -> None:
+    result = found([trained(0, EVERY_MS, evaluations=(5,))], tmp_path)
+    assert result.how == BY_KERNELS
+    # It begins as the others do, and is one of them.
+    first = begins(result)[0]
+    assert [begin - first for begin in begins(result)] == [1_000_000 * number for number in range(12)]
+
+
+def test_first_iterations_that_take_longer_are_warm_up(tmp_path: Path) -> None:
+    starts = [0, 40_000_000, *(60_000_000 + 1_000_000 * number for number in range(14))]
+    result = found([trained(0, [start + 100_000 for start in starts])], tmp_path)
+    assert result.iterations["is_warm_up"].to_list() == [True, True, *[False] * 14]
+    assert result.steady is not None
+    assert result.work is not None
+    assert result.steady == (begins(result)[2], result.work[1])
+
+
+def test_a_slow_iteration_is_named(tmp_path: Path) -> None:
+    starts = [*EVERY_MS[:6], *(start + 3_000_000 for start in EVERY_MS[6:])]
+    lengths = found([trained(0, starts)], tmp_path).lengths
+    assert lengths.filter("is_slow")["number"].to_list() == [5]
+    assert not lengths["is_warm_up"].any()
+
+
+def test_work_that_does_not_repeat_has_no_iterations_and_a_reason(tmp_path: Path) -> None:
+    report = ReportBuilder(rank=0).gpu(0)
+    for place in range(40):
+        report.kernel(f"kernel{place}(int)", 1000 * place, 1000 * place + 500, launch=(1000 * place, 1000 * place + 100))
+    result = found([report], tmp_path)
+    assert (result.how, result.steady) == (None, None)
+    assert result.reason == "no kernel, copy or collective is executed 4 times or more over the time of the work"
+    assert result.iterations.is_empty()
+
+
+def test_one_kernel_alone_is_no_iteration(tmp_path: Path) -> None:
+    report = ReportBuilder(rank=0).gpu(0)
+    for place in range(40):
+        report.kernel("one(int)", 1000 * place, 1000 * place + 500)
+    assert found([report], tmp_path).reason == "one kernel repeats alone"
+
+
+def test_requested_ranges_are_the_iterations(tmp_path: Path) -> None:
+    report = trained(0, EVERY_MS, names=[f"step {number}" for number in range(12)])
+    for start in EVERY_MS[::3]:
+        report.nvtx_range("three", start - 6_000, start + 2_900_000)
+    result = found([report], tmp_path, "three")
+    assert result.how == "nvtx three"
+    assert result.iterations.height == 4
+    none = found([report], tmp_path, "other")
+    assert (none.how, none.reason) == (None, "no work is launched in NVTX ranges other")
+
+
+@pytest.mark.slow
+def test_iterations_of_the_demo_are_the_same_with_and_without_nvtx(tmp_path: Path) -> None:
+    paths = write_reports(tmp_path / "reports", cluster_of_demo())
+    options = EfficiencyOptions(progress=False)
+    with_nvtx = find_iterations(read_events(paths, options, tmp_path / "with", with_ranges=True))
+    without = find_iterations(read_events(paths, options, tmp_path / "without", with_ranges=False))
+    assert (with_nvtx.how, without.how) == ("nvtx iteration", BY_KERNELS)
+    assert with_nvtx.iterations.drop("end").equals(without.iterations.drop("end"))

@@ -1,0 +1,51 @@
+"""Iterations of real reports: found without NVTX they are those that NVTX has."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.window.iterations import BY_KERNELS, RunIterations, find_iterations
+
+
+def iterations_of(path: Path, scratch: Path) -> RunIterations:
+    return find_iterations(read_events([path], EfficiencyOptions(progress=False), scratch, with_ranges=True))
+
+
+def without_nvtx(path: Path, folder: Path) -> Path:
+    """A copy of a report without NVTX events."""
+    copied = Path(shutil.copyfile(path, folder / path.name))
+    with closing(sqlite3.connect(copied)) as database, database:
+        database.execute("DROP TABLE NVTX_EVENTS")
+    return copied
+
+
+@pytest.mark.parametrize("version", ["baseline", "8workers", "dali", "dali_amp", "4gpu_baseline"])
+def test_without_nvtx_the_iterations_of_unet_training_are_the_same(version: str, real_reports: Path, tmp_path: Path) -> None:
+    path = real_reports / "unet-training" / f"{version}.sqlite"
+    by_ranges = iterations_of(path, tmp_path / "with")
+    by_kernels = iterations_of(without_nvtx(path, tmp_path), tmp_path / "without")
+    assert by_ranges.how == "nvtx step #"
+    assert by_kernels.how == BY_KERNELS
+    assert by_ranges.iterations.height == by_kernels.iterations.height == (23 if version == "4gpu_baseline" else 29)
+    begin, other = (one.iterations["begin"].to_numpy() for one in (by_ranges, by_kernels))
+    # Without NVTX the trace may begin elsewhere.
+    apart = (begin - begin[0]) - (other - other[0])
+    assert np.abs(apart).max() <= 0.03 * np.median(np.diff(begin))
+
+
+def test_blocks_of_a_model_are_found_where_no_range_is_around_them(real_reports: Path, tmp_path: Path) -> None:
+    found = iterations_of(real_reports / "pytorch-nccl-2gpu.sqlite", tmp_path)
+    assert found.how == BY_KERNELS
+    # The first and the last of 17 executions of what a block has once are of blocks that were not recorded whole.
+    assert found.iterations.group_by("task").len()["len"].to_list() == [16, 16]
+    # Both ranks meet in each block.
+    begins = found.iterations.sort("task", "number")["begin"].to_numpy().reshape(2, 16)
+    assert np.abs(begins[0] - begins[1]).max() < 0.25 * np.median(np.diff(begins[0]))
