@@ -6,14 +6,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.read_both import from_both
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.run_events import RECORDS, WAITS, Collection, RunEvents
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.run.read_options import ReadOptions
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 
 NO_ID = 4294967295
 
@@ -21,16 +20,6 @@ NO_ID = 4294967295
 def rows(events: RunEvents, collection: Collection) -> pl.DataFrame:
     """All rows of a collection."""
     return pl.concat(list(events.collections[collection.name].windows()), how="diagonal").select(list(collection.schema))
-
-
-def from_both(folder: Path, report: ReportBuilder, options: ReadOptions | None = None) -> list[RunEvents]:
-    """The events of a report, and those of its trace."""
-    path = report.write(folder / "report.sqlite")
-    trace = translate([path], folder / "OUT", TranslateOptions()).prv
-    return [
-        read_events([one], options or ReadOptions(), folder / f"read{place}", with_dependencies=True)
-        for place, one in enumerate((path, trace))
-    ]
 
 
 def report_with_events() -> ReportBuilder:
@@ -84,7 +73,7 @@ def test_records_are_on_their_streams_and_say_when_the_host_called(tmp_path: Pat
 
 @pytest.mark.parametrize(("begin", "waits", "records"), [(156, [(0, 2), (199, 304), (334, 399)], [299, 414, 434])])
 def test_what_is_read_is_cut_at_the_selected_time(tmp_path: Path, begin: int, waits: list[object], records: list[int]) -> None:
-    for events in from_both(tmp_path, report_with_events(), ReadOptions(time=TimeRange(begin, 1000))):
+    for events in from_both(tmp_path, report_with_events(), options=ReadOptions(time=TimeRange(begin, 1000))):
         assert rows(events, WAITS).select("start", "end").rows() == waits
         assert rows(events, RECORDS)["start"].to_list() == records
 

@@ -1,0 +1,307 @@
+"""What waits for what by CUDA events."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.read_both import from_both
+from support.report_builder import ReportBuilder
+
+from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.graph.event_waits import EventWaitCounts, EventWaits
+from nsys2prv.efficiency.run_events import RunEvents
+from nsys2prv.efficiency.sweep import SweepContext, time_chunks
+from nsys2prv.run.read_options import ReadOptions
+
+NO_ID = 4294967295
+Edges = set[tuple[str, int, str, int, int]]
+
+
+def followed(events: RunEvents) -> tuple[Edges, Edges, EventWaitCounts]:
+    """Pairs on streams and of hosts (row and start of what waits; row, start and end of what it waits for), and counts."""
+    waits = EventWaits(events)
+    found = [waits.update(chunk) for chunk in time_chunks(SweepContext(events))]
+    waits.finish()
+    names = events.rows.names
+
+    def named(frames: Iterable[pl.DataFrame]) -> Edges:
+        rows = [
+            row
+            for frame in frames
+            for row in frame.select("row", "start", "awaited_row", "awaited_start", "awaited_end").rows()
+        ]
+        return {(names[row], start, names[awaited], *times) for row, start, awaited, *times in rows}
+
+    return named(one.on_streams for one in found), named(one.on_hosts for one in found), waits.counts
+
+
+class Program:
+    """What a process does, call by call: each call takes 2 ns, every 10 ns."""
+
+    def __init__(self, *, pid: int = 1000, with_numbers: bool = True, with_device_times: bool = True) -> None:
+        # Time 0 of the trace is that of the first call.
+        self.report = ReportBuilder(schema="3.25.0", pid=pid, rank=pid % 1000).gpu(0)
+        self.pid = pid
+        self.now = 0
+        self.with_numbers, self.with_device_times = with_numbers, with_device_times
+        self.number = 100
+        self.numbers: dict[int, int] = {}
+        self.operations: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.report.api_call("cudaFree_v3020", 0, 2, pid=pid)
+
+    def launch(self, stream: int, start: int, end: int) -> None:
+        self.now += 10
+        self.operations[stream].append((start, end))
+        self.report.kernel("k", start, end, stream=stream, launch=(self.now, self.now + 2), pid=self.pid)
+
+    def record(self, event: int, stream: int, time: int | None = None) -> None:
+        self.now += 10
+        self.number += 1
+        self.numbers[event] = self.number
+        call = self.report.api_call("cudaEventRecord_v3020", self.now, self.now + 2, pid=self.pid)
+        number = self.number if self.with_numbers else None
+        self.report.event_record(
+            event, stream=stream, correlation=call, sync=number, time=time if self.with_device_times else None, pid=self.pid
+        )
+
+    def wait(self, stream: int, event: int, number: int | None = None) -> None:
+        self._wait("cudaStreamWaitEvent_v3020", stream, event, number, 1)
+
+    def synchronize(self, event: int, until: int) -> None:
+        self._wait("cudaEventSynchronize_v3020", NO_ID, event, None, until - self.now - 10)
+
+    def _wait(self, name: str, stream: int, event: int, number: int | None, length: int) -> None:
+        self.now += 10
+        call = self.report.api_call(name, self.now, self.now + length + 1, pid=self.pid)
+        sync = (number or self.numbers.get(event, 0)) if self.with_numbers else None
+        self.report.synchronization(
+            self.now, self.now + length, correlation=call, stream=stream, event=event, sync=sync, pid=self.pid
+        )
+        self.now += length
+
+
+def stream(number: int, device: int = 0) -> str:
+    return f"CUDA-D{device}.S{number}-node01"
+
+
+@pytest.mark.parametrize("with_numbers", [True, False])
+@pytest.mark.parametrize("with_device_times", [True, False])
+def test_an_operation_waits_for_what_was_launched_before_the_record(
+    tmp_path: Path, with_numbers: bool, with_device_times: bool
+) -> None:
+    program = Program(with_numbers=with_numbers, with_device_times=with_device_times)
+    program.launch(7, 100, 500)
+    program.record(5, 7, 501)
+    program.launch(7, 510, 900)
+    program.launch(13, 60, 80)
+    program.wait(13, 5)
+    program.launch(13, 520, 530)
+    program.launch(13, 540, 550)
+    for events in from_both(tmp_path, program.report):
+        on_streams, on_hosts, counts = followed(events)
+        assert on_streams == {(stream(13), 520, stream(7), 100, 500)}
+        assert not on_hosts
+        assert counts == EventWaitCounts(waits=1, joined=1)
+
+
+def test_an_event_that_is_recorded_again_stands_for_its_record_before_the_wait(tmp_path: Path) -> None:
+    program = Program(with_numbers=False)
+    program.launch(7, 100, 500)
+    program.record(5, 7, 501)
+    program.wait(13, 5)
+    program.launch(7, 510, 900)
+    program.record(5, 7, 901)
+    program.launch(13, 520, 530)
+    program.wait(13, 5)
+    program.launch(13, 910, 920)
+    for events in from_both(tmp_path, program.report):
+        on_streams, _, _ = followed(events)
+        assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 910, stream(7), 510, 900)}
+
+
+def test_the_number_of_the_record_counts_before_the_order_of_calls(tmp_path: Path) -> None:
+    program = Program()
+    program.launch(7, 100, 500)
+    program.record(5, 7, 501)
+    program.launch(7, 510, 900)
+    program.record(5, 7, 901)
+    program.wait(13, 5, number=101)
+    program.launch(13, 520, 530)
+    # Of a record that is not there.
+    program.wait(13, 5, number=77)
+    program.launch(13, 950, 960)
+    for events in from_both(tmp_path, program.report):
+        on_streams, _, counts = followed(events)
+        assert on_streams == {(stream(13), 520, stream(7), 100, 500)}
+        assert (counts.joined, counts.without_record) == (1, 1)
+
+
+def test_waits_are_followed_over_streams_without_work_of_their_own(tmp_path: Path) -> None:
+    program = Program()
+    program.launch(7, 100, 500)
+    program.record(5, 7, 501)
+    program.launch(20, 90, 95)
+    program.wait(20, 5)
+    program.record(6, 20, 502)
+    program.wait(13, 6)
+    program.launch(13, 520, 530)
+    for events in from_both(tmp_path, program.report):
+        on_streams, _, _ = followed(events)
+        assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 520, stream(20), 90, 95)}
+
+
+def test_host_threads_wait_for_events(tmp_path: Path) -> None:
+    program = Program()
+    program.launch(7, 100, 500)
+    program.record(5, 7, 501)
+    program.launch(7, 510, 900)
+    program.synchronize(5, until=503)
+    for events in from_both(tmp_path, program.report):
+        on_streams, on_hosts, _ = followed(events)
+        assert not on_streams
+        assert on_hosts == {("python3 tid 1000", 40, stream(7), 100, 500)}
+
+
+def test_events_of_other_processes_are_other_events(tmp_path: Path) -> None:
+    programs = [Program(pid=pid, with_numbers=False) for pid in (1000, 1001)]
+    for place, program in enumerate(programs):
+        program.launch(7, 100 + place, 500 + place)
+        program.record(5, 7, 501 + place)
+        program.wait(13, 5)
+        program.launch(13, 520 + place, 530)
+    for events in from_both(tmp_path, *(program.report for program in programs)):
+        on_streams, _, _ = followed(events)
+        assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 521, stream(7), 101, 501)}
+
+
+def test_what_cannot_be_followed_is_counted(tmp_path: Path) -> None:
+    program = Program()
+    program.record(4, 7, 15)
+    program.launch(7, 100, 500)
+    program.record(5, 7, 501)
+    program.wait(13, 4)
+    program.launch(13, 90, 95)
+    program.wait(13, 9)  # never recorded
+    program.launch(13, 120, 130)
+    program.wait(13, 5)
+    program.launch(13, 300, 310)  # starts before what it should have waited for ends
+    program.wait(99, 5)  # nothing runs on this stream
+    program.wait(13, 5)  # and nothing here any more
+    program.launch(7, 510, 900)
+    for events in from_both(tmp_path, program.report):
+        on_streams, on_hosts, counts = followed(events)
+        assert not on_streams | on_hosts
+        assert counts == EventWaitCounts(
+            waits=4, joined=1, without_record=1, without_operation=1, without_stream=1, unfollowed=1, contradicted=1
+        )
+
+
+def test_without_records_nothing_is_said(tmp_path: Path) -> None:
+    program = Program()
+    program.launch(7, 100, 500)
+    program.wait(13, 5)
+    program.launch(13, 520, 530)
+    for events in from_both(tmp_path, program.report):
+        assert followed(events) == (set(), set(), EventWaitCounts(waits=1, without_record=1))
+
+
+def test_streams_of_several_devices_are_those_that_the_process_counts(tmp_path: Path) -> None:
+    report = ReportBuilder(schema="3.25.0")
+    # CUDA_VISIBLE_DEVICES=2,5
+    report.gpu(2, cuda=0).gpu(5, cuda=1)
+    for device in (0, 1):
+        at = 1000 * device
+        report.kernel("k", at + 100, at + 500, device=device, context=device + 1, launch=(at + 10, at + 12))
+        call = report.api_call("cudaEventRecord_v3020", at + 20, at + 22)
+        report.event_record(5, time=at + 501, device=device, context=device + 1, correlation=call)
+        call = report.api_call("cudaStreamWaitEvent_v3020", at + 30, at + 32)
+        report.synchronization(at + 30, at + 31, stream=13, device=device, context=device + 1, event=5, correlation=call)
+        for other in (0, 1):
+            times = at + 510 + other, at + 520
+            report.kernel("l", *times, device=other, context=other + 1, stream=13, launch=(at + 40 + other, at + 42))
+    for events in from_both(tmp_path, report):
+        on_streams, _, counts = followed(events)
+        assert on_streams == {
+            (stream(13, 2), 500, stream(7, 2), 90, 490),
+            (stream(13, 5), 1501, stream(7, 5), 1090, 1490),
+        }
+        assert counts == EventWaitCounts(waits=2, joined=2)
+
+
+def random_program(seed: int, steps: int) -> tuple[Program, Edges]:
+    """A program with what its operations wait for, of each other stream the last operation."""
+    choose = random.Random(seed)
+    program = Program(with_numbers=bool(seed % 2), with_device_times=bool(seed // 2 % 2))
+    streams, events = (7, 13, 14, 15), (1, 2, 3)
+    free: dict[int, int] = defaultdict(int)
+    last: dict[int, tuple[int, int]] = {}
+    pending: dict[int, set[tuple[int, int, int]]] = defaultdict(set)
+    recorded: dict[int, set[tuple[int, int, int]]] = {}
+    reached: dict[int, int] = {}
+    edges: Edges = set()
+    for _ in range(steps):
+        on, event = choose.choice(streams), choose.choice(events)
+        what = choose.choice(("launch", "launch", "record", "wait"))
+        ready = max([free[on], program.now + 15, *(end for *_, end in pending[on])])
+        if what == "launch":
+            start = ready + choose.randrange(3)
+            end = start + choose.randrange(1, 80)
+            program.launch(on, start, end)
+            ends: dict[int, tuple[int, int]] = {}
+            for awaited, begin, until in pending.pop(on, set()):
+                if awaited != on:
+                    ends[awaited] = max(ends.get(awaited, (-1, -1)), (begin, until))
+            edges |= {(stream(on), start, stream(awaited), *times) for awaited, times in ends.items()}
+            last[on], free[on] = (start, end), end
+        elif what == "record":
+            program.record(event, on, ready)
+            free[on] = ready
+            recorded[event] = pending[on] | ({(on, *last[on])} if on in last else set())
+            reached[event] = ready
+        elif event in recorded:
+            program.wait(on, event)
+            pending[on] |= recorded[event]
+            free[on] = max(free[on], reached[event])
+    return program, edges
+
+
+def reachable(edges: Edges, operations: dict[int, list[tuple[int, int]]]) -> Edges:
+    """All pairs of operations of which one waits for the other, by some edges and the order in streams."""
+    ends = {(stream(on), *times) for on, of_stream in operations.items() for times in of_stream}
+    before: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
+    for row, start, awaited, *times in edges:
+        before[row, start].add((awaited, times[0]))
+    for on, of_stream in operations.items():
+        for (former, _), (later, _) in itertools.pairwise(of_stream):
+            before[stream(on), later].add((stream(on), former))
+    found: Edges = set()
+    for row, start, _ in ends:
+        reached: set[tuple[str, int]] = set()
+        new = {(row, start)}
+        while new:
+            reached |= new
+            new = {former for one in new for former in before[one]} - reached
+        found |= {(row, start, *one) for one in ends if one[:2] in reached}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_programs_are_followed_also_in_small_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    program, edges = random_program(seed, 150)
+    assert len(edges) > 15
+    path = program.report.write(tmp_path / "report.sqlite")
+    for rows in (1_000_000, 40, 5):
+        for constant, value in (("WINDOW_ROWS", rows), ("_BATCH_ROWS", rows), ("_KEPT_ROWS", 0)):
+            monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)
+        events = read_events([path], ReadOptions(), tmp_path / f"read{rows}", with_dependencies=True)
+        on_streams, _, counts = followed(events)
+        assert on_streams <= edges
+        # What an awaited operation itself waited for need not be there again.
+        assert edges <= reachable(on_streams, program.operations)
+        assert counts.contradicted == counts.without_record == 0
