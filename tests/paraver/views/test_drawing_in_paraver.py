@@ -102,6 +102,28 @@ def test_views_of_a_shared_gpu_show_all_of_its_processes(tmp_path: Path, paramed
     assert shown == [(100.0,), (30.0,)]
 
 
+@pytest.mark.parametrize("late", [0, 7], ids=["in step", "one after the other"])
+def test_iterations_of_ranks_that_share_a_gpu_have_a_column_each(late: int, tmp_path: Path, paramedir: Paramedir) -> None:
+    reports = []
+    for rank in range(5):
+        report = ReportBuilder(rank=rank, pid=1000 + rank).gpu(0, cuda=0)
+        for number in range(3):
+            begin = 1000 * number + late * rank
+            report.nvtx_range("iteration", begin, begin + 900, registered=True)
+            report.kernel("k", begin + 100 + 20 * rank, begin + 110 + 20 * rank)
+            report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", begin + 500, begin + 600 - late * rank, stream=13)
+        reports.append(report.write(tmp_path / f"rank{rank}.sqlite"))
+    prv = translate(reports, tmp_path / "one").prv
+
+    useful, nccl = (
+        read_table(paramedir.show(prv, only(tmp_path, f"{name}_per_iteration_node01_d0"))["view"])
+        for name in ("useful", "nccl")
+    )
+    assert useful.columns == nccl.columns == ("1", "2", "3")
+    assert useful.rows[0][1] == (50.0, 50.0, 50.0)
+    assert nccl.rows[0][1] == (100.0, 100.0, 100.0)
+
+
 def only(folder: Path, view: str) -> Path:
     """A folder with one of the views."""
     alone = folder / view
