@@ -35,7 +35,8 @@ _PROJECTION = f"""
     select pid, deviceId, streamId, min(begin), max(finish) from (
       select range.globalTid >> 24 & 0xFFFFFF as pid, deviceId, streamId, work.start as begin, work.end as finish
       from NVTX_EVENTS range
-      join CUPTI_ACTIVITY_KIND_RUNTIME call on call.globalTid = range.globalTid and call.start between range.start and range.end
+      join CUPTI_ACTIVITY_KIND_RUNTIME call on call.globalTid = range.globalTid and call.start >= range.start
+        and call.start < range.end
       join (select {_WORK} from CUPTI_ACTIVITY_KIND_KERNEL union all select {_WORK} from CUPTI_ACTIVITY_KIND_MEMCPY
             union all select {_WORK} from CUPTI_ACTIVITY_KIND_MEMSET) work
         on work.correlationId = call.correlationId and work.globalPid = call.globalTid - call.globalTid % 16777216
@@ -84,6 +85,21 @@ def test_a_range_begins_and_ends_on_the_gpu_where_sql_says(translation: Callable
 
     assert sorted(spans) == expected
     assert expected
+
+
+def test_ranges_that_touch_do_not_share_the_call_between_them(translation: Callable[[str], Translated]) -> None:
+    # Six launches start when Warmup ends: with their kernels there are 32,257 ns of kernels in it.
+    trace = translation("gpu-metrics-a100").trace
+    warm_up = [number for number in _on_gpu(trace) if "Warmup" in (trace.labels.types[number].values or {}).values()]
+    values = [
+        value for number in warm_up for value, text in (trace.labels.types[number].values or {}).items() if text == "Warmup"
+    ]
+    ((begin, end),) = trace.intervals(warm_up).filter(pl.col("value").is_in(values)).select("begin", "end").rows()
+    kernels = trace.intervals([number for number in trace.labels.types if 63000006 <= number < 63000007])
+    inside = kernels.filter((pl.col("begin") >= begin) & (pl.col("end") <= end))
+    assert inside.select(pl.col("end") - pl.col("begin")).sum().item() == 21_409
+    # Ranges that touch on the host do not overlap on the GPU.
+    assert not any("overlap" in used.label for used in trace.labels.types.values() if " on the GPU" in used.label)
 
 
 def test_ranges_on_the_gpu_have_the_sequence_ids_of_their_names(translation: Callable[[str], Translated]) -> None:

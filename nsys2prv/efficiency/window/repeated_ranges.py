@@ -225,7 +225,7 @@ def _last_end(
     end = begin
     for piece in _loaded(launches, begin):
         is_of_group = pl.Series(groups.of_row[piece["to_row"].to_numpy()] == group)
-        calls = piece.filter(is_of_group & pl.col("time").is_between(last["start"], last["end"]))
+        calls = piece.filter(is_of_group & pl.col("time").is_between(last["start"], last["end"], closed="left"))
         until = calls["to_time"].max()
         if isinstance(until, int):
             end = max(end, until)
@@ -243,7 +243,7 @@ def _inside(calls: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
     at = np.searchsorted(begin, calls["time"].to_numpy(), side="right") - 1
     known = ranges[np.maximum(at, 0)]
     placed = calls.with_columns(place=known["place"], of_row=known["row"], until=known["end"])
-    return placed.filter(pl.Series(at >= 0) & (pl.col("time") <= pl.col("until")))
+    return placed.filter(pl.Series(at >= 0) & (pl.col("time") < pl.col("until")))
 
 
 def _loaded(launches: ExternalSort, begin: int | None = None) -> Iterator[pl.DataFrame]:

@@ -2,7 +2,7 @@
 
 A range lies on each stream that it launched work on, from the start of the first kernel, copy, memset or graph execution
 there to the end of the last one. Work belongs to a range when the API call that launched it started inside the range, on the
-thread of the range.
+thread of the range. Ranges are half open: a call that starts when one ends, as with times in whole units, is in the next one.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def project(ranges: ExternalSort, launches: ExternalSort) -> Iterator[pl.DataFra
         known = pl.concat(loaded)
         if called:
             so_far.append(_extents(known, pl.concat(called)))
-        is_open = pl.lit(False) if window.end is None else pl.col("hostEnd") >= window.end
+        is_open = pl.lit(False) if window.end is None else pl.col("hostEnd") > window.end
         still_open = [known.filter(is_open)]
         if so_far:
             extents = pl.concat(so_far).group_by("range", *_KEY, maintain_order=True)
@@ -138,7 +138,7 @@ def _extents(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 def _merged(launches: pl.DataFrame, edges: np.ndarray) -> pl.DataFrame:
     """Launches as for `project`, with neighbours merged that are in the same ranges: of one thread and one stream, with no edge
-    of a range between them. Edges are sorted: starts, and ends plus 1 ns.
+    of a range between them. Edges are sorted.
     """
     if launches.is_empty():
         return launches
@@ -162,9 +162,9 @@ class _Calls:
         return joined
 
     def slices(self, of: np.ndarray, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First call that belongs to each of `of` and is from `begin` to `end` (both included), and the one behind the last."""
+        """First call that belongs to each of `of` and is from `begin` to before `end`, and the one behind the last."""
         first = self._joined(of, np.searchsorted(self._times, begin, side="left"))
-        behind = self._joined(of, np.searchsorted(self._times, end, side="right"))
+        behind = self._joined(of, np.searchsorted(self._times, end, side="left"))
         return np.searchsorted(self._order, first), np.searchsorted(self._order, behind)
 
 
@@ -227,7 +227,7 @@ def _gather(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
             numbers = pl.int_range(ranges.rows, ranges.rows + known.height, eager=True)
             ranges.add(known.rename({"start": "hostStart", "end": "hostEnd"}).with_columns(range=numbers))
             if ranges.rows <= _MOST_EDGES:
-                edges += [known["start"].to_numpy(), known["end"].to_numpy() + 1]
+                edges += [known["start"].to_numpy(), known["end"].to_numpy()]
     if not ranges.rows:
         return
     between = np.sort(np.concatenate(edges)) if ranges.rows <= _MOST_EDGES else None
