@@ -30,7 +30,7 @@ _OPERATIONS = (
     (r"(?i)scatter", "Scatter"),
     (r"(?i)reduce", "Reduce"),
 )
-_COLLECTIVE = ["communicator", "operation", "turn"]
+COLLECTIVE = ["communicator", "operation", "turn"]
 """Columns that identify a collective."""
 _UNKNOWN_OPERATION = "other"
 _POINT_TO_POINT = "SendRecv"
@@ -94,17 +94,24 @@ class Nccl(TableMeter):
         return {NCCL_OPERATIONS: _by_size(whole), **wait_tables(self._matched(whole), self._context)}
 
     @property
-    def transfers(self) -> pl.DataFrame:
-        """Kernels that are matched with those of the other ranks: `row`, `start`, and `transfer`, the shortest duration.
+    def members(self) -> pl.DataFrame:
+        """Kernels that are matched with those of the other ranks: `row`, `start`, the columns of COLLECTIVE, and `transfer`,
+        the shortest duration of the collective.
 
         Matched are collectives, and sends and receives between the only two devices of a communicator.
         """
         if not self._found:
-            return pl.DataFrame(schema={"row": pl.Int32, "start": pl.Int64, "transfer": pl.Int64})
+            schema = {"communicator": pl.Int64, "operation": pl.String, "turn": pl.Int64}
+            return pl.DataFrame(schema={"row": pl.Int32, "start": pl.Int64, **schema, "transfer": pl.Int64})
         whole = self._whole()
-        shortest = (pl.col("end") - pl.col("start")).min().over(_COLLECTIVE)
+        shortest = (pl.col("end") - pl.col("start")).min().over(COLLECTIVE)
         matched = (self._matched(whole), _pairs(whole, self._context))
-        return pl.concat([kernels.select("row", "start", transfer=shortest) for kernels in matched])
+        return pl.concat([kernels.select("row", "start", *COLLECTIVE, transfer=shortest) for kernels in matched])
+
+    @property
+    def transfers(self) -> pl.DataFrame:
+        """Kernels that are matched with those of the other ranks: `row`, `start`, and `transfer`, the shortest duration."""
+        return self.members.select("row", "start", "transfer")
 
     def _whole(self) -> pl.DataFrame:
         """All kernels with their operations and communicators."""
@@ -149,8 +156,8 @@ def _pairs(whole: pl.DataFrame, context: SweepContext) -> pl.DataFrame:
         .with_columns(equal=pl.col("count").n_unique().over("communicator") == 1)
         .filter((pl.col("members") == 2) & pl.col("equal"))
     )
-    with_margins = context.clocks.with_margins(found, "start").with_columns(margin=margin_of_group(_COLLECTIVE))
-    meets = (pl.col("start").max() < pl.col("end").min() + pl.col("margin").max()).over(_COLLECTIVE)
+    with_margins = context.clocks.with_margins(found, "start").with_columns(margin=margin_of_group(COLLECTIVE))
+    meets = (pl.col("start").max() < pl.col("end").min() + pl.col("margin").max()).over(COLLECTIVE)
     known = with_margins.with_columns(meets=meets & pl.col("margin").is_finite())
     return known.filter(pl.col("meets").all().over("communicator"))
 

@@ -1,0 +1,325 @@
+"""The graph of a run is built from its events, chunk by chunk.
+
+Rows are streams and host threads. Moments are the starts and ends of their intervals; edges say what each waited for:
+
+- an interval on a device takes its duration, and starts after what was before it on its stream, and after its launch;
+- a host thread does one thing after the other, each for as long as was measured, but in calls that wait for a device;
+- such a call ends after the operation that it waited for;
+- a member of a collective ends when all have arrived, and it takes the transfer from there.
+
+An edge that would go back in time is left out and counted: clocks differ, or something did not wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from nsys2prv.efficiency.graph import edge_kinds
+from nsys2prv.efficiency.graph.chunk_moments import (
+    ChunkMoments,
+    Former,
+    OpenIntervals,
+    moments_of,
+    outside_calls,
+    stretch_labels,
+)
+from nsys2prv.efficiency.graph.labels import COPY, NO_WAIT, NOTHING, Labels
+from nsys2prv.efficiency.graph.least_weights import LeastWeights, class_code
+from nsys2prv.efficiency.graph.moment_files import EDGE_COLUMNS, END, NOT_FOUND, START, ColumnFiles, MomentFiles
+from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, WHOLE, Edges, Moments, RunGraph, settle
+from nsys2prv.efficiency.graph.waiting_calls import CALLS, OPERATIONS, WaitingCalls
+from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl
+from nsys2prv.efficiency.run_events import HOST_CALLS, ON_DEVICES, ON_HOSTS, STREAM
+from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
+from nsys2prv.execution.external_sort import ExternalSort, Window
+from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.vocabulary import event_types
+
+_LAUNCH_KEY = ["row", "begin"]
+
+
+@dataclass(frozen=True)
+class BuiltGraph:
+    """The graph of a run with what its numbers mean.
+
+    Attributes
+    ----------
+    graph
+        Settled.
+    labels
+        Of its moments.
+    left_out
+        Edges that would have gone back in time, by kind of edge.
+    context
+        Of the run.
+    """
+
+    graph: RunGraph
+    labels: Labels
+    left_out: dict[int, int]
+    context: SweepContext
+
+
+@dataclass
+class _Pending:
+    """Edges of a chunk, in pieces."""
+
+    pieces: list[tuple[Numbers, Numbers, Numbers, int]] = field(default_factory=list)
+
+    def add(self, kind: int, source: Numbers, target: Numbers, weight: Numbers | int) -> None:
+        """Edges of one kind."""
+        self.pieces.append((source, target, np.broadcast_to(np.asarray(weight, dtype=np.int64), source.shape), kind))
+
+
+class GraphBuilder:
+    """Builds the graph of a run. It is updated with each chunk of time.
+
+    Parameters
+    ----------
+    context
+        Of the run.
+    folder
+        Where moments and edges are written.
+    nccl
+        NCCL kernels and their collectives; it is updated with the same chunks by who makes it.
+    """
+
+    def __init__(self, context: SweepContext, folder: Path, nccl: Nccl) -> None:
+        self._context = context
+        self._nccl = nccl
+        self._folder = folder
+        rows = context.events.rows
+        self.labels = Labels(context.events)
+        self._moments = MomentFiles(folder / "moments")
+        self._edges = ColumnFiles(folder / "edges", EDGE_COLUMNS)
+        self._late = ExternalSort(["target"], folder / "late")
+        self._least = LeastWeights()
+        self._left_out: dict[int, int] = {}
+        self._former = Former(len(rows.names) + 1)
+        self._former_end = Former(len(rows.names) + 1)
+        self._waiting = WaitingCalls(rows)
+        nothing: Numbers = np.zeros(0, dtype=np.int64)
+        self._carried = {ON_DEVICES.name: nothing, ON_HOSTS.name: nothing}
+        # Thread and time of the launch of operations that are open.
+        self._launches_of_carried = pl.DataFrame(schema={"thread": pl.Int64, "launched": pl.Int64})
+        self._members: list[pl.DataFrame] = []
+        self._is_stream = rows.of_kind(STREAM)
+
+    def update(self, chunk: TimeChunk) -> None:
+        """Add the moments and edges of a chunk."""
+        devices = self._intervals(chunk, ON_DEVICES.name)
+        hosts = self._intervals(chunk, ON_HOSTS.name)
+        number = chunk.inside[ON_HOSTS.name]["number"].to_numpy()
+        outside = outside_calls(hosts, np.isin(number, HOST_CALLS), self._context.events.length)
+        hosts.is_kept &= outside | ~hosts.is_new
+        devices.is_kept &= self._is_stream[devices.row] | ~devices.is_new
+        moments = moments_of(self._moments.count, devices, hosts, chunk.end)
+        shown = stretch_labels(moments, hosts)
+        self._moments.append(chunk.begin, {"time": moments.time, "row": moments.row, "label": shown, "side": moments.side})
+        edges = _Pending()
+        launches = self._launches(chunk, devices)
+        waited = self._waits(chunk, devices, hosts, launches, edges)
+        self._add_device_edges(chunk, moments, devices, launches, edges)
+        self._add_host_edges(moments, hosts, waited, edges)
+        self._write(moments, edges)
+        for name, intervals in ((ON_DEVICES.name, devices), (ON_HOSTS.name, hosts)):
+            self._carried[name] = intervals.start[intervals.until > chunk.end]
+        self._launches_of_carried = launches.filter(pl.Series(devices.until > chunk.end)).select("thread", "launched")
+
+    def finish(self) -> BuiltGraph:
+        """The graph, when all chunks were added."""
+        self._add_collectives()
+        self._moments.columns.close()
+        self._edges.flush()
+        self._late.finish()
+        merged = ColumnFiles(self._folder / "graph", EDGE_COLUMNS)
+        source, target, weight, kind = (self._edges.column(name) for name in EDGE_COLUMNS)
+        for first in range(0, self._moments.count, MOMENTS_OF_WINDOW):
+            behind = first + MOMENTS_OF_WINDOW
+            low, high = np.searchsorted(target, [first, behind])
+            own = {"source": source, "target": target, "weight": weight, "kind": kind}
+            columns = {name: np.asarray(column[low:high], dtype=np.int64) for name, column in own.items()}
+            if late := self._late.load(Window(first, behind)):
+                further = pl.concat(late)
+                columns = {name: np.concatenate([column, further[name].to_numpy()]) for name, column in columns.items()}
+            order = np.argsort(columns["target"], kind="stable")
+            columns = {name: column[order] for name, column in columns.items()}
+            merged.append(columns | {"weight": self._least.resolved(columns["weight"])})
+        merged.flush()
+        merged.close()
+        self._edges.close()
+        self._late.delete()
+        moments = Moments(*(self._moments.columns.column(name) for name in ("time", "row", "label")))
+        graph = RunGraph(moments, Edges(*(merged.column(name) for name in EDGE_COLUMNS)))
+        settle(graph)
+        return BuiltGraph(graph, self.labels, self._left_out, self._context)
+
+    # -- intervals of a chunk ---------------------------------------------------------------------------------------------
+
+    def _intervals(self, chunk: TimeChunk, name: str) -> OpenIntervals:
+        inside = chunk.inside[name]
+        return OpenIntervals.of(inside, self.labels.of(inside), self._carried[name])
+
+    def _launches(self, chunk: TimeChunk, devices: OpenIntervals) -> pl.DataFrame:
+        """Of each operation in the chunk: `thread` and `launched`, row and start of its launch (null: not known)."""
+        new = np.flatnonzero(devices.is_new)
+        calls = chunk.launches.select(
+            row=pl.col("to_row").cast(pl.Int64), begin="to_time", thread=pl.col("row").cast(pl.Int64), launched="time"
+        )
+        # Of several launches of one operation the first counts.
+        calls = one_of_each(calls.select("launched", "thread", "row", "begin"), _LAUNCH_KEY)
+        found = pl.DataFrame({"row": devices.row[new], "begin": devices.begin[new]}).join(
+            calls, on=_LAUNCH_KEY, how="left", maintain_order="left"
+        )
+        return pl.concat([self._launches_of_carried, found.select("thread", "launched")])
+
+    # -- edges ------------------------------------------------------------------------------------------------------------
+
+    def _add_device_edges(
+        self, chunk: TimeChunk, moments: ChunkMoments, devices: OpenIntervals, launches: pl.DataFrame, edges: _Pending
+    ) -> None:
+        number = chunk.inside[ON_DEVICES.name]["number"].to_numpy()
+        ended = np.flatnonzero(devices.end != NOT_FOUND)
+        is_nccl = number[ended] == event_types.NCCL_KERNEL
+        plain = ended[~is_nccl]
+        edges.add(edge_kinds.DEVICE_WORK, devices.start[plain], devices.end[plain], WHOLE)
+        members = ended[is_nccl]
+        if len(members):
+            columns = {name: getattr(devices, name)[members] for name in ("row", "start", "end")}
+            self._members.append(pl.DataFrame(columns | {"begin": devices.begin[members]}))
+        self._add_stream_order(moments, devices, launches, number, edges)
+
+    def _add_stream_order(
+        self, moments: ChunkMoments, devices: OpenIntervals, launches: pl.DataFrame, number: np.ndarray, edges: _Pending
+    ) -> None:
+        """Edges to the starts of operations: from the end of the one before, and from the launch."""
+        on_streams = np.flatnonzero(~moments.is_host)
+        numbers = moments.first + on_streams
+        before = self._former_end.of(moments.row[on_streams], numbers, moments.side[on_streams] == END)
+        is_start = moments.side[on_streams] == START
+        place = moments.interval[on_streams][is_start]
+        start, former = numbers[is_start], before[is_start]
+        code = class_code(edge_kinds.STREAM_ORDER, np.full(len(start), NOTHING, dtype=np.int64))
+        has_former = former != NOT_FOUND
+        edges.add(edge_kinds.STREAM_ORDER, former[has_former], start[has_former], code[has_former])
+        thread, launched = (launches[name].fill_null(NOT_FOUND).to_numpy()[place] for name in ("thread", "launched"))
+        call = np.full(len(start), NOT_FOUND, dtype=np.int64)
+        known = thread != NOT_FOUND
+        call[known] = self._moments.find(thread[known], launched[known], START)
+        has_call = call != NOT_FOUND
+        of_launch = class_code(edge_kinds.LAUNCH, number[place].astype(np.int64))
+        edges.add(edge_kinds.LAUNCH, call[has_call], start[has_call], of_launch[has_call])
+        # What nothing else delays shows how long it takes: an order after an early launch, a launch on a free stream.
+        begin = devices.begin[place]
+        former_time = np.where(has_former, self._times(np.where(has_former, former, 0)), NOT_FOUND)
+        is_queued = has_former & has_call & (launched < former_time)
+        self._least.add(code[is_queued], (begin - former_time)[is_queued])
+        is_free = has_call & (former_time < launched)
+        self._least.add(of_launch[is_free], (begin - launched)[is_free])
+
+    def _times(self, moments: Numbers) -> Numbers:
+        return np.asarray(self._moments.columns.column("time")[moments], dtype=np.int64)
+
+    def _waits(
+        self, chunk: TimeChunk, devices: OpenIntervals, hosts: OpenIntervals, launches: pl.DataFrame, edges: _Pending
+    ) -> Numbers:
+        """Add edges from operations to the ends of the calls that waited for them; gives back these calls (places)."""
+        ended = np.flatnonzero(devices.end != NOT_FOUND)
+        operations = pl.DataFrame(
+            {"row": devices.row[ended], "ended": devices.until[ended], "operation": devices.end[ended]}
+        ).hstack(launches.select(pl.all().gather(ended)))
+        kind = self.labels.waits
+        may_wait = np.flatnonzero((hosts.end != NOT_FOUND) & (kind[hosts.label] != NO_WAIT)) if len(kind) else ended[:0]
+        calls = pl.DataFrame(
+            {
+                "call": may_wait,
+                "row": hosts.row[may_wait],
+                "begin": hosts.begin[may_wait],
+                "until": hosts.until[may_wait],
+                "kind": kind[hosts.label[may_wait]] if len(may_wait) else may_wait,
+            }
+        ).with_columns(stream=pl.lit(None, pl.Int64), recorded=pl.lit(None, pl.Int64))
+        awaited = self._waiting.awaited(
+            calls.select(pl.col(name).cast(dtype) for name, dtype in CALLS.items()),
+            operations.select(pl.col(name).cast(dtype) for name, dtype in OPERATIONS.items()),
+        )
+        waited = awaited["call"].to_numpy()
+        code = class_code(edge_kinds.SYNCHRONIZATION, hosts.label[waited])
+        edges.add(edge_kinds.SYNCHRONIZATION, awaited["operation"].to_numpy(), hosts.end[waited], code)
+        self._least.add(code, hosts.until[waited] - awaited["ended"].to_numpy())
+        # Calls that did not wait show what such a call takes by itself; a copy always waits.
+        free = np.setdiff1d(may_wait, waited)
+        free = free[kind[hosts.label[free]] != COPY] if len(free) else free
+        self._least.add(class_code(edge_kinds.BLOCKED_CALL, hosts.label[free]), (hosts.until - hosts.begin)[free])
+        return waited
+
+    def _add_host_edges(self, moments: ChunkMoments, hosts: OpenIntervals, waited: Numbers, edges: _Pending) -> None:
+        """Edges between moments of host threads that follow each other."""
+        on_hosts = np.flatnonzero(moments.is_host)
+        numbers = moments.first + on_hosts
+        before = self._former.of(moments.row[on_hosts], numbers, np.ones(len(on_hosts), dtype=bool))
+        place = moments.interval[on_hosts]
+        has_waited = np.zeros(len(hosts.row), dtype=bool)
+        has_waited[waited] = True
+        # Nothing else is between start and end of the call.
+        is_blocked = (moments.side[on_hosts] == END) & has_waited[place] & (before == hosts.start[place])
+        known = before != NOT_FOUND
+        plain, blocked = known & ~is_blocked, known & is_blocked
+        edges.add(edge_kinds.HOST, before[plain], numbers[plain], WHOLE)
+        code = class_code(edge_kinds.BLOCKED_CALL, hosts.label[place[blocked]])
+        edges.add(edge_kinds.BLOCKED_CALL, before[blocked], numbers[blocked], code)
+
+    def _write(self, moments: ChunkMoments, edges: _Pending) -> None:
+        """Write the edges of a chunk that do not go back in time."""
+        kinds: Sequence[Numbers] = [np.full(len(piece[0]), piece[3], dtype=np.int64) for piece in edges.pieces]
+        columns = {
+            name: np.concatenate([piece[place] for piece in edges.pieces])
+            for place, name in enumerate(("source", "target", "weight"))
+        } | {"kind": np.concatenate(kinds)}
+        columns = self._forward(columns)
+        order = np.argsort(columns["target"], kind="stable")
+        self._edges.append({name: column[order] for name, column in columns.items()})
+
+    def _forward(self, columns: dict[str, Numbers]) -> dict[str, Numbers]:
+        """The edges that do not go back in time; the others are counted."""
+        is_forward = columns["source"] < columns["target"]
+        for kind, count in zip(*np.unique(columns["kind"][~is_forward], return_counts=True), strict=True):
+            self._left_out[int(kind)] = self._left_out.get(int(kind), 0) + int(count)
+        return {name: column[is_forward] for name, column in columns.items()}
+
+    def _add_late(self, kind: int, source: Numbers, target: Numbers, weight: Numbers | int) -> None:
+        """Add edges of any time."""
+        columns = self._forward(
+            {
+                "source": source,
+                "target": target,
+                "weight": np.broadcast_to(np.asarray(weight, dtype=np.int64), source.shape),
+                "kind": np.full(len(source), kind, dtype=np.int64),
+            }
+        )
+        self._late.add(pl.DataFrame(columns))
+
+    def _add_collectives(self) -> None:
+        """Edges of NCCL kernels, whose collectives are known when the run ends."""
+        if not self._members:
+            return
+        members = pl.concat(self._members)
+        matched = self._nccl.members.select("row", *COLLECTIVE, "transfer", begin="start")
+        matched = one_of_each(matched.with_columns(pl.col("row").cast(pl.Int64)), _LAUNCH_KEY)
+        found = members.join(matched, on=_LAUNCH_KEY, how="left", maintain_order="left", nulls_equal=False)
+        alone = found.filter(pl.col("transfer").is_null())
+        self._add_late(edge_kinds.DEVICE_WORK, alone["start"].to_numpy(), alone["end"].to_numpy(), WHOLE)
+        together = found.filter(pl.col("transfer").is_not_null())
+        # The last one to arrive.
+        last = together.with_columns(hub=pl.col("start").max().over(COLLECTIVE))
+        start, end, hub, transfer = (last[name].to_numpy() for name in ("start", "end", "hub", "transfer"))
+        self._add_late(edge_kinds.TRANSFER, start, end, transfer)
+        others = start != hub
+        self._add_late(edge_kinds.ARRIVAL, start[others], hub[others], 0)
+        self._add_late(edge_kinds.COLLECTIVE, hub[others], end[others], transfer[others])

@@ -1,0 +1,211 @@
+"""The moments of a chunk of time: starts and ends of intervals in one order, with what was before them on their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys2prv.efficiency.graph.labels import NOTHING
+from nsys2prv.efficiency.graph.moment_files import END, NOT_FOUND, START
+from nsys2prv.efficiency.intervals import Numbers
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass
+class OpenIntervals:
+    """Intervals of one kind of row that are in a chunk: those carried from the one before, then those that start in it.
+
+    Attributes
+    ----------
+    row, begin, until, label
+        Columns; times are not cut.
+    start, end
+        Moments of each; NOT_FOUND: none yet, or left out.
+    is_new
+        Which start in the chunk.
+    is_kept
+        Which are in the graph.
+    """
+
+    row: Numbers
+    begin: Numbers
+    until: Numbers
+    label: Numbers
+    start: Numbers
+    is_new: Mask
+    is_kept: Mask
+    end: Numbers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.end = np.full(len(self.row), NOT_FOUND, dtype=np.int64)
+
+    @classmethod
+    def of(cls, inside: pl.DataFrame, label: Numbers, carried: Numbers) -> OpenIntervals:
+        """From `TimeChunk.inside`, whose first rows are those carried; `carried` has their starts."""
+        row, begin, until = (inside[name].to_numpy().astype(np.int64) for name in ("row", "begin", "until"))
+        start: Numbers = np.full(len(row), NOT_FOUND, dtype=np.int64)
+        start[: len(carried)] = carried
+        is_new = np.arange(len(row)) >= len(carried)
+        return cls(row, begin, np.maximum(begin, until), label, start, is_new, is_new | (start != NOT_FOUND))
+
+    def ended(self, until: int) -> Mask:
+        """Which end in a chunk that lasts until a time."""
+        return self.is_kept & (self.until <= until)
+
+
+@dataclass(frozen=True)
+class ChunkMoments:
+    """Moments of a chunk in their order; `first` is the number of the first one.
+
+    Attributes
+    ----------
+    side
+        START or END.
+    is_host
+        Whether it is on a host thread.
+    interval
+        Place of its interval among those of its kind of row.
+    """
+
+    first: int
+    time: Numbers
+    row: Numbers
+    label: Numbers
+    side: Numbers
+    is_host: Mask
+    interval: Numbers
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+def moments_of(first: int, devices: OpenIntervals, hosts: OpenIntervals, until: int) -> ChunkMoments:
+    """The moments of a chunk, and their numbers in `start` and `end` of the intervals.
+
+    At one time ends come before starts, ends of inner calls before those of outer ones, starts of calls before those of what
+    they launch, and ends of operations before those of calls that wait for them.
+    """
+    columns = []
+    for is_host, intervals in ((False, devices), (True, hosts)):
+        for side, chosen in ((START, intervals.is_new & intervals.is_kept), (END, intervals.ended(until))):
+            place = np.flatnonzero(chosen)
+            begin, end = intervals.begin[place], intervals.until[place]
+            has_length = end > begin
+            inner = np.where(has_length, -begin if side == END else -end, place * 2 + side)
+            columns.append(
+                (
+                    end if side == END else begin,
+                    np.where(has_length, 0 if side == END else 2, 1),
+                    np.where(has_length, int(is_host != (side == START)), 0),
+                    inner,
+                    intervals.row[place],
+                    intervals.label[place],
+                    np.full(len(place), side, dtype=np.int64),
+                    np.full(len(place), is_host),
+                    place,
+                )
+            )
+    time, turn, device_or_host, inner, row, label, side_of, host, place = (
+        np.concatenate(several) for several in zip(*columns, strict=True)
+    )
+    order = np.lexsort((inner, device_or_host, turn, time))
+    moments = ChunkMoments(first, time[order], row[order], label[order], side_of[order], host[order], place[order])
+    for is_host, intervals in ((False, devices), (True, hosts)):
+        of_kind = moments.is_host == is_host
+        for side, numbers in ((START, intervals.start), (END, intervals.end)):
+            of_side = np.flatnonzero(of_kind & (moments.side == side))
+            numbers[moments.interval[of_side]] = first + of_side
+    return moments
+
+
+class Former:
+    """The moment before each on its row, over chunks.
+
+    Parameters
+    ----------
+    rows
+        Number of rows.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._last: Numbers = np.full(rows, NOT_FOUND, dtype=np.int64)
+
+    def of(self, row: Numbers, number: Numbers, counts: Mask) -> Numbers:
+        """For moments in their order: the last one before on the same row that counts; NOT_FOUND: none."""
+        order = np.argsort(row, kind="stable")
+        ordered = row[order]
+        is_first = np.ones(len(order), dtype=bool)
+        is_first[1:] = ordered[1:] != ordered[:-1]
+        known = np.where(counts, number, NOT_FOUND)[order]
+        before = np.concatenate([[NOT_FOUND], known[:-1]])[: len(order)]
+        before[is_first] = self._last[ordered[is_first]]
+        # The last known one: numbers increase, but each row begins anew.
+        group = np.cumsum(is_first)
+        span = int(number[-1]) + 2 if len(number) else 1
+        running = np.maximum.accumulate(before + 1 + group * span) - group * span - 1
+        found = np.empty(len(order), dtype=np.int64)
+        found[order] = running
+        chosen = np.flatnonzero(counts)
+        self._last[row[chosen]] = number[chosen]
+        return found
+
+
+def stretch_labels(moments: ChunkMoments, hosts: OpenIntervals) -> Numbers:
+    """What each host thread did until each of its moments: the label of the innermost call that was open; NOTHING: none was.
+
+    Of moments of devices, the label stays.
+    """
+    on_hosts = np.flatnonzero(moments.is_host)
+    # Calls that are open when the chunk begins, the outer ones first.
+    opened = np.flatnonzero(~hosts.is_new & hosts.is_kept)
+    opened = opened[np.lexsort((-hosts.until[opened], hosts.begin[opened]))]
+    frame = pl.DataFrame(
+        {
+            "row": np.concatenate([hosts.row[opened], moments.row[on_hosts]]),
+            "label": np.concatenate([hosts.label[opened], moments.label[on_hosts]]),
+            "is_start": np.concatenate([np.ones(len(opened), dtype=bool), moments.side[on_hosts] == START]),
+        }
+    )
+    step = pl.when("is_start").then(1).otherwise(-1)
+    after = (
+        frame.lazy()
+        .with_columns(depth=step.cum_sum().over("row"))
+        .with_columns(after=pl.when("is_start").then("label").forward_fill().over("row", "depth"))
+        # What is not nested is not known by its depth.
+        .with_columns(after=pl.when(pl.col("depth") > 0).then("after"))
+        .select(pl.col("after").shift(1).over("row").fill_null(NOTHING))
+        .collect()
+        .to_series()
+    )
+    labels: Numbers = moments.label.copy()
+    labels[on_hosts] = after.to_numpy()[len(opened) :]
+    return labels
+
+
+def outside_calls(hosts: OpenIntervals, is_call: Mask, length: int) -> Mask:
+    """Which intervals of host threads are not inside of a CUDA or MPI call of their thread; calls themselves are.
+
+    What the OS does in a call that waits is how the call waits: it says nothing further.
+
+    Parameters
+    ----------
+    is_call
+        Which are CUDA or MPI calls.
+    length
+        Larger than all times.
+    """
+    if is_call.all():
+        return is_call
+    order = np.lexsort((-hosts.until, hosts.begin, hosts.row))
+    row, until = hosts.row[order], hosts.until[order]
+    # The end of the last call so far, by row: rows follow each other, so a later row is always above.
+    span = length + 2
+    covered = np.maximum.accumulate(np.where(is_call[order], row * span + until + 1, row * span))
+    is_inside = (covered - row * span - 1 >= until) & ~is_call[order]
+    outside: Mask = np.empty(len(order), dtype=bool)
+    outside[order] = ~is_inside
+    return outside
