@@ -41,6 +41,7 @@ class EfficiencyOptions(ReadOptions):
     per_iteration: str | None = option(
         None, "Efficiencies of each iteration, which is the n-th NVTX range of this name.", "NAME[@DOMAIN]"
     )
+    no_critical_path: bool = option(False, "Do not look for the critical path: saves its time.")
     bins: int = option(BINS, "Bins of the tables over time.", "N", least=1, most=10_000)
 
 

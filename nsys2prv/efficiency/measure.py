@@ -14,6 +14,7 @@ from nsys2prv.efficiency.clock_tables import clock_tables
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.findings import Findings
+from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.length_interval import clock_warnings, length_interval
 from nsys2prv.efficiency.meters.calls import Calls, MemoryOperations
 from nsys2prv.efficiency.meters.gaps import Gaps
@@ -57,13 +58,15 @@ def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None =
     own, _ = memory.allotments(options.memory, 0)
     with memory.limited(own), scratch_alone(options.scratch) as folder:
         with_ranges = bool(options.regions) or options.per_iteration is not None
-        events = read_events(arguments, options, folder, with_ranges=with_ranges)
+        events = read_events(
+            arguments, options, folder, with_ranges=with_ranges, with_dependencies=not options.no_critical_path
+        )
         with progress_bar("measuring", shown=options.progress):
-            return measure_events(events, options)
+            return measure_events(events, options, folder)
 
 
-def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyResult:
-    """Efficiency numbers of a run; its collections are used up.
+def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) -> EfficiencyResult:
+    """Efficiency numbers of a run; its collections are used up, and intermediate files are written to a folder.
 
     Raises
     ------
@@ -89,6 +92,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyR
         Overlap(context),
         MemoryOperations(context),
         Sampled(context, bins, kernels),
+        *([] if options.no_critical_path else [CriticalPath(context, nccl, folder / "graph")]),
     ]
     _sweep(context, [meters[0], findings, *meters[1:]])
     filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))

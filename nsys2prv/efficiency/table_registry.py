@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from nsys2prv.efficiency import clock_tables
 from nsys2prv.efficiency.findings import finding_tables
+from nsys2prv.efficiency.graph import path_tables
 from nsys2prv.efficiency.meters import (
     calls,
     gaps,
@@ -52,6 +53,7 @@ TABLES: tuple[Table, ...] = (
     sampled_metrics.SAMPLED_BINS,
     gaps.GAPS,
     gaps.LONGEST_GAPS,
+    *path_tables.TABLES,
     calls.MEMORY_OPERATIONS,
     calls.CUDA_CALLS,
     calls.MPI_CALLS,

@@ -489,6 +489,9 @@ def test_a_trace_gives_the_same_tables_as_its_reports(two_gpus: list[Path], tmp_
     assert of_trace.head["input_kind"] == "trace"
     for name, table in of_reports.tables.items():
         other = of_trace.tables[name]
+        if fold_streams and name.startswith("critical_path"):
+            # Streams that are one row wait for each other.
+            continue
         if fold_streams and name == "devices":
             table, other = table.drop("streams"), other.drop("streams")
         assert_same(other, table, name)

@@ -28,7 +28,7 @@ from nsys2prv.efficiency.graph.chunk_moments import (
     outside_calls,
     stretch_labels,
 )
-from nsys2prv.efficiency.graph.labels import COPY, NO_WAIT, NOTHING, Labels
+from nsys2prv.efficiency.graph.graph_labels import COPY, NO_WAIT, NOTHING, GraphLabels
 from nsys2prv.efficiency.graph.least_weights import LeastWeights, class_code
 from nsys2prv.efficiency.graph.moment_files import EDGE_COLUMNS, END, NOT_FOUND, START, ColumnFiles, MomentFiles
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, WHOLE, Edges, Moments, RunGraph, settle
@@ -61,7 +61,7 @@ class BuiltGraph:
     """
 
     graph: RunGraph
-    labels: Labels
+    labels: GraphLabels
     left_out: dict[int, int]
     context: SweepContext
 
@@ -95,7 +95,7 @@ class GraphBuilder:
         self._nccl = nccl
         self._folder = folder
         rows = context.events.rows
-        self.labels = Labels(context.events)
+        self.labels = GraphLabels(context.events)
         self._moments = MomentFiles(folder / "moments")
         self._edges = ColumnFiles(folder / "edges", EDGE_COLUMNS)
         self._late = ExternalSort(["target"], folder / "late")

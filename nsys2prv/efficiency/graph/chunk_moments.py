@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.labels import NOTHING
+from nsys2prv.efficiency.graph.graph_labels import NOTHING
 from nsys2prv.efficiency.graph.moment_files import END, NOT_FOUND, START
 from nsys2prv.efficiency.intervals import Numbers
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys2prv.efficiency.graph.replay import ANCHOR, Replay
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, GraphWindow
@@ -36,15 +37,19 @@ class PathSteps:
         return len(self.begin)
 
 
-def last_moment(replay: Replay, until: int | None = None) -> int:
-    """The moment that is last in a replay, of those that were measured until a time; -1: there is none."""
-    behind = len(replay.time) if until is None else int(np.searchsorted(replay.graph.moments.time, until, side="right"))
+def last_moment(replay: Replay, rows: npt.NDArray[np.bool_] | None = None, until: int | None = None) -> int:
+    """The moment that is last in a replay, of some rows (None: all) and of those measured until a time; -1: there is none."""
+    moments = replay.graph.moments
+    behind = len(moments) if until is None else int(np.searchsorted(moments.time, until, side="right"))
     latest, found = -1, -1
     for first in range(0, behind, MOMENTS_OF_WINDOW):
-        times = np.asarray(replay.time[first : min(first + MOMENTS_OF_WINDOW, behind)])
+        inside = slice(first, min(first + MOMENTS_OF_WINDOW, behind))
+        times = np.asarray(replay.time[inside])
+        if rows is not None:
+            times = np.where(rows[np.asarray(moments.row[inside])], times, -1)
         # Of several, the one that comes last.
         place = len(times) - 1 - int(np.argmax(times[::-1]))
-        if times[place] >= latest:
+        if times[place] >= max(latest, 0):
             latest, found = int(times[place]), first + place
     return found
 

@@ -11,7 +11,8 @@ DEVICE_WORK = 0
 TRANSFER = 1
 """From start to end of a member of a collective: what it takes once all members are there."""
 ARRIVAL = 2
-"""From the start of each member of a collective to that of the last one: all others wait for it."""
+"""From the start of each member of a collective to that of the last one: none ends before all have arrived. In a replay another
+one may be the last."""
 COLLECTIVE = 3
 """From the start of the last member of a collective to the end of each: what it takes once all members are there."""
 STREAM_ORDER = 4
@@ -50,6 +51,6 @@ NAMES = (
 )
 """Names of the kinds for people."""
 
-PREFERENCE = (0, 1, 4, 3, 7, 6, 5, 2, 8, 9, 2, 2, 4)
+PREFERENCE = (0, 1, 10, 3, 7, 6, 5, 2, 8, 9, 2, 2, 4)
 """Which edge counts where several of them determine a moment equally: the kind with the lowest number. An order in a stream,
 which explains nothing, comes after what else the moment waited for."""

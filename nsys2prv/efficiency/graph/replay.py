@@ -50,6 +50,11 @@ class Replay:
     edge: Column
 
 
+def as_measured_times(graph: RunGraph) -> Replay:
+    """The graph with its measured times alone: what determines them is not looked up."""
+    return Replay(graph, graph.moments.time, np.zeros(0, dtype=np.int64))
+
+
 def as_measured(graph: RunGraph, folder: Path | None = None, moments_of_window: int = MOMENTS_OF_WINDOW) -> Replay:
     """The graph with its measured times, and the edges that determine them; `folder` as of `replay`."""
     edge = new_column(folder, "measured_edge", len(graph.moments))

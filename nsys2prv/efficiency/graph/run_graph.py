@@ -197,7 +197,8 @@ def settle(graph: RunGraph, moments_of_window: int = MOMENTS_OF_WINDOW) -> None:
     for window in graph.windows(moments_of_window):
         measured = window.time[window.target] - window.source_time
         weight = np.minimum(window.weight, measured)
-        allowed = window.source_time + weight
+        # The last member of a collective starts when it likes: the others only wait for it.
+        allowed = np.where(window.kind == edge_kinds.ARRIVAL, -1, window.source_time + weight)
         order = np.lexsort((-window.source, _PREFERENCE[window.kind], -allowed, window.target))
         last = first_of_targets(window.target, order)
         weight[last] = measured[last]

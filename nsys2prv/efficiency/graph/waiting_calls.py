@@ -1,8 +1,8 @@
 """What CUDA calls of host threads waited for: the operation whose end let them end.
 
 Where the recorded waits name a stream or an event, that decides. Else it is known from the name of the call: a copy waits for
-the operation that it launched, a synchronization of a stream for what its thread launched last, and one of a device for all that
-ran there. A call did not wait for what had ended before it began.
+the operation that it launched, a synchronization of a stream for what its thread launched last, and one of a device for all
+that ran there. A call did not wait for what had ended before it began.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from nsys2prv.efficiency.graph import labels
+from nsys2prv.efficiency.graph import graph_labels
 from nsys2prv.efficiency.run_events import RunRows
 
 _KEPT_ENDS = 64
@@ -26,8 +26,8 @@ CALLS = {
     "stream": pl.Int64,
     "recorded": pl.Int64,
 }
-"""Calls that may wait and end in a chunk: place, row, times, what they wait for (of `labels`), the row of the stream that they
-wait for (null: not known), and for an event, when it was recorded (null: likewise)."""
+"""Calls that may wait and end in a chunk: place, row, times, what they wait for (of `graph_labels`), the row of the stream that
+they wait for (null: not known), and for an event, when it was recorded (null: likewise)."""
 OPERATIONS = {
     "row": pl.Int64,
     "ended": pl.Int64,
@@ -65,13 +65,13 @@ class WaitingCalls:
             return pl.DataFrame(schema={"call": pl.Int64, "operation": pl.Int64, "ended": pl.Int64})
         recent = recent.with_columns(task=pl.Series(self.rows.task[recent["row"].to_numpy()]))
         calls = calls.with_columns(task=pl.Series(self.rows.task[calls["row"].to_numpy()]))
-        of_kind = {kind: calls.filter(pl.col("kind") == kind) for kind in range(labels.COPY + 1)}
-        of_streams, of_events = of_kind[labels.STREAM_WAIT], of_kind[labels.EVENT_WAIT]
+        of_kind = {kind: calls.filter(pl.col("kind") == kind) for kind in range(graph_labels.COPY + 1)}
+        of_streams, of_events = of_kind[graph_labels.STREAM_WAIT], of_kind[graph_labels.EVENT_WAIT]
         known = pl.concat([of_streams, of_events]).filter(pl.col("stream").is_not_null())
         unknown = pl.concat([of_streams, of_events]).filter(pl.col("stream").is_null())
         found = [
-            _own_copy(of_kind[labels.COPY], recent),
-            _last_of_task(of_kind[labels.DEVICE_WAIT], recent),
+            _own_copy(of_kind[graph_labels.COPY], recent),
+            _last_of_task(of_kind[graph_labels.DEVICE_WAIT], recent),
             _last_of_stream(known.filter(pl.col("recorded").is_null()), recent),
             _last_before_record(known.filter(pl.col("recorded").is_not_null()), recent),
             _last_of_thread(unknown, recent),

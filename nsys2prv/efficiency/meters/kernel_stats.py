@@ -208,7 +208,7 @@ class Kernels(TableMeter):
         several = pl.col("devices") > 1
         mean = pl.col("total") / pl.col("count")
         return by_name.with_columns(
-            family=_family_names(by_name, events),
+            family=family_names(by_name, events),
             kind=pl.col("number").replace_strict(_KINDS, default="kernel", return_dtype=pl.String),
             total_ns="total",
             share=_share_of_all("total"),
@@ -240,7 +240,7 @@ def with_names(frame: pl.DataFrame, events: RunEvents) -> pl.DataFrame:
     return frame.with_columns(events.named(frame["number"], frame["value"]).alias("kernel"))
 
 
-def _family_names(by_name: pl.DataFrame, events: RunEvents) -> pl.Series:
+def family_names(by_name: pl.DataFrame, events: RunEvents) -> pl.Series:
     """Names of the families: those of the trace, else those of the rules of the package."""
     recorded = events.named(pl.repeat(event_types.KERNEL_FAMILY, by_name.height, eager=True), by_name["family"])
     by_rules = dict(families(by_name["kernel"]).select("name", "family").iter_rows())

@@ -107,7 +107,7 @@ with tempfile.TemporaryDirectory() as folder:
         launches=launches,
         callers=frozenset(range(0, gpus * 4, 4)),
     )
-    found = measure_events(events, EfficiencyOptions())
+    found = measure_events(events, EfficiencyOptions(), Path(folder))
     assert found.tables["memory_operations"]["count"].sum() + found.tables["kernels"]["count"].sum() == intervals // 2
     assert found.tables["sampled_bins"]["samples"].sum() == samples
     print(time.monotonic() - started - made)

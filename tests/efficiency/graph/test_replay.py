@@ -120,4 +120,6 @@ def test_the_last_moment_is_that_of_the_replay() -> None:
     )
     shorter = replay(graph, _to(np.array([50, 10])))
     assert last_moment(as_measured(graph)) == 3
+    assert last_moment(as_measured(graph), rows=np.array([True, False])) == 2
+    assert last_moment(as_measured(graph), until=40) == 1
     assert last_moment(shorter) == 2

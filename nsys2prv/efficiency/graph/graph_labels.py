@@ -10,7 +10,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.efficiency.sweep import call_categories
+from nsys2prv.efficiency.sweep import MPI, NO_CALL, OS, call_categories
 from nsys2prv.vocabulary import event_types
 
 NOTHING = -1
@@ -30,8 +30,8 @@ _WAITS = (
 _KEY_VALUES = 1 << 40
 
 
-class Labels:
-    """Labels of a run: 0, 1, ... in the order in which they are found.
+class GraphLabels:
+    """GraphLabels of a run: 0, 1, ... in the order in which they are found.
 
     Attributes
     ----------
@@ -48,13 +48,13 @@ class Labels:
         self.value: list[int] = []
         self.family: list[int] = []
         self._waits: list[int] = []
-        self._categories: list[int] = []
+        self._causes: list[int] = []
 
     def __len__(self) -> int:
         return len(self.number)
 
     def of(self, found: pl.DataFrame) -> Numbers:
-        """Labels of intervals: columns `number`, `value`, and `family` where there is one."""
+        """GraphLabels of intervals: columns `number`, `value`, and `family` where there is one."""
         if found.is_empty():
             return np.zeros(0, dtype=np.int64)
         number, value = (found[name].to_numpy().astype(np.int64) for name in ("number", "value"))
@@ -75,7 +75,8 @@ class Labels:
         self.value += value.tolist()
         self.family += family.tolist()
         is_call = number == event_types.CUDA_CALL
-        self._categories += np.where(is_call, call_categories(names), NOTHING).tolist()
+        of_mpi = np.isin(number, list(event_types.MPI_TYPES.values()))
+        self._causes += np.where(is_call, call_categories(names), np.where(of_mpi, MPI, OS)).tolist()
         self._waits += [
             next((kind for pattern, kind in _WAITS if pattern.search(name)), NO_WAIT) if of_cuda else NO_WAIT
             for name, of_cuda in zip(names.to_list(), is_call.tolist(), strict=True)
@@ -87,9 +88,9 @@ class Labels:
         return np.array(self._waits, dtype=np.int64)
 
     @property
-    def categories(self) -> Numbers:
-        """Category (of `sweep`) of each CUDA call; NOTHING of others."""
-        return np.array(self._categories, dtype=np.int64)
+    def causes(self) -> Numbers:
+        """What a host thread does with each label: a place in `sweep.CAUSES`; of the last one, for NOTHING, one behind them."""
+        return np.array([*self._causes, NO_CALL], dtype=np.int64)
 
     def is_of(self, *numbers: int) -> npt.NDArray[np.bool_]:
         """Whether each label is of some event types."""

@@ -1,0 +1,241 @@
+"""Tables of the critical path: its longest segments, its totals, and how close each row is to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from nsys2prv.efficiency.graph.build import BuiltGraph, GraphBuilder
+from nsys2prv.efficiency.graph.edge_kinds import NAMES
+from nsys2prv.efficiency.graph.moment_slack import slacks
+from nsys2prv.efficiency.graph.path_segments import HOST_CAUSES, KINDS, SEGMENT_SCHEMA, PathReader
+from nsys2prv.efficiency.graph.replay import as_measured
+from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW
+from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
+from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.meters.nccl_stats import Nccl
+from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.efficiency.run_events import STREAM
+from nsys2prv.efficiency.sweep import KERNEL_TYPES, SweepContext, TimeChunk
+from nsys2prv.execution.merging import Merging, Sums
+
+MOST_SEGMENTS = 2_000
+"""Segments that have a row each: the longest."""
+_PENDING_ROWS = 50_000
+_KEY = ["row", "kind", "label", "cause"]
+
+_KIND = Column.text("kind", f"one of {', '.join(KINDS)}")
+
+CRITICAL_PATH = Table(
+    "critical_path",
+    "Longest segments of the critical path",
+    "a time in which the critical path is on one row and in one thing",
+    (
+        Column.ns("begin_ns", "from the start of the trace"),
+        Column.ns("end_ns", "from the start of the trace"),
+        Column.ns("length_ns", "its length"),
+        Column.text("task", "name of the task"),
+        Column.text("row", "name of the row: a stream or a thread"),
+        _KIND,
+        Column.text("name", "kernel, copy, or call in which it is; null where there is none"),
+    ),
+    when="the critical path",
+)
+CRITICAL_PATH_TOTALS = Table(
+    "critical_path_totals",
+    "What the critical path consists of",
+    "one name of one of several divisions",
+    (
+        Column.text(
+            "by", "what divides the path: `kind`, `family` and `kernel` (only kernels), `task`, `host cause` (only hosts)"
+        ),
+        Column.text("name", "of the part"),
+        Column.ns("total_ns", "sum of its segments"),
+        Column.share("share", "`total_ns` / length of the path"),
+        Column.count("segments", "its segments"),
+    ),
+    when="the critical path",
+)
+CRITICAL_PATH_ROWS = Table(
+    "critical_path_rows",
+    "Rows beside the critical path",
+    "one row: a stream, or a thread that calls CUDA or MPI",
+    (
+        Column.text("task", "name of the task"),
+        Column.text("row", "name of the row"),
+        Column.ns("on_path_ns", "time in which the critical path is on it"),
+        Column.ns("least_slack_ns", "how much later what is closest to the path could be without a longer run; 0 on the path"),
+        Column.mean_ns("mean_slack_ns", "mean over the starts and ends of all that is on the row"),
+    ),
+    when="the critical path",
+)
+TABLES = (CRITICAL_PATH_TOTALS, CRITICAL_PATH, CRITICAL_PATH_ROWS)
+
+
+class CriticalPath(TableMeter):
+    """Builds the graph of the run, and fills the tables of its critical path.
+
+    Parameters
+    ----------
+    nccl
+        Updated with the same chunks.
+    folder
+        For the files of the graph.
+    """
+
+    def __init__(self, context: SweepContext, nccl: Nccl, folder: Path) -> None:
+        self._builder = GraphBuilder(context, folder, nccl)
+        self._folder = folder
+        self._left_out: dict[int, int] = {}
+
+    def update(self, chunk: TimeChunk) -> None:
+        self._builder.update(chunk)
+
+    def tables(self) -> Filled:
+        """The tables of the measured run."""
+        built = self._builder.finish()
+        self._left_out = built.left_out
+        measured = as_measured(built.graph, self._folder)
+        reader = PathReader(built, measured)
+        totals, longest = PathTotals(), Merging(_longest, pl.DataFrame(schema=SEGMENT_SCHEMA), _PENDING_ROWS)
+        for piece in reader.segments():
+            totals.add(piece)
+            longest.add(_longest(piece))
+        if not totals.length:
+            return {}
+        return {
+            CRITICAL_PATH: segment_rows(built, _longest(longest.rows)),
+            CRITICAL_PATH_TOTALS: totals.rows(built),
+            CRITICAL_PATH_ROWS: _by_row(built, totals.by("row"), self._folder),
+        }
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """How many dependencies would have gone back in time."""
+        if not self._left_out:
+            return ()
+        kinds = ", ".join(f"{count} of {NAMES[kind]}" for kind, count in sorted(self._left_out.items()))
+        return [f"dependencies that would go back in time are not in the critical path: {kinds}"]
+
+
+class PathTotals:
+    """Adds up the segments of a path."""
+
+    def __init__(self) -> None:
+        self._sums = Sums({**dict.fromkeys(_KEY, pl.Int64), "total_ns": pl.Int64, "segments": pl.Int64}, _KEY)
+
+    def add(self, segments: pl.DataFrame) -> None:
+        """Add segments (`path_segments.SEGMENT_SCHEMA`)."""
+        length = pl.col("end") - pl.col("begin")
+        self._sums.add(segments.select(*_KEY, total_ns=length, segments=pl.lit(1, pl.Int64)))
+
+    @property
+    def length(self) -> int:
+        """Length of the path, ns."""
+        return int(self._sums.rows["total_ns"].sum())
+
+    def by(self, *key: str) -> pl.DataFrame:
+        """Columns `total_ns` and `segments` by some of `row`, `kind`, `label`, `cause`."""
+        return self._sums.rows.group_by(key).agg(pl.col("total_ns", "segments").sum())
+
+    def rows(self, built: BuiltGraph) -> pl.DataFrame:
+        """Columns of the table `critical_path_totals`."""
+        rows = built.context.events.rows
+        of_kind = self.by("kind").select(_from(KINDS, "kind"), "total_ns", "segments", by=pl.lit("kind"))
+        of_row = self.by("row")
+        task = built.context.task_names(pl.lit(pl.Series(rows.task[of_row["row"].to_numpy()])))
+        of_task = of_row.select("total_ns", "segments", name=task, by=pl.lit("task"))
+        of_host = self.by("cause").filter(pl.col("cause") >= 0)
+        of_cause = of_host.select(_from(HOST_CAUSES, "cause"), "total_ns", "segments", by=pl.lit("host cause"))
+        kernels = self._kernels(built)
+        of_kernel = kernels.select("total_ns", "segments", name="kernel", by=pl.lit("kernel"))
+        of_family = kernels.select("total_ns", "segments", name="family", by=pl.lit("family"))
+        order = pl.Enum(["kind", "task", "family", "kernel", "host cause"])
+        return (
+            pl.concat(
+                [
+                    part.select("by", "name", "total_ns", "segments")
+                    for part in (of_kind, of_task, of_family, of_kernel, of_cause)
+                ]
+            )
+            .group_by("by", "name")
+            .agg(pl.col("total_ns", "segments").sum())
+            .sort(pl.col("by").cast(order), "total_ns", "name", descending=[False, True, False], nulls_last=True)
+            .with_columns(share=pl.col("total_ns") / max(self.length, 1))
+        )
+
+    def _kernels(self, built: BuiltGraph) -> pl.DataFrame:
+        """Kernels of the path, also those that move data: `kernel`, `family`, `total_ns`, `segments`."""
+        labels = built.labels
+        of_label = self.by("label", "kind").filter(pl.col("label") >= 0, pl.col("kind").is_in(WORK_KINDS))
+        label = of_label["label"].to_numpy()
+        named = with_names(
+            of_label.with_columns(
+                number=pl.Series(np.array(labels.number, dtype=np.int64)[label]),
+                value=pl.Series(np.array(labels.value, dtype=np.int64)[label]),
+                family=pl.Series(np.array(labels.family, dtype=np.int64)[label]),
+            ).filter(pl.col("number").is_in(KERNEL_TYPES)),
+            built.context.events,
+        )
+        return named.with_columns(family_names(named, built.context.events))
+
+
+WORK_KINDS = tuple(KINDS.index(kind) for kind in ("kernel", "graph", "collective", "transfer"))
+"""Kinds of segments that are kernels."""
+
+
+def _from(names: Sequence[str], column: str) -> pl.Expr:
+    return pl.lit(pl.Series(names)).gather(pl.col(column)).alias("name")
+
+
+def _longest(segments: pl.DataFrame) -> pl.DataFrame:
+    return segments.sort(pl.col("end") - pl.col("begin"), "begin", descending=[True, False]).head(MOST_SEGMENTS)
+
+
+def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `critical_path`, in the order of time."""
+    rows = built.context.events.rows
+    ordered = segments.sort("begin", "end")
+    row = ordered["row"].to_numpy()
+    names = (
+        pl.lit(built.labels.names()).gather(pl.when(pl.col("label") >= 0).then("label")) if len(built.labels) else pl.lit(None)
+    )
+    return ordered.select(
+        begin_ns="begin",
+        end_ns="end",
+        length_ns=pl.col("end") - pl.col("begin"),
+        task=built.context.task_names(pl.lit(pl.Series(rows.task[row]))),
+        row=pl.Series([rows.names[one] for one in row.tolist()], dtype=pl.String),
+        kind=pl.lit(pl.Series(KINDS)).gather("kind"),
+        name=names,
+    )
+
+
+def _by_row(built: BuiltGraph, on_path: pl.DataFrame, folder: Path) -> pl.DataFrame:
+    """Columns of the table `critical_path_rows`."""
+    events = built.context.events
+    counted = events.rows.of_kind(STREAM)
+    counted[sorted(events.callers)] = True
+    size = len(counted)
+    least: np.ndarray = np.full(size, np.iinfo(np.int64).max, dtype=np.int64)
+    sums, counts = np.zeros(size), np.zeros(size)
+    slack = slacks(built.graph, folder)
+    for window in built.graph.windows(MOMENTS_OF_WINDOW):
+        of_window = np.asarray(slack[window.first : window.behind])
+        np.minimum.at(least, window.row, of_window)
+        sums += np.bincount(window.row, weights=of_window, minlength=size)
+        counts += np.bincount(window.row, minlength=size)
+    there = np.flatnonzero(counted & (counts > 0))
+    found = pl.DataFrame({"place": there, "least_slack_ns": least[there], "mean_slack_ns": sums[there] / counts[there]})
+    return (
+        found.join(on_path.select(place="row", on_path_ns="total_ns"), on="place", how="left", maintain_order="left")
+        .with_columns(
+            pl.col("on_path_ns").fill_null(0),
+            task=built.context.task_names(pl.lit(pl.Series(events.rows.task[there]))),
+            row=pl.Series([events.rows.names[one] for one in there.tolist()], dtype=pl.String),
+        )
+        .sort("on_path_ns", "least_slack_ns", "place", descending=[True, False, False])
+    )

@@ -1,0 +1,80 @@
+"""Graphs of small runs whose critical path is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.report_builder import ReportBuilder
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
+
+US = 1000
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+
+
+def rank(folder: Path, number: int, compute: int) -> Path:
+    """A rank that computes for some us, reduces with the other one, and waits for the result."""
+    report = ReportBuilder(rank=number, with_mpi=True, ranks=2, pid=1000 + number).gpu(number)
+    report.kernel("compute", 30 * US, (30 + compute) * US, launch=(10 * US, 15 * US))
+    # The copy on another stream ends before the reduction does, and nothing waits for it.
+    call = report.api_call("cudaMemcpyAsync_v3020", 16 * US, 18 * US)
+    report.copy(22 * US, 42 * US, 1 << 20, kind=1, correlation=call, stream=13)
+    report.kernel(NCCL, (32 + compute) * US, 400 * US, launch=(20 * US, 25 * US))
+    report.api_call("cudaStreamSynchronize_v3020", 60 * US, 410 * US)
+    # Rank 0 stops earlier than rank 1.
+    report.api_call("cudaGetDevice_v3020", 450 * US, (500 - 20 * (1 - number)) * US)
+    return report.write(folder / f"rank{number}.sqlite")
+
+
+def segments(result: EfficiencyResult) -> list[tuple[int, int, str, str]]:
+    """Begin and end of each segment, us, its kind, and the rank and kind of its row."""
+    return [
+        (row["begin_ns"] // US, row["end_ns"] // US, row["kind"], f"{row['task'][:6]} {row['row'].split('-')[0][:4]}")
+        for row in result.critical_path.iter_rows(named=True)
+    ]
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_the_path_runs_through_the_rank_that_arrives_last(tmp_path: Path, late: int) -> None:
+    reports = [rank(tmp_path, number, 200 if number == late else 100) for number in range(2)]
+    trace = translate(reports, tmp_path / "OUT", TranslateOptions()).prv
+    for inputs in (reports, [trace]):
+        result = measure(inputs, EfficiencyOptions())
+        # Times count from the first event, which is the launch at 10 us.
+        stream = f"Rank {late} CUDA"
+        assert segments(result)[:8] == [
+            (0, 20, "launch latency", stream),
+            (20, 220, "kernel", stream),
+            (220, 222, "stream order", stream),
+            (222, 390, "transfer", "Rank 1 CUDA"),
+            (390, 400, "synchronization latency", "Rank 1 pyth"),
+            (400, 440, "host", "Rank 1 pyth"),
+            (440, 490, "host", "Rank 1 pyth"),
+        ]
+        assert result.critical_path["length_ns"].sum() == result.head["window"]["length_ns"]
+        totals = result.critical_path_totals
+        for division in ("kind", "task"):
+            part = totals.filter(by=division)
+            assert part["total_ns"].sum() == result.head["window"]["length_ns"]
+            assert part["share"].sum() == pytest.approx(1)
+        by_name = {(by, name): total for by, name, total, *_ in totals.iter_rows()}
+        assert by_name["kernel", "compute"] == 200 * US
+        assert by_name["kernel", NCCL] == 168 * US
+        assert by_name["host cause", "other_cuda"] == 50 * US
+        on_path = result.critical_path_rows.filter(pl.col("task").str.starts_with(f"Rank {late}")).row(0, named=True)
+        assert on_path["least_slack_ns"] == 0
+        beside = result.critical_path_rows.filter(pl.col("row").str.contains("S13"))
+        assert beside["on_path_ns"].to_list() == [0, 0]
+        assert beside["least_slack_ns"].to_list() == [458 * US, 458 * US]
+
+
+def test_without_the_option_there_is_no_path(tmp_path: Path) -> None:
+    result = measure([rank(tmp_path, 0, 100)], EfficiencyOptions(no_critical_path=True))
+    assert result.critical_path.is_empty()
+    assert result.critical_path_totals.is_empty()
