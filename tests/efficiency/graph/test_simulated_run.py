@@ -20,8 +20,8 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 
 MACHINE = Machine(
-    launch_call=5, launch_latency=10, call=2, wake=3, between=1, event_latency=4, queue=None, thread_wake=20, eager=100,
-    message_latency=50, message_bandwidth=1.0, end_spread=0,
+    launch_call=5, copy_call=5, launch_latency=10, call=2, wake=3, between=1, event_latency=4, queue=None, thread_wake=20,
+    eager=100, message_latency=50, message_bandwidth=1.0, end_spread=0,
 )  # fmt: skip
 PAIR = Communicator(1, (0, 1), bandwidth=1.0, latency=0)
 

@@ -48,6 +48,7 @@ _NCCL_KERNELS = {
 }
 _NCCL_ARGUMENTS = "(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 _NCCL_RANGE_BEFORE, _NCCL_RANGE_AFTER = 1_000, 250
+_CALL_COST = {GRAPH: "graph_call", COPY: "copy_call", MEMSET: "copy_call"}
 _OF_STREAM = {"cudaMemcpyAsync_v3020", "cudaMemsetAsync_v3020"}
 
 
@@ -189,6 +190,7 @@ class Engine:
         full = machine.queue is not None and len(stream.operations) >= machine.queue
         older = [stream.operations[-(machine.queue or 1)].start] if full else []
         before, stream.before = stream.before, [(operation, STREAM, machine.between)]
+        operation.before = tuple(awaited for awaited, _, _ in before)
         stream.operations.append(operation)
         self.recorded.operations.append(operation)
 
@@ -219,8 +221,8 @@ class Engine:
     def _submit(self, thread: _Thread, action: Any, now: int, kind: str, name: str, call: str, **details: Any) -> Operation:
         of_host = self._call(thread, call, now)
         operation = Operation(thread.rank, action.stream, kind, name, getattr(action, "ns", 0), of_host, **details)
-        least = self.machine.graph_call if kind == GRAPH else self.machine.launch_call
-        self._enqueue(operation, least, getattr(action, "call_ns", 0))
+        least = _CALL_COST.get(kind, "launch_call")
+        self._enqueue(operation, getattr(self.machine, least), getattr(action, "call_ns", 0))
         return operation
 
     def _launch(self, thread: _Thread, action: actions.Launch, now: int) -> Later:

@@ -11,8 +11,8 @@ class Machine:
 
     Attributes
     ----------
-    launch_call, graph_call
-        A call that launches a kernel or a copy; a graph.
+    launch_call, graph_call, copy_call
+        A call that launches a kernel; a graph; a copy or a memset.
     launch_latency
         From the start of that call to the earliest start of the work.
     call
@@ -41,6 +41,7 @@ class Machine:
 
     launch_call: int = 4_500
     graph_call: int = 9_000
+    copy_call: int = 4_500
     launch_latency: int = 6_000
     call: int = 1_500
     wake: int = 3_000

@@ -248,9 +248,9 @@ class _RankProgram:
 
     def _pipeline(self, step: int) -> None:
         first, last = self.rank == 0, self.rank == self.cluster.ranks - 1
+        self.be_late(step)
         if first:
-            self.be_late(step)
-        self.load(step)
+            self.load(step)
         for forward in (True, False):
             before, after = (self.rank - 1, self.rank + 1) if forward else (self.rank + 1, self.rank - 1)
             begins, ends = (first, last) if forward else (last, first)
@@ -283,9 +283,9 @@ class _RankProgram:
 
     def _halo(self, step: int) -> None:
         cluster, ranks = self.cluster, self.cluster.ranks
+        self.be_late(step)
         if cluster.slow_loading:
-            self.be_late(step)
-        self.load(step)
+            self.load(step)
         for _ in range(cluster.layers):
             self.layer(("boundary",))
             self.copy(HALO_BYTES, _HALO_COPY, DEVICE_TO_HOST)

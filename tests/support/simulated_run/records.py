@@ -39,6 +39,8 @@ class Operation:
     ----------
     allowed
         When its launch lets it start.
+    before
+        All operations that had to end first: the one before it on its stream, and those of events.
     cause, awaited
         LAUNCHED, STREAM or EVENT, and the operation that it started after; None: it started as soon as launched.
     meeting
@@ -61,6 +63,7 @@ class Operation:
     allowed: Later = field(default_factory=Later)
     start: Later = field(default_factory=Later)
     end: Later = field(default_factory=Later)
+    before: tuple[Operation, ...] = ()
     cause: str = LAUNCHED
     awaited: Operation | None = None
     meeting: Meeting | None = None

@@ -1,0 +1,104 @@
+"""The truth about compute-absent time: of each device, what every ns without a compute kernel was spent for.
+
+This follows single operations in Python, from what the engine knows: nothing is guessed. The parts have the names of
+`nsys2prv.efficiency.meters.absent_tables`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from support.simulated_run.records import COPY, GRAPH, KERNEL, MEMSET, NCCL_KERNEL, HostCall, Operation
+from support.simulated_run.truth import SimulatedRun
+
+_ACTIVITIES = (
+    ("os", "os", ""),
+    ("mpi", "mpi", ""),
+    ("cuda", "synchronization", "Synchronize|WaitEvent"),
+    ("cuda", "memory", "Memcpy|Memset"),
+    ("cuda", "allocation", "Malloc|Free"),
+    ("cuda", "launch", "Launch"),
+    ("cuda", "other_cuda", ""),
+)
+"""Kind of a call, what it counts as, and what its name contains; the first that fits."""
+
+Piece = tuple[int, int, str]
+"""Start, end, and part."""
+
+
+def absent_parts(run: SimulatedRun) -> list[Counter[str]]:
+    """Of the device of each rank: time by part, ns."""
+    operations = run.recorded.operations
+    first_work = min(operation.start.time for operation in operations)
+    last_work = max(operation.end.time for operation in operations)
+    found = []
+    for rank in range(run.cluster.ranks):
+        parts: Counter[str] = Counter()
+        for begin, end, part in _pieces(run, rank, first_work, last_work):
+            if end > begin:
+                parts[part] += end - begin
+        found.append(parts)
+    return found
+
+
+def _pieces(run: SimulatedRun, rank: int, first_work: int, last_work: int) -> Iterator[Piece]:
+    compute = [operation for operation in run.operations_of(rank) if operation.kind in (KERNEL, GRAPH)]
+    calls: dict[int, list[HostCall]] = {}
+    for call in run.recorded.calls:
+        if call.rank == rank:
+            calls.setdefault(call.thread, []).append(call)
+    begin, window_end = run.window
+    for kernel in compute:
+        end = kernel.start.time
+        if end > begin:
+            ready = min(max(first_work, begin), end)
+            launched = min(max(kernel.call.start, ready), end)
+            yield begin, ready, "start_up"
+            yield from _starved(calls[kernel.call.thread], ready, launched)
+            yield from _waits(kernel, launched)
+        begin = max(begin, kernel.end.time)
+    yield begin, max(begin, last_work), "starved_ended"
+    yield max(begin, last_work), window_end, "shut_down"
+
+
+def _starved(calls: list[HostCall], begin: int, end: int) -> Iterator[Piece]:
+    """What a thread did: its calls are in order, and one at a time."""
+    for call in calls:
+        if call.end.time > begin and call.start < end:
+            start = max(call.start, begin)
+            yield begin, start, "starved_host"
+            begin = min(call.end.time, end)
+            yield start, begin, f"starved_{_activity(call)}"
+    yield begin, end, "starved_host"
+
+
+def _activity(call: HostCall) -> str:
+    return next(
+        activity for kind, activity, pattern in _ACTIVITIES if call.kind.startswith(kind) and re.search(pattern, call.name)
+    )
+
+
+def _waits(kernel: Operation, launched: int) -> Iterator[Piece]:
+    """From the launch of a kernel to its start: back over the operations that had to end first."""
+    until, operation = kernel.start.time, kernel
+    while until > launched:
+        awaited = max(operation.before, key=lambda one: one.end.time, default=None)
+        if awaited is None or awaited.end.time <= launched:
+            yield launched, until, "queued"
+            return
+        yield awaited.end.time, until, "queued"
+        until, operation = awaited.start.time, awaited
+        yield from _kinds(awaited, max(until, launched))
+
+
+def _kinds(awaited: Operation, begin: int) -> Iterator[Piece]:
+    end = awaited.end.time
+    if awaited.kind == NCCL_KERNEL:
+        assert awaited.meeting is not None
+        last = min(max(awaited.meeting.last[0], begin), end)
+        yield begin, last, "late_rank"
+        yield last, end, "transfer"
+    else:
+        yield begin, end, "copy" if awaited.kind in (COPY, MEMSET) else "other_kernel"
