@@ -1,16 +1,15 @@
-"""Records as lines of a .prv: the delimited writer makes text of whole columns, and lines are put in order as bytes."""
+"""Records as lines of a .prv: what each line consists of, and where it belongs; the text is made in its place."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from nsys2prv.execution.row_order import differ_from_before
+from nsys2prv.paraver.line_text import Cells, LineText, Same, Words, both, numbers, word
 from nsys2prv.timeline.records import EncodedRecords, RecordBatch, RecordKind
 from nsys2prv.timeline.survey import CPU
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
@@ -25,12 +24,54 @@ _LONGEST = 2**44 - 1
 STATE, EVENT, MESSAGE = RECORD_KINDS = (1, 2, 3)
 """Paraver's kinds of records: the first number of a line."""
 
-_ROWS_OF_CALL = 500
-"""Rows that the delimited writer writes in the time of one more call."""
-_NEWLINE = ord("\n")
+_LINE_END = Same(b"\n")
 
-_Cell = str | pl.Series
-"""A text that is the same in all lines, or the texts or numbers of each."""
+
+class _Columns:
+    """Columns of records as arrays.
+
+    Parameters
+    ----------
+    records
+        The records.
+    places
+        Those of them that count; None: all.
+    """
+
+    def __init__(self, records: pl.DataFrame, places: np.ndarray | None = None) -> None:
+        self._series = {column.name: column for column in records.get_columns()}
+        self._places = places
+        self._arrays: dict[str, np.ndarray] = {}
+        self.rows = records.height if places is None else len(places)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._series
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._arrays:
+            self._arrays[name] = self._chosen(self._series[name])
+        return self._arrays[name]
+
+    def pair(self, name: str) -> tuple[np.ndarray, np.ndarray | None]:
+        """Numbers of a column, and where they are (None: everywhere); elsewhere is any number of the column."""
+        present = self.present(name)
+        if present is None:
+            return self[name], None
+        column = self._series[name]
+        return self._chosen(column.fill_null(column.min() or 0)), present
+
+    def present(self, name: str) -> np.ndarray | None:
+        """Where a column has numbers; None: everywhere."""
+        column = self._series[name]
+        return self._chosen(column.is_not_null()) if column.null_count() else None
+
+    def attributes(self) -> list[str]:
+        """Attributes that some of the events have."""
+        return [name for name, one in self._series.items() if name.isdigit() and one.null_count() < len(one)]
+
+    def _chosen(self, column: pl.Series) -> np.ndarray:
+        array = column.to_numpy()
+        return array if self._places is None else array[self._places]
 
 
 @dataclass(frozen=True)
@@ -39,25 +80,32 @@ class _Lines:
 
     Attributes
     ----------
-    cells
-        What is between the colons of a line, in columns; each row of the frame ends with `terminator`.
+    columns
+        What is in a line, or in a piece of one.
     time, row
         Of each line: time (ns of the trace), row of the trace.
     stage
-        What comes first on one row and at one time.
+        What comes first on one row and at one time: of each line, or of all.
     rank
         What comes first of that; None: all the same.
-    places
-        Where the records are in their batch: what comes first of those that are equal otherwise. None: as they are here.
+    firsts
+        The first piece of each line; None: each is one.
+    pieces
+        Number of pieces, where they are not lines.
     """
 
-    cells: pl.DataFrame
+    columns: Sequence[Cells]
     time: np.ndarray
     row: np.ndarray
-    stage: int
+    stage: int | np.ndarray
     rank: np.ndarray | None = None
-    places: np.ndarray | None = None
-    terminator: str = "\n"
+    firsts: np.ndarray | None = None
+    pieces: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of lines, or of their pieces."""
+        return len(self.time) if self.pieces is None else self.pieces
 
 
 class RecordText:
@@ -71,173 +119,162 @@ class RecordText:
 
     def __init__(self, rows: pl.DataFrame) -> None:
         # With application 1.
-        self._places = rows.select(pl.format("1:{}:{}", "task", "thread")).to_series()
-        # What comes before the time, with CPU 0 (any).
-        self._heads = {kind: pl.select(pl.format("{}:0:{}", kind, self._places)).to_series() for kind in RECORD_KINDS}
+        self._places = Words(rows.select(pl.format("1:{}:{}", "task", "thread")).to_series())
+        # With CPU 0 (any).
+        self._places_of_any = Words(rows.select(pl.format("0:1:{}:{}", "task", "thread")).to_series())
 
     def encode(self, batches: Sequence[RecordBatch]) -> EncodedRecords:
         """Lines of the records of one window, in their order."""
         # What comes first of lines that are equal in all else: the collections as they come, and their records as they come.
-        shapes = [[shape for shape in self._shapes(batch) if len(shape.time)] for batch in batches]
-        text = io.BytesIO()
-        for shape in (shape for of_batch in shapes for shape in of_batch):
-            shape.cells.write_csv(
-                text, include_header=False, separator=":", quote_style="never", line_terminator=shape.terminator
-            )
-            if not shape.terminator:
-                text.write(b"\n")
+        shapes = [list(self._shapes(batch)) for batch in batches]
         order = _order(shapes)
-        return EncodedRecords(_gathered(text.getbuffer(), order), len(order))
+        every = [(shape, *_text(shape)) for of_batch in shapes for shape in of_batch]
+        lengths = np.concatenate([np.zeros(0, np.int64), *(of_lines for _, _, of_lines in every)])
+        ordered = lengths[order]
+        behind = np.cumsum(ordered)
+        begins = np.empty(len(order), np.int64)
+        begins[order] = behind - ordered
+        text = np.empty(behind[-1] if len(behind) else 0, np.uint8)
+        done = 0
+        for shape, lines, of_lines in every:
+            own = begins[done : done + len(of_lines)]
+            done += len(of_lines)
+            lines.write(text, own if shape.firsts is None else _of_pieces(own, shape.firsts, lines.lengths))
+        return EncodedRecords(text.data, len(order))
 
     def _shapes(self, batch: RecordBatch) -> Iterator[_Lines]:
-        if batch.kind is RecordKind.STATES:
-            yield self._lines(batch.started, STATE, "start", _STATES, [batch.started["end"], batch.started["state"]])
-        elif batch.kind is RecordKind.MESSAGES:
-            yield self._messages(batch.started)
-        elif batch.kind is RecordKind.POINTS:
-            yield from self._points(batch.started)
-        else:
+        if batch.kind is RecordKind.INTERVALS:
             assert batch.ended is not None
-            yield from self._ends(batch.ended)
-            yield from self._starts(batch.started)
+            ends = self._ends(batch.ended, batch.behind)
+            if ends is not None:
+                yield ends
+            if batch.started.height:
+                yield self._starts(batch.started)
+        elif batch.started.height:
+            started = _Columns(batch.started)
+            if batch.kind is RecordKind.STATES:
+                cells = [numbers(started[name], ":") for name in ("end", "state")]
+                yield self._lines(started, STATE, "start", _STATES, cells)
+            elif batch.kind is RecordKind.MESSAGES:
+                yield self._messages(started)
+            else:
+                yield self._points(started)
 
     def _lines(
         self,
-        frame: pl.DataFrame,
+        records: _Columns,
         kind: int,
         time: str,
-        stage: int,
-        cells: Sequence[_Cell],
+        stage: int | np.ndarray,
+        cells: Sequence[Cells],
         rank: np.ndarray | None = None,
-        places: np.ndarray | None = None,
     ) -> _Lines:
-        whole = _cells(frame.height, [*self._head(frame, kind), frame[time], *cells])
-        return _Lines(whole, frame[time].to_numpy(), frame["row"].to_numpy(), stage, rank, places)
+        columns = [*self._head(records, kind), numbers(records[time], ":"), *cells, _LINE_END]
+        return _Lines(columns, records[time], records["row"], stage, rank)
 
-    def _head(self, frame: pl.DataFrame, kind: int) -> list[_Cell]:
+    def _head(self, records: _Columns, kind: int, present: np.ndarray | None = None) -> list[Cells]:
         """What comes before the time."""
-        if CPU in frame.columns and (frame[CPU] > 0).any():
-            return [str(kind), frame[CPU].fill_null(0).clip(0), self._places[frame["row"]]]
-        return [self._heads[kind][frame["row"]]]
+        if CPU in records:
+            cpu, has_cpu = records.pair(CPU)
+            cpu = np.maximum(cpu, 0) if has_cpu is None else np.maximum(cpu, 0) * has_cpu
+            if cpu.any():
+                return [numbers(cpu, f"{kind}:", present), Same(b":", present), word(self._places, records["row"], present)]
+        return [Same(f"{kind}:".encode(), present), word(self._places_of_any, records["row"], present)]
 
-    def _starts(self, intervals: pl.DataFrame) -> Iterator[_Lines]:
+    def _starts(self, records: pl.DataFrame) -> _Lines:
         """Lines where intervals start; an interval without length has one line for both ends."""
-        is_point = intervals["start"].to_numpy() == intervals["end"].to_numpy()
+        intervals = _Columns(records)
+        longest = _longest_ordered(intervals["start"], intervals["end"], intervals["end"])
+        if longest is not None:
+            intervals = _Columns(records, longest)
+        length = intervals["end"] - intervals["start"]
+        cells: list[Cells] = _opening(intervals)
+        stage: int | np.ndarray = _STARTS
+        is_point = length == 0
         if is_point.any():
-            for same, places in _of_patterns(intervals[np.flatnonzero(is_point)]):
-                yield self._lines(same, EVENT, "start", _POINTS, [*_opening(same), *_closing(same)], places=places)
-            intervals = intervals[np.flatnonzero(~is_point)]
-        for same, places in _of_patterns(_longest_ordered(intervals, "end")):
-            yield self._lines(same, EVENT, "start", _STARTS, _opening(same), -_length(same), places)
+            cells += _closing(intervals, is_point)
+            stage = np.where(is_point, _POINTS, _STARTS)
+        return self._lines(intervals, EVENT, "start", stage, cells, -np.minimum(length, _LONGEST))
 
-    def _ends(self, intervals: pl.DataFrame) -> Iterator[_Lines]:
-        """Lines where intervals end; none for those without length."""
-        is_extended = intervals["end"].to_numpy() > intervals["start"].to_numpy()
-        if not is_extended.all():
-            intervals = intervals[np.flatnonzero(is_extended)]
-        for same, places in _of_patterns(_longest_ordered(intervals, "start")):
-            yield self._lines(same, EVENT, "end", _ENDS, _closing(same), _length(same), places)
+    def _ends(self, records: pl.DataFrame, behind: int | None) -> _Lines | None:
+        """Lines where intervals end, before a time; none for those without length."""
+        start, end = records["start"].to_numpy(), records["end"].to_numpy()
+        has_line = end > start if behind is None else (end > start) & (end < behind)
+        places = None if has_line.all() else np.flatnonzero(has_line)
+        intervals = _Columns(records, places)
+        if not intervals.rows:
+            return None
+        longest = _longest_ordered(intervals["start"], intervals["end"], intervals["start"])
+        if longest is not None:
+            intervals = _Columns(records, longest if places is None else places[longest])
+        length = np.minimum(intervals["end"] - intervals["start"], _LONGEST)
+        return self._lines(intervals, EVENT, "end", _ENDS, _closing(intervals), length)
 
-    def _points(self, points: pl.DataFrame) -> Iterator[_Lines]:
+    def _points(self, points: _Columns) -> _Lines:
         """Lines of marks and samples, which are sorted by time and row; all of one time, row and CPU go on one line."""
-        of_line = ["start", "row", *([CPU] if CPU in points.columns else [])]
-        is_first = differ_from_before(*(points[name].to_numpy() for name in of_line))
+        is_first = differ_from_before(*(points[name] for name in ("start", "row", CPU) if name in points))
         if is_first.all():
-            for same, places in _of_patterns(points):
-                yield self._lines(same, EVENT, "start", _POINTS, _opening(same), places=places)
-            return
-        firsts = points[np.flatnonzero(is_first)]
-        head = _cells(firsts.height, [*self._head(firsts, EVENT), firsts["start"]])
-        # A line begins after the newline before its first point; no other point has one before it.
-        lines = head.select(pl.concat_str(pl.lit("\n"), pl.concat_str(pl.all(), separator=":"))).to_series()
-        lines[0] = str(lines[0])[1:]
-        numbers = pl.select(pl.when(pl.lit(is_first)).then(pl.lit(np.cumsum(is_first) - 1))).to_series()
-        cells = _cells(points.height, [lines.gather(numbers), *_opening(points)])
-        yield _Lines(cells, firsts["start"].to_numpy(), firsts["row"].to_numpy(), _POINTS, terminator="")
+            return self._lines(points, EVENT, "start", _POINTS, _opening(points))
+        firsts = np.flatnonzero(is_first)
+        head = [*self._head(points, EVENT, is_first), numbers(points["start"], ":", is_first)]
+        columns = [*head, *_opening(points), Same(b"\n", np.append(is_first[1:], True))]
+        return _Lines(columns, points["start"][firsts], points["row"][firsts], _POINTS, None, firsts, points.rows)
 
-    def _messages(self, messages: pl.DataFrame) -> _Lines:
-        time, to = messages["to_time"], self._places[messages["to_row"]]
-        logical = messages["to_begin"] if "to_begin" in messages.columns else time
-        cells: list[_Cell] = [messages["time"], "0", to, logical, time, _possible(messages["size"]), _possible(messages["tag"])]
+    def _messages(self, messages: _Columns) -> _Lines:
+        time, has_begin = messages["to_time"], "to_begin" in messages
+        cells = [
+            numbers(messages["time"], ":"),
+            Same(b":0:"),
+            word(self._places, messages["to_row"]),
+            numbers(messages["to_begin"] if has_begin else time, ":"),
+            numbers(time, ":"),
+            *(numbers(_possible(*messages.pair(name)), ":") for name in ("size", "tag")),
+        ]
         return self._lines(messages, MESSAGE, "time", _MESSAGES, cells)
 
 
-def _possible(values: pl.Series) -> pl.Series:
-    """Numbers of messages, 0 where a report has one that no message can have."""
-    if values.is_empty() or values.is_between(0, LARGEST_EXACT).all(ignore_nulls=False):
-        return values
-    return pl.select(pl.when(values.is_between(0, LARGEST_EXACT)).then(values).otherwise(0)).to_series()
+def _text(shape: _Lines) -> tuple[LineText, np.ndarray]:
+    """The lines of a shape, or their pieces, and the length of each line."""
+    pieces = LineText(shape.rows, shape.columns)
+    return pieces, pieces.lengths if shape.firsts is None else np.add.reduceat(pieces.lengths, shape.firsts)
 
 
-def _length(intervals: pl.DataFrame) -> np.ndarray:
-    length: np.ndarray = np.minimum(intervals["end"].to_numpy() - intervals["start"].to_numpy(), _LONGEST)
-    return length
+def _of_pieces(begins: np.ndarray, firsts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Where pieces begin, of lines that begin at some places."""
+    before = np.cumsum(lengths) - lengths
+    line = np.zeros(len(lengths), np.int64)
+    line[firsts[1:]] = 1
+    of_piece: np.ndarray = before + (begins - before[firsts])[np.cumsum(line)]
+    return of_piece
 
 
-def _longest_ordered(intervals: pl.DataFrame, other: str) -> pl.DataFrame:
-    """Intervals sorted by their other end, the last first, where some are above _LONGEST and have no order by length."""
-    if intervals.is_empty() or (intervals["end"] - intervals["start"]).max() <= _LONGEST:
-        return intervals
-    return intervals.sort(other, descending=True, maintain_order=True)
+def _possible(values: np.ndarray, present: np.ndarray | None) -> np.ndarray:
+    """Numbers of messages, 0 where a report has none or one that no message can have."""
+    if present is not None:
+        values = values * present
+    return np.where((values >= 0) & (values <= LARGEST_EXACT), values, 0)
 
 
-def _attributes(frame: pl.DataFrame) -> list[str]:
-    """Attributes that some of the events have."""
-    return [name for name in frame.columns if name.isdigit() and frame[name].null_count() < frame.height]
+def _longest_ordered(start: np.ndarray, end: np.ndarray, other: np.ndarray) -> np.ndarray | None:
+    """Order of intervals by their other end, the last first, where some are above _LONGEST and have no order by length."""
+    return None if int((end - start).max()) <= _LONGEST else np.argsort(-other, kind="stable")
 
 
-def _of_patterns(frame: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, np.ndarray | None]]:
-    """Events that have the same attributes, and where they are in the frame; all events where each has others."""
-    optional = [frame[name].is_null().to_numpy() for name in _attributes(frame) if frame[name].null_count()]
-    if optional:
-        pattern = np.zeros(frame.height, np.int64)
-        for is_null in optional:
-            pattern = pattern * 2 + is_null
-        patterns = np.unique(pattern)
-        if len(patterns) <= 1 + frame.height // _ROWS_OF_CALL:
-            for one in patterns:
-                places = np.flatnonzero(pattern == one)
-                yield frame[places], places
-            return
-    yield frame, None
-
-
-def _opening(events: pl.DataFrame) -> list[_Cell]:
+def _opening(events: _Columns) -> list[Cells]:
     """Type and value, and the attributes that an event has."""
-    return _pairs(events, events["value"], {name: _shared(events[name]) for name in _attributes(events)})
+    before = {"number": ":", "value": ":"} | {name: f":{name}:" for name in events.attributes()}
+    return [_numbers(events, name, text) for name, text in before.items()]
 
 
-def _shared(numbers: pl.Series) -> _Cell:
-    """Numbers; a text where all are the same, as many attributes are in most windows."""
-    least = numbers.min()
-    return str(least) if numbers.null_count() == 0 and least == numbers.max() else numbers
+def _numbers(events: _Columns, name: str, before: str) -> Cells:
+    values, present = events.pair(name)
+    return numbers(values, before, present)
 
 
-def _closing(events: pl.DataFrame) -> list[_Cell]:
-    """0 for the type and for each attribute that an event has."""
-    return _pairs(events, "0", dict.fromkeys(_attributes(events), "0"))
-
-
-def _pairs(events: pl.DataFrame, value: _Cell, attributes: Mapping[str, _Cell]) -> list[_Cell]:
-    if all(events[name].null_count() == 0 for name in attributes):
-        return [_shared(events["number"]), value, *(cell for pair in attributes.items() for cell in pair)]
-    pairs = (
-        pl.when(pl.col(name).is_not_null()).then(pl.concat_str(pl.lit(f"{name}:"), pl.lit(cell)))
-        for name, cell in attributes.items()
-    )
-    return [events.select(pl.concat_str(pl.col("number"), pl.lit(value), *pairs, separator=":", ignore_nulls=True)).to_series()]
-
-
-def _cells(rows: int, cells: Sequence[_Cell]) -> pl.DataFrame:
-    """Columns of text and numbers; neighbours that are the same in all rows are one."""
-    merged: list[_Cell] = []
-    for cell in cells:
-        if isinstance(cell, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += f":{cell}"
-        else:
-            merged.append(cell)
-    columns = (pl.Series([cell]).new_from_index(0, rows) if isinstance(cell, str) else cell for cell in merged)
-    return pl.DataFrame([column.alias(str(number)) for number, column in enumerate(columns)])
+def _closing(events: _Columns, present: np.ndarray | None = None) -> list[Cells]:
+    """0 for the type and for each attribute that an event has; of events that are `present`."""
+    cells = [numbers(events["number"], ":", present), Same(b":0", present)]
+    return [*cells, *(Same(f":{name}:0".encode(), both(events.present(name), present)) for name in events.attributes())]
 
 
 def _order(shapes: Sequence[Sequence[_Lines]]) -> np.ndarray:
@@ -265,16 +302,6 @@ def _order(shapes: Sequence[Sequence[_Lines]]) -> np.ndarray:
 def _order_of_ties(shapes: Sequence[Sequence[_Lines]]) -> Iterator[np.ndarray]:
     """What lines that are equal in time, row and stage are sorted by, the last first."""
     counted = [(number, shape, len(shape.time)) for number, of_batch in enumerate(shapes) for shape in of_batch]
-    yield np.concatenate([np.arange(count) if shape.places is None else shape.places for _, shape, count in counted])
+    yield np.concatenate([np.arange(count) for _, _, count in counted])
     yield np.concatenate([np.full(count, number) for number, _, count in counted])
     yield np.concatenate([np.zeros(count, np.int64) if shape.rank is None else shape.rank for _, shape, count in counted])
-
-
-def _gathered(text: memoryview, order: np.ndarray) -> memoryview:
-    """The lines of a text in an order."""
-    behind = np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE) + 1
-    offsets = np.concatenate([np.zeros(1, np.int64), behind])
-    lines = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(behind), [None, pa.py_buffer(offsets), pa.py_buffer(text)])
-    # Not `lines.take`, which loads a module that takes longer to load than a small trace to write.
-    ordered = pl.Series(lines)[order].to_arrow(compat_level=pl.CompatLevel.oldest())
-    return memoryview(ordered.buffers()[2])[: len(text)]

@@ -38,13 +38,15 @@ class RecordKind(enum.Enum):
 
 @dataclass(frozen=True)
 class RecordBatch:
-    """Records of one collection that start in a window of the time axis, sorted by time; of intervals, also those that end in
-    it, in any order of time. Points are also sorted by row. Those that are equal in time and row come as they are here.
+    """Records of one collection that start in a window of the time axis, sorted by time. Of intervals, `ended` has all that end
+    in the window, in any order of time, and perhaps some that end later: those that end before `behind` count (None: all).
+    Points are also sorted by row. Those that are equal in time and row come as they are here.
     """
 
     kind: RecordKind
     started: pl.DataFrame
     ended: pl.DataFrame | None = None
+    behind: int | None = None
 
 
 @dataclass(frozen=True)

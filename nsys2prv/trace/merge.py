@@ -145,8 +145,8 @@ class _Carry:
             ended = started if before is None else pl.concat([before, started])
             self._still_open[index] = None
             if window.end is not None and (is_open := ended["end"].to_numpy() >= window.end).any():
-                self._still_open[index], ended = ended[np.flatnonzero(is_open)], ended[np.flatnonzero(~is_open)]
-            batches.append(RecordBatch(collection.kind, started, ended))
+                self._still_open[index] = ended[np.flatnonzero(is_open)]
+            batches.append(RecordBatch(collection.kind, started, ended, window.end))
         return batches
 
     @staticmethod

@@ -9,7 +9,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys2prv.paraver import record_text
+from nsys2prv.paraver import line_text
 from nsys2prv.paraver.record_text import RecordText
 from nsys2prv.timeline.records import RecordBatch, RecordKind
 
@@ -81,12 +81,12 @@ def _lines_of_points(batch: int, frame: pl.DataFrame) -> Iterator[_Line]:
 @given(
     intervals=st.lists(st.tuples(st.lists(_record, max_size=8), _with_cpu), max_size=2),
     points=st.lists(st.tuples(st.lists(_record, max_size=8), _with_cpu), max_size=2),
-    calls=st.sampled_from([1, 10_000]),
+    rows_of_pattern=st.sampled_from([1, 10_000]),
 )
 def test_events_are_in_the_order_of_the_trace(
     intervals: list[tuple[list[dict[str, int | None]], bool]],
     points: list[tuple[list[dict[str, int | None]], bool]],
-    calls: int,
+    rows_of_pattern: int,
 ) -> None:
     batches: list[RecordBatch] = []
     wanted: list[_Line] = []
@@ -99,7 +99,7 @@ def test_events_are_in_the_order_of_the_trace(
         frame = frame.sort("start", "row", *(["cpu"] if with_cpu else []), maintain_order=True)
         wanted += _lines_of_points(len(batches), frame)
         batches.append(RecordBatch(RecordKind.POINTS, frame))
-    with patch.object(record_text, "_ROWS_OF_CALL", calls):
+    with patch.object(line_text, "_ROWS_OF_PATTERN", rows_of_pattern):
         encoded = RecordText(_ROWS).encode(batches)
     assert bytes(encoded.content).decode().splitlines() == [text for _, text in sorted(wanted)]
     assert encoded.records == len(wanted)
