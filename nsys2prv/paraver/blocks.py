@@ -12,7 +12,9 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.paraver.fields import MINUS, NUMBER_SIGN, Fields, Indices
+from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.interval_pairs import is_interval
+from nsys2prv.paraver.keys import Distinct, distinct
 from nsys2prv.paraver.record_text import EVENT, MESSAGE, STATE
 from nsys2prv.paraver.trace_files import MOST_DIGITS, shown
 
@@ -42,12 +44,15 @@ _FIELDS = {"1": "8", "2": "6 and one or more type:value pairs", "3": "15"}
 class Block:
     """Some consecutive whole lines of a .prv. All columns are Int64; task and thread count from 1, times are ns.
 
-    Columns are read from the text when they are requested; one thread at a time may do so.
+    Columns are read from the text when they are requested; one thread at a time may do so. What is asked of every block is
+    asked of arrays: frames of a block take as long to be made as what is in them takes to be read.
 
     Attributes
     ----------
     first_line
         Line number of the first line of the block in the file, from 1.
+    kind
+        Kind of each record: STATE, EVENT or MESSAGE.
     """
 
     def __init__(self, first_line: int, text: bytes) -> None:
@@ -56,6 +61,9 @@ class Block:
         self._first, self._count, self._values = fields.first, fields.count, fields.values
         self._kind, self._malformed, self._too_large = _kinds(fields)
         self._lines = np.flatnonzero(self._kind)
+        self.kind = self._kind[self._lines]
+        # Of each record its first field.
+        self._heads = self._first[self._lines]
         # The text and where its fields are take much memory, and are needed only to say what is wrong.
         self._source = fields if len(self._malformed) or len(self._too_large) else None
 
@@ -71,39 +79,156 @@ class Block:
         for field, index in zip(self._too_large.tolist(), self._source.line_of(self._too_large).tolist(), strict=True):
             yield self.first_line + index, f"{shown(self._source.field(field))} does not fit in 64 bits"
 
+    def __len__(self) -> int:
+        """Number of records."""
+        return len(self.kind)
+
+    @cached_property
+    def line(self) -> Indices:
+        """Line number of each record in the file."""
+        return self._lines + self.first_line
+
+    @cached_property
+    def cpu(self) -> Indices:
+        """CPU of each record."""
+        return self._values.take(self._heads + _CPU)
+
+    @cached_property
+    def task(self) -> Indices:
+        """Task of each record; of a message that of its sender."""
+        return self._values.take(self._heads + _TASK)
+
+    @cached_property
+    def thread(self) -> Indices:
+        """Thread of each record; of a message that of its sender."""
+        return self._values.take(self._heads + _THREAD)
+
+    @cached_property
+    def time(self) -> Indices:
+        """Time of each record: start of a state, logical send of a message."""
+        return self._values.take(self._heads + _TIME)
+
+    @cached_property
+    def of_states(self) -> Indices:
+        """Places of states among the records."""
+        return np.flatnonzero(self.kind == STATE)
+
+    @cached_property
+    def of_messages(self) -> Indices:
+        """Places of messages among the records."""
+        return np.flatnonzero(self.kind == MESSAGE)
+
+    @cached_property
+    def of_events(self) -> Indices:
+        """Places of lines of events among the records."""
+        return np.flatnonzero(self.kind == EVENT)
+
+    def state_column(self, name: str) -> Indices:
+        """A column of the states that other records do not have: end, state."""
+        return self._columns_of_states[name]
+
+    def message_column(self, name: str) -> Indices:
+        """A column of the messages that other records do not have: those of `messages` from physical_send on."""
+        return self._columns_of_messages[name]
+
+    def rows(self, header: Header) -> Indices:
+        """Row of each record in a header; -1: it is not there."""
+        return self._located("records", header, self.task, self.thread)
+
+    def rows_of_receivers(self, header: Header) -> Indices:
+        """Row of the receiver of each message; -1: it is not in the header."""
+        return self._located("receivers", header, self.message_column("recv_task"), self.message_column("recv_thread"))
+
+    def _located(self, what: str, header: Header, task: Indices, thread: Indices) -> Indices:
+        if what not in self._rows:
+            self._rows[what] = header.rows_at(task, thread)
+        return self._rows[what]
+
+    @cached_property
+    def _rows(self) -> dict[str, Indices]:
+        """Rows that were asked for: a block is of one header."""
+        return {}
+
+    @cached_property
+    def _columns_of_states(self) -> dict[str, Indices]:
+        return self._columns(self.of_states, _STATE_FIELDS)
+
+    @cached_property
+    def _columns_of_messages(self) -> dict[str, Indices]:
+        return self._columns(self.of_messages, _MESSAGE_FIELDS)
+
     @cached_property
     def records(self) -> pl.DataFrame:
         """A row per line: line, kind, cpu, task, thread, time (begin of a state, logical send of a message)."""
-        fields = {"cpu": _CPU, "task": _TASK, "thread": _THREAD, "time": _TIME}
-        kind = self._kind[self._lines].astype(np.int64)
-        return pl.DataFrame({"line": self._lines + self.first_line, "kind": kind, **self._columns(self._lines, fields)})
+        kind = self.kind.astype(np.int64)
+        columns = {
+            "line": self.line,
+            "kind": kind,
+            "cpu": self.cpu,
+            "task": self.task,
+            "thread": self.thread,
+            "time": self.time,
+        }
+        return pl.DataFrame(columns)
 
     @cached_property
     def states(self) -> pl.DataFrame:
         """line, cpu, task, thread, begin, end, state."""
-        heads = self.records.filter(pl.col("kind") == STATE).drop("kind").rename({"time": "begin"})
-        return heads.with_columns(**self._columns(self._of_kind(STATE), _STATE_FIELDS))
+        heads = self._heads_of(self.of_states)
+        return pl.DataFrame({**heads, "begin": self.time[self.of_states], **self._columns_of_states})
 
     @cached_property
     def messages(self) -> pl.DataFrame:
         """line, send_cpu, send_task, send_thread, logical_send, physical_send, recv_cpu, recv_task, recv_thread, logical_recv,
         physical_recv, size (bytes), tag.
         """
-        sender = {"cpu": "send_cpu", "task": "send_task", "thread": "send_thread", "time": "logical_send"}
-        heads = self.records.filter(pl.col("kind") == MESSAGE).drop("kind").rename(sender)
-        return heads.with_columns(**self._columns(self._of_kind(MESSAGE), _MESSAGE_FIELDS))
+        line, *sender = self._heads_of(self.of_messages).items()
+        columns = {f"send_{name}": values for name, values in sender}
+        return pl.DataFrame(
+            {"line": line[1], **columns, "logical_send": self.time[self.of_messages], **self._columns_of_messages}
+        )
+
+    def _heads_of(self, places: Indices) -> dict[str, Indices]:
+        columns = {"line": self.line, "cpu": self.cpu, "task": self.task, "thread": self.thread}
+        return {name: values[places] for name, values in columns.items()}
+
+    @cached_property
+    def pair_record(self) -> Indices:
+        """Of each type:value pair of events: place of its line among the records."""
+        return self._pair_fields[1]
+
+    @cached_property
+    def pair_value(self) -> Indices:
+        """Value of each pair."""
+        return self._values.take(self._pair_fields[0] + 1)
+
+    @cached_property
+    def pair_types(self) -> Distinct:
+        """Event types that occur, and which of them each pair has."""
+        return distinct(self._values.take(self._pair_fields[0]))
+
+    def pairs_of(self, chosen: npt.NDArray[np.bool_]) -> Indices:
+        """Places of those pairs whose types are chosen, of the numbers of `pair_types`."""
+        if not chosen.any():
+            return np.zeros(0, np.int64)
+        place = self.pair_types.place
+        return np.arange(len(place)) if chosen.all() else np.flatnonzero(chosen[place])
+
+    @cached_property
+    def edge_pairs(self) -> Indices:
+        """Places of those pairs whose types start and end intervals."""
+        return self.pairs_of(np.array([is_interval(number) for number in self.pair_types.numbers.tolist()], dtype=bool))
 
     @cached_property
     def pairs(self) -> pl.DataFrame:
         """A row per type:value pair of events: record (index of its line in `records`), type, value."""
-        fields, record = self._pair_fields
-        return pl.DataFrame({"record": record, "type": self._pair_types, "value": self._values.take(fields + 1)})
+        types = self.pair_types
+        return pl.DataFrame({"record": self.pair_record, "type": types.numbers[types.place], "value": self.pair_value})
 
     @cached_property
     def events(self) -> pl.DataFrame:
         """A row per type:value pair: line, position (0, 1, ... on the line), cpu, task, thread, time, type, value."""
-        fields, record = self._pair_fields
-        before = fields - self._first[self._lines[record]] - _HEAD
+        before = self._pair_fields[0] - self._heads[self.pair_record] - _HEAD
         return self.located(self.pairs.with_columns(position=pl.Series(before // 2))).select(_EVENT_COLUMNS)
 
     def located(self, pairs: pl.DataFrame) -> pl.DataFrame:
@@ -114,43 +239,30 @@ class Block:
     @cached_property
     def types(self) -> pl.DataFrame:
         """Event types that occur in it: type, pairs (how many), record (that of the first)."""
-        pairs = pl.DataFrame({"type": self._pair_types, "record": self._pair_fields[1]})
-        return pairs.group_by("type").agg(pl.len().alias("pairs"), pl.col("record").first())
-
-    @cached_property
-    def edges(self) -> pl.DataFrame:
-        """Those of `pairs` whose types start and end intervals."""
-        return self.of_types(filter(is_interval, self.types["type"]))
+        types = self.pair_types
+        first = np.empty(len(types.numbers), np.int64)
+        # Of several, numpy keeps what is written last.
+        first[types.place[::-1]] = self.pair_record[::-1]
+        return pl.DataFrame({"type": types.numbers, "pairs": types.count, "record": first})
 
     def of_types(self, types: Iterable[int]) -> pl.DataFrame:
         """Those of `pairs` that are of some event types."""
-        found = self.types["type"].filter(self.types["type"].is_in(list(types))).to_list()
-        if len(found) in (0, self.types.height):
-            return self.pairs if found else self.pairs.clear()
-        return self.pairs.filter(pl.col("type").is_in(found))
-
-    @cached_property
-    def _pair_types(self) -> pl.Series:
-        return pl.Series(self._values.take(self._pair_fields[0]))
+        return self.pairs[self.pairs_of(np.isin(self.pair_types.numbers, list(types)))]
 
     @cached_property
     def _pair_fields(self) -> tuple[Indices, Indices]:
-        """(index of the field of each type, index in `records` of its line)."""
-        record = np.flatnonzero(self._kind[self._lines] == EVENT)
-        lines = self._lines[record]
-        count = (self._count[lines] - _HEAD) // 2
+        """(index of the field of each type, place among the records of its line)."""
+        record = self.of_events
+        count = (self._count[self._lines[record]] - _HEAD) // 2
         # Pairs of all lines before are as many fields too few.
-        first = self._first[lines] + _HEAD - 2 * (np.cumsum(count) - count)
+        first = self._heads[record] + _HEAD - 2 * (np.cumsum(count) - count)
         fields = np.repeat(first, count)
         fields += np.arange(0, 2 * len(fields), 2)
         return fields, np.repeat(record, count)
 
-    def _of_kind(self, kind: int) -> Indices:
-        return np.flatnonzero(self._kind == kind)
-
-    def _columns(self, lines: Indices, places: Mapping[str, int]) -> dict[str, pl.Series]:
-        first = self._first[lines]
-        return {name: pl.Series(name, self._values.take(first + place)) for name, place in places.items()}
+    def _columns(self, records: Indices, places: Mapping[str, int]) -> dict[str, Indices]:
+        heads = self._heads[records]
+        return {name: self._values.take(heads + place) for name, place in places.items()}
 
 
 def _kinds(fields: Fields) -> tuple[npt.NDArray[np.uint8], Indices, Indices]:

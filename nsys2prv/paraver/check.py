@@ -65,7 +65,7 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = 
             for block in records.read(_with_columns, on_malformed, block_bytes):
                 for check in checks:
                     check.update(block)
-                bar.update(block.records.height)
+                bar.update(len(block))
     except TraceError as error:
         log.add(TraceRule.RECORDS, path, None, _why(path, error))
     for check in checks:
@@ -76,7 +76,8 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = 
 
 def _with_columns(block: Block) -> Block:
     """The block with all columns that checks need, which so are read on other threads."""
-    _ = block.states, block.messages, block.edges
+    _ = block.line, block.cpu, block.task, block.thread, block.time
+    _ = block.state_column("end"), block.message_column("tag"), block.pair_value, block.edge_pairs
     return block
 
 

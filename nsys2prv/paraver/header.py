@@ -8,6 +8,8 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.errors import TraceError
@@ -89,6 +91,19 @@ class Header:
         threads = pl.lit(pl.Series([0, *(each.threads for each in self.tasks)], dtype=pl.Int64))
         known = pl.when(pl.col(task).is_between(1, len(self.tasks))).then(pl.col(task)).otherwise(0)
         return pl.col(thread).is_between(1, threads.gather(known))
+
+    def rows_at(self, task: npt.NDArray[np.int64], thread: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Row index of task and thread numbers; -1: the header does not have the row."""
+        threads, first_rows = self._of_tasks
+        known = np.where((task >= 1) & (task < len(threads)), task, 0)
+        is_row = (thread >= 1) & (thread <= threads[known])
+        return np.where(is_row, first_rows[known] + thread - 1, -1)
+
+    @cached_property
+    def _of_tasks(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Number of threads and first row of each task number; of 0, which is none, no threads."""
+        of_tasks = np.array([(0, 0), *((task.threads, task.first_row) for task in self.tasks)], dtype=np.int64)
+        return of_tasks[:, 0], of_tasks[:, 1]
 
     def row_of(self, task: pl.Expr, thread: pl.Expr) -> pl.Expr:
         """Row index (0, 1, ..., as in LEVEL THREAD of the .row) of task and thread numbers that the header has."""

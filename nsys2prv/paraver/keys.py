@@ -1,12 +1,20 @@
-"""Several columns as one number, which is sorted and compared faster."""
+"""Several columns as one number, which is sorted and compared faster; and the different numbers of a column."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 _LARGEST = 2**62
+_SLOT_BITS = 16
+_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xFF51AFD7ED558CCD, 0xD6E8FEB86659FD93)
+"""Each spreads numbers over the slots of a table in another way."""
+_MOST_IN_SLOTS = 1000
+"""Of more different numbers, some two are in one slot whatever the multiplier is."""
 
 
 def one_number(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
@@ -23,3 +31,55 @@ def one_number(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
             return frame.select(pl.struct(columns).rank("dense")).to_series()
         numbers = numbers * span + (pl.col(name) - lowest)
     return frame.select(numbers.alias("key")).to_series()
+
+
+def one_key(columns: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """The same for columns of numpy, of which at least one has rows."""
+    key = columns[0]
+    size = 1
+    for place, column in enumerate(columns):
+        lowest = int(column.min())
+        span = int(column.max()) - lowest + 1
+        size *= span
+        if size > _LARGEST:
+            frame = pl.DataFrame({str(number): each for number, each in enumerate(columns)})
+            return frame.select(pl.struct(pl.all()).rank("dense").cast(pl.Int64)).to_series().to_numpy()
+        key = key * span + (column - lowest) if place else column - lowest
+    return key
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """The different numbers of a column, in their order; the place among them of each row; and how many rows have each."""
+
+    numbers: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int64]
+    count: npt.NDArray[np.int64]
+
+
+def distinct(column: npt.NDArray[np.int64]) -> Distinct:
+    """The different numbers of a column, without sorting it where there are few of them."""
+    if not len(column):
+        return Distinct(column, column, column)
+    for multiplier in _MULTIPLIERS:
+        slot = (column.view(np.uint64) * np.uint64(multiplier) >> np.uint64(64 - _SLOT_BITS)).view(np.int64)
+        rows = np.bincount(slot, minlength=1 << _SLOT_BITS)
+        in_slot = np.empty(1 << _SLOT_BITS, np.int64)
+        in_slot[slot] = column
+        used = np.flatnonzero(rows)
+        if np.array_equal(in_slot[slot], column):
+            used = used[np.argsort(in_slot[used])]
+            place_of_slot = np.empty(1 << _SLOT_BITS, np.int64)
+            place_of_slot[used] = np.arange(len(used))
+            return Distinct(in_slot[used], place_of_slot[slot], rows[used])
+        if len(used) > _MOST_IN_SLOTS:
+            break
+    numbers, place, count = np.unique(column, return_inverse=True, return_counts=True)
+    return Distinct(numbers, place, count)
+
+
+def order_of_keys(key: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """A stable order of rows by a key that counts from 0."""
+    # Numbers of 16 bits are sorted by their digits, which takes a tenth of the time.
+    order: npt.NDArray[np.int64] = np.argsort(key.astype(np.uint16) if key.max(initial=0) < 1 << 16 else key, kind="stable")
+    return order

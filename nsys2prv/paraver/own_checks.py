@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.paraver.blocks import Block
-from nsys2prv.paraver.record_checks import ROW, CheckedTrace, RecordCheck, StateOrder
+from nsys2prv.paraver.fields import Indices
+from nsys2prv.paraver.record_checks import NO_STATE, ROW, CheckedTrace, RecordCheck, StateOrder
 from nsys2prv.paraver.rules import TraceRule
 from nsys2prv.paraver.trace_files import companion, shown
 from nsys2prv.sources.registry import type_of
@@ -39,24 +41,28 @@ class CompleteStates(StateOrder):
         super().__post_init__()
         self._gaps = pl.DataFrame(schema=dict.fromkeys(("previous", "begin", "rows", "line", *ROW), pl.Int64))
         # Time of the last record so far, and of the last one before that time, ns.
-        self._before = pl.DataFrame({"begin": [0], "before": [0]})
+        self._before = (0, 0)
         self._windows, self._known_until = _windows(self.trace.summary)
 
-    def follow(self, block: Block, states: pl.DataFrame) -> None:
+    def follow(self, block: Block, states: Mapping[str, Indices]) -> None:
         super().follow(block, states)
-        started = states.with_columns(pl.col("previous").fill_null(0))
-        gaps = started.filter(pl.col("begin") > pl.col("previous")).select("line", *ROW, "previous", "begin")
+        previous = np.maximum(states["previous"], 0)
+        is_gap = states["begin"] > previous
+        columns = {**{name: states[name] for name in ("line", *ROW)}, "previous": previous, "begin": states["begin"]}
+        gaps = pl.DataFrame({name: values[is_gap] for name, values in columns.items()}) if is_gap.any() else None
         if self._windows is not None:
-            listed = gaps.join(self._windows, on=["previous", "begin"], how="semi")
-            unlisted = pl.col("previous") >= self._known_until if self._known_until is not None else pl.lit(False)
-            self._report(gaps.join(listed, on="line", how="anti").filter(~unlisted))
-        elif block.records.height:
-            start = self._before["begin"].item()
-            times = block.records.select(begin="time", before=pl.col("time").shift(1, fill_value=start).cum_max())
-            times = pl.concat([self._before, times])
-            if gaps.height:
-                self._take(gaps, times.unique("begin", keep="first", maintain_order=True))
-            self._before = times.filter(pl.col("begin") == pl.col("begin").max()).head(1)
+            if gaps is not None:
+                listed = gaps.join(self._windows, on=["previous", "begin"], how="semi")
+                unlisted = pl.col("previous") >= self._known_until if self._known_until is not None else pl.lit(False)
+                self._report(gaps.join(listed, on="line", how="anti").filter(~unlisted))
+        elif len(block):
+            if gaps is not None:
+                times = block.records.select(begin="time", before=pl.col("time").shift(1, fill_value=self._before[0]).cum_max())
+                before = pl.DataFrame([self._before], schema=times.schema, orient="row")
+                self._take(gaps, pl.concat([before, times]).unique("begin", keep="first", maintain_order=True))
+            last = int(np.argmax(block.time))
+            if block.time[last] > self._before[0]:
+                self._before = int(block.time[last]), int(block.time[:last].max(initial=self._before[0]))
 
     def _take(self, gaps: pl.DataFrame, times: pl.DataFrame) -> None:
         """Keep gaps without records inside; `times` has the first record of each time, and the time of the one before it."""
@@ -79,14 +85,14 @@ class CompleteStates(StateOrder):
         rows = [
             (number, thread + 1) for number, task in enumerate(self.trace.header.tasks, 1) for thread in range(task.threads)
         ]
-        last = dict(zip(rows, self._last, strict=True))
-        self._report(self._gaps.filter(pl.col("rows") < len(rows) - self._last.null_count()))
+        last = dict(zip(rows, self._last.tolist(), strict=True))
+        self._report(self._gaps.filter(pl.col("rows") < int((self._last != NO_STATE).sum())))
         end = self.trace.header.end
         for (task, thread), time in last.items():
-            if time is not None and time < end:
+            if NO_STATE < time < end:
                 self._add(f"task {task} thread {thread} has no state from {time} ns to the end, {end} ns")
         for task, thread in self._rows_with_states():
-            if last[task, thread] is None:
+            if last[task, thread] == NO_STATE:
                 self._add(f"task {task} thread {thread} has no state")
 
     def _add(self, problem: str) -> None:
@@ -122,12 +128,15 @@ class MessageTimes(RecordCheck):
     """Messages have one time when they are sent, and their receivers wait before they arrive."""
 
     def update(self, block: Block) -> None:
-        two_sends = block.messages.filter(pl.col("logical_send") != pl.col("physical_send"))
-        problem = "a message is sent at {logical_send} ns and at {physical_send} ns"
-        self.violations(TraceRule.MESSAGES, two_sends, problem)
-        late = block.messages.filter(pl.col("logical_recv") > pl.col("physical_recv"))
-        problem = "a message arrives at {physical_recv} ns, before its receiver waits for it at {logical_recv} ns"
-        self.violations(TraceRule.MESSAGES, late, problem)
+        sent, arrived = (block.message_column(name) for name in ("physical_send", "physical_recv"))
+        if (block.time[block.of_messages] != sent).any():
+            two_sends = block.messages.filter(pl.col("logical_send") != pl.col("physical_send"))
+            problem = "a message is sent at {logical_send} ns and at {physical_send} ns"
+            self.violations(TraceRule.MESSAGES, two_sends, problem)
+        if (block.message_column("logical_recv") > arrived).any():
+            late = block.messages.filter(pl.col("logical_recv") > pl.col("physical_recv"))
+            problem = "a message arrives at {physical_recv} ns, before its receiver waits for it at {logical_recv} ns"
+            self.violations(TraceRule.MESSAGES, late, problem)
 
 
 class Account(RecordCheck):
@@ -141,9 +150,12 @@ class Account(RecordCheck):
     def update(self, block: Block) -> None:
         if self.trace.summary is None:
             return
-        self._points.update(dict(block.types.select("type", "pairs").iter_rows()))
-        starts = block.edges.filter(pl.col("value") != 0)["type"].value_counts()
-        self._starts.update(dict(starts.iter_rows()))
+        types, pairs = block.pair_types, block.edge_pairs
+        starts = np.bincount(types.place[pairs[block.pair_value[pairs] != 0]], minlength=len(types.numbers))
+        self._points.update(dict(zip(types.numbers.tolist(), types.count.tolist(), strict=True)))
+        self._starts.update(
+            {number: count for number, count in zip(types.numbers.tolist(), starts.tolist(), strict=True) if count}
+        )
 
     def finish(self) -> None:
         if self.trace.summary is None:

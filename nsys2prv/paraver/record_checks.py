@@ -13,11 +13,12 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.errors import TraceError
+from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.paraver.blocks import Block
+from nsys2prv.paraver.fields import Flags, Indices
 from nsys2prv.paraver.header import Header
-from nsys2prv.paraver.keys import one_number
+from nsys2prv.paraver.keys import distinct, one_key, one_number, order_of_keys
 from nsys2prv.paraver.pcf import PcfLabels
-from nsys2prv.paraver.record_text import EVENT
 from nsys2prv.paraver.rules import TraceRule, ViolationLog
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
 
@@ -26,6 +27,10 @@ LARGEST_TYPE = 2**32 - 1
 """Paraver keeps types in 32 bits; larger ones wrap without a message."""
 
 
+NO_STATE = -1
+"""End of the state before the first one of a row, ns."""
+_NOT_OPEN = (0, 0)
+_SEEN = 1 << 16
 MOST_OPEN = 2_000_000
 """Intervals that may be open at once: more are not kept."""
 
@@ -89,6 +94,11 @@ class RecordCheck:
     def violations(self, rule: TraceRule, offenders: pl.DataFrame, problem: str) -> None:
         self.log.add_rows(rule, self.trace.path, offenders, problem)
 
+    def violations_where(self, rule: TraceRule, is_wrong: Flags, columns: Mapping[str, Indices], problem: str) -> None:
+        """Add a violation for each row of some columns that is wrong; parameters are otherwise those of `violations`."""
+        if is_wrong.any():
+            self.violations(rule, pl.DataFrame({name: values[is_wrong] for name, values in columns.items()}), problem)
+
 
 class _Order(RecordCheck):
     """Records are sorted, start at 0 and stay within the end of the header."""
@@ -96,24 +106,25 @@ class _Order(RecordCheck):
     _last: int | None = None  # time of the last record so far, ns
 
     def update(self, block: Block) -> None:
-        records = block.records.select("line", "time").with_columns(previous=pl.col("time").shift(1, fill_value=self._last))
-        if records.is_empty():
+        time, line = block.time, block.line
+        if not len(time):
             return
-        if self._last is None and (first := records.row(0, named=True))["time"] != 0:
-            self.log.add(
-                TraceRule.START, self.trace.path, first["line"], f"the first record is at {first['time']} ns and not at 0"
-            )
-        late = records.filter(pl.col("time") < pl.col("previous"))
-        self.violations(TraceRule.SORTED, late, "a record at {time} ns follows one at {previous} ns")
-        self._last = records["time"][-1]
-        for kind, frame, last in (
-            ("an event", block.records.filter(pl.col("kind") == EVENT), pl.col("time")),
-            ("a state", block.states, pl.col("end")),
-            ("a message", block.messages, pl.max_horizontal("logical_send", "physical_send", "logical_recv", "physical_recv")),
+        if self._last is None and time[0] != 0:
+            problem = f"the first record is at {time[0]} ns and not at 0"
+            self.log.add(TraceRule.START, self.trace.path, int(line[0]), problem)
+        previous = np.concatenate([time[:1] if self._last is None else [self._last], time[:-1]])
+        columns = {"line": line, "time": time, "previous": previous}
+        self.violations_where(TraceRule.SORTED, time < previous, columns, "a record at {time} ns follows one at {previous} ns")
+        self._last = int(time[-1])
+        arrivals = [block.message_column(name) for name in ("physical_send", "logical_recv", "physical_recv")]
+        for kind, places, last in (
+            ("an event", block.of_events, time[block.of_events]),
+            ("a state", block.of_states, block.state_column("end")),
+            ("a message", block.of_messages, np.maximum.reduce([time[block.of_messages], *arrivals])),
         ):
-            beyond = frame.select("line", last=last).filter(pl.col("last") > self.trace.header.end)
             problem = f"{kind} at {{last}} ns is after the end of the trace, {self.trace.header.end} ns"
-            self.violations(TraceRule.END, beyond, problem)
+            columns = {"line": line[places], "last": last}
+            self.violations_where(TraceRule.END, last > self.trace.header.end, columns, problem)
 
     def finish(self) -> None:
         if self._last is None:
@@ -137,18 +148,28 @@ class _Places(RecordCheck):
         )
 
     def update(self, block: Block) -> None:
-        messages = block.messages
-        self.counts["states"] += block.states.height
-        self.counts["event_lines"] += block.records.height - block.states.height - messages.height
-        self.counts["events"] += block.pairs.height
-        self.counts["messages"] += messages.height
+        self.counts["states"] += len(block.of_states)
+        self.counts["event_lines"] += len(block.of_events)
+        self.counts["events"] += len(block.pair_record)
+        self.counts["messages"] += len(block.of_messages)
         # Paraver draws the line of a message to the later of the two times of its receiver: a receiver that waits before the
         # send does not make it backward.
-        arrival = pl.max_horizontal("logical_recv", "physical_recv")
-        backward = (arrival < pl.col("logical_send")) | (pl.col("physical_recv") < pl.col("physical_send"))
-        self.counts["backward_messages"] += messages.filter(backward).height
-        self._check(block.records.select("line", "cpu", "task", "thread"))
-        self._check(messages.select("line", cpu="recv_cpu", task="recv_task", thread="recv_thread"))
+        arrived = block.message_column("physical_recv")
+        is_backward = np.maximum(block.message_column("logical_recv"), arrived) < block.time[block.of_messages]
+        is_backward |= arrived < block.message_column("physical_send")
+        self.counts["backward_messages"] += int(is_backward.sum())
+        header = self.trace.header
+        if self._any_off(block.rows(header), block.cpu, block.task):
+            self._check(block.records.select("line", "cpu", "task", "thread"))
+        if self._any_off(block.rows_of_receivers(header), block.message_column("recv_cpu"), block.message_column("recv_task")):
+            self._check(block.messages.select("line", cpu="recv_cpu", task="recv_task", thread="recv_thread"))
+
+    def _any_off(self, row: Indices, cpu: Indices, task: Indices) -> bool:
+        """Whether a record is on no row of the header, or on a CPU that is not one of the node of its task."""
+        if (row < 0).any() or not cpu.any():
+            return bool((row < 0).any())
+        before, last = (np.array([0, *self._tasks[name].fill_null(0)])[task] for name in ("cpus_before", "last_cpu"))
+        return bool(((cpu != 0) & ((cpu <= before) | (cpu > last))).any())
 
     def _check(self, places: pl.DataFrame) -> None:
         # Few places are distinct, so those are checked.
@@ -169,28 +190,34 @@ class StateOrder(RecordCheck):
     """States of a row have a length, and each starts at or after the end of the previous."""
 
     def __post_init__(self) -> None:
-        # Of each row of the header: end of its last state so far, ns.
-        self._last = pl.Series([None], dtype=pl.Int64).new_from_index(0, self.trace.header.rows)
+        # Of each row of the header: end of its last state so far, ns; NO_STATE: none.
+        self._last: Indices = np.full(self.trace.header.rows, NO_STATE)
 
     def update(self, block: Block) -> None:
-        empty = block.states.filter(pl.col("end") <= pl.col("begin"))
-        self.violations(TraceRule.STATES, empty, "a state starts at {begin} ns and ends at {end} ns")
+        places = block.of_states
+        states = {"line": block.line[places], "task": block.task[places], "thread": block.thread[places]}
+        states |= {"begin": block.time[places], "end": block.state_column("end")}
+        is_empty = states["end"] <= states["begin"]
+        self.violations_where(TraceRule.STATES, is_empty, states, "a state starts at {begin} ns and ends at {end} ns")
         # Rows that the header does not have are violations of another rule: what is kept of rows has the size of the header.
-        header = self.trace.header
-        states = block.states.filter(header.has_row("task", "thread"))
-        states = states.with_columns(row=header.row_of(pl.col("task"), pl.col("thread"))).sort("row", maintain_order=True)
-        row, last = pl.col("row"), pl.lit(self._last)
-        previous = pl.when(row == row.shift(1)).then(pl.col("end").shift(1)).otherwise(last.gather(row))
-        states = states.with_columns(previous=previous)
-        self.follow(block, states.sort("line"))
-        ends = states.group_by("row").agg(pl.col("end").last())
-        self._last = self._last.scatter(ends["row"], ends["end"])
+        row = block.rows(self.trace.header)[places]
+        if (row < 0).any():
+            states, row = {name: values[row >= 0] for name, values in states.items()}, row[row >= 0]
+        order = order_of_keys(row)
+        row, end = row[order], states["end"][order]
+        is_first = differ_from_before(row)
+        previous = np.empty_like(row)
+        previous[order] = np.where(is_first, self._last[row], np.roll(end, 1))
+        self.follow(block, {**states, "previous": previous})
+        is_last = np.roll(is_first, -1)
+        self._last[row[is_last]] = end[is_last]
 
-    def follow(self, _block: Block, states: pl.DataFrame) -> None:
-        """Check the states of a block, which have the end of the `previous` state of their row, null for the first."""
-        overlapping = states.filter(pl.col("begin") < pl.col("previous"))
+    def follow(self, _block: Block, states: Mapping[str, Indices]) -> None:
+        """Check the states of a block: columns line, task, thread, begin, end, and `previous`, the end of the state before on
+        the row, NO_STATE for the first.
+        """
         problem = "a state of task {task} thread {thread} starts at {begin} ns, before the previous one ends at {previous} ns"
-        self.violations(TraceRule.STATES, overlapping, problem)
+        self.violations_where(TraceRule.STATES, states["begin"] < states["previous"], states, problem)
 
 
 class _Intervals(RecordCheck):
@@ -202,22 +229,28 @@ class _Intervals(RecordCheck):
     KEY = ("task", "thread", "type")
 
     def __post_init__(self) -> None:
-        # Intervals that are open after the blocks so far: how many nest, and the line of the outermost start.
-        self._open = pl.DataFrame(schema={**dict.fromkeys(self.KEY, pl.Int64), "depth": pl.Int64, "line": pl.Int64})
+        # Intervals that are open after the blocks so far, by task, thread and type: how many nest, and the line of the
+        # outermost start.
+        self._open: dict[tuple[int, int, int], tuple[int, int]] = {}
 
     def update(self, block: Block) -> None:
-        edges = block.located(block.edges).select("line", *self.KEY, is_start=pl.col("value") != 0)
-        if edges.is_empty():
+        pairs = block.edge_pairs
+        if not len(pairs):
             return
-        edges = edges.with_columns(key=one_number(edges, self.KEY)).with_row_index("order").sort("key", maintain_order=True)
+        record, types = block.pair_record[pairs], block.pair_types
+        edges = {"line": block.line[record], "task": block.task[record], "thread": block.thread[record]}
+        edges["type"] = types.numbers[types.place[pairs]]
+        keys = distinct(one_key([edges["task"], edges["thread"], types.place[pairs]]))
+        order = order_of_keys(keys.place)
         # Edges of one key follow each other now, in their order.
-        is_start = edges["is_start"].to_numpy()
-        first = np.flatnonzero((edges["key"] != edges["key"].shift(1)).fill_null(True).to_numpy())
-        group = np.repeat(np.arange(len(first)), np.diff(first, append=len(is_start)))
-        of_groups = edges[first].join(self._open.rename({"line": "since"}), on=self.KEY, how="left", maintain_order="left")
+        is_start = (block.pair_value[pairs] != 0)[order]
+        first = np.cumsum(keys.count) - keys.count
+        group = np.repeat(np.arange(len(first)), keys.count)
+        of_groups = list(zip(*(edges[name][order[first]].tolist() for name in self.KEY), strict=True))
+        before_block = [self._open.pop(key, _NOT_OPEN) for key in of_groups]
         step = np.where(is_start, 1, -1)
         depth = np.cumsum(step)
-        depth += (of_groups["depth"].fill_null(0).to_numpy() - depth[first] + step[first])[group]
+        depth += (np.array([nested for nested, _ in before_block]) - depth[first] + step[first])[group]
         # An end without a start takes the depth below all previous ones; it is then left out of the depth.
         beyond = np.int64(2) * (len(depth) + np.abs(depth).max())
         lowest = np.minimum.accumulate(np.minimum(depth, 0) - group * beyond) + group * beyond
@@ -226,19 +259,23 @@ class _Intervals(RecordCheck):
         is_orphan = lowest < before
         depth -= lowest
         problem = "type {type} of task {task} thread {thread} ends (value 0) and none is open"
-        self.violations(TraceRule.CLOSED, edges.filter(is_orphan).sort("order"), problem)
+        orphans = np.sort(order[is_orphan])
+        self.violations(TraceRule.CLOSED, pl.DataFrame({name: values[orphans] for name, values in edges.items()}), problem)
         self.counts["intervals"] += int((~is_start & ~is_orphan).sum())
-        outermost = np.maximum.reduceat(np.where(is_start & (depth == 1), edges["line"].to_numpy(), 0), first)
-        since = pl.when(pl.Series(outermost) > 0).then(pl.Series(outermost)).otherwise("since")
-        of_groups = of_groups.with_columns(depth=pl.Series(depth[[*first[1:] - 1, -1]]), line=since).sort("order")
-        now = of_groups.filter(pl.col("depth") > 0).select(self._open.columns)
-        self._open = pl.concat([self._open.join(of_groups, on=self.KEY, how="anti", maintain_order="left"), now])
-        if self._open.height > MOST_OPEN:
+        outermost = np.maximum.reduceat(np.where(is_start & (depth == 1), edges["line"][order], 0), first)
+        nested = depth[[*first[1:] - 1, -1]]
+        for place in np.argsort(order[first]).tolist():
+            if nested[place] > 0:
+                self._open[of_groups[place]] = int(nested[place]), int(outermost[place]) or before_block[place][1]
+        if len(self._open) > MOST_OPEN:
             raise TraceError(self.trace.path, f"intervals of more than {MOST_OPEN:,} types and rows are open at once")
 
     def finish(self) -> None:
         problem = "type {type} of task {task} thread {thread} starts here, and {depth} interval(s) of it never end"
-        self.violations(TraceRule.CLOSED, self._open.sort("line", maintain_order=True), problem)
+        rows = [(*key, *found) for key, found in self._open.items()]
+        schema = dict.fromkeys((*self.KEY, "depth", "line"), pl.Int64)
+        still_open = pl.DataFrame(rows, schema=schema, orient="row").sort("line", maintain_order=True)
+        self.violations(TraceRule.CLOSED, still_open, problem)
 
 
 def within(number: pl.Expr) -> pl.Expr:
@@ -250,15 +287,23 @@ class _Numbers(RecordCheck):
     """Types fit in 32 bits, values in the digits of a double."""
 
     def update(self, block: Block) -> None:
-        wraps = block.of_types(number for number in block.types["type"] if number > LARGEST_TYPE)
-        problem = f"type {{type}} is above {LARGEST_TYPE}, and Paraver takes another"
-        self.violations(TraceRule.NUMBERS, block.located(wraps), problem)
-        inexact = block.pairs.filter(~within(pl.col("value")))
-        problem = f"value {{value}} of type {{type}} is beyond {LARGEST_EXACT}, and views lose its last digits"
-        self.violations(TraceRule.NUMBERS, block.located(inexact), problem)
-        of_message = block.messages.filter((pl.col("size") > LARGEST_EXACT) | ~within(pl.col("tag")))
-        problem = f"a message has size {{size}} and tag {{tag}}, of which one is beyond {LARGEST_EXACT}"
-        self.violations(TraceRule.NUMBERS, of_message, problem)
+        if block.pair_types.numbers.max(initial=0) > LARGEST_TYPE:
+            wraps = block.pairs.filter(pl.col("type") > LARGEST_TYPE)
+            problem = f"type {{type}} is above {LARGEST_TYPE}, and Paraver takes another"
+            self.violations(TraceRule.NUMBERS, block.located(wraps), problem)
+        if not _all_within(block.pair_value):
+            inexact = block.pairs.filter(~within(pl.col("value")))
+            problem = f"value {{value}} of type {{type}} is beyond {LARGEST_EXACT}, and views lose its last digits"
+            self.violations(TraceRule.NUMBERS, block.located(inexact), problem)
+        if not _all_within(block.message_column("size")) or not _all_within(block.message_column("tag")):
+            of_message = block.messages.filter((pl.col("size") > LARGEST_EXACT) | ~within(pl.col("tag")))
+            problem = f"a message has size {{size}} and tag {{tag}}, of which one is beyond {LARGEST_EXACT}"
+            self.violations(TraceRule.NUMBERS, of_message, problem)
+
+
+def _all_within(numbers: Indices) -> bool:
+    """Whether all numbers keep all digits in views."""
+    return int(numbers.min(initial=0)) >= -LARGEST_EXACT and int(numbers.max(initial=0)) <= LARGEST_EXACT
 
 
 class _Labelled(RecordCheck):
@@ -274,13 +319,26 @@ class _Labelled(RecordCheck):
             ("type", "value"): pl.DataFrame(valued, schema={"type": pl.Int64, "value": pl.Int64}, orient="row"),
         }
         self._with_values = [number for number, label in types.items() if label.values is not None]
+        self._seen = _SeenValues()
 
     def update(self, block: Block) -> None:
-        valued = block.of_types(self._with_values)
-        values = valued.filter(one_number(valued, ("type", "value")).is_first_distinct())
-        self._check(("state",), block.states.unique("state", keep="first", maintain_order=True), "state {state}")
-        self._check(("type",), block.located(block.types.sort("record", "type")), "type {type}")
-        self._check(("type", "value"), block.located(values), "value {value} of type {type}")
+        if not self._has_all("state", distinct(block.state_column("state")).numbers):
+            self._check(("state",), block.states.unique("state", keep="first", maintain_order=True), "state {state}")
+        types = block.pair_types
+        if not self._has_all("type", types.numbers):
+            self._check(("type",), block.located(block.types.sort("record", "type")), "type {type}")
+        pairs = block.pairs_of(np.isin(types.numbers, self._with_values))
+        if len(pairs):
+            unknown = pairs[~self._seen.has(types.numbers, types.place[pairs], block.pair_value[pairs])]
+            if len(unknown):
+                of_block = block.pairs[unknown]
+                values = of_block.filter(one_number(of_block, ("type", "value")).is_first_distinct())
+                self._check(("type", "value"), block.located(values), "value {value} of type {type}")
+                self._seen.add(values.join(self._known["type", "value"], on=["type", "value"], how="semi"))
+
+    def _has_all(self, name: str, numbers: Indices) -> bool:
+        """Whether there are labels of all of some states or types."""
+        return bool(np.isin(numbers, self._known[name,][name].to_numpy()).all())
 
     def _check(self, key: tuple[str, ...], first: pl.DataFrame, name: str) -> None:
         """Check what a block has, of each only the first."""
@@ -288,6 +346,33 @@ class _Labelled(RecordCheck):
         self.violations(TraceRule.LABELLED, unlabelled, f"{name} has no label in the .pcf")
         # What is reported counts as known from now on. Beyond the limit it is counted once per block, which bounds memory.
         self._known[key] = pl.concat([self._known[key], unlabelled.head(self.log.limit).select(key)])
+
+
+class _SeenValues:
+    """Values of types that were looked up before: some of them, as many as a table has slots."""
+
+    def __init__(self) -> None:
+        self._type: Indices = np.full(_SEEN, -1)
+        self._value: Indices = np.zeros(_SEEN, np.int64)
+
+    def has(self, numbers: Indices, place: Indices, value: Indices) -> Flags:
+        """Whether each pair is here: its value, and the place of its type among some numbers."""
+        slot = value + _spread(numbers)[place] & _SEEN - 1
+        found: Flags = self._value[slot] == value
+        found &= self._type[slot] == numbers[place]
+        return found
+
+    def add(self, pairs: pl.DataFrame) -> None:
+        """Add pairs (type, value), in place of what is in their slots."""
+        number, value = pairs["type"].to_numpy(), pairs["value"].to_numpy()
+        slot = value + _spread(number) & _SEEN - 1
+        self._type[slot], self._value[slot] = number, value
+
+
+def _spread(numbers: Indices) -> Indices:
+    """Where values of each type begin in the table: values of a type mostly follow each other."""
+    spread: Indices = (numbers.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)).view(np.int64)
+    return spread
 
 
 RECORD_CHECKS: tuple[type[RecordCheck], ...] = (_Order, _Places, _Intervals, _Numbers)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
 from nsys2prv.execution.threads import map_ahead
@@ -84,7 +86,7 @@ class Trace:
 
         def parsed(numbered: tuple[int, bytes]) -> tuple[Block, list[int], T]:
             block = Block(*numbered)
-            return block, block.types["type"].to_list(), work(block)
+            return block, block.pair_types.numbers.tolist(), work(block)
 
         for block, numbers, result in map_ahead(parsed, texts):
             for line, problem in block.malformed(announced):
@@ -97,10 +99,18 @@ class Trace:
 
     def foreign_row(self, block: Block) -> str | None:
         """What is wrong with the first record of a block that is not on a row of the header; None: all are."""
-        for places, task, thread in ((block.records, "task", "thread"), (block.messages, "recv_task", "recv_thread")):
-            elsewhere = places.filter(~self.header.has_row(task, thread)).head(1)
-            for line, number, of_task in elsewhere.select("line", task, thread).iter_rows():
-                return f"line {line}: task {number} thread {of_task} is not in the header"
+        for row, line, task, thread in (
+            (block.rows(self.header), block.line, block.task, block.thread),
+            (
+                block.rows_of_receivers(self.header),
+                block.line[block.of_messages],
+                block.message_column("recv_task"),
+                block.message_column("recv_thread"),
+            ),
+        ):
+            if (row < 0).any():
+                first = int(np.argmax(row < 0))
+                return f"line {line[first]}: task {task[first]} thread {thread[first]} is not in the header"
         return None
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import VIEWS, output_errors, staging_folder, without_suffix
 from nsys2prv.execution.progress import progress_bar
@@ -116,7 +118,7 @@ def content_of(trace: Path) -> TraceContent:
 
 def _types_and_messages(block: Block) -> tuple[list[int], bool]:
     """Event types that occur, and whether there are messages besides launches."""
-    return block.types["type"].to_list(), not block.messages["tag"].is_in(LAUNCHES).all()
+    return block.pair_types.numbers.tolist(), not np.isin(block.message_column("tag"), list(LAUNCHES)).all()
 
 
 def _skip_malformed(line: int | None, problem: str) -> None:
