@@ -14,6 +14,8 @@ import polars as pl
 from nsys2prv.efficiency.clock_tables import clock_errors
 from nsys2prv.efficiency.run_events import (
     LAUNCH_SCHEMA,
+    MESSAGE_SCHEMA,
+    MPI_COLLECTIVES,
     ON_HOSTS,
     Collection,
     RunEvents,
@@ -31,11 +33,15 @@ from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.workers import Workers
 from nsys2prv.run.open import OpenedReport
+from nsys2prv.run.rank_message_ends import add_message_ends
 from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.run.session import ReportGroup, ReportPart, RunSession
+from nsys2prv.sources.communication.message_ends import MPI
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.timeline.launches import Launches
+from nsys2prv.timeline.rank_messages import Messages
 from nsys2prv.timeline.reader import EventReader, Request, TimelinePlan
+from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.timeline.survey import Survey, text_attributes
 
 
@@ -46,6 +52,7 @@ class _ReadGroup:
     folder: Path
     collections: dict[str, ExternalSort]
     launches: ExternalSort
+    messages: Messages
     callers: set[int] = field(default_factory=set)
     broken: dict[int, ReportError] = field(default_factory=dict)
     unpaired: dict[int, Launches] = field(default_factory=dict)  # of reports that were read in shares, by number
@@ -53,13 +60,15 @@ class _ReadGroup:
     @classmethod
     def in_folder(cls, folder: Path, collections: Sequence[Collection]) -> _ReadGroup:
         """Nothing yet; intermediate files are written to the folder."""
-        return cls(folder, new_collections(folder, collections), _launch_lines(folder / "launches"))
+        messages = Messages(folder / "messages")
+        return cls(folder, new_collections(folder, collections), _launch_lines(folder / "launches"), messages)
 
     def absorb(self, other: _ReadGroup) -> None:
         """Take over what was read of another group."""
         for name, collection in other.collections.items():
             self.collections[name].absorb(collection)
         self.launches.absorb(other.launches)
+        self.messages.absorb(other.messages)
         self.callers |= other.callers
         for index, launches in other.unpaired.items():
             self.add_unpaired(index, launches)
@@ -82,6 +91,7 @@ class _ReadGroup:
         """Write what is still in memory: then the rest can be pickled."""
         for collection in (*self.collections.values(), self.launches):
             collection.spill()
+        self.messages.spill()
         for launches in self.unpaired.values():
             launches.spill()
 
@@ -93,6 +103,14 @@ def _launch_lines(folder: Path) -> ExternalSort:
 def _add_lines(launches: Launches, lines: ExternalSort) -> None:
     for found in launches.messages():
         lines.add(found.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items()))
+
+
+def _messages(read: _ReadGroup, selection: TimeSelection) -> ExternalSort | None:
+    """Messages between ranks whose ends were read."""
+    messages = ExternalSort(["to_time"], read.folder / "paired-messages")
+    for found in read.messages.messages(selection):
+        messages.add(found.select(pl.col(name).cast(dtype) for name, dtype in MESSAGE_SCHEMA.items()))
+    return messages if messages.rows else None
 
 
 def _paired(folder: Path, launches: Launches) -> ExternalSort:
@@ -164,6 +182,7 @@ def events_of_reports(
         collections={name: collection for name, collection in read.collections.items() if collection.rows},
         launches=read.launches if read.launches.rows else None,
         callers=rows.using_gpus(read.callers),
+        messages=_messages(read, selection),
         began=_utc(min(starts)) if starts else None,
         clocks=clocks,
         report_clocks=report_clocks,
@@ -214,6 +233,10 @@ def _read_group(
             _add_lines(read.launches, result.launches)
         else:
             result.add_unpaired(part.index, read.launches)
+        if MPI_COLLECTIVES in collections and part.share.is_last:
+            add_message_ends(
+                result.messages, group.timeline.value, part.index, part.opened, (MPI,), folder / f"messages{part.index}"
+            )
 
     result.broken = group.each(read_part)
     if group.on_disk:

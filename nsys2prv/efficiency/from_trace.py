@@ -18,7 +18,9 @@ from nsys2prv.efficiency.clock_tables import clock_errors
 from nsys2prv.efficiency.run_events import (
     HOST,
     LAUNCH_SCHEMA,
+    MESSAGE_SCHEMA,
     METRICS,
+    MPI_COLLECTIVES,
     ON_DEVICES,
     ON_HOSTS,
     STREAM,
@@ -101,9 +103,9 @@ class _Selected:
         Number of records, and time of the last end, ns.
     bases
         The event type of a collection that each type that occurs belongs to; -1: to none.
-    edges, points, states, launches
+    edges, points, states, launches, messages
         Starts and ends of intervals with their attributes; samples and marks with theirs; what streams do by their states
-        (None: events have it); lines from calls to what they start.
+        (None: events have it); lines from calls to what they start; messages between ranks (None: not requested).
     """
 
     records: int
@@ -113,6 +115,7 @@ class _Selected:
     points: pl.DataFrame
     states: pl.DataFrame | None
     launches: pl.DataFrame
+    messages: pl.DataFrame | None
 
 
 class _TraceReading:
@@ -155,6 +158,7 @@ class _TraceReading:
         self._moved = renumbered({number: names.label for number, names in trace.labels.types.items()})
         self._collections = new_collections(folder, collections)
         self._launches = ExternalSort(["to_time"], folder / "launches")
+        self._messages = ExternalSort(["to_time"], folder / "messages")
         self._callers: set[int] = set()
         self._kind = {kind: self._rows.of_kind(kind) for kind in (HOST, STREAM, METRICS)}
         self._by_state = not any(number in trace.labels.types for number in _KERNEL_TYPES)
@@ -197,6 +201,7 @@ class _TraceReading:
             collections={name: found for name, found in self._collections.items() if found.rows},
             launches=self._launches if self._launches.rows else None,
             callers=self._rows.using_gpus(self._callers),
+            messages=self._messages if self._messages.rows else None,
             began=moment.isoformat() if (moment := self._trace.header.moment) else None,
             clocks=self._clocks,
             report_clocks=self._report_clocks,
@@ -264,6 +269,7 @@ class _TraceReading:
             self._points(block, row, {old: new for old, new in numbers.items() if bases[new] in self._on}),
             self._states(block) if self._by_state else None,
             self._launch_lines(block.messages),
+            self._rank_messages(block.messages) if MPI_COLLECTIVES in self._kinds else None,
         )
 
     def _take(self, found: _Selected) -> None:
@@ -279,6 +285,8 @@ class _TraceReading:
         if found.states is not None:
             self._add(found.states, ON_DEVICES)
         self._launches.add(found.launches)
+        if found.messages is not None:
+            self._messages.add(found.messages)
 
     def _row(self, places: pl.DataFrame, task: str, thread: str) -> pl.Series:
         """The row of each place among those chosen; -1: it is on none of them."""
@@ -341,6 +349,25 @@ class _TraceReading:
         found = lines.filter(pl.Series(is_launch) & pl.col("physical_recv").is_between(origin, end))
         shaped = found.select("row", "to_row", time=pl.col("logical_send") - origin, to_time=pl.col("physical_recv") - origin)
         return shaped.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items())
+
+    def _rank_messages(self, messages: pl.DataFrame) -> pl.DataFrame:
+        """Lines between host threads that have no tag of nsys2prv: messages of MPI."""
+        sender, receiver = (self._row(messages, f"{end}_task", f"{end}_thread").to_numpy() for end in ("send", "recv"))
+        is_message = (sender >= 0) & (receiver >= 0)
+        is_message &= self._kind[HOST][sender] & self._kind[HOST][receiver]
+        origin = self._window.origin
+        lines = messages.select(
+            *("size", "tag"),
+            time=pl.col("logical_send") - origin,
+            row=pl.Series(sender),
+            # A receive that started before the selected time is cut there.
+            to_begin=(pl.col("logical_recv") - origin).clip(lower_bound=0),
+            to_time=pl.col("physical_recv") - origin,
+            to_row=pl.Series(receiver),
+        )
+        chosen = pl.Series(is_message) & ~pl.col("tag").is_in(event_types.OWN_TAGS)
+        inside = pl.all_horizontal(pl.col("time", "to_time").is_between(0, self._window.ends[-1] - origin))
+        return lines.filter(chosen & inside).select(pl.col(name).cast(dtype) for name, dtype in MESSAGE_SCHEMA.items())
 
     def _close(self) -> None:
         """Intervals without an end last to the end of the trace."""

@@ -239,14 +239,32 @@ RECORDS = Collection(
 )
 """Records of CUDA events (`value`) on their streams: `sync`, the number of the record, and how long ago the host called, ns
 (null: the call is not known)."""
+MPI_COLLECTIVES = Collection(
+    "mpi_collectives",
+    (event_types.MPI_COLLECTIVE,),
+    {"communicator": (event_types.MPI_COMMUNICATOR,), "root": (event_types.MPI_ROOT,)},
+    optional=True,
+)
+"""Collective calls of MPI: the communicator (a value of MPI_COMMUNICATOR; null: not known), and the root (its rank + 1)."""
 
 HOST_CALLS = (event_types.CUDA_CALL, *event_types.MPI_TYPES.values())
 """Calls that count for the host tree."""
 
-COLLECTIONS = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES, SAMPLES, WAITS, RECORDS)
+COLLECTIONS = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES, SAMPLES, WAITS, RECORDS, MPI_COLLECTIVES)
 
 LAUNCH_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "to_time": pl.Int64, "to_row": pl.Int32}
 """Lines from API calls (row and start of the call) to what they start on a stream."""
+
+MESSAGE_SCHEMA = {
+    "time": pl.Int64,
+    "row": pl.Int32,
+    "to_begin": pl.Int64,
+    "to_time": pl.Int64,
+    "to_row": pl.Int32,
+    "size": pl.Int64,
+}
+"""Point-to-point messages of MPI: row and start of the call that sends (or starts a persistent request), start of the call that
+receives, end of the call that completes the receive, its row, and bytes."""
 
 
 def base_types(numbers: Sequence[int], collection: Collection) -> dict[int, int]:
@@ -301,6 +319,8 @@ class RunEvents:
         Sorted by `start`, by the name of the collection; those without rows are missing.
     launches
         LAUNCH_SCHEMA, sorted by `to_time`; None: there are none.
+    messages
+        MESSAGE_SCHEMA, sorted by `to_time`; None: there are none, or they were not requested.
     callers
         Rows of host threads, of tasks that use a GPU, that call CUDA or MPI.
     began
@@ -324,6 +344,7 @@ class RunEvents:
     collections: dict[str, ExternalSort]
     launches: ExternalSort | None
     callers: frozenset[int] = frozenset()
+    messages: ExternalSort | None = None
     began: str | None = None
     clocks: list[dict[str, Any]] = field(default_factory=list)
     report_clocks: list[dict[str, Any]] = field(default_factory=list)

@@ -15,7 +15,15 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, Segments, segments
-from nsys2prv.efficiency.run_events import COLLECTIONS, LAUNCH_SCHEMA, NCCL_CALLS, ON_DEVICES, ON_HOSTS, RunEvents
+from nsys2prv.efficiency.run_events import (
+    COLLECTIONS,
+    LAUNCH_SCHEMA,
+    MESSAGE_SCHEMA,
+    NCCL_CALLS,
+    ON_DEVICES,
+    ON_HOSTS,
+    RunEvents,
+)
 from nsys2prv.efficiency.task_clocks import TaskClocks
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
@@ -77,6 +85,8 @@ class TimeChunk:
         `until` are uncut.
     launches
         Launch lines that end in the chunk.
+    messages
+        Messages between ranks that are received (`to_time`) in the chunk.
     """
 
     begin: int
@@ -84,6 +94,7 @@ class TimeChunk:
     started: Mapping[str, pl.DataFrame]
     inside: Mapping[str, pl.DataFrame]
     launches: pl.DataFrame
+    messages: pl.DataFrame
     context: SweepContext
 
     @cached_property
@@ -197,7 +208,7 @@ def time_chunks(context: SweepContext) -> Iterator[TimeChunk]:
     """The events of a run in chunks, from start to end; the collections are used up."""
     events = context.events
     collections = {one.name: events.collections.get(one.name) for one in COLLECTIONS}
-    sorted_rows = [rows for rows in (*collections.values(), events.launches) if rows is not None]
+    sorted_rows = [rows for rows in (*collections.values(), events.launches, events.messages) if rows is not None]
     carried: dict[str, pl.DataFrame] = {}
     windows = plan_windows([(rows, 1) for rows in sorted_rows])
     for index, window in enumerate(windows):
@@ -217,7 +228,9 @@ def time_chunks(context: SweepContext) -> Iterator[TimeChunk]:
                 carried[one.name] = beyond
             inside[one.name] = rows.with_columns(pl.col("start").clip(lower_bound=begin), pl.col("end").clip(upper_bound=end))
         memory.check()
-        yield TimeChunk(begin, end, started, inside, _loaded(events.launches, window, LAUNCH_SCHEMA), context)
+        launches = _loaded(events.launches, window, LAUNCH_SCHEMA)
+        messages = _loaded(events.messages, window, MESSAGE_SCHEMA)
+        yield TimeChunk(begin, end, started, inside, launches, messages, context)
         for each in sorted_rows:
             each.drop_before(window.end)
 

@@ -23,10 +23,9 @@ from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.shared import Shared
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Workers
-from nsys2prv.exports.identity import process_of
 from nsys2prv.run.open import OpenedReport
+from nsys2prv.run.rank_message_ends import add_message_ends
 from nsys2prv.run.session import ReportGroup, ReportPart
-from nsys2prv.sources.communication.message_ends import BOUNDING, kinds_of_messages, read_message_ends
 from nsys2prv.sources.registry import SOURCES, kinds_with_messages
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline import coverage, states
@@ -231,7 +230,9 @@ class _Collector:
     def _collect_part(self, part: ReportPart) -> None:
         self._collect_events(part)
         if part.share.is_last:
-            self._collect_messages(part.index, part.opened)
+            kinds = kinds_with_messages(self._sources, self._options.skip)
+            folder = self._folder / f"messages{part.index}"
+            add_message_ends(self._collected.messages, self._timeline, part.index, part.opened, kinds, folder)
 
     def _collect_events(self, part: ReportPart) -> None:
         collected, shortest, index = self._collected, self._options.min_duration, part.index
@@ -257,31 +258,6 @@ class _Collector:
             collected.store.absorb(_collection(request.survey.source), sink.records)
             unfinished.edges[request.survey.source.row].absorb(sink.edges)
         unfinished.add(index, read.launches, read.coverage)
-
-    def _collect_messages(self, index: int, opened: OpenedReport) -> None:
-        """Ends of messages of a report, on rows and on the time axis."""
-        timeline = self._timeline
-        threads = timeline.rows.keys.get((index, RowKind.THREAD))
-        kinds = kinds_of_messages(opened.report, kinds_with_messages(self._sources, self._options.skip))
-        if threads is None or not kinds:
-            return
-        ranks = {process_of(tid): timeline.rows.rank(row) for tid, row in threads.select("globalTid", "row").iter_rows()}
-        known = {process: rank for process, rank in ranks.items() if rank is not None}
-        placement = timeline.placements[index]
-        messages = self._collected.messages.part()
-        sync_points = opened.sync_points
-        already_read: Iterator[pl.DataFrame] = iter(())
-        if sync_points is not None and sync_points.ends is not None and sync_points.ranks == known:
-            bounding = kinds_of_messages(opened.report, BOUNDING)
-            if set(bounding).issubset(kinds):
-                # They were read when clocks were aligned.
-                already_read = (ends.drop("place") for ends in sync_points.message_ends())
-                kinds = tuple(kind for kind in kinds if kind not in bounding)
-        folder = self._folder / f"messages{index}"
-        for ends in itertools.chain(already_read, read_message_ends(opened.report, known, folder, kinds)):
-            placed = ends.join(threads, on="globalTid", how="inner", maintain_order="left")
-            messages.add(placed.with_columns(placement.of(pl.col("start")), placement.of(pl.col("end"))))
-        self._collected.messages.absorb(messages)
 
     def _finish(self) -> None:
         """Launch lines and states of whole reports."""

@@ -324,6 +324,8 @@ TAG_MEMORY_LAUNCH = 55002
 TAG_DEPENDENCY = 55003
 TAG_NCCL_MESSAGE = 55004
 TAG_NCCL_NETWORK = 55005
+OWN_TAGS = (TAG_KERNEL_LAUNCH, TAG_MEMORY_LAUNCH, TAG_DEPENDENCY, TAG_NCCL_MESSAGE, TAG_NCCL_NETWORK)
+"""Tags of messages that are not of MPI, which have the tags that the program gave them."""
 
 
 @dataclass(frozen=True)

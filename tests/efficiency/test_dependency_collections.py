@@ -10,9 +10,10 @@ from support.read_both import from_both
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.run_events import RECORDS, WAITS, Collection, RunEvents
+from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, RECORDS, WAITS, Collection, RunEvents
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.run.read_options import ReadOptions
+from nsys2prv.vocabulary import event_types
 
 NO_ID = 4294967295
 
@@ -82,3 +83,41 @@ def test_they_are_read_only_when_they_are_requested(tmp_path: Path) -> None:
     path = report_with_events().write(tmp_path / "report.sqlite")
     events = read_events([path], ReadOptions(), tmp_path / "read")
     assert not {WAITS.name, RECORDS.name} & set(events.collections)
+    assert events.messages is None
+
+
+def two_ranks() -> list[ReportBuilder]:
+    """Rank 0 sends to rank 1, which takes it with a request; then both reduce."""
+    ranks = [ReportBuilder(rank=rank, with_mpi=True, ranks=2, pid=1000 + rank) for rank in range(2)]
+    ranks[0].mpi_p2p("MPI_Send", 100, 180, partner=1, size=64, tag=3)
+    ranks[1].mpi_p2p("MPI_Irecv", 0, 10, partner=0, size=64, tag=3, request=8)
+    ranks[1].mpi_wait("MPI_Wait", 50, 170, requests=(8,))
+    ranks[0].mpi_collective("MPI_Reduce", 200, 230, size=8, root=1)
+    ranks[1].mpi_collective("MPI_Reduce", 210, 260, size=8, root=1)
+    return ranks
+
+
+def test_messages_of_mpi_are_pairs_of_calls(tmp_path: Path) -> None:
+    for events in from_both(tmp_path, *two_ranks()):
+        assert events.messages is not None
+        found = pl.concat(list(events.messages.windows()))
+        names = [(events.rows.names[row], events.rows.names[to_row]) for row, to_row in found.select("row", "to_row").rows()]
+        assert names == [("python3 tid 1000", "python3 tid 1001")]
+        assert found.select("time", "to_begin", "to_time", "size").rows() == [(100, 0, 170, 64)]
+
+
+def test_collectives_of_mpi_have_their_communicator_and_root(tmp_path: Path) -> None:
+    for events in from_both(tmp_path, *two_ranks()):
+        found = rows(events, MPI_COLLECTIVES)
+        assert events.named(found["number"], found["value"]).to_list() == ["MPI_Reduce"] * 2
+        communicators = pl.repeat(event_types.MPI_COMMUNICATOR, found.height, eager=True)
+        assert events.named(communicators, found["communicator"]).to_list() == ["MPI_COMM_WORLD"] * 2
+        assert found.select("start", "end", "root").rows() == [(200, 230, 2), (210, 260, 2)]
+
+
+def test_messages_are_chosen_by_time_as_those_of_a_trace_are(tmp_path: Path) -> None:
+    for events in from_both(tmp_path, *two_ranks(), options=ReadOptions(time=TimeRange(90, 500))):
+        assert events.messages is not None
+        assert pl.concat(list(events.messages.windows())).select("time", "to_begin", "to_time").rows() == [(10, 0, 80)]
+    for events in from_both(tmp_path / "late", *two_ranks(), options=ReadOptions(time=TimeRange(110, 500))):
+        assert events.messages is None

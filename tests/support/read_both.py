@@ -14,6 +14,7 @@ from support.report_builder import ReportBuilder
 
 def from_both(folder: Path, *reports: ReportBuilder, options: ReadOptions | None = None) -> list[RunEvents]:
     """The events of reports with what waits for what, and those of their trace."""
+    folder.mkdir(exist_ok=True)
     paths: list[str | Path] = [report.write(folder / f"report{place}.sqlite") for place, report in enumerate(reports)]
     trace = translate(paths, folder / "OUT", TranslateOptions()).prv
     return [
