@@ -344,15 +344,15 @@ def _in_order(rows: pl.DataFrame, column: str) -> pl.DataFrame:
     return rows if (values[1:] >= values[:-1]).all() else rows.sort(column, maintain_order=True)
 
 
-def plan_windows(collections: Sequence[tuple[ExternalSort, int]]) -> list[Window]:
-    """Windows over several collections (each with the weight of its rows), in order, each of about `WINDOW_ROWS`. Afterwards
-    the collections can't be added to.
+def plan_windows(collections: Sequence[tuple[ExternalSort, int]], times: int = 1) -> list[Window]:
+    """Windows over several collections (each with the weight of its rows), in order, each of about so many times `WINDOW_ROWS`.
+    Afterwards the collections can't be added to.
     """
     for collection, _ in collections:
         collection.finish()
     batches = sorted((first, rows * weight) for collection, weight in collections for first, rows in collection.batches())
     edges: list[int] = []
-    most = memory.scaled(WINDOW_ROWS)
+    most = memory.scaled(WINDOW_ROWS * times)
     rows = 0
     for first, count in batches:
         if rows >= most and (not edges or first > edges[-1]) and first > batches[0][0]:

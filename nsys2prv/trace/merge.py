@@ -21,6 +21,9 @@ from nsys2prv.timeline.records import RecordBatch, RecordKind
 
 T = TypeVar("T")
 
+_LONGER = 2
+"""How much longer windows of a trace are than others: what is done once for each window takes as long as for 10,000 records."""
+
 
 def record_sort(kind: RecordKind, folder: Path) -> ExternalSort:
     """What sorts records of a kind."""
@@ -90,7 +93,8 @@ class TraceStore:
         """Windows of the time axis for `merge`; nothing can be added after it. With `on_disk`, nothing stays in memory."""
         for collection in self._collections.values():
             collection.records.finish(on_disk=on_disk)
-        return plan_windows([(collection.records, collection.kind.weight) for collection in self._collections.values()])
+        weighted = [(collection.records, collection.kind.weight) for collection in self._collections.values()]
+        return plan_windows(weighted, _LONGER)
 
     @property
     def weight(self) -> int:
