@@ -247,6 +247,7 @@ MPI_SEND_SIZE = EventType(50100001, "Send Size in MPI Global OP", Role.ATTRIBUTE
 MPI_RECV_SIZE = EventType(50100002, "Recv Size in MPI Global OP", Role.ATTRIBUTE, gradient=1, unit="bytes")
 MPI_ROOT = EventType(50100003, "Root in MPI Global OP", Role.ATTRIBUTE, gradient=1, unit="rank + 1")
 MPI_COMM_WORLD, MPI_COMM_SELF = "MPI_COMM_WORLD", "MPI_COMM_SELF of rank {}"
+UNKNOWN_COMMUNICATOR = "unknown communicator"
 # Dimemas takes communicator 1 for that of all tasks.
 _MPI_COMMUNICATORS = ValueSet("mpi communicators", {MPI_COMM_WORLD: 1}, first=2)
 MPI_COMMUNICATOR = EventType(50100004, "Communicator in MPI Global OP", Role.ATTRIBUTE, _MPI_COMMUNICATORS, gradient=1)

@@ -87,7 +87,7 @@ def _table_source(table: str) -> TableSource:
                 maintain_order="left",
             ).with_columns(
                 pl.when(pl.col("commHandle").is_not_null())
-                .then(pl.coalesce("communicator", pl.lit("unknown communicator")))
+                .then(pl.coalesce("communicator", pl.lit(event_types.UNKNOWN_COMMUNICATOR)))
                 .alias(str(event_types.MPI_COMMUNICATOR))
             )
         return called.select(

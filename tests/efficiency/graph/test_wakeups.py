@@ -1,0 +1,109 @@
+"""Which thread woke another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.read_both import from_both
+from support.report_builder import ReportBuilder
+
+from nsys2prv.efficiency.graph.wakeups import LONGEST_WAKE_UP, WakeUps
+from nsys2prv.efficiency.run_events import RunEvents
+from nsys2prv.efficiency.sweep import SweepContext, time_chunks
+
+US = 1000
+FIRST, SECOND = "python3 tid 1000", "tid 1001"
+
+
+def woken(events: RunEvents) -> tuple[list[tuple[object, ...]], WakeUps]:
+    """Row, start and end of each wait, in us, with row and start of what ended it."""
+    found = WakeUps(events)
+    pairs = [row for chunk in time_chunks(SweepContext(events)) for row in found.update(chunk).rows()]
+    names = events.rows.names
+    return sorted((names[row], a // US, b // US, names[by], c // US) for row, a, b, by, c in pairs), found
+
+
+@pytest.mark.parametrize(
+    ("waiting", "ending"),
+    [
+        ("pthread_cond_wait", "pthread_cond_signal"),
+        ("pthread_cond_timedwait", "pthread_cond_broadcast"),
+        ("sem_wait", "sem_post"),
+        ("pthread_mutex_lock", "pthread_mutex_unlock"),
+        ("pthread_mutex_lock", "pthread_cond_wait"),
+        ("pthread_rwlock_wrlock", "pthread_rwlock_unlock"),
+        ("pthread_join", "pthread_exit"),
+    ],
+)
+def test_a_wait_ends_soon_after_the_call_that_ended_it(tmp_path: Path, waiting: str, ending: str) -> None:
+    report = ReportBuilder()
+    report.os_call("poll", 0, 5 * US)
+    report.os_call(waiting, 10 * US, 120 * US, tid=1001)
+    report.os_call(ending, 40 * US, 42 * US)  # too early
+    report.os_call(ending, 100 * US, 102 * US)
+    report.os_call("write", 112 * US, 114 * US)
+    for events in from_both(tmp_path, report):
+        pairs, found = woken(events)
+        assert (SECOND, 10, 120, FIRST, 100) in pairs
+        assert len([pair for pair in pairs if pair[0] == SECOND]) == 1
+        assert found.woken == len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("ending", "start", "end", "tid", "pid"),
+    [
+        ("sem_post", 100, 102, 1000, 1000),  # of another kind
+        ("pthread_cond_signal", 5, 8, 1000, 1000),  # before the wait
+        ("pthread_cond_signal", 121, 122, 1000, 1000),  # after it
+        ("pthread_cond_signal", 60, 69, 1000, 1000),  # too long before its end
+        ("pthread_cond_signal", 100, 102, 1001, 1000),  # its own
+        ("pthread_cond_signal", 100, 102, 2000, 2000),  # of another process
+    ],
+)
+def test_other_calls_do_not_end_it(tmp_path: Path, ending: str, start: int, end: int, tid: int, pid: int) -> None:
+    report = ReportBuilder()
+    report.process(2000, "other")
+    report.os_call("poll", 0, US)
+    report.os_call("pthread_cond_wait", 10 * US, 120 * US, tid=1001)
+    report.os_call(ending, start * US, end * US, tid=tid, pid=pid)
+    for events in from_both(tmp_path, report):
+        pairs, found = woken(events)
+        assert not pairs
+        assert (found.waits, found.woken) == (1, 0)
+
+
+def test_a_broadcast_wakes_all_and_the_latest_signal_counts(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.os_call("poll", 0, US)
+    for tid in (1001, 1002):
+        report.os_call("pthread_cond_wait", 10 * US, (tid - 900) * US, tid=tid)
+    report.os_call("pthread_cond_broadcast", 80 * US, 82 * US)
+    report.os_call("pthread_cond_broadcast", 90 * US, 92 * US)
+    for events in from_both(tmp_path, report):
+        assert woken(events)[0] == [(SECOND, 10, 101, FIRST, 90), ("tid 1002", 10, 102, FIRST, 90)]
+
+
+def test_the_last_at_a_barrier_wakes_the_others(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for tid, start in ((1000, 0), (1001, 30), (1002, 60)):
+        report.os_call("pthread_barrier_wait", start * US, 65 * US, tid=tid)
+    for events in from_both(tmp_path, report):
+        assert woken(events)[0] == [(FIRST, 0, 65, "tid 1002", 60), (SECOND, 30, 65, "tid 1002", 60)]
+
+
+def test_small_chunks_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = ReportBuilder()
+    for turn in range(30):
+        at = 200 * turn
+        report.os_call("pthread_cond_wait", at * US, (at + 120) * US, tid=1001)
+        # Some of these signals last longer than the wait.
+        report.os_call("pthread_cond_signal", (at + 100) * US, (at + 105 + turn) * US)
+        report.os_call("write", (at + 140) * US, (at + 141) * US)
+    whole = [woken(events)[0] for events in from_both(tmp_path, report)]
+    assert len(whole[0]) == 30
+    for constant, value in (("WINDOW_ROWS", 2), ("_BATCH_ROWS", 1), ("_KEPT_ROWS", 0)):
+        monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)
+    small = [woken(events)[0] for events in from_both(tmp_path / "small", report)]
+    assert small == whole
+    assert LONGEST_WAKE_UP == 50 * US
