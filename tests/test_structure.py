@@ -29,10 +29,11 @@ ORDER = (
 )
 LEVEL = {package: level for level, group in enumerate(ORDER) for package in group}
 
-# The two places where one of `trace`, `paraver` and `efficiency` may know another.
+# The places where one of `trace`, `paraver` and `efficiency` may know another.
 BRIDGES = {
     ("nsys2prv.trace.translate", "paraver"),
     ("nsys2prv.efficiency.from_trace", "paraver"),
+    ("nsys2prv.trace.path_records", "efficiency"),
 }
 
 # A command, and a function of the public API, has the name of what it calls.

@@ -46,6 +46,7 @@ _TAGS = {
     event_types.TAG_DEPENDENCY: "dependency (reserved, not written)",
     event_types.TAG_NCCL_MESSAGE: "`ncclSend` to `ncclRecv`; the size is in bytes",
     event_types.TAG_NCCL_NETWORK: "message of NCCL over the network, from its post to its completion; the size is in bytes",
+    event_types.TAG_CRITICAL_PATH: "the critical path goes to another row (`--critical-path`)",
 }
 
 _VIEW_ROWS = {"streams": "streams", "hosts": "host threads", "metrics": "GPUs"}

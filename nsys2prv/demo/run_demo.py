@@ -62,7 +62,7 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
             publish(Staged(staging, names))
     except OSError as error:
         raise OutputError.not_writable(directory, error.strerror or str(error)) from error
-    summary = translate(reports, directory / "demo", TranslateOptions(force=True))
+    summary = translate(reports, directory / "demo", TranslateOptions(force=True, critical_path=True))
     measured = measure(reports, EfficiencyOptions(per_iteration=_ITERATION))
     page_path, json_path = directory / "demo.html", directory / "demo.efficiency.json"
     with progress_bar("writing"):

@@ -146,7 +146,11 @@ def events_of_reports(
 ) -> RunEvents:
     """Read collections of reports; parameters and errors are those of `event_input.read_events`."""
     # Rows, axis and numbers are those of the trace: all sources are surveyed.
-    session = RunSession(arguments, SOURCES, options, folder, workers)
+    return events_of_session(RunSession(arguments, SOURCES, options, folder, workers), arguments, collections)
+
+
+def events_of_session(session: RunSession, arguments: Sequence[str | Path], collections: tuple[Collection, ...]) -> RunEvents:
+    """Read collections of the reports of a session, which were named as the arguments."""
     read = session.read(
         partial(_read_group, collections),
         lambda folder: _ReadGroup.in_folder(folder / "all", collections),

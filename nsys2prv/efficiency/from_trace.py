@@ -340,7 +340,9 @@ class _TraceReading:
         return found.join(_BY_STATE, on="state", maintain_order="left").rename({"begin": "start"})
 
     def _launch_lines(self, messages: pl.DataFrame) -> pl.DataFrame:
-        """Lines from a host thread to a stream, whatever their tags."""
+        """Lines from a host thread to a stream, whatever their tags: other tools have others. Only those of the critical path
+        are no launches."""
+        messages = messages.filter(pl.col("tag") != event_types.TAG_CRITICAL_PATH)
         sender, receiver = (self._row(messages, f"{end}_task", f"{end}_thread").to_numpy() for end in ("send", "recv"))
         is_launch = (sender >= 0) & (receiver >= 0)
         is_launch &= self._kind[HOST][sender] & self._kind[STREAM][receiver]

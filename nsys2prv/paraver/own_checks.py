@@ -21,7 +21,7 @@ from nsys2prv.paraver.trace_files import companion, shown
 from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.labels import readable
 from nsys2prv.vocabulary import row_names
-from nsys2prv.vocabulary.event_types import LARGEST_LABELLED_NUMBER, Role
+from nsys2prv.vocabulary.event_types import CRITICAL_PATH, LARGEST_LABELLED_NUMBER, Role
 
 _NUMBER = re.compile("[0-9]{1,10}")
 _MOST_WINDOWS = 1000
@@ -181,6 +181,8 @@ class Account(RecordCheck):
             if sum(entry["events"].values()) < entry.get("written", 0):
                 yield f"source {shown(entry.get('title', ''))} has {entry['written']} rows written in fewer events"
             written.update({int(number): count for number, count in entry["events"].items() if _NUMBER.fullmatch(number)})
+        if (segments := summary.get("critical_path", {}).get("segments")) is not None:
+            written[CRITICAL_PATH.number] = segments
         roles = {number: _role(number) for number in {*written, *self._starts}}
         # Attributes that last as long as an interval of another source are counted there, and are on the lines of others, too.
         written = Counter({number: count for number, count in written.items() if roles[number] is not Role.ATTRIBUTE})

@@ -40,8 +40,15 @@ from nsys2prv.trace.merge import TraceStore, record_sort
 from nsys2prv.trace.translate_options import TranslateOptions
 
 STATES, LAUNCHES, MESSAGES = "states", "launch lines", "messages between ranks"
+PATH, PATH_LINES = "critical path", "lines of the critical path"
 """Names of collections that belong to no source."""
-_FURTHER = {LAUNCHES: RecordKind.MESSAGES, MESSAGES: RecordKind.MESSAGES, STATES: RecordKind.STATES}
+_FURTHER = {
+    LAUNCHES: RecordKind.MESSAGES,
+    MESSAGES: RecordKind.MESSAGES,
+    STATES: RecordKind.STATES,
+    PATH: RecordKind.INTERVALS,
+    PATH_LINES: RecordKind.MESSAGES,
+}
 
 
 class _Unfinished:

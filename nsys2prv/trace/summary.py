@@ -34,6 +34,7 @@ class TraceSummary:
     tables: Mapping[int, list[dict[str, Any]]]
     used_types: Sequence[UsedType]
     messages: Mapping[str, Any]
+    critical_path: Mapping[str, Any] | None  # None: it was not asked for
     trace_bytes: int
     trace_records: int
     seconds: float
@@ -59,6 +60,7 @@ class TraceSummary:
                 "rows": rows.table.height,
             },
             "messages": dict(self.messages),
+            **({} if self.critical_path is None else {"critical_path": dict(self.critical_path)}),
             "run": _run(plan.run),
             "left_out": [{"path": str(one.path), "error": str(one.error)} for one in self.left_out],
             "seconds": round(self.seconds, 3),

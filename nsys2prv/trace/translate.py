@@ -33,7 +33,7 @@ from nsys2prv.run.session import RunSession, seen_by_workers
 from nsys2prv.sources.registry import select_sources
 from nsys2prv.timeline.records import TimelineHead
 from nsys2prv.timeline.task_groups import communicators_of
-from nsys2prv.trace.collect import MESSAGES, Collected, collect
+from nsys2prv.trace.collect import MESSAGES, PATH, PATH_LINES, Collected, collect
 from nsys2prv.trace.summary import TraceSummary
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.trace.write import pair_messages, write_trace
@@ -78,6 +78,10 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
     arguments, options = seen_by_workers(arguments, options or TranslateOptions())
     if options.for_dimemas and any((options.only, options.skip, options.min_duration, options.gzip)):
         raise UsageError("--for-dimemas selects what is written: leave out --only, --skip, --min-duration and --gzip")
+    if options.critical_path and any((options.fold_streams, options.nvtx, options.for_dimemas)):
+        raise UsageError(
+            "--critical-path needs all streams and one stretch of time: leave out --fold-streams, --nvtx and --for-dimemas"
+        )
     base = without_suffix(out.absolute() if options.scheduler else out)
     final = final_paths(base, force=options.force)
     # Not --labels: the labels of a former output may be those of its successor.
@@ -111,6 +115,15 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             attrgetter("rows"),
             "translating",
         )
+        path = None
+        if options.critical_path:
+            # Its graph takes scipy, which is slow to load.
+            from nsys2prv.trace.path_records import critical_path_records
+
+            path = critical_path_records(session, arguments, collected.folder)
+            collected.store.absorb(PATH, path.intervals)
+            collected.store.absorb(PATH_LINES, path.lines)
+            collected.types.add(path.used_type.number)
         plan = session.plan
         with session.bar("pairing messages"):
             messages, paired = pair_messages(collected.messages, plan.timeline.selection, some, collected.folder)
@@ -120,7 +133,8 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         prv = staged[trace_format.suffix]
         with session.bar("writing", collected.store.weight, "record") as bar:
             records = write_trace(prv, trace_format, collected.store, head, some, collected.folder, bar.update)
-        used = plan.timeline.labels.used_with(collected.lanes)
+        used = [*plan.timeline.labels.used_with(collected.lanes), *([path.used_type] if path is not None else [])]
+        used.sort(key=attrgetter("number"))
         trace_format.write_names(staging / "trace", head, used, base.name)
         content = TraceSummary(
             options=_changed(options),
@@ -129,6 +143,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             tables=collected.tables,
             used_types=used,
             messages=messages.as_json(),
+            critical_path=path.as_json() if path is not None else None,
             trace_bytes=prv.stat().st_size,
             trace_records=records,
             seconds=time.monotonic() - started,

@@ -30,6 +30,9 @@ class TranslateOptions(ReadOptions):
     for_dimemas: bool = option(
         False, "Write only what prv2dim of Dimemas takes: calls of MPI on the first thread of each process, and their messages."
     )
+    critical_path: bool = option(
+        False, "Mark the critical path: where it is at each time, and a line where it goes to another row."
+    )
     labels: Path | None = option(
         None, "Use the numbers that names have in an earlier trace, so that the two compare.", "EARLIER.pcf", Path
     )

@@ -320,12 +320,43 @@ GPU_METRIC = EventType(
     9400, "{}", Role.SAMPLE, gradient=7, unit="percent, Hz or bytes/s", step=1, members=100, overflow=94000100
 )
 
+CRITICAL_PATH_PARTS = (
+    "kernel",
+    "graph",
+    "copy",
+    "collective whose members are not known",
+    "transfer of a collective",
+    "launch latency",
+    "synchronization latency",
+    "stream order",
+    "event wait",
+    "wait for a late rank",
+    "message",
+    "wake-up of a thread",
+    "full launch queue",
+    "before the path",
+    "after the path",
+    "host: launching",
+    "host: synchronizing",
+    "host: copying",
+    "host: allocating",
+    "host: other CUDA calls",
+    "host: MPI",
+    "host: OS",
+    "host: in no call",
+)
+"""What the critical path can be in; their values are 1, 2, ..."""
+CRITICAL_PATH = EventType(
+    63000800, "Critical path", Role.INTERVAL, ValueSet("critical path", numbered(dict(enumerate(CRITICAL_PATH_PARTS))))
+)
+
 TAG_KERNEL_LAUNCH = 55001
 TAG_MEMORY_LAUNCH = 55002
 TAG_DEPENDENCY = 55003
 TAG_NCCL_MESSAGE = 55004
 TAG_NCCL_NETWORK = 55005
-OWN_TAGS = (TAG_KERNEL_LAUNCH, TAG_MEMORY_LAUNCH, TAG_DEPENDENCY, TAG_NCCL_MESSAGE, TAG_NCCL_NETWORK)
+TAG_CRITICAL_PATH = 55006
+OWN_TAGS = (TAG_KERNEL_LAUNCH, TAG_MEMORY_LAUNCH, TAG_DEPENDENCY, TAG_NCCL_MESSAGE, TAG_NCCL_NETWORK, TAG_CRITICAL_PATH)
 """Tags of messages that are not of MPI, which have the tags that the program gave them."""
 
 

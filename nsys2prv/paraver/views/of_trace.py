@@ -18,7 +18,7 @@ from nsys2prv.paraver.record_checks import LARGEST_TYPE
 from nsys2prv.paraver.trace_files import companion, read_errors
 from nsys2prv.paraver.trace_reader import open_trace
 from nsys2prv.paraver.views.own_files import keep_own_files
-from nsys2prv.paraver.views.render import LAUNCHES, WORKSPACE, RenderedView, ViewRenderer, write_views
+from nsys2prv.paraver.views.render import BETWEEN_NO_RANKS, WORKSPACE, RenderedView, ViewRenderer, write_views
 from nsys2prv.paraver.views.trace_content import TraceContent
 from nsys2prv.paraver.views.view_table import read_view_table
 from nsys2prv.vocabulary.input_files import check_ordinary
@@ -117,8 +117,8 @@ def content_of(trace: Path) -> TraceContent:
 
 
 def _types_and_messages(block: Block) -> tuple[list[int], bool]:
-    """Event types that occur, and whether there are messages besides launches."""
-    return block.pair_types.numbers.tolist(), not np.isin(block.message_column("tag"), list(LAUNCHES)).all()
+    """Event types that occur, and whether there are messages between ranks."""
+    return block.pair_types.numbers.tolist(), not np.isin(block.message_column("tag"), BETWEEN_NO_RANKS).all()
 
 
 def _skip_malformed(line: int | None, problem: str) -> None:

@@ -23,8 +23,15 @@ INDEX, WORKSPACE = "index.html", "workspace.xml"
 """Files beside the folders of views: a page that lists them, and a workspace for the Hints menu of wxParaver."""
 
 LAUNCHES = (event_types.TAG_KERNEL_LAUNCH, event_types.TAG_MEMORY_LAUNCH)
-"""Tags of messages from a call to what it launches; all others are between ranks."""
-_TAGS = {"kernel_launches": [event_types.TAG_KERNEL_LAUNCH], "launches": list(LAUNCHES)}
+"""Tags of messages from a call to what it launches."""
+BETWEEN_NO_RANKS = (*LAUNCHES, event_types.TAG_CRITICAL_PATH)
+"""Tags of lines that are no messages between ranks."""
+_TAGS = {
+    "kernel_launches": [event_types.TAG_KERNEL_LAUNCH],
+    "launches": list(LAUNCHES),
+    "between_no_ranks": list(BETWEEN_NO_RANKS),
+    "critical_path": [event_types.TAG_CRITICAL_PATH],
+}
 
 _MOST_VALUES = 60_000
 """Values in one filter: Paraver counts them in 16 bits."""

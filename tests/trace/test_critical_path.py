@@ -1,0 +1,92 @@
+"""The critical path in a trace: events on the rows that it runs over, and lines where it goes to another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.report_builder import ReportBuilder
+from support.traces import labels_of, translate_reports
+from support.whole_trace import open_whole
+
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.errors import UsageError
+from nsys2prv.run.option_values import NvtxRange
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
+from nsys2prv.vocabulary import event_types
+
+WITH_PATH = TranslateOptions(critical_path=True)
+
+
+def a_launch_a_kernel_and_a_wait() -> ReportBuilder:
+    report = ReportBuilder()
+    report.api_call("cudaMalloc_v3020", 0, 1000)
+    report.kernel("gemm", 3000, 5000, launch=(1500, 1600), stream=7)
+    report.api_call("cudaDeviceSynchronize_v3020", 2000, 5200)
+    return report
+
+
+def test_the_path_is_on_its_rows_with_lines_between_them(tmp_path: Path) -> None:
+    summary = translate_reports(tmp_path, a_launch_a_kernel_and_a_wait(), options=WITH_PATH)
+
+    trace = open_whole(summary.prv)
+    parts = labels_of(trace, event_types.CRITICAL_PATH)
+    path = trace.intervals([event_types.CRITICAL_PATH]).sort("begin").select("thread", "begin", "end", "value")
+    host, stream = 1, 2
+    assert [(row, begin, end, parts[value]) for row, begin, end, value in path.rows()] == [
+        (host, 0, 1000, "host: allocating"),
+        (host, 1000, 1500, "host: in no call"),
+        (stream, 1500, 3000, "launch latency"),
+        (stream, 3000, 5000, "kernel"),
+        (host, 5000, 5200, "synchronization latency"),
+    ]
+    lines = trace.messages().filter(tag=event_types.TAG_CRITICAL_PATH)
+    assert lines.select("send_thread", "logical_send", "recv_thread", "physical_recv").rows() == [
+        (host, 1500, stream, 1500),
+        (stream, 5000, host, 5000),
+    ]
+
+
+def test_the_account_and_the_views_have_it(tmp_path: Path) -> None:
+    summary = translate_reports(tmp_path, a_launch_a_kernel_and_a_wait(), options=WITH_PATH)
+    plain = translate_reports(tmp_path, a_launch_a_kernel_and_a_wait(), name="plain")
+
+    account = json.loads(summary.prv.with_suffix(".json").read_text())
+    assert account["critical_path"] == {
+        "segments": 5,
+        "lines": 2,
+        "total_ns": {
+            "kernel": 2000,
+            "launch latency": 1500,
+            "synchronization latency": 200,
+            "host: allocating": 1000,
+            "host: in no call": 500,
+        },
+    }
+    assert "critical_path" not in json.loads(plain.prv.with_suffix(".json").read_text())
+    views = {"analysis/critical_path.cfg", "analysis/critical_path_time.cfg"}
+    with_path, without = ({view["path"] for view in one.content["views"]} for one in (summary, plain))
+    assert views == with_path - without
+
+
+def test_what_is_measured_of_a_trace_does_not_change_with_it(tmp_path: Path) -> None:
+    with_path = translate_reports(tmp_path, a_launch_a_kernel_and_a_wait(), options=WITH_PATH)
+    plain = translate_reports(tmp_path, a_launch_a_kernel_and_a_wait(), name="plain")
+
+    first, second = (measure([one.prv]).as_json()["tables"] for one in (with_path, plain))
+
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"fold_streams": True}, {"nvtx": NvtxRange("step", None)}, {"for_dimemas": True}],
+    ids=lambda options: next(iter(options)),
+)
+def test_it_needs_all_streams_and_one_stretch_of_time(options: dict[str, object], tmp_path: Path) -> None:
+    report = a_launch_a_kernel_and_a_wait().write(tmp_path / "x.sqlite")
+
+    with pytest.raises(UsageError, match="--critical-path needs all streams"):
+        translate([report], tmp_path / "out", TranslateOptions(critical_path=True, **options))  # type: ignore[arg-type]
