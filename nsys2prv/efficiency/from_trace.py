@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.clock_tables import clock_errors
+from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import (
     HOST,
     LAUNCH_SCHEMA,
@@ -39,8 +40,8 @@ from nsys2prv.errors import NothingToTranslate, TraceError
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
-from nsys2prv.paraver.interval_pairs import pair_intervals
-from nsys2prv.paraver.record_text import EVENT
+from nsys2prv.paraver.interval_pairs import match_ends, pair_intervals
+from nsys2prv.paraver.keys import distinct
 from nsys2prv.paraver.summary_file import read_summary
 from nsys2prv.paraver.trace_files import companion
 from nsys2prv.paraver.trace_reader import Trace, open_trace
@@ -103,14 +104,19 @@ class _Selected:
         Number of records, and time of the last end, ns.
     bases
         The event type of a collection that each type that occurs belongs to; -1: to none.
+    intervals, callers
+        Whole intervals as rows of collections, and the rows of threads that call CUDA or MPI in them.
     edges, points, states, launches, messages
-        Starts and ends of intervals with their attributes; samples and marks with theirs; what streams do by their states
-        (None: events have it); lines from calls to what they start; messages between ranks (None: not requested).
+        Starts and ends that are not both in the block, with their attributes; samples and marks with theirs; what streams do
+        by their states (None: events have it); lines from calls to what they start; messages between ranks (None: not
+        requested).
     """
 
     records: int
     end: int
     bases: Mapping[int, int]
+    intervals: list[tuple[Collection, pl.DataFrame]]
+    callers: set[int]
     edges: pl.DataFrame
     points: pl.DataFrame
     states: pl.DataFrame | None
@@ -248,24 +254,26 @@ class _TraceReading:
         """What is measured of a block; or what is wrong with it. Other threads call this, for blocks ahead."""
         if (problem := self._trace.foreign_row(block)) is not None:
             return problem
-        row = self._row(block.records, "task", "thread")
-        last = (
-            block.records.filter(kind=EVENT)["time"].max(),
-            block.states["end"].max(),
-            block.messages["physical_recv"].max(),
-        )
+        row = self._row_of[block.rows(self._trace.header)]
+        last = (block.time[block.of_events], block.state_column("end"), block.message_column("physical_recv"))
         # With the number of today of each type that occurs on these rows.
-        is_chosen = bool((row >= 0).all())
-        types = (
-            block.types["type"] if is_chosen else block.pairs.filter(row.gather(block.pairs["record"]) >= 0)["type"].unique()
-        )
+        found, is_chosen = block.pair_types, row >= 0
+        places = np.arange(len(found.numbers)) if is_chosen.all() else np.unique(found.place[is_chosen[block.pair_record]])
+        types = found.numbers[places].tolist()
         numbers = {number: self._moved.get(number, number) for number in types}
         bases = {number: self._base(number) for number in numbers.values()}
+        edges = self._pairs(block, row, {old: new for old, new in numbers.items() if bases[new] in self._intervals})
+        pairs = match_ends([edges["row"].to_numpy(), edges["type"].to_numpy()], (edges["value"] != 0).to_numpy())
+        whole = self._with_attributes(block, edges[pairs.starts]).with_columns(end=edges["time"].gather(pairs.ends))
+        intervals = self._narrowed(whole)
+        callers = {row for collection, kept in intervals if collection is ON_HOSTS for row in calling_rows(kept)}
         return _Selected(
-            block.records.height,
-            max((time for time in last if isinstance(time, int)), default=0),
+            len(block),
+            max(int(times.max(initial=0)) for times in last),
             bases,
-            self._edges(block, row, {old: new for old, new in numbers.items() if bases[new] in self._intervals}),
+            intervals,
+            callers,
+            self._with_attributes(block, edges[pairs.left]),
             self._points(block, row, {old: new for old, new in numbers.items() if bases[new] in self._on}),
             self._states(block) if self._by_state else None,
             self._launch_lines(block.messages),
@@ -278,20 +286,21 @@ class _TraceReading:
         edges = found.edges if self._open is None else pl.concat([self._open, found.edges], how="diagonal")
         paired = pair_intervals(edges, ["row", "type"])
         self._open = paired.open
-        self._add_intervals(paired.closed)
+        self._add(self._narrowed(paired.closed))
+        self._add(found.intervals, found.callers)
         for collection in self._kinds:
             if collection.samples:
-                self._add(found.points, collection)
+                self._add(self._of_collection(self._window.clip(found.points), collection))
         if found.states is not None:
-            self._add(found.states, ON_DEVICES)
+            self._add(self._of_collection(self._window.clip(found.states), ON_DEVICES))
         self._launches.add(found.launches)
         if found.messages is not None:
             self._messages.add(found.messages)
 
     def _row(self, places: pl.DataFrame, task: str, thread: str) -> pl.Series:
         """The row of each place among those chosen; -1: it is on none of them."""
-        of_file = places.select(self._trace.header.row_of(pl.col(task), pl.col(thread))).to_series()
-        return pl.Series("row", self._row_of[of_file.to_numpy()])
+        of_file = self._trace.header.rows_at(places[task].to_numpy(), places[thread].to_numpy())
+        return pl.Series("row", self._row_of[of_file])
 
     def _base(self, number: int) -> int:
         """The event type of a collection that a number belongs to; -1: it belongs to none."""
@@ -301,29 +310,35 @@ class _TraceReading:
             self._bases_of[number] = next((bases[known] for bases in found if bases), -1)
         return self._bases_of[number]
 
-    def _pairs(self, block: Block, row: pl.Series, types: Mapping[int, int]) -> pl.DataFrame:
+    def _pairs(self, block: Block, row: Numbers, types: Mapping[int, int]) -> pl.DataFrame:
         """Pairs of some types on rows that are chosen: record, row, type (with its number of today), time, value."""
-        found = _numbered(block, types)
-        record = found["record"]
-        placed = found.select("record", row.gather(record), "type", block.records["time"].gather(record), "value")
-        return placed.filter(pl.col("row") >= 0)
-
-    def _edges(self, block: Block, row: pl.Series, types: Mapping[int, int]) -> pl.DataFrame:
-        """Starts and ends of intervals (row, type, time, value), with the attributes that are on their lines, by number."""
-        return self._with_attributes(block, self._pairs(block, row, types))
+        found = block.pair_types
+        pairs = block.pairs_of(np.isin(found.numbers, list(types)))
+        record = block.pair_record[pairs]
+        if (row < 0).any():
+            pairs = pairs[row[record] >= 0]
+            record = block.pair_record[pairs]
+        numbers = np.array([types.get(number, number) for number in found.numbers.tolist()], dtype=np.int64)
+        columns = {"record": record, "row": row[record], "type": numbers[found.place[pairs]], "time": block.time[record]}
+        return pl.DataFrame({**columns, "value": block.pair_value[pairs]})
 
     def _with_attributes(self, block: Block, pairs: pl.DataFrame) -> pl.DataFrame:
-        of_attributes = {number: self._moved.get(number, number) for number in block.types["type"]}
-        wanted = {old: new for old, new in of_attributes.items() if new in self._attributes}
+        """Pairs with the attributes that are on their lines, by number, in place of the column `record`."""
+        found, record = block.pair_types, pairs["record"].to_numpy()
+        now = np.array([self._moved.get(number, number) for number in found.numbers.tolist()], dtype=np.int64)
         attributes = {}
-        for (attribute,), found in _numbered(block, wanted).group_by("type"):
-            of_lines = found.unique("record", keep="first", maintain_order=True)
-            values = pl.repeat(None, block.records.height, dtype=pl.Int64, eager=True)
-            values = values.scatter(of_lines["record"], of_lines["value"])
-            attributes[str(attribute)] = values.gather(pairs["record"])
+        for attribute in self._attributes.intersection(now.tolist()):
+            places = block.pairs_of(now == attribute)
+            of_lines, is_there = np.zeros(len(block), np.int64), np.zeros(len(block), dtype=bool)
+            # Of several on a line the first counts: numpy keeps what is written last.
+            of_lines[block.pair_record[places][::-1]] = block.pair_value[places][::-1]
+            is_there[block.pair_record[places]] = True
+            known, values = pl.Series(is_there[record]), pl.Series(of_lines[record])
+            if known.any():
+                attributes[str(attribute)] = values if known.all() else pl.select(pl.when(known).then(values)).to_series()
         return pairs.drop("record").with_columns(**attributes)
 
-    def _points(self, block: Block, row: pl.Series, types: Mapping[int, int]) -> pl.DataFrame:
+    def _points(self, block: Block, row: Numbers, types: Mapping[int, int]) -> pl.DataFrame:
         """Samples and marks on rows of the kind that they belong to, with the attributes that are on their lines."""
         found = self._pairs(block, row, types)
         of_kinds = []
@@ -374,32 +389,32 @@ class _TraceReading:
     def _close(self) -> None:
         """Intervals without an end last to the end of the trace."""
         if self._open is not None and self._open.height:
-            self._add_intervals(self._open.with_columns(end=pl.lit(self._end, pl.Int64)))
+            self._add(self._narrowed(self._open.with_columns(end=pl.lit(self._end, pl.Int64))))
 
-    def _add_intervals(self, found: pl.DataFrame) -> None:
-        shaped = found.rename({"time": "start", "type": "number"})
+    def _narrowed(self, found: pl.DataFrame) -> list[tuple[Collection, pl.DataFrame]]:
+        """Intervals as rows of the collections that they belong to."""
+        if found.is_empty():
+            return []
+        shaped = self._window.clip(found.rename({"time": "start", "type": "number"}))
         if self._aliases:
             # On rows of streams the number of these calls means that something runs; the states have what.
             on_streams = pl.Series(self._kind[STREAM][shaped["row"].to_numpy()])
             shaped = shaped.filter(~(pl.col("number").is_in(list(self._aliases)) & on_streams))
             shaped = shaped.with_columns(pl.col("number").replace(self._aliases))
-        for collection in self._kinds:
-            if not collection.samples:
-                self._add(shaped, collection)
+        numbers = distinct(shaped["number"].to_numpy()).numbers.tolist()
+        kinds = [one for one in self._kinds if not one.samples and base_types(numbers, one)]
+        return [each for one in kinds for each in self._of_collection(shaped, one)]
 
-    def _add(self, placed: pl.DataFrame, collection: Collection) -> None:
-        if placed.is_empty():
-            return
-        kept = narrow(self._window.clip(placed), collection)
-        self._collections[collection.name].add(kept)
-        if collection is ON_HOSTS:
-            self._callers |= calling_rows(kept)
+    def _of_collection(self, placed: pl.DataFrame, collection: Collection) -> list[tuple[Collection, pl.DataFrame]]:
+        return [(collection, narrow(placed, collection))] if placed.height else []
 
-
-def _numbered(block: Block, types: Mapping[int, int]) -> pl.DataFrame:
-    """Pairs of some types, with the numbers of today that these have."""
-    found = block.of_types(types)
-    return found.with_columns(pl.col("type").replace(types)) if any(old != new for old, new in types.items()) else found
+    def _add(self, found: Sequence[tuple[Collection, pl.DataFrame]], callers: Iterable[int] | None = None) -> None:
+        """Add rows of collections; `callers` are those in them, None: they are not known."""
+        for collection, kept in found:
+            self._collections[collection.name].add(kept)
+            if callers is None and collection is ON_HOSTS:
+                self._callers |= calling_rows(kept)
+        self._callers.update(callers or ())
 
 
 def _tasks(trace: Trace) -> list[TaskRows]:

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import polars as pl
 
-from nsys2prv.paraver.keys import one_number
+from nsys2prv.execution.row_order import differ_from_before
+from nsys2prv.paraver.fields import Flags, Indices
+from nsys2prv.paraver.keys import FEW_KEYS, distinct, one_key, order_of_keys
 from nsys2prv.sources.registry import type_of
 from nsys2prv.vocabulary import event_types
 
@@ -36,30 +39,87 @@ def pair_intervals(edges: pl.DataFrame, key: Sequence[str]) -> PairedIntervals:
     """Pair each end with the innermost start that is open.
 
     `edges` are starts and ends in the order of the trace: `time` (ns), `value` (0: an end), the columns of `key` that intervals
-    nest in (such as row and event type), and others.
+    nest in (such as row and event type), and others. They may be paired in pieces: starts and ends that are left of each piece
+    are paired afterwards, as if they were all.
     """
-    # Edges of one key in their order, one key after the other.
-    by_key = edges.select("time", is_start=pl.col("value") != 0, key=one_number(edges, key)).with_row_index("order")
-    by_key = by_key.sort("key", maintain_order=True)
-    # The depth of an end is that of its start. Between the two there is no other edge of this depth, so after a stable sort
-    # by depth each end follows its start; an end that is first of its depth has none.
-    depth = pl.when("is_start").then(1).otherwise(-1).cum_sum() + (~pl.col("is_start")).cast(pl.Int64)
-    by_key = by_key.with_columns(depth=depth, key=pl.col("key").rle_id())
-    before = by_key.group_by("key", maintain_order=True).agg(
-        pl.col("depth").first() - pl.col("is_start").first().cast(pl.Int64)
-    )
-    by_key = by_key.with_columns(pl.col("depth") - before["depth"].gather(by_key["key"]))
-    by_depth = by_key.with_columns(place=one_number(by_key, ("key", "depth"))).sort("place", maintain_order=True)
-    is_end = ~pl.col("is_start") & (pl.col("place") == pl.col("place").shift(1)) & pl.col("is_start").shift(1)
-    by_depth = by_depth.with_columns(end=pl.col("time").shift(-1), is_closed=is_end.shift(-1, fill_value=False), is_end=is_end)
-    starts = by_depth.filter("is_start")
-    closed = starts.filter("is_closed").sort("order")
-    orphans = by_depth.filter(~pl.col("is_start") & ~pl.col("is_end").fill_null(False)).sort("order")
-    return PairedIntervals(
-        edges[closed["order"]].with_columns(closed["end"], closed["depth"]),
-        edges[starts.filter(~pl.col("is_closed")).sort("order")["order"]],
-        edges[orphans["order"]],
-    )
+    columns = [edges[name].cast(pl.Int64).to_numpy() for name in key]
+    is_start = (edges["value"] != 0).to_numpy()
+    found = match_ends(columns, is_start)
+    depth = np.zeros(len(is_start), np.int64)
+    if len(depth):
+        number, order = _in_order(columns)
+        depth[order] = _depths(number, is_start[order])
+    closed = edges[found.starts].with_columns(end=edges["time"].gather(found.ends), depth=pl.Series(depth[found.starts]))
+    is_open = is_start[found.left]
+    return PairedIntervals(closed, edges[found.left[is_open]], edges[found.left[~is_open]])
+
+
+@dataclass(frozen=True)
+class MatchedEnds:
+    """Places of starts, in order, with the end of each; and places of starts and ends that are left, in order."""
+
+    starts: Indices
+    ends: Indices
+    left: Indices
+
+
+def match_ends(key: Sequence[Indices], is_start: Flags) -> MatchedEnds:
+    """The innermost open start of each end, of edges in the order of the trace.
+
+    Parameters
+    ----------
+    key
+        Columns of what intervals nest in.
+    is_start
+        Whether each edge is a start.
+    """
+    if not len(is_start):
+        return MatchedEnds(*[np.zeros(0, np.int64)] * 3)
+    number, order = _in_order(key)
+    starts, left = _followed(is_start[order], number)
+    found, ends = [order[starts]], [order[starts + 1]]
+    order = order[left]
+    if len(order):
+        # Between a start and its end are whole intervals only. Without these, each end follows its start at one depth.
+        number, is_start = number[left], is_start[order]
+        depth = _depths(number, is_start)
+        by_depth = np.lexsort((depth, number))
+        starts, left = _followed(is_start[by_depth], number[by_depth], depth[by_depth])
+        found.append(order[by_depth[starts]])
+        ends.append(order[by_depth[starts + 1]])
+        order = order[by_depth[left]]
+    first, last = np.concatenate(found), np.concatenate(ends)
+    in_order = np.argsort(first)
+    return MatchedEnds(first[in_order], last[in_order], np.sort(order))
+
+
+def _in_order(key: Sequence[Indices]) -> tuple[Indices, Indices]:
+    """A number for the key of each edge, key after key; and the places of these edges."""
+    number = one_key(key)
+    if number.max() >= FEW_KEYS:
+        number = distinct(number).place
+    order = order_of_keys(number)
+    return number[order], order
+
+
+def _followed(is_start: Flags, *key: Indices) -> tuple[Indices, Indices]:
+    """Places of starts that an end of the same key follows at once, and of what is left without both."""
+    is_followed = np.append(is_start[:-1] & ~is_start[1:], False)
+    for number in key:
+        is_followed[:-1] &= number[1:] == number[:-1]
+    starts = np.flatnonzero(is_followed)
+    is_followed[starts + 1] = True
+    return starts, np.flatnonzero(~is_followed)
+
+
+def _depths(number: Indices, is_start: Flags) -> Indices:
+    """How deep each edge is nested, 1 for the outermost, of edges key after key: the depth of an end is that of its start."""
+    depth = np.cumsum(np.where(is_start, 1, -1))
+    depth[~is_start] += 1
+    first = np.flatnonzero(differ_from_before(number))
+    before = depth[first] - is_start[first]
+    found: Indices = depth - np.repeat(before, np.diff(first, append=len(number)))
+    return found
 
 
 @lru_cache(1 << 18)
