@@ -264,8 +264,9 @@ class _TraceReading:
         bases = {number: self._base(number) for number in numbers.values()}
         edges = self._pairs(block, row, {old: new for old, new in numbers.items() if bases[new] in self._intervals})
         pairs = match_ends([edges["row"].to_numpy(), edges["type"].to_numpy()], (edges["value"] != 0).to_numpy())
-        whole = self._with_attributes(block, edges[pairs.starts]).with_columns(end=edges["time"].gather(pairs.ends))
-        intervals = self._narrowed(whole)
+        found_edges = self._with_attributes(block, edges[np.concatenate([pairs.starts, pairs.left])])
+        started, left = found_edges.head(len(pairs.starts)), found_edges.tail(len(pairs.left))
+        intervals = self._narrowed(started.with_columns(edges["time"].gather(pairs.ends).alias("end")))
         callers = {row for collection, kept in intervals if collection is ON_HOSTS for row in calling_rows(kept)}
         return _Selected(
             len(block),
@@ -273,7 +274,7 @@ class _TraceReading:
             bases,
             intervals,
             callers,
-            self._with_attributes(block, edges[pairs.left]),
+            left,
             self._points(block, row, {old: new for old, new in numbers.items() if bases[new] in self._on}),
             self._states(block) if self._by_state else None,
             self._launch_lines(block.messages),
@@ -289,7 +290,7 @@ class _TraceReading:
         self._add(self._narrowed(paired.closed))
         self._add(found.intervals, found.callers)
         for collection in self._kinds:
-            if collection.samples:
+            if collection.samples and found.points.height:
                 self._add(self._of_collection(self._window.clip(found.points), collection))
         if found.states is not None:
             self._add(self._of_collection(self._window.clip(found.states), ON_DEVICES))
@@ -341,8 +342,8 @@ class _TraceReading:
     def _points(self, block: Block, row: Numbers, types: Mapping[int, int]) -> pl.DataFrame:
         """Samples and marks on rows of the kind that they belong to, with the attributes that are on their lines."""
         found = self._pairs(block, row, types)
-        of_kinds = []
-        for kind in (METRICS, STREAM):
+        of_kinds = [found.clear().drop("record")]
+        for kind in (METRICS, STREAM) if found.height else ():
             of_kind = pl.col("type").is_in([number for number in types.values() if self._on[self._base(number)] == kind])
             pairs = found.filter(of_kind & pl.Series(self._kind[kind][found["row"].to_numpy()]))
             # Samples are many, and have no attributes.

@@ -277,18 +277,17 @@ def narrow(placed: pl.DataFrame, collection: Collection) -> pl.DataFrame:
     """Placed events (columns `row`, `start`, `end`, `number`, `value`, attributes by number) as rows of a collection."""
     numbers = placed["number"].unique().to_list()
     bases = base_types(numbers, collection)
-    attributes = {
-        name: [pl.col(str(number)) for number in numbers_of if str(number) in placed.columns]
-        for name, numbers_of in collection.attributes.items()
-    }
-    columns: dict[str, pl.Expr] = {name: pl.col(name) for name in collection.schema}
-    columns |= {name: pl.coalesce(found) if found else pl.lit(None, pl.Int64) for name, found in attributes.items()}
+    chosen = placed if len(bases) == len(numbers) else placed.filter(pl.col("number").is_in(list(bases)))
+    columns = {name: chosen[name] for name in collection.schema if name not in collection.attributes}
+    for name, numbers_of in collection.attributes.items():
+        found = [chosen[str(number)] for number in numbers_of if str(number) in chosen.columns]
+        empty = pl.repeat(None, chosen.height, dtype=pl.Int64, eager=True)
+        columns[name] = found[0] if len(found) == 1 else pl.select(pl.coalesce(found)).to_series() if found else empty
     if any(number != base and not collection.samples for number, base in bases.items()):
         # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.
-        lanes = {number: _without_lane(number, base) for number, base in bases.items()}
-        columns["number"] = pl.col("number").replace(lanes)
-    chosen = placed if len(bases) == len(numbers) else placed.filter(pl.col("number").is_in(list(bases)))
-    return chosen.select(columns[name].cast(dtype).alias(name) for name, dtype in collection.schema.items())
+        columns["number"] = columns["number"].replace({number: _without_lane(number, base) for number, base in bases.items()})
+    # Column by column: a query over the frame takes longer than these few rows.
+    return pl.DataFrame([columns[name].cast(dtype).alias(name) for name, dtype in collection.schema.items()])
 
 
 def _without_lane(number: int, base: int) -> int:
