@@ -22,15 +22,26 @@ from nsys2prv.vocabulary.version import __version__
 if TYPE_CHECKING:
     from nsys2prv.api.runs import NsysRun, compare, open_run
     from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult
+    from nsys2prv.efficiency.what_if import WhatIfResult
     from nsys2prv.errors import Nsys2prvError
 
-__all__ = ["ComparisonResult", "EfficiencyResult", "Nsys2prvError", "NsysRun", "__version__", "compare", "open_run"]
+__all__ = [
+    "ComparisonResult",
+    "EfficiencyResult",
+    "Nsys2prvError",
+    "NsysRun",
+    "WhatIfResult",
+    "__version__",
+    "compare",
+    "open_run",
+]
 
 _MODULES = {
     "ComparisonResult": "nsys2prv.efficiency.results",
     "EfficiencyResult": "nsys2prv.efficiency.results",
     "Nsys2prvError": "nsys2prv.errors",
     "NsysRun": "nsys2prv.api.runs",
+    "WhatIfResult": "nsys2prv.efficiency.what_if",
     "compare": "nsys2prv.api.runs",
     "open_run": "nsys2prv.api.runs",
 }

@@ -17,7 +17,7 @@ import typer
 
 from nsys2prv import errors
 from nsys2prv.cli.app import app
-from nsys2prv.efficiency import comparison, table_registry
+from nsys2prv.efficiency import comparison, table_registry, what_if
 from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES, Threshold
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.result_tables import Table
@@ -261,6 +261,16 @@ def comparison_tables() -> str:
     return _with_columns(comparison.TABLES)
 
 
+def what_if_head() -> str:
+    """The keys beside the tables in the JSON of `whatif`."""
+    return _keys(what_if.HEAD)
+
+
+def what_if_tables() -> str:
+    """Every table of `whatif` with its columns, but those of `efficiency`."""
+    return _with_columns(table for table in what_if.TABLES if table not in table_registry.TABLES)
+
+
 def efficiency_tree(name: str) -> str:
     """Every efficiency of a tree; = and x as in the output of `efficiency`."""
     tree = next(tree for tree in TREES if tree.name == name)
@@ -397,6 +407,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "efficiency tables": efficiency_tables,
     "comparison head": comparison_head,
     "comparison tables": comparison_tables,
+    "what if head": what_if_head,
+    "what if tables": what_if_tables,
 }
 
 

@@ -19,6 +19,8 @@ from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOp
 from nsys2prv.efficiency.from_trace import is_trace
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult
+from nsys2prv.efficiency.what_if import WhatIfResult, what_if
+from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import Nsys2prvError, UsageError, counted
 from nsys2prv.execution.output_files import full_disk_named, scratch_alone
 from nsys2prv.execution.workers import workers
@@ -194,6 +196,28 @@ class NsysRun:
             When no process uses a GPU.
         """
         return measure(self.inputs, EfficiencyOptions(**self._read_options(), **options))
+
+    @keywords(WhatIfOptions, WhatIfOptions.__annotations__)
+    def whatif(self, **options: Any) -> WhatIfResult:
+        """The run with other durations: `nsys2prv whatif`.
+
+        Parameters
+        ----------
+        {options}
+
+        Returns
+        -------
+        A result whose tables are frames: `result.what_if`, `result.what_if_iterations`, `result.what_if_path_totals`,
+        `result.critical_path`.
+
+        Raises
+        ------
+        UsageError
+            When nothing is changed, or a change fits nothing of the run.
+        NoDevices
+            When no process uses a GPU.
+        """
+        return what_if(self.inputs, WhatIfOptions(**self._read_options(), **options))
 
     @keywords(TranslateOptions, TranslateOptions.__annotations__)
     def translate(self, out: str | Path, **options: Any) -> Summary:

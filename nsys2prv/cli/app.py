@@ -15,6 +15,7 @@ from nsys2prv.cli.inspect_command import inspect
 from nsys2prv.cli.light_command import LightCommand, LightGroup
 from nsys2prv.cli.translate_command import translate
 from nsys2prv.cli.views_command import views
+from nsys2prv.cli.whatif_command import whatif
 
 app = typer.Typer(
     name="nsys2prv",
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (translate, inspect, check, efficiency, compare, views, demo):
+for command in (translate, inspect, check, efficiency, compare, whatif, views, demo):
     app.command(cls=LightCommand)(command)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.graph import edge_kinds
@@ -28,20 +29,24 @@ from nsys2prv.efficiency.graph.chunk_moments import (
     outside_calls,
     stretch_labels,
 )
+from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.graph.graph_labels import COPY, NO_WAIT, NOTHING, GraphLabels
 from nsys2prv.efficiency.graph.least_weights import LeastWeights, class_code
+from nsys2prv.efficiency.graph.loading import LEAST_BYTES, LoadingTimes
 from nsys2prv.efficiency.graph.moment_files import EDGE_COLUMNS, END, NOT_FOUND, START, ColumnFiles, MomentFiles
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, WHOLE, Edges, Moments, RunGraph, settle
+from nsys2prv.efficiency.graph.taking_turns import TakingTurns
 from nsys2prv.efficiency.graph.waiting_calls import CALLS, OPERATIONS, WaitingCalls
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl
-from nsys2prv.efficiency.run_events import HOST_CALLS, ON_DEVICES, ON_HOSTS, STREAM
-from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
+from nsys2prv.efficiency.run_events import HOST_CALLS, ON_DEVICES, ON_HOSTS, STREAM, WAITS, RunEvents
+from nsys2prv.efficiency.sweep import LAUNCH, MEMORY_CALL, MPI, SweepContext, TimeChunk, time_chunks
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.vocabulary import event_types
 
 _LAUNCH_KEY = ["row", "begin"]
+_TO_DEVICE = event_types.COPY_KINDS[1]
 
 
 @dataclass(frozen=True)
@@ -58,12 +63,27 @@ class BuiltGraph:
         Edges that would have gone back in time, by kind of edge.
     context
         Of the run.
+    counted_rows
+        Which rows count for when the run is done: streams, and threads that launch work or call MPI. What other threads wait
+        for is often not known.
+    loading
+        Times in which hosts load data (`loading.SCHEMA`).
     """
 
     graph: RunGraph
     labels: GraphLabels
     left_out: dict[int, int]
     context: SweepContext
+    counted_rows: npt.NDArray[np.bool_]
+    loading: pl.DataFrame
+
+    @property
+    def warnings(self) -> list[str]:
+        """How many dependencies would have gone back in time."""
+        if not self.left_out:
+            return []
+        kinds = ", ".join(f"{count} of {edge_kinds.NAMES[kind]}" for kind, count in sorted(self.left_out.items()))
+        return [f"dependencies that would go back in time are not in the graph of the run: {kinds}"]
 
 
 @dataclass
@@ -75,6 +95,17 @@ class _Pending:
     def add(self, kind: int, source: Numbers, target: Numbers, weight: Numbers | int) -> None:
         """Edges of one kind."""
         self.pieces.append((source, target, np.broadcast_to(np.asarray(weight, dtype=np.int64), source.shape), kind))
+
+
+def built_graph(events: RunEvents, folder: Path) -> BuiltGraph:
+    """The graph of a run, for which its collections are used up; moments and edges are written to a folder."""
+    context = SweepContext(events)
+    nccl = Nccl(context)
+    builder = GraphBuilder(context, folder, nccl)
+    for chunk in time_chunks(context):
+        nccl.update(chunk)
+        builder.update(chunk)
+    return builder.finish()
 
 
 class GraphBuilder:
@@ -103,13 +134,19 @@ class GraphBuilder:
         self._left_out: dict[int, int] = {}
         self._former = Former(len(rows.names) + 1)
         self._former_end = Former(len(rows.names) + 1)
-        self._waiting = WaitingCalls(rows)
+        self._waiting = WaitingCalls(context.events)
+        self._event_waits = EventWaits(context.events)
+        self._turns = TakingTurns(len(rows.names) + 1)
         nothing: Numbers = np.zeros(0, dtype=np.int64)
         self._carried = {ON_DEVICES.name: nothing, ON_HOSTS.name: nothing}
         # Thread and time of the launch of operations that are open.
         self._launches_of_carried = pl.DataFrame(schema={"thread": pl.Int64, "launched": pl.Int64})
         self._members: list[pl.DataFrame] = []
         self._is_stream = rows.of_kind(STREAM)
+        self._counted = rows.of_kind(STREAM)
+        self._loading = LoadingTimes()
+        copies = context.events.types.get(event_types.MEMORY_OPERATION)
+        self._to_device = [value for value, name in ((copies.values if copies else None) or {}).items() if name == _TO_DEVICE]
 
     def update(self, chunk: TimeChunk) -> None:
         """Add the moments and edges of a chunk."""
@@ -124,9 +161,12 @@ class GraphBuilder:
         self._moments.append(chunk.begin, {"time": moments.time, "row": moments.row, "label": shown, "side": moments.side})
         edges = _Pending()
         launches = self._launches(chunk, devices)
-        waited = self._waits(chunk, devices, hosts, launches, edges)
+        self._note_threads(chunk, hosts, devices, launches)
+        by_events = self._event_waits.update(chunk)
+        waited = self._waits(chunk, devices, hosts, launches, by_events.on_hosts, edges)
+        self._add_event_waits(by_events.on_streams, edges)
         self._add_device_edges(chunk, moments, devices, launches, edges)
-        self._add_host_edges(moments, hosts, waited, edges)
+        self._add_host_edges(moments, hosts, waited, shown, edges)
         self._write(moments, edges)
         for name, intervals in ((ON_DEVICES.name, devices), (ON_HOSTS.name, hosts)):
             self._carried[name] = intervals.start[intervals.until > chunk.end]
@@ -158,7 +198,7 @@ class GraphBuilder:
         moments = Moments(*(self._moments.columns.column(name) for name in ("time", "row", "label")))
         graph = RunGraph(moments, Edges(*(merged.column(name) for name in EDGE_COLUMNS)))
         settle(graph)
-        return BuiltGraph(graph, self.labels, self._left_out, self._context)
+        return BuiltGraph(graph, self.labels, self._left_out, self._context, self._counted, self._loading.finish())
 
     # -- intervals of a chunk ---------------------------------------------------------------------------------------------
 
@@ -178,6 +218,22 @@ class GraphBuilder:
             calls, on=_LAUNCH_KEY, how="left", maintain_order="left"
         )
         return pl.concat([self._launches_of_carried, found.select("thread", "launched")])
+
+    def _note_threads(self, chunk: TimeChunk, hosts: OpenIntervals, devices: OpenIntervals, launches: pl.DataFrame) -> None:
+        """Note which threads launch work and call MPI, and where they load data."""
+        self._turns.note(launches.select("thread", stream=pl.Series(devices.row)))
+        number = chunk.inside[ON_HOSTS.name]["number"].to_numpy()
+        launches_work = np.isin(self.labels.causes, (LAUNCH, MEMORY_CALL, MPI))[hosts.label]
+        self._counted[hosts.row[launches_work]] = True
+        calls = np.flatnonzero(hosts.is_new & np.isin(number, HOST_CALLS))
+        inside = chunk.inside[ON_DEVICES.name]
+        is_batch = (
+            (pl.col("number") == event_types.MEMORY_OPERATION)
+            & pl.col("value").is_in(self._to_device)
+            & (pl.col("size") >= LEAST_BYTES)
+        )
+        launched = launches.select("launched", row="thread").with_columns(inside.select(is_batch=is_batch.fill_null(False)))
+        self._loading.update(hosts, calls, launched.filter(pl.Series(devices.is_new)))
 
     # -- edges ------------------------------------------------------------------------------------------------------------
 
@@ -226,8 +282,25 @@ class GraphBuilder:
     def _times(self, moments: Numbers) -> Numbers:
         return np.asarray(self._moments.columns.column("time")[moments], dtype=np.int64)
 
+    def _add_event_waits(self, waits: pl.DataFrame, edges: _Pending) -> None:
+        """Edges from operations before a recorded event to those that a stream starts after it has waited for the event."""
+        row, start, awaited_row, awaited_end = (
+            waits[name].to_numpy() for name in ("row", "start", "awaited_row", "awaited_end")
+        )
+        source, target = self._moments.find(awaited_row, awaited_end, END), self._moments.find(row, start, START)
+        known = (source != NOT_FOUND) & (target != NOT_FOUND)
+        code = class_code(edge_kinds.EVENT_WAIT, np.full(int(known.sum()), NOTHING, dtype=np.int64))
+        edges.add(edge_kinds.EVENT_WAIT, source[known], target[known], code)
+        self._least.add(code, (start - awaited_end)[known])
+
     def _waits(
-        self, chunk: TimeChunk, devices: OpenIntervals, hosts: OpenIntervals, launches: pl.DataFrame, edges: _Pending
+        self,
+        chunk: TimeChunk,
+        devices: OpenIntervals,
+        hosts: OpenIntervals,
+        launches: pl.DataFrame,
+        by_events: pl.DataFrame,
+        edges: _Pending,
     ) -> Numbers:
         """Add edges from operations to the ends of the calls that waited for them; gives back these calls (places)."""
         ended = np.flatnonzero(devices.end != NOT_FOUND)
@@ -244,10 +317,14 @@ class GraphBuilder:
                 "until": hosts.until[may_wait],
                 "kind": kind[hosts.label[may_wait]] if len(may_wait) else may_wait,
             }
-        ).with_columns(stream=pl.lit(None, pl.Int64), recorded=pl.lit(None, pl.Int64))
+        )
+        end = self._moments.find(by_events["awaited_row"].to_numpy(), by_events["awaited_end"].to_numpy(), END)
+        of_events = by_events.select("row", "start", ended="awaited_end").with_columns(operation=pl.Series(end, dtype=pl.Int64))
         awaited = self._waiting.awaited(
             calls.select(pl.col(name).cast(dtype) for name, dtype in CALLS.items()),
             operations.select(pl.col(name).cast(dtype) for name, dtype in OPERATIONS.items()),
+            chunk.started[WAITS.name],
+            of_events.filter(pl.col("operation") != NOT_FOUND),
         )
         waited = awaited["call"].to_numpy()
         code = class_code(edge_kinds.SYNCHRONIZATION, hosts.label[waited])
@@ -259,7 +336,9 @@ class GraphBuilder:
         self._least.add(class_code(edge_kinds.BLOCKED_CALL, hosts.label[free]), (hosts.until - hosts.begin)[free])
         return waited
 
-    def _add_host_edges(self, moments: ChunkMoments, hosts: OpenIntervals, waited: Numbers, edges: _Pending) -> None:
+    def _add_host_edges(
+        self, moments: ChunkMoments, hosts: OpenIntervals, waited: Numbers, shown: Numbers, edges: _Pending
+    ) -> None:
         """Edges between moments of host threads that follow each other."""
         on_hosts = np.flatnonzero(moments.is_host)
         numbers = moments.first + on_hosts
@@ -270,8 +349,14 @@ class GraphBuilder:
         # Nothing else is between start and end of the call.
         is_blocked = (moments.side[on_hosts] == END) & has_waited[place] & (before == hosts.start[place])
         known = before != NOT_FOUND
-        plain, blocked = known & ~is_blocked, known & is_blocked
+        pause = moments.time[on_hosts] - self._times(np.maximum(before, 0))
+        is_call = self.labels.is_of(*HOST_CALLS)[moments.label[on_hosts]]
+        waker = self._turns.wakers(moments, on_hosts, before, pause, is_call, shown[on_hosts] == NOTHING)
+        is_woken = known & (waker != NOT_FOUND)
+        plain, blocked = known & ~is_blocked & ~is_woken, known & is_blocked
         edges.add(edge_kinds.HOST, before[plain], numbers[plain], WHOLE)
+        edges.add(edge_kinds.HOST, before[is_woken], numbers[is_woken], 0)
+        edges.add(edge_kinds.WAKE_UP, waker[is_woken], numbers[is_woken], 0)
         code = class_code(edge_kinds.BLOCKED_CALL, hosts.label[place[blocked]])
         edges.add(edge_kinds.BLOCKED_CALL, before[blocked], numbers[blocked], code)
 

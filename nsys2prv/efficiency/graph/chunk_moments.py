@@ -112,7 +112,8 @@ def moments_of(first: int, devices: OpenIntervals, hosts: OpenIntervals, until: 
     time, turn, device_or_host, inner, row, label, side_of, host, place = (
         np.concatenate(several) for several in zip(*columns, strict=True)
     )
-    order = np.lexsort((inner, device_or_host, turn, time))
+    # Rows and labels: at one time the order is the same whatever the events are read from.
+    order = np.lexsort((label, row, inner, device_or_host, turn, time))
     moments = ChunkMoments(first, time[order], row[order], label[order], side_of[order], host[order], place[order])
     for is_host, intervals in ((False, devices), (True, hosts)):
         of_kind = moments.is_host == is_host

@@ -13,7 +13,6 @@ from nsys2prv.efficiency.graph.critical_path import PathSteps, last_moment, path
 from nsys2prv.efficiency.graph.graph_labels import NOTHING
 from nsys2prv.efficiency.graph.replay import Replay, as_measured_times
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.efficiency.sweep import CAUSES
 from nsys2prv.vocabulary import event_types
 
@@ -91,10 +90,7 @@ class PathReader:
         self._replay = path_of
         events = built.context.events
         self._first = 0 if begin is None else begin
-        rows = events.rows
-        counted = rows.of_kind(STREAM)
-        # Other threads than those that call CUDA or MPI may wait for the end of the program.
-        counted[sorted(events.callers)] = True
+        counted = built.counted_rows
         until = events.length if end is None else end
         self.last = last_moment(path_of, counted, until)
         # After the last moment that was measured in the window nothing is known to change.

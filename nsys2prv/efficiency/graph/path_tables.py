@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.build import BuiltGraph, GraphBuilder
-from nsys2prv.efficiency.graph.edge_kinds import NAMES
 from nsys2prv.efficiency.graph.moment_slack import slacks
 from nsys2prv.efficiency.graph.path_segments import HOST_CAUSES, KINDS, SEGMENT_SCHEMA, PathReader
 from nsys2prv.efficiency.graph.replay import as_measured
@@ -18,7 +17,6 @@ from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
-from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.efficiency.sweep import KERNEL_TYPES, SweepContext, TimeChunk
 from nsys2prv.execution.merging import Merging, Sums
 
@@ -62,7 +60,7 @@ CRITICAL_PATH_TOTALS = Table(
 CRITICAL_PATH_ROWS = Table(
     "critical_path_rows",
     "Rows beside the critical path",
-    "one row: a stream, or a thread that calls CUDA or MPI",
+    "one row: a stream, or a thread that launches work or calls MPI",
     (
         Column.text("task", "name of the task"),
         Column.text("row", "name of the row"),
@@ -89,7 +87,7 @@ class CriticalPath(TableMeter):
     def __init__(self, context: SweepContext, nccl: Nccl, folder: Path) -> None:
         self._builder = GraphBuilder(context, folder, nccl)
         self._folder = folder
-        self._left_out: dict[int, int] = {}
+        self._warnings: list[str] = []
 
     def update(self, chunk: TimeChunk) -> None:
         self._builder.update(chunk)
@@ -97,28 +95,25 @@ class CriticalPath(TableMeter):
     def tables(self) -> Filled:
         """The tables of the measured run."""
         built = self._builder.finish()
-        self._left_out = built.left_out
+        self._warnings = built.warnings
         measured = as_measured(built.graph, self._folder)
         reader = PathReader(built, measured)
-        totals, longest = PathTotals(), Merging(_longest, pl.DataFrame(schema=SEGMENT_SCHEMA), _PENDING_ROWS)
+        totals, longest = PathTotals(), longest_segments()
         for piece in reader.segments():
             totals.add(piece)
-            longest.add(_longest(piece))
+            longest.add(piece)
         if not totals.length:
             return {}
         return {
-            CRITICAL_PATH: segment_rows(built, _longest(longest.rows)),
+            CRITICAL_PATH: segment_rows(built, longest.rows),
             CRITICAL_PATH_TOTALS: totals.rows(built),
             CRITICAL_PATH_ROWS: _by_row(built, totals.by("row"), self._folder),
         }
 
     @property
     def warnings(self) -> Sequence[str]:
-        """How many dependencies would have gone back in time."""
-        if not self._left_out:
-            return ()
-        kinds = ", ".join(f"{count} of {NAMES[kind]}" for kind, count in sorted(self._left_out.items()))
-        return [f"dependencies that would go back in time are not in the critical path: {kinds}"]
+        """What is not in the graph."""
+        return self._warnings
 
 
 class PathTotals:
@@ -191,6 +186,11 @@ def _from(names: Sequence[str], column: str) -> pl.Expr:
     return pl.lit(pl.Series(names)).gather(pl.col(column)).alias("name")
 
 
+def longest_segments() -> Merging:
+    """Keeps the longest segments of those that are added; `segment_rows` takes its rows."""
+    return Merging(_longest, pl.DataFrame(schema=SEGMENT_SCHEMA), _PENDING_ROWS)
+
+
 def _longest(segments: pl.DataFrame) -> pl.DataFrame:
     return segments.sort(pl.col("end") - pl.col("begin"), "begin", descending=[True, False]).head(MOST_SEGMENTS)
 
@@ -198,7 +198,7 @@ def _longest(segments: pl.DataFrame) -> pl.DataFrame:
 def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `critical_path`, in the order of time."""
     rows = built.context.events.rows
-    ordered = segments.sort("begin", "end")
+    ordered = _longest(segments).sort("begin", "end")
     row = ordered["row"].to_numpy()
     names = (
         pl.lit(built.labels.names()).gather(pl.when(pl.col("label") >= 0).then("label")) if len(built.labels) else pl.lit(None)
@@ -216,9 +216,7 @@ def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
 
 def _by_row(built: BuiltGraph, on_path: pl.DataFrame, folder: Path) -> pl.DataFrame:
     """Columns of the table `critical_path_rows`."""
-    events = built.context.events
-    counted = events.rows.of_kind(STREAM)
-    counted[sorted(events.callers)] = True
+    events, counted = built.context.events, built.counted_rows
     size = len(counted)
     least: np.ndarray = np.full(size, np.iinfo(np.int64).max, dtype=np.int64)
     sums, counts = np.zeros(size), np.zeros(size)

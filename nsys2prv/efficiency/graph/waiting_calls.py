@@ -7,27 +7,18 @@ that ran there. A call did not wait for what had ended before it began.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from nsys2prv.efficiency.graph import graph_labels
-from nsys2prv.efficiency.run_events import RunRows
+from nsys2prv.efficiency.graph.logical_streams import LogicalStreams
+from nsys2prv.efficiency.run_events import RunEvents
+from nsys2prv.sources.cuda.synchronization import SYNC_STREAM, SYNCHRONIZATION
 
 _KEPT_ENDS = 64
 """Operations of each row that are kept from earlier chunks: a call ends soon after what it waited for."""
 
-CALLS = {
-    "call": pl.Int64,
-    "row": pl.Int64,
-    "begin": pl.Int64,
-    "until": pl.Int64,
-    "kind": pl.Int64,
-    "stream": pl.Int64,
-    "recorded": pl.Int64,
-}
-"""Calls that may wait and end in a chunk: place, row, times, what they wait for (of `graph_labels`), the row of the stream that
-they wait for (null: not known), and for an event, when it was recorded (null: likewise)."""
+CALLS = {"call": pl.Int64, "row": pl.Int64, "begin": pl.Int64, "until": pl.Int64, "kind": pl.Int64}
+"""Calls that may wait and end in a chunk: place, row, times, and what they wait for (of `graph_labels`)."""
 OPERATIONS = {
     "row": pl.Int64,
     "ended": pl.Int64,
@@ -36,80 +27,114 @@ OPERATIONS = {
     "launched": pl.Int64,
 }
 """Operations that end in a chunk: row, end, the moment of the end, and thread and time of the launch (null: not known)."""
+_NAMED = {"row": pl.Int64, "start": pl.Int64, "end": pl.Int64, "stream": pl.Int64}
+_RESULT = ("call", "operation", "ended")
 
 
-@dataclass
 class WaitingCalls:
     """Finds what calls waited for, chunk by chunk."""
 
-    rows: RunRows
+    def __init__(self, events: RunEvents) -> None:
+        self._rows = events.rows
+        self._streams = LogicalStreams(events.rows)
+        self._recent = pl.DataFrame(schema={**OPERATIONS, "task": pl.Int64, "stream": pl.Int64})
+        self._named = pl.DataFrame(schema=_NAMED)
+        names = events.types.get(SYNCHRONIZATION)
+        values = {label: value for value, label in ((names.values if names else None) or {}).items()}
+        self._of_stream = values.get(SYNC_STREAM, -1)
 
-    def __post_init__(self) -> None:
-        self._recent = pl.DataFrame(schema=OPERATIONS)
-
-    def awaited(self, calls: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
+    def awaited(
+        self, calls: pl.DataFrame, operations: pl.DataFrame, waits: pl.DataFrame, of_events: pl.DataFrame
+    ) -> pl.DataFrame:
         """What the calls of a chunk waited for.
 
         Parameters
         ----------
         calls, operations
             Columns of CALLS and OPERATIONS.
+        waits
+            Waits that were recorded (collection WAITS) and start in the chunk.
+        of_events
+            What recorded waits for events waited for: `row` and `start` of the wait, `operation` and `ended`.
 
         Returns
         -------
         Columns `call` (place), `operation` (the moment of its end) and `ended` of those that waited.
         """
-        recent = pl.concat([self._recent, operations]).sort("ended", "operation")
+        place = operations["row"].to_numpy()
+        new = operations.with_columns(task=pl.Series(self._rows.task[place]), stream=pl.Series(self._streams.of_row[place]))
+        recent = pl.concat([self._recent, new]).sort("ended", "operation")
         self._recent = recent.group_by("row", maintain_order=True).tail(_KEPT_ENDS)
+        named = self._named_streams(waits)
         if calls.is_empty() or recent.is_empty():
-            return pl.DataFrame(schema={"call": pl.Int64, "operation": pl.Int64, "ended": pl.Int64})
-        recent = recent.with_columns(task=pl.Series(self.rows.task[recent["row"].to_numpy()]))
-        calls = calls.with_columns(task=pl.Series(self.rows.task[calls["row"].to_numpy()]))
+            return pl.DataFrame(schema=dict.fromkeys(_RESULT, pl.Int64))
+        calls = calls.with_columns(task=pl.Series(self._rows.task[calls["row"].to_numpy()]))
         of_kind = {kind: calls.filter(pl.col("kind") == kind) for kind in range(graph_labels.COPY + 1)}
-        of_streams, of_events = of_kind[graph_labels.STREAM_WAIT], of_kind[graph_labels.EVENT_WAIT]
-        known = pl.concat([of_streams, of_events]).filter(pl.col("stream").is_not_null())
-        unknown = pl.concat([of_streams, of_events]).filter(pl.col("stream").is_null())
+        of_streams = _inside(of_kind[graph_labels.STREAM_WAIT], named, "stream")
+        known, unknown = of_streams.filter(pl.col("stream").is_not_null()), of_streams.filter(pl.col("stream").is_null())
+        of_event_calls = of_kind[graph_labels.EVENT_WAIT]
+        by_record = _inside(of_event_calls, of_events.sort("row", "start", "ended"), "operation", "ended").filter(_is_wait())
+        by_name = pl.concat(
+            [unknown.select(calls.columns), of_event_calls.join(by_record, on="call", how="anti").select(calls.columns)]
+        )
+        of_thread = _last_of_thread(by_name, recent)
         found = [
+            by_record.select(_RESULT),
             _own_copy(of_kind[graph_labels.COPY], recent),
             _last_of_task(of_kind[graph_labels.DEVICE_WAIT], recent),
-            _last_of_stream(known.filter(pl.col("recorded").is_null()), recent),
-            _last_before_record(known.filter(pl.col("recorded").is_not_null()), recent),
-            _last_of_thread(unknown, recent),
+            _last_of_stream(known, recent),
+            of_thread,
+            _last_of_task(by_name.join(of_thread, on="call", how="anti"), recent),
         ]
-        of_task = _last_of_task(unknown.join(found[-1].filter(_is_wait()), on="call", how="anti"), recent)
-        waited = pl.concat([*found, of_task]).filter(_is_wait())
-        return waited.select("call", "operation", "ended").unique("call", keep="first", maintain_order=True)
+        return pl.concat(found).unique("call", keep="first", maintain_order=True)
+
+    def _named_streams(self, waits: pl.DataFrame) -> pl.DataFrame:
+        """Recorded waits for streams, also the last ones of earlier chunks: columns of _NAMED."""
+        located = self._rows.located(waits).with_columns(device=waits["device"] - 1)
+        self._streams.note_devices(located.select("task", "device").unique().iter_rows())
+        of_streams = located.filter(pl.col("value") == self._of_stream)
+        stream = self._streams.find(of_streams).alias("stream")
+        new = of_streams.select("row", "start", "end", stream).select(pl.col(name).cast(pl.Int64) for name in _NAMED)
+        named = pl.concat([self._named, new]).sort("row", "start")
+        self._named = named.group_by("row", maintain_order=True).tail(1)
+        return named
 
 
 def _is_wait() -> pl.Expr:
     return (pl.col("ended") > pl.col("begin")) & (pl.col("ended") <= pl.col("until"))
 
 
-_RESULT = ("call", "begin", "until", "operation", "ended")
+def _inside(calls: pl.DataFrame, waits: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Calls with columns of the first wait on their row that starts in them; null: none does."""
+    first = waits.select("row", "start", *columns).with_columns(pl.col("row").cast(pl.Int64))
+    found = calls.sort("begin").join_asof(
+        first.sort("start", maintain_order=True),
+        left_on="begin",
+        right_on="start",
+        by="row",
+        strategy="forward",
+        check_sortedness=False,
+        coalesce=False,
+    )
+    is_inside = pl.col("start") <= pl.col("until")
+    return found.select(*calls.columns, *(pl.when(is_inside).then(name).alias(name) for name in columns))
 
 
 def _own_copy(calls: pl.DataFrame, recent: pl.DataFrame) -> pl.DataFrame:
     """Of copies: what they launched, where it ended before they did."""
     own = recent.select("operation", "ended", row="thread", begin="launched").drop_nulls()
-    return calls.join(own, on=["row", "begin"], how="inner").sort("ended", descending=True).select(_RESULT)
+    found = calls.join(own, on=["row", "begin"], how="inner")
+    return found.filter(_is_wait()).sort("ended", "operation", descending=True).select(_RESULT)
 
 
 def _last_of_task(calls: pl.DataFrame, recent: pl.DataFrame) -> pl.DataFrame:
     """What ended last, of all work of the task, before each call did."""
-    ended = recent.select("operation", "ended", "task")
-    return _latest(calls, ended, "until", "ended", "task")
+    return _latest(calls, recent.select("operation", "ended", "task"), "until", "ended", "task")
 
 
 def _last_of_stream(calls: pl.DataFrame, recent: pl.DataFrame) -> pl.DataFrame:
     """What ended last on the stream before each call did."""
-    ended = recent.select("operation", "ended", stream="row")
-    return _latest(calls, ended, "until", "ended", "stream")
-
-
-def _last_before_record(calls: pl.DataFrame, recent: pl.DataFrame) -> pl.DataFrame:
-    """What was launched last on the stream before the event was recorded."""
-    launched = recent.select("operation", "ended", "launched", stream="row").drop_nulls()
-    return _latest(calls, launched, "recorded", "launched", "stream")
+    return _latest(calls, recent.select("operation", "ended", "stream"), "until", "ended", "stream")
 
 
 def _last_of_thread(calls: pl.DataFrame, recent: pl.DataFrame) -> pl.DataFrame:
@@ -119,12 +144,15 @@ def _last_of_thread(calls: pl.DataFrame, recent: pl.DataFrame) -> pl.DataFrame:
 
 
 def _latest(calls: pl.DataFrame, operations: pl.DataFrame, time: str, until: str, by: str) -> pl.DataFrame:
-    """For each call the operation with the same `by` and the latest `until` that is not after `time`."""
+    """For each call that waited the operation with the same `by` and the latest `until` that is not after `time`."""
     # A stable order: of several at one time the one that ended last.
-    ordered = operations.sort(until, "ended", "operation")
-    return (
-        calls.sort(time)
-        .join_asof(ordered, left_on=time, right_on=until, by=by, strategy="backward", check_sortedness=False, coalesce=False)
-        .drop_nulls("operation")
-        .select(_RESULT)
+    found = calls.sort(time).join_asof(
+        operations.sort(until, "ended", "operation"),
+        left_on=time,
+        right_on=until,
+        by=by,
+        strategy="backward",
+        check_sortedness=False,
+        coalesce=False,
     )
+    return found.filter(_is_wait()).select(_RESULT)

@@ -1,0 +1,292 @@
+"""What if: the graph of a run is replayed with other durations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.graph import changes
+from nsys2prv.efficiency.graph.build import BuiltGraph, built_graph
+from nsys2prv.efficiency.graph.path_segments import PathReader
+from nsys2prv.efficiency.graph.path_tables import CRITICAL_PATH, PathTotals, longest_segments, segment_rows
+from nsys2prv.efficiency.graph.replay import Replay, as_measured, replay
+from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW
+from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.outputs.text import grid
+from nsys2prv.efficiency.result_tables import Column, Filled, Table, frames_by_name
+from nsys2prv.efficiency.results import Results
+from nsys2prv.efficiency.run_events import RunEvents
+from nsys2prv.efficiency.what_if_options import WhatIfOptions
+from nsys2prv.efficiency.window.iterations import RunIterations, find_iterations
+from nsys2prv.errors import NoDevices, UsageError
+from nsys2prv.execution import memory
+from nsys2prv.execution.output_files import scratch_alone
+from nsys2prv.execution.progress import progress_bar
+from nsys2prv.run.session import seen_by_workers
+from nsys2prv.vocabulary.printable import printable_lines
+from nsys2prv.vocabulary.version import __version__
+from nsys2prv.vocabulary.wording import short, time
+
+_MEASURED = Column.ns("measured_ns", "as measured")
+_REPLAYED = Column.ns("replayed_ns", "with the changes")
+
+LENGTHS = Table(
+    "what_if",
+    "Length of the run with the changes",
+    "a part of the run",
+    (
+        Column.text("part", "`window`: all that was measured; `steady`: the iterations without warm-up, where there are some"),
+        Column.ns("begin_ns", "where it begins in the measured run"),
+        Column.ns("end_ns", "where it ends there"),
+        _MEASURED,
+        _REPLAYED,
+        Column.ns("difference_ns", "replayed - measured"),
+        Column.number("speedup", "measured / replayed; null where the latter is 0"),
+    ),
+)
+ITERATIONS = Table(
+    "what_if_iterations",
+    "Iterations with the changes",
+    "one iteration over all devices",
+    (
+        Column.count("iteration", "its number, from 0"),
+        Column.ns("begin_ns", "where it begins in the measured run"),
+        Column.ns("end_ns", "where it ends there"),
+        _MEASURED,
+        _REPLAYED,
+        Column.count("warm_up", "1: it belongs to the warm-up"),
+    ),
+    when="iterations",
+)
+PATH_TOTALS = Table(
+    "what_if_path_totals",
+    "What the critical path consists of",
+    "one name of one of several divisions",
+    (
+        Column.text(
+            "by", "what divides the path: `kind`, `family` and `kernel` (only kernels), `task`, `host cause` (only hosts)"
+        ),
+        Column.text("name", "of the part"),
+        _MEASURED,
+        _REPLAYED,
+    ),
+)
+TABLES = (LENGTHS, ITERATIONS, PATH_TOTALS, CRITICAL_PATH)
+"""All tables of a what-if; `critical_path` is that with the changes."""
+
+FORMAT = "nsys2prv-what-if"
+VERSION = 1
+HEAD: tuple[tuple[str, str, str], ...] = (
+    ("format", "text", f"`{FORMAT}`"),
+    ("version", "number", f"of this format: {VERSION}"),
+    ("nsys2prv", "text", "version of the program"),
+    ("inputs", "list of texts", "reports, or the trace"),
+    ("title", "text", "name of the run, for headings"),
+    ("changes", "list of texts", "what is changed, as options of the command"),
+    ("iterations", "text", "how iterations were found; null where there are none"),
+    ("warnings", "list of texts", "what is odd, missing, or was assumed"),
+    ("tables", "object", "as above"),
+)
+"""Keys of the JSON: key, type, meaning."""
+
+
+class WhatIfResult(Results):
+    """A run with changes: `result.what_if`, `.what_if_iterations`, `.what_if_path_totals` and `.critical_path`."""
+
+    def __repr__(self) -> str:
+        return f"<WhatIfResult of {self.head['title']}: {' '.join(self.head['changes']) or 'no change'}>"
+
+    def as_text(self, rows: int = 10) -> str:
+        """A summary for a terminal, with so many rows of each table."""
+        lines = [f"{short(self.head['title'])}: {' '.join(self.head['changes']) or 'no change'}", ""]
+        lengths = self.tables[LENGTHS.name]
+        cells = [
+            [row["part"], time(row["measured_ns"]), time(row["replayed_ns"]), _factor(row["speedup"])]
+            for row in lengths.iter_rows(named=True)
+        ]
+        lines += grid(["length", "measured", "replayed", "speedup"], cells, frozenset({0}))
+        for iteration in self.tables[ITERATIONS.name].head(0 if rows < 0 else rows).iter_rows(named=True):
+            if iteration["iteration"] == 0 or not lines[-1].startswith("  iteration"):
+                lines += [""] if not lines[-1].startswith("  iteration") else []
+            lines.append(
+                f"  iteration {iteration['iteration']}: {time(iteration['measured_ns'])} -> {time(iteration['replayed_ns'])}"
+            )
+        totals = self.tables[PATH_TOTALS.name]
+        for division in ("kind", "task", "kernel", "host cause"):
+            part = totals.filter(pl.col("by") == division).head(rows)
+            if part.height:
+                cells = [
+                    [short(row["name"]), time(row["measured_ns"]), time(row["replayed_ns"])]
+                    for row in part.iter_rows(named=True)
+                ]
+                lines += ["", f"Critical path by {division}", *grid(["", "measured", "replayed"], cells, frozenset({0}))]
+        return printable_lines(lines)
+
+
+def _factor(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = None) -> WhatIfResult:
+    """Replay a run with other durations.
+
+    Parameters
+    ----------
+    arguments
+        Reports (files, folders, globs), or one .prv or .prv.gz.
+
+    Raises
+    ------
+    UsageError
+        When nothing is changed, or a change fits nothing of the run.
+    NoDevices
+        When no process uses a GPU.
+    """
+    arguments, options = seen_by_workers(arguments, options or WhatIfOptions())
+    if not options.changes:
+        raise UsageError(
+            "whatif: nothing is changed; give --ideal-network, --no-late-ranks, --no-launch-cost, --data-loading, --scale or "
+            "--rank"
+        )
+    own, _ = memory.allotments(options.memory, 0)
+    with memory.limited(own), scratch_alone(options.scratch) as folder:
+        events = read_events(arguments, options, folder, with_ranges=True, with_dependencies=True)
+        if not events.rows.devices:
+            raise NoDevices(events.inputs)
+        with progress_bar("replaying", shown=options.progress):
+            return replayed_events(events, options, folder)
+
+
+def replayed_events(events: RunEvents, options: WhatIfOptions, folder: Path) -> WhatIfResult:
+    """The run of some events with changes; its collections are used up."""
+    iterations = find_iterations(events, options.per_iteration)
+    built = built_graph(events, folder / "graph")
+    measured = as_measured(built.graph, folder)
+    replayed = replay(built.graph, changes.combined(steps(built, options)), folder)
+    tables = frames_by_name(_tables(built, measured, replayed, iterations), TABLES)
+    head = {
+        "format": FORMAT,
+        "version": VERSION,
+        "nsys2prv": __version__,
+        "inputs": list(events.inputs),
+        "title": events.title,
+        "changes": options.changes,
+        "iterations": iterations.how,
+        "warnings": [*events.warnings, *built.warnings],
+    }
+    return WhatIfResult(head, tables)
+
+
+def steps(built: BuiltGraph, options: WhatIfOptions) -> list[changes.Step]:
+    """The changes of options, one after the other.
+
+    Raises
+    ------
+    UsageError
+        When one fits nothing of the run.
+    """
+    found: list[changes.Step] = []
+    if options.scale:
+        found.append(changes.scaled_work(built, options.scale))
+    if options.rank:
+        found.append(changes.median_of_ranks(built, options.median_of))
+    if options.data_loading is not None:
+        found.append(changes.loading_times(built, options.data_loading))
+    if options.no_launch_cost:
+        found.append(changes.no_launch_cost(built))
+    if options.ideal_network:
+        found.append(changes.ideal_network)
+    if options.no_late_ranks:
+        found.append(changes.no_late_ranks)
+    return found
+
+
+def _tables(built: BuiltGraph, measured: Replay, replayed: Replay, iterations: RunIterations) -> Filled:
+    readers = {"measured_ns": PathReader(built, measured), "replayed_ns": PathReader(built, replayed)}
+    totals = {name: PathTotals() for name in readers}
+    longest = longest_segments()
+    for name, reader in readers.items():
+        for piece in reader.segments():
+            totals[name].add(piece)
+            if name == "replayed_ns":
+                longest.add(piece)
+    key = ["by", "name"]
+    of_path = [total.rows(built).select(*key, pl.col("total_ns").alias(name)) for name, total in totals.items()]
+    both = of_path[1].join(of_path[0], on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")
+    return {
+        LENGTHS: _lengths(built, replayed, iterations, readers),
+        ITERATIONS: _iterations(built, replayed, iterations),
+        PATH_TOTALS: both.with_columns(pl.col("measured_ns", "replayed_ns").fill_null(0)),
+        CRITICAL_PATH: segment_rows(built, longest.rows),
+    }
+
+
+def _lengths(
+    built: BuiltGraph, replayed: Replay, iterations: RunIterations, readers: Mapping[str, PathReader]
+) -> list[dict[str, Any]]:
+    length = built.context.events.length
+    rows = [_length("window", 0, length, readers["replayed_ns"].length)]
+    if iterations.steady is not None:
+        begin, end = iterations.steady
+        at = replayed_times(built, replayed, np.array([begin, end], dtype=np.int64))
+        rows.append(_length("steady", begin, end, int(at[1] - at[0])))
+    return rows
+
+
+def _length(part: str, begin: int, end: int, new: int) -> dict[str, Any]:
+    old = end - begin
+    return {
+        "part": part,
+        "begin_ns": begin,
+        "end_ns": end,
+        "measured_ns": old,
+        "replayed_ns": new,
+        "difference_ns": new - old,
+        "speedup": old / new if new else None,
+    }
+
+
+def _iterations(built: BuiltGraph, replayed: Replay, iterations: RunIterations) -> pl.DataFrame:
+    lengths = iterations.lengths
+    begin, end = (lengths[name].to_numpy() for name in ("begin", "end"))
+    at = replayed_times(built, replayed, np.concatenate([begin, end]))
+    return lengths.select(
+        iteration="number",
+        begin_ns="begin",
+        end_ns="end",
+        measured_ns=pl.col("end") - pl.col("begin"),
+        replayed_ns=pl.Series(at[len(begin) :] - at[: len(begin)], dtype=pl.Int64),
+        warm_up=pl.col("is_warm_up").cast(pl.Int64),
+    )
+
+
+def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbers:
+    """When all that was measured until some times is done in a replay, ns.
+
+    Without a change these are the times themselves.
+    """
+    order = np.argsort(times, kind="stable")
+    found: Numbers = np.zeros(len(times), dtype=np.int64)
+    latest = measured = 0
+    behind = np.searchsorted(built.graph.moments.time, times[order], side="right")
+    place = 0
+    for first in range(0, len(built.graph.moments), MOMENTS_OF_WINDOW):
+        inside = slice(first, min(first + MOMENTS_OF_WINDOW, len(built.graph.moments)))
+        counted = built.counted_rows[np.asarray(built.graph.moments.row[inside])]
+        new = np.maximum.accumulate(np.where(counted, np.asarray(replayed.time[inside]), latest))
+        old = np.maximum.accumulate(np.where(counted, np.asarray(built.graph.moments.time[inside]), measured))
+        new, old = np.maximum(new, latest), np.maximum(old, measured)
+        while place < len(order) and behind[place] <= inside.stop:
+            at = behind[place] - first - 1
+            done, until = (int(new[at]), int(old[at])) if at >= 0 else (latest, measured)
+            found[order[place]] = done + int(times[order[place]]) - until
+            place += 1
+        latest, measured = int(new[-1]), int(old[-1])
+    for rest in order[place:]:
+        found[rest] = latest + int(times[rest]) - measured
+    return found

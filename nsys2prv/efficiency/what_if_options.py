@@ -1,0 +1,117 @@
+"""Options of a what-if: what is changed in the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nsys2prv.run.option_values import texts
+from nsys2prv.run.read_options import ReadOptions, option
+
+_LARGEST_FACTOR = 1e6
+_MOST_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Kernels, copies or graphs that take `factor` times as long: those whose name or family fits a pattern."""
+
+    pattern: str
+    factor: float
+
+    def __str__(self) -> str:
+        return f"{self.pattern}={self.factor:g}"
+
+
+def scalings(given: str | Scaling | Sequence[str | Scaling]) -> tuple[Scaling, ...]:
+    """`NAME=FACTOR` or `FAMILY=FACTOR`, several times.
+
+    >>> scalings(["gemm*=0.5"])
+    (Scaling(pattern='gemm*', factor=0.5),)
+    """
+    several = [given] if isinstance(given, str | Scaling) else given
+    return tuple(one if isinstance(one, Scaling) else _scaling(one) for one in several)
+
+
+def _scaling(text: str) -> Scaling:
+    pattern, sign, number = text.rpartition("=")
+    if not sign or not pattern:
+        raise ValueError("write FAMILY=FACTOR or NAME=FACTOR, such as gemm=0.5")
+    return Scaling(pattern, factor(number))
+
+
+def factor(given: str | float) -> float:
+    """A factor of durations: 0 or more.
+
+    >>> factor("0.5")
+    0.5
+    """
+    try:
+        found = float(given)
+    except ValueError:
+        raise ValueError("not a factor; write a number such as 0.5") from None
+    if not 0 <= found <= _LARGEST_FACTOR:
+        raise ValueError(f"a factor is a number from 0 to {_LARGEST_FACTOR:,.0f}")
+    return found
+
+
+def median_ranks(given: str | Sequence[str]) -> tuple[str, ...]:
+    """`RANK=median`, several times.
+
+    >>> median_ranks("3=median")
+    ('3=median',)
+    """
+    ranks = texts(given)
+    for one in ranks:
+        number, _, what = one.partition("=")
+        if what != "median" or not (number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS):
+            raise ValueError("write RANK=median, such as 3=median")
+    return ranks
+
+
+@dataclass(frozen=True)
+class WhatIfOptions(ReadOptions):
+    """What would be different. Of a trace, only `time`, `ranks`, `scratch` and `progress` of `ReadOptions` apply."""
+
+    ideal_network: bool = option(False, "Transfers of collectives and messages take no time.")
+    no_late_ranks: bool = option(False, "No rank waits for another one in a collective.")
+    no_launch_cost: bool = option(False, "Calls that launch take no time, and what they launch can start at once.")
+    data_loading: float | None = option(
+        None, "Times in which hosts load data take FACTOR times as long; 0: no time.", "FACTOR", factor
+    )
+    scale: tuple[Scaling, ...] = option(
+        (),
+        "Kernels, graphs or copies take FACTOR times as long: NAME=FACTOR, or the family of kernels in place of the name, with "
+        "the wildcards * and ?. May be repeated.",
+        "NAME=FACTOR",
+        scalings,
+    )
+    rank: tuple[str, ...] = option(
+        (),
+        "RANK=median: kernels of a rank take as long as those of the same name on the median of all ranks. May be repeated.",
+        "RANK=median",
+        median_ranks,
+    )
+    per_iteration: str | None = option(
+        None, "Iterations are NVTX ranges of this name; without it they are looked for.", "NAME[@DOMAIN]"
+    )
+
+    @property
+    def changes(self) -> list[str]:
+        """The changes as they are given on the command line."""
+        flags = {
+            "ideal-network": self.ideal_network,
+            "no-late-ranks": self.no_late_ranks,
+            "no-launch-cost": self.no_launch_cost,
+        }
+        return [
+            *(f"--{name}" for name, given in flags.items() if given),
+            *([f"--data-loading {self.data_loading:g}"] if self.data_loading is not None else []),
+            *(f"--scale {one}" for one in self.scale),
+            *(f"--rank {one}" for one in self.rank),
+        ]
+
+    @property
+    def median_of(self) -> list[int]:
+        """Ranks whose kernels take the median."""
+        return [int(one.partition("=")[0]) for one in self.rank]

@@ -1,0 +1,125 @@
+"""Runs replayed with other durations, whose lengths are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command_line import CommandLine
+from support.report_builder import ReportBuilder
+
+import nsys2prv as np
+from nsys2prv.efficiency.what_if import WhatIfResult, what_if
+from nsys2prv.efficiency.what_if_options import WhatIfOptions
+from nsys2prv.errors import UsageError
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
+
+US = 1000
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+COMPUTE = (100, 200)
+"""us that the kernel takes on each of two ranks."""
+
+
+def rank(folder: Path, number: int) -> Path:
+    """A rank that loads for 2 ms, computes, and reduces with the other rank: 50 us from the last arrival."""
+    report = ReportBuilder(rank=number, with_mpi=True, ranks=2, pid=1000 + number).gpu(number)
+    call = report.api_call("cudaMemcpyAsync_v3020", 0, 5 * US)
+    report.copy(7 * US, 9 * US, 1 << 20, kind=1, correlation=call)
+    start = 2010
+    call = report.api_call("cudaMemcpyAsync_v3020", 2005 * US, start * US)
+    report.copy((start + 2) * US, (start + 12) * US, 1 << 20, kind=1, correlation=call)
+    begin, compute = start + 14, COMPUTE[number]
+    report.kernel("compute", begin * US, (begin + compute) * US, launch=((start + 1) * US, (start + 3) * US))
+    end = begin + max(COMPUTE) + 2 + 50
+    report.kernel(NCCL, (begin + compute + 2) * US, end * US, launch=((start + 4) * US, (start + 6) * US))
+    report.api_call("cudaStreamSynchronize_v3020", (start + 7) * US, (end + 3) * US)
+    return report.write(folder / f"rank{number}.sqlite")
+
+
+MEASURED = 2010 + 14 + 200 + 2 + 50 + 3
+
+
+def replayed(folder: Path, **changes: Any) -> int:
+    """Length of the run with changes, us: from the reports, and the same from their trace."""
+    reports = [rank(folder, number) for number in range(2)]
+    trace = translate(reports, folder / "OUT", TranslateOptions(force=True)).prv
+    results = [what_if(inputs, WhatIfOptions(**changes)) for inputs in (reports, [trace])]
+    lengths = [result.what_if.row(0, named=True) for result in results]
+    assert lengths[0] == lengths[1]
+    assert lengths[0]["measured_ns"] == MEASURED * US
+    return int(lengths[0]["replayed_ns"]) // US
+
+
+@pytest.mark.parametrize(
+    ("changes", "less"),
+    [
+        ({"ideal_network": True}, 50),
+        # The late rank takes what it took.
+        ({"no_late_ranks": True}, 0),
+        ({"scale": ["compute=0.5"]}, 100),
+        ({"scale": ["comp*=2"]}, -200),
+        ({"rank": ["1=median"]}, 50),
+        ({"rank": ["0=median"]}, 0),
+        ({"scale": ["compute=0.5"], "ideal_network": True}, 150),
+        ({"scale": ["CUDA memcpy Host-to-Device=0"]}, 10),
+    ],
+)
+def test_the_length_with_a_change_is_known(tmp_path: Path, changes: dict[str, Any], less: int) -> None:
+    assert replayed(tmp_path, **changes) == MEASURED - less
+
+
+def test_without_loading_the_next_batch_is_copied_at_once(tmp_path: Path) -> None:
+    # The pause of the host lasts from 5 to 2005 us.
+    assert replayed(tmp_path, data_loading=0) == MEASURED - 2000
+    assert replayed(tmp_path, data_loading=0.5) == MEASURED - 1000
+    assert replayed(tmp_path, data_loading=2) == MEASURED + 2000
+
+
+def test_without_the_cost_of_launches_work_starts_earlier(tmp_path: Path) -> None:
+    assert replayed(tmp_path, no_launch_cost=True) < MEASURED
+
+
+def test_the_path_with_changes_adds_up_to_the_new_length(tmp_path: Path) -> None:
+    reports = [rank(tmp_path, number) for number in range(2)]
+    result = what_if(reports, WhatIfOptions(scale=("compute=0.5",)))  # type: ignore[arg-type]
+    of_kinds = result.what_if_path_totals.filter(by="kind")
+    assert of_kinds["measured_ns"].sum() == MEASURED * US
+    assert of_kinds["replayed_ns"].sum() == (MEASURED - 100) * US
+    assert result.critical_path["length_ns"].sum() == (MEASURED - 100) * US
+    by_name = {(by, name): new for by, name, _, new in result.what_if_path_totals.iter_rows()}
+    assert by_name["kernel", "compute"] == 100 * US
+    assert "compute=0.5" in result.as_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, "nothing is changed"),
+        ({"scale": ["no such kernel=0.5"]}, "no kernel, kernel family or copy"),
+        ({"scale": ["gemm"]}, "FAMILY=FACTOR"),
+        ({"scale": ["gemm=-1"]}, "a factor is a number"),
+        ({"scale": ["gemm=nan"]}, "a factor is a number"),
+        ({"data_loading": "much"}, "not a factor"),
+        ({"rank": ["7=median"]}, "no rank 7"),
+        ({"rank": ["one=median"]}, "RANK=median"),
+    ],
+)
+def test_changes_that_make_no_sense_are_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    reports = [rank(tmp_path, number) for number in range(2)]
+    with pytest.raises(UsageError, match=problem):
+        what_if(reports, WhatIfOptions(**changes))
+
+
+def test_the_command_and_the_function_give_the_same(command_line: CommandLine, tmp_path: Path) -> None:
+    reports = [rank(tmp_path, number) for number in range(2)]
+    file = tmp_path / "what_if.json"
+    printed = command_line.run("whatif", *reports, "--scale", "compute=0.5", "--rank", "1=median", "--json-file", file)
+    assert printed.returncode == 0, printed.stderr
+    written = json.loads(file.read_text())
+    result = np.open_run(reports).whatif(scale=["compute=0.5"], rank=["1=median"])
+    assert isinstance(result, WhatIfResult)
+    assert written["changes"] == ["--scale compute=0.5", "--rank 1=median"]
+    assert written["tables"]["what_if"] == result.what_if.to_dict(as_series=False)
