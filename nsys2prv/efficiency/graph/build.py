@@ -31,6 +31,7 @@ from nsys2prv.efficiency.graph.chunk_moments import (
 )
 from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.graph.graph_labels import COPY, NO_WAIT, NOTHING, GraphLabels
+from nsys2prv.efficiency.graph.host_waits import HostWaits, OwnEdges
 from nsys2prv.efficiency.graph.least_weights import LeastWeights, class_code
 from nsys2prv.efficiency.graph.loading import LEAST_BYTES, LoadingTimes
 from nsys2prv.efficiency.graph.moment_files import EDGE_COLUMNS, END, NOT_FOUND, START, ColumnFiles, MomentFiles
@@ -137,6 +138,7 @@ class GraphBuilder:
         self._waiting = WaitingCalls(context.events)
         self._event_waits = EventWaits(context.events)
         self._turns = TakingTurns(len(rows.names) + 1)
+        self._host_waits = HostWaits(context.events, folder / "collectives", self._moments, self._least)
         nothing: Numbers = np.zeros(0, dtype=np.int64)
         self._carried = {ON_DEVICES.name: nothing, ON_HOSTS.name: nothing}
         # Thread and time of the launch of operations that are open.
@@ -163,10 +165,16 @@ class GraphBuilder:
         launches = self._launches(chunk, devices)
         self._note_threads(chunk, hosts, devices, launches)
         by_events = self._event_waits.update(chunk)
-        waited = self._waits(chunk, devices, hosts, launches, by_events.on_hosts, edges)
+        own = OwnEdges.of(moments)
+        self._waits(chunk, devices, hosts, launches, by_events.on_hosts, own, edges)
+        found = self._host_waits.update(chunk, hosts, own)
+        for kind, source, target, weight in found.pieces:
+            edges.add(kind, source, target, weight)
+        for kind, source, target, weight in found.late:
+            self._add_late(kind, source, target, weight)
         self._add_event_waits(by_events.on_streams, edges)
         self._add_device_edges(chunk, moments, devices, launches, edges)
-        self._add_host_edges(moments, hosts, waited, shown, edges)
+        self._add_host_edges(moments, hosts, own, shown, edges)
         self._write(moments, edges)
         for name, intervals in ((ON_DEVICES.name, devices), (ON_HOSTS.name, hosts)):
             self._carried[name] = intervals.start[intervals.until > chunk.end]
@@ -300,9 +308,10 @@ class GraphBuilder:
         hosts: OpenIntervals,
         launches: pl.DataFrame,
         by_events: pl.DataFrame,
+        own: OwnEdges,
         edges: _Pending,
-    ) -> Numbers:
-        """Add edges from operations to the ends of the calls that waited for them; gives back these calls (places)."""
+    ) -> None:
+        """Add edges from operations to the ends of the calls that waited for them; `own` gets what these calls take alone."""
         ended = np.flatnonzero(devices.end != NOT_FOUND)
         operations = pl.DataFrame(
             {"row": devices.row[ended], "ended": devices.until[ended], "operation": devices.end[ended]}
@@ -334,20 +343,20 @@ class GraphBuilder:
         free = np.setdiff1d(may_wait, waited)
         free = free[kind[hosts.label[free]] != COPY] if len(free) else free
         self._least.add(class_code(edge_kinds.BLOCKED_CALL, hosts.label[free]), (hosts.until - hosts.begin)[free])
-        return waited
+        code = class_code(edge_kinds.BLOCKED_CALL, hosts.label[waited])
+        own.set(hosts.end[waited], edge_kinds.BLOCKED_CALL, code)
 
     def _add_host_edges(
-        self, moments: ChunkMoments, hosts: OpenIntervals, waited: Numbers, shown: Numbers, edges: _Pending
+        self, moments: ChunkMoments, hosts: OpenIntervals, own: OwnEdges, shown: Numbers, edges: _Pending
     ) -> None:
         """Edges between moments of host threads that follow each other."""
         on_hosts = np.flatnonzero(moments.is_host)
         numbers = moments.first + on_hosts
         before = self._former.of(moments.row[on_hosts], numbers, np.ones(len(on_hosts), dtype=bool))
         place = moments.interval[on_hosts]
-        has_waited = np.zeros(len(hosts.row), dtype=bool)
-        has_waited[waited] = True
-        # Nothing else is between start and end of the call.
-        is_blocked = (moments.side[on_hosts] == END) & has_waited[place] & (before == hosts.start[place])
+        # Nothing else is between start and end of a call that waits; else only what is before its last part can be waited for.
+        is_call_alone = (moments.side[on_hosts] == END) & (before == hosts.start[place])
+        is_blocked = is_call_alone & (own.kind[on_hosts] != edge_kinds.HOST)
         known = before != NOT_FOUND
         pause = moments.time[on_hosts] - self._times(np.maximum(before, 0))
         is_call = self.labels.is_of(*HOST_CALLS)[moments.label[on_hosts]]
@@ -357,8 +366,9 @@ class GraphBuilder:
         edges.add(edge_kinds.HOST, before[plain], numbers[plain], WHOLE)
         edges.add(edge_kinds.HOST, before[is_woken], numbers[is_woken], 0)
         edges.add(edge_kinds.WAKE_UP, waker[is_woken], numbers[is_woken], 0)
-        code = class_code(edge_kinds.BLOCKED_CALL, hosts.label[place[blocked]])
-        edges.add(edge_kinds.BLOCKED_CALL, before[blocked], numbers[blocked], code)
+        for kind in (edge_kinds.BLOCKED_CALL, edge_kinds.TRANSFER):
+            of_kind = blocked & (own.kind[on_hosts] == kind)
+            edges.add(kind, before[of_kind], numbers[of_kind], own.weight[on_hosts[of_kind]])
 
     def _write(self, moments: ChunkMoments, edges: _Pending) -> None:
         """Write the edges of a chunk that do not go back in time."""
