@@ -300,7 +300,8 @@ def finding_rules() -> str:
     """Every rule of findings."""
     pieces = []
     for rule in RULES:
-        parts = {"Pattern": rule.sees, "Needs": rule.needs, "Cost": rule.cost, "View": f"`{rule.view}`", "Advice": rule.advice}
+        needs = ", ".join(need.text for need in rule.needs)
+        parts = {"Pattern": rule.sees, "Needs": needs, "Cost": rule.cost, "View": f"`{rule.view}`", "Advice": rule.advice}
         lines = "".join(f"- {part}: {text if text.endswith('.') else f'{text}.'}\n" for part, text in parts.items())
         pieces.append(f"### `{rule.kind}`\n\n{rule.title}\n\n{lines}")
     return "\n" + "\n".join(pieces) + "\n"

@@ -100,7 +100,13 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         filled |= meter.tables()
     tables = frames_by_name(filled, table_registry.TABLES)
     activity = totals.first.tolist(), totals.last.tolist()
-    found = findings.tables(tables, activity, kernels_by_device=kernels.by_device, transfers=nccl.transfers)
+    found = findings.tables(
+        tables,
+        activity,
+        kernels_by_device=kernels.by_device,
+        transfers=nccl.transfers,
+        collectives=nccl.collectives,
+    )
     tables |= {table.name: table.frame(rows) for table, rows in found.items()}
     warnings = [
         *events.warnings,

@@ -32,6 +32,7 @@ TABLES: tuple[Table, ...] = (
     finding_tables.FINDINGS,
     finding_tables.FINDING_DEVICES,
     finding_tables.FINDING_NUMBERS,
+    finding_tables.FINDING_CHECKS,
     run_totals.NODES,
     run_totals.DEVICES,
     run_totals.TASKS,

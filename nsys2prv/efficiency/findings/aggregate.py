@@ -22,6 +22,46 @@ def part_of(begin: pl.Expr, length: int) -> pl.Expr:
     return (begin * PARTS // max(length, 1)).clip(0, PARTS - 1)
 
 
+def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> pl.DataFrame:
+    """Occurrences in pieces, one for each part of the run that they reach over.
+
+    Parameters
+    ----------
+    occurrences
+        Columns of `OccurrenceSums.add`, with `part` in the key: that of the first time.
+    sums
+        Columns that count for the first piece alone; the cost is shared out by time.
+    length
+        Of the run, ns.
+
+    Returns
+    -------
+    The same columns, and `whole_cost` of the occurrence. Few occurrences are longer than a part, so that there are few pieces.
+    """
+    last = part_of(pl.col("end") - 1, length)
+    pieces = pl.int_ranges("part", pl.max_horizontal(last, "part") + 1)
+    split = (
+        occurrences.with_columns(pl.col("part", "begin", "end", "cost", *sums).cast(pl.Int64))
+        .with_row_index("occurrence")
+        .with_columns(whole_cost="cost", first="part", part=pieces)
+        .explode("part")
+    )
+    run = max(length, 1)
+    # The first time of a part, as `part_of` has it.
+    begin, end = (-((run * -part) // PARTS) for part in (pl.col("part"), pl.col("part") + 1))
+    inside = (pl.min_horizontal("end", end) - pl.max_horizontal("begin", begin)).clip(lower_bound=0)
+    is_first = pl.col("part") == pl.col("first")
+    later = (
+        pl.when(is_first).then(0).otherwise(pl.col("cost") * inside // (pl.col("end") - pl.col("begin")).clip(lower_bound=1))
+    )
+    split = split.with_columns(later=later)
+    first = pl.col("cost") - pl.col("later").sum().over("occurrence")
+    return split.with_columns(
+        *(pl.when(is_first).then(pl.col(name)).otherwise(0).alias(name) for name in sums),
+        cost=pl.when(is_first).then(first).otherwise("later"),
+    ).drop("occurrence", "first", "later")
+
+
 class OccurrenceSums:
     """Occurrences by key: sums, the first begin and last end, and the most costly occurrence.
 
@@ -29,7 +69,8 @@ class OccurrenceSums:
     ----------
     key, sums
         Columns of the occurrences that `add` takes. The others are `begin`, `end` and `cost` (ns), `row` (of the trace) and
-        `thread` (a place in `SweepContext.callers`), NONE for none; all are whole numbers.
+        `thread` (a place in `SweepContext.callers`), NONE for none; all are whole numbers. With `whole_cost` they are pieces of
+        occurrences (`over_parts`).
     """
 
     def __init__(self, key: Sequence[str], sums: Sequence[str]) -> None:
@@ -44,7 +85,8 @@ class OccurrenceSums:
         if occurrences.is_empty():
             return
         columns = [pl.col(name) for name in (*self._key, *self._sums, "begin", "end")]
-        columns += [pl.col(source).alias(name) for name, source in _TOP.items()]
+        sources = {**_TOP, "top_cost": "whole_cost"} if "whole_cost" in occurrences.columns else _TOP
+        columns += [pl.col(source).alias(name) for name, source in sources.items()]
         self._merging.add(self._merged(occurrences.select(column.cast(pl.Int64) for column in columns)))
 
     def frame(self) -> pl.DataFrame:

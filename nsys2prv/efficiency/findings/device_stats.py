@@ -18,7 +18,8 @@ class DeviceStats:
     """What a rule measured on one device: times in ns, by its index.
 
     `cost` is what all occurrences cost at most, and `longest` that of the most costly one. `begin` and `end` are of all
-    occurrences, `worst` of the place to look at. `rows` of the trace show it there; `parts` of the run have occurrences.
+    occurrences, `worst` of the place to look at. `rows` of the trace show it there; `parts` of the run have occurrences, and
+    `costs` are the costs of these parts, where they are known.
     """
 
     device: int
@@ -29,6 +30,7 @@ class DeviceStats:
     worst: tuple[int, int]
     rows: tuple[int, ...] = ()
     parts: Sequence[int] = ()
+    costs: Mapping[int, int] = field(default_factory=dict)
     longest: int = 0
     sums: Mapping[str, int] = field(default_factory=dict)
 
@@ -60,7 +62,8 @@ def by_device(
                 end=int(rows["end"].max()),  # type: ignore[arg-type]
                 worst=(part["begin"], part["end"]) if worst == "part" else (top["top_begin"], top["top_end"]),
                 rows=_rows(context, part if worst == "part" else top),
-                parts=rows["part"].to_list(),
+                parts=rows.filter(pl.col("count") > 0)["part"].to_list(),
+                costs=dict(rows.select("part", "cost").iter_rows()),
                 longest=int(top["top_cost"]),
                 sums={name: int(rows[name].sum()) for name in sums},
             )
@@ -81,6 +84,17 @@ def count(stats: Sequence[DeviceStats]) -> int:
 def cost(stats: Sequence[DeviceStats]) -> int:
     """Cost on all devices, ns."""
     return sum(one.cost for one in stats)
+
+
+def lost_together(stats: Sequence[DeviceStats]) -> int:
+    """Sum over the parts of the run of the highest cost of a device there, ns; without parts the highest cost of a device."""
+    if not all(one.costs for one in stats):
+        return max((one.cost for one in stats), default=0)
+    highest: dict[int, int] = {}
+    for one in stats:
+        for part, lost in one.costs.items():
+            highest[part] = max(highest.get(part, 0), lost)
+    return sum(highest.values())
 
 
 def on_devices(stats: Sequence[DeviceStats]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost
+from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, lost_together
 
 NANOSECONDS, BYTES, SHARE, PLAIN, HERTZ = "ns", "bytes", "0 to 1", "", "Hz"
 """Units of numbers."""
@@ -22,16 +22,34 @@ class Number:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found: a text for people (the column `seen`), at least one device that shows it, and the numbers."""
+    """What a rule found: a text for people (the column `seen`), at least one device that shows it, and the numbers.
+
+    Attributes
+    ----------
+    wall
+        Time by which the run is shorter without it at most, ns; None: `saved` estimates it from the costs of devices.
+    follows
+        Kind of another finding that causes this one: it vanishes with that.
+    """
 
     text: str
     devices: Sequence[DeviceStats]
     numbers: Sequence[Number] = ()
+    wall: int | None = None
+    follows: str | None = None
 
     @property
     def cost(self) -> int:
         """Device time at most, over all devices, ns."""
         return cost(self.devices)
+
+    @property
+    def saved(self) -> int:
+        """Time by which the run is shorter without it at most, ns.
+
+        Devices that lose time in the same part of the run lose it together: of each part the device counts that loses most.
+        """
+        return self.wall if self.wall is not None else min(lost_together(self.devices), self.cost)
 
     @property
     def worst(self) -> DeviceStats:

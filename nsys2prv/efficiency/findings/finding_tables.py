@@ -12,16 +12,17 @@ from nsys2prv.vocabulary.wording import ranges
 
 FINDINGS = Table(
     "findings",
-    "Findings, most costly first",
+    "Findings, those first that cost the run most time",
     "one thing that costs time; there is none where no rule finds anything",
     (
-        Column.count("place", "1 for the most costly"),
+        Column.count("place", "1 for the one that costs the run most time; consequences of others come last"),
         Column.text("kind", "which rule: the names of docs/efficiency.md"),
         Column.text("title", "name for people"),
         Column.text("seen", "what was observed, with its numbers, in one or two sentences"),
-        Column.ns(
-            "cost_ns", "device time that it costs at most, summed over devices as docs/efficiency.md defines for each rule"
-        ),
+        Column.ns("saved_ns", "time by which the run would be shorter without it, at most"),
+        Column.share("saved_share", "the same, of E"),
+        Column.text("consequence_of", "kind of another finding that causes this one; null for none"),
+        Column.ns("cost_ns", "device time that it costs, summed over devices as docs/efficiency.md defines for each rule"),
         Column.share("share", "the cost against E n: of the time of all devices"),
         Column.count("devices", "devices that show it; they are listed in `finding_devices`"),
         Column.text("device", "the one of them where it costs most: its node and its number there, `node01:D0`"),
@@ -74,10 +75,26 @@ FINDING_NUMBERS = Table(
 )
 
 
-def finding_tables(findings: Sequence[tuple[FindingRule, Finding]], evidence: Evidence) -> Filled:
-    """The three tables from findings with their rules, in the order of their places."""
+FINDING_CHECKS = Table(
+    "finding_checks",
+    "What was looked for",
+    "one rule",
+    (
+        Column.text("kind", "the rule"),
+        Column.text("title", "name for people"),
+        Column.text("result", "`found`, `not found` or `not decidable`"),
+        Column.text("reason", "why it is not decidable, or found and not shown; null otherwise"),
+    ),
+)
+
+
+def finding_tables(
+    findings: Sequence[tuple[FindingRule, Finding]], checks: Sequence[Mapping[str, str | None]], evidence: Evidence
+) -> Filled:
+    """The tables from findings with their rules, in the order of their places, and from the rows of FINDING_CHECKS."""
     numbered = [({"place": place, "kind": rule.kind}, rule, found) for place, (rule, found) in enumerate(findings, start=1)]
     return {
+        FINDING_CHECKS: checks,
         FINDINGS: [{**key, **_finding_row(rule, found, evidence)} for key, rule, found in numbered],
         FINDING_DEVICES: [{**key, **row} for key, _, found in numbered for row in _device_rows(found, evidence)],
         FINDING_NUMBERS: [
@@ -88,6 +105,11 @@ def finding_tables(findings: Sequence[tuple[FindingRule, Finding]], evidence: Ev
     }
 
 
+def saved(finding: Finding, evidence: Evidence) -> int:
+    """Time by which the run is shorter without a finding at most, ns: never more than the run."""
+    return min(finding.saved, evidence.length)
+
+
 def _finding_row(rule: FindingRule, finding: Finding, evidence: Evidence) -> Mapping[str, Any]:
     rows, worst = evidence.context.events.rows, finding.worst
     tasks = [task for one in finding.devices for task in rows.tasks_of_device.get(one.device, ())]
@@ -95,6 +117,9 @@ def _finding_row(rule: FindingRule, finding: Finding, evidence: Evidence) -> Map
     return {
         "title": rule.title,
         "seen": finding.text,
+        "saved_ns": saved(finding, evidence),
+        "saved_share": saved(finding, evidence) / evidence.length if evidence.length else None,
+        "consequence_of": finding.follows,
         "cost_ns": finding.cost,
         "share": finding.cost / (evidence.length * evidence.devices),
         "devices": len(finding.devices),

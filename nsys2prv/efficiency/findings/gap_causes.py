@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import polars as pl
 
-from nsys2prv.efficiency.findings.aggregate import OccurrenceSums, part_of
+from nsys2prv.efficiency.findings.aggregate import NONE, OccurrenceSums, over_parts, part_of
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, by_device
+from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
 from nsys2prv.efficiency.run_events import TypeNames
 from nsys2prv.efficiency.sweep import KERNEL_TYPES, SweepContext
+from nsys2prv.execution.merging import Merging
 from nsys2prv.vocabulary import event_types
 
-_NO_CAUSE = -1
+NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
+"""Of a gap that no rule matches: its cause or its launch is not known, or it is the one before the first activity."""
+NO_VALUE = -1
+_PENDING_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class GapCause:
     """The gaps that a rule counts: expressions over the columns of gaps (see `GapCauses`), costs in ns.
 
-    A gap has at most one exclusive cause: that of the first rule it matches.
+    A gap has at most one exclusive cause: that of the first rule it matches. One that is not exclusive counts
+    them beside others, but for those that it `dominates`: these are its own. `counts_names`: what follows them is kept, so that
+    `GapCauses.names` can say how many different kernels that are.
     """
 
     matches: pl.Expr
     cost: pl.Expr = field(default_factory=lambda: pl.col("length") - pl.col("allocation_ns"))
     sums: Mapping[str, pl.Expr] = field(default_factory=dict)
     is_exclusive: bool = True
+    dominates: pl.Expr | None = None
+    counts_names: bool = False
 
 
 class GapCauses:
@@ -55,34 +64,79 @@ class GapCauses:
         self._sums = {
             kind: OccurrenceSums(("device", "part"), ("count", "cost", *cause.sums)) for kind, cause in causes.items()
         }
+        self._all = OccurrenceSums(("cause", "device", "part"), ("count", "cost", *CAUSE_COLUMNS))
+        self._names = {kind: _Names() for kind, cause in causes.items() if cause.counts_names}
 
     def update(self, gaps: pl.DataFrame) -> None:
         """Add gaps, as `Gaps` passes them to its listener."""
-        # Gaps at the start and the end of the run, and those of unknown launching threads, have no known cause.
-        inner = gaps.filter((pl.col("former_number") > 0) & pl.col("number").is_not_null() & (pl.col("unknown_ns") == 0))
-        if inner.is_empty():
+        if gaps.is_empty():
             return
-        inner = inner.with_columns(**self._neighbours())
-        exclusive: pl.Expr = pl.lit(_NO_CAUSE)
+        gaps = gaps.with_columns(**self._neighbours())
+        exclusive: pl.Expr = pl.lit(NO_CAUSE)
         for place, cause in reversed(list(enumerate(self._causes.values()))):
             if cause.is_exclusive:
                 exclusive = pl.when(cause.matches).then(place).otherwise(exclusive)
-        inner = inner.with_columns(cause=exclusive)
+        for place, cause in enumerate(self._causes.values()):
+            if cause.dominates is not None:
+                exclusive = pl.when(cause.matches & cause.dominates).then(place).otherwise(exclusive)
+        # Of gaps at the start, and of those of unknown launching threads, no rule can know the cause.
+        is_unknown = (pl.col("unknown_ns") > 0) | pl.col("number").is_null()
+        gaps = gaps.with_columns(
+            cause=pl.when(pl.col("former_number") == 0)
+            .then(AT_START)
+            .when(is_unknown)
+            .then(UNKNOWN_LAUNCH)
+            .otherwise(exclusive)
+        )
+        self._add_all(gaps)
+        inner = gaps.filter(pl.col("cause") >= NO_CAUSE)
         for place, (kind, cause) in enumerate(self._causes.items()):
             matching = inner.filter(pl.col("cause") == place if cause.is_exclusive else cause.matches)
-            self._sums[kind].add(
-                matching.select(
-                    "device",
-                    "begin",
-                    "thread",
-                    part=part_of(pl.col("begin"), self._context.events.length),
-                    count=1,
-                    cost=cause.cost,
-                    end="start",
-                    row="next_row",
-                    **cause.sums,
-                )
+            occurrences = matching.select(
+                "device",
+                "begin",
+                "thread",
+                part=part_of(pl.col("begin"), self._context.events.length),
+                count=1,
+                cost=cause.cost,
+                end="start",
+                row="next_row",
+                **cause.sums,
             )
+            self._sums[kind].add(over_parts(occurrences, ("count", *cause.sums), self._context.events.length))
+            if cause.counts_names:
+                self._names[kind].add(matching.select("device", "number", "value").unique().cast(pl.Int64))
+
+    def _add_all(self, gaps: pl.DataFrame) -> None:
+        part = part_of(pl.col("begin"), self._context.events.length)
+        begin, end = pl.col("begin"), pl.col("start")
+        occurrences = gaps.select(
+            "cause",
+            "device",
+            "begin",
+            *CAUSE_COLUMNS,
+            part=part,
+            count=1,
+            cost=end - begin,
+            end=end,
+            row=pl.col("next_row").fill_null(NONE),
+            thread=pl.col("thread").fill_null(NONE),
+        )
+        self._all.add(over_parts(occurrences, ("count", *CAUSE_COLUMNS), self._context.events.length))
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """Rules that count gaps, by their numbers in the column `cause` of `all_gaps`."""
+        return tuple(self._causes)
+
+    def all_gaps(self) -> pl.DataFrame:
+        """All gaps but those at the end: sums by `cause` (a place in `kinds`, or NO_CAUSE, UNKNOWN_LAUNCH, AT_START), `device`
+        and `part`; columns as of `OccurrenceSums.frame`: `count`, `cost` (their length, ns) and CAUSE_COLUMNS."""
+        return self._all.frame()
+
+    def names(self, kind: str, devices: Sequence[int]) -> int:
+        """How many different kernels (by device) follow the gaps of a rule that has `counts_names`."""
+        return self._names[kind].rows.filter(pl.col("device").is_in(devices)).height
 
     def frame(self, kind: str) -> pl.DataFrame:
         """Sums of the gaps of a rule by device and part of the run, as of `OccurrenceSums.frame`."""
@@ -107,7 +161,15 @@ class GapCauses:
         }
 
 
+class _Names(Merging):
+    """Different kernels by device."""
+
+    def __init__(self) -> None:
+        empty = pl.DataFrame(schema=dict.fromkeys(("device", "number", "value"), pl.Int64))
+        super().__init__(lambda rows: rows.unique(maintain_order=True), empty, _PENDING_ROWS)
+
+
 def value_of(types: Mapping[int, TypeNames], number: int, label: str) -> int:
-    """Value of an event type with a label; -1: the run has none."""
+    """Value of an event type with a label; NO_VALUE: the run has none."""
     names = types.get(number)
-    return next((value for value, text in (names.values or {}).items() if text == label), -1) if names else -1
+    return next((value for value, text in (names.values or {}).items() if text == label), NO_VALUE) if names else NO_VALUE

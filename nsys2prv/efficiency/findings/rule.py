@@ -29,8 +29,8 @@ class Threshold:
     reason: str
 
 
-LEAST_COST = Threshold("least cost of a finding", 1_000_000, "ns", "the first few ms are not a run to judge")
-LEAST_SHARE = Threshold("least cost of a finding, of E n", 0.01, "0 to 1", "less of the run is not worth a look")
+LEAST_COST = Threshold("least time that is saved", 1_000_000, "ns", "the first few ms are not a run to judge")
+LEAST_SHARE = Threshold("least time that is saved, of E", 0.01, "0 to 1", "less of the run is not worth a look")
 RECURRING = Threshold(
     "of the tenths of a device's active time, least part with occurrences (for rules about what recurs)", 0.5, "0 to 1",
     "else it belongs to a phase, such as the start",
@@ -39,8 +39,21 @@ ACTIVE_PARTS = Threshold(
     "least part of the window from first to last activity of a device (likewise)", 0.1, "0 to 1", "less is too short for a loop"
 )
 
-GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS)
+LARGE_SHARE = Threshold(
+    "part of a device's active time that counts also where it does not recur (for copies and allocations)", 0.1, "0 to 1",
+    "few long ones cost as much as many short ones",
+)  # fmt: skip
+
+GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS, LARGE_SHARE)
 """Thresholds of all rules."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a rule needs: its name, and a function that gives the reason why it is missing, None where it is there."""
+
+    text: str
+    missing: Callable[[Evidence], str | None]
 
 
 class RuleMeter(Protocol):
@@ -66,9 +79,9 @@ class FindingRule:
     sees
         What it looks for.
     needs
-        What must be recorded; without it the rule finds nothing.
+        What must be recorded; without it the rule can't decide.
     cost
-        How its cost is counted: device time at most, ns.
+        How its cost is counted: device time, ns.
     view
         The view that shows it, by its name in cfgs/views.ini.
     advice
@@ -86,7 +99,7 @@ class FindingRule:
     kind: str
     title: str
     sees: str
-    needs: str
+    needs: Sequence[Need]
     cost: str
     view: str
     advice: str
@@ -114,7 +127,11 @@ class Evidence:
         `number`, `value`, `device`, `count`, `total` (ns) of all kernels but NCCL's.
     transfers
         `row`, `start` (of an NCCL kernel) and `transfer`: the shortest duration of the kernels of its collective, ns, where
-        they are known.
+        they are known; and `collective`, which is the same number for all kernels of a collective.
+    collectives
+        Kernels of collectives of several ranks: columns of `Nccl.collectives`.
+    has_launches, has_graphs
+        Whether any launch of work in the window is known, and whether executions of graphs were recorded as a whole.
     """
 
     context: SweepContext
@@ -125,6 +142,9 @@ class Evidence:
     meters: Mapping[type[RuleMeter], RuleMeter]
     kernels_by_device: pl.DataFrame
     transfers: pl.DataFrame
+    collectives: pl.DataFrame
+    has_launches: bool
+    has_graphs: bool
     _findings: dict[str, Finding | None] = field(default_factory=dict)
 
     def meter(self, kind: type[AnyMeter]) -> AnyMeter:
@@ -133,10 +153,14 @@ class Evidence:
         assert isinstance(meter, kind)
         return meter
 
+    def missing(self, rule: FindingRule) -> str | None:
+        """Why a rule can't decide; None: it can."""
+        return next((reason for need in rule.needs if (reason := need.missing(self)) is not None), None)
+
     def finding(self, rule: FindingRule) -> Finding | None:
-        """The finding of a rule; rules are judged once."""
+        """The finding of a rule, also one that costs too little to be shown; rules are judged once."""
         if rule.kind not in self._findings:
-            self._findings[rule.kind] = rule.judge(self)
+            self._findings[rule.kind] = rule.judge(self) if self.missing(rule) is None else None
         return self._findings[rule.kind]
 
     @property
@@ -183,7 +207,7 @@ class Evidence:
         bins = self.tables["device_bins"].join(self.tables["bins"].select("bin", "begin_ns", "end_ns"), on="bin")
         is_own = pl.col("device") == self.device_name(device)
         others = bins.filter(~is_own).group_by("bin").agg(others=pl.col("kernels_ns").mean())
-        place = bins.filter(is_own).join(others, on="bin")
+        place = bins.filter(is_own).join(others, on="bin", how="left").with_columns(pl.col("others").fill_null(0))
         worst = place.sort(pl.col("kernels_ns") - pl.col("others"), -pl.col("bin"), descending=True).row(0, named=True)
         place_to_look = worst["begin_ns"], worst["end_ns"]
         return DeviceStats(device, count, cost, self.first[device], self.last[device], place_to_look, self.streams(device))
@@ -193,14 +217,22 @@ class Evidence:
         return stats.cost >= least.value * self.active(stats.device)
 
     def costly(
-        self, stats: Iterable[DeviceStats], fewest: Threshold, least: Threshold, *, recurring: bool = False
+        self,
+        stats: Iterable[DeviceStats],
+        fewest: Threshold,
+        least: Threshold,
+        *,
+        recurring: bool = False,
+        or_large: bool = False,
     ) -> list[DeviceStats]:
-        """Devices with enough occurrences that cost enough of their active time; `recurring`: and occur again and again."""
-        return [
-            one
-            for one in stats
-            if one.count >= fewest.value and self.costs_share(one, least) and (not recurring or self.recurs(one))
-        ]
+        """Devices with enough occurrences that cost enough of their active time; `recurring`: and occur again and again;
+        `or_large`: or cost a large part of it, however rare they are (LARGE_SHARE)."""
+
+        def counts(one: DeviceStats) -> bool:
+            is_often = one.count >= fewest.value and self.costs_share(one, least) and (not recurring or self.recurs(one))
+            return is_often or (or_large and self.costs_share(one, LARGE_SHARE))
+
+        return [one for one in stats if counts(one)]
 
     def recurs(self, stats: DeviceStats) -> bool:
         """Whether there are occurrences in many of the tenths of the active time of a device: RECURRING, ACTIVE_PARTS."""

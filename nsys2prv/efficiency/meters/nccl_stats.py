@@ -32,6 +32,10 @@ _OPERATIONS = (
 )
 COLLECTIVE = ["communicator", "operation", "turn"]
 """Columns that identify a collective."""
+_MATCHED: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(("row", "start", "end", "task", "device", "communicator", "turn", "members"), pl.Int64),
+    **dict.fromkeys(("communicator_name", "operation"), pl.String),
+}
 _UNKNOWN_OPERATION = "other"
 _POINT_TO_POINT = "SendRecv"
 
@@ -110,8 +114,18 @@ class Nccl(TableMeter):
 
     @property
     def transfers(self) -> pl.DataFrame:
-        """Kernels that are matched with those of the other ranks: `row`, `start`, and `transfer`, the shortest duration."""
-        return self.members.select("row", "start", "transfer")
+        """Kernels that are matched with those of the other ranks: `row`, `start`, `transfer`, the shortest duration, and
+        `collective`, a number that is the same for kernels of one collective."""
+        number = pl.struct(COLLECTIVE).rank("dense").cast(pl.Int64)
+        return self.members.select("row", "start", "transfer", collective=number)
+
+    @property
+    def collectives(self) -> pl.DataFrame:
+        """Kernels of collectives that are matched over ranks: `row`, `start`, `end`, `task`, `device`, `communicator`,
+        `communicator_name`, `operation`, `turn`, and `members`, the number of ranks."""
+        if not self._found:
+            return pl.DataFrame(schema=_MATCHED)
+        return self._matched(self._whole()).select(pl.col(name).cast(dtype) for name, dtype in _MATCHED.items())
 
     def _whole(self) -> pl.DataFrame:
         """All kernels with their operations and communicators."""

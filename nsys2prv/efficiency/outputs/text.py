@@ -61,7 +61,7 @@ def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
         f"(NCCL kernels count as {head['nccl']})",
         "",
         *tree_lines(tables["tree"]),
-        *_findings(tables["findings"]),
+        *_findings(tables["findings"], tables["finding_checks"]),
     ]
     for name, columns in _SHOWN:
         if name == _CLOCKS and tables[name].height < _SEVERAL:
@@ -74,16 +74,23 @@ def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
     return printable_lines(lines)
 
 
-def _findings(findings: pl.DataFrame) -> list[str]:
-    """Each finding: its title, its cost, and where to look."""
-    lines = ["", "Findings (upper bound)"] if findings.height else []
+def _findings(findings: pl.DataFrame, checks: pl.DataFrame) -> list[str]:
+    """Each finding: its title, its cost, and where to look; then what was looked for in vain."""
+    lines = ["", "Findings (the run would be shorter by this time at most)"] if findings.height else []
     for row in findings.iter_rows(named=True):
         where = row["device"] if row["devices"] == 1 else f"{row['devices']} GPUs, most on {row['device']}"
         place = f"{_seconds(row['worst_begin_ns'])} to {_seconds(row['worst_end_ns'])} s"
+        cause = f"; a consequence of {row['consequence_of']}" if row["consequence_of"] is not None else ""
         lines += [
             f"  {row['place']}. {row['title']}",
-            f"     {time(row['cost_ns'])} of device time ({percent(row['share'])}), on {where}; see {row['view']} at {place}",
+            f"     {time(row['saved_ns'])} ({percent(row['saved_share'])} of the run){cause}; {time(row['cost_ns'])} of device "
+            f"time ({percent(row['share'])}), on {where}; see {row['view']} at {place}",
         ]
+    if checks.height:
+        absent = checks.filter(pl.col("result") == "not found")["kind"]
+        lines += ["", f"Looked for and not found: {', '.join(absent) or 'nothing'}"]
+        for reason, kinds in checks.filter(pl.col("result") == "not decidable").group_by("reason", maintain_order=True):
+            lines.append(f"Not decidable: {', '.join(kinds['kind'])} ({reason[0]})")
     return lines
 
 

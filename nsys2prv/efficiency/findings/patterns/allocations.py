@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
@@ -14,21 +15,27 @@ KIND = "allocations"
 
 FEWEST_GAPS = Threshold("fewest gaps with such calls", 10, "", "fewer belong to the start of phases")
 LEAST_LOST = Threshold("least share lost", 0.01, "0 to 1", "they are easily avoided")
+WHOLE_GAP = Threshold(
+    "least part of a gap in such calls for the whole gap to count", 0.5, "0 to 1",
+    "without the calls the thread is ahead of the device, and the launch after them leaves no gap",
+)  # fmt: skip
+
+_DOMINATES = pl.col("allocation_ns") >= WHOLE_GAP.value * pl.col("length")
 
 
 def _judge(evidence: Evidence) -> Finding | None:
     """Devices with such gaps again and again."""
-    devices = evidence.costly(evidence.gaps.by_device(KIND), FEWEST_GAPS, LEAST_LOST, recurring=True)
+    devices = evidence.costly(evidence.gaps.by_device(KIND), FEWEST_GAPS, LEAST_LOST, recurring=True, or_large=True)
     if not devices:
         return None
     gaps, lost, longest = count(devices), cost(devices), max(stats.longest for stats in devices)
     text = (
-        f"in {gaps:,} gaps {on_devices(devices)} the launching thread allocates or frees memory, {time(lost / gaps)} on "
-        f"average and {time(longest)} at most"
+        f"in {gaps:,} gaps {on_devices(devices)} the launching thread allocates or frees memory, which costs "
+        f"{time(lost / gaps)} on average and {time(longest)} at most"
     )
     numbers = (
         Number("gaps", gaps),
-        Number("mean time in these calls in a gap", lost / gaps, NANOSECONDS),
+        Number("mean time lost in a gap", lost / gaps, NANOSECONDS),
         Number("longest time", longest, NANOSECONDS),
     )
     return Finding(text, devices, numbers)
@@ -38,17 +45,18 @@ RULE = FindingRule(
     kind=KIND,
     title="Allocations in the loop: devices wait while memory is allocated or freed",
     sees="gaps after work in which the launching thread allocates or frees memory, again and again",
-    needs="CUDA API calls",
-    cost="time of these calls in the gaps",
+    needs=(needs.CUDA_CALLS,),
+    cost="time of these calls in the gaps; of the whole gap where they are most of it",
     view="basics/cuda_calls",
     advice="Allocate before the loop, use a memory pool (cudaMallocAsync) or the caching allocator of the framework.",
-    thresholds=(FEWEST_GAPS, LEAST_LOST),
+    thresholds=(FEWEST_GAPS, LEAST_LOST, WHOLE_GAP),
     judge=_judge,
     gap_cause=GapCause(
         pl.col("is_late")
         & (pl.col("allocation_ns") > 0)
         & (pl.col("after_kernel") | (pl.col("after_copy") & ~pl.col("after_upload") & (pl.col("former_size") >= 0))),
-        cost=pl.col("allocation_ns"),
+        cost=pl.when(_DOMINATES).then("length").otherwise("allocation_ns"),
         is_exclusive=False,
+        dominates=_DOMINATES,
     ),
 )

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.aggregate import NONE, PARTS
 from nsys2prv.efficiency.findings.device_stats import by_device, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
@@ -198,7 +199,7 @@ RULE = FindingRule(
     title="Contention slowdown: kernels are slower beside communication",
     sees="kernels that, after the same kernel of their stream, take clearly longer when an NCCL kernel runs as they start than "
     "when nothing else does",
-    needs="NCCL kernels",
+    needs=(needs.NCCL_KERNELS,),
     cost="executions beside NCCL kernels x difference of the means",
     view="analysis/kernel_durations",
     advice="Overlap costs multiprocessors and bandwidth: fewer NCCL channels (NCCL_MAX_CTAS), transfers by copy engines, other "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
@@ -47,7 +48,7 @@ RULE = FindingRule(
     title="Data loading: devices wait for new data",
     sees="long gaps between work and the copy of new data to the device, while the launching thread is in neither CUDA nor MPI "
     "calls (as of `host-bound`)",
-    needs="CUDA API calls, copies with sizes",
+    needs=(needs.CUDA_CALLS, needs.COPY_SIZES),
     cost="sum of the gaps, without the time in allocation calls",
     view="analysis/gaps",
     advice="More loading processes (num_workers), prefetching, faster storage or decoding on the GPU; copy the next batch "

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.aggregate import NONE, OccurrenceSums, part_of
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, by_device, cost, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
@@ -187,7 +188,7 @@ RULE = FindingRule(
     kind="default-stream",
     title="Default stream: other streams wait for it",
     sees="work on other streams that is launched in time, and starts only when the default stream ends, hardly ever beside it",
-    needs="CUDA API calls, separate streams, and no waits for events",
+    needs=(needs.CUDA_CALLS, needs.NO_EVENT_WAITS),
     cost="of each wait the smaller one of its length and of the work that waits: it could have run beside",
     view="basics/kernels",
     advice="Non-blocking streams (cudaStreamNonBlocking), per-thread default streams (--default-stream per-thread), nothing on "

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.aggregate import part_of
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
@@ -62,16 +63,24 @@ class ExposedKernels:
         Returns
         -------
         Columns `row`, `begin`, `until`, `device`, `length` (duration without waits, ns), `cost` (the part of `length` that is
-        exposed at most, ns) and `is_matched` (whether the kernels of the other ranks are known).
+        exposed at most, ns), `own` (of `cost` what is exposed on the rank that arrives last, ns) and `is_matched` (whether the
+        kernels of the other ranks are known).
         """
         if not self._kernels:
             return None
         kernels = pl.concat(self._kernels).group_by(*_KERNEL, "device").agg(pl.col("exposed").sum())
-        shortest = one_of_each(transfers.select("row", "transfer", begin="start"), ["row", "begin"])
+        shortest = one_of_each(transfers.select("row", "transfer", "collective", begin="start"), ["row", "begin"])
         kernels = kernels.join(shortest, on=["row", "begin"], how="left")
-        length = pl.min_horizontal(pl.col("until") - pl.col("begin"), "transfer")
+        residence = pl.col("until") - pl.col("begin")
+        length = pl.min_horizontal(residence, "transfer")
+        # The last rank waits for none: what it can't cover, nobody can.
+        of_last = pl.col("exposed").sort_by(residence, "row").first().over("collective")
+        cost = pl.min_horizontal("exposed", length)
         return kernels.with_columns(
-            length=length, cost=pl.min_horizontal("exposed", length), is_matched=pl.col("transfer").is_not_null()
+            length=length,
+            cost=cost,
+            own=pl.when(pl.col("collective").is_null()).then(cost).otherwise(pl.min_horizontal(cost, of_last)),
+            is_matched=pl.col("transfer").is_not_null(),
         )
 
 
@@ -89,13 +98,18 @@ def _judge(evidence: Evidence) -> Finding | None:
         f"{percent(lost / moving)} of that no other kernel runs"
         + ("" if kernels["is_matched"].all() else "; where not all ranks of a collective are known, waits are in these times")
     )
-    numbers = (
+    numbers = [
         Number("NCCL kernels", kernels.height),
         Number("their time, waits for the last rank left out", moving, NANOSECONDS),
         Number("part of it beside no other kernel", lost / moving, SHARE),
         Number("their waits for the last rank", waiting, NANOSECONDS),
-    )
-    return Finding(text, devices, numbers)
+    ]
+    own = int(kernels["own"].sum())
+    active = sum(evidence.active(one.device) for one in devices)
+    # Ranks that wait have nothing left to compute: with the late rank this exposure vanishes.
+    is_own = own >= EXPOSED_PART.value * moving and own >= LEAST_LOST.value * active
+    numbers.append(Number("of the exposed time, also exposed on the rank that arrives last", own, NANOSECONDS))
+    return Finding(text, devices, numbers, follows=None if is_own else "straggler")
 
 
 def _devices(kernels: pl.DataFrame, evidence: Evidence) -> Sequence[DeviceStats]:
@@ -132,7 +146,7 @@ RULE = FindingRule(
     kind="exposed-communication",
     title="Exposed communication: nothing computes while NCCL kernels run",
     sees="NCCL kernels beside which no other kernel runs, without the time that they wait for the last rank",
-    needs="NCCL kernels; waits need all ranks of a collective",
+    needs=(needs.NCCL_KERNELS,),
     cost="of each NCCL kernel the smaller one of its time beside no kernel, and the shortest duration over the ranks of its "
     "collective: the rank that arrives last waits for none",
     view="analysis/overlap_of_communication",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
@@ -51,7 +52,7 @@ RULE = FindingRule(
     kind=KIND,
     title="Host-bound: devices wait while the host computes",
     sees="gaps in which the launching thread is mostly in neither CUDA nor MPI calls, and that no other rule explains",
-    needs="CUDA API calls",
+    needs=(needs.CUDA_CALLS,),
     cost="sum of the gaps, without the time in allocation calls",
     view="analysis/gaps",
     advice="Move the work of the host to the device or to other threads, and launch ahead of the device.",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
-from nsys2prv.efficiency.findings.patterns import slow_device
+from nsys2prv.efficiency.findings.patterns import slow_device, unequal_work
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
 from nsys2prv.vocabulary.wording import percent, time
 
@@ -20,8 +21,9 @@ def _judge(evidence: Evidence) -> Finding | None:
     if devices.height < 2 or not useful.max():
         return None
     most = int(useful.max())  # type: ignore[arg-type]
-    slow = evidence.finding(slow_device.RULE)
-    explained = slow.cost if slow is not None else 0
+    known = [evidence.finding(rule) for rule in (slow_device.RULE, unequal_work.RULE)]
+    # What all devices wait for costs the others as much as it is longer.
+    explained = max(((one.wall or 0) * (evidence.devices - 1) for one in known if one is not None), default=0)
     lost = most * devices.height - int(useful.sum()) - explained
     if lost < LEAST_LOST.value * evidence.active_time * evidence.devices:
         return None
@@ -37,17 +39,19 @@ def _judge(evidence: Evidence) -> Finding | None:
         Number("largest useful time", most, NANOSECONDS),
         Number("mean useful time", mean, NANOSECONDS),
         Number("smallest useful time", least, NANOSECONDS),
-        Number("of it explained by slow GPUs", explained, NANOSECONDS),
+        Number("of it explained by slow GPUs and unequal work", explained, NANOSECONDS),
     )
-    return Finding(text, [evidence.whole_device(largest, 1, lost)], numbers)
+    wall = lost // devices.height
+    return Finding(text, [evidence.whole_device(largest, 1, lost)], numbers, wall=wall)
 
 
 RULE = FindingRule(
     kind="imbalance",
     title="Imbalance: one device has more useful work than others",
-    sees="useful time of the device that has most of it against the mean over devices, beside what slow GPUs explain",
-    needs="two devices or more",
-    cost="n max U - sum U, less the cost of slow GPUs",
+    sees="useful time of the device that has most of it against the mean over devices, beside what slow GPUs and unequal work "
+    "explain",
+    needs=(needs.SEVERAL_DEVICES,),
+    cost="n max U - sum U, less that of slow GPUs and of unequal work",
     view="analysis/useful_time",
     advice="Distribute the work anew: sizes of parts, sequence lengths, pipeline stages, experts; use devices that are idle.",
     thresholds=(LEAST_LOST,),

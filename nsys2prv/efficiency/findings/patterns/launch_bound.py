@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
@@ -16,6 +17,10 @@ LONGEST_GAP = Threshold("longest gap that counts", 100_000, "ns", "a launch take
 LAUNCHED_AHEAD = Threshold(
     "longest time from the start of the launch to the gap", 5_000, "ns", "a launch takes as long; else the device is late"
 )
+LATENCY = Threshold(
+    "or longest time from the start of the launch to the kernel", 30_000, "ns",
+    "a call of 12 us and the latency of the device: the kernel starts as soon as it can",
+)  # fmt: skip
 LAUNCHING = Threshold("least part of the gap in launches or between calls", 0.9, "0 to 1", "else it waits, copies or allocates")
 FEWEST_GAPS = Threshold("fewest such gaps on a device", 100, "", "the first launch after any wait leaves such a gap too")
 LONGEST_KERNEL = Threshold(
@@ -50,15 +55,18 @@ RULE = FindingRule(
     title="Launch-bound: kernels are shorter than their launches take",
     sees="short gaps before kernels while the launching thread does nothing but launch: it is in a launch, or "
     "between two calls",
-    needs="CUDA API calls",
+    needs=(needs.CUDA_CALLS,),
     cost="sum of the gaps, without the time in allocation calls",
     view="analysis/gaps",
     advice="Launch less: CUDA graphs, fused kernels (torch.compile), larger batches. Launch earlier: no synchronization in the "
     "loop, less Python between launches.",
-    thresholds=(LONGEST_GAP, LAUNCHED_AHEAD, LAUNCHING, FEWEST_GAPS, LONGEST_KERNEL, LEAST_LOST),
+    thresholds=(LONGEST_GAP, LAUNCHED_AHEAD, LATENCY, LAUNCHING, FEWEST_GAPS, LONGEST_KERNEL, LEAST_LOST),
     judge=_judge,
     gap_cause=GapCause(
-        (pl.col("launched") >= pl.col("begin") - LAUNCHED_AHEAD.value)
+        (
+            (pl.col("launched") >= pl.col("begin") - LAUNCHED_AHEAD.value)
+            | (pl.col("start") - pl.col("launched") <= LATENCY.value)
+        )
         & pl.col("before_kernel")
         & (pl.col("launch_ns") > 0)
         & (pl.col("length") <= LONGEST_GAP.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.copy_times import CopyTimes
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import BYTES, NANOSECONDS, SHARE, Finding, Number
@@ -25,7 +26,9 @@ class PageableCopies(CopyTimes):
 
 def _judge(evidence: Evidence) -> Finding | None:
     """Devices with such copies again and again."""
-    devices = evidence.costly(evidence.meter(PageableCopies).by_device(evidence), FEWEST_COPIES, LEAST_LOST, recurring=True)
+    devices = evidence.costly(
+        evidence.meter(PageableCopies).by_device(evidence), FEWEST_COPIES, LEAST_LOST, recurring=True, or_large=True
+    )
     if not devices:
         return None
     copies, lost, length, moved = count(devices), cost(devices), total(devices, "length"), total(devices, "bytes")
@@ -46,7 +49,7 @@ RULE = FindingRule(
     kind="pageable-copies",
     title="Pageable copies that should be pinned",
     sees="large copies between device and pageable memory, again and again",
-    needs="copies with kinds of memory and sizes",
+    needs=(needs.MEMORY_KINDS,),
     cost="time of the copies in which no kernel runs",
     view="basics/copy_source",
     advice="Pinned memory (cudaMallocHost, pin_memory=True with non_blocking=True): copies are faster, and overlap with "

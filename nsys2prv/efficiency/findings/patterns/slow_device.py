@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gpu_clocks import clock_ratio
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
@@ -21,6 +23,15 @@ FEWEST_EXECUTIONS = Threshold("fewest executions of a kernel on a device", 10, "
 COMPARABLE = Threshold(
     "least part of the kernel time that can be compared", 0.5, "0 to 1", "else the devices do different things"
 )
+FEWEST_KERNELS = Threshold("fewest different kernels that are slower by a like factor", 2, "", "one kernel can have other work")
+LIKE_FACTOR = Threshold(
+    "least part of the time in kernels whose slowdown is within a half and twice that of all", 0.75, "0 to 1",
+    "a slow GPU slows all kernels alike",
+)  # fmt: skip
+OTHERS_AGREE = Threshold(
+    "least part of the other devices whose kernels differ by less than that ratio from their median", 0.5, "0 to 1",
+    "durations that are spread over all devices are unequal work",
+)  # fmt: skip
 LEAST_LOST = Threshold("least share lost, of the active time of all", 0.02, "0 to 1", "less is within the spread of GPUs")
 
 _MOST_DEVICES = 50
@@ -29,12 +40,7 @@ _MOST_DEVICES = 50
 
 def _judge(evidence: Evidence) -> Finding | None:
     """Slow devices; the slowest one counts."""
-    slow = _against_others(evidence).filter(
-        (pl.col("total") >= SLOWDOWN.value * pl.col("usual"))
-        & (pl.col("slower") >= AGREEMENT.value * pl.col("total"))
-        & (pl.col("total") >= COMPARABLE.value * pl.col("everything"))
-        & (pl.col("total") - pl.col("usual") >= LEAST_LOST.value * evidence.active_time)
-    ).sort("excess", "device", descending=[True, False])  # fmt: skip
+    slow = differing(evidence).filter(is_slow())
     if slow.is_empty():
         return None
     worst = slow.row(0, named=True)
@@ -58,10 +64,37 @@ def _judge(evidence: Evidence) -> Finding | None:
         Number("kernel time that was compared", worst["total"], NANOSECONDS),
         Number("the same at the median of the others", worst["usual"], NANOSECONDS),
         Number("part of it in kernels that are slower there", worst["slower"] / worst["total"], SHARE),
+        Number("different kernels that are slower by a like factor", worst["alike_kernels"]),
     ]
     if clock is not None:
         numbers.append(Number("clock against the median of the others", clock))
-    return Finding(text, devices, numbers)
+    return Finding(text, devices, numbers, wall=round(worst["excess"]))
+
+
+def differing(evidence: Evidence) -> pl.DataFrame:
+    """Devices whose kernels take longer than those of the others, slow or with more work; the largest excess comes first.
+
+    Columns as of `_against_others`.
+    """
+    return (
+        _against_others(evidence)
+        .filter(
+            (pl.col("total") >= SLOWDOWN.value * pl.col("usual"))
+            & (pl.col("slower") >= AGREEMENT.value * pl.col("total"))
+            & (pl.col("total") >= COMPARABLE.value * pl.col("everything"))
+            & (pl.col("total") - pl.col("usual") >= LEAST_LOST.value * evidence.active_time)
+        )
+        .sort("excess", "device", descending=[True, False])
+    )
+
+
+def is_slow() -> pl.Expr:
+    """Whether it is the device that makes the kernels of a row of `differing` longer, and not their work."""
+    return (
+        (pl.col("alike_kernels") >= FEWEST_KERNELS.value)
+        & (pl.col("alike") >= LIKE_FACTOR.value * pl.col("total"))
+        & (pl.col("agreeing") >= OTHERS_AGREE.value)
+    )
 
 
 def _against_others(evidence: Evidence) -> pl.DataFrame:
@@ -71,7 +104,9 @@ def _against_others(evidence: Evidence) -> pl.DataFrame:
     -------
     Columns `device`, `total` (ns of its comparable kernels), `usual` (ns of as many at the median of the others), `excess`
     (their difference), `slower` (the part of `total` in kernels that take longer), `everything` (ns of all its kernels),
-    `count`.
+    `count`; `alike` and `alike_kernels` (time and number of kernels that are slower by a like factor), `agreeing` (part of the
+    other devices whose kernels take about as long as at their median); `number`, `value` and `ratio` of the kernel with the
+    largest excess.
     """
     kernels = evidence.kernels_by_device.with_columns(mean=pl.col("total") / pl.col("count"))
     everything = kernels.group_by("device").agg(everything=pl.col("total").sum())
@@ -99,26 +134,64 @@ def _against_others(evidence: Evidence) -> pl.DataFrame:
     for name in ("lower", "upper"):
         ranked = ranked.join(means.rename({"other": f"{name}_mean"}), left_on=[*key, name], right_on=[*key, "at"], how="left")
     usual = (pl.col("lower_mean") + pl.col("upper_mean")) / 2
-    return (
-        ranked.with_columns(usual=usual * pl.col("count"), is_slower=pl.col("mean") > usual)
+    each = ranked.with_columns(usual=usual * pl.col("count"), is_slower=pl.col("mean") > usual, ratio=pl.col("mean") / usual)
+    whole = pl.col("total").sum().over("device") / pl.col("usual").sum().over("device")
+    slowdown = pl.col("ratio") - 1
+    is_alike = pl.col("is_slower") & (slowdown >= (whole - 1) / 2) & (slowdown <= (whole - 1) * 2)
+    excess = pl.col("total") - pl.col("usual")
+    by_device = (
+        each.with_columns(is_alike=is_alike)
         .group_by("device")
-        .agg(pl.col("total", "usual", "count").sum(), slower=pl.col("total").filter("is_slower").sum())
-        .with_columns(excess=pl.col("total") - pl.col("usual"))
+        .agg(
+            pl.col("total", "usual", "count").sum(),
+            slower=pl.col("total").filter("is_slower").sum(),
+            alike=pl.col("total").filter("is_alike").sum(),
+            alike_kernels=pl.col("is_alike").sum(),
+            **{name: pl.col(name).sort_by(excess, descending=True).first() for name in (*key, "ratio")},
+        )
+        .with_columns(excess=excess)
         .join(everything, on="device", how="left")
         .sort("device")
     )
+    return by_device.with_columns(agreeing=_agreeing(by_device))
+
+
+def _agreeing(by_device: pl.DataFrame) -> pl.Series:
+    """For each device the part of the others whose kernels, against the usual durations, are near their median."""
+    ratios = (by_device["total"] / by_device["usual"]).to_list()
+    near = SLOWDOWN.value
+    parts = []
+    # One sorted list for all: the median of the others is one of two neighbours in it.
+    ordered = np.sort(np.array(ratios))
+    for own in ratios:
+        others = np.delete(ordered, int(np.searchsorted(ordered, own)))
+        middle = float(np.median(others)) if len(others) else 1.0
+        first, last = np.searchsorted(others, [middle / near, middle * near])
+        parts.append((last - first) / len(others) if len(others) else 1.0)
+    return pl.Series(parts, dtype=pl.Float64)
 
 
 RULE = FindingRule(
     kind="slow-device",
     title="Slow GPU: the same kernels take longer on one device",
-    sees="kernels that all devices execute equally often, and that take longer on one than on the median of the others",
-    needs="kernels on two devices or more",
+    sees="different kernels that all devices execute equally often, and that take longer on one than on the median of the "
+    "others, by a like factor, while the others agree",
+    needs=(needs.SEVERAL_DEVICES,),
     cost="what its kernels take longer than at the median of the others, times n: all may have to wait for it; of several slow "
     "ones the slowest counts",
     view="analysis/kernel_average",
     advice="Compare clocks, temperature, power limit and ECC errors (nvidia-smi -q), look for another process on that GPU, "
     "check the placement; leave the device out to prove it.",
-    thresholds=(SLOWDOWN, AGREEMENT, COUNT_DIFFERENCE, FEWEST_EXECUTIONS, COMPARABLE, LEAST_LOST),
+    thresholds=(
+        SLOWDOWN,
+        AGREEMENT,
+        COUNT_DIFFERENCE,
+        FEWEST_EXECUTIONS,
+        COMPARABLE,
+        FEWEST_KERNELS,
+        LIKE_FACTOR,
+        OTHERS_AGREE,
+        LEAST_LOST,
+    ),
     judge=_judge,
 )

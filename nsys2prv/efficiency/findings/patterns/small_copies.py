@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.copy_times import CopyTimes
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import BYTES, NANOSECONDS, Finding, Number
@@ -55,7 +56,7 @@ RULE = FindingRule(
     kind=KIND,
     title="Small copies: latency instead of bandwidth",
     sees="many copies that are too small for the bandwidth, in which no kernel runs",
-    needs="copies with sizes",
+    needs=(needs.COPY_SIZES,),
     cost="time of the copies in which no kernel runs, and of short gaps between two of them",
     view="basics/copy_size",
     advice="Put small pieces into one buffer and copy that, or make them on the device.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
@@ -46,7 +47,7 @@ RULE = FindingRule(
     title="Synchronization stalls: host and device wait for each other in turn",
     sees="short gaps that start while the launching thread waits for the device, in a synchronization or in the copy of a "
     "small result; the next work is launched only after the wait",
-    needs="CUDA API calls",
+    needs=(needs.CUDA_CALLS,),
     cost="sum of the gaps, without the time in allocation calls",
     view="views/cuda_activities",
     advice="Keep results on the device; look at them every n-th iteration, or later through an event; batch small copies; "

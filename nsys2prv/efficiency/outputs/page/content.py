@@ -52,7 +52,7 @@ _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("metrics", "Sampled metrics", "kernels", ("sampled_summary", "sampled_kernels")),
 )  # fmt: skip
 """Groups of tables: id, title, where their definitions are, names."""
-_ELSEWHERE = frozenset({"finding_devices", "clocks"})
+_ELSEWHERE = frozenset({"finding_devices", "finding_checks", "clocks"})
 """Tables in the sections of findings and of clocks."""
 _OTHERS = ("more", "More", "devices")
 
@@ -220,7 +220,7 @@ def _trees(tree: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def _findings(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
-    """Findings, most costly first, with their numbers."""
+    """Findings in their order, with their numbers."""
     if "findings" not in frames:
         return []
     numbers: dict[int, list[tuple[str, str]]] = {}
@@ -229,14 +229,21 @@ def _findings(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
     return [
         {
             **row,
-            "cost": None if row["cost_ns"] is None else wording.time(row["cost_ns"]),
-            "percent": None if row["share"] is None else wording.percent(row["share"]),
+            "cost": None if row["saved_ns"] is None else wording.time(row["saved_ns"]),
+            "percent": None if row["saved_share"] is None else wording.percent(row["saved_share"]),
+            "device_time": _device_time(row["cost_ns"], row["share"]),
             "when": _time_span(row["begin_ns"], row["end_ns"]),
             "worst": _time_span(row["worst_begin_ns"], row["worst_end_ns"]),
             "numbers": numbers.get(row["place"], []),
         }
         for row in frames["findings"].sort("place").to_dicts()
     ]
+
+
+def _device_time(cost: int | None, share: float | None) -> str | None:
+    if cost is None:
+        return None
+    return wording.time(cost) + ("" if share is None else f" ({wording.percent(share)} of all devices)")
 
 
 def _time_span(begin: int | None, end: int | None) -> str | None:

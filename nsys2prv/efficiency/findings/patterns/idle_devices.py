@@ -1,0 +1,91 @@
+"""Idle devices: gaps that no other finding explains, with what the launching threads did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import polars as pl
+
+from nsys2prv.efficiency.findings import needs
+from nsys2prv.efficiency.findings.device_stats import DeviceStats, by_device, cost, count, on_devices, total
+from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
+from nsys2prv.efficiency.findings.gap_causes import AT_START
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
+from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES
+from nsys2prv.vocabulary.wording import percent, time
+
+KIND = "idle-devices"
+
+LEAST_LOST = Threshold("least share lost", 0.1, "0 to 1", "less is spread over many small causes")
+
+_ALIKE = 0.9
+"""Lengths of gaps that are alike, against the longest one."""
+
+
+def idle_rule(rules: Iterable[FindingRule]) -> FindingRule:
+    """The rule that names what some other rules leave."""
+    by_kind = {rule.kind: rule for rule in rules}
+
+    def judge(evidence: Evidence) -> Finding | None:
+        return _judge(evidence, by_kind)
+
+    return FindingRule(
+        kind=KIND,
+        title="Idle devices: no other finding explains these gaps",
+        sees="time between the first and the last activity of a device in which nothing runs, in gaps of no other finding",
+        needs=(needs.NOTHING_ELSE,),
+        cost="sum of these gaps",
+        view="analysis/gaps",
+        advice="Look at the longest of these gaps: the views of host activity and of CUDA and OS calls show what the launching "
+        "thread does; NVTX ranges, call chains and samples show where in the program.",
+        thresholds=(LEAST_LOST,),
+        judge=judge,
+    )
+
+
+def _judge(evidence: Evidence, rules: Mapping[str, FindingRule]) -> Finding | None:
+    """Devices with much idle time left."""
+    gaps = evidence.gaps.all_gaps().filter(pl.col("cause") != AT_START)
+    explained: list[tuple[int, int]] = []
+    for place, kind in enumerate(evidence.gaps.kinds):
+        finding = evidence.finding(rules[kind])
+        explained += [(place, stats.device) for stats in finding.devices] if finding is not None else []
+    known = pl.DataFrame(explained, schema={"cause": pl.Int64, "device": pl.Int64}, orient="row")
+    rest = gaps.join(known, on=["cause", "device"], how="anti")
+    if rest.is_empty():
+        return None
+    top = ["top_cost", "top_begin", "top_end", "top_row", "top_thread"]
+    is_top = pl.col("top_cost") == pl.col("top_cost").max()
+    first = pl.col("top_begin").filter(is_top).arg_min()
+    merged = rest.group_by("device", "part", maintain_order=True).agg(
+        pl.col("count", "cost", *CAUSE_COLUMNS).sum(),
+        pl.col("begin").min(),
+        pl.col("end").max(),
+        *(pl.col(name).filter(is_top).get(first) for name in top),
+    )
+    found = by_device(evidence.context, merged.sort("device", "part"), CAUSE_COLUMNS, worst="occurrence")
+    devices = [stats for stats in found if evidence.costs_share(stats, LEAST_LOST)]
+    if not devices:
+        return None
+    lost, longest = cost(devices), max(devices, key=lambda stats: stats.longest)
+    spent = {CAUSE_TITLES[name]: total(devices, name) for name in CAUSE_COLUMNS}
+    known_causes = sorted(((what, one) for what, one in spent.items() if one), key=lambda pair: -pair[1])
+    doing = ", ".join(f"{what} {percent(one / lost)}" for what, one in known_causes[:3])
+    begin, end = longest.worst
+    text = (
+        f"{count(devices):,} gaps {on_devices(devices)} that no other finding explains, {time(lost)} together; the longest "
+        f"lasts {time(longest.longest)}, from {begin / 1e9:.3f} to {end / 1e9:.3f} s on {evidence.device_name(longest.device)}"
+        f"{_together(devices, longest.longest)}. The launching threads meanwhile: {doing}"
+    )
+    numbers = [
+        Number("gaps", count(devices)),
+        Number("longest gap", longest.longest, NANOSECONDS),
+        *(Number(what, one, NANOSECONDS) for what, one in known_causes),
+    ]
+    return Finding(text, devices, numbers)
+
+
+def _together(devices: Sequence[DeviceStats], longest: int) -> str:
+    """How many devices have a gap like the longest."""
+    alike = sum(stats.longest >= _ALIKE * longest for stats in devices)
+    return f" (on {alike} GPUs there is one of that length)" if alike > 1 else ""

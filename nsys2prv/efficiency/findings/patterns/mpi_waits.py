@@ -1,0 +1,56 @@
+"""Waits in MPI: devices are idle while the host that launches their work is in MPI calls."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys2prv.efficiency.findings import needs
+from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
+from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
+from nsys2prv.efficiency.findings.gap_causes import GapCause
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
+from nsys2prv.vocabulary.wording import percent, short, time
+
+KIND = "mpi-waits"
+
+MPI_PART = Threshold("least part of the gap in MPI calls", 0.5, "0 to 1", "else something else dominates")
+LEAST_LOST = Threshold("least share lost", 0.05, "0 to 1", "less is the normal price of communication")
+
+
+def _judge(evidence: Evidence) -> Finding | None:
+    """Devices that are idle in MPI for long."""
+    devices = [stats for stats in evidence.gaps.by_device(KIND, worst="occurrence") if evidence.costs_share(stats, LEAST_LOST)]
+    if not devices:
+        return None
+    gaps, lost, longest = count(devices), cost(devices), max(stats.longest for stats in devices)
+    in_mpi = total(devices, "in_mpi") / lost
+    calls = evidence.tables["mpi_calls"]
+    most = short(calls["call"][0]) if calls.height else "MPI"
+    text = (
+        f"{gaps:,} gaps {on_devices(devices)}, {time(lost / gaps)} on average and {time(longest)} at most, while the launching "
+        f"thread is in MPI calls ({percent(in_mpi)} of the gaps); most time of all MPI calls is in {most}"
+    )
+    numbers = (
+        Number("gaps", gaps),
+        Number("mean gap", lost / gaps, NANOSECONDS),
+        Number("longest gap", longest, NANOSECONDS),
+        Number("part of the gaps in MPI calls", in_mpi, SHARE),
+    )
+    return Finding(text, devices, numbers)
+
+
+RULE = FindingRule(
+    kind=KIND,
+    title="Waits in MPI: devices are idle while their host is in MPI calls",
+    sees="gaps in which the launching thread is mostly in MPI calls, and launches the next work after them",
+    needs=(needs.CUDA_CALLS, needs.MPI_CALLS),
+    cost="sum of the gaps, without the time in allocation calls",
+    view="analysis/host_activity",
+    advice="See which rank arrives last (MPI load balance); overlap communication with computation (MPI_Iallreduce, work that "
+    "does not need the result); communicate from the device (CUDA-aware MPI, NCCL).",
+    thresholds=(MPI_PART, LEAST_LOST),
+    judge=_judge,
+    gap_cause=GapCause(
+        pl.col("is_late") & (pl.col("mpi_ns") >= MPI_PART.value * pl.col("length")), sums={"in_mpi": pl.col("mpi_ns")}
+    ),
+)
