@@ -159,7 +159,7 @@ class Trees:
         cuda, mpi = by_activity[:, list(CUDA_ACTIVITIES)].sum(axis=1), by_activity[:, MPI]
         task = self._task_of_caller[callers]
         processes = [
-            ProcessTimes(int(here.sum()), int(cuda[here].sum()), int(mpi[here].sum()))
+            ProcessTimes(int(here.sum()), int(cuda[here].sum()), int(mpi[here].sum()), int(mpi[here].max()))
             for here in (task == one for one in np.unique(task))
         ]
         hosts = HostTimes.of(int(windows.sum()), processes, has_mpi=self._has_mpi)

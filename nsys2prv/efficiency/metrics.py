@@ -2,7 +2,7 @@
 
 Symbols in formulas: E is the length of the window and n the number of physical GPUs. Of a device, U is useful time, C
 communication outside U, and A = U + C. Of a host thread of a process that uses a GPU, G is the time in CUDA calls, M that in
-MPI calls outside G, and U the rest of E.
+MPI calls outside G, and U the rest of E; M of a process is that of its thread that is in MPI longest.
 
 Names and hierarchy follow the POP metrics (https://pop-coe.eu) and the TALP module of BSC's DLB. An efficiency is the product
 of its factors. One without a meaning, such as the balance of devices without useful work, is None.
@@ -10,6 +10,7 @@ of its factors. One without a meaning, such as the balance of devices without us
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -45,11 +46,15 @@ class DeviceTimes:
 
 @dataclass(frozen=True)
 class ProcessTimes:
-    """Threads of one process that count, and their sums of G (`cuda`) and M (`mpi`), ns."""
+    """Threads of one process that count, their sums of G (`cuda`) and M (`mpi`), and the largest M of one, ns.
+
+    A process is in MPI when its thread that calls MPI is: helper threads, which only launch, don't make it less.
+    """
 
     threads: int
     cuda: int
     mpi: int
+    longest_mpi: int
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class HostTimes:
     host_useful_ns: int
     cuda_ns: int
     mpi_ns: int
+    mean_mpi_ns: float
     min_mpi_ns: float
     has_mpi: bool
 
@@ -77,18 +83,24 @@ class HostTimes:
     def of(cls, elapsed: int, processes: Sequence[ProcessTimes], *, has_mpi: bool) -> HostTimes:
         """From the times of each process, and the sum of the windows of all their threads.
 
-        The mean of M over processes weighs each with its threads, so that the product is exact also where processes have
-        different numbers of them; with one thread each it is the plain mean.
+        M of a process is that of its thread that is in MPI longest; means and minima are over processes.
         """
         threads = sum(one.threads for one in processes)
         cuda, mpi = sum(one.cuda for one in processes), sum(one.mpi for one in processes)
-        means = [one.mpi / one.threads for one in processes if one.threads]
-        return cls(elapsed, len(processes), threads, elapsed - cuda - mpi, cuda, mpi, min(means, default=0.0), has_mpi)
+        by_process = [float(one.longest_mpi) for one in processes]
+        mean = math.fsum(by_process) / len(by_process) if by_process else 0.0
+        least = min(by_process, default=0.0)
+        return cls(elapsed, len(processes), threads, elapsed - cuda - mpi, cuda, mpi, mean, least, has_mpi)
 
     @property
-    def least_in_mpi(self) -> float:
-        """min M summed over threads, ns."""
-        return self.min_mpi_ns * self.threads
+    def mean_elapsed(self) -> float:
+        """E, the mean of the windows of all threads, ns."""
+        return self.elapsed / self.threads if self.threads else 0.0
+
+    @property
+    def outside_mpi(self) -> float:
+        """E - mean M, ns."""
+        return self.mean_elapsed - (self.mean_mpi_ns if self.has_mpi else 0.0)
 
 
 # -- efficiencies ---------------------------------------------------------------------------------------------------------
@@ -250,14 +262,15 @@ DEVICE_TREE: EfficiencyTree[DeviceTimes] = EfficiencyTree(
 
 HOST_TREE: EfficiencyTree[HostTimes] = EfficiencyTree(
     "host",
-    "Hosts",
+    "Hosts: threads that call CUDA or MPI, of processes that use a GPU",
     times=(
         Column.count("processes", "processes that use a GPU"),
         Column.count("threads", "their threads that call CUDA or MPI"),
         Column.ns("host_useful_ns", "sum over these threads of the time in neither CUDA nor MPI calls"),
         Column.ns("cuda_ns", "sum of G, the time in CUDA API calls"),
         Column.ns("mpi_ns", "sum of M, the time in MPI calls, outside CUDA API calls"),
-        Column.mean_ns("min_mpi_ns", "smallest M of a process (mean over its threads)"),
+        Column.mean_ns("mean_mpi_ns", "mean M of a process: of its thread that is in MPI longest"),
+        Column.mean_ns("min_mpi_ns", "smallest M of a process"),
     ),
     efficiencies=(
         Efficiency(
@@ -265,8 +278,11 @@ HOST_TREE: EfficiencyTree[HostTimes] = EfficiencyTree(
             "Host Parallel Efficiency",
             "host PE",
             parent=None,
-            formula="sum U / sum (U + M + G)",
-            parts=lambda times: (times.host_useful_ns, times.host_useful_ns + times.mpi_ns + times.cuda_ns),
+            formula="(E - mean M) / E x sum U / sum (U + G)",
+            parts=lambda times: (
+                times.outside_mpi * times.host_useful_ns,
+                times.mean_elapsed * (times.host_useful_ns + times.cuda_ns),
+            ),
             reads_as="time in which hosts compute",
             loss="",
             talp="parallelEfficiency",
@@ -277,7 +293,7 @@ HOST_TREE: EfficiencyTree[HostTimes] = EfficiencyTree(
             "MPI PE",
             parent="host_parallel_efficiency",
             formula="(E - mean M) / E",
-            parts=lambda times: (times.elapsed - times.mpi_ns, times.elapsed),
+            parts=lambda times: (times.outside_mpi, times.mean_elapsed),
             reads_as="hosts are in MPI calls",
             loss="lost to MPI calls",
             talp="mpiParallelEfficiency",
@@ -290,7 +306,7 @@ HOST_TREE: EfficiencyTree[HostTimes] = EfficiencyTree(
             "MPI LB",
             parent="mpi_parallel_efficiency",
             formula="(E - mean M) / (E - min M)",
-            parts=lambda times: (times.elapsed - times.mpi_ns, times.elapsed - times.least_in_mpi),
+            parts=lambda times: (times.outside_mpi, times.mean_elapsed - times.min_mpi_ns),
             reads_as="hosts wait for another one",
             loss="lost to imbalance between processes",
             talp="mpiLoadBalance",
@@ -303,7 +319,7 @@ HOST_TREE: EfficiencyTree[HostTimes] = EfficiencyTree(
             "MPI CE",
             parent="mpi_parallel_efficiency",
             formula="(E - min M) / E",
-            parts=lambda times: (times.elapsed - times.least_in_mpi, times.elapsed),
+            parts=lambda times: (times.mean_elapsed - times.min_mpi_ns, times.mean_elapsed),
             reads_as="all hosts move data, or wait in turn",
             loss="lost to communication and waits in turn",
             talp="mpiCommunicationEfficiency",

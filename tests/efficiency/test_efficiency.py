@@ -170,11 +170,33 @@ def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(devices: li
 @given(st.lists(st.tuples(st.integers(1, 5), times, times), min_size=1, max_size=8))
 def test_the_product_of_the_factors_is_the_efficiency_of_the_hosts(processes: list[tuple[int, int, int]]) -> None:
     elapsed = 3 * max(gpu + mpi for _, gpu, mpi in processes) + 1
-    of_processes = [ProcessTimes(threads, gpu, mpi) for threads, gpu, mpi in processes]
+    of_processes = [ProcessTimes(threads, gpu, mpi, mpi) for threads, gpu, mpi in processes]
     measured = HostTimes.of(elapsed * sum(threads for threads, _, _ in processes), of_processes, has_mpi=True)
 
     assert_products(HOST_TREE, measured)
     assert None not in HOST_TREE.row(measured).values()
+
+
+def test_threads_that_only_launch_do_not_raise_the_efficiency_of_mpi(tmp_path: Path) -> None:
+    """Two processes that are in MPI for 400 and 200 of 1000 ns; each has a thread beside that launches."""
+    paths = []
+    for rank, in_mpi in enumerate((400, 200)):
+        report = ReportBuilder(rank=rank, ranks=2, with_mpi=True, pid=1000 + rank * 10).gpu(rank)
+        report.api_call("cudaLaunchKernel_v7000", 0, 100)
+        report.mpi_collective("MPI_Allreduce", 500, 500 + in_mpi)
+        report.api_call("cudaLaunchKernel_v7000", 990, 1000, tid=1000 + rank * 10 + 1)
+        report.kernel("k", 200, 300)
+        paths.append(report.write(tmp_path / f"{rank}.sqlite"))
+    run = measured(paths, EfficiencyOptions(align="utc")).tables["run"].row(0, named=True)
+
+    assert (run["processes"], run["threads"], run["mpi_ns"]) == (2, 4, 600)
+    assert (run["mean_mpi_ns"], run["min_mpi_ns"]) == (300, 200)
+    assert run["mpi_parallel_efficiency"] == pytest.approx(0.7)
+    assert run["mpi_load_balance"] == pytest.approx(0.7 / 0.8)
+    assert run["mpi_communication_efficiency"] == pytest.approx(0.8)
+    offload = (4000 - 600 - 220) / (4000 - 600)
+    assert run["device_offload_efficiency"] == pytest.approx(offload)
+    assert run["host_parallel_efficiency"] == pytest.approx(0.7 * offload)
 
 
 def test_every_efficiency_but_the_roots_is_a_factor_of_a_known_one_and_says_what_it_loses() -> None:
