@@ -36,6 +36,15 @@ class Allotment:
 
 
 USUAL = Allotment(1.0)
+_OF_ALLOCATOR = {
+    # Bytes that are kept at the end of the heap when they are free.
+    "MALLOC_TRIM_THRESHOLD_": (-1, 64 << 20),
+    # Bytes above which an array gets separate pages, which go back to the system as soon as it is free.
+    "MALLOC_MMAP_THRESHOLD_": (-3, 32 << 20),
+    # Heaps: in one of them all threads find what another one has freed.
+    "MALLOC_ARENA_MAX": (-8, 1),
+}
+"""Settings of the allocator of the GNU C library, by the variables with which a user sets them: number for mallopt, value."""
 _in_force: list[Allotment] = []
 """Of all work that goes on in this process; the strictest counts."""
 
@@ -53,6 +62,20 @@ def scaled(size: int) -> int:
 def threads(count: int) -> int:
     """Number of threads that work at once, as far as the memory allows it."""
     return count if share() >= _SHARE_OF_ALL_THREADS else 1
+
+
+def keep_freed() -> None:
+    """Have this process keep memory that is freed for the next piece of work: each page that goes back to the system is
+    cleared before it is used again, which takes as long as to fill it. Other C libraries than that of GNU do as they do.
+    """
+    # Not loaded to print the version.
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for variable, (setting, value) in _OF_ALLOCATOR.items():
+            if variable not in os.environ:
+                mallopt(setting, value)
 
 
 @contextlib.contextmanager

@@ -489,6 +489,7 @@ def _version() -> str:
 
 def _start_worker(threads: int, allotment: memory.Allotment) -> None:
     memory.limit_process(allotment)
+    memory.keep_freed()
     # Before polars is imported: it counts cores when it is loaded.
     os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
     leave_by_signals(_leave)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -182,3 +186,23 @@ def test_a_cap_is_kept_within_a_fifth(command: str, cap: int, count: int, long_r
         highest |= {pid: max(highest.get(pid, 0), highest_resident(pid)) for pid in pids}
     assert process.wait() == 0, process.communicate()
     assert 50 * MB < sum(highest.values()) <= 1.2 * cap * MB
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of the GNU C library")
+def test_freed_memory_is_used_again() -> None:
+    code = """
+import resource, numpy as np
+from nsys2prv.execution import memory
+{}
+def work():
+    for _ in range(5):
+        arrays = [np.ones(1_000_000, np.uint8) for _ in range(30)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+print(-work() + work())
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    kept, given_back = (
+        int(subprocess.run([sys.executable, "-c", code.format(call)], check=True, capture_output=True, env=environment).stdout)
+        for call in ("memory.keep_freed()", "")
+    )
+    assert kept < given_back / 10
