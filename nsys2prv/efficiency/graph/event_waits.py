@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from nsys2prv.efficiency.graph.inferred_event_waits import InferredEventWaits
 from nsys2prv.efficiency.graph.logical_streams import NONE, LogicalStreams
 from nsys2prv.efficiency.run_events import ON_DEVICES, RECORDS, WAITS, RunEvents
 from nsys2prv.efficiency.sweep import TimeChunk
@@ -42,6 +43,7 @@ _RECORD_SCHEMA = {
     **dict.fromkeys(("last_call", "last_row", "last_start", "last_end"), pl.Int64),
 }
 _OPERATION_SCHEMA = dict.fromkeys(("stream", "call", "row", "start", "end"), pl.Int64)
+_AWAITED_SCHEMA = dict.fromkeys(("wait", "awaited_stream", "awaited_row", "awaited_start", "awaited_end"), pl.Int64)
 EDGE_SCHEMA = dict.fromkeys(("row", "start", "end", "awaited_row", "awaited_start", "awaited_end"), pl.Int64)
 """What waits, and what it waits for: rows, start and end, ns."""
 
@@ -57,10 +59,13 @@ class EventEdges:
         there once for each awaited row, with the last operation on it.
     on_hosts
         The same for waits of host threads for events that end in the chunk: `start` and `end` are those of the wait.
+    inferred
+        The same as `on_streams`, of runs in which events were not recorded: see `inferred_event_waits`.
     """
 
     on_streams: pl.DataFrame
     on_hosts: pl.DataFrame
+    inferred: pl.DataFrame
 
 
 @dataclass
@@ -83,6 +88,8 @@ class EventWaitCounts:
         Waits of streams after which nothing was launched on the stream.
     contradicted
         Pairs that were left out: the awaited operation ended after what waits began (after the wait ended, of host threads).
+    inferred
+        Operations for which it follows from times what they waited for, where events were not recorded.
     """
 
     waits: int = 0
@@ -92,6 +99,7 @@ class EventWaitCounts:
     without_stream: int = 0
     unfollowed: int = 0
     contradicted: int = 0
+    inferred: int = 0
 
 
 @dataclass
@@ -107,8 +115,8 @@ class EventWaits:
         values = {label: value for value, label in ((names.values if names else None) or {}).items()}
         self._kinds = [values[kind] for kind in (SYNC_WAIT_EVENT, SYNC_EVENT) if kind in values]
         self._wait_of_stream = values.get(SYNC_WAIT_EVENT, 0)
-        # Without records nothing is found, and nothing need be kept.
         self._is_recorded = RECORDS.name in self.events.collections
+        self._inferred = InferredEventWaits(self.events, self._streams)
         self._waits = pl.DataFrame(schema=_WAIT_SCHEMA)
         self._records = pl.DataFrame(schema=_RECORD_SCHEMA)
         self._last = pl.DataFrame(schema=_OPERATION_SCHEMA)
@@ -118,11 +126,14 @@ class EventWaits:
         """What is found with a chunk; chunks come in the order of time."""
         waits = self._new_waits(chunk)
         self.counts.waits += waits.height
+        operations = self._operations(chunk) if self._kinds else self._last.clear()
+        nothing = pl.DataFrame(schema=EDGE_SCHEMA)
         if not self._is_recorded:
             self.counts.without_record += waits.height
-            return EventEdges(pl.DataFrame(schema=EDGE_SCHEMA), pl.DataFrame(schema=EDGE_SCHEMA))
+            inferred = self._inferred.update(chunk, waits.drop_nulls("stream"), operations)
+            self.counts.inferred += inferred.height
+            return EventEdges(nothing, nothing, inferred)
         self._waits = pl.concat([self._waits, waits])
-        operations = self._operations(chunk)
         self._add_records(chunk, operations)
         self._last = pl.concat([self._last, operations]).group_by("stream", maintain_order=True).last()
         found = self._found(chunk, operations)
@@ -217,13 +228,15 @@ class EventWaits:
         ended = ended.select("wait", "stream", "row", start="call", end="until")
         done = pl.concat([followed["wait"], ended["wait"]])
         if done.is_empty():
-            return EventEdges(pl.DataFrame(schema=EDGE_SCHEMA), pl.DataFrame(schema=EDGE_SCHEMA))
+            nothing = pl.DataFrame(schema=EDGE_SCHEMA)
+            return EventEdges(nothing, nothing, nothing)
         is_done = pl.col("wait").is_in(done.implode())
         self._waits = self._waits.with_columns(is_open=pl.col("is_open") & ~is_done)
         awaited = self._awaited(done)
         return EventEdges(
             self._edges(followed, awaited, pl.col("start")),
             self._edges(ended, awaited, pl.col("end")),
+            pl.DataFrame(schema=EDGE_SCHEMA),
         )
 
     def _edges(self, waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> pl.DataFrame:
@@ -252,7 +265,7 @@ class EventWaits:
         links = links.sort("call")
         sources = links.select("stream", "source").unique()
         records = self._records.select("record", "stream", "call", pl.col(r"^last_.*$"))
-        found: list[pl.DataFrame] = []
+        found = [pl.DataFrame(schema=_AWAITED_SCHEMA)]
         for _ in range(_MOST_STREAMS_ON_THE_WAY):
             if reached.is_empty():
                 break

@@ -28,6 +28,8 @@ class LogicalStreams:
     ----------
     of_row
         Stream of each row; NONE: it is no row of a stream.
+    of_tasks
+        Streams of each task: task, other.
     """
 
     def __init__(self, rows: RunRows) -> None:
@@ -42,6 +44,8 @@ class LogicalStreams:
                 self._named.setdefault((task, parsed.device, parsed.stream), int(self.of_row[row]))
                 devices[task].add(parsed.device)
         self._devices = {task: sorted(of_task) for task, of_task in devices.items()}
+        pairs = [(task, stream) for (task, _), stream in numbers.items()]
+        self.of_tasks = pl.DataFrame(pairs, schema={"task": pl.Int64, "other": pl.Int64}, orient="row")
         self._noted: defaultdict[int, set[int]] = defaultdict(set)
 
     def note_devices(self, tasks_and_devices: Iterable[tuple[int, int | None]]) -> None:
