@@ -43,9 +43,22 @@ class SimulatedRun:
 
     @property
     def lengths(self) -> list[int]:
-        """Of each iteration: from its first start to its last end."""
+        """Of each iteration on the hosts: from its first start to its last end."""
         steps = zip(*self.iterations, strict=True)
         return [max(end for _, end in step) - min(start for start, _ in step) for step in steps]
+
+    @property
+    def lengths_on_devices(self) -> list[int]:
+        """Of each iteration on the devices: from the first start of its work on any to where the last one begins the next; the
+        last iteration ends with its work."""
+        spans = [self._on_device(rank) for rank in range(self.cluster.ranks)]
+        return [max(end for _, end in step) - min(start for start, _ in step) for step in zip(*spans, strict=True)]
+
+    def _on_device(self, rank: int) -> list[tuple[int, int]]:
+        launched = sorted((one.call.start, one.start.time, one.end.time) for one in self.operations_of(rank))
+        begins = [begin for begin, _ in self.iterations[rank]]
+        starts = [min(start for call, start, _ in launched if call >= begin) for begin in begins]
+        return list(zip(starts, [*starts[1:], max(end for _, _, end in launched)], strict=True))
 
     def operations_of(self, rank: int) -> list[Operation]:
         """Operations of a rank, in the order of their starts."""

@@ -90,17 +90,17 @@ class _RankReport:
         return self.report
 
     def _communicators(self) -> None:
-        """NCCL's communicators are created first, while the program starts."""
+        """NCCL's communicators are created first, in the first ms, while the program starts."""
         of_rank = [one.communicator for one in self.run.recorded.ranges if one.rank == self.rank and one.communicator]
         for place, communicator in enumerate(dict.fromkeys(of_rank)):
-            start = self.local(1_000_000 + 300_000 * place)
+            start = self.local(100_000 + 60_000 * place)
             payload = {
                 "NCCL communicator ID": communicator.identifier,
                 "No. of ranks": len(communicator.ranks),
                 "Rank": communicator.ranks.index(self.rank),
                 "CUDA device": 0,
             }
-            self.report.nvtx_range("ncclCommInitRank", start, start + 200_000, domain="NCCL", payload=payload)
+            self.report.nvtx_range("ncclCommInitRank", start, start + 40_000, domain="NCCL", payload=payload)
 
     # -- host -----------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,64 @@
+"""Graphs of simulated clusters: a replay without a change gives the measured times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.simulated_run.causes import CAUSES, with_and_without
+from support.simulated_run.cluster import PATTERNS, Cluster
+from support.simulated_run.truth import SimulatedRun, simulate
+from support.simulated_run.write import write_reports
+
+from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.graph.build import BuiltGraph, GraphBuilder
+from nsys2prv.efficiency.graph.replay import replay
+from nsys2prv.efficiency.meters.nccl_stats import Nccl
+from nsys2prv.efficiency.sweep import SweepContext, time_chunks
+from nsys2prv.run.read_options import ReadOptions
+
+SIZES = ((1, 2), (1, 3), (2, 2), (3, 1))
+CLUSTERS = [
+    with_and_without(
+        Cluster(
+            pattern=PATTERNS[number % 4], nodes=SIZES[number % 3][0], gpus=SIZES[number % 3][1], iterations=2, seed=number,
+            jitter=0.02 * (number % 4), event_ids=number % 2 == 0,
+        ),
+        cause,
+    )[0]
+    for number, cause in enumerate([*CAUSES, "late ranks in turn", "allocations", "slow network"])
+    if cause != "full queue"
+]  # fmt: skip
+"""One with each cause, of all programs and of several sizes."""
+QUICK = 5
+
+
+def graph_of(run: SimulatedRun, folder: Path) -> BuiltGraph:
+    """The graph of the reports of a run."""
+    events = read_events(write_reports(run, folder / "reports"), ReadOptions(), folder, with_dependencies=True)
+    context = SweepContext(events)
+    nccl = Nccl(context)
+    builder = GraphBuilder(context, folder / "graph", nccl)
+    for chunk in time_chunks(context):
+        nccl.update(chunk)
+        builder.update(chunk)
+    return builder.finish()
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        pytest.param(cluster, marks=[] if number < QUICK else [pytest.mark.thorough], id=f"{number}-{cluster.pattern}")
+        for number, cluster in enumerate(CLUSTERS)
+    ],
+)
+def test_a_replay_without_a_change_is_exact(cluster: Cluster, tmp_path: Path) -> None:
+    run = simulate(cluster)
+
+    built = graph_of(run, tmp_path)
+
+    graph = built.graph
+    assert (replay(graph, moments_of_window=5_000).time == graph.moments.time).all()
+    assert graph.moments.time[-1] - graph.moments.time[0] <= run.length
+    # Each operation has a start and an end.
+    assert len(graph.moments) >= 2 * len(run.recorded.operations)

@@ -1,0 +1,92 @@
+"""What-if on a simulated run predicts the run that is simulated with the change.
+
+What is compared is as long for the same reasons: the same cluster and seed, so that all that is not changed is drawn alike.
+
+- `--ideal-network`: the same programs on a machine whose collectives and messages take no time.
+- `--no-late-ranks`: the same on one where members of collectives don't wait for each other.
+- `--scale FAMILY=F`: the run without slow kernels; also that without the slow network, whose transfers are NCCL kernels.
+- `--rank N=median`: the run without the rank whose kernels take longer.
+- `--data-loading 0`: the same programs without waits for batches, but with the copies of these.
+- `--no-launch-cost`: the same on a machine where launches take no time, and work can start at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.simulated_run.causes import SLOW_RANK, with_and_without, with_machine
+from support.simulated_run.cluster import DATA, HALO, PIPELINE, TENSOR, Cluster
+from support.simulated_run.truth import simulate
+from support.simulated_run.write import write_reports
+
+from nsys2prv.efficiency.what_if import what_if
+from nsys2prv.efficiency.what_if_options import WhatIfOptions
+
+
+def is_predicted(slow: Cluster, changed: Cluster, folder: Path, *, in_step: bool = True, **changes: Any) -> None:
+    """Assert that changes of a run predict another one: its length, and that of each iteration, to 3 %.
+
+    `in_step`: ranks begin each iteration at about the same time, also with the changes: else iterations over all of them
+    overlap.
+    """
+    measured, expected = simulate(slow), simulate(changed)
+    options = WhatIfOptions(per_iteration="iteration", **changes)
+
+    result = what_if(write_reports(measured, folder), options)
+
+    whole = result.what_if.row(0, named=True)
+    assert whole["measured_ns"] == measured.length
+    assert whole["replayed_ns"] == pytest.approx(expected.length, rel=0.03)
+    assert result.what_if_iterations["measured_ns"].to_list() == measured.lengths_on_devices
+    if in_step:
+        assert result.what_if_iterations["replayed_ns"].to_list() == pytest.approx(expected.lengths_on_devices, rel=0.03)
+
+
+def small(pattern: str, **settings: Any) -> Cluster:
+    return Cluster(pattern=pattern, gpus=3, iterations=4, start_up=1_000_000, **settings)
+
+
+@pytest.mark.parametrize("pattern", [DATA, TENSOR, pytest.param(PIPELINE, marks=pytest.mark.thorough), HALO])
+def test_an_ideal_network(pattern: str, tmp_path: Path) -> None:
+    slow, _ = with_and_without(small(pattern), "slow network")
+    is_predicted(slow, with_machine(slow, transfer_factor=0.0), tmp_path, ideal_network=True)
+
+
+@pytest.mark.parametrize("pattern", [DATA, pytest.param(HALO, marks=pytest.mark.thorough)])
+def test_no_late_ranks(pattern: str, tmp_path: Path) -> None:
+    late, _ = with_and_without(small(pattern), "late ranks in turn")
+    is_predicted(late, with_machine(late, late_ranks_matter=False), tmp_path, in_step=False, no_late_ranks=True)
+
+
+@pytest.mark.parametrize("pattern", [DATA, pytest.param(PIPELINE, marks=pytest.mark.thorough)])
+def test_faster_kernels(pattern: str, tmp_path: Path) -> None:
+    slow, good = with_and_without(small(pattern), "slow kernels")
+    is_predicted(slow, good, tmp_path, scale=["Flash attention forward=0.5"])
+
+
+@pytest.mark.parametrize("pattern", [TENSOR, pytest.param(DATA, marks=pytest.mark.thorough)])
+def test_a_faster_network(pattern: str, tmp_path: Path) -> None:
+    slow, good = with_and_without(small(pattern), "slow network")
+    is_predicted(slow, good, tmp_path, scale=["NCCL*=0.333333333"])
+
+
+@pytest.mark.parametrize("pattern", [DATA, pytest.param(TENSOR, marks=pytest.mark.thorough)])
+def test_a_gpu_like_the_others(pattern: str, tmp_path: Path) -> None:
+    slow, good = with_and_without(small(pattern), "unequal work")
+    is_predicted(slow, good, tmp_path, rank=[f"{SLOW_RANK}=median"])
+
+
+@pytest.mark.parametrize("pattern", [DATA, pytest.param(PIPELINE, marks=pytest.mark.thorough)])
+def test_no_waits_for_batches(pattern: str, tmp_path: Path) -> None:
+    slow, _ = with_and_without(small(pattern, loading=3_000_000), "slow loading")
+    changed = replace(slow, loading=0, slow_loading=None)
+    is_predicted(slow, changed, tmp_path, in_step=pattern != PIPELINE, data_loading=0.0)
+
+
+@pytest.mark.parametrize("pattern", [TENSOR, pytest.param(DATA, marks=pytest.mark.thorough)])
+def test_launches_that_cost_nothing(pattern: str, tmp_path: Path) -> None:
+    slow, _ = with_and_without(small(pattern), "launch-bound")
+    is_predicted(slow, with_machine(slow, launch_call=0, launch_latency=0), tmp_path, no_launch_cost=True)
