@@ -18,7 +18,7 @@ def read_events(
     options: ReadOptions,
     folder: Path,
     *,
-    with_ranges: bool = False,
+    with_ranges: bool = True,
     with_dependencies: bool = False,
 ) -> RunEvents:
     """Read the events of a run: reports (files, folders, globs), or one .prv or .prv.gz.

@@ -364,7 +364,9 @@ class _TraceReading:
         is_launch &= self._kind[HOST][sender] & self._kind[STREAM][receiver]
         origin, end = self._window.origin, self._window.ends[-1]
         lines = messages.select("logical_send", "physical_recv", row=pl.Series(sender), to_row=pl.Series(receiver))
-        found = lines.filter(pl.Series(is_launch) & pl.col("physical_recv").is_between(origin, end))
+        # Calls before the selected time are not known of reports either.
+        inside = (pl.col("logical_send") >= origin) & pl.col("physical_recv").is_between(origin, end)
+        found = lines.filter(pl.Series(is_launch) & inside)
         shaped = found.select("row", "to_row", time=pl.col("logical_send") - origin, to_time=pl.col("physical_recv") - origin)
         return shaped.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items())
 

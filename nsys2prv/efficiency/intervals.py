@@ -73,7 +73,7 @@ class Segments:
         """Index of the segment with each time of a group; -1 where the time is before all segments of the group."""
         if not len(self.group):
             return np.full(len(group), -1, dtype=np.int64)
-        place = _search(self.group, self.begin, group, time)
+        place = search(self.group, self.begin, group, time)
         return np.where(self.group[np.maximum(place, 0)] == group, place, -1)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Intervals:
@@ -164,7 +164,7 @@ class Elapsed:
         found = self._segments
         if not len(found.group):
             return np.zeros((len(group), self._keys), dtype=np.int64)
-        place = _search(found.group, found.begin, group, time)
+        place = search(found.group, found.begin, group, time)
         first = self._first[np.minimum(group, len(self._first) - 1)]
         inside = place >= first
         last = np.maximum(place, 0)
@@ -184,7 +184,7 @@ def _order(group: Numbers, time: Numbers) -> Numbers:
     return np.lexsort((time, group))
 
 
-def _search(groups: Numbers, begins: Numbers, group: Numbers, time: Numbers) -> Numbers:
+def search(groups: Numbers, begins: Numbers, group: Numbers, time: Numbers) -> Numbers:
     """Position of the last (group, begin) that is not after (group, time); columns `groups`, `begins` are sorted."""
     first = min(int(begins.min()), int(time.min(initial=begins[0])))
     span = max(int(begins.max()), int(time.max(initial=begins[0]))) - first

@@ -16,6 +16,7 @@ from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.findings import Findings
 from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.length_interval import clock_warnings, length_interval
+from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.calls import Calls, MemoryOperations
 from nsys2prv.efficiency.meters.gaps import Gaps
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
@@ -57,10 +58,7 @@ def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None =
     # The measurement itself is the work of this process, whoever reads.
     own, _ = memory.allotments(options.memory, 0)
     with memory.limited(own), scratch_alone(options.scratch) as folder:
-        with_ranges = bool(options.regions) or options.per_iteration is not None
-        events = read_events(
-            arguments, options, folder, with_ranges=with_ranges, with_dependencies=not options.no_critical_path
-        )
+        events = read_events(arguments, options, folder, with_dependencies=not options.no_critical_path)
         with progress_bar("measuring", shown=options.progress):
             return measure_events(events, options, folder)
 
@@ -82,6 +80,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     meters: list[TableMeter] = [
         # The slowest come first, so that none is left to run alone at the end of a chunk.
         Gaps(context, findings.update_gaps),
+        AbsentTime(context, nccl),
         kernels,
         bins,
         *([Regions(context, trees, options.regions)] if options.regions else []),

@@ -8,6 +8,7 @@ from nsys2prv.efficiency import clock_tables
 from nsys2prv.efficiency.findings import finding_tables
 from nsys2prv.efficiency.graph import path_tables
 from nsys2prv.efficiency.meters import (
+    absent_tables,
     calls,
     gaps,
     kernel_stats,
@@ -52,6 +53,11 @@ TABLES: tuple[Table, ...] = (
     sampled_metrics.SAMPLED_KERNELS,
     sampled_metrics.SAMPLED_SUMMARY,
     sampled_metrics.SAMPLED_BINS,
+    absent_tables.ABSENT_TIME,
+    absent_tables.ABSENT_PARTS,
+    absent_tables.ABSENT_CALLS,
+    absent_tables.ABSENT_RANGES,
+    absent_tables.ABSENT_STRETCHES,
     gaps.GAPS,
     gaps.LONGEST_GAPS,
     *path_tables.TABLES,

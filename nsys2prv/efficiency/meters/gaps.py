@@ -9,21 +9,19 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.meters.stretches import UNKNOWN, first_at_each_time, last_of_each, stretches_before, with_next
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import ACTIVITIES, CAUSES, SweepContext, TimeChunk
 from nsys2prv.execution.merging import Merging, Sums
-from nsys2prv.execution.row_order import one_of_each
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 """Shortest length of each class."""
 MOST_GAPS = 200
 """Gaps that have a row each: the longest."""
 
-_UNKNOWN = -1
 _PENDING_ROWS = 20_000
 _FORMER = ("number", "value", "size", "length")
-_NEXT = ("next_row", "next_length", "next_size")
 
 _CAUSES = (
     Column.ns("launch_ns", "of this time, the launching thread was in calls that launch"),
@@ -127,49 +125,18 @@ class Gaps(TableMeter):
         busy = found.where(found.mask > 0)
         if len(busy):
             # A device becomes idle when its last activity ends, and a gap ends where the next one starts.
-            is_first = np.concatenate([[True], busy.group[1:] != busy.group[:-1]])
-            is_last = np.concatenate([is_first[1:], [True]])
-            since = np.where(is_first, self._idle_since[busy.group], np.roll(busy.end, 1))
-            is_gap = busy.begin > since
-            gaps = pl.DataFrame({"device": busy.group[is_gap], "begin": since[is_gap], "start": busy.begin[is_gap]})
+            gaps = stretches_before(busy, self._idle_since)
             ends = self._ends(chunk)
-            self._add(chunk, self._with_next(chunk, gaps), ends)
-            self._remember(chunk, busy.group[is_last], busy.end[is_last], ends)
+            self._add(chunk, with_next(chunk, gaps, chunk.started[ON_DEVICES.name]), ends)
+            last = last_of_each(busy)
+            self._remember(chunk, last.group, last.end, ends)
         self._so_far += chunk.thread_times.until(
             np.arange(len(self._so_far)), np.full(len(self._so_far), chunk.end, dtype=np.int64)
         )
 
-    def _with_next(self, chunk: TimeChunk, gaps: pl.DataFrame) -> pl.DataFrame:
-        """Gaps (`device`, `begin`, `start`; in this order) with the activity that follows: `number`, `value`, _NEXT, `thread`
-        (place of the caller; -1: not known), `launched`."""
-        started = self._context.events.rows.located(chunk.started[ON_DEVICES.name])
-        following = started.select(
-            "device",
-            "start",
-            "number",
-            "value",
-            next_row="row",
-            next_length=pl.col("end") - pl.col("start"),
-            next_size=pl.col("size").fill_null(_UNKNOWN),
-        )
-        place = self._context.place_of_caller[chunk.launches["row"].to_numpy()]
-        launches = chunk.launches.select(
-            next_row="to_row", start="to_time", launched="time", thread=pl.Series(place, dtype=pl.Int64)
-        )
-        all_following = gaps.join(following, on=["device", "start"], how="left", maintain_order="left")
-        on = ["next_row", "start"]
-        found = all_following.join(launches, on=on, how="left", maintain_order="left")
-        if found.height > all_following.height:
-            # Of several launches of one activity the first counts.
-            launches = one_of_each(launches.select("launched", pl.exclude("launched")), on)
-            found = all_following.join(launches, on=on, how="left", maintain_order="left")
-        found = found.with_columns(pl.col("thread").fill_null(_UNKNOWN))
-        # An activity that was launched by a known thread comes first.
-        return _one_each(found, "start", ["thread", "next_row", "number", "value"], [True, False, False, False])
-
     def _add(self, chunk: TimeChunk, gaps: pl.DataFrame, ends: pl.DataFrame) -> None:
         device, begin, end = (gaps[name].to_numpy() for name in ("device", "begin", "start"))
-        thread = gaps["thread"].fill_null(_UNKNOWN).to_numpy()
+        thread = gaps["thread"].fill_null(UNKNOWN).to_numpy()
         pair = self._pair(device, thread)
         known = pair >= 0
         times = np.zeros((len(device), ACTIVITIES), dtype=np.int64)
@@ -193,12 +160,12 @@ class Gaps(TableMeter):
     def _pair(self, device: Numbers, thread: Numbers) -> Numbers:
         """Place in the table of pairs of each device and thread; -1 where the thread is not known."""
         if not len(self._pairs):
-            return np.full(len(device), _UNKNOWN, dtype=np.int64)
+            return np.full(len(device), UNKNOWN, dtype=np.int64)
         threads = len(self._context.callers)
         keys = self._pairs[:, 0] * threads + self._pairs[:, 1]
         requested = device * threads + thread
         place = np.minimum(np.searchsorted(keys, requested), len(keys) - 1)
-        return np.where((thread >= 0) & (keys[place] == requested), place, _UNKNOWN)
+        return np.where((thread >= 0) & (keys[place] == requested), place, UNKNOWN)
 
     def _keep(self, gaps: pl.DataFrame, ends: pl.DataFrame | None = None) -> None:
         """Add gaps (columns `device`, `begin`, `start`, `number`, `value`, `thread`, causes); `ends` as of `_ends`, None at
@@ -237,7 +204,7 @@ class Gaps(TableMeter):
             "until",
             "number",
             "value",
-            pl.col("size").fill_null(_UNKNOWN),
+            pl.col("size").fill_null(UNKNOWN),
             length=pl.col("until") - pl.col("begin"),
         ).filter(pl.col("until") <= chunk.end)
 
@@ -301,7 +268,7 @@ class Gaps(TableMeter):
             start=pl.lit(length, pl.Int64),
             number=pl.lit(None, pl.Int32),
             value=nothing,
-            thread=pl.lit(_UNKNOWN, pl.Int64),
+            thread=pl.lit(UNKNOWN, pl.Int64),
             **dict.fromkeys(CAUSE_COLUMNS[:-1], nothing),
         )
         self._keep(gaps)
@@ -316,21 +283,4 @@ def _longest(gaps: pl.DataFrame) -> pl.DataFrame:
 def _ended(ends: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
     """Activities (columns of `Gaps._ends`) that ended at each `device` and `until` of `times`, in that order; null: none."""
     found = times.join(ends, on=["device", "until"], how="left", maintain_order="left")
-    return _one_each(found, "until", list(_FORMER), [False] * len(_FORMER))
-
-
-def _one_each(frame: pl.DataFrame, time: str, order: list[str], descending: list[bool]) -> pl.DataFrame:
-    """The first row, in some order, of each `device` and time; rows of one device and time are neighbours."""
-    device, at = frame["device"].to_numpy(), frame[time].to_numpy()
-    same = (device[1:] == device[:-1]) & (at[1:] == at[:-1])
-    if not same.any():
-        return frame
-    # Few rows of a device have the same time: only these are sorted.
-    together = np.zeros(frame.height, dtype=bool)
-    together[1:] |= same
-    together[:-1] |= same
-    placed = frame.with_row_index("place")
-    several = pl.Series(together)
-    first = placed.filter(several).sort("device", time, *order, descending=[False, False, *descending])
-    first = first.unique(["device", time], keep="first", maintain_order=True)
-    return pl.concat([placed.filter(~several), first]).sort("place").drop("place")
+    return first_at_each_time(found, "until", list(_FORMER), [False] * len(_FORMER))

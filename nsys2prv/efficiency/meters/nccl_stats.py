@@ -6,11 +6,13 @@ from the name of the kernel.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import polars as pl
 
 from nsys2prv.efficiency.meters.kernel_stats import with_names
 from nsys2prv.efficiency.meters.meter import TableMeter
-from nsys2prv.efficiency.meters.nccl_waits import wait_tables
+from nsys2prv.efficiency.meters.nccl_waits import wait_tables, waits_of_ranks
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, TypeNames
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
@@ -94,8 +96,22 @@ class Nccl(TableMeter):
         """The tables of NCCL."""
         if not self._found:
             return {}
-        whole = self._whole()
-        return {NCCL_OPERATIONS: _by_size(whole), **wait_tables(self._matched(whole), self._context)}
+        return {NCCL_OPERATIONS: _by_size(self._whole()), **wait_tables(self.waits, self._context)}
+
+    @cached_property
+    def waits(self) -> pl.DataFrame:
+        """Waits in collectives that are matched over their ranks, as of `nccl_waits.waits_of_ranks`; with `row`, `members`
+        (ranks of the run that take part) and `ranks` (of the communicator; null: not known). Empty: there are none."""
+        return self._waits(self._matched(self._whole())) if self._found else pl.DataFrame()
+
+    @property
+    def waits_in_pairs(self) -> pl.DataFrame:
+        """The same of sends and receives between the only two devices of a communicator."""
+        return self._waits(_pairs(self._whole(), self._context)) if self._found else pl.DataFrame()
+
+    def _waits(self, matched: pl.DataFrame) -> pl.DataFrame:
+        columns = ("row", "start", "end", "task", "device", *COLLECTIVE, "communicator_name", "ranks", "members")
+        return waits_of_ranks(matched.select(columns), self._context) if matched.height else pl.DataFrame()
 
     @property
     def members(self) -> pl.DataFrame:

@@ -93,20 +93,18 @@ NCCL_COLLECTIVES = Table(
 _SUMS = ("residence", "transfer", "waiting", "waited", "undecided", "late_start", "late_end")
 
 
-def wait_tables(collectives: pl.DataFrame, context: SweepContext) -> Filled:
+def wait_tables(waits: pl.DataFrame, context: SweepContext) -> Filled:
     """The tables of waits.
 
     Parameters
     ----------
-    collectives
-        NCCL kernels, one per collective and device: columns `communicator` (number), `communicator_name`, `operation`, `turn`
-        (which together are the collective), `task`, `device` (index), `start`, `end` (ns).
+    waits
+        As of `waits_of_ranks`; empty: no collective is matched.
     context
         Of the run.
     """
-    if collectives.is_empty():
+    if waits.is_empty():
         return {}
-    waits = waits_of_ranks(collectives, context)
     names = {"communicator": pl.col("communicator_name")}
     device = context.device_names(pl.col("device"))
     return {
@@ -119,12 +117,21 @@ def wait_tables(collectives: pl.DataFrame, context: SweepContext) -> Filled:
 
 
 def waits_of_ranks(collectives: pl.DataFrame, context: SweepContext) -> pl.DataFrame:
-    """Waits of each rank in each collective; parameters as of `wait_tables`.
+    """Waits of each rank in each collective.
+
+    Parameters
+    ----------
+    collectives
+        NCCL kernels, one per collective and device: columns `communicator` (number), `communicator_name`, `operation`, `turn`
+        (which together are the collective), `task`, `device` (index), `start`, `end` (ns).
+    context
+        Of the run.
 
     Returns
     -------
     The kernels, those of a collective one after the other, with the columns
 
+    `collective`: its number;
     `residence`, `transfer`, `waiting`: duration, the shortest one of the collective, and the rest, ns;
     `is_decided`: whether it is known who arrived last, `is_last`: whether this rank did;
     `waited`: to the start of a later rank, 0 where none is surely later, ns;

@@ -17,6 +17,7 @@ from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _ROWS = 10
 _LONGEST_PATH = 200
+_LEAST_PART = 0.01
 
 _OF_DEVICES = {one.name: one.abbreviation for one in DEVICE_TREE.efficiencies}
 _HOST_ROOT = HOST_TREE.efficiencies[0]
@@ -69,6 +70,7 @@ def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
         lines += _section(name, tables[name], columns, rows)
         if name == "devices":
             lines += _idle(tables[_ALL_GAPS])
+            lines += _absent(tables["absent_time"], tables["absent_parts"])
         if name == _WAITS:
             lines += [f"  {sentence}" for sentence in undecided(tables[_WAITS])]
     return printable_lines(lines)
@@ -219,6 +221,23 @@ def _idle(gaps: pl.DataFrame) -> list[str]:
     shares = {title: int(gaps[name].sum()) / total for name, title in CAUSE_TITLES.items()}
     shown = ", ".join(f"{what} {percent(share)}" for what, share in shares.items() if share >= 0.005)
     return [f"  Idle GPU time by host activity: {shown}"]
+
+
+def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame) -> list[str]:
+    """What the time without computation of all devices went to: what takes a hundredth of their time or more, and the rest."""
+    elapsed, absent = int(devices["elapsed_ns"].sum()), int(devices["absent_ns"].sum())
+    if not absent:
+        return []
+    sums = of_parts.group_by("part", "detail").agg(pl.col("total_ns").sum())
+    shown = sums.filter(pl.col("total_ns") >= elapsed * _LEAST_PART).sort("total_ns", "part", descending=[True, False])
+    cells = [
+        [f"{part}, {short(detail, _LONGEST_PATH)}" if detail else part, time(total), percent(total / elapsed)]
+        for part, detail, total in shown.iter_rows()
+    ]
+    if rest := absent - int(shown["total_ns"].sum()):
+        cells.append(["less each", time(rest), percent(rest / elapsed)])
+    title = f"Time without computation: {time(absent)} of device time ({percent(absent / elapsed)})"
+    return ["", title, *grid(["cause", "total", "of all time"], cells, frozenset({0}))]
 
 
 def undecided(waits: pl.DataFrame) -> list[str]:

@@ -32,6 +32,7 @@ from bokeh.plotting import figure
 from bokeh.util.paths import bokehjs_path
 from numpy.typing import NDArray
 
+from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.metrics import DEVICE_TREE
 
@@ -57,6 +58,29 @@ CAUSES = tuple(
 )
 """Activities of the launching thread while a device is idle: column of `gaps`, name, colour."""
 
+_COLOURS_OF_PARTS = {
+    parts.START_UP: ("#b9bec6",),
+    parts.STARVED: ("#b05cc6", "#d1495b", "#e0838f", "#7d5ba6", "#c98bb9", "#8d6e63", "#b79a8e", "#a3213a", "#d9a5ae",
+                    "#6b2737", "#cfcfcf", "#e6c9ce"),
+    parts.COMMUNICATION: ("#e8830c", "#f2b25f", "#b06000"),
+    parts.COPIES: ("#12a37f", "#7cc9b3"),
+    parts.OTHER_KERNELS: ("#0f8ea8",),
+    parts.QUEUED: ("#7f8c2b",),
+    parts.UNDECIDED: ("#5f6670",),
+    parts.SHUT_DOWN: ("#9aa1ab",),
+}  # fmt: skip
+"""Colours of the parts of compute-absent time, by group: like ones are of like colour."""
+_COMPUTE = ("compute_ns", "computing", ACTIVITIES[0][2])
+
+
+def _wall_parts() -> tuple[tuple[str, str, str], ...]:
+    left = {group: iter(colours) for group, colours in _COLOURS_OF_PARTS.items()}
+    return (_COMPUTE, *((part.column, part.title, next(left[part.group])) for part in parts.PARTS))
+
+
+WALL_PARTS = _wall_parts()
+"""Parts of the wall time of a device: column of `absent_time`, name, colour."""
+
 MOST_CELLS = 240_000
 """Cells of a heat map; of longer tables neighbouring bins are drawn as one."""
 _FEWEST_BINS = 24
@@ -64,6 +88,7 @@ _FEWEST_BINS = 24
 _BAR, _SECOND_BAR = LINES[:2]
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 _ROWS_WITH_LABELS = 40
+_BAR_HEIGHT = 26
 _ROW_HEIGHT, _LEAST_ROW_HEIGHT, _HEIGHT_OF_MANY_ROWS = 18, 1.2, 720
 _LEFT = 150
 """Width of the labels at the left, pixels: the same for all charts over time, so that their time axes align."""
@@ -341,6 +366,41 @@ def idle(classes: pl.DataFrame) -> figure:
     chart.yaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
     chart.y_range.start = 0  # type: ignore[attr-defined]
     chart.xgrid.grid_line_color = None
+    return chart
+
+
+def wall_time(rows: pl.DataFrame) -> figure:
+    """Wall time as bars from left to right: `device`, and columns of WALL_PARTS, ns; the first row is at the top."""
+    totals = rows.select(pl.sum_horizontal(column for column, *_ in WALL_PARTS)).to_series().to_numpy()
+    scale, name = unit(int(totals.max(initial=1)))
+    names = [label(str(device)) for device in rows["device"]]
+    columns = [(column, title, colour) for column, title, colour in WALL_PARTS if rows[column].sum()]
+    chart = _figure(
+        70 + _BAR_HEIGHT * len(names),
+        y_range=list(reversed(names)),
+        x_range=Range1d(start=0, end=max(float(totals.max(initial=1)) / scale, 1e-9)),
+        x_axis_label=f"time [{name}]",
+        min_border_left=_LEFT,
+        min_border_right=18,
+    )
+    begin = np.zeros(len(names))
+    for column, title, colour in columns:
+        length = rows[column].to_numpy() / scale
+        source = ColumnDataSource(
+            {
+                "device": names,
+                "begin": begin,
+                "end": begin + length,
+                "length": length,
+                "share": length * scale / np.maximum(totals, 1),
+            }
+        )
+        bars = chart.hbar("device", left="begin", right="end", height=0.72, source=source, fill_color=colour, line_color=None)
+        tips = [("", f"@device: {title}"), ("time", f"@length{{0,0.[000]}} {name}"), ("share", "@share{0.0%}")]
+        chart.add_tools(HoverTool(tooltips=tips, renderers=[bars]))
+        begin = begin + length
+    chart.xaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
+    chart.ygrid.grid_line_color = None
     return chart
 
 

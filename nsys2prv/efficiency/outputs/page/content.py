@@ -16,10 +16,12 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from nsys2prv.efficiency import table_registry
+from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts
 from nsys2prv.efficiency.outputs.page.page_tables import PageTable, pack
 from nsys2prv.efficiency.outputs.text import reading, undecided
+from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.vocabulary import wording
 from nsys2prv.vocabulary.printable import printable, safe_json
 
@@ -30,8 +32,12 @@ MOST_SAMPLED = 24
 """Kernels with a histogram, and sampled metrics with a chart."""
 _DEVICES_IN_ONE_MAP = 64
 """With more devices there is a map by node first."""
-_CELLS = (150_000, 80_000, 40_000, 20_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100)
+_MOST_BARS = 16
+"""Devices with a bar each."""
+_CELLS = (150_000, 80_000, 40_000, 25_000, 15_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100)
 """Cells of one table: as many as fit."""
+_SHORT, _FEW_CELLS = frozenset({"absent_parts", "absent_calls", "absent_ranges", "absent_stretches"}), 8_000
+"""Tables of which only the first rows are of interest, and their cells."""
 _MOST_NAMES = 12
 """Hosts, inputs and the like that are named; the rest are counted."""
 
@@ -48,6 +54,8 @@ _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("kernels", "Kernels", "kernels", ("families", "kernels", "kernel_modes", "kernel_devices")),
     ("communication", "Communication", "nccl", ("overlap_summary", "overlap", "nccl", "nccl_waits", "nccl_stragglers",
                                                 "nccl_collectives", "memory_operations", "mpi_calls")),
+    ("absent", "Time without computation", "compute-absent-time", ("absent_time", "absent_parts", "absent_calls",
+                                                                   "absent_ranges", "absent_stretches")),
     ("gaps", "Gaps and calls", "gaps", ("gaps", "longest_gaps", "cuda_calls")),
     ("metrics", "Sampled metrics", "kernels", ("sampled_summary", "sampled_kernels")),
 )  # fmt: skip
@@ -151,6 +159,7 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn:
         "timeline": timeline,
         "maps": maps,
         "activities": charts.legend(charts.ACTIVITIES),
+        "wall": _wall_time(frames["absent_time"], drawn),
         "idle": _idle(frames["gaps"], drawn),
         "sampled": sampled,
         "histograms": _histograms(frames, drawn),
@@ -283,6 +292,19 @@ def _idle(gaps: pl.DataFrame, drawn: charts.Figures) -> dict[str, Any] | None:
     return {"id": drawn.add(shown), "legend": charts.legend(present)}
 
 
+def _wall_time(devices: pl.DataFrame, drawn: charts.Figures) -> dict[str, Any] | None:
+    """Mean of all devices, and each device where these are few: what the wall time went to."""
+    if devices.is_empty():
+        return None
+    columns = [column for column, *_ in charts.WALL_PARTS]
+    rows = devices.select("device", pl.col(columns).cast(pl.Float64))
+    if devices.height > 1:
+        mean = rows.select(pl.lit(f"mean of {devices.height:,}").alias("device"), pl.col(columns).mean())
+        rows = pl.concat([mean, rows]) if devices.height <= _MOST_BARS else mean
+    present = [part for part in charts.WALL_PARTS if devices[part[0]].sum()]
+    return {"id": drawn.add(charts.wall_time(rows)), "legend": charts.legend(present)}
+
+
 def _class(begin: int, end: int | None) -> str:
     """A class of lengths, which begin and end at round times.
 
@@ -334,12 +356,20 @@ def _fitting(frames: Mapping[str, pl.DataFrame], room: int) -> dict[str, PageTab
         for table in table_registry.TABLES:
             frame = frames[table.name]
             former = packed.get(table.name)
-            if table.name not in DRAWN and frame.height and (former is None or former.rows * len(table.columns) > cells):
-                packed[table.name] = pack(table, frame, cells, _NOT_SHOWN if table.by_nccl_policy else ())
+            most = min(cells, _FEW_CELLS) if table.name in _SHORT else cells
+            if table.name not in DRAWN and frame.height and (former is None or former.rows * len(table.columns) > most):
+                packed[table.name] = pack(table, frame, most, _not_shown(table, frame))
         # Each table also has its heading, and names are longer where they are escaped.
         if sum(one.size + 2_000 for one in packed.values()) * 1.02 < room:
             break
     return packed
+
+
+def _not_shown(table: Table, frame: pl.DataFrame) -> Sequence[str]:
+    """Columns that a table of the page lacks: parts of compute-absent time that the run does not have."""
+    if table.by_nccl_policy:
+        return _NOT_SHOWN
+    return [name for name in PART_COLUMNS if name in frame.columns and not (frame[name] != 0).any()]
 
 
 def _groups(packed: Mapping[str, PageTable]) -> list[dict[str, Any]]:

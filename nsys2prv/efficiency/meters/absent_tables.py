@@ -1,0 +1,228 @@
+"""Tables of compute-absent time: its parts, and what the tables have of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Table
+from nsys2prv.efficiency.sweep import CAUSES
+
+MOST_STRETCHES = 200
+"""Single stretches that have a row each: the longest."""
+MOST_HOST_ROWS = 500
+"""Rows of `absent_calls` and of `absent_ranges`: those with most time."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of compute-absent time.
+
+    Attributes
+    ----------
+    name
+        Its column is this and `_ns`.
+    title
+        For people.
+    group
+        The bar of the page has one colour for each group.
+    meaning
+        What is counted.
+    """
+
+    name: str
+    title: str
+    group: str
+    meaning: str
+
+    @property
+    def column(self) -> str:
+        """Name of its column."""
+        return f"{self.name}_ns"
+
+
+STARVED, COMMUNICATION, COPIES, OTHER_KERNELS, QUEUED, START_UP, SHUT_DOWN, UNDECIDED = (
+    "launch-starved",
+    "communication",
+    "copies",
+    "other kernels",
+    "queued",
+    "start-up",
+    "shut-down",
+    "not decidable",
+)
+
+PARTS: tuple[Part, ...] = (
+    Part("start_up", "start-up", START_UP, "before the first work of any device"),
+    *(
+        Part(f"starved_{name}", f"launch-starved: {title}", STARVED, meaning)
+        for name, title, meaning in (
+            ("launch", "launching", "launch-starved: the next compute kernel was not launched yet, and its thread was in "
+             "calls that launch"),
+            ("synchronization", "waiting for the device", "likewise in calls that wait for the device"),
+            ("memory", "copying", "likewise in copies and memsets"),
+            ("allocation", "allocating", "likewise in calls that allocate or free memory"),
+            ("other_cuda", "other CUDA calls", "likewise in other CUDA calls"),
+            ("mpi", "MPI", "likewise in MPI calls"),
+            ("os", "OS", "likewise in calls of the OS runtime (as far as they were recorded)"),
+            ("host", "host computing", "likewise in none of these: it computed, or, where scheduling was not recorded, was "
+             "off its CPU"),
+            ("off_cpu", "off the CPU", "likewise in none of these, and off its CPU, where scheduling was recorded"),
+            ("unified_memory", "unified memory", "likewise in none of these, while unified memory moved between host and this "
+             "device"),
+            ("unknown", "thread not known", "launch-starved, and nothing is known of the launching thread"),
+            ("ended", "no further kernel", "no compute kernel follows on this device, while others still work"),
+        )
+    ),
+    Part("late_rank", "waiting for a late rank", COMMUNICATION, "the next compute kernel was launched and waited for a "
+         "collective in which another rank had surely not arrived yet"),
+    Part("transfer", "transfer", COMMUNICATION, "likewise for a collective in which all ranks had arrived"),
+    Part("communication", "communication, not divided", COMMUNICATION, "likewise for NCCL, and whether for a late rank or for "
+         "the transfer is not decidable: `absent_parts` has the reason"),
+    Part("copy", "copies and memsets", COPIES, "likewise for a copy or a memset"),
+    Part("unified_memory", "unified memory", COPIES, "it was launched and waited for nothing else that is known, while unified "
+         "memory moved between host and this device: page faults and prefetches"),
+    Part("other_kernel", "another kernel", OTHER_KERNELS, "it was launched and waited for a kernel of another device"),
+    Part("queued", "queued", QUEUED, "it was launched, and nothing is known that it waited for: latency, or resources of the "
+         "device"),
+    Part("undecided", "not decidable", UNDECIDED, "the launch of the next compute kernel, or what it waited for, was not "
+         "recorded: `absent_parts` has the reason"),
+    Part("shut_down", "shut-down", SHUT_DOWN, "after the last work of any device"),
+)  # fmt: skip
+"""All parts, in the order in which people read them. For one device they add up to its compute-absent time."""
+
+PART_COLUMNS = [part.column for part in PARTS]
+_PLACE = {part.name: place for place, part in enumerate(PARTS)}
+PART_START_UP, PART_SHUT_DOWN, PART_ENDED, PART_UNKNOWN = (
+    _PLACE[name] for name in ("start_up", "shut_down", "starved_ended", "starved_unknown")
+)
+PART_LATE, PART_TRANSFER, PART_COMMUNICATION, PART_COPY, PART_UNIFIED, PART_OTHER_KERNEL, PART_QUEUED, PART_UNDECIDED = (
+    _PLACE[name]
+    for name in ("late_rank", "transfer", "communication", "copy", "unified_memory", "other_kernel", "queued", "undecided")
+)
+PART_OF_ACTIVITY = [_PLACE[f"starved_{name}"] for name in (*CAUSES, "host")]
+"""For each activity of a host thread (`sweep`) its part."""
+PART_HOST, PART_OFF_CPU, PART_STARVED_UNIFIED = (_PLACE[f"starved_{name}"] for name in ("host", "off_cpu", "unified_memory"))
+
+REASONS = (
+    "no launch was recorded in this run: neither CUDA API calls nor lines to what they start",
+    "the launch of the next compute kernel was not recorded, or is before the selected time",
+    "streams wait for events (cudaStreamWaitEvent), these were not recorded, and other work of the process ran",
+    "streams wait for events (cudaStreamWaitEvent), these were not recorded, and NCCL kernels ran",
+    "what it waited for lies too far back",
+)
+"""Why something is not decidable."""
+NO_LAUNCHES, NO_LAUNCH, NO_EVENTS, _, TOO_FAR = range(len(REASONS))
+UNDIVIDED = (
+    "other ranks of the collective are not in the run, or can't be matched",
+    "ranks arrive closer together than their clocks are known",
+)
+"""Why communication is not divided."""
+UNMATCHED, CLOCKS = range(len(UNDIVIDED))
+BESIDE = (None, "beside other work of the process", "beside NCCL kernels")
+"""Details of queued time."""
+WHILE = (
+    None,
+    "while NCCL kernels ran on the device",
+    "while copies or memsets ran on the device",
+    "while NCCL kernels and copies ran on the device",
+)
+"""Details of launch-starved time."""
+
+_PARTS_OF_TIME = tuple(Column.ns(part.column, part.meaning) for part in PARTS)
+_ABSENT = Column.ns(
+    "absent_ns", "compute-absent time: no kernel but NCCL kernels, and no graph, runs; the sum of the parts below"
+)
+_SHARE = Column.share("absent_share", "`absent_ns` / the time in question")
+_TASK, _THREAD = (
+    Column.text("task", "task of the launching thread; null when not known"),
+    Column.text("thread", "thread that launched the next compute kernel"),
+)
+_STARVED = Column.ns("total_ns", "launch-starved time in it, over all devices")
+
+ABSENT_TIME = Table(
+    "absent_time",
+    "Compute-absent time",
+    "one device",
+    (DEVICE, Column.ns("elapsed_ns", "E"), Column.ns("compute_ns", "time in which a compute kernel runs"), _ABSENT, _SHARE,
+     *_PARTS_OF_TIME),
+)  # fmt: skip
+ABSENT_REGIONS = Table(
+    "absent_regions",
+    "Compute-absent time by region",
+    "one device in the ranges of one name and domain",
+    (
+        Column.text("region", "text of the range"),
+        Column.text("domain", "its NVTX domain"),
+        DEVICE,
+        Column.ns("elapsed_ns", "time in which a task that uses the device is in such a range"),
+        Column.ns("compute_ns", "of it, a compute kernel runs"),
+        _ABSENT,
+        _SHARE,
+        *_PARTS_OF_TIME,
+    ),
+    when="`--regions`",
+)
+ABSENT_ITERATIONS = Table(
+    "absent_iterations",
+    "Compute-absent time by iteration",
+    "one device in one iteration",
+    (
+        Column.count("iteration", "0, 1, ..."),
+        DEVICE,
+        Column.ns("elapsed_ns", "time in which a task that uses the device is in the iteration"),
+        Column.ns("compute_ns", "of it, a compute kernel runs"),
+        _ABSENT,
+        _SHARE,
+        *_PARTS_OF_TIME,
+    ),
+    when="`--per-iteration`",
+)
+ABSENT_PARTS = Table(
+    "absent_parts",
+    "Parts of compute-absent time",
+    "one part on one device, by what it waited for",
+    (
+        DEVICE,
+        Column.text("part", "title of the part"),
+        Column.text("detail", "kind of copy, name of the collective or kernel, late rank, what else ran on the device, or the "
+                    "reason why it is not decidable; null: nothing more is known"),
+        Column.count("count", "pieces"),
+        Column.ns("total_ns", "their sum"),
+        Column.ns("longest_ns", "the longest"),
+    ),
+)  # fmt: skip
+ABSENT_CALLS = Table(
+    "absent_calls",
+    "Launch-starved time by call",
+    "calls of one name of one launching thread",
+    (
+        _TASK,
+        _THREAD,
+        Column.text("part", "title of the part"),
+        Column.text("call", "name of the innermost call of this kind; null in none"),
+        _STARVED,
+    ),
+)
+ABSENT_RANGES = Table(
+    "absent_ranges",
+    "Launch-starved time by NVTX range",
+    "NVTX ranges of one name of one launching thread",
+    (_TASK, _THREAD, Column.text("range", "innermost NVTX range (push/pop) of the thread; null in none"), _STARVED),
+    when="NVTX ranges",
+)
+ABSENT_STRETCHES = Table(
+    "absent_stretches",
+    "Longest stretches without computation",
+    "one stretch of a device in which no compute kernel runs",
+    (
+        DEVICE,
+        Column.ns("begin_ns", "from the start of the trace"),
+        Column.ns("end_ns", "from the start of the trace"),
+        Column.ns("length_ns", "its length"),
+        Column.text("next", "compute kernel that ends it; null at the end"),
+        Column.ns("launched_ns", "when that was launched; null when not known"),
+        _TASK,
+        _THREAD,
+        *_PARTS_OF_TIME,
+    ),
+)

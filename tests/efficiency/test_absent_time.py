@@ -1,0 +1,264 @@
+"""Compute-absent time: small runs with known parts, and simulated clusters of which every ns is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from support.report_builder import ReportBuilder
+from support.simulated_run.absent import absent_parts
+from support.simulated_run.causes import CAUSES, with_and_without
+from support.simulated_run.cluster import PATTERNS, Cluster
+from support.simulated_run.truth import SimulatedRun, simulate
+from support.simulated_run.write import write_reports
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.meters import absent_walk
+from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
+from nsys2prv.execution import memory
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+UTC = EfficiencyOptions(align="utc", progress=False)
+COMMUNICATION = {"late_rank_ns", "transfer_ns", "communication_ns"}
+
+
+def tables(*reports: ReportBuilder, folder: Path, **options: Any) -> dict[str, pl.DataFrame]:
+    paths = [report.write(folder / f"report{place}.sqlite") for place, report in enumerate(reports)]
+    return measure(paths, EfficiencyOptions(align="utc", progress=False, **options)).tables
+
+
+def parts_of(found: dict[str, pl.DataFrame], device: int = 0) -> dict[str, int]:
+    """Parts of a device that are not 0."""
+    row = found["absent_time"].row(device, named=True)
+    assert sum(row[name] for name in PART_COLUMNS) == row["absent_ns"] == row["elapsed_ns"] - row["compute_ns"]
+    return {name: row[name] for name in PART_COLUMNS if row[name]}
+
+
+def details_of(found: dict[str, pl.DataFrame]) -> dict[tuple[str, str | None], int]:
+    rows = found["absent_parts"].group_by("part", "detail").agg(pl.col("total_ns").sum()).iter_rows()
+    return {(part, detail): total for part, detail, total in rows}
+
+
+# -- one device ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stretch_is_launch_starved_until_the_launch_and_queued_from_then_on(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100, 200, launch=(0, 10))
+    report.api_call("cudaDeviceSynchronize_v3020", 110, 230)
+    report.api_call("cudaMalloc_v3020", 250, 300)
+    report.kernel("second", 450, 500, launch=(400, 410))
+    report.api_call("cudaDeviceSynchronize_v3020", 420, 600)
+    found = tables(report, folder=tmp_path)
+
+    assert parts_of(found) == {
+        "start_up_ns": 100,
+        "starved_synchronization_ns": 30,
+        "starved_allocation_ns": 50,
+        "starved_host_ns": 120,
+        "queued_ns": 50,
+        "shut_down_ns": 100,
+    }
+    calls = dict(found["absent_calls"].select("call", "total_ns").iter_rows())
+    assert calls == {None: 120, "cudaMalloc": 50, "cudaDeviceSynchronize": 30}
+
+
+def test_the_innermost_call_of_the_activity_and_the_innermost_range_have_the_time(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100, 200, launch=(0, 10))
+    report.nvtx_range("step", 0, 390).nvtx_range("load", 210, 300)
+    report.api_call("cudaMalloc_v3020", 220, 320)
+    report.api_call("cuMemAlloc_v2", 230, 260)
+    report.kernel("second", 400, 500, launch=(400, 410))
+    found = tables(report, folder=tmp_path)
+
+    assert dict(found["absent_calls"].select("call", "total_ns").iter_rows()) == {
+        None: 100,
+        "cudaMalloc": 70,
+        "cuMemAlloc_v2": 30,
+    }
+    assert dict(found["absent_ranges"].select("range", "total_ns").iter_rows()) == {"step": 100, "load": 90, None: 10}
+
+
+def test_a_kernel_waits_for_the_operations_before_it_in_its_stream(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100, 200, launch=(0, 10))
+    report.copy(210, 300, 4096, launch=(20, 30))
+    report.copy(310, 320, 4096, launch=(30, 40))
+    report.kernel("second", 350, 500, launch=(40, 50))
+    found = tables(report, folder=tmp_path)
+
+    assert parts_of(found) == {"start_up_ns": 100, "copy_ns": 100, "queued_ns": 50}
+    assert found["absent_calls"].is_empty()
+
+
+def test_what_runs_on_another_stream_is_not_waited_for(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100, 200, launch=(0, 10))
+    report.copy(210, 300, 4096, launch=(20, 30), stream=8)
+    report.kernel("second", 350, 500, launch=(40, 50))
+    found = tables(report, folder=tmp_path)
+
+    assert parts_of(found) == {"start_up_ns": 100, "queued_ns": 150}
+    assert details_of(found)["queued", "beside other work of the process"] == 90
+
+
+def test_where_events_are_awaited_and_not_recorded_it_is_not_decidable_beside_other_work(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100, 200, launch=(0, 10))
+    report.copy(210, 300, 4096, launch=(20, 30), stream=8)
+    report.api_call("cudaStreamWaitEvent_v3020", 30, 35)
+    report.kernel("second", 350, 500, launch=(40, 50))
+    found = tables(report, folder=tmp_path)
+
+    assert parts_of(found) == {"start_up_ns": 100, "queued_ns": 60, "undecided_ns": 90}
+
+
+def test_what_ran_on_the_device_while_it_was_starved_is_named(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100, 200, launch=(0, 10))
+    report.api_call("cudaMemcpyAsync_v3020", 210, 220)
+    report.copy(240, 340, 4096)
+    report.api_call("cudaStreamSynchronize_v3020", 220, 350)
+    report.kernel("second", 400, 500, launch=(400, 410))
+    found = tables(report, folder=tmp_path)
+
+    part = "launch-starved: waiting for the device"
+    assert details_of(found)[part, "while copies or memsets ran on the device"] == 100
+    assert details_of(found)[part, None] == 30
+
+
+def test_without_launches_nothing_is_decidable_between_start_and_end(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100, 200)
+    report.kernel("second", 350, 500)
+    found = tables(report, folder=tmp_path)
+
+    assert parts_of(found) == {"undecided_ns": 150}
+    (detail,) = [detail for (part, detail) in details_of(found) if part == "not decidable"]
+    assert detail is not None
+    assert detail.startswith("no launch was recorded")
+
+
+def test_after_its_last_kernel_a_device_waits_for_none_while_others_work(tmp_path: Path) -> None:
+    first, second = ReportBuilder(rank=0, ranks=2, pid=1000).gpu(0), ReportBuilder(rank=1, ranks=2, pid=1001).gpu(1)
+    first.kernel("a", 100, 200, launch=(0, 10))
+    second.kernel("b", 150, 400, launch=(0, 10))
+    second.api_call("cudaDeviceSynchronize_v3020", 10, 500)
+    found = tables(first, second, folder=tmp_path)
+
+    assert parts_of(found, 0) == {"start_up_ns": 100, "starved_ended_ns": 200, "shut_down_ns": 100}
+    assert parts_of(found, 1) == {"start_up_ns": 100, "queued_ns": 50, "shut_down_ns": 100}
+
+
+def test_a_run_without_kernels_is_absent_throughout(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.copy(100, 200, 4096, launch=(0, 10))
+    report.copy(300, 400, 4096, launch=(210, 220))
+    report.api_call("cudaDeviceSynchronize_v3020", 220, 450)
+    found = tables(report, folder=tmp_path)
+
+    assert parts_of(found) == {"start_up_ns": 100, "starved_ended_ns": 300, "shut_down_ns": 50}
+
+
+# -- several ranks ---------------------------------------------------------------------------------------------------------
+
+
+def two_ranks(hosts: tuple[str, str] = ("node01", "node01")) -> list[ReportBuilder]:
+    """Rank 1 arrives 300 ns later; a kernel after the collective needs it."""
+    reports = []
+    for rank, arrives in ((0, 300), (1, 600)):
+        report = ReportBuilder(rank=rank, ranks=2, pid=1000 + rank, host=hosts[rank]).gpu(rank)
+        report.kernel("before", 100, 200, launch=(0, 10))
+        report.kernel(NCCL, arrives, 1000, launch=(20, 30))
+        report.kernel("after", 1010, 1100, launch=(30, 40))
+        reports.append(report)
+    return reports
+
+
+def test_a_wait_for_a_collective_is_for_the_late_rank_and_then_for_the_transfer(tmp_path: Path) -> None:
+    both = tables(*two_ranks(), folder=tmp_path)
+
+    assert parts_of(both, 0) == {"start_up_ns": 100, "queued_ns": 110, "late_rank_ns": 300, "transfer_ns": 400}
+    assert parts_of(both, 1) == {"start_up_ns": 100, "queued_ns": 410, "transfer_ns": 400}
+    assert details_of(both)["waiting for a late rank", "Rank 1 node01 pid 1001 python3"] == 300
+    longest = both["absent_stretches"].row(0, named=True)
+    assert (longest["late_rank_ns"], longest["transfer_ns"], longest["queued_ns"]) == (300, 400, 110)
+
+
+def test_between_hosts_communication_is_divided_only_as_far_as_clocks_are_known(tmp_path: Path) -> None:
+    both = tables(*two_ranks(hosts=("node01", "node02")), folder=tmp_path)
+
+    assert parts_of(both, 0) == {"start_up_ns": 100, "queued_ns": 110, "communication_ns": 300, "transfer_ns": 400}
+    assert details_of(both)["communication, not divided", "ranks arrive closer together than their clocks are known"] == 300
+
+
+def test_of_a_single_rank_communication_is_not_divided(tmp_path: Path) -> None:
+    first, _ = two_ranks()
+    alone = tables(first, folder=tmp_path)
+
+    assert parts_of(alone) == {"start_up_ns": 100, "queued_ns": 110, "communication_ns": 700}
+
+
+# -- simulated clusters ----------------------------------------------------------------------------------------------------
+
+
+def assert_true(run: SimulatedRun, found: dict[str, pl.DataFrame]) -> None:
+    """All parts are those of the simulation; of communication, what is not divided for want of clocks may be either."""
+    for rank, truth in enumerate(absent_parts(run)):
+        row = found["absent_time"].row(rank, named=True)
+        wanted = {name: truth.get(name.removesuffix("_ns"), 0) for name in PART_COLUMNS}
+        different = {name: (row[name], wanted[name]) for name in PART_COLUMNS if row[name] != wanted[name]}
+        assert set(different) <= COMMUNICATION, different
+        assert sum(row[name] for name in COMMUNICATION) == sum(wanted[name] for name in COMMUNICATION)
+        # Ranks do not leave a collective in the same ns.
+        spread = 1_000
+        assert row["late_rank_ns"] <= wanted["late_rank_ns"] + spread
+        assert row["late_rank_ns"] + row["communication_ns"] >= wanted["late_rank_ns"] - spread
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_parts_are_those_of_simulated_runs_from_reports_and_from_their_trace(pattern: str, tmp_path: Path) -> None:
+    run = simulate(Cluster(pattern=pattern, iterations=2))
+    reports = write_reports(run, tmp_path / "reports")
+    trace = translate(reports, tmp_path / "OUT", TranslateOptions(align="utc")).prv
+
+    of_reports, of_trace = measure(reports, UTC).tables, measure([trace], UTC).tables
+
+    assert_true(run, of_reports)
+    for name in ("absent_time", "absent_parts", "absent_calls", "absent_ranges", "absent_stretches"):
+        assert of_trace[name].equals(of_reports[name]), name
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_parts_are_those_of_runs_with_a_cause(cause: str, tmp_path: Path) -> None:
+    slow, _ = with_and_without(Cluster(gpus=3, iterations=2), cause)
+    run = simulate(slow)
+
+    assert_true(run, measure(write_reports(run, tmp_path), UTC).tables)
+
+
+def test_parts_do_not_depend_on_how_much_is_in_memory(tmp_path: Path) -> None:
+    reports = write_reports(simulate(Cluster(iterations=3)), tmp_path)
+    whole = measure(reports, UTC).tables
+    with memory.limited(memory.Allotment(0.01)):
+        pieces = measure(reports, UTC).tables
+
+    for name in ("absent_time", "absent_parts", "absent_calls", "absent_ranges", "absent_stretches"):
+        assert pieces[name].equals(whole[name]), name
+
+
+def test_what_lies_too_far_back_is_not_decidable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(absent_walk, "_MOST_KEPT", 1)
+    run = simulate(Cluster(iterations=3))
+    reports = write_reports(run, tmp_path)
+    with memory.limited(memory.Allotment(0.01)):
+        found = measure(reports, UTC).tables
+
+    for rank in range(run.cluster.ranks):
+        parts_of(found, rank)

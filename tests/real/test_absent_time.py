@@ -1,0 +1,58 @@
+"""Compute-absent time of the real reports: against SQL, and its parts against each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.spans import union_length
+
+from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
+from nsys2prv.efficiency.results import EfficiencyResult
+
+from .conftest import Translated
+
+_NCCL = re.compile(r"\bnccl\w*kernel", re.IGNORECASE)
+
+
+def compute_times(translated: Translated) -> list[int]:
+    """Time in which any kernel but those of NCCL, or a graph, runs, of each process and device, from SQL and a loop."""
+    found: dict[tuple[Path, int, int], list[tuple[int, int]]] = {}
+    for database in translated.databases:
+        one = Translated((database,), (database,), translated.trace)
+        tables = {name for (name,) in one.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for table in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET"):
+            if f"CUPTI_ACTIVITY_KIND_{table}" not in tables:
+                continue
+            name = "(SELECT value FROM StringIds WHERE id = demangledName)" if table == "KERNEL" else "''"
+            query = f"SELECT globalPid, deviceId, start, end, {name} FROM CUPTI_ACTIVITY_KIND_{table}"
+            for process, device, begin, end, kernel in one.query(query):
+                of_device = found.setdefault((database, process, device), [])
+                if table in ("KERNEL", "GRAPH_TRACE") and not _NCCL.search(kernel):
+                    of_device.append((begin, end))
+    return [union_length(spans) for spans in found.values()]
+
+
+@pytest.mark.every_report
+def test_the_parts_add_up_to_the_time_without_computation(
+    name: str, translation: Callable[[str], Translated], efficiency: Callable[[str, str], EfficiencyResult]
+) -> None:
+    tables = efficiency(name, "communication").tables
+    absent = tables["absent_time"]
+    elapsed = translation(name).trace.header.end
+
+    assert sorted(absent["absent_ns"]) == sorted(elapsed - time for time in compute_times(translation(name)))
+    assert (absent.select(pl.sum_horizontal(PART_COLUMNS)).to_series() == absent["absent_ns"]).all()
+    assert absent.select(pl.col(PART_COLUMNS).min()).min_horizontal().item() >= 0
+    by_part = tables["absent_parts"].group_by("device").agg(pl.col("total_ns").sum())
+    assert dict(by_part.iter_rows()) == dict(absent.filter(pl.col("absent_ns") > 0).select("device", "absent_ns").iter_rows())
+    stretches = tables["absent_stretches"]
+    assert (stretches.select(pl.sum_horizontal(PART_COLUMNS)).to_series() == stretches["length_ns"]).all()
+    starved = absent.select(pl.col(f"starved_{kind}_ns").sum() for kind in (
+        "launch", "synchronization", "memory", "allocation", "other_cuda", "mpi", "os", "host", "off_cpu", "unified_memory"
+    )).sum_horizontal().item()  # fmt: skip
+    if tables["absent_calls"].height < 500:
+        assert tables["absent_calls"]["total_ns"].sum() == starved
