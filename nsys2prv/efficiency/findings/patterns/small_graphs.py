@@ -17,7 +17,7 @@ KIND = "small-graphs"
 
 LONGEST_GAP = Threshold("longest gap that counts", 200_000, "ns", "the launch of a graph takes 5 to 100 us")
 FEWEST_GAPS = Threshold("fewest such gaps on a device", 50, "", "fewer are the start of phases")
-LEAST_LOST = Threshold("least share lost", 0.05, "0 to 1", "less is the normal price of launches")
+LEAST_LOST = Threshold("least share lost", 0.02, "0 to 1", "less is the normal price of launches")
 
 
 def _judge(evidence: Evidence) -> Finding | None:

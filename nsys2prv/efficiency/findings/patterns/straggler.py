@@ -73,7 +73,8 @@ def straggler_rule(rules: Iterable[FindingRule]) -> FindingRule:
         "it spends more time on than the median of the other ranks: kernels, copies, gaps by their cause, or waits in "
         "collectives of another communicator, which are followed to the rank that is last there",
         needs=(needs.SEVERAL_DEVICES, needs.ALL_RANKS),
-        cost="of each collective in which it is last what all others are in it longer; saved is the shortest of these",
+        cost="of each collective in which it is last what all others are in it longer; saved is "
+        "the shortest of these, and no more than what its cause takes longer",
         view="analysis/nccl_time",
         advice="Look at the rank for which the others wait, not at the collective: its cause is in the text.",
         thresholds=(FEWEST_LAST, LAST_PART, LEAST_LOST, CAUSE_PART),
@@ -118,7 +119,9 @@ def _judge(evidence: Evidence, rules: Mapping[str, FindingRule]) -> Finding | No
     if cause is not None:
         numbers.append(Number("its cause takes longer by", cause.longer, NANOSECONDS))
     stats = _stats(waits, worst, evidence)
-    return Finding(text, [stats], numbers, wall=worst.lost, follows=_follows(cause, first, evidence, rules))
+    # What makes a rank late can be seen in several collectives.
+    wall = worst.lost if cause is None else min(worst.lost, cause.longer)
+    return Finding(text, [stats], numbers, wall=wall, follows=_follows(cause, first, evidence, rules))
 
 
 def _waits(collectives: pl.DataFrame) -> pl.DataFrame:
