@@ -14,9 +14,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from support.real_reports import REPORTS
+from support.real_reports import REPORTS, RUNS
 
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.run.option_values import TimeRange
 
 FOUND: dict[str, list[str]] = {
     # 1.8 ms of kernels in half a second.
@@ -26,6 +29,9 @@ FOUND: dict[str, list[str]] = {
     "tensorrt-3.1": ["little-gpu-work", "shut-down"],
     # The first iterations of 8 ranks; nothing runs on any GPU for 5.8 s between two phases.
     "v100x8": ["little-gpu-work", "idle-devices", "start-up", "shut-down"],
+    "v100x8/report1": ["little-gpu-work", "idle-devices", "start-up"],
+    **{f"v100x8/report{number}": ["little-gpu-work", "idle-devices", "start-up", "shut-down"] for number in range(2, 9)},
+    "callchains": ["little-gpu-work", "start-up"],
     # Processes that get work by MPI, prepare it, copy it to the GPU, and compute for 50 us.
     "mpi-as-nvtx-2.9": ["start-up", "data-loading", "pageable-copies"],
     # A wait for the device after every kernel.
@@ -80,6 +86,39 @@ def test_what_is_found_and_no_more(name: str, efficiency: Measured) -> None:
         & (pl.col("end_ns") <= length)
     )
     assert inside.to_series().all()
+
+
+def test_gpus_with_more_particles_are_not_told_to_be_broken() -> None:
+    """Three kernels of equal grids take 2.5 to 6.1 ms, spread over all 8 ranks, while copies and memsets take as long."""
+    if "v100x8" not in REPORTS:
+        pytest.skip("no report v100x8")
+    options = EfficiencyOptions(time=TimeRange(11_230_000_000, 13_000_000_000))
+    findings = measure(REPORTS["v100x8"], options).tables["findings"]
+
+    assert "slow-device" not in findings["kind"]
+    assert not findings["advice"].str.contains("ECC").any()
+    unequal = findings.row(by_predicate=pl.col("kind") == "unequal-work", named=True)
+    assert unequal["device"].endswith(":D6")
+    assert "nvkernel_ppush__F1L664_1_ takes 1.92 times as long" in unequal["seen"]
+
+
+UNET: dict[str, list[str]] = {
+    # Two workers: its authors say that large gaps between iterations are data loading.
+    "baseline": ["data-loading"],
+    # Eight: groups of iterations wait now and then, and nothing computes while the input is copied.
+    "8workers": ["exposed-copies", "data-loading"],
+    # The GPU is busy for 98.5 % of the time.
+    "dali": [],
+    "dali_amp": ["exposed-copies", "data-loading"],
+    "4gpu_baseline": ["start-up"],
+}
+
+
+@pytest.mark.parametrize("version", UNET)
+def test_what_the_authors_of_a_training_found_in_its_versions(version: str) -> None:
+    if version not in RUNS:
+        pytest.skip(f"no report {version}")
+    assert measure(RUNS[version]).tables["findings"]["kind"].to_list() == UNET[version]
 
 
 @dataclass(frozen=True)
