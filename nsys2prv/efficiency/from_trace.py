@@ -47,7 +47,7 @@ from nsys2prv.paraver.trace_files import companion
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.run.read_options import ReadOptions
-from nsys2prv.sources.registry import TYPES, renumbered
+from nsys2prv.sources.registry import TYPES, renumbered, type_of
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary import event_types
 
@@ -170,8 +170,8 @@ class _TraceReading:
         self._by_state = not any(number in trace.labels.types for number in _KERNEL_TYPES)
         self._attributes = {int(number) for one in collections for number in one.columns}
         self._on = {number: one.on for one in collections if one.samples for number in one.types}
-        known = {number for one in collections for number in one.types}
-        self._intervals = {number for number in known if TYPES[number].role is event_types.Role.INTERVAL}
+        self._known = {number for one in collections for number in one.types}
+        self._intervals = {number for number in self._known if TYPES[number].role is event_types.Role.INTERVAL}
         self._open: pl.DataFrame | None = None
         self._bases: dict[int, int] = {}  # of the types that the blocks so far have
         self._bases_of: dict[int, int] = {}
@@ -306,9 +306,8 @@ class _TraceReading:
     def _base(self, number: int) -> int:
         """The event type of a collection that a number belongs to; -1: it belongs to none."""
         if number not in self._bases_of:
-            known = self._aliases.get(number, number)
-            found = [base_types([known], one) for one in self._kinds]
-            self._bases_of[number] = next((bases[known] for bases in found if bases), -1)
+            kind = type_of(self._aliases.get(number, number))
+            self._bases_of[number] = kind.number if kind is not None and kind.number in self._known else -1
         return self._bases_of[number]
 
     def _pairs(self, block: Block, row: Numbers, types: Mapping[int, int]) -> pl.DataFrame:
