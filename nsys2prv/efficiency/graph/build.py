@@ -35,7 +35,7 @@ from nsys2prv.efficiency.graph.host_waits import HostWaits, OwnEdges
 from nsys2prv.efficiency.graph.least_weights import LeastWeights, class_code
 from nsys2prv.efficiency.graph.loading import LEAST_BYTES, LoadingTimes
 from nsys2prv.efficiency.graph.moment_files import EDGE_COLUMNS, END, NOT_FOUND, START, ColumnFiles, MomentFiles
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, WHOLE, Edges, Moments, RunGraph, settle
+from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, WHOLE, Edges, Moments, RunGraph, release, settle
 from nsys2prv.efficiency.graph.taking_turns import TakingTurns
 from nsys2prv.efficiency.graph.waiting_calls import CALLS, OPERATIONS, WaitingCalls
 from nsys2prv.efficiency.intervals import Numbers
@@ -199,6 +199,7 @@ class GraphBuilder:
             order = np.argsort(columns["target"], kind="stable")
             columns = {name: column[order] for name, column in columns.items()}
             merged.append(columns | {"weight": self._least.resolved(columns["weight"])})
+            release(source, target, weight, kind)
         merged.flush()
         merged.close()
         self._edges.close()

@@ -60,7 +60,7 @@ def path_backwards(replay: Replay, last: int, moments_of_window: int = MOMENTS_O
     Steps follow each other without a hole: they end with the moment, and begin where nothing determines a moment.
     """
     moment = last
-    for window in replay.graph.windows_backwards(moments_of_window):
+    for window in replay.graph.windows_backwards(moments_of_window, [replay.time, replay.edge]):
         if moment < window.first:
             continue
         visited = _chain(window, replay.edge, moment)

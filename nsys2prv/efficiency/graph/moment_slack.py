@@ -20,9 +20,9 @@ def slacks(graph: RunGraph, folder: Path | None = None, moments_of_window: int =
     if not len(found):
         return found
     end = int(graph.moments.time[-1])
-    for window in graph.windows(moments_of_window):
+    for window in graph.windows(moments_of_window, [found]):
         found[window.first : window.behind] = end - window.time
-    for window in graph.windows_backwards(moments_of_window):
+    for window in graph.windows_backwards(moments_of_window, [found]):
         slack = window.time[window.target] - window.source_time - window.weight
         inside = window.is_inside
         entry = np.asarray(found[window.first : window.behind], dtype=np.float64)

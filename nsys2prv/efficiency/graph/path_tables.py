@@ -221,7 +221,7 @@ def _by_row(built: BuiltGraph, on_path: pl.DataFrame, folder: Path) -> pl.DataFr
     least: np.ndarray = np.full(size, np.iinfo(np.int64).max, dtype=np.int64)
     sums, counts = np.zeros(size), np.zeros(size)
     slack = slacks(built.graph, folder)
-    for window in built.graph.windows(MOMENTS_OF_WINDOW):
+    for window in built.graph.windows(MOMENTS_OF_WINDOW, [slack]):
         of_window = np.asarray(slack[window.first : window.behind])
         np.minimum.at(least, window.row, of_window)
         sums += np.bincount(window.row, weights=of_window, minlength=size)

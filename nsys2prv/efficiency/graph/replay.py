@@ -58,7 +58,7 @@ def as_measured_times(graph: RunGraph) -> Replay:
 def as_measured(graph: RunGraph, folder: Path | None = None, moments_of_window: int = MOMENTS_OF_WINDOW) -> Replay:
     """The graph with its measured times, and the edges that determine them; `folder` as of `replay`."""
     edge = new_column(folder, "measured_edge", len(graph.moments))
-    for window in graph.windows(moments_of_window):
+    for window in graph.windows(moments_of_window, [edge]):
         is_tight = window.source_time + window.weight == window.time[window.target]
         edge[window.first : window.behind] = _determining(window, is_tight)
     return Replay(graph, graph.moments.time, edge)
@@ -83,7 +83,7 @@ def replay(
     time = new_column(folder, "replayed_time", len(graph.moments))
     edge = new_column(folder, "replayed_edge", len(graph.moments))
     growth = 0
-    for window in graph.windows(moments_of_window):
+    for window in graph.windows(moments_of_window, [time, edge]):
         weight = window.weight if change is None else change(window)
         is_there = weight != REMOVED
         grown = np.where(is_there, np.maximum(weight - window.weight, 0), 0)

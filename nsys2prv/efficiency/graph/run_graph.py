@@ -6,7 +6,8 @@ The columns may be files that are mapped into memory: everything reads them in w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -80,15 +81,26 @@ class RunGraph:
     moments: Moments
     edges: Edges
 
-    def windows(self, moments_of_window: int = MOMENTS_OF_WINDOW) -> Iterator[GraphWindow]:
-        """All moments with the edges that end at them, in windows, from first to last."""
+    def windows(self, moments_of_window: int = MOMENTS_OF_WINDOW, beside: Sequence[Column] = ()) -> Iterator[GraphWindow]:
+        """All moments with the edges that end at them, in windows, from first to last.
+
+        Files of the graph, and those of columns that are read or written `beside` it, take memory for one window at a time.
+        """
         for first in range(0, len(self.moments), moments_of_window):
             yield self.window(first, min(first + moments_of_window, len(self.moments)))
+            self._release(beside)
 
-    def windows_backwards(self, moments_of_window: int = MOMENTS_OF_WINDOW) -> Iterator[GraphWindow]:
+    def windows_backwards(
+        self, moments_of_window: int = MOMENTS_OF_WINDOW, beside: Sequence[Column] = ()
+    ) -> Iterator[GraphWindow]:
         """The same windows from last to first."""
         for first in reversed(range(0, len(self.moments), moments_of_window)):
             yield self.window(first, min(first + moments_of_window, len(self.moments)))
+            self._release(beside)
+
+    def _release(self, beside: Sequence[Column]) -> None:
+        moments, edges = self.moments, self.edges
+        release(moments.time, moments.row, moments.label, edges.source, edges.target, edges.weight, edges.kind, *beside)
 
     def window(self, first: int, behind: int) -> GraphWindow:
         """The moments from `first` to before `behind`, and the edges that end at them."""
@@ -224,6 +236,14 @@ def in_memory(
     graph = RunGraph(Moments(**of_moments), Edges(**{name: values[order] for name, values in of_edges.items()}))
     settle(graph)
     return graph
+
+
+def release(*columns: Column) -> None:
+    """Take columns that are mapped files out of memory, with what was written to them kept: they are read again when needed."""
+    for column in columns:
+        mapped = getattr(column, "_mmap", None)
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def new_column(folder: Path | None, name: str, length: int) -> Column:
