@@ -15,7 +15,7 @@ import polars as pl
 
 from nsys2prv.api.keywords import keywords
 from nsys2prv.efficiency.comparison import compare as compare_results
-from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions, EfficiencyOptions
 from nsys2prv.efficiency.from_trace import is_trace
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult
@@ -270,7 +270,7 @@ def open_run(reports: str | Path | Iterable[str | Path], *, progress: bool | Non
     return NsysRun(inputs, ReadOptions(progress=progress, **options))
 
 
-@keywords(EfficiencyOptions, COMPARE_OPTIONS)
+@keywords(CompareOptions, COMPARE_OPTIONS)
 def compare(runs: Sequence[str | Path | NsysRun | EfficiencyResult], **options: Any) -> ComparisonResult:
     """Compare runs with the first of them: `nsys2prv compare`.
 
@@ -290,5 +290,7 @@ def compare(runs: Sequence[str | Path | NsysRun | EfficiencyResult], **options: 
     UsageError
         When there are fewer than two runs, or they were measured with different policies for NCCL kernels.
     """
-    given = EfficiencyOptions(**options)
-    return compare_results([run.efficiency(nccl=given.nccl) if isinstance(run, NsysRun) else run for run in runs], given)
+    given = CompareOptions(**options)
+    return compare_results(
+        [run.efficiency(nccl=given.nccl, window=given.window) if isinstance(run, NsysRun) else run for run in runs], given
+    )

@@ -8,10 +8,10 @@ import typer
 
 from nsys2prv.cli.console import print_warnings
 from nsys2prv.cli.options import AsJson, CsvFolder, ForceResults, JsonFile, check_json_flag, takes
-from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions
 
 
-@takes(EfficiencyOptions, *COMPARE_OPTIONS)
+@takes(CompareOptions, *COMPARE_OPTIONS)
 def compare(
     runs: Annotated[
         list[str],
@@ -26,7 +26,7 @@ def compare(
     force: ForceResults = False,
     as_json: AsJson = False,
     *,
-    options: EfficiencyOptions,
+    options: CompareOptions,
 ) -> None:
     """Compare runs.
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions, Scaling
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_TABLE, tree_rows
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
+from nsys2prv.efficiency.window.usual_lengths import WARM_UP
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.version import __version__
@@ -34,9 +36,18 @@ RUNS = Table(
         _RUN,
         Column.text("title", "its name"),
         *TREE_COLUMNS,
+        Column.count("iterations", "iterations without warm-up; null where none were found"),
+        Column.mean_ns("iteration_ns", "their mean length: from the first start to the last end over devices; null likewise"),
+        Column.text(
+            "basis",
+            "`run`; `iteration` where the runs have different numbers of iterations: then times of the "
+            "columns below are those of one iteration",
+        ),
+        Column.text("scaling", "`strong` (all runs do the same work) or `weak` (each device does), against the first run"),
         Column.number("speedup", "E of the first run / E"),
         Column.number("useful_scalability", "sum U of the first run / sum U: 1 when equal work takes equal time (strong)"),
         Column.number("useful_scalability_per_device", "mean U of the first run / mean U (weak scaling)"),
+        Column.number("scalability", "that of the two that belongs to the scaling"),
         Column.number("global_efficiency", "device parallel efficiency x useful scalability"),
         Column.number("global_efficiency_per_device", "device parallel efficiency x useful scalability per device"),
     ),
@@ -68,7 +79,11 @@ MATCHED = Table(
         Column.mean_ns("mean_ns", "mean duration"),
         Column.share("share", "of the sum of durations of all kernels of the run"),
         Column.number("mean_ratio", "mean duration / that of the first run; null where one of them has none"),
-        Column.number("scalability", "sum of durations in the first run / sum here; null where one of them has none"),
+        Column.number(
+            "scalability",
+            "sum of durations in the first run / sum here, of an iteration and of a device where basis and scaling of the "
+            "run say so; null where one of them has none",
+        ),
     ),
 )
 CHANGES = Table(
@@ -91,7 +106,7 @@ TABLES = (RUNS, METRICS, MATCHED, CHANGES)
 """All tables of a comparison."""
 
 FORMAT = "nsys2prv-comparison"
-VERSION = 1
+VERSION = 2
 HEAD: tuple[tuple[str, str, str], ...] = (
     ("format", "text", f"`{FORMAT}`"),
     ("version", "number", f"of this format: {VERSION}"),
@@ -124,11 +139,14 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: EfficiencyOp
     """
     if len(runs) < 2:
         raise UsageError("compare: two runs or more are needed; give a report, a folder of reports or a trace for each")
-    options = options or EfficiencyOptions()
-    return compare_measured([_measured(run, options) for run in runs], [_input(run) for run in runs])
+    options = options or CompareOptions()
+    scaling = options.scaling if isinstance(options, CompareOptions) else Scaling.AUTO
+    return compare_measured([_measured(run, options) for run in runs], [_input(run) for run in runs], scaling)
 
 
-def compare_measured(measured: Sequence[EfficiencyResult], inputs: Sequence[str]) -> ComparisonResult:
+def compare_measured(
+    measured: Sequence[EfficiencyResult], inputs: Sequence[str], scaling: Scaling = Scaling.AUTO
+) -> ComparisonResult:
     """Compare measured runs; `inputs` are the arguments of the user."""
     policies = sorted({one.head["nccl"] for one in measured})
     if len(policies) > 1:
@@ -137,7 +155,8 @@ def compare_measured(measured: Sequence[EfficiencyResult], inputs: Sequence[str]
             f"same --nccl"
         )
     runs = {_letters(place): one for place, one in enumerate(measured)}
-    tables: Filled = {RUNS: _runs(runs), METRICS: _metrics(runs), MATCHED: _matched(runs), CHANGES: _changes(runs)}
+    rows = _runs(runs, scaling)
+    tables: Filled = {RUNS: rows, METRICS: _metrics(runs), MATCHED: _matched(runs, rows), CHANGES: _changes(runs)}
     head = {
         "format": FORMAT,
         "version": VERSION,
@@ -183,26 +202,78 @@ def _rows_of_run(runs: _Runs) -> dict[str, dict[str, Any]]:
     return {name: one.tables["run"].row(0, named=True) for name, one in runs.items()}
 
 
-def _runs(runs: _Runs) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class _Extent:
+    """What of a run is compared: E, sum U, and the share of the whole run that it is (1, or 1 / number of iterations)."""
+
+    elapsed: float
+    useful: float
+    share: float
+
+
+def _iterations(one: EfficiencyResult) -> pl.DataFrame:
+    """Iterations without warm-up."""
+    return one.tables["iterations"].filter(pl.col("kind").fill_null("") != WARM_UP)
+
+
+def _extents(runs: _Runs, rows: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, _Extent]]:
+    """`run` or `iteration`, and what of each run is compared: iterations, where all runs have them and not equally many."""
+    iterations = {name: _iterations(one) for name, one in runs.items()}
+    numbers = {table.height for table in iterations.values()}
+    if len(numbers) == 1 or 0 in numbers:
+        return "run", {name: _Extent(run["elapsed_ns"], run["useful_ns"], 1.0) for name, run in rows.items()}
+    return "iteration", {
+        name: _Extent(_mean_length(table), float(table["useful_ns"].to_numpy().mean()), 1 / table.height)
+        for name, table in iterations.items()
+    }
+
+
+def _mean_length(iterations: pl.DataFrame) -> float:
+    begin, end = iterations["begin_ns"].to_numpy().min(), iterations["end_ns"].to_numpy().max()
+    return float(end - begin) / iterations.height
+
+
+def _scaling(wanted: Scaling, total: float | None, per_device: float | None) -> Scaling:
+    """Strong or weak; where neither is named, the one in which useful time changes less."""
+    if wanted != Scaling.AUTO:
+        return wanted
+    if not total or not per_device:
+        return Scaling.STRONG
+    return Scaling.STRONG if abs(math.log(total)) <= abs(math.log(per_device)) else Scaling.WEAK
+
+
+def _runs(runs: _Runs, wanted: Scaling) -> list[dict[str, Any]]:
     rows = _rows_of_run(runs)
     first = rows["A"]
+    basis, extents = _extents(runs, rows)
+    before = extents["A"]
     found = []
     for name, run in rows.items():
-        total = _ratio(first["useful_ns"], run["useful_ns"])
-        per_device = _ratio(first["useful_ns"] * run["devices"], run["useful_ns"] * first["devices"])
+        of_run, iterations = extents[name], _iterations(runs[name])
+        total = _ratio(before.useful, of_run.useful)
+        per_device = _ratio(before.useful * run["devices"], of_run.useful * first["devices"])
+        scaling = _scaling(wanted, total, per_device)
         efficiency = run["device_parallel_efficiency"]
         found.append(
             {
                 "run": name,
                 "title": as_utf8(str(runs[name].head["title"])),
                 **run,
-                "speedup": _ratio(first["elapsed_ns"], run["elapsed_ns"]),
+                "iterations": iterations.height or None,
+                "iteration_ns": _mean_length(iterations) if iterations.height else None,
+                "basis": basis,
+                "scaling": scaling.value,
+                "share": of_run.share,
+                "speedup": _ratio(before.elapsed, of_run.elapsed),
+                "scalability": total if scaling == Scaling.STRONG else per_device,
                 "useful_scalability": total,
                 "useful_scalability_per_device": per_device,
                 "global_efficiency": None if total is None else efficiency * total,
                 "global_efficiency_per_device": None if per_device is None else efficiency * per_device,
             }
         )
+    # The first run is on the scale of the others.
+    found[0]["scaling"] = found[1]["scaling"] if len(found) > 1 else found[0]["scaling"]
     return found
 
 
@@ -218,7 +289,7 @@ def _metrics(runs: _Runs) -> list[dict[str, Any]]:
     return found
 
 
-def _matched(runs: _Runs) -> pl.DataFrame:
+def _matched(runs: _Runs, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     frames = []
     for name, one in runs.items():
         kernels, families = one.tables["kernels"], one.tables["families"]
@@ -231,9 +302,18 @@ def _matched(runs: _Runs) -> pl.DataFrame:
     kept = largest.sort("largest", "name", descending=[True, False]).group_by("level", maintain_order=True).head(MOST_KERNELS)
     first = found.filter(pl.col("run") == "A").select(*what, before="total_ns", before_mean="mean_ns")
     joined = found.join(kept, on=what, how="inner").join(first, on=what, how="left")
+    # Sums of each run for one iteration, and of one device, where these are compared.
+    first_row = rows[0]
+    factors = {
+        row["run"]: first_row["share"]
+        / row["share"]
+        * (row["devices"] / first_row["devices"] if row["scaling"] == Scaling.WEAK else 1)
+        for row in rows
+    }
+    factor = pl.col("run").replace_strict(factors, return_dtype=pl.Float64)
     return joined.with_columns(
         mean_ratio=pl.when(pl.col("before_mean") > 0).then(pl.col("mean_ns") / pl.col("before_mean")),
-        scalability=pl.when(pl.col("total_ns") > 0).then(pl.col("before") / pl.col("total_ns")),
+        scalability=pl.when(pl.col("total_ns") > 0).then(pl.col("before") / pl.col("total_ns") * factor),
     ).sort("level", "largest", "name", "run", descending=[False, True, False, False])
 
 

@@ -3,13 +3,44 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nsys2prv.run.option_values import texts
+from nsys2prv.run.option_values import TimeRange, texts, time_range
 from nsys2prv.run.read_options import ReadOptions, one_of, option
 
 BINS = 100
 """Bins of the tables over time."""
+
+
+ALL, STEADY, CHOSEN = "all", "steady", "chosen"
+"""Windows of a run: the whole program, its iterations without those of the warm-up, and one given by its times."""
+
+
+@dataclass(frozen=True)
+class WindowChoice:
+    """Which part of a run is measured: ALL, STEADY, or CHOSEN with its times."""
+
+    name: str = ALL
+    times: TimeRange | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def window_choice(value: str | WindowChoice | TimeRange | Sequence[str | int | None]) -> WindowChoice:
+    """Which part of a run is measured: `all`, `steady`, or BEGIN:END.
+
+    >>> window_choice("steady"), window_choice("1us:2us").times
+    (WindowChoice(name='steady', times=None), TimeRange(begin=1000, end=2000))
+    """
+    if isinstance(value, WindowChoice):
+        return value
+    if isinstance(value, str) and value in (ALL, STEADY):
+        return WindowChoice(value)
+    if isinstance(value, str) and ":" not in value:
+        raise ValueError(f"not one of {ALL}, {STEADY}, or a time range such as 1.5s:2s")
+    return WindowChoice(CHOSEN, time_range(value))
 
 
 class NcclPolicy(str, enum.Enum):
@@ -32,6 +63,13 @@ class EfficiencyOptions(ReadOptions):
         "POLICY",
         one_of(NcclPolicy),
     )
+    window: WindowChoice = option(
+        WindowChoice(),
+        "Part of the run to measure: all, steady (the iterations without those of the warm-up), or BEGIN:END in times of the "
+        "trace, as for --time. Times in the results are those of the whole trace.",
+        "WINDOW",
+        window_choice,
+    )
     regions: tuple[str, ...] = option(
         (),
         "Efficiencies of NVTX ranges: NAME or NAME@DOMAIN, with the wildcards * and ?; '*' takes all. May be repeated.",
@@ -45,8 +83,32 @@ class EfficiencyOptions(ReadOptions):
     bins: int = option(BINS, "Bins of the tables over time.", "N", least=1, most=10_000)
 
 
+class Scaling(str, enum.Enum):
+    """How runs of several sizes are compared: with the same work in all (strong), or on each device (weak)."""
+
+    AUTO = "auto"
+    STRONG = "strong"
+    WEAK = "weak"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class CompareOptions(EfficiencyOptions):
+    """How runs are measured and compared."""
+
+    scaling: Scaling = option(
+        Scaling.AUTO,
+        "Whether runs on more devices do the same work together (strong) or on each device (weak). auto: what useful time is "
+        "nearer to.",
+        "SCALING",
+        one_of(Scaling),
+    )
+
+
 COMPARE_OPTIONS = (
-    *("nccl", "align", "unrelated", "kernel_families", "nsys", "cache", "scratch"),
+    *("scaling", "nccl", "window", "align", "unrelated", "kernel_families", "nsys", "cache", "scratch"),
     *("workers", "scheduler", "memory"),
 )
 """Options that apply to a comparison: the runs are measured as a whole."""

@@ -22,6 +22,10 @@ class LengthInterval:
     least: int
     most: int | None
 
+    def of_part(self, length: int, whole: int) -> LengthInterval:
+        """The interval of a part of the run that is as uncertain as the whole; their lengths, ns."""
+        return LengthInterval(max(length - (whole - self.least), 0), None if self.most is None else length + self.most - whole)
+
 
 def length_interval(events: RunEvents) -> LengthInterval:
     """What the length of a run can be if its clocks are wrong by as much as they can be.
@@ -60,9 +64,8 @@ def length_interval(events: RunEvents) -> LengthInterval:
     return LengthInterval(min(round(least), events.length), round(most) if np.isfinite(most) else None)
 
 
-def clock_warnings(events: RunEvents, bins: int) -> list[str]:
+def clock_warnings(events: RunEvents, bins: int, interval: LengthInterval) -> list[str]:
     """Where clocks are not known well enough for times of the run as a whole: a sentence each."""
-    interval = length_interval(events)
     warnings = []
     if interval.most is None or interval.most - interval.least > _TELLING * events.length:
         at_most = "nothing is known of the longest" if interval.most is None else f"at most {time(interval.most)}"

@@ -11,13 +11,14 @@ from typing import Any
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.activity_times import Trees
 from nsys2prv.efficiency.clock_tables import clock_tables
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import ALL, EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.findings import Findings
 from nsys2prv.efficiency.graph.path_tables import CriticalPath
-from nsys2prv.efficiency.length_interval import clock_warnings, length_interval
+from nsys2prv.efficiency.length_interval import LengthInterval, clock_warnings, length_interval
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.calls import Calls, MemoryOperations
+from nsys2prv.efficiency.meters.found_iterations import FoundIterations
 from nsys2prv.efficiency.meters.gaps import Gaps
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.meter import Meter, TableMeter
@@ -27,10 +28,12 @@ from nsys2prv.efficiency.meters.regions import Iterations, Regions
 from nsys2prv.efficiency.meters.run_totals import Totals
 from nsys2prv.efficiency.meters.sampled_metrics import Sampled
 from nsys2prv.efficiency.meters.time_bins import Bins
-from nsys2prv.efficiency.result_tables import Table, TableRows, frames_by_name
+from nsys2prv.efficiency.meters.window_times import WindowTimes
+from nsys2prv.efficiency.result_tables import Table, TableRows, at_moments, frames_by_name
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.efficiency.sweep import SweepContext, TimeChunk, time_chunks
+from nsys2prv.efficiency.sweep import SweepContext, TimeChunk, chunks_of_run
+from nsys2prv.efficiency.window.measured_window import MeasuredWindow, measured_window
 from nsys2prv.errors import NoDevices
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import scratch_alone
@@ -73,10 +76,17 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     """
     if not events.rows.devices:
         raise NoDevices(events.inputs)
+    window = measured_window(events, options)
+    recorded, events = events, window.cut(events)
+    # Edges of other windows are times, and no events whose clocks can be wrong.
+    whole = length_interval(recorded) if window.name == ALL else LengthInterval(recorded.length, recorded.length)
+    interval = whole.of_part(events.length, recorded.length)
     context = SweepContext(events)
     trees = Trees(context, options.nccl, has_mpi=any(number in events.types for number in event_types.MPI_TYPES.values()))
     findings = Findings(context)
     totals, bins, kernels, nccl = Totals(context, trees), Bins(context, trees, options.bins), Kernels(context), Nccl(context)
+    windows = WindowTimes(context, trees, window)
+    iterations = FoundIterations(context, trees, window.iterations, with_trees=options.per_iteration is None)
     meters: list[TableMeter] = [
         # The slowest come first, so that none is left to run alone at the end of a chunk.
         Gaps(context, findings.update_gaps),
@@ -85,6 +95,8 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         bins,
         *([Regions(context, trees, options.regions)] if options.regions else []),
         *([Iterations(context, trees, options.per_iteration)] if options.per_iteration is not None else []),
+        iterations,
+        windows,
         Calls(context),
         nccl,
         totals,
@@ -93,7 +105,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         Sampled(context, bins, kernels),
         *([] if options.no_critical_path else [CriticalPath(context, nccl, folder / "graph")]),
     ]
-    _sweep(context, [meters[0], findings, *meters[1:]])
+    _sweep(context, [meters[0], findings, *meters[1:]], windows)
     filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
     for meter in meters:
         filled |= meter.tables()
@@ -107,18 +119,21 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         collectives=nccl.collectives,
     )
     tables |= {table.name: table.frame(rows) for table, rows in found.items()}
+    tables = {name: at_moments(table_registry.BY_NAME[name], frame, events.offset) for name, frame in tables.items()}
     warnings = [
         *events.warnings,
         *_warnings(events),
-        *clock_warnings(events, options.bins),
+        *window.warnings,
+        *clock_warnings(events, options.bins, interval),
         *(text for meter in meters for text in meter.warnings),
     ]
-    return EfficiencyResult(_head(events, options, warnings), tables)
+    return EfficiencyResult(_head(events, options, warnings, window, interval), tables)
 
 
-def _head(events: RunEvents, options: EfficiencyOptions, warnings: list[str]) -> dict[str, Any]:
+def _head(
+    events: RunEvents, options: EfficiencyOptions, warnings: list[str], window: MeasuredWindow, interval: LengthInterval
+) -> dict[str, Any]:
     """Values of `table_registry.HEAD` but `tables`."""
-    interval = length_interval(events)
     return {
         "format": table_registry.FORMAT,
         "version": table_registry.VERSION,
@@ -130,7 +145,15 @@ def _head(events: RunEvents, options: EfficiencyOptions, warnings: list[str]) ->
         "recorders": list(events.recorders),
         "gpus": list(events.gpus),
         "nccl": options.nccl.value,
-        "window": {"begin_ns": events.begin, "end_ns": events.begin + events.length, "length_ns": events.length},
+        "window": {
+            "name": window.name,
+            "begin_ns": events.begin,
+            "end_ns": events.begin + events.length,
+            "length_ns": events.length,
+            "offset_ns": events.offset,
+            "recorded_ns": window.recorded,
+        },
+        "iterations": window.iterations.as_json(),
         "length_interval": {"least_ns": interval.least, "most_ns": interval.most},
         "options": _changed_options(options),
         "warnings": warnings,
@@ -138,24 +161,26 @@ def _head(events: RunEvents, options: EfficiencyOptions, warnings: list[str]) ->
     }
 
 
-def _sweep(context: SweepContext, meters: Sequence[Meter]) -> None:
-    """Go through the events once; several meters work at the same time, each on one chunk after the other."""
+def _sweep(context: SweepContext, meters: Sequence[Meter], of_run: Meter) -> None:
+    """Go through the events once; several meters work at the same time, each on one chunk after the other. What is not in the
+    window is for `of_run` alone."""
 
     def prepared() -> Iterator[TimeChunk]:
-        for chunk in time_chunks(context):
+        for chunk in chunks_of_run(context):
             # What several meters need is made before they share it.
-            _ = chunk.device_times, chunk.thread_times, chunk.on_tasks
+            _ = chunk.device_times, chunk.thread_times, chunk.is_measured and chunk.on_tasks
             yield chunk
 
     with ThreadPoolExecutor(at_once()) as pool:
         for chunk in ahead(prepared()):
-            list(pool.map(lambda meter, chunk=chunk: meter.update(chunk), meters))
+            chosen = meters if chunk.is_measured else [of_run]
+            list(pool.map(lambda meter, chunk=chunk: meter.update(chunk), chosen))
 
 
 def _changed_options(options: EfficiencyOptions) -> dict[str, Any]:
     """Options that differ from their defaults, as JSON takes them."""
     values, defaults = asdict(options), asdict(EfficiencyOptions())
-    return {key: _plain(value) for key, value in values.items() if value != defaults[key] and key != "progress"}
+    return {key: _plain(values[key]) for key, default in defaults.items() if values[key] != default and key != "progress"}
 
 
 def _plain(value: Any) -> Any:

@@ -12,23 +12,29 @@ from typing import Any
 import polars as pl
 
 
-def _column_of(dtype: type[pl.DataType], unit: str = "") -> staticmethod[[str, str], Column]:
+def _column_of(dtype: type[pl.DataType], unit: str = "", *, is_moment: bool = False) -> staticmethod[[str, str], Column]:
     """Makes columns of one type and unit from their names and meanings."""
-    return staticmethod(lambda name, meaning: Column(name, dtype, unit, meaning))
+    return staticmethod(lambda name, meaning: Column(name, dtype, unit, meaning, is_moment))
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: name, type, unit ("" for texts and plain numbers) and meaning. A value is null where the meaning says so."""
+    """One column: name, type, unit ("" for texts and plain numbers) and meaning. A value is null where the meaning says so.
+
+    With `is_moment` its values are times: what fills the table counts them from the start of the window, and results have them
+    from the start of the trace.
+    """
 
     name: str
     dtype: type[pl.DataType]
     unit: str
     meaning: str
+    is_moment: bool = False
 
     text = _column_of(pl.String)
     count = _column_of(pl.Int64)
     ns = _column_of(pl.Int64, "ns")
+    moment = _column_of(pl.Int64, "ns", is_moment=True)
     mean_ns = _column_of(pl.Float64, "ns")
     bytes = _column_of(pl.Int64, "bytes")
     rate = _column_of(pl.Float64, "bytes/s")
@@ -93,6 +99,12 @@ SPREAD = (
     Column.number("avg_max", "average / maximum; 1 is balanced"),
 )
 """Columns that several tables share."""
+
+
+def at_moments(table: Table, frame: pl.DataFrame, offset: int) -> pl.DataFrame:
+    """A frame with its moments from the start of the trace, when the window starts at `offset`, ns."""
+    moments = [column.name for column in table.columns if column.is_moment]
+    return frame.with_columns(pl.col(moments) + offset) if moments and offset else frame
 
 
 def frames_by_name(filled: Filled, tables: Iterable[Table]) -> dict[str, pl.DataFrame]:

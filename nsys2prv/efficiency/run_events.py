@@ -311,7 +311,11 @@ class RunEvents:
     rows
         All rows.
     begin, length
-        Start of the selected time on the axis of all reports, and its length E, ns. All times below count from this start.
+        Start of the selected time on the axis of all reports, and its length E, ns.
+    offset, recorded
+        Start of the selected time, and the length of the whole recording, ns from the start of the trace. Times of collections,
+        launches and clocks count from the start of the trace; `sweep.time_chunks` has them from the start of the selected time.
+        `recorded` is None where the selected time is all.
     types
         Names of event types and values.
     collections
@@ -344,6 +348,8 @@ class RunEvents:
     launches: ExternalSort | None
     callers: frozenset[int] = frozenset()
     messages: ExternalSort | None = None
+    offset: int = 0
+    recorded: int | None = None
     began: str | None = None
     clocks: list[dict[str, Any]] = field(default_factory=list)
     report_clocks: list[dict[str, Any]] = field(default_factory=list)

@@ -6,7 +6,7 @@ Times are additive over chunks; what is not (a gap, a matched collective) carrie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,7 +77,7 @@ class TimeChunk:
     Attributes
     ----------
     begin, end
-        ns from the start of the trace; the last one ends with the trace.
+        ns from the start of the window; the last one in it ends with it.
     started
         Of each collection: rows that start in the chunk, whole.
     inside
@@ -87,6 +87,8 @@ class TimeChunk:
         Launch lines that end in the chunk.
     messages
         Messages between ranks that are received (`to_time`) in the chunk.
+    is_measured
+        Whether it is in the window. Of what reaches over an edge of the window, the part inside counts as the whole.
     """
 
     begin: int
@@ -96,6 +98,7 @@ class TimeChunk:
     launches: pl.DataFrame
     messages: pl.DataFrame
     context: SweepContext
+    is_measured: bool = True
 
     @cached_property
     def on_devices(self) -> Segments:
@@ -161,7 +164,7 @@ class SweepContext:
 
     def __init__(self, events: RunEvents) -> None:
         self.events = events
-        self.clocks = TaskClocks(events.rows.tasks)
+        self.clocks = TaskClocks(events.rows.tasks, events.offset)
         self.callers: Numbers = np.array(sorted(events.callers), dtype=np.int64)
         self.place_of_caller: Numbers = np.full(len(events.rows.names) + 1, -1, dtype=np.int64)
         self.place_of_caller[self.callers] = np.arange(len(self.callers))
@@ -205,34 +208,86 @@ class SweepContext:
 
 
 def time_chunks(context: SweepContext) -> Iterator[TimeChunk]:
-    """The events of a run in chunks, from start to end; the collections are used up."""
+    """The events of the window in chunks, from start to end; the collections are used up."""
+    return (chunk for chunk in chunks_of_run(context) if chunk.is_measured)
+
+
+def chunks_of_run(context: SweepContext) -> Iterator[TimeChunk]:
+    """The events of the whole recording in chunks; those that are not measured are before and after the window."""
     events = context.events
+    recorded = events.length if events.recorded is None else events.recorded
+    low, high = events.offset, events.offset + events.length
     collections = {one.name: events.collections.get(one.name) for one in COLLECTIONS}
     sorted_rows = [rows for rows in (*collections.values(), events.launches, events.messages) if rows is not None]
     carried: dict[str, pl.DataFrame] = {}
-    windows = plan_windows([(rows, 1) for rows in sorted_rows])
+    # What starts at the end of the window is in it.
+    edges = [edge for edge, is_inside in ((low, low > 0), (high + 1, high < recorded)) if is_inside]
+    windows = _cut(plan_windows([(rows, 1) for rows in sorted_rows]), edges)
     for index, window in enumerate(windows):
         begin = 0 if index == 0 or window.begin is None else window.begin
-        end = events.length if window.end is None else window.end
+        end = recorded if window.end is None else window.end
+        is_measured = (not edges) or (low <= begin <= high)
+        # No time is left out between the window and what is after it.
+        begin, end = (begin, min(end, high)) if is_measured else (high if begin == high + 1 else begin, end)
         started: dict[str, pl.DataFrame] = {}
         inside: dict[str, pl.DataFrame] = {}
         for one in COLLECTIONS:
-            started[one.name] = _loaded(collections[one.name], window, one.schema)
-            if one.samples or one.optional or one is NCCL_CALLS:
+            found = _loaded(collections[one.name], window, one.schema)
+            if one.samples:
+                started[one.name] = found.with_columns(pl.col("start") - low) if low else found
                 continue
-            rows = started[one.name].with_columns(begin="start", until="end")
-            if one.name in carried:
-                rows = pl.concat([carried.pop(one.name), rows])
+            # These are looked at whole, where they start.
+            is_whole = one.optional or one is NCCL_CALLS
+            entered = carried.pop(one.name, None)
+            rows = found.with_columns(begin="start", until="end")
+            if is_measured and begin == low and entered is not None:
+                # It begins where the window does.
+                rows, entered = (
+                    pl.concat([entered.with_columns(start=pl.lit(low, pl.Int64), begin=pl.lit(low, pl.Int64)), rows]),
+                    None,
+                )
+            starting = rows
+            if entered is not None:
+                rows = pl.concat([entered, rows])
             beyond = rows.filter(pl.col("until") > end) if index < len(windows) - 1 else rows.clear()
-            if beyond.height:
+            if beyond.height and (edges or not is_whole):
                 carried[one.name] = beyond
-            inside[one.name] = rows.with_columns(pl.col("start").clip(lower_bound=begin), pl.col("end").clip(upper_bound=end))
-        memory.check()
+            if edges and is_measured:
+                starting, rows = (part.with_columns(pl.col("end", "until").clip(upper_bound=high)) for part in (starting, rows))
+            if low:
+                starting, rows = (
+                    part.with_columns(pl.col("start", "end", "begin", "until") - low) for part in (starting, rows)
+                )
+            started[one.name] = starting.drop("begin", "until")
+            if not is_whole:
+                inside[one.name] = rows.with_columns(
+                    pl.col("start").clip(lower_bound=begin - low), pl.col("end").clip(upper_bound=end - low)
+                )
         launches = _loaded(events.launches, window, LAUNCH_SCHEMA)
+        if low:
+            launches = launches.with_columns(pl.col("time", "to_time") - low)
+        memory.check()
         messages = _loaded(events.messages, window, MESSAGE_SCHEMA)
-        yield TimeChunk(begin, end, started, inside, launches, messages, context)
+        if low:
+            messages = messages.with_columns(pl.col("time", "to_begin", "to_time") - low)
+        yield TimeChunk(begin - low, end - low, started, inside, launches, messages, context, is_measured)
         for each in sorted_rows:
             each.drop_before(window.end)
+
+
+def _cut(windows: Sequence[Window], edges: Sequence[int]) -> list[Window]:
+    """Windows that are cut at some edges, which are in order."""
+    for edge in edges:
+        windows = [
+            part
+            for window in windows
+            for part in (
+                (Window(window.begin, edge), Window(edge, window.end))
+                if (window.begin is None or window.begin < edge) and (window.end is None or edge < window.end)
+                else (window,)
+            )
+        ]
+    return list(windows)
 
 
 def _loaded(rows: ExternalSort | None, window: Window, schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from nsys2prv.efficiency.graph import path_tables
 from nsys2prv.efficiency.meters import (
     absent_tables,
     calls,
+    found_iterations,
     gaps,
     kernel_stats,
     nccl_stats,
@@ -19,6 +20,7 @@ from nsys2prv.efficiency.meters import (
     run_totals,
     sampled_metrics,
     time_bins,
+    window_times,
 )
 from nsys2prv.efficiency.metrics import TREE_TABLE
 from nsys2prv.efficiency.result_tables import Table
@@ -39,10 +41,12 @@ TABLES: tuple[Table, ...] = (
     run_totals.TASKS,
     run_totals.USEFUL_TIME,
     run_totals.THREADS,
+    window_times.WINDOWS,
     time_bins.BINS,
     time_bins.DEVICE_BINS,
     regions.REGIONS,
     regions.ITERATIONS,
+    found_iterations.TASK_ITERATIONS,
     overlap.OVERLAP,
     overlap.OVERLAP_SUMMARY,
     kernel_stats.FAMILIES,
@@ -86,8 +90,11 @@ HEAD: tuple[tuple[str, str, str], ...] = (
     ("recorders", "list of texts", "versions of nsys that recorded it; of a trace: those in its .json"),
     ("gpus", "list of texts", "models of the GPUs; likewise"),
     ("nccl", "text", "`communication` or `useful`: what NCCL kernels count as"),
-    ("window", "object", "`begin_ns`, `end_ns` on the time axis of all reports, `length_ns`: what was analysed. Times in "
-     "tables count from its start, as in the trace"),
+    ("window", "object", "what was measured: `name` (`all`, `steady` or `chosen`); `begin_ns`, `end_ns` on the time axis of "
+     "all reports, and `length_ns`, which is E; `offset_ns`, where it begins in the trace; `recorded_ns`, length of the trace. "
+     "Times in tables are those of the trace"),
+    ("iterations", "object", "`how` iterations were found (`nvtx NAME`, or `period of kernels`), else null, and the `reason` "
+     "why there are none; `count`; `warm_up`, how many at the start are left out of the steady part"),
     ("length_interval", "object", "`least_ns`, `most_ns`: what the length can be if clocks are wrong by as much as they can "
      "be; the latter is null where that is not known"),
     ("options", "object", "options that differ from their defaults"),

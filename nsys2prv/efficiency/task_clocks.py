@@ -23,9 +23,12 @@ class TaskClocks:
     clocks nothing is known.
 
     Where nothing is known, tasks of one node have one clock and those of different nodes can't be compared.
+
+    Times are `offset` ns before those that the errors of tasks are for.
     """
 
-    def __init__(self, tasks: Sequence[TaskRows]) -> None:
+    def __init__(self, tasks: Sequence[TaskRows], offset: int = 0) -> None:
+        self._offset = offset
         # Numbers of known clocks and groups are not negative.
         unknown = {node: -1 - place for place, node in enumerate(dict.fromkeys(task.node for task in tasks))}
         errors = [task.clock or ClockError(unknown[task.node], group=unknown[task.node]) for task in tasks]
@@ -62,7 +65,7 @@ class TaskClocks:
         order = np.argsort(clocks, kind="stable")
         for places in np.split(order, np.flatnonzero(np.diff(clocks[order])) + 1):
             if len(places):
-                widths[places] = self._errors[int(clocks[places[0]])].at(times[places])
+                widths[places] = self._errors[int(clocks[places[0]])].at(times[places] + self._offset)
         # Between a time where the clock is known and one where it is not, nothing is known.
         return found.with_columns(pl.Series(OF_CLOCK, np.where(np.isnan(widths), np.inf, widths)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency import comparison
 from nsys2prv.efficiency.comparison import compare
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import ComparisonResult, read_efficiency
 from nsys2prv.errors import NoDevices, NotEfficiency, UsageError
@@ -78,6 +79,43 @@ def test_scalability_is_told_against_the_first_run(runs: list[Path]) -> None:
     assert second["device_parallel_efficiency"] == pytest.approx(1025 / 1250)
     assert second["global_efficiency"] == pytest.approx(1025 / 1250 * 800 / 1025)
     assert second["global_efficiency_per_device"] == pytest.approx(1025 / 1250 * 1600 / 1025)
+
+
+def trained(folder: Path, ranks: int, iterations: int) -> Path:
+    """Iterations of 1 ms with three kernels of 200 us each, after a start-up of 3 ms."""
+    folder.mkdir()
+    for rank in range(ranks):
+        report = ReportBuilder(rank=rank, ranks=ranks, pid=1000 + rank).gpu(rank)
+        report.api_call("cudaFree_v3020", 0, 10)
+        for begin in range(3_000_000, 3_000_000 + 1_000_000 * iterations, 1_000_000):
+            for place, name in enumerate(("forward", "backward", "step")):
+                at = begin + 300_000 * place
+                report.kernel(name, at, at + 200_000, launch=(at - 20_000, at - 10_000))
+        report.write(folder / f"rank{rank}.sqlite")
+    return folder
+
+
+def test_weak_scaling_with_the_same_work_on_each_device_is_perfect(tmp_path: Path) -> None:
+    runs = [trained(tmp_path / "one", 1, 8), trained(tmp_path / "four", 4, 8)]
+    found = compared(*runs).tables["runs"]
+    assert picked(found, "scaling", "basis", "speedup", "scalability") == [("weak", "run", 1.0, 1.0)] * 2
+    assert found["useful_scalability"].to_list() == [1.0, 0.25]
+    kernels = compared(*runs).tables["matched"].filter(pl.col("level") == "kernel")
+    assert kernels["scalability"].to_list() == [1.0] * 6
+    strong = compare(list(runs), CompareOptions(align="utc", scaling="strong"))
+    assert strong.tables["runs"]["scalability"].to_list() == [1.0, 0.25]
+    assert re.search(r"scaling +weak +weak\n", compared(*runs).as_text())
+
+
+def test_runs_of_different_numbers_of_iterations_are_compared_by_iteration(tmp_path: Path) -> None:
+    runs = [trained(tmp_path / "short", 2, 20), trained(tmp_path / "long", 2, 40)]
+    found = compared(*runs)
+    rows = found.tables["runs"].rows(named=True)
+    assert [(row["basis"], row["iterations"]) for row in rows] == [("iteration", 20), ("iteration", 40)]
+    assert [row["speedup"] for row in rows] == pytest.approx([1.0, 1.0], abs=0.01)
+    assert [row["scalability"] for row in rows] == pytest.approx([1.0, 1.0])
+    kernels = found.tables["matched"].filter(pl.col("level") == "kernel")
+    assert kernels["scalability"].to_list() == pytest.approx([1.0] * 6)
 
 
 def test_trees_stand_side_by_side(runs: list[Path]) -> None:

@@ -536,7 +536,8 @@ def test_a_part_of_the_time_is_the_same_from_both(two_gpus: list[Path], tmp_path
     part = EfficiencyOptions(align="utc", time=TimeRange(260, 480))
     of_reports, of_trace = measured(two_gpus, part), measured([trace], part)
 
-    assert of_reports.head["window"] == of_trace.head["window"] == {"begin_ns": 260, "end_ns": 480, "length_ns": 220}
+    window = {"name": "all", "begin_ns": 260, "end_ns": 480, "length_ns": 220, "offset_ns": 0, "recorded_ns": 220}
+    assert of_reports.head["window"] == of_trace.head["window"] == window
     assert of_reports.tables["devices"]["useful_ns"].to_list() == [70, 220]
     for name, table in of_reports.tables.items():
         assert_same(of_trace.tables[name], table, name)
@@ -600,7 +601,8 @@ def test_a_trace_of_version_0_5_8_is_read_also_behind_the_end_in_its_header(tmp_
     (tmp_path / "old.row").write_text("LEVEL NODE SIZE 1\nnode1\n\nLEVEL THREAD SIZE 2\nTHREAD 1.1.1\nCUDA-D0.S7\n")
     found = measured([tmp_path / "old.prv"])
 
-    assert found.tables["run"]["elapsed_ns"].item() == 800
+    # From the first call to the end of the last one.
+    assert found.tables["run"]["elapsed_ns"].item() == 790
     assert picked(found.tables["devices"], "device", "useful_ns", "communication_ns") == [("node1:D0", 200, 100)]
     assert picked(found.tables["kernels"], "kernel", "total_ns") == [("add", 200)]
     assert picked(found.tables["memory_operations"], "operation", "bytes") == [("CUDA memcpy Host-to-Device", 4096)]

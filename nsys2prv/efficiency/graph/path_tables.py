@@ -32,8 +32,8 @@ CRITICAL_PATH = Table(
     "Longest segments of the critical path",
     "a time in which the critical path is on one row and in one thing",
     (
-        Column.ns("begin_ns", "from the start of the trace"),
-        Column.ns("end_ns", "from the start of the trace"),
+        Column.moment("begin_ns", "from the start of the trace"),
+        Column.moment("end_ns", "from the start of the trace"),
         Column.ns("length_ns", "its length"),
         Column.text("task", "name of the task"),
         Column.text("row", "name of the row: a stream or a thread"),

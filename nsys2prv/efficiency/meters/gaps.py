@@ -75,8 +75,8 @@ LONGEST_GAPS = Table(
     "one idle time of a device",
     (
         DEVICE,
-        Column.ns("begin_ns", "from the start of the trace"),
-        Column.ns("end_ns", "from the start of the trace"),
+        Column.moment("begin_ns", "from the start of the trace"),
+        Column.moment("end_ns", "from the start of the trace"),
         Column.ns("length_ns", "its length"),
         Column.text("before", "what ended last before it; null at the start of the trace"),
         Column.text("after", "what starts first after it; null at the end of the trace"),

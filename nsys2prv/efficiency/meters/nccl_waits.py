@@ -75,9 +75,9 @@ NCCL_COLLECTIVES = Table(
     (
         Column.text("operation", "what it did"),
         Column.text("communicator", "name; null when not known"),
-        Column.ns("begin_ns", "when the first task arrived"),
-        Column.ns("last_ns", "when the last task arrived"),
-        Column.ns("end_ns", "when the last kernel ended"),
+        Column.moment("begin_ns", "when the first task arrived"),
+        Column.moment("last_ns", "when the last task arrived"),
+        Column.moment("end_ns", "when the last kernel ended"),
         Column.ns("waited_ns", "sum over tasks of the times that they waited, where larger than the errors of clocks"),
         Column.text("last_task", "the task that arrived last; null where it is not decidable"),
         Column.text("device", "its device: node and number there; null likewise"),

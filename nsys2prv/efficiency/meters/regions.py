@@ -14,6 +14,7 @@ from nsys2prv.efficiency.metrics import TREE_COLUMNS
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
+from nsys2prv.efficiency.window.usual_lengths import iteration_kinds
 from nsys2prv.execution.merging import Sums
 
 MOST_REGIONS = 500
@@ -46,18 +47,23 @@ REGIONS = Table(
 ITERATIONS = Table(
     "iterations",
     "Iterations",
-    "the n-th range of one name of each task",
+    "one iteration",
     (
-        Column.text("region", "text of the range"),
+        Column.text(
+            "region",
+            "text of the NVTX range with `--per-iteration`, and an iteration lasts as long as the range; else how iterations "
+            "were found: `nvtx NAME`, with # for numbers that differ, or `period of kernels`, and one begins with its first "
+            "work on a device and ends where the next begins",
+        ),
         Column.count("iteration", "0, 1, ..."),
-        Column.ns("begin_ns", "first start over tasks"),
-        Column.ns("end_ns", "last end over tasks"),
+        Column.moment("begin_ns", "first start over tasks"),
+        Column.moment("end_ns", "last end over tasks"),
         Column.count("tasks", "tasks that have it"),
         Column.ns("shortest_ns", "shortest over tasks"),
         Column.ns("longest_ns", "longest over tasks"),
+        Column.text("kind", "`warm-up`: left out of the steady part; `slow`: longer than usual; null for the others"),
         *TREE_COLUMNS,
     ),
-    when="`--per-iteration`; as for regions",
     by_nccl_policy=True,
 )
 
@@ -205,8 +211,10 @@ class Iterations(_RangeMeter):
     def tables(self) -> Filled:
         """The table `iterations`."""
         found = self._trees.of_slots(self._times.devices, self._times.threads)
+        kinds = iteration_kinds(self._lengths.rows.sort("iteration")["longest"].to_numpy())
         rows = [
             {
+                "kind": kind,
                 "region": self._name,
                 "iteration": slot,
                 "begin_ns": begin,
@@ -216,6 +224,8 @@ class Iterations(_RangeMeter):
                 "longest_ns": longest,
                 **found.get(slot, {}),
             }
-            for slot, begin, end, tasks, shortest, longest in self._lengths.rows.sort("iteration").iter_rows()
+            for kind, (slot, begin, end, tasks, shortest, longest) in zip(
+                kinds, self._lengths.rows.sort("iteration").iter_rows(), strict=True
+            )
         ]
         return {ITERATIONS: rows}

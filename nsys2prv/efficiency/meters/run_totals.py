@@ -56,8 +56,8 @@ DEVICES = Table(
         Column.ns("memory_alone_ns", "copies or memsets ran and no kernel did"),
         Column.ns("nccl_covered_ns", "NCCL kernels and others ran at once"),
         Column.ns("memory_covered_ns", "copies or memsets, and kernels, ran at once"),
-        Column.ns("first_ns", "when its first activity began; null for none"),
-        Column.ns("last_ns", "when its last activity ended; null for none"),
+        Column.moment("first_ns", "when its first activity began; null for none"),
+        Column.moment("last_ns", "when its last activity ended; null for none"),
     ),
     by_nccl_policy=True,
 )

@@ -18,8 +18,8 @@ BINS = Table(
     "one of the bins of equal length of the window",
     (
         Column.count("bin", "0, 1, ..."),
-        Column.ns("begin_ns", "from the start of the trace"),
-        Column.ns("end_ns", "from the start of the trace"),
+        Column.moment("begin_ns", "from the start of the trace"),
+        Column.moment("end_ns", "from the start of the trace"),
         *TREE_COLUMNS,
     ),
     by_nccl_policy=True,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency import table_registry
+from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
 from nsys2prv.efficiency.result_tables import Column
@@ -27,7 +29,9 @@ _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("devices", {"device": "device", "useful_ns": "useful", "communication_ns": "communication", "idle_ns": "idle",
                  "useful_share": "useful", "active_share": "active"}),
     ("regions", {"region": "region", "count": "count", "total_ns": "total", **_OF_DEVICES}),
-    ("iterations", {"iteration": "iteration", "begin_ns": "start", "longest_ns": "length", **_OF_DEVICES}),
+    ("windows", {"window": "part of the run", "begin_ns": "start", "length_ns": "length", "share": "of the run",
+                 **_OF_DEVICES}),
+    ("iterations", {"iteration": "iteration", "begin_ns": "start", "longest_ns": "length", "kind": "kind", **_OF_DEVICES}),
     ("overlap_summary", {"kernels": "kernels at once", "base": "of", "average": "average", "maximum": "maximum",
                          "minimum": "minimum", "deviation": "deviation"}),
     ("families", {"family": "kernels", "count": "count", "total_ns": "total", "mean_ns": "mean", "share": "share"}),
@@ -59,10 +63,12 @@ def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
     gpus, nodes = counted(run["devices"], "GPU"), counted(tables["nodes"].height, "node")
     lines = [
         f"{short(head['title'], _LONGEST_PATH)}: {time(head['window']['length_ns'])}, {gpus} on {nodes}",
+        window_line(head),
+        iterations_line(head, tables["iterations"]),
         f"(NCCL kernels count as {head['nccl']})",
         "",
         *tree_lines(tables["tree"]),
-        *_findings(tables["findings"], tables["finding_checks"]),
+        *_findings(head, tables["findings"], tables["finding_checks"]),
     ]
     for name, columns in _SHOWN:
         if name == _CLOCKS and tables[name].height < _SEVERAL:
@@ -76,9 +82,33 @@ def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
     return printable_lines(lines)
 
 
-def _findings(findings: pl.DataFrame, checks: pl.DataFrame) -> list[str]:
+WINDOW_TITLES = {ALL: "the whole run", STEADY: "the steady part", CHOSEN: "the chosen window"}
+"""What windows are called."""
+
+
+def window_line(head: Mapping[str, Any]) -> str:
+    """Which part of the run was measured."""
+    window = head["window"]
+    begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
+    return f"measured: {WINDOW_TITLES[window['name']]}, {_seconds(begin)} to {_seconds(end)} s of the trace"
+
+
+def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
+    """How iterations were found, their number and lengths; or why there are none."""
+    found = head["iterations"]
+    if found["how"] is None:
+        return f"no iterations: {short(str(found['reason']), _LONGEST_PATH)}"
+    kinds = iterations["kind"].value_counts().sort("kind").rows()
+    special = "".join(f", {count} {kind}" for kind, count in kinds if kind is not None)
+    lengths = iterations.filter(pl.col("kind").is_null())["longest_ns"].to_numpy()
+    usual = f", usually {time(float(np.median(lengths)))}" if len(lengths) else ""
+    return f"{counted(iterations.height, 'iteration')} ({short(found['how'], _LONGEST_PATH)}){special}{usual}"
+
+
+def _findings(head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.DataFrame) -> list[str]:
     """Each finding: its title, its cost, and where to look; then what was looked for in vain."""
-    lines = ["", "Findings (the run would be shorter by this time at most)"] if findings.height else []
+    title = f"Findings in {WINDOW_TITLES[head['window']['name']]} (it would be shorter by this time at most)"
+    lines = ["", title] if findings.height else []
     for row in findings.iter_rows(named=True):
         where = row["device"] if row["devices"] == 1 else f"{row['devices']} GPUs, most on {row['device']}"
         place = f"{_seconds(row['worst_begin_ns'])} to {_seconds(row['worst_end_ns'])} s"
@@ -153,16 +183,22 @@ def _trees_compared(tables: Mapping[str, pl.DataFrame], names: Sequence[str]) ->
     runs, metrics = tables["runs"], tables["metrics"]
     sizes = {"GPUs": ("devices", "{:,}".format), "time": ("elapsed_ns", time), "useful time": ("useful_ns", time)}
     factors = {
-        "speedup": "speedup",
-        "useful_scalability": "scalability of useful time",
+        "speedup": "speedup, per iteration" if "iteration" in runs["basis"] else "speedup",
+        "scalability": "scalability of useful time",
+        "useful_scalability": "  of all together",
         "useful_scalability_per_device": "  per device",
         "global_efficiency": "global efficiency",
         "global_efficiency_per_device": "  per device",
     }
     body = [[title, *(form(value) for value in runs[column])] for title, (column, form) in sizes.items()]
+    if runs["iteration_ns"].count():
+        lengths = ["-" if value is None else time(value) for value in runs["iteration_ns"]]
+        numbers = ["-" if value is None else f"{value:,}" for value in runs["iterations"]]
+        body += [["iterations", *numbers], ["  mean length", *lengths]]
     for (_, title, level), rows in metrics.partition_by("metric", "title", "level", maintain_order=True, as_dict=True).items():
         values = dict(rows.select("run", "value").iter_rows())
         body.append(["  " * level + title, *(percent(values.get(name)) for name in names)])
+    body.append(["scaling", *runs["scaling"]])
     body += [[title, *(_factor(value) for value in runs[column])] for column, title in factors.items()]
     return grid(["", *names], body, frozenset({0}))
 

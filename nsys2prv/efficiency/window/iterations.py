@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,15 +12,10 @@ from nsys2prv.efficiency.run_events import ON_DEVICES, RunEvents
 from nsys2prv.efficiency.window.device_work import WorkGroups, whole_span
 from nsys2prv.efficiency.window.kernel_period import period_iterations
 from nsys2prv.efficiency.window.repeated_ranges import range_iterations
+from nsys2prv.efficiency.window.usual_lengths import unusual_lengths, warm_up_iterations
 
 BY_KERNELS = "period of kernels"
 """How iterations were found where no range repeats."""
-UNUSUAL = 1.2
-"""Length of an iteration, relative to the median, from which it can be unusual."""
-_DEVIATIONS = 5 * 1.4826
-"""Median deviations from the median, from which it is: five standard deviations of normal lengths."""
-_WARM_UP = 0.25
-"""Share of the iterations that can be warm-up."""
 _OTHER = 0.5
 """Share of the iterations of most devices that a device has at least, and by which it has more at most."""
 
@@ -58,14 +54,15 @@ class RunIterations:
 
     @property
     def lengths(self) -> pl.DataFrame:
-        """Columns `number`, `begin`, `end` (first and last over devices), `shortest`, `median`, `longest` (ns), `is_warm_up`,
-        and `is_slow`: longer than usual, and no warm-up."""
+        """Columns `number`, `begin`, `end` (first and last over devices), `tasks`, `shortest`, `median`, `longest` (ns),
+        `is_warm_up`, and `is_slow`: longer than usual, and no warm-up."""
         length = pl.col("end") - pl.col("begin")
         by_number = (
             self.iterations.group_by("number")
             .agg(
                 pl.col("begin").min(),
                 pl.col("end").max(),
+                tasks=pl.col("task").n_unique().cast(pl.Int64),
                 shortest=length.min(),
                 median=length.median(),
                 longest=length.max(),
@@ -74,8 +71,13 @@ class RunIterations:
             .sort("number")
         )
         usual = by_number.filter(~pl.col("is_warm_up"))["median"].to_numpy()
-        most = _unusual(usual)[1] if len(usual) else np.inf
+        most = unusual_lengths(usual)[1] if len(usual) else np.inf
         return by_number.with_columns(is_slow=~pl.col("is_warm_up") & (pl.col("longest") > most))
+
+    def as_json(self) -> dict[str, Any]:
+        """How they were found, or why not; their number, and how many of them are warm-up."""
+        numbers = self.iterations.unique("number")
+        return {"how": self.how, "reason": self.reason, "count": numbers.height, "warm_up": int(numbers["is_warm_up"].sum())}
 
 
 def find_iterations(events: RunEvents, requested: str | None = None) -> RunIterations:
@@ -138,19 +140,8 @@ def _numbered(found: pl.DataFrame, *, by_time: bool) -> pl.DataFrame:
     return together.with_columns(pl.col("number") - pl.col("number").min())
 
 
-def _unusual(lengths: np.ndarray) -> tuple[float, float]:
-    """Lengths that are not shorter, and not longer, than usual."""
-    median = float(np.median(lengths))
-    deviation = _DEVIATIONS * float(np.median(np.abs(lengths - median)))
-    return min(median / UNUSUAL, median - deviation), max(median * UNUSUAL, median + deviation)
-
-
 def _with_warm_up(found: pl.DataFrame) -> pl.DataFrame:
-    """Which iterations are warm-up: the first ones, as long as their lengths are unusual, but no more than a quarter."""
+    """Which iterations are warm-up."""
     lengths = found.group_by("number").agg(length=(pl.col("end") - pl.col("begin")).median()).sort("number")
-    length = lengths["length"].to_numpy()
-    least, most = _unusual(length)
-    unusual = (length < least) | (length > most)
-    first = len(unusual) if unusual.all() else int(np.argmin(unusual))
-    warm_up = lengths["number"].head(first if first <= _WARM_UP * len(length) else 0)
+    warm_up = lengths["number"].head(warm_up_iterations(lengths["length"].to_numpy()))
     return found.with_columns(is_warm_up=pl.col("number").is_in(warm_up.to_list()))

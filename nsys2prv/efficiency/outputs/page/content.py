@@ -20,7 +20,7 @@ from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts
 from nsys2prv.efficiency.outputs.page.page_tables import PageTable, pack
-from nsys2prv.efficiency.outputs.text import reading, undecided
+from nsys2prv.efficiency.outputs.text import WINDOW_TITLES, iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.vocabulary import wording
 from nsys2prv.vocabulary.printable import printable, safe_json
@@ -50,7 +50,8 @@ DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", 
 
 _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("devices-and-hosts", "Devices and hosts", "devices", ("nodes", "devices", "useful", "tasks", "threads")),
-    ("regions", "Regions, iterations, time", "regions-and-iterations", ("regions", "iterations", "bins")),
+    ("regions", "Regions, iterations, time", "regions-and-iterations", ("windows", "iterations", "task_iterations",
+                                                                                     "regions", "bins")),
     ("kernels", "Kernels", "kernels", ("families", "kernels", "kernel_modes", "kernel_devices")),
     ("communication", "Communication", "nccl", ("overlap_summary", "overlap", "nccl", "nccl_waits", "nccl_stragglers",
                                                 "nccl_collectives", "memory_operations", "mpi_calls")),
@@ -180,8 +181,8 @@ def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[
     least, most = (head["length_interval"][name] for name in ("least_ns", "most_ns"))
     if least != most:
         time += f" (clocks allow {wording.time(least)} to {'more' if most is None else wording.time(most)})"
-    if window["begin_ns"]:
-        time += f", from {wording.time(window['begin_ns'])} to {wording.time(window['end_ns'])} of the run"
+    begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
+    measured = f"{WINDOW_TITLES[window['name']]}, {wording.time(begin)} to {wording.time(end)} of the trace"
     versions = [f"nsys {version}" for version in head.get("recorders", ())] + [f"nsys2prv {head['nsys2prv']}"]
     models = head.get("gpus", ())
     facts = [
@@ -191,6 +192,8 @@ def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[
         ("processes that use a GPU", [f"{run['processes']:,}"]),
         ("their threads that call CUDA or MPI", [f"{run['threads']:,}"]),
         ("time", [time]),
+        ("measured", [measured]),
+        ("iterations", [iterations_line(head, frames["iterations"])]),
         # A trace has it to the minute.
         ("began", [f"{str(head['began'])[:16].replace('T', ' ')} UTC"] if head.get("began") else []),
         ("versions", versions),

@@ -1,0 +1,173 @@
+"""Which part of a run is measured: the program and not its recording, the steady part, a part that is chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from support.report_builder import ReportBuilder
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import EfficiencyResult, read_efficiency
+from nsys2prv.errors import NothingToTranslate, UsageError
+from nsys2prv.trace.translate import translate
+from nsys2prv.trace.translate_options import TranslateOptions
+
+US = 1_000
+MS = 1_000_000
+KERNELS = ("forward", "loss", "backward", "step")
+
+
+def trained(folder: Path, ranks: int = 2) -> list[Path]:
+    """From 2 to 40 ms: start-up with an allocation of 8 ms, a slow first iteration, ten of 2 ms, and a call of 2 ms at the end.
+
+    GPUs are sampled from 0 to 60 ms. In an iteration kernels of 400 us run, one every 500 us.
+    """
+    folder.mkdir(exist_ok=True)
+    paths = []
+    for rank in range(ranks):
+        report = ReportBuilder(rank=rank, pid=1000 + rank).gpu(rank)
+        report.api_call("cudaMalloc_v3020", 2 * MS, 10 * MS)
+        for begin in (10 * MS, *range(18 * MS, 38 * MS, 2 * MS)):
+            for place, kernel in enumerate(KERNELS):
+                at = begin + 500 * US * place
+                report.kernel(f"{kernel}(float*)", at, at + 400 * US, launch=(at - 20 * US, at - 10 * US))
+        report.api_call("cudaFree_v3020", 38 * MS, 40 * MS)
+        for time in range(0, 60 * MS, MS):
+            report.metric("SM Active [Throughput %]", time, 50, gpu=rank)
+        paths.append(report.write(folder / f"rank{rank}.sqlite"))
+    return paths
+
+
+def measured(paths: list[Path], **options: Any) -> EfficiencyResult:
+    return measure(paths, EfficiencyOptions(align="utc", progress=False, **options))
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return trained(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def trace(reports: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return translate(reports, tmp_path_factory.mktemp("trace") / "OUT", TranslateOptions(align="utc")).prv
+
+
+def test_the_length_is_that_of_the_program_and_not_of_its_recording(reports: list[Path], trace: Path) -> None:
+    found = measured(reports)
+    window = found.head["window"]
+    assert (window["name"], window["offset_ns"], window["length_ns"]) == ("all", 2 * MS, 38 * MS)
+    assert window["recorded_ns"] >= 59 * MS
+    assert found.run["elapsed_ns"].item() == 38 * MS
+    assert found.devices["useful_ns"].to_list() == [11 * 4 * 400 * US] * 2
+    (warning,) = (text for text in found.head["warnings"] if "the recording lasts" in text)
+    assert "the program's own events 38.000 ms of it" in warning
+    # Times are those of the trace.
+    assert found.devices["first_ns"].to_list() == [10 * MS] * 2
+    assert found.bins["begin_ns"][0] == 2 * MS
+    assert found.bins["end_ns"][-1] == 40 * MS
+    of_trace = measured([trace])
+    assert of_trace.head["window"] == window
+    for name, table in found.tables.items():
+        assert_frame_equal(of_trace.tables[name], table)
+
+
+def test_an_edge_that_time_chooses_is_where_it_is(reports: list[Path]) -> None:
+    found = measured(reports, time="1ms:")
+    window = found.head["window"]
+    assert (window["begin_ns"], window["offset_ns"], window["length_ns"]) == (MS, 0, 39 * MS)
+
+
+def test_parts_of_the_run_are_beside_the_window(reports: list[Path]) -> None:
+    for chosen in ("all", "steady", "20ms:30ms"):
+        parts = measured(reports, window=chosen).windows
+        spans = {row["window"]: (row["begin_ns"], row["end_ns"]) for row in parts.iter_rows(named=True)}
+        assert spans.pop("chosen window", (20 * MS, 30 * MS)) == (20 * MS, 30 * MS)
+        assert spans == {
+            "whole run": (2 * MS, 40 * MS),
+            "start-up": (2 * MS, 10 * MS),
+            "work of devices": (10 * MS, 37_900 * US),
+            "shut-down": (37_900 * US, 40 * MS),
+            "steady part": (18 * MS, 37_900 * US),
+        }
+        useful = dict(parts.select("window", "useful_ns").iter_rows())
+        assert useful["whole run"] == useful["work of devices"] == 2 * 11 * 4 * 400 * US
+        assert useful["start-up"] == useful["shut-down"] == 0
+        assert useful["steady part"] == 2 * 10 * 4 * 400 * US
+        hosts = dict(parts.select("window", "cuda_ns").iter_rows())
+        # The first launch is before the first work.
+        assert hosts["start-up"] == 2 * (8 * MS)
+        assert hosts["whole run"] == 2 * (8 * MS + 2 * MS + 44 * 10 * US - 10 * US)
+
+
+def test_the_steady_part_is_measured_as_time_would(reports: list[Path], trace: Path) -> None:
+    steady = measured(reports, window="steady")
+    assert steady.head["window"]["name"] == "steady"
+    assert steady.head["iterations"] == {"how": "period of kernels", "reason": None, "count": 11, "warm_up": 1}
+    assert steady.run["elapsed_ns"].item() == 19_900 * US
+    chosen = measured(reports, time="18ms:37900us")
+    moments = {"devices": ["first_ns", "last_ns"], "longest_gaps": ["begin_ns", "end_ns"], "bins": ["begin_ns", "end_ns"]}
+    for name in ("run", "devices", "kernels", "gaps", "longest_gaps", "cuda_calls", "threads", "bins", "device_bins"):
+        moved = chosen.tables[name].with_columns(pl.col(moments.get(name, [])) + 18 * MS)
+        assert_frame_equal(steady.tables[name], moved)
+    of_trace = measured([trace], window="steady")
+    for name, table in steady.tables.items():
+        assert_frame_equal(of_trace.tables[name], table)
+
+
+def test_a_window_cuts_what_reaches_over_its_edges(reports: list[Path]) -> None:
+    # Both edges are inside of kernels.
+    span = "20200us:24100us"
+    found, wanted = measured(reports, window=span), measured(reports, time=span)
+    for name in ("run", "kernels", "kernel_devices", "gaps", "threads", "overlap", "cuda_calls"):
+        assert_frame_equal(found.tables[name], wanted.tables[name])
+    assert found.devices["first_ns"].to_list() == [20_200 * US] * 2
+    assert found.devices["last_ns"].to_list() == [24_100 * US] * 2
+
+
+def test_iterations_have_their_lengths_on_each_task(reports: list[Path]) -> None:
+    found = measured(reports)
+    iterations = found.iterations
+    assert iterations["iteration"].to_list() == list(range(11))
+    assert iterations["kind"].to_list() == ["warm-up", *[None] * 10]
+    assert iterations["longest_ns"].to_list() == [8 * MS, *[2 * MS] * 9, 1_900 * US]
+    assert iterations["region"].unique().to_list() == ["period of kernels"]
+    assert iterations["useful_ns"].to_list() == [2 * 4 * 400 * US] * 11
+    of_tasks = found.task_iterations
+    assert (
+        of_tasks.filter(pl.col("iteration") == 3).select("begin_ns", "end_ns", "length_ns", "ratio").rows()
+        == [(22 * MS, 24 * MS, 2 * MS, 1.0)] * 2
+    )
+    # Those of a window are those that are in it.
+    assert measured(reports, window="20ms:26ms").iterations["iteration"].to_list() == [2, 3, 4]
+
+
+def test_texts_name_the_window_and_the_iterations(reports: list[Path], tmp_path: Path) -> None:
+    found = measured(reports, window="steady")
+    text = found.as_text()
+    assert "measured: the steady part, 0.018000 to 0.037900 s of the trace" in text
+    assert "11 iterations" not in text
+    assert "10 iterations (period of kernels), usually 2.000 ms" in text
+    assert "whole run" in text
+    found.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "the steady part, 18.000 ms to 37.900 ms of the trace" in page
+    found.to_json(tmp_path / "found.json")
+    assert read_efficiency(tmp_path / "found.json").head["window"] == found.head["window"]
+
+
+def test_windows_that_are_not_there_are_refused(reports: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(NothingToTranslate, match=r"the window lies outside of the run, which is from 2\.000 ms to 40\.000 ms"):
+        measured(reports, window="50ms:")
+    report = ReportBuilder(rank=0).gpu(0)
+    report.kernel("k(int)", 100, 200, launch=(10, 20))
+    once = report.write(tmp_path / "once.sqlite")
+    with pytest.raises(UsageError, match=r"--window steady: no iterations are found, as no kernel, copy or collective"):
+        measured([once], window="steady")
+    with pytest.raises(UsageError, match="not one of all, steady, or a time range"):
+        measured([once], window="middle")
+    assert measured([once]).as_text().splitlines()[2].startswith("no iterations: no kernel, copy or collective is executed 4")
