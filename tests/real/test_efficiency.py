@@ -89,11 +89,38 @@ def assert_times_of_tables(translated: Translated, measured: EfficiencyResult, r
     columns = ("useful_ns", "communication_ns", "active_ns")
     assert sorted(devices.select(columns).rows()) == sorted(wanted)
     run = measured.tables["run"].row(0, named=True)
-    begin, end = 0, translated.trace.header.end
-    assert run["elapsed_ns"] == end - begin
+    window, length = measured.head["window"], run["elapsed_ns"]
+    assert window["recorded_ns"] == translated.trace.header.end
+    assert (window["length_ns"], window["offset_ns"] + length <= window["recorded_ns"]) == (length, True)
     used, most_active = [row[0] for row in wanted], max(row[2] for row in wanted)
-    assert run["device_parallel_efficiency"] == pytest.approx(sum(used) / (end * len(wanted)), rel=1e-12)
-    assert run["orchestration_efficiency"] == pytest.approx(most_active / end, rel=1e-12)
+    assert run["device_parallel_efficiency"] == pytest.approx(sum(used) / (length * len(wanted)), rel=1e-12)
+    assert run["orchestration_efficiency"] == pytest.approx(most_active / length, rel=1e-12)
+
+
+_OF_PROGRAM = re.compile(r"CUPTI_ACTIVITY_KIND_(KERNEL|MEMCPY|MEMSET|RUNTIME|GRAPH_TRACE)|OSRT_API|MPI_\w+_EVENTS|NVTX_EVENTS")
+
+
+@pytest.mark.parametrize(
+    ("report", "milliseconds", "orchestration"),
+    [("openacc-mpas", 688, 0.319), ("no-metadata-2020", 115, None), ("cloverleaf-3.13", 830, None)],
+)
+def test_the_length_is_that_of_the_program(
+    report: str, milliseconds: int, orchestration: float | None, translation: Translation, efficiency: Measured
+) -> None:
+    """Recorded are 2,524, 401 and 1,036 ms: with the profiler, scheduling and GPU samples before and after."""
+    translated, measured = translation(report), efficiency(report, "communication")
+    spans = [
+        translated.query(f"SELECT min(start), max(end) FROM {table}")[0]
+        for table in tables_of(translated)
+        if _OF_PROGRAM.fullmatch(table)
+    ]
+    begin, end = min(first for first, _ in spans if first is not None), max(last for _, last in spans if last is not None)
+    length = measured.tables["run"]["elapsed_ns"].item()
+    assert length == end - begin
+    assert round(length / 1e6) == milliseconds
+    if orchestration is not None:
+        assert measured.tables["run"]["orchestration_efficiency"].item() == pytest.approx(orchestration, abs=0.0005)
+    assert any("the recording lasts" in warning for warning in measured.head["warnings"])
 
 
 def test_both_readings_of_nccl_differ_by_its_kernels(efficiency: Measured) -> None:

@@ -70,7 +70,7 @@ Measured = Callable[..., EfficiencyResult]
 
 def test_what_is_found_and_no_more(name: str, efficiency: Measured) -> None:
     tables = efficiency(name).tables
-    findings, length = tables["findings"], tables["run"]["elapsed_ns"][0]
+    findings, length, window = tables["findings"], tables["run"]["elapsed_ns"][0], efficiency(name).head["window"]
 
     if not name.startswith("nccl-"):
         assert findings["kind"].to_list() == FOUND.get(name, [])
@@ -79,11 +79,11 @@ def test_what_is_found_and_no_more(name: str, efficiency: Measured) -> None:
     assert (findings["saved_ns"] <= length).all()
     assert (findings["cost_ns"] <= length * tables["devices"].height).all()
     inside = tables["finding_devices"].select(
-        (pl.col("begin_ns") >= 0)
+        (pl.col("begin_ns") >= window["offset_ns"])
         & (pl.col("begin_ns") <= pl.col("worst_begin_ns"))
         & (pl.col("worst_begin_ns") < pl.col("worst_end_ns"))
         & (pl.col("worst_end_ns") <= pl.col("end_ns"))
-        & (pl.col("end_ns") <= length)
+        & (pl.col("end_ns") <= window["offset_ns"] + length)
     )
     assert inside.to_series().all()
 

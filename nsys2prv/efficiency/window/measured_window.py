@@ -28,7 +28,7 @@ class MeasuredWindow:
     name
         ALL, STEADY or CHOSEN.
     span
-        Its begin and end; as all times here ns from the start of the trace.
+        Its start and end; as all times here ns from the start of the trace.
     program
         First start and last end of the program's own events: work on devices, calls of CUDA, MPI and the OS, NVTX ranges. An
         edge that `--time` chose is where it is.
@@ -83,7 +83,7 @@ def measured_window(events: RunEvents, options: EfficiencyOptions) -> MeasuredWi
     Raises
     ------
     UsageError
-        When the steady part is wanted and nothing repeats.
+        When the steady part is requested and nothing repeats.
     NothingToTranslate
         When the window is outside of the run.
     """

@@ -50,7 +50,7 @@ DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", 
 
 _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("devices-and-hosts", "Devices and hosts", "devices", ("nodes", "devices", "useful", "tasks", "threads")),
-    ("regions", "Regions, iterations, time", "regions-and-iterations", ("windows", "iterations", "task_iterations",
+    ("regions", "Regions, iterations, time", "iterations", ("windows", "iterations", "task_iterations",
                                                                                      "regions", "bins")),
     ("kernels", "Kernels", "kernels", ("families", "kernels", "kernel_modes", "kernel_devices")),
     ("communication", "Communication", "nccl", ("overlap_summary", "overlap", "nccl", "nccl_waits", "nccl_stragglers",
