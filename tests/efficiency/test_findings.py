@@ -851,7 +851,7 @@ def test_the_command_shows_findings_on_the_screen_and_in_files(demo: Demo, comma
     assert done.returncode == 0, done.stderr
     found = demo.finding("slow-device")
     lines = done.stdout.splitlines()
-    place = lines.index("Findings (the run would be shorter by this time at most)")
+    place = lines.index("Findings in the whole run (it would be shorter by this time at most)")
     assert lines[place + 1] == "  1. Slow GPU: the same kernels take longer on one device"
     assert lines[place + 2].startswith(
         f"     {found['saved_ns'] / 1e6:.3f} ms ({found['saved_share'] * 100:.1f} % of the run); "

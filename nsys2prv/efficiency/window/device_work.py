@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency.graph.logical_streams import LogicalStreams
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import ON_DEVICES, STREAM, RunEvents
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
@@ -20,8 +21,8 @@ class WorkGroups:
 
     Attributes
     ----------
-    of_row
-        The group of each row; -1: it is no stream.
+    of_row, stream
+        The group and the stream of each row; -1: it is no stream. A trace has work that overlaps on a stream on several rows.
     task, device
         Of each group.
     """
@@ -33,6 +34,7 @@ class WorkGroups:
         found, group = np.unique(pairs[is_stream].reshape(-1, 2), axis=0, return_inverse=True)
         self.of_row: Numbers = np.full(len(rows.names), -1, dtype=np.int64)
         self.of_row[is_stream] = group.reshape(-1)
+        self.stream: Numbers = LogicalStreams(rows).of_row
         self.task: Numbers = found[:, 0].astype(np.int64)
         self.device: Numbers = found[:, 1].astype(np.int64)
 
@@ -45,7 +47,7 @@ def device_work(
 ) -> Iterator[pl.DataFrame]:
     """What starts on devices from `begin` to `end` (ns; None: open), in pieces in the order of time; nothing is used up.
 
-    Columns `group`, `key` (its event type and value as one number), `row`, `start`, `end`.
+    Columns `group`, `key` (its event type and value as one number), `stream`, `start`, `end`.
     """
     collection = events.collections.get(ON_DEVICES.name)
     if collection is None:
@@ -58,11 +60,12 @@ def device_work(
         if not pieces:
             continue
         found = pl.concat([piece.select("row", "start", "end", "number", "value") for piece in pieces])
-        # Streams of one report or of several: equal starts come in one order.
-        found = found.sort("start", "row", "end", "number", "value")
-        group = pl.Series("group", groups.of_row[found["row"].to_numpy()])
+        row = found["row"].to_numpy()
+        placed = found.with_columns(group=pl.Series(groups.of_row[row]), stream=pl.Series(groups.stream[row]))
+        # Equal starts come in one order, from reports and from their trace.
+        ordered = placed.filter(pl.col("group") >= 0).sort("start", "stream", "end", "number", "value")
         key = pl.col("number").cast(pl.Int64) * KEY_VALUES + pl.col("value") % KEY_VALUES
-        yield found.select(group, key.alias("key"), "row", "start", "end").filter(pl.col("group") >= 0)
+        yield ordered.select("group", key.alias("key"), "stream", "start", "end")
 
 
 def whole_span(collections: list[ExternalSort]) -> tuple[int, int] | None:

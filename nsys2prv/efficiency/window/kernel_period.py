@@ -36,7 +36,7 @@ _SIGNS = 16
 """Sums of random signs in a sketch."""
 _SAMPLED_ITERATIONS = 40
 """Iterations in which the place of the boundary is looked for."""
-_COUNT_SCHEMA = dict.fromkeys(("group", "row", "key", "count", "total", "first", "last"), pl.Int64)
+_COUNT_SCHEMA = dict.fromkeys(("group", "stream", "key", "count", "total", "first", "last"), pl.Int64)
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ def period_iterations(events: RunEvents, groups: WorkGroups) -> tuple[pl.DataFra
     counts = _of_main_streams(_counts(events, groups))
     if counts.is_empty():
         return empty, "no device works"
-    rows = np.array(counts["row"].unique().sort())
+    streams = np.array(counts["stream"].unique().sort())
     tried = _tried(counts)
     if tried.is_empty():
         return (
             empty,
             f"no kernel, copy or collective is executed {LEAST_ITERATIONS + 1} times or more over the time of the work",
         )
-    marks = _marks(events, groups, rows, tried)
+    marks = _marks(events, groups, streams, tried)
     total = dict(counts.group_by("group").agg(pl.col("total").sum()).iter_rows())
     distinct = dict(counts.group_by("group").agg(pl.col("key").n_unique()).iter_rows())
     periods = {pair: _period(found, total[pair[0]]) for pair, found in marks.items()}
@@ -91,7 +91,7 @@ def period_iterations(events: RunEvents, groups: WorkGroups) -> tuple[pl.DataFra
         return empty, "one kernel repeats alone" if alone else "the sequence of kernels, copies and collectives has no period"
     chosen = _chosen(good, total)
     found = [
-        _bounded(events, groups, rows, key, {group: marks[group, key] for group in members}, good) for key, members in chosen
+        _bounded(events, groups, streams, key, {group: marks[group, key] for group in members}, good) for key, members in chosen
     ]
     iterations = pl.concat([empty, *found])
     enough = iterations.filter(pl.len().over("group") >= LEAST_ITERATIONS)
@@ -101,13 +101,13 @@ def period_iterations(events: RunEvents, groups: WorkGroups) -> tuple[pl.DataFra
 
 
 def _counts(events: RunEvents, groups: WorkGroups) -> pl.DataFrame:
-    """Executions of each name on each row: their number, time, first and last start."""
-    counts = Sums(_COUNT_SCHEMA, ["group", "row", "key"], smallest=["first"], largest=["last"])
+    """Executions of each name on each stream: their number, time, first and last start."""
+    counts = Sums(_COUNT_SCHEMA, ["group", "stream", "key"], smallest=["first"], largest=["last"])
     for piece in device_work(events, groups):
         counts.add(
             piece.select(
                 "group",
-                "row",
+                "stream",
                 "key",
                 count=pl.lit(1),
                 total=pl.col("end") - pl.col("start"),
@@ -119,13 +119,13 @@ def _counts(events: RunEvents, groups: WorkGroups) -> pl.DataFrame:
 
 
 def _of_main_streams(counts: pl.DataFrame) -> pl.DataFrame:
-    """Those of the row of each group with most time in kernels that are not NCCL's; where there are none, in anything."""
+    """Those of the stream of each group with most time in kernels that are not NCCL's; where there are none, in anything."""
     is_kernel = (pl.col("key") // KEY_VALUES).is_in(_kernel_numbers(counts))
-    time = counts.group_by("group", "row").agg(kernels=pl.col("total").filter(is_kernel).sum(), all=pl.col("total").sum())
-    main = time.sort("group", "kernels", "all", "row", descending=[False, True, True, False]).unique(
+    time = counts.group_by("group", "stream").agg(kernels=pl.col("total").filter(is_kernel).sum(), all=pl.col("total").sum())
+    main = time.sort("group", "kernels", "all", "stream", descending=[False, True, True, False]).unique(
         "group", keep="first", maintain_order=True
     )
-    return counts.join(main, on=["group", "row"], how="semi").sort("group", "key")
+    return counts.join(main, on=["group", "stream"], how="semi").sort("group", "key")
 
 
 def _kernel_numbers(counts: pl.DataFrame) -> list[int]:
@@ -152,7 +152,7 @@ def _tried(counts: pl.DataFrame) -> pl.DataFrame:
     return spread.join(kept, on="key", how="semi").select("group", "key")
 
 
-def _marks(events: RunEvents, groups: WorkGroups, rows: Numbers, tried: pl.DataFrame) -> dict[tuple[int, int], _Marks]:
+def _marks(events: RunEvents, groups: WorkGroups, streams: Numbers, tried: pl.DataFrame) -> dict[tuple[int, int], _Marks]:
     """Executions of each pair of group and key that is tried."""
     pairs = tried.sort("group", "key").with_row_index("pair")
     work_before = np.zeros(len(groups), dtype=np.int64)
@@ -161,7 +161,7 @@ def _marks(events: RunEvents, groups: WorkGroups, rows: Numbers, tried: pl.DataF
     found: list[tuple[Numbers, ...]] = []
     sketches: list[Numbers] = []
     for piece in device_work(events, groups):
-        ordered = piece.filter(pl.col("row").is_in(rows)).sort("group", maintain_order=True)
+        ordered = piece.filter(pl.col("stream").is_in(streams)).sort("group", maintain_order=True)
         if ordered.is_empty():
             continue
         group = ordered["group"].to_numpy()
@@ -255,16 +255,16 @@ def _chosen(good: dict[tuple[int, int], _Period], total: dict[int, int]) -> list
 def _bounded(
     events: RunEvents,
     groups: WorkGroups,
-    rows: Numbers,
+    streams: Numbers,
     key: int,
     marks: dict[int, _Marks],
     good: dict[tuple[int, int], _Period],
 ) -> pl.DataFrame:
     """Iterations of some groups that one name marks. They begin at the operation that devices are idle longest before."""
     sampled = max(marks, key=lambda group: (good[group, key].stretches, -group))
-    first_key, forward, backward = _first_operation(events, groups, rows, sampled, marks[sampled])
+    first_key, forward, backward = _first_operation(events, groups, streams, sampled, marks[sampled])
     starts: list[pl.DataFrame] = []
-    is_first = (pl.col("key") == first_key) & pl.col("row").is_in(rows) & pl.col("group").is_in(list(marks))
+    is_first = (pl.col("key") == first_key) & pl.col("stream").is_in(streams) & pl.col("group").is_in(list(marks))
     for piece in device_work(events, groups):
         starts.append(piece.filter(is_first).select("group", "start"))
     of_group = pl.concat(starts).partition_by("group", as_dict=True)
@@ -274,7 +274,7 @@ def _bounded(
         edges = _edges(at, found.start, forward, backward)
         if not len(edges):
             continue
-        last = _last_end(events, groups, rows, group, int(edges[-1]), found, good[group, key].operations)
+        last = _last_end(events, groups, streams, group, int(edges[-1]), found, good[group, key].operations)
         ends = np.append(edges[1:], last) if last is not None else edges[1:]
         frames.append(
             pl.DataFrame({"begin": edges[: len(ends)], "end": ends}).select(
@@ -284,7 +284,9 @@ def _bounded(
     return pl.concat(frames) if frames else pl.DataFrame(schema=dict.fromkeys(("group", "number", "begin", "end"), pl.Int64))
 
 
-def _first_operation(events: RunEvents, groups: WorkGroups, rows: Numbers, group: int, marks: _Marks) -> tuple[int, int, int]:
+def _first_operation(
+    events: RunEvents, groups: WorkGroups, streams: Numbers, group: int, marks: _Marks
+) -> tuple[int, int, int]:
     """The operation that an iteration begins with: its key, and which of this key it is in the stretch between two marks,
     counted from the start (0, 1, ...) and from the end (1, 2, ...)."""
     like = np.flatnonzero(_alike(marks))
@@ -297,7 +299,7 @@ def _first_operation(events: RunEvents, groups: WorkGroups, rows: Numbers, group
     place = pl.int_range(pl.len()).over("stretch", "key")
     gaps = (
         found.with_columns(stretch=pl.Series(stretch), gap=(pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0))
-        .filter(pl.col("stretch").is_in(chosen.tolist()) & pl.col("row").is_in(rows))
+        .filter(pl.col("stretch").is_in(chosen.tolist()) & pl.col("stream").is_in(streams))
         .with_columns(forward=place, backward=pl.len().over("stretch", "key") - place)
         .with_columns(gap=pl.col("gap").fill_null(0).sqrt())
     )
@@ -323,12 +325,12 @@ def _edges(at: Numbers, marks: Numbers, forward: int, backward: int) -> Numbers:
 
 
 def _last_end(
-    events: RunEvents, groups: WorkGroups, rows: Numbers, group: int, begin: int, marks: _Marks, operations: int
+    events: RunEvents, groups: WorkGroups, streams: Numbers, group: int, begin: int, marks: _Marks, operations: int
 ) -> int | None:
     """End of an iteration that begins at a time and that none follows; None: its work is not complete."""
     count, end = 0, begin
     for piece in device_work(events, groups, begin):
-        found = piece.filter((pl.col("group") == group) & pl.col("row").is_in(rows)).head(operations - count)
+        found = piece.filter((pl.col("group") == group) & pl.col("stream").is_in(streams)).head(operations - count)
         count += found.height
         end = max(end, int(found["end"].max() or 0))  # type: ignore[arg-type]
         if count >= operations:
