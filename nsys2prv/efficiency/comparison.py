@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions, Scaling
+from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions, ScalingKind
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_TABLE, tree_rows
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, frames_by_name
@@ -140,12 +140,12 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: EfficiencyOp
     if len(runs) < 2:
         raise UsageError("compare: two runs or more are needed; give a report, a folder of reports or a trace for each")
     options = options or CompareOptions()
-    scaling = options.scaling if isinstance(options, CompareOptions) else Scaling.AUTO
+    scaling = options.scaling if isinstance(options, CompareOptions) else ScalingKind.AUTO
     return compare_measured([_measured(run, options) for run in runs], [_input(run) for run in runs], scaling)
 
 
 def compare_measured(
-    measured: Sequence[EfficiencyResult], inputs: Sequence[str], scaling: Scaling = Scaling.AUTO
+    measured: Sequence[EfficiencyResult], inputs: Sequence[str], scaling: ScalingKind = ScalingKind.AUTO
 ) -> ComparisonResult:
     """Compare measured runs; `inputs` are the arguments of the user."""
     policies = sorted({one.head["nccl"] for one in measured})
@@ -233,16 +233,16 @@ def _mean_length(iterations: pl.DataFrame) -> float:
     return float(end - begin) / iterations.height
 
 
-def _scaling(wanted: Scaling, total: float | None, per_device: float | None) -> Scaling:
+def _scaling(wanted: ScalingKind, total: float | None, per_device: float | None) -> ScalingKind:
     """Strong or weak; where neither is named, the one in which useful time changes less."""
-    if wanted != Scaling.AUTO:
+    if wanted != ScalingKind.AUTO:
         return wanted
     if not total or not per_device:
-        return Scaling.STRONG
-    return Scaling.STRONG if abs(math.log(total)) <= abs(math.log(per_device)) else Scaling.WEAK
+        return ScalingKind.STRONG
+    return ScalingKind.STRONG if abs(math.log(total)) <= abs(math.log(per_device)) else ScalingKind.WEAK
 
 
-def _runs(runs: _Runs, wanted: Scaling) -> list[dict[str, Any]]:
+def _runs(runs: _Runs, wanted: ScalingKind) -> list[dict[str, Any]]:
     rows = _rows_of_run(runs)
     first = rows["A"]
     basis, extents = _extents(runs, rows)
@@ -265,7 +265,7 @@ def _runs(runs: _Runs, wanted: Scaling) -> list[dict[str, Any]]:
                 "scaling": scaling.value,
                 "share": of_run.share,
                 "speedup": _ratio(before.elapsed, of_run.elapsed),
-                "scalability": total if scaling == Scaling.STRONG else per_device,
+                "scalability": total if scaling == ScalingKind.STRONG else per_device,
                 "useful_scalability": total,
                 "useful_scalability_per_device": per_device,
                 "global_efficiency": None if total is None else efficiency * total,
@@ -307,7 +307,7 @@ def _matched(runs: _Runs, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     factors = {
         row["run"]: first_row["share"]
         / row["share"]
-        * (row["devices"] / first_row["devices"] if row["scaling"] == Scaling.WEAK else 1)
+        * (row["devices"] / first_row["devices"] if row["scaling"] == ScalingKind.WEAK else 1)
         for row in rows
     }
     factor = pl.col("run").replace_strict(factors, return_dtype=pl.Float64)

@@ -83,7 +83,7 @@ class EfficiencyOptions(ReadOptions):
     bins: int = option(BINS, "Bins of the tables over time.", "N", least=1, most=10_000)
 
 
-class Scaling(str, enum.Enum):
+class ScalingKind(str, enum.Enum):
     """How runs of several sizes are compared: with the same work in all (strong), or on each device (weak)."""
 
     AUTO = "auto"
@@ -98,12 +98,12 @@ class Scaling(str, enum.Enum):
 class CompareOptions(EfficiencyOptions):
     """How runs are measured and compared."""
 
-    scaling: Scaling = option(
-        Scaling.AUTO,
+    scaling: ScalingKind = option(
+        ScalingKind.AUTO,
         "Whether runs on more devices do the same work together (strong) or on each device (weak). auto: what useful time is "
         "nearer to.",
         "SCALING",
-        one_of(Scaling),
+        one_of(ScalingKind),
     )
 
 
