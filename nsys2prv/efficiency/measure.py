@@ -14,6 +14,7 @@ from nsys2prv.efficiency.clock_tables import clock_tables
 from nsys2prv.efficiency.efficiency_options import ALL, EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.findings import Findings
+from nsys2prv.efficiency.graph.network_factors import NETWORK_FACTORS, network_factors
 from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.length_interval import LengthInterval, clock_warnings, length_interval
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
@@ -25,7 +26,7 @@ from nsys2prv.efficiency.meters.meter import Meter, TableMeter
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.overlap import Overlap
 from nsys2prv.efficiency.meters.regions import Iterations, Regions
-from nsys2prv.efficiency.meters.run_totals import Totals
+from nsys2prv.efficiency.meters.run_totals import RUN, Totals
 from nsys2prv.efficiency.meters.sampled_metrics import Sampled
 from nsys2prv.efficiency.meters.time_bins import Bins
 from nsys2prv.efficiency.meters.window_times import WindowTimes
@@ -87,6 +88,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     totals, bins, kernels, nccl = Totals(context, trees), Bins(context, trees, options.bins), Kernels(context), Nccl(context)
     windows = WindowTimes(context, trees, window)
     iterations = FoundIterations(context, trees, window.iterations, with_trees=options.per_iteration is None)
+    path = None if options.no_critical_path else CriticalPath(context, nccl, folder / "graph")
     meters: list[TableMeter] = [
         # The slowest come first, so that none is left to run alone at the end of a chunk.
         Gaps(context, findings.update_gaps),
@@ -103,12 +105,15 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         Overlap(context),
         MemoryOperations(context),
         Sampled(context, bins, kernels),
-        *([] if options.no_critical_path else [CriticalPath(context, nccl, folder / "graph")]),
+        *([path] if path is not None else []),
     ]
     _sweep(context, [meters[0], findings, *meters[1:]], windows)
     filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
     for meter in meters:
         filled |= meter.tables()
+    if path is not None and path.ideal_length is not None:
+        run = RUN.frame(filled[RUN]).row(0, named=True)
+        filled[NETWORK_FACTORS] = network_factors(run, path.ideal_length)
     tables = frames_by_name(filled, table_registry.TABLES)
     activity = totals.first.tolist(), totals.last.tolist()
     found = findings.tables(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nsys2prv.efficiency import clock_tables
 from nsys2prv.efficiency.findings import finding_tables
-from nsys2prv.efficiency.graph import path_tables
+from nsys2prv.efficiency.graph import network_factors, path_tables
 from nsys2prv.efficiency.meters import (
     absent_tables,
     calls,
@@ -64,6 +64,7 @@ TABLES: tuple[Table, ...] = (
     absent_tables.ABSENT_STRETCHES,
     gaps.GAPS,
     gaps.LONGEST_GAPS,
+    network_factors.NETWORK_FACTORS,
     *path_tables.TABLES,
     calls.MEMORY_OPERATIONS,
     calls.CUDA_CALLS,

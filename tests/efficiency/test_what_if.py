@@ -11,6 +11,8 @@ from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
 
 import nsys2prv as np
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.what_if import WhatIfResult, what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import UsageError
@@ -92,6 +94,18 @@ def test_the_path_with_changes_adds_up_to_the_new_length(tmp_path: Path) -> None
     by_name = {(by, name): new for by, name, _, new in result.what_if_path_totals.iter_rows()}
     assert by_name["kernel", "compute"] == 100 * US
     assert "compute=0.5" in result.as_text()
+
+
+def test_transfer_and_serialization_are_the_parts_of_what_is_not_imbalance(tmp_path: Path) -> None:
+    result = measure([rank(tmp_path, number) for number in range(2)], EfficiencyOptions())
+    factors = result.network_factors.row(0, named=True)
+    assert factors["ideal_network_ns"] == (MEASURED - 50) * US
+    assert factors["transfer_efficiency"] == pytest.approx((MEASURED - 50) / MEASURED)
+    assert factors["serialization_efficiency"] == pytest.approx(200 / (MEASURED - 50))
+    run_row = result.run.row(0, named=True)
+    product = run_row["communication_efficiency"] * run_row["orchestration_efficiency"]
+    assert factors["progress_efficiency"] == pytest.approx(product)
+    assert factors["transfer_efficiency"] * factors["serialization_efficiency"] == pytest.approx(product)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.build import BuiltGraph, GraphBuilder
 from nsys2prv.efficiency.graph.moment_slack import slacks
 from nsys2prv.efficiency.graph.path_segments import HOST_CAUSES, KINDS, SEGMENT_SCHEMA, PathReader
-from nsys2prv.efficiency.graph.replay import as_measured
+from nsys2prv.efficiency.graph.replay import as_measured, replay
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW
 from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
 from nsys2prv.efficiency.meters.meter import TableMeter
@@ -82,12 +83,18 @@ class CriticalPath(TableMeter):
         Updated with the same chunks.
     folder
         For the files of the graph.
+
+    Attributes
+    ----------
+    ideal_length
+        After `tables`: length of the window with an ideal network, ns; None: nothing happened.
     """
 
     def __init__(self, context: SweepContext, nccl: Nccl, folder: Path) -> None:
         self._builder = GraphBuilder(context, folder, nccl)
         self._folder = folder
         self._warnings: list[str] = []
+        self.ideal_length: int | None = None
 
     def update(self, chunk: TimeChunk) -> None:
         self._builder.update(chunk)
@@ -104,6 +111,8 @@ class CriticalPath(TableMeter):
             longest.add(piece)
         if not totals.length:
             return {}
+        ideal = replay(built.graph, changes.combined([changes.ideal_network]), self._folder)
+        self.ideal_length = PathReader(built, ideal).length
         return {
             CRITICAL_PATH: segment_rows(built, longest.rows),
             CRITICAL_PATH_TOTALS: totals.rows(built),

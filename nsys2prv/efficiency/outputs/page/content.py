@@ -57,6 +57,8 @@ _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
                                                 "nccl_collectives", "memory_operations", "mpi_calls")),
     ("absent", "Time without computation", "compute-absent-time", ("absent_time", "absent_parts", "absent_calls",
                                                                    "absent_ranges", "absent_stretches")),
+    ("path", "Critical path", "critical-path", ("critical_path_totals", "network_factors", "critical_path",
+                                                "critical_path_rows")),
     ("gaps", "Gaps and calls", "gaps", ("gaps", "longest_gaps", "cuda_calls")),
     ("metrics", "Sampled metrics", "kernels", ("sampled_summary", "sampled_kernels")),
 )  # fmt: skip
