@@ -98,6 +98,14 @@ class _Pending:
         self.pieces.append((source, target, np.broadcast_to(np.asarray(weight, dtype=np.int64), source.shape), kind))
 
 
+def _without_replaced(edges: dict[str, Numbers]) -> dict[str, Numbers]:
+    """Edges without those of a host thread that are beside another one of the same call: it is known that it waited."""
+    is_host = edges["kind"] == edge_kinds.HOST
+    of_call = np.isin(edges["kind"], (edge_kinds.BLOCKED_CALL, edge_kinds.TRANSFER))
+    replaced = is_host & np.isin(edges["target"], edges["target"][of_call])
+    return {name: column[~replaced] for name, column in edges.items()} if replaced.any() else edges
+
+
 def built_graph(events: RunEvents, folder: Path) -> BuiltGraph:
     """The graph of a run, for which its collections are used up; moments and edges are written to a folder."""
     context = SweepContext(events)
@@ -196,6 +204,7 @@ class GraphBuilder:
             if late := self._late.load(Window(first, behind)):
                 further = pl.concat(late)
                 columns = {name: np.concatenate([column, further[name].to_numpy()]) for name, column in columns.items()}
+            columns = _without_replaced(columns)
             order = np.argsort(columns["target"], kind="stable")
             columns = {name: column[order] for name, column in columns.items()}
             merged.append(columns | {"weight": self._least.resolved(columns["weight"])})
