@@ -180,7 +180,8 @@ class GraphBuilder:
             edges.add(kind, source, target, weight)
         for kind, source, target, weight in found.late:
             self._add_late(kind, source, target, weight)
-        self._add_event_waits(by_events.on_streams, edges)
+        # What is inferred where no events were recorded, too: without it streams would be independent.
+        self._add_event_waits(pl.concat([by_events.on_streams, by_events.inferred]), edges)
         self._add_device_edges(chunk, moments, devices, launches, edges)
         self._add_host_edges(moments, hosts, own, shown, edges)
         self._write(moments, edges)
