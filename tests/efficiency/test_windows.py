@@ -70,6 +70,8 @@ def test_the_length_is_that_of_the_program_and_not_of_its_recording(reports: lis
     assert found.devices["first_ns"].to_list() == [10 * MS] * 2
     assert found.bins["begin_ns"][0] == 2 * MS
     assert found.bins["end_ns"][-1] == 40 * MS
+    # Start-up is the longest time without computation.
+    assert found.absent_stretches.select("begin_ns", "end_ns", "launched_ns").row(0) == (2 * MS, 10 * MS, 9_980 * US)
     of_trace = measured([trace])
     assert of_trace.head["window"] == window
     for name, table in found.tables.items():

@@ -23,19 +23,21 @@ from nsys2prv.run.option_values import TimeRange
 
 FOUND: dict[str, list[str]] = {
     # 1.8 ms of kernels in half a second.
-    "gpu-metrics-a100": ["little-gpu-work", "start-up", "shut-down"],
+    "gpu-metrics-a100": ["little-gpu-work", "start-up"],
+    "callchains": ["little-gpu-work", "start-up"],
     "mpi-openacc-4gpu": ["little-gpu-work", "start-up", "allocations"],
     "cuda-graphs": ["little-gpu-work", "start-up"],
     "tensorrt-3.1": ["little-gpu-work", "shut-down"],
-    # The first iterations of 8 ranks; nothing runs on any GPU for 5.8 s between two phases.
-    "v100x8": ["little-gpu-work", "idle-devices", "start-up", "shut-down"],
-    "v100x8/report1": ["little-gpu-work", "idle-devices", "start-up"],
-    **{f"v100x8/report{number}": ["little-gpu-work", "idle-devices", "start-up", "shut-down"] for number in range(2, 9)},
-    "callchains": ["little-gpu-work", "start-up"],
+    # Nothing runs on any GPU for 5.8 s between two phases.
+    "v100x8": ["idle-devices", "start-up"],
+    **{
+        f"v100x8/report{number}": [*([] if number in (2, 6) else ["little-gpu-work"]), "idle-devices", "start-up"]
+        for number in range(1, 9)
+    },
     # Processes that get work by MPI, prepare it, copy it to the GPU, and compute for 50 us.
     "mpi-as-nvtx-2.9": ["start-up", "data-loading", "pageable-copies"],
-    # A wait for the device after every kernel.
-    "no-metadata-2020": ["little-gpu-work", "start-up", "synchronization-stalls"],
+    # A wait for the device after every kernel, and copies of single values.
+    "no-metadata-2020": ["synchronization-stalls", "small-copies"],
     # A host that computes between short phases of four GPUs.
     "one-process-4gpu": ["host-bound", "start-up", "pageable-copies"],
     # Python and calls of the OS between short bursts of kernels, and each kernel is loaded when it is launched first.
@@ -44,8 +46,9 @@ FOUND: dict[str, list[str]] = {
     "pytorch-nccl-2gpu": ["host-bound"],
     # More goes back to the host than to the device.
     "pytorch-uvm": ["start-up", "unified-memory"],
-    "cloverleaf-3.13": ["start-up", "shut-down", "idle-devices"],
-    "openacc-mpas": ["start-up", "shut-down", "idle-devices"],
+    "cloverleaf-3.13": ["start-up", "idle-devices", "pageable-copies"],
+    # Halos of 16 KiB.
+    "openacc-mpas": ["start-up", "idle-devices", "small-copies"],
 }
 """What is found in the reports; in all others nothing is."""
 

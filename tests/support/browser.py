@@ -107,7 +107,7 @@ class Browser:
     def picture(self, html: str, *, dark: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Rows x columns x colours."""
         path = self.folder / "picture.png"
-        options = (f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--window-size=1200,3200")
+        options = (f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--window-size=1200,6000")
         _, complaints = self.run(html, *options, f"--screenshot={path}")
         assert complaints == ""
         with Image.open(path) as image:
