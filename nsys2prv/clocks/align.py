@@ -204,34 +204,58 @@ def _match(
 def _sequences(
     sync_points: Sequence[SyncPoints], rough: Sequence[Placement], clocks: Sequence[int]
 ) -> tuple[list[CollectiveSequence], list[pl.DataFrame]]:
-    """Sequences of collectives of all reports, with their rows. Processes are numbered over all reports, as pids repeat."""
+    """Sequences of collectives of all reports, with their rows. Processes are numbered over all reports, as pids repeat.
+
+    Kernels of NCCL on a stream are one sequence for each communicator, where these are known: those of another one are never
+    the same collective, however alike they are.
+    """
     sequences, frames = [], []
     processes: dict[tuple[int, int], int] = {}
-    for index, (points, placement) in enumerate(zip(sync_points, rough, strict=True)):
-        for kind in points.kinds:
-            collectives = points.of_kind(kind)
-            if collectives is None:
-                continue
-            times = (placement.of(pl.col(name)) for name in ("start", "end"))
-            placed = collectives.with_columns(*times, report=pl.lit(index, pl.Int64), kind=pl.lit(kind))
-            for (pid, sequence), rows in placed.group_by("process", "sequence", maintain_order=True):
-                process = processes.setdefault((index, int(pid)), len(processes))
-                ordered = rows.sort("end", "start", "name")
-                group = kind if kind == "nccl" else f"{kind} {sequence}"
-                same = ordered.select(pl.struct("name", "size").hash().reinterpret(signed=True)).to_series()
-                sequences.append(
-                    CollectiveSequence(
-                        process,
-                        clocks[index],
-                        group,
-                        ordered["end"].to_numpy(),
-                        same.to_numpy(),
-                        ordered["key"].fill_null(0).to_numpy(),
-                        ordered["start"].to_numpy(),
-                    )
+    placed = [
+        collectives.with_columns(
+            *(placement.of(pl.col(name)) for name in ("start", "end")), report=pl.lit(index, pl.Int64), kind=pl.lit(kind)
+        )
+        for index, (points, placement) in enumerate(zip(sync_points, rough, strict=True))
+        for kind in points.kinds
+        if (collectives := points.of_kind(kind)) is not None and collectives.height
+    ]
+    shared = _shared_communicators(placed)
+    group = pl.when(pl.col("communicator").is_in(shared)).then("communicator").alias("group")
+    for of_report in placed:
+        index, kind = of_report.item(0, "report"), of_report.item(0, "kind")
+        by_group = of_report.with_columns(group).group_by("process", "sequence", "group", maintain_order=True)
+        for (pid, sequence, communicator), rows in by_group:
+            process = processes.setdefault((index, int(pid)), len(processes))
+            ordered = rows.drop("group").sort("end", "start", "name")
+            of_nccl = kind if communicator is None else f"{kind} {communicator}"
+            same = ordered.select(pl.struct("name", "size").hash().reinterpret(signed=True)).to_series()
+            sequences.append(
+                CollectiveSequence(
+                    process,
+                    clocks[index],
+                    of_nccl if kind == AlignMethod.NCCL.value else f"{kind} {sequence}",
+                    ordered["end"].to_numpy(),
+                    same.to_numpy(),
+                    ordered["key"].fill_null(0).to_numpy(),
+                    ordered["start"].to_numpy(),
                 )
-                frames.append(ordered)
+            )
+            frames.append(ordered)
     return sequences, frames
+
+
+def _shared_communicators(placed: Sequence[pl.DataFrame]) -> list[int]:
+    """Communicators of NCCL that several processes have; none where some report knows none."""
+    of_nccl = [
+        one.select("report", "process", "communicator").unique()
+        for one in placed
+        if one.item(0, "kind") == AlignMethod.NCCL.value
+    ]
+    if not of_nccl or any(one["communicator"].null_count() == one.height for one in of_nccl):
+        return []
+    members = pl.concat(of_nccl).drop_nulls().group_by("communicator").len()
+    shared: list[int] = members.filter(pl.col("len") > 1)["communicator"].sort().to_list()
+    return shared
 
 
 class _Alignment:
