@@ -130,7 +130,8 @@ class AbsentTime(TableMeter):
         started = chunk.started[ON_DEVICES.name]
         moves = self._is_unified_move(started)
         now = _Era(chunk.begin, chunk.end, HostSteps.of(chunk), _busy(chunk), _moving(chunk), self._moves(chunk))
-        self._predecessors.add(started.filter(~moves), self._events.update(chunk).on_streams)
+        waits = self._events.update(chunk)
+        self._predecessors.add(started.filter(~moves), pl.concat([waits.on_streams, waits.inferred]))
         self._note_work(chunk)
         found = chunk.on_devices
         computing = found.where(found.counts[KERNEL] > 0)
