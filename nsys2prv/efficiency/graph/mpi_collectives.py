@@ -111,12 +111,22 @@ class MpiCollectives:
         self._members.finish()
 
     def members_in(self, chunk: TimeChunk) -> pl.DataFrame:
-        """Members whose calls end in a chunk: COLLECTIVE_SCHEMA, in the order of `end`. Chunks come in the order of time."""
-        is_last = chunk.end >= self.events.length
-        window = Window(chunk.begin if chunk.begin > 0 else None, None if is_last else chunk.end)
+        """Members whose calls end in a chunk: COLLECTIVE_SCHEMA, in the order of `end`. Chunks come in the order of time.
+
+        Times count from the start of the window, as those of the chunk; a call that began before it begins there.
+        """
+        events = self.events
+        low, high = events.offset, events.offset + events.length
+        recorded = events.length if events.recorded is None else events.recorded
+        begin, end = chunk.begin + low, chunk.end + low
+        # What ends with the window is in it; so is all that is left where nothing was recorded after it.
+        window = Window(begin if begin > 0 else None, end if end < high else high + 1 if high < recorded else None)
         found = self._members.load(window)
         self._members.drop_before(window.end)
-        return pl.concat(found).sort("end", maintain_order=True) if found else pl.DataFrame(schema=COLLECTIVE_SCHEMA)
+        if not found:
+            return pl.DataFrame(schema=COLLECTIVE_SCHEMA)
+        of_window = pl.concat(found).sort("end", maintain_order=True)
+        return of_window.with_columns((pl.col("start", "awaited_start") - low).clip(lower_bound=0), end=pl.col("end") - low)
 
     def _calls(self) -> Iterator[pl.DataFrame]:
         """Calls in the order of time, with `task` and `number`: their place in the calls of the task on the communicator."""

@@ -156,3 +156,21 @@ def test_small_chunks_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         of_ends = ["end", "row"]
         assert found.sort(of_ends).equals(whole[place][0].sort(of_ends))
         assert counts == whole[place][1]
+
+
+def test_members_of_a_window_have_its_times(tmp_path: Path) -> None:
+    reports = ranks(2)
+    for rank, report in enumerate(reports):
+        report.mpi_collective("MPI_Barrier", 10 * rank, 50)
+        report.mpi_collective("MPI_Barrier", 80 + 10 * rank, 120)
+        report.mpi_collective("MPI_Barrier", 200 + 10 * rank, 250)
+        report.mpi_collective("MPI_Barrier", 400 + 10 * rank, 450)
+    for place, events in enumerate(from_both(tmp_path, *reports)):
+        window = dataclasses.replace(events, offset=85, length=215, recorded=events.length)
+        found, _ = matched(window, tmp_path / f"window{place}")
+        assert found.select("row", "start", "end", "awaited_row", "awaited_start").rows() == [
+            (0, 0, 35, 1, 5),
+            (1, 5, 35, None, None),
+            (0, 115, 165, 1, 125),
+            (1, 125, 165, None, None),
+        ]
