@@ -52,7 +52,7 @@ def test_the_parts_add_up_to_the_time_without_computation(
     stretches = tables["absent_stretches"]
     assert (stretches.select(pl.sum_horizontal(PART_COLUMNS)).to_series() == stretches["length_ns"]).all()
     starved = absent.select(pl.col(f"starved_{kind}_ns").sum() for kind in (
-        "launch", "synchronization", "memory", "allocation", "other_cuda", "mpi", "os", "host", "off_cpu", "unified_memory"
+        "launch", "synchronization", "memory", "allocation", "other_cuda", "mpi", "os", "host", "unified_memory"
     )).sum_horizontal().item()  # fmt: skip
     if tables["absent_calls"].height < 500:
         assert tables["absent_calls"]["total_ns"].sum() == starved

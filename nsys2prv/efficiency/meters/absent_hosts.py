@@ -1,4 +1,4 @@
-"""What host threads did, for the times in which a device waits for a launch: calls by name, NVTX ranges, scheduling."""
+"""What host threads did, for the times in which a device waits for a launch: calls by name, and NVTX ranges."""
 
 from __future__ import annotations
 

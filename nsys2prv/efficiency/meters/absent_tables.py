@@ -64,9 +64,7 @@ PARTS: tuple[Part, ...] = (
             ("other_cuda", "other CUDA calls", "likewise in other CUDA calls"),
             ("mpi", "MPI", "likewise in MPI calls"),
             ("os", "OS", "likewise in calls of the OS runtime (as far as they were recorded)"),
-            ("host", "host computing", "likewise in none of these: it computed, or, where scheduling was not recorded, was "
-             "off its CPU"),
-            ("off_cpu", "off the CPU", "likewise in none of these, and off its CPU, where scheduling was recorded"),
+            ("host", "host computing", "likewise in none of these: it computed, or was off its CPU"),
             ("unified_memory", "unified memory", "likewise in none of these, while unified memory moved between host and this "
              "device"),
             ("unknown", "thread not known", "launch-starved, and nothing is known of the launching thread"),
@@ -101,7 +99,7 @@ PART_LATE, PART_TRANSFER, PART_COMMUNICATION, PART_COPY, PART_UNIFIED, PART_OTHE
 )
 PART_OF_ACTIVITY = [_PLACE[f"starved_{name}"] for name in (*CAUSES, "host")]
 """For each activity of a host thread (`sweep`) its part."""
-PART_HOST, PART_OFF_CPU, PART_STARVED_UNIFIED = (_PLACE[f"starved_{name}"] for name in ("host", "off_cpu", "unified_memory"))
+PART_HOST, PART_STARVED_UNIFIED = (_PLACE[f"starved_{name}"] for name in ("host", "unified_memory"))
 
 REASONS = (
     "no launch was recorded in this run: neither CUDA API calls nor lines to what they start",
