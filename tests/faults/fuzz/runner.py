@@ -35,6 +35,9 @@ def try_input(campaign_type: type, seed: int, number: int, commands: Commands, f
     return campaign.try_one(random.Random(f"{seed}:{campaign_type.name}:{number}"), folder, commands)
 
 
+_MINUTES_BETWEEN_TABLES = 10
+
+
 class _Fuzzing:
     """Threads that take inputs in turns from all campaigns, and what came of them."""
 
@@ -154,14 +157,18 @@ def main() -> int:
     threads = [threading.Thread(target=fuzzing.work) for _ in range(options.jobs)]
     for thread in threads:
         thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    except KeyboardInterrupt:
-        # The inputs that are being tried end, and what was found is printed.
-        fuzzing.stop()
-        for thread in threads:
-            thread.join()
+    until = time.monotonic() + _MINUTES_BETWEEN_TABLES * 60
+    while any(thread.is_alive() for thread in threads):
+        # For a second at a time, as a signal may not end the wait for a thread. A run that is cut has printed its last table.
+        try:
+            threads[0].join(1)
+            threads[-1].join(1)
+            if time.monotonic() > until:
+                print("\n".join(_table(fuzzing, campaigns, seed)), flush=True)
+                until += _MINUTES_BETWEEN_TABLES * 60
+        except KeyboardInterrupt:
+            # The inputs that are being tried end, and what was found is printed.
+            fuzzing.stop()
     table = _table(fuzzing, campaigns, seed)
     print("\n".join(table))
     if options.write_docs:
