@@ -9,9 +9,11 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.clock_tables import clock_errors
+from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import (
     LAUNCH_SCHEMA,
     MESSAGE_SCHEMA,
@@ -24,8 +26,10 @@ from nsys2prv.efficiency.run_events import (
     TypeNames,
     calling_rows,
     distinct_names,
+    first_rows_of_streams,
     narrow,
     new_collections,
+    on_first_rows,
 )
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.external_sort import ExternalSort
@@ -78,10 +82,11 @@ class _ReadGroup:
         self.unpaired.setdefault(index, Launches.in_folder(self.folder / f"unpaired{index}")).absorb(launches)
 
     def finish(
-        self, _timeline: Shared[TimelinePlan], _reports: Sequence[OpenedReport], workers: Workers
+        self, timeline: Shared[TimelinePlan], _reports: Sequence[OpenedReport], workers: Workers
     ) -> dict[int, ReportError]:
         """Pair the launches of reports that were read in shares; none of these breaks off here."""
-        for lines in workers.map(partial(_paired, self.folder), self.unpaired.values()):
+        first_rows = _first_rows(timeline.value) if self.unpaired else np.zeros(0, dtype=np.int64)
+        for lines in workers.map(partial(_paired, self.folder, first_rows), self.unpaired.values()):
             self.launches.absorb(lines)
         for launches in self.unpaired.values():
             launches.delete()
@@ -100,8 +105,13 @@ def _launch_lines(folder: Path) -> ExternalSort:
     return ExternalSort(["to_time"], folder)
 
 
-def _add_lines(launches: Launches, lines: ExternalSort) -> None:
-    for found in launches.messages():
+def _first_rows(timeline: TimelinePlan) -> Numbers:
+    return first_rows_of_streams([thread.name for thread in task.threads] for task in timeline.rows.tasks)
+
+
+def _add_lines(launches: Launches, lines: ExternalSort, first_rows: Numbers) -> None:
+    for messages in launches.messages():
+        found = on_first_rows(messages, first_rows, "to_row")
         lines.add(found.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items()))
 
 
@@ -113,11 +123,11 @@ def _messages(read: _ReadGroup, selection: TimeSelection) -> ExternalSort | None
     return messages if messages.rows else None
 
 
-def _paired(folder: Path, launches: Launches) -> ExternalSort:
+def _paired(folder: Path, first_rows: Numbers, launches: Launches) -> ExternalSort:
     """Launch lines of a report, as a piece of work for another process."""
     # For this attempt alone: another worker may have died over the same piece.
     lines = _launch_lines(folder / f"launches-{secrets.token_hex(4)}")
-    _add_lines(launches, lines)
+    _add_lines(launches, lines, first_rows)
     lines.spill()
     return lines
 
@@ -125,13 +135,14 @@ def _paired(folder: Path, launches: Launches) -> ExternalSort:
 class _CollectionPart:
     """What one collection keeps of the events of a source: a sink of the reader."""
 
-    def __init__(self, collection: Collection, kept: ExternalSort) -> None:
+    def __init__(self, collection: Collection, kept: ExternalSort, first_rows: Numbers) -> None:
         self.collection = collection
         self.kept = kept
+        self.first_rows = first_rows
         self.callers: set[int] = set()
 
     def add(self, placed: pl.DataFrame) -> None:
-        kept = narrow(placed, self.collection)
+        kept = on_first_rows(narrow(placed, self.collection), self.first_rows)
         self.kept.add(kept)
         if self.collection == ON_HOSTS:
             self.callers |= calling_rows(kept)
@@ -214,9 +225,10 @@ def _read_group(
     folder = group.own_folder()
     reader = EventReader(group.timeline.value, folder / "reader", progress)
     result = _ReadGroup.in_folder(folder, collections)
+    first_rows = _first_rows(group.timeline.value)
 
     def new_part(collection: Collection) -> _CollectionPart:
-        return _CollectionPart(collection, result.collections[collection.name].part())
+        return _CollectionPart(collection, result.collections[collection.name].part(), first_rows)
 
     def read_part(part: ReportPart) -> None:
         requests = [
@@ -234,7 +246,7 @@ def _read_group(
             result.collections[sink.collection.name].absorb(sink.kept)
             result.callers |= sink.callers
         if part.share.is_whole:
-            _add_lines(read.launches, result.launches)
+            _add_lines(read.launches, result.launches, first_rows)
         else:
             result.add_unpaired(part.index, read.launches)
         if MPI_COLLECTIVES in collections and part.share.is_last:

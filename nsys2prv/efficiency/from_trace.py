@@ -35,6 +35,7 @@ from nsys2prv.efficiency.run_events import (
     distinct_names,
     narrow,
     new_collections,
+    on_first_rows,
 )
 from nsys2prv.errors import NothingToTranslate, TraceError
 from nsys2prv.execution.external_sort import ExternalSort
@@ -367,6 +368,7 @@ class _TraceReading:
         inside = (pl.col("logical_send") >= origin) & pl.col("physical_recv").is_between(origin, end)
         found = lines.filter(pl.Series(is_launch) & inside)
         shaped = found.select("row", "to_row", time=pl.col("logical_send") - origin, to_time=pl.col("physical_recv") - origin)
+        shaped = on_first_rows(shaped, self._rows.first_of_stream, "to_row")
         return shaped.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items())
 
     def _rank_messages(self, messages: pl.DataFrame) -> pl.DataFrame:
@@ -408,7 +410,10 @@ class _TraceReading:
         return [each for one in kinds for each in self._of_collection(shaped, one)]
 
     def _of_collection(self, placed: pl.DataFrame, collection: Collection) -> list[tuple[Collection, pl.DataFrame]]:
-        return [(collection, narrow(placed, collection))] if placed.height else []
+        if placed.is_empty():
+            return []
+        # Only now: starts and ends are paired on the rows of the file, on which nothing overlaps.
+        return [(collection, on_first_rows(narrow(placed, collection), self._rows.first_of_stream))]
 
     def _add(self, found: Sequence[tuple[Collection, pl.DataFrame]], callers: Iterable[int] | None = None) -> None:
         """Add rows of collections; `callers` are those in them, None: they are not known."""

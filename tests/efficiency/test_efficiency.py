@@ -519,6 +519,30 @@ def test_a_trace_gives_the_same_tables_as_its_reports(two_gpus: list[Path], tmp_
         assert_same(other, table, name)
 
 
+def test_streams_on_several_rows_of_a_trace_give_the_same_tables(tmp_path: Path) -> None:
+    """A trace has what overlaps on a stream on rows of one name, and streams of two contexts with one id as well."""
+    report = ReportBuilder(pid=1000).gpu(0)
+    report.kernel("first(int)", 100, 300, launch=(10, 20))
+    report.copy(150, 310, 4096, launch=(20, 30))
+    report.copy(200, 450, 4096, launch=(20, 30))
+    report.kernel("second(int)", 320, 400, launch=(30, 40))
+    # From the end of the second kernel it waited 50 ns for the copy, which ended last on its stream.
+    report.kernel("third(int)", 460, 500, launch=(40, 50))
+    report.kernel("fourth(int)", 480, 700, launch=(50, 60), context=2)
+    report.kernel("fifth(int)", 720, 800, launch=(60, 70))
+    report.kernel("sixth(int)", 820, 900, launch=(70, 80), context=2)
+    report.api_call("cudaDeviceSynchronize_v3020", 90, 1000)
+    path = report.write(tmp_path / "one.sqlite")
+    trace = translate([path], tmp_path / "OUT").prv
+    of_reports, of_trace = measured([path], EfficiencyOptions()), measured([trace], EfficiencyOptions())
+
+    assert of_reports.tables["devices"]["streams"].item() > 1
+    assert of_reports.tables["absent_time"]["copy_ns"].item() == 10 + 50
+    for name, table in of_reports.tables.items():
+        if name != "alignment":
+            assert_same(of_trace.tables[name], table, name)
+
+
 @pytest.mark.parametrize("block_bytes", [200, 5_000])
 def test_a_trace_in_small_blocks_gives_the_same(
     two_gpus: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int

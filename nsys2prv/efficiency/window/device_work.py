@@ -22,7 +22,7 @@ class WorkGroups:
     Attributes
     ----------
     of_row, stream
-        The group and the stream of each row; -1: it is no stream. A trace has work that overlaps on a stream on several rows.
+        The group and the stream of each row; -1: it is no stream.
     task, device
         Of each group.
     """
