@@ -148,6 +148,9 @@ class _TraceReading:
         self._rows = RunRows([task for task, is_chosen in zip(tasks, chosen, strict=True) if is_chosen])
         if not self._rows.names:
             raise NothingToTranslate("none of the ranks chosen has rows")
+        # Folded rows of one name are many streams: these are not known, and a row is nearest to one of them.
+        is_folded = self._account_options().get("fold_streams") is True
+        self._first_row = np.arange(len(self._rows.names)) if is_folded else self._rows.first_of_stream
         in_file = [is_chosen for task, is_chosen in zip(tasks, chosen, strict=True) for _ in task.rows]
         # For each row of the file its row among those chosen; -1: not chosen.
         self._row_of = np.where(in_file, np.cumsum(in_file) - 1, -1)
@@ -216,6 +219,11 @@ class _TraceReading:
             gpus=distinct_names(gpu.get("name") for report in reports for gpu in report.get("gpus", ())),
             warnings=warnings,
         )
+
+    def _account_options(self) -> Mapping[str, Any]:
+        """Options of the translation as OUT.json has them; empty where it has none."""
+        options = self._account.get("options")
+        return options if isinstance(options, dict) else {}
 
     def _with_clocks(self, tasks: Sequence[TaskRows], origin: int) -> list[TaskRows]:
         """Tasks with what OUT.json has of their clocks: it may be absent, or of a version that had nothing of them."""
@@ -368,7 +376,7 @@ class _TraceReading:
         inside = (pl.col("logical_send") >= origin) & pl.col("physical_recv").is_between(origin, end)
         found = lines.filter(pl.Series(is_launch) & inside)
         shaped = found.select("row", "to_row", time=pl.col("logical_send") - origin, to_time=pl.col("physical_recv") - origin)
-        shaped = on_first_rows(shaped, self._rows.first_of_stream, "to_row")
+        shaped = on_first_rows(shaped, self._first_row, "to_row")
         return shaped.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items())
 
     def _rank_messages(self, messages: pl.DataFrame) -> pl.DataFrame:
@@ -413,7 +421,7 @@ class _TraceReading:
         if placed.is_empty():
             return []
         # Only now: starts and ends are paired on the rows of the file, on which nothing overlaps.
-        return [(collection, on_first_rows(narrow(placed, collection), self._rows.first_of_stream))]
+        return [(collection, on_first_rows(narrow(placed, collection), self._first_row))]
 
     def _add(self, found: Sequence[tuple[Collection, pl.DataFrame]], callers: Iterable[int] | None = None) -> None:
         """Add rows of collections; `callers` are those in them, None: they are not known."""

@@ -334,6 +334,8 @@ def _without_lane(number: int, base: int) -> int:
 class RunEvents:
     """What happened in a run. All events of a stream are on its first row (`RunRows.first_of_stream`), where they may overlap.
 
+    Of a trace with folded streams, in which all rows of a device have one name, events are on the rows of the trace.
+
     Attributes
     ----------
     inputs, is_trace, title
