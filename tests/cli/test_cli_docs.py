@@ -24,7 +24,7 @@ tables = tool("tables")
 
 
 def test_the_program_has_the_commands_that_the_readme_shows() -> None:
-    assert set(COMMANDS) == {"translate", "inspect", "check", "efficiency", "compare", "views", "demo"}
+    assert set(COMMANDS) == {"translate", "inspect", "check", "efficiency", "compare", "whatif", "views", "demo"}
     assert set(re.findall(r"^    nsys2prv (\w+)", README, re.MULTILINE)) == set(COMMANDS)
 
 

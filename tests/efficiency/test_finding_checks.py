@@ -209,6 +209,7 @@ def test_a_rank_that_loads_late_is_the_straggler_and_the_cause_is_named(tmp_path
     tables = measured(tmp_path, *reports)
     found = finding(tables, "straggler")
 
-    assert (found["device"], found["ranks"], found["saved_ns"]) == ("node01:D2", "2", 40 * 500 * US)
+    # What makes it late the first time belongs to the start of the run.
+    assert (found["device"], found["ranks"], found["saved_ns"]) == ("node01:D2", "2", 39 * 500 * US)
     assert found["cost_ns"] == 3 * 40 * 500 * US
     assert "gaps" in str(found["seen"])

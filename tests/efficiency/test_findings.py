@@ -490,7 +490,8 @@ def test_exposed_communication(run: Run) -> None:
     }  # fmt: skip
     assert tables["finding_devices"]["cost_ns"].to_list()[:2] == [6 * MS, 6 * MS]
     late = tables["findings"].row(by_predicate=pl.col("kind") == "straggler", named=True)
-    assert values(late, "device", "ranks", "saved_ns", "cost_ns") == ("node01:D1", "1", 12 * 200 * US, 12 * 200 * US)
+    # What makes it late the first time belongs to the start of the run.
+    assert values(late, "device", "ranks", "saved_ns", "cost_ns") == ("node01:D1", "1", 11 * 200 * US, 12 * 200 * US)
 
 
 def test_covered_and_rare_communication_is_not_found(run: Run) -> None:

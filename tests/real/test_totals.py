@@ -139,7 +139,7 @@ _ON_GPU = f"""
     select label, min(launched.start), max(launched.end)
     from (select row_number() over () as number, * from ({_NVTX}) where eventType in (59, 60)) range
     join launched on launched.globalTid = range.globalTid and called >= range.start
-      and (called <= range.end or range.end is null)
+      and (called < range.end or range.end is null)
     where eventType = 60 or domain is null or not (domain = 'MPI' and label like 'MPI_%')
     group by range.number, deviceId, contextId, streamId
 """

@@ -96,7 +96,7 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
     for one in scalings:
         fits = np.array(
             [
-                any(text is not None and (text == one.pattern or fnmatch.fnmatchcase(text, one.pattern)) for text in pair)
+                any(text is not None and _fits(text, one.pattern) for text in pair)
                 for pair in names.select("name", "family").iter_rows()
             ],
             dtype=bool,
@@ -109,6 +109,12 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
         return _times(window, weight, np.isin(window.kind, _WORK), factors[window.label[window.target]])
 
     return step
+
+
+def _fits(text: str, pattern: str) -> bool:
+    """Whether a text is a pattern, or its wildcards match it; upper and lower case are the same."""
+    folded, wanted = text.casefold(), pattern.casefold()
+    return folded == wanted or fnmatch.fnmatchcase(folded, wanted)
 
 
 def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
