@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.build import BuiltGraph, built_graph
@@ -18,11 +19,12 @@ from nsys2prv.efficiency.graph.replay import Replay, as_measured, replay
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.outputs.text import grid
-from nsys2prv.efficiency.result_tables import Column, Filled, Table, frames_by_name
+from nsys2prv.efficiency.result_tables import Column, Filled, Table, at_moments, frames_by_name
 from nsys2prv.efficiency.results import Results
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
-from nsys2prv.efficiency.window.iterations import RunIterations, find_iterations
+from nsys2prv.efficiency.window.iterations import RunIterations
+from nsys2prv.efficiency.window.measured_window import measured_window
 from nsys2prv.errors import NoDevices, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import scratch_alone
@@ -41,8 +43,8 @@ LENGTHS = Table(
     "a part of the run",
     (
         Column.text("part", "`window`: all that was measured; `steady`: the iterations without warm-up, where there are some"),
-        Column.ns("begin_ns", "where it begins in the measured run"),
-        Column.ns("end_ns", "where it ends there"),
+        Column.moment("begin_ns", "where it begins in the measured run"),
+        Column.moment("end_ns", "where it ends there"),
         _MEASURED,
         _REPLAYED,
         Column.ns("difference_ns", "replayed - measured"),
@@ -55,8 +57,8 @@ ITERATIONS = Table(
     "one iteration over all devices",
     (
         Column.count("iteration", "its number, from 0"),
-        Column.ns("begin_ns", "where it begins in the measured run"),
-        Column.ns("end_ns", "where it ends there"),
+        Column.moment("begin_ns", "where it begins in the measured run"),
+        Column.moment("end_ns", "where it ends there"),
         _MEASURED,
         _REPLAYED,
         Column.count("warm_up", "1: it belongs to the warm-up"),
@@ -164,11 +166,14 @@ def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = Non
 
 def replayed_events(events: RunEvents, options: WhatIfOptions, folder: Path) -> WhatIfResult:
     """The run of some events with changes; its collections are used up."""
-    iterations = find_iterations(events, options.per_iteration)
+    # As for `efficiency`: not what the profiler does before and after the program.
+    window = measured_window(events, EfficiencyOptions(time=options.time, per_iteration=options.per_iteration))
+    iterations, events = window.iterations, window.cut(events)
     built = built_graph(events, folder / "graph")
     measured = as_measured(built.graph, folder)
     replayed = replay(built.graph, changes.combined(steps(built, options)), folder)
-    tables = frames_by_name(_tables(built, measured, replayed, iterations), TABLES)
+    frames = frames_by_name(_tables(built, measured, replayed, iterations), TABLES)
+    tables = {table.name: at_moments(table, frames[table.name], events.offset) for table in TABLES}
     head = {
         "format": FORMAT,
         "version": VERSION,
@@ -177,7 +182,7 @@ def replayed_events(events: RunEvents, options: WhatIfOptions, folder: Path) -> 
         "title": events.title,
         "changes": options.changes,
         "iterations": iterations.how,
-        "warnings": [*events.warnings, *built.warnings],
+        "warnings": [*events.warnings, *window.warnings, *built.warnings],
     }
     return WhatIfResult(head, tables)
 
@@ -232,7 +237,8 @@ def _lengths(
     length = built.context.events.length
     rows = [_length("window", 0, length, readers["replayed_ns"].length)]
     if iterations.steady is not None:
-        begin, end = iterations.steady
+        offset = built.context.events.offset
+        begin, end = iterations.steady[0] - offset, iterations.steady[1] - offset
         at = replayed_times(built, replayed, np.array([begin, end], dtype=np.int64))
         rows.append(_length("steady", begin, end, int(at[1] - at[0])))
     return rows
@@ -252,7 +258,7 @@ def _length(part: str, begin: int, end: int, new: int) -> dict[str, Any]:
 
 
 def _iterations(built: BuiltGraph, replayed: Replay, iterations: RunIterations) -> pl.DataFrame:
-    lengths = iterations.lengths
+    lengths = iterations.lengths.with_columns(pl.col("begin", "end") - built.context.events.offset)
     begin, end = (lengths[name].to_numpy() for name in ("begin", "end"))
     at = replayed_times(built, replayed, np.concatenate([begin, end]))
     return lengths.select(

@@ -13,6 +13,8 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult, read_efficiency
+from nsys2prv.efficiency.what_if import what_if
+from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import NothingToTranslate, UsageError
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -173,3 +175,16 @@ def test_windows_that_are_not_there_are_refused(reports: list[Path], tmp_path: P
     with pytest.raises(UsageError, match="not one of all, steady, or a time range"):
         measured([once], window="middle")
     assert measured([once]).as_text().splitlines()[2].startswith("no iterations: no kernel, copy or collective is executed 4")
+
+
+def test_a_what_if_measures_the_same_window(reports: list[Path], trace: Path) -> None:
+    of_program = measured(reports)
+    window = of_program.head["window"]
+    for inputs in (reports, [trace]):
+        found = what_if(inputs, WhatIfOptions(align="utc", progress=False, ideal_network=True))
+        whole, steady = found.what_if.rows(named=True)
+        assert whole["measured_ns"] == whole["replayed_ns"] == window["length_ns"] == 38 * MS
+        assert (whole["begin_ns"], whole["end_ns"]) == (window["offset_ns"], window["offset_ns"] + window["length_ns"])
+        assert (steady["begin_ns"], steady["end_ns"]) == (18 * MS, 38 * MS - 100 * US)
+        assert steady["replayed_ns"] == steady["measured_ns"]
+        assert found.critical_path["begin_ns"].min() == window["offset_ns"]
