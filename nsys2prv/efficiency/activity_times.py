@@ -14,6 +14,7 @@ from nsys2prv.efficiency.efficiency_options import NcclPolicy
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, segments
 from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE, DeviceTimes, HostTimes, ProcessTimes
 from nsys2prv.efficiency.result_tables import NCCL_POLICY
+from nsys2prv.efficiency.run_events import RunRows
 from nsys2prv.efficiency.sweep import ACTIVITIES, CUDA_ACTIVITIES, KERNEL, MASKS, MPI, NCCL, SweepContext, TimeChunk
 from nsys2prv.execution.merging import Merging
 
@@ -92,7 +93,7 @@ class RegionTimes:
         self._context = context
         self.devices = TimesInWindows(MASKS)
         self.threads = TimesInWindows(ACTIVITIES)
-        self._devices_of_task = _members((task, one) for task, devices in rows.devices_of_task.items() for one in devices)
+        self._devices_of_task = members_by_device(rows)
         self._callers_of_task = _members((int(rows.task[row]), place) for place, row in enumerate(context.callers))
 
     def update(self, chunk: TimeChunk, slot: Numbers, task: Numbers, begin: Numbers, end: Numbers) -> None:
@@ -102,12 +103,21 @@ class RegionTimes:
             (self._devices_of_task, chunk.device_times, self.devices, len(self._context.events.rows.devices)),
             (self._callers_of_task, chunk.thread_times, self.threads, len(self._context.callers)),
         ):
-            found = ranges.join(members, on="task").select("begin", "end", key=pl.col("slot") * groups + pl.col("member"))
-            if found.is_empty():
-                continue
-            covered = segments(Intervals.of(found["key"], found["begin"], found["end"]))
-            merged = covered.where(covered.counts[0] > 0)
-            sums.update(times, SlotWindows(merged.group // groups, merged.group % groups, merged.begin, merged.end))
+            found = ranges.join(members, on="task").rename({"member": "group"})
+            sums.update(times, merged_windows(found, groups))
+
+
+def merged_windows(ranges: pl.DataFrame, groups: int) -> SlotWindows:
+    """Ranges (columns `slot`, `group`, `begin`, `end`) as windows: where ranges of one slot and group overlap they are one."""
+    key = ranges["slot"] * groups + ranges["group"]
+    covered = segments(Intervals.of(key, ranges["begin"], ranges["end"]))
+    merged = covered.where(covered.counts[0] > 0)
+    return SlotWindows(merged.group // groups, merged.group % groups, merged.begin, merged.end)
+
+
+def members_by_device(rows: RunRows) -> pl.DataFrame:
+    """Columns `task` and `member`: the devices that each task uses."""
+    return _members((task, one) for task, devices in rows.devices_of_task.items() for one in devices)
 
 
 def _members(of_tasks: Iterable[tuple[int, int]]) -> pl.DataFrame:

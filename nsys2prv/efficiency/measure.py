@@ -92,7 +92,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     meters: list[TableMeter] = [
         # The slowest come first, so that none is left to run alone at the end of a chunk.
         Gaps(context, findings.update_gaps),
-        AbsentTime(context, nccl),
+        AbsentTime(context, nccl, window.iterations, options.regions),
         kernels,
         bins,
         *([Regions(context, trees, options.regions)] if options.regions else []),

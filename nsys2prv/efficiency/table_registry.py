@@ -58,6 +58,8 @@ TABLES: tuple[Table, ...] = (
     sampled_metrics.SAMPLED_SUMMARY,
     sampled_metrics.SAMPLED_BINS,
     absent_tables.ABSENT_TIME,
+    absent_tables.ABSENT_REGIONS,
+    absent_tables.ABSENT_ITERATIONS,
     absent_tables.ABSENT_PARTS,
     absent_tables.ABSENT_CALLS,
     absent_tables.ABSENT_RANGES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from support.simulated_run.cluster import PATTERNS, Cluster
 from support.simulated_run.truth import SimulatedRun, simulate
 from support.simulated_run.write import write_reports
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters import absent_walk
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
@@ -23,7 +24,9 @@ from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
-UTC = EfficiencyOptions(align="utc", progress=False)
+UTC = EfficiencyOptions(align="utc", progress=False, regions=("*",))
+TABLES = ("absent_time", "absent_regions", "absent_iterations", "absent_parts", "absent_calls", "absent_ranges",
+          "absent_stretches")  # fmt: skip
 COMMUNICATION = {"late_rank_ns", "transfer_ns", "communication_ns"}
 
 
@@ -231,7 +234,7 @@ def test_parts_are_those_of_simulated_runs_from_reports_and_from_their_trace(pat
     of_reports, of_trace = measure(reports, UTC).tables, measure([trace], UTC).tables
 
     assert_true(run, of_reports)
-    for name in ("absent_time", "absent_parts", "absent_calls", "absent_ranges", "absent_stretches"):
+    for name in TABLES:
         assert of_trace[name].equals(of_reports[name]), name
 
 
@@ -249,7 +252,7 @@ def test_parts_do_not_depend_on_how_much_is_in_memory(tmp_path: Path) -> None:
     with memory.limited(memory.Allotment(0.01)):
         pieces = measure(reports, UTC).tables
 
-    for name in ("absent_time", "absent_parts", "absent_calls", "absent_ranges", "absent_stretches"):
+    for name in TABLES:
         assert pieces[name].equals(whole[name]), name
 
 
@@ -262,3 +265,42 @@ def test_what_lies_too_far_back_is_not_decidable(tmp_path: Path, monkeypatch: py
 
     for rank in range(run.cluster.ranks):
         parts_of(found, rank)
+
+
+# -- windows ---------------------------------------------------------------------------------------------------------------
+
+
+def test_parts_of_regions_are_cut_at_the_edges_of_ranges_that_may_be_nested(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.nvtx_range("step", 50, 470).nvtx_range("load", 210, 300).nvtx_range("step", 480, 490)
+    report.kernel("first", 100, 200, launch=(0, 10))
+    report.api_call("cudaMalloc_v3020", 220, 320)
+    report.kernel("second", 450, 500, launch=(400, 410))
+    found = tables(report, folder=tmp_path, regions=("step", "load"))["absent_regions"]
+
+    rows = {row["region"]: {name: row[name] for name in PART_COLUMNS if row[name]} for row in found.iter_rows(named=True)}
+    assert rows == {
+        "step": {"start_up_ns": 50, "starved_allocation_ns": 100, "starved_host_ns": 100, "queued_ns": 50},
+        "load": {"starved_host_ns": 10, "starved_allocation_ns": 80},
+    }
+    assert found.select("region", "elapsed_ns", "compute_ns", "absent_ns").rows() == [
+        ("step", 430, 130, 300),
+        ("load", 90, 0, 90),
+    ]
+
+
+def test_times_in_iterations_are_those_of_a_window_of_the_same_edges(tmp_path: Path) -> None:
+    run = simulate(Cluster(iterations=3))
+    reports = write_reports(run, tmp_path)
+    found = measure(reports, UTC).tables
+    iterations, edges = found["absent_iterations"], found["task_iterations"]
+
+    assert iterations.height == edges.height > run.cluster.ranks
+    first = edges.row(0, named=True)
+    for edge in (first, edges.filter(pl.col("device") != first["device"]).row(-1, named=True)):
+        window = window_choice((edge["begin_ns"], edge["end_ns"]))
+        alone = measure(reports, replace(UTC, window=window)).tables["absent_time"].filter(pl.col("device") == edge["device"])
+        inside = iterations.filter(pl.col("device") == edge["device"], pl.col("iteration") == edge["iteration"])
+        total = ["elapsed_ns", "compute_ns", "absent_ns"]
+        assert inside.select(total).equals(alone.select(total))
+        assert inside.select(pl.sum_horizontal(PART_COLUMNS)).item() == inside["absent_ns"].item() > 0

@@ -12,6 +12,9 @@ MOST_STRETCHES = 200
 MOST_HOST_ROWS = 500
 """Rows of `absent_calls` and of `absent_ranges`: those with most time."""
 
+MOST_ITERATION_ROWS = 20_000
+"""Rows of `absent_iterations`: those of the first iterations."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -165,15 +168,15 @@ ABSENT_ITERATIONS = Table(
     "Compute-absent time by iteration",
     "one device in one iteration",
     (
-        Column.count("iteration", "0, 1, ..."),
+        Column.count("iteration", "0, 1, ..., the same number on all devices"),
         DEVICE,
-        Column.ns("elapsed_ns", "time in which a task that uses the device is in the iteration"),
+        Column.ns("elapsed_ns", "from its first work on the device until the next one begins there, as in `task_iterations`"),
         Column.ns("compute_ns", "of it, a compute kernel runs"),
         _ABSENT,
         _SHARE,
         *_PARTS_OF_TIME,
     ),
-    when="`--per-iteration`",
+    when="Iterations that were found; with `--per-iteration` those of the ranges named",
 )
 ABSENT_PARTS = Table(
     "absent_parts",

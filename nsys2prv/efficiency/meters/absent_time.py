@@ -14,14 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency.activity_times import SlotWindows, members_by_device, merged_windows
 from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.intervals import Intervals, Numbers, segments, time_by
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_hosts import NO_NAME, HostSteps, activity_of, packed_name_of, unpacked
 from nsys2prv.efficiency.meters.absent_tables import (
     ABSENT_CALLS,
+    ABSENT_ITERATIONS,
     ABSENT_PARTS,
     ABSENT_RANGES,
+    ABSENT_REGIONS,
     ABSENT_STRETCHES,
     ABSENT_TIME,
     BESIDE,
@@ -37,13 +40,16 @@ from nsys2prv.efficiency.meters.absent_tables import (
     WHILE,
 )
 from nsys2prv.efficiency.meters.absent_walk import Predecessors
+from nsys2prv.efficiency.meters.absent_windows import PartsInWindows, part_sums
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
+from nsys2prv.efficiency.meters.regions import MOST_REGIONS, NamedRanges
 from nsys2prv.efficiency.meters.stretches import UNKNOWN, last_of_each, stretches_before, with_next
 from nsys2prv.efficiency.result_tables import Filled
-from nsys2prv.efficiency.run_events import ON_DEVICES, ON_HOSTS, RECORDS
+from nsys2prv.efficiency.run_events import ON_DEVICES, ON_HOSTS, RANGES, RECORDS
 from nsys2prv.efficiency.steps import Steps
 from nsys2prv.efficiency.sweep import KERNEL, KINDS_OF_NUMBER, MEMORY, NCCL, SweepContext, TimeChunk
+from nsys2prv.efficiency.window.iterations import RunIterations
 from nsys2prv.execution import memory
 from nsys2prv.execution.merging import Merging, Sums
 from nsys2prv.vocabulary import event_types
@@ -61,7 +67,7 @@ _PART_SCHEMA = dict.fromkeys(
 )
 _PART_KEY = ["device", "part", "task", "number", "value", "source", "destination"]
 _HOST_SCHEMA = dict.fromkeys(("thread", "part", "call", "range", "total"), pl.Int64)
-_COLLECTIVE_SCHEMA = dict.fromkeys(("device", "since", "begin", "end", "number", "value", "row", "start"), pl.Int64)
+_COLLECTIVE_SCHEMA = dict.fromkeys(("device", "since", "begin", "end", "number", "value", "row", "start", "slot"), pl.Int64)
 _LONGEST_SCHEMA = dict.fromkeys(
     ("device", "begin", "start", "length", "number", "value", "launched", "thread", "task", "beside", *parts.PART_COLUMNS),
     pl.Int64,
@@ -99,9 +105,15 @@ class AbsentTime(TableMeter):
     ----------
     nccl
         The meter of NCCL kernels of the same run: at the end it knows which of them are one collective.
+    iterations
+        What repeats in the run.
+    regions
+        NVTX ranges in which the time is divided too, as of `NamedRanges`.
     """
 
-    def __init__(self, context: SweepContext, nccl: Nccl) -> None:
+    def __init__(
+        self, context: SweepContext, nccl: Nccl, iterations: RunIterations, regions: Sequence[str] | None = None
+    ) -> None:
         self._context = context
         self._nccl = nccl
         devices = len(context.events.rows.devices)
@@ -121,6 +133,10 @@ class AbsentTime(TableMeter):
         self._by_host = Sums(_HOST_SCHEMA, ["thread", "part", "call", "range"])
         # NCCL kernels are few: they are divided at the end, when all ranks of their collectives are known.
         self._collectives: list[pl.DataFrame] = []
+        self._chosen = NamedRanges(context.events, regions) if regions else None
+        self._devices_of_task = members_by_device(context.events.rows)
+        self._in_regions, self._in_iterations = PartsInWindows(), PartsInWindows()
+        self._in_iterations.add_windows(_iteration_windows(context, iterations))
         self._longest = Merging(_longest, pl.DataFrame(schema=_LONGEST_SCHEMA), _PENDING_ROWS)
 
     # -- one chunk after the other ------------------------------------------------------------------
@@ -133,6 +149,7 @@ class AbsentTime(TableMeter):
         waits = self._events.update(chunk)
         self._predecessors.add(started.filter(~moves), pl.concat([waits.on_streams, waits.inferred]))
         self._note_work(chunk)
+        self._note_regions(chunk)
         found = chunk.on_devices
         computing = found.where(found.counts[KERNEL] > 0)
         if len(computing):
@@ -157,8 +174,19 @@ class AbsentTime(TableMeter):
                 self._first_work = int(found.begin[works].min())
             self._last_work = max(self._last_work, int(found.end[works].max()))
 
+    def _note_regions(self, chunk: TimeChunk) -> None:
+        if self._chosen is None:
+            return
+        rows = self._context.events.rows
+        inside = chunk.inside[RANGES.name].join(self._chosen.slots, on=["number", "value"], how="inner")
+        ranges = inside.select("slot", "start", "end", task=pl.Series(rows.task[inside["row"].to_numpy()], dtype=pl.Int64))
+        on_devices = ranges.join(self._devices_of_task, on="task").rename({"member": "group", "start": "begin"})
+        self._in_regions.add_windows(merged_windows(on_devices, len(rows.devices)))
+
     def _keep(self, now: _Era) -> None:
         """Keep what stretches that go on may need."""
+        self._in_regions.keep(self._since)
+        self._in_iterations.keep(self._since)
         since = int(self._since.min())
         self._predecessors.keep(since)
         self._past = [era for era in (*self._past, now) if era.end > since]
@@ -310,7 +338,10 @@ class AbsentTime(TableMeter):
         tasks = self._context.events.rows.task[found["next_row"].fill_null(0).to_numpy()]
         stretches = found.select("device", since="begin", task=pl.Series(tasks, dtype=pl.Int64))
         pieces = pieces.with_columns(stretches[pieces["stretch"].to_numpy()])
-        self._collectives.append(pieces.filter(pl.col("part") == parts.PART_COMMUNICATION).select(_COLLECTIVE_SCHEMA.keys()))
+        self._in_regions.add(pieces)
+        self._in_iterations.add(pieces)
+        waits = pieces.filter(pl.col("part") == parts.PART_COMMUNICATION).with_columns(slot=pl.lit(None, pl.Int64))
+        self._collectives.append(waits.select(_COLLECTIVE_SCHEMA.keys()))
         divided = pieces.filter(pl.col("part") != parts.PART_COMMUNICATION)
         # Only of queued time it matters whose it is.
         task = pl.when(pl.col("part") == parts.PART_QUEUED).then("task")
@@ -336,10 +367,13 @@ class AbsentTime(TableMeter):
     def tables(self) -> Filled:
         """The tables of compute-absent time."""
         self._finish()
-        collectives = self._divided_collectives()
+        waits = [_arrivals(waits) for waits in (self._nccl.waits, self._nccl.waits_in_pairs) if waits.height]
+        arrivals = pl.concat(waits).unique(["row", "start"], keep="any") if waits else None
+        collectives = _divided_collectives(pl.concat([pl.DataFrame(schema=_COLLECTIVE_SCHEMA), *self._collectives]), arrivals)
         by_part = self._divided(collectives)
         return {
             ABSENT_TIME: self._by_device(by_part),
+            **self._in_windows(arrivals),
             ABSENT_PARTS: self._details(by_part),
             **self._of_hosts(),
             ABSENT_STRETCHES: self._stretches(collectives),
@@ -378,45 +412,28 @@ class AbsentTime(TableMeter):
             task=pl.when(pl.col("part") == parts.PART_LATE).then("task"),
         )
 
-    def _divided_collectives(self) -> pl.DataFrame:
-        """Pieces in which NCCL kernels were waited for, as late ranks, transfer, and what is not decidable of these; `task` is
-        the late rank."""
-        found = pl.concat([pl.DataFrame(schema=_COLLECTIVE_SCHEMA), *self._collectives])
-        waits = [_arrivals(waits) for waits in (self._nccl.waits, self._nccl.waits_in_pairs) if waits.height]
-        if found.is_empty() or not waits:
-            nothing = dict.fromkeys(("destination", "task"), pl.lit(None, pl.Int64))
-            communication = pl.lit(parts.PART_COMMUNICATION, pl.Int64)
-            return found.with_columns(part=communication, source=pl.lit(UNMATCHED, pl.Int64), **nothing)
-        known = pl.concat(waits)
-        joined = found.join(known.unique(["row", "start"], keep="any"), on=["row", "start"], how="left")
-        unmatched = pl.col("waited").is_null()
-        whole = joined.filter(unmatched)
-        matched = joined.filter(~unmatched).with_columns(
-            arrived=pl.col("start") + pl.col("waited"), decided=pl.col("start") + pl.col("waited") + pl.col("undecided")
-        )
-        begin, end = pl.col("begin"), pl.col("end")
-        nobody = pl.lit(None, pl.Int64)
-        cut = [
-            (whole, begin, end, parts.PART_COMMUNICATION, UNMATCHED, nobody),
-            (matched, begin, pl.min_horizontal("end", "arrived"), parts.PART_LATE, None, pl.col("task")),
-            (matched, pl.max_horizontal("begin", "arrived"), pl.min_horizontal("end", "decided"), parts.PART_COMMUNICATION,
-             CLOCKS, nobody),
-            (matched, pl.max_horizontal("begin", "decided"), end, parts.PART_TRANSFER, None, nobody),
-        ]  # fmt: skip
-        return pl.concat(
-            frame.select(
-                "device",
-                "since",
-                "number",
-                "value",
-                begin=first,
-                end=last,
-                part=pl.lit(part, pl.Int64),
-                source=pl.lit(reason, pl.Int64),
-                destination=pl.lit(None, pl.Int64),
-                task=task,
-            ).filter(pl.col("end") > pl.col("begin"))
-            for frame, first, last, part, reason, task in cut
+    def _in_windows(self, arrivals: pl.DataFrame | None) -> Filled:
+        """The tables `absent_regions` and `absent_iterations`."""
+
+        def divide(pieces: pl.DataFrame) -> pl.DataFrame:
+            return _divided_collectives(pieces.select(_COLLECTIVE_SCHEMA.keys()), arrivals)
+
+        iterations = self._in_iterations.sums(divide, self._event_waits).head(parts.MOST_ITERATION_ROWS)
+        found: Filled = {ABSENT_ITERATIONS: self._of_windows(iterations).with_columns(iteration=iterations["slot"])}
+        if self._chosen is None:
+            return found
+        regions = self._in_regions.sums(divide, self._event_waits)
+        by_slot = regions.group_by("slot").agg(pl.col("elapsed").sum())
+        longest = by_slot.sort("elapsed", "slot", descending=[True, False]).head(MOST_REGIONS).with_row_index("order")
+        regions = regions.join(longest.select("slot", "order"), on="slot").sort("order", "device")
+        names = pl.DataFrame(self._chosen.names, schema={"region": pl.String, "domain": pl.String}, orient="row")
+        of_regions = names[regions["slot"].to_numpy()]
+        return {**found, ABSENT_REGIONS: self._of_windows(regions).with_columns(of_regions)}
+
+    def _of_windows(self, sums: pl.DataFrame) -> pl.DataFrame:
+        """Columns of times, and `device`, of sums in windows."""
+        return _with_totals(sums["elapsed"].to_numpy(), part_sums(sums)).with_columns(
+            device=self._context.device_names(pl.lit(sums["device"]))
         )
 
     def _by_device(self, by_part: pl.DataFrame) -> pl.DataFrame:
@@ -519,6 +536,13 @@ def _values_named(context: SweepContext, number: int, part_of_name: str) -> list
     return [value for value, name in ((names.values if names else None) or {}).items() if part_of_name in name]
 
 
+def _iteration_windows(context: SweepContext, found: RunIterations) -> SlotWindows:
+    """Iterations that lie in the window, of each device: where tasks of one device overlap they are one."""
+    offset, length = context.events.offset, context.events.length
+    moved = found.iterations.select("begin", "end", slot="number", group="device").with_columns(pl.col("begin", "end") - offset)
+    return merged_windows(moved.filter((pl.col("begin") >= 0) & (pl.col("end") <= length)), len(context.events.rows.devices))
+
+
 def _busy(chunk: TimeChunk) -> Steps:
     """When each task has any work on devices."""
     found = chunk.on_tasks
@@ -541,6 +565,57 @@ def _arrivals(waits: pl.DataFrame) -> pl.DataFrame:
     complete = pl.col("ranks").is_null() | (pl.col("members") >= pl.col("ranks"))
     return waits.with_columns(late=late).filter(complete).select(pl.col("row").cast(pl.Int64), "start", "waited", "undecided",
                                                                  task="late")  # fmt: skip
+
+
+def _divided_collectives(found: pl.DataFrame, arrivals: pl.DataFrame | None) -> pl.DataFrame:
+    """Pieces in which NCCL kernels were waited for, as late ranks, transfer, and what is not decidable of these.
+
+    Parameters
+    ----------
+    found
+        Columns of _COLLECTIVE_SCHEMA.
+    arrivals
+        Of `_arrivals`, one row per kernel; None: no collectives are matched.
+
+    Returns
+    -------
+    With `part`, `source` (place in UNDIVIDED, null: it is divided) and `task`, the late rank.
+    """
+    if found.is_empty() or arrivals is None:
+        nothing = dict.fromkeys(("destination", "task"), pl.lit(None, pl.Int64))
+        communication = pl.lit(parts.PART_COMMUNICATION, pl.Int64)
+        return found.with_columns(part=communication, source=pl.lit(UNMATCHED, pl.Int64), **nothing)
+    joined = found.join(arrivals, on=["row", "start"], how="left")
+    unmatched = pl.col("waited").is_null()
+    whole = joined.filter(unmatched)
+    matched = joined.filter(~unmatched).with_columns(
+        arrived=pl.col("start") + pl.col("waited"), decided=pl.col("start") + pl.col("waited") + pl.col("undecided")
+    )
+    begin, end = pl.col("begin"), pl.col("end")
+    nobody = pl.lit(None, pl.Int64)
+    cut = [
+        (whole, begin, end, parts.PART_COMMUNICATION, UNMATCHED, nobody),
+        (matched, begin, pl.min_horizontal("end", "arrived"), parts.PART_LATE, None, pl.col("task")),
+        (matched, pl.max_horizontal("begin", "arrived"), pl.min_horizontal("end", "decided"), parts.PART_COMMUNICATION,
+         CLOCKS, nobody),
+        (matched, pl.max_horizontal("begin", "decided"), end, parts.PART_TRANSFER, None, nobody),
+    ]  # fmt: skip
+    return pl.concat(
+        frame.select(
+            "device",
+            "since",
+            "slot",
+            "number",
+            "value",
+            begin=first,
+            end=last,
+            part=pl.lit(part, pl.Int64),
+            source=pl.lit(reason, pl.Int64),
+            destination=pl.lit(None, pl.Int64),
+            task=task,
+        ).filter(pl.col("end") > pl.col("begin"))
+        for frame, first, last, part, reason, task in cut
+    )
 
 
 def _with_collectives(stretches: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:

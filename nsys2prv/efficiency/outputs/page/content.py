@@ -36,7 +36,10 @@ _MOST_BARS = 16
 """Devices with a bar each."""
 _CELLS = (150_000, 80_000, 40_000, 25_000, 15_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100)
 """Cells of one table: as many as fit."""
-_SHORT, _FEW_CELLS = frozenset({"absent_parts", "absent_calls", "absent_ranges", "absent_stretches"}), 8_000
+_SHORT, _FEW_CELLS = (
+    frozenset({"absent_iterations", "absent_parts", "absent_calls", "absent_ranges", "absent_stretches"}),
+    8_000,
+)
 """Tables of which only the first rows are of interest, and their cells."""
 _MOST_NAMES = 12
 """Hosts, inputs and the like that are named; the rest are counted."""
@@ -55,8 +58,9 @@ _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("kernels", "Kernels", "kernels", ("families", "kernels", "kernel_modes", "kernel_devices")),
     ("communication", "Communication", "nccl", ("overlap_summary", "overlap", "nccl", "nccl_waits", "nccl_stragglers",
                                                 "nccl_collectives", "memory_operations", "mpi_calls")),
-    ("absent", "Time without computation", "compute-absent-time", ("absent_time", "absent_parts", "absent_calls",
-                                                                   "absent_ranges", "absent_stretches")),
+    ("absent", "Time without computation", "compute-absent-time", ("absent_time", "absent_regions", "absent_iterations",
+                                                                   "absent_parts", "absent_calls", "absent_ranges",
+                                                                   "absent_stretches")),
     ("path", "Critical path", "critical-path", ("critical_path_totals", "network_factors", "critical_path",
                                                 "critical_path_rows")),
     ("gaps", "Gaps and calls", "gaps", ("gaps", "longest_gaps", "cuda_calls")),
