@@ -36,10 +36,10 @@ _MOST_BARS = 16
 """Devices with a bar each."""
 _CELLS = (150_000, 80_000, 40_000, 25_000, 15_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100)
 """Cells of one table: as many as fit."""
-_SHORT, _FEW_CELLS = (
-    frozenset({"absent_iterations", "absent_parts", "absent_calls", "absent_ranges", "absent_stretches"}),
-    8_000,
-)
+_SHORT = {
+    **dict.fromkeys(("absent_parts", "absent_calls", "absent_ranges", "absent_stretches"), 8_000),
+    **dict.fromkeys(("absent_regions", "absent_iterations"), 2_000),
+}
 """Tables of which only the first rows are of interest, and their cells."""
 _MOST_NAMES = 12
 """Hosts, inputs and the like that are named; the rest are counted."""
@@ -365,7 +365,7 @@ def _fitting(frames: Mapping[str, pl.DataFrame], room: int) -> dict[str, PageTab
         for table in table_registry.TABLES:
             frame = frames[table.name]
             former = packed.get(table.name)
-            most = min(cells, _FEW_CELLS) if table.name in _SHORT else cells
+            most = min(cells, _SHORT.get(table.name, cells))
             if table.name not in DRAWN and frame.height and (former is None or former.rows * len(table.columns) > most):
                 packed[table.name] = pack(table, frame, most, _not_shown(table, frame))
         # Each table also has its heading, and names are longer where they are escaped.
