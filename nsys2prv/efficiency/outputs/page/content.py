@@ -39,6 +39,7 @@ _CELLS = (150_000, 80_000, 40_000, 25_000, 15_000, 10_000, 5_000, 2_000, 1_000, 
 _SHORT = {
     **dict.fromkeys(("absent_parts", "absent_calls", "absent_ranges", "absent_stretches"), 8_000),
     **dict.fromkeys(("absent_regions", "absent_iterations"), 2_000),
+    **dict.fromkeys(("critical_path", "critical_path_rows", "critical_path_totals", "task_iterations"), 4_000),
 }
 """Tables of which only the first rows are of interest, and their cells."""
 _MOST_NAMES = 12
