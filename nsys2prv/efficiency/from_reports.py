@@ -9,7 +9,6 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.clock_tables import clock_errors
@@ -26,7 +25,6 @@ from nsys2prv.efficiency.run_events import (
     TypeNames,
     calling_rows,
     distinct_names,
-    first_rows_of_streams,
     narrow,
     new_collections,
     on_first_rows,
@@ -85,8 +83,7 @@ class _ReadGroup:
         self, timeline: Shared[TimelinePlan], _reports: Sequence[OpenedReport], workers: Workers
     ) -> dict[int, ReportError]:
         """Pair the launches of reports that were read in shares; none of these breaks off here."""
-        first_rows = _first_rows(timeline.value) if self.unpaired else np.zeros(0, dtype=np.int64)
-        for lines in workers.map(partial(_paired, self.folder, first_rows), self.unpaired.values()):
+        for lines in workers.map(partial(_paired, self.folder, timeline.value.rows.first_of_stream), self.unpaired.values()):
             self.launches.absorb(lines)
         for launches in self.unpaired.values():
             launches.delete()
@@ -103,10 +100,6 @@ class _ReadGroup:
 
 def _launch_lines(folder: Path) -> ExternalSort:
     return ExternalSort(["to_time"], folder)
-
-
-def _first_rows(timeline: TimelinePlan) -> Numbers:
-    return first_rows_of_streams([thread.name for thread in task.threads] for task in timeline.rows.tasks)
 
 
 def _add_lines(launches: Launches, lines: ExternalSort, first_rows: Numbers) -> None:
@@ -225,7 +218,7 @@ def _read_group(
     folder = group.own_folder()
     reader = EventReader(group.timeline.value, folder / "reader", progress)
     result = _ReadGroup.in_folder(folder, collections)
-    first_rows = _first_rows(group.timeline.value)
+    first_rows = group.timeline.value.rows.first_of_stream
 
     def new_part(collection: Collection) -> _CollectionPart:
         return _CollectionPart(collection, result.collections[collection.name].part(), first_rows)

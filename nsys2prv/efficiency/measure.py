@@ -14,6 +14,7 @@ from nsys2prv.efficiency.clock_tables import clock_tables
 from nsys2prv.efficiency.efficiency_options import ALL, EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.findings import Findings
+from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.graph.network_factors import NETWORK_FACTORS, network_factors
 from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.length_interval import LengthInterval, clock_warnings, length_interval
@@ -88,11 +89,12 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     totals, bins, kernels, nccl = Totals(context, trees), Bins(context, trees, options.bins), Kernels(context), Nccl(context)
     windows = WindowTimes(context, trees, window)
     iterations = FoundIterations(context, trees, window.iterations, with_trees=options.per_iteration is None)
-    path = None if options.no_critical_path else CriticalPath(context, nccl, folder / "graph")
+    event_waits = EventWaits(events)
+    path = None if options.no_critical_path else CriticalPath(context, nccl, event_waits, folder / "graph")
     meters: list[TableMeter] = [
         # The slowest come first, so that none is left to run alone at the end of a chunk.
         Gaps(context, findings.update_gaps),
-        AbsentTime(context, nccl, window.iterations, options.regions),
+        AbsentTime(context, nccl, event_waits, window.iterations, options.regions),
         kernels,
         bins,
         *([Regions(context, trees, options.regions)] if options.regions else []),

@@ -106,8 +106,8 @@ class RunRows:
 
     @cached_property
     def first_of_stream(self) -> npt.NDArray[np.int64]:
-        """For each row the first one of its stream; see `first_rows_of_streams`."""
-        return first_rows_of_streams(task.rows for task in self.tasks)
+        """For each row the first one of its stream; see `row_names.first_rows_of_streams`."""
+        return np.array(row_names.first_rows_of_streams(task.rows for task in self.tasks), dtype=np.int64)
 
     @cached_property
     def devices_of_task(self) -> Mapping[int, tuple[int, ...]]:
@@ -127,25 +127,6 @@ class RunRows:
     def using_gpus(self, rows: Iterable[int]) -> frozenset[int]:
         """Those of some rows whose task uses a GPU."""
         return frozenset(row for row in rows if int(self.task[row]) in self.devices_of_task)
-
-
-def first_rows_of_streams(names: Iterable[Sequence[str]]) -> npt.NDArray[np.int64]:
-    """For each row the first row of its stream; for rows of other kinds the row itself.
-
-    Rows of a task with one name are one stream: its lanes in a trace, and streams with one id of several contexts. A trace does
-    not tell these apart, and reports have no lanes: with all events on the first of such rows, both are the same.
-
-    Parameters
-    ----------
-    names
-        Names of the rows of each task.
-    """
-    found: list[int] = []
-    for of_task in names:
-        first: dict[str, int] = {}
-        for row, name in enumerate(of_task, start=len(found)):
-            found.append(first.setdefault(name, row) if row_names.parse_stream_name(name) else row)
-    return np.array(found, dtype=np.int64)
 
 
 def on_first_rows(frame: pl.DataFrame, first_rows: npt.NDArray[np.int64], column: str = "row") -> pl.DataFrame:

@@ -112,12 +112,12 @@ class WhatIfResult(Results):
             for row in lengths.iter_rows(named=True)
         ]
         lines += grid(["length", "measured", "replayed", "speedup"], cells, frozenset({0}))
-        for iteration in self.tables[ITERATIONS.name].head(0 if rows < 0 else rows).iter_rows(named=True):
-            if iteration["iteration"] == 0 or not lines[-1].startswith("  iteration"):
-                lines += [""] if not lines[-1].startswith("  iteration") else []
-            lines.append(
-                f"  iteration {iteration['iteration']}: {time(iteration['measured_ns'])} -> {time(iteration['replayed_ns'])}"
-            )
+        iterations = [
+            f"  iteration {one['iteration']}: {time(one['measured_ns'])} -> {time(one['replayed_ns'])}"
+            for one in self.tables[ITERATIONS.name].head(max(rows, 0)).iter_rows(named=True)
+        ]
+        if iterations:
+            lines += ["", *iterations]
         totals = self.tables[PATH_TOTALS.name]
         for division in ("kind", "task", "kernel", "host cause"):
             part = totals.filter(pl.col("by") == division).head(rows)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.errors import TooManyRows
@@ -93,6 +95,12 @@ class Rows:
             return {}
         before = itertools.accumulate((node.cpus for node in self.nodes), initial=1)
         return {node.name: first for node, first in zip(self.nodes, before, strict=False)}
+
+    @cached_property
+    def first_of_stream(self) -> npt.NDArray[np.int64]:
+        """For each row the first one of its stream; see `row_names.first_rows_of_streams`."""
+        names = ([thread.name for thread in task.threads] for task in self.tasks)
+        return np.array(row_names.first_rows_of_streams(names), dtype=np.int64)
 
     def rank(self, row: int) -> int | None:
         """Rank of the task that a row belongs to."""

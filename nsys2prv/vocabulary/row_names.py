@@ -7,6 +7,7 @@ tools are understood too: those of HIP have another prefix, those of nsys2prv 0.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nsys2prv.vocabulary.printable import on_one_line
@@ -65,6 +66,25 @@ def parse_stream_name(name: str) -> StreamName | None:
     """
     found = _STREAM.fullmatch(name)
     return StreamName(int(found[1]), int(found[2]), found[3] or "") if found else None
+
+
+def first_rows_of_streams(names: Iterable[Sequence[str]]) -> list[int]:
+    """For each row the first row of its stream; for rows of other kinds the row itself.
+
+    Rows of a task with one name are one stream: its lanes in a trace, and streams with one id of several contexts. A trace does
+    not tell these apart, and reports have no lanes: with all events on the first of such rows, both are the same.
+
+    Parameters
+    ----------
+    names
+        Names of the rows of each task.
+    """
+    found: list[int] = []
+    for of_task in names:
+        first: dict[str, int] = {}
+        for row, name in enumerate(of_task, start=len(found)):
+            found.append(first.setdefault(name, row) if parse_stream_name(name) else row)
+    return found
 
 
 def metrics_name(device: int, instance: int | None = None) -> str:

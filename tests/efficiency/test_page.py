@@ -162,6 +162,10 @@ def test_tables_in_the_page_are_those_of_the_json(run: Run) -> None:
     for name, packed in tables.items():
         for column in packed["columns"]:
             found, wanted = unpacked(column), document[name][column["name"]]
+            if name in content.SHORT and len(found) < len(wanted):
+                shown = f"the first {len(found):,} of {len(wanted):,} rows"
+                assert shown in run.read.one("section", **{"data-table": name}).text
+                wanted = wanted[: len(found)]
             if table_registry.BY_NAME[name].schema[column["name"]] is pl.Float64:
                 assert found == [None if value is None else pytest.approx(value, rel=1e-8) for value in wanted]
             else:
@@ -343,7 +347,7 @@ def test_a_longer_run_makes_no_larger_page(tmp_path: Path) -> None:
     for index in range(6):
         builder.kernel(f"kernel_{index}", 1000 * index + 300, 1000 * index + 900, launch=(1000 * index, 1000 * index + 100))
     sizes = []
-    for times in (300, 30_000):
+    for times in (3_000, 30_000):
         path = tmp_path / f"{times}.sqlite"
         write_report(path, repeated(builder, times, ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"), period=6000))
         measured = measure([path])

@@ -11,6 +11,7 @@ from support.real_reports import RUNS
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.build import BuiltGraph, GraphBuilder
+from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.graph.path_segments import PathReader
 from nsys2prv.efficiency.graph.replay import as_measured, replay
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
@@ -23,7 +24,7 @@ def build(inputs: tuple[Path, ...], folder: Path) -> BuiltGraph:
     """The graph of some reports."""
     context = SweepContext(read_events(inputs, EfficiencyOptions(), folder, with_dependencies=True))
     nccl = Nccl(context)
-    builder = GraphBuilder(context, folder / "graph", nccl)
+    builder = GraphBuilder(context, folder / "graph", nccl, EventWaits(context.events))
     for chunk in time_chunks(context):
         nccl.update(chunk)
         builder.update(chunk)

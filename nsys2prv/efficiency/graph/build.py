@@ -110,7 +110,7 @@ def built_graph(events: RunEvents, folder: Path) -> BuiltGraph:
     """The graph of a run, for which its collections are used up; moments and edges are written to a folder."""
     context = SweepContext(events)
     nccl = Nccl(context)
-    builder = GraphBuilder(context, folder, nccl)
+    builder = GraphBuilder(context, folder, nccl, EventWaits(events))
     for chunk in time_chunks(context):
         nccl.update(chunk)
         builder.update(chunk)
@@ -128,9 +128,11 @@ class GraphBuilder:
         Where moments and edges are written.
     nccl
         NCCL kernels and their collectives; it is updated with the same chunks by who makes it.
+    event_waits
+        Of the run; others may follow them too.
     """
 
-    def __init__(self, context: SweepContext, folder: Path, nccl: Nccl) -> None:
+    def __init__(self, context: SweepContext, folder: Path, nccl: Nccl, event_waits: EventWaits) -> None:
         self._context = context
         self._nccl = nccl
         self._folder = folder
@@ -144,7 +146,7 @@ class GraphBuilder:
         self._former = Former(len(rows.names) + 1)
         self._former_end = Former(len(rows.names) + 1)
         self._waiting = WaitingCalls(context.events)
-        self._event_waits = EventWaits(context.events)
+        self._event_waits = event_waits
         self._turns = TakingTurns(len(rows.names) + 1)
         self._host_waits = HostWaits(context.events, folder / "collectives", self._moments, self._least)
         nothing: Numbers = np.zeros(0, dtype=np.int64)

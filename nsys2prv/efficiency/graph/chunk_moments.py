@@ -11,6 +11,7 @@ import polars as pl
 from nsys2prv.efficiency.graph.graph_labels import NOTHING
 from nsys2prv.efficiency.graph.moment_files import END, NOT_FOUND, START
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.execution.row_order import differ_from_before
 
 Mask = npt.NDArray[np.bool_]
 
@@ -139,8 +140,7 @@ class Former:
         """For moments in their order: the last one before on the same row that counts; NOT_FOUND: none."""
         order = np.argsort(row, kind="stable")
         ordered = row[order]
-        is_first = np.ones(len(order), dtype=bool)
-        is_first[1:] = ordered[1:] != ordered[:-1]
+        is_first = differ_from_before(ordered)
         known = np.where(counts, number, NOT_FOUND)[order]
         before = np.concatenate([[NOT_FOUND], known[:-1]])[: len(order)]
         before[is_first] = self._last[ordered[is_first]]

@@ -7,6 +7,7 @@ was launched before is known from the times of calls on the host.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -123,9 +124,19 @@ class EventWaits:
         self._records = pl.DataFrame(schema=_RECORD_SCHEMA)
         self._last = pl.DataFrame(schema=_OPERATION_SCHEMA)
         self._given = 0
+        self._lock = threading.Lock()
+        self._followed: tuple[tuple[int, int], EventEdges] | None = None
 
     def update(self, chunk: TimeChunk) -> EventEdges:
-        """What is found with a chunk; chunks come in the order of time."""
+        """What is found with a chunk; chunks come in the order of time. Several meters may ask for one, each on its thread:
+        it is followed once.
+        """
+        with self._lock:
+            if self._followed is None or self._followed[0] != (chunk.begin, chunk.end):
+                self._followed = (chunk.begin, chunk.end), self._follow(chunk)
+            return self._followed[1]
+
+    def _follow(self, chunk: TimeChunk) -> EventEdges:
         waits = self._new_waits(chunk)
         self.counts.waits += waits.height
         operations = self._operations(chunk) if self._kinds else self._last.clear()

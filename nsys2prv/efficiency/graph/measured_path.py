@@ -7,12 +7,10 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys2prv.efficiency.graph.build import GraphBuilder
+from nsys2prv.efficiency.graph.build import built_graph
 from nsys2prv.efficiency.graph.path_segments import HOST_CAUSES, KINDS, PathReader
 from nsys2prv.efficiency.graph.replay import as_measured
-from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.run_events import COLLECTIONS, RANGES, Collection, RunEvents
-from nsys2prv.efficiency.sweep import SweepContext, time_chunks
 from nsys2prv.vocabulary.event_types import CRITICAL_PATH_PARTS
 
 NEEDED: tuple[Collection, ...] = tuple(one for one in COLLECTIONS if one is not RANGES and not one.samples)
@@ -55,13 +53,7 @@ def measured_path(events: RunEvents, folder: Path) -> Iterator[pl.DataFrame]:
     Columns `row`, `start`, `end` (ns), `part` (place in CRITICAL_PATH_PARTS). They follow each other without a hole from the
     start of the run to its end.
     """
-    context = SweepContext(events)
-    nccl = Nccl(context)
-    builder = GraphBuilder(context, folder, nccl)
-    for chunk in time_chunks(context):
-        nccl.update(chunk)
-        builder.update(chunk)
-    built = builder.finish()
+    built = built_graph(events, folder)
     of_kind, of_cause = pl.Series(_PART_OF_KIND), pl.Series(_PART_OF_CAUSE)
     for segments in PathReader(built, as_measured(built.graph, folder)).segments():
         cause = pl.when(pl.col("cause") >= 0).then("cause")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from nsys2prv.efficiency.graph.replay import shortest
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, RunGraph, new_column
+from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, RunGraph, first_of_targets, new_column
 
 
 def slacks(graph: RunGraph, folder: Path | None = None, moments_of_window: int = MOMENTS_OF_WINDOW) -> Column:
@@ -33,9 +33,6 @@ def slacks(graph: RunGraph, folder: Path | None = None, moments_of_window: int =
         # What moments before the window are allowed by those inside.
         source = window.source[~inside]
         allowed = of_window[window.target[~inside]] + slack[~inside]
-        order = np.lexsort((allowed, source))
-        source, allowed = source[order], allowed[order]
-        is_first = np.ones(len(source), dtype=bool)
-        is_first[1:] = source[1:] != source[:-1]
-        found[source[is_first]] = np.minimum(found[source[is_first]], allowed[is_first])
+        least = first_of_targets(source, np.lexsort((allowed, source)))
+        found[source[least]] = np.minimum(found[source[least]], allowed[least])
     return found

@@ -10,6 +10,7 @@ import polars as pl
 
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.build import BuiltGraph, GraphBuilder
+from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.graph.moment_slack import slacks
 from nsys2prv.efficiency.graph.path_segments import HOST_CAUSES, KINDS, SEGMENT_SCHEMA, PathReader
 from nsys2prv.efficiency.graph.replay import as_measured, replay
@@ -81,6 +82,8 @@ class CriticalPath(TableMeter):
     ----------
     nccl
         Updated with the same chunks.
+    event_waits
+        Of the run; others may follow them too.
     folder
         For the files of the graph.
 
@@ -90,8 +93,8 @@ class CriticalPath(TableMeter):
         After `tables`: length of the window with an ideal network, ns; None: nothing happened.
     """
 
-    def __init__(self, context: SweepContext, nccl: Nccl, folder: Path) -> None:
-        self._builder = GraphBuilder(context, folder, nccl)
+    def __init__(self, context: SweepContext, nccl: Nccl, event_waits: EventWaits, folder: Path) -> None:
+        self._builder = GraphBuilder(context, folder, nccl, event_waits)
         self._folder = folder
         self._warnings: list[str] = []
         self.ideal_length: int | None = None

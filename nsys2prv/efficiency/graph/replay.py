@@ -19,6 +19,7 @@ import numpy.typing as npt
 from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, GraphWindow, RunGraph, first_of_targets, new_column
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.execution.row_order import differ_from_before
 
 Floats = npt.NDArray[np.float64]
 
@@ -141,8 +142,7 @@ def shortest(source: Numbers, target: Numbers, length: Floats, entry: Floats) ->
     order = np.lexsort((length, target, source))
     source, target, length = source[order], target[order], length[order]
     # Of parallel edges only the shortest counts.
-    is_first = np.ones(len(order), dtype=bool)
-    is_first[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
+    is_first = differ_from_before(source, target)
     source, target, length = source[is_first], target[is_first], length[is_first]
     starts = np.searchsorted(source, np.arange(size + 2)).astype(np.int32)
     matrix = csr_matrix((length, target.astype(np.int32), starts), shape=(size + 1, size + 1))

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.execution.row_order import differ_from_before
 
 MOMENTS_OF_WINDOW = 500_000
 """Moments that are worked on at once."""
@@ -194,10 +195,8 @@ def _loaded(column: Column) -> Numbers:
 
 def first_of_targets(target: Numbers, order: Numbers) -> Numbers:
     """The first edge of each target, in an order of edges in which the targets increase."""
-    ordered = target[order]
-    is_first = np.ones(len(ordered), dtype=bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    return order[is_first]
+    first: Numbers = order[differ_from_before(target[order])]
+    return first
 
 
 def settle(graph: RunGraph, moments_of_window: int = MOMENTS_OF_WINDOW) -> None:

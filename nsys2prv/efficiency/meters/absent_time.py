@@ -105,6 +105,8 @@ class AbsentTime(TableMeter):
     ----------
     nccl
         The meter of NCCL kernels of the same run: at the end it knows which of them are one collective.
+    event_waits
+        Of the same run; others may follow them too.
     iterations
         What repeats in the run.
     regions
@@ -112,7 +114,12 @@ class AbsentTime(TableMeter):
     """
 
     def __init__(
-        self, context: SweepContext, nccl: Nccl, iterations: RunIterations, regions: Sequence[str] | None = None
+        self,
+        context: SweepContext,
+        nccl: Nccl,
+        event_waits: EventWaits,
+        iterations: RunIterations,
+        regions: Sequence[str] | None = None,
     ) -> None:
         self._context = context
         self._nccl = nccl
@@ -122,7 +129,7 @@ class AbsentTime(TableMeter):
         self._first_work: int | None = None
         self._last_work = 0
         self._predecessors = Predecessors()
-        self._events = EventWaits(context.events)
+        self._events = event_waits
         self._past: list[_Era] = []
         self._unified = _values_named(context, event_types.MEMORY_OPERATION, "memcpy Unified")
         has_events = RECORDS.name in context.events.collections

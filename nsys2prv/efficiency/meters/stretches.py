@@ -7,7 +7,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Intervals, Numbers
 from nsys2prv.efficiency.sweep import TimeChunk
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import differ_from_before, one_of_each
 
 UNKNOWN = -1
 """Place of a thread, or size, that is not known."""
@@ -27,8 +27,7 @@ def stretches_before(busy: Intervals, since: Numbers) -> pl.DataFrame:
     -------
     Columns `device`, `begin`, `start` (where it becomes busy).
     """
-    is_first = np.ones(len(busy), dtype=bool)
-    is_first[1:] = busy.group[1:] != busy.group[:-1]
+    is_first = differ_from_before(busy.group)
     begin = np.where(is_first, since[busy.group], np.roll(busy.end, 1))
     found = busy.begin > begin
     return pl.DataFrame({"device": busy.group[found], "begin": begin[found], "start": busy.begin[found]})
@@ -36,9 +35,8 @@ def stretches_before(busy: Intervals, since: Numbers) -> pl.DataFrame:
 
 def last_of_each(busy: Intervals) -> Intervals:
     """The last interval of each device; parameters as of `stretches_before`."""
-    is_last = np.ones(len(busy), dtype=bool)
-    is_last[:-1] = busy.group[1:] != busy.group[:-1]
-    return busy.only(is_last)
+    # The first of each in the other direction.
+    return busy.only(differ_from_before(busy.group[::-1])[::-1])
 
 
 def with_next(chunk: TimeChunk, stretches: pl.DataFrame, started: pl.DataFrame) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from support.simulated_run.write import write_reports
 
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.build import BuiltGraph, GraphBuilder
+from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.graph.replay import replay
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.sweep import SweepContext, time_chunks
@@ -38,7 +39,7 @@ def graph_of(run: SimulatedRun, folder: Path) -> BuiltGraph:
     events = read_events(write_reports(run, folder / "reports"), ReadOptions(), folder, with_dependencies=True)
     context = SweepContext(events)
     nccl = Nccl(context)
-    builder = GraphBuilder(context, folder / "graph", nccl)
+    builder = GraphBuilder(context, folder / "graph", nccl, EventWaits(context.events))
     for chunk in time_chunks(context):
         nccl.update(chunk)
         builder.update(chunk)

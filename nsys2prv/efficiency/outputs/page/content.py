@@ -36,9 +36,10 @@ _MOST_BARS = 16
 """Devices with a bar each."""
 _CELLS = (150_000, 80_000, 40_000, 25_000, 15_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100)
 """Cells of one table: as many as fit."""
-_SHORT = {
+SHORT = {
     **dict.fromkeys(("absent_parts", "absent_calls", "absent_ranges", "absent_stretches"), 8_000),
     **dict.fromkeys(("absent_regions", "absent_iterations"), 2_000),
+    "iterations": 20_000,
     **dict.fromkeys(("critical_path", "critical_path_rows", "critical_path_totals", "task_iterations"), 4_000),
 }
 """Tables of which only the first rows are of interest, and their cells."""
@@ -366,7 +367,7 @@ def _fitting(frames: Mapping[str, pl.DataFrame], room: int) -> dict[str, PageTab
         for table in table_registry.TABLES:
             frame = frames[table.name]
             former = packed.get(table.name)
-            most = min(cells, _SHORT.get(table.name, cells))
+            most = min(cells, SHORT.get(table.name, cells))
             if table.name not in DRAWN and frame.height and (former is None or former.rows * len(table.columns) > most):
                 packed[table.name] = pack(table, frame, most, _not_shown(table, frame))
         # Each table also has its heading, and names are longer where they are escaped.
