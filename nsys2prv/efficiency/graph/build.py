@@ -183,8 +183,8 @@ class GraphBuilder:
         for kind, source, target, weight in found.late:
             self._add_late(kind, source, target, weight)
         # What is inferred where no events were recorded, too: without it streams would be independent.
-        self._add_event_waits(pl.concat([by_events.on_streams, by_events.inferred]), edges)
-        self._add_device_edges(chunk, moments, devices, launches, edges)
+        after_events = self._add_event_waits(pl.concat([by_events.on_streams, by_events.inferred]), edges)
+        self._add_device_edges(chunk, moments, devices, launches, after_events, edges)
         self._add_host_edges(moments, hosts, own, shown, edges)
         self._write(moments, edges)
         for name, intervals in ((ON_DEVICES.name, devices), (ON_HOSTS.name, hosts)):
@@ -259,7 +259,13 @@ class GraphBuilder:
     # -- edges ------------------------------------------------------------------------------------------------------------
 
     def _add_device_edges(
-        self, chunk: TimeChunk, moments: ChunkMoments, devices: OpenIntervals, launches: pl.DataFrame, edges: _Pending
+        self,
+        chunk: TimeChunk,
+        moments: ChunkMoments,
+        devices: OpenIntervals,
+        launches: pl.DataFrame,
+        after_events: Numbers,
+        edges: _Pending,
     ) -> None:
         number = chunk.inside[ON_DEVICES.name]["number"].to_numpy()
         ended = np.flatnonzero(devices.end != NOT_FOUND)
@@ -270,10 +276,16 @@ class GraphBuilder:
         if len(members):
             columns = {name: getattr(devices, name)[members] for name in ("row", "start", "end")}
             self._members.append(pl.DataFrame(columns | {"begin": devices.begin[members]}))
-        self._add_stream_order(moments, devices, launches, number, edges)
+        self._add_stream_order(moments, devices, launches, number, after_events, edges)
 
     def _add_stream_order(
-        self, moments: ChunkMoments, devices: OpenIntervals, launches: pl.DataFrame, number: np.ndarray, edges: _Pending
+        self,
+        moments: ChunkMoments,
+        devices: OpenIntervals,
+        launches: pl.DataFrame,
+        number: np.ndarray,
+        after_events: Numbers,
+        edges: _Pending,
     ) -> None:
         """Edges to the starts of operations: from the end of the one before, and from the launch."""
         on_streams = np.flatnonzero(~moments.is_host)
@@ -295,16 +307,18 @@ class GraphBuilder:
         # What nothing else delays shows how long it takes: an order after an early launch, a launch on a free stream.
         begin = devices.begin[place]
         former_time = np.where(has_former, self._times(np.where(has_former, former, 0)), NOT_FOUND)
-        is_queued = has_former & has_call & (launched < former_time)
+        shows = has_call & ~np.isin(start, after_events)
+        is_queued = shows & has_former & (launched < former_time)
         self._least.add(code[is_queued], (begin - former_time)[is_queued])
-        is_free = has_call & (former_time < launched)
+        is_free = shows & (former_time < launched)
         self._least.add(of_launch[is_free], (begin - launched)[is_free])
 
     def _times(self, moments: Numbers) -> Numbers:
         return np.asarray(self._moments.columns.column("time")[moments], dtype=np.int64)
 
-    def _add_event_waits(self, waits: pl.DataFrame, edges: _Pending) -> None:
-        """Edges from operations before a recorded event to those that a stream starts after it has waited for the event."""
+    def _add_event_waits(self, waits: pl.DataFrame, edges: _Pending) -> Numbers:
+        """Edges from operations before a recorded event to those that a stream starts after it has waited for the event; their
+        starts."""
         row, start, awaited_row, awaited_end = (
             waits[name].to_numpy() for name in ("row", "start", "awaited_row", "awaited_end")
         )
@@ -313,6 +327,8 @@ class GraphBuilder:
         code = class_code(edge_kinds.EVENT_WAIT, np.full(int(known.sum()), NOTHING, dtype=np.int64))
         edges.add(edge_kinds.EVENT_WAIT, source[known], target[known], code)
         self._least.add(code, (start - awaited_end)[known])
+        starts: Numbers = target[known]
+        return starts
 
     def _waits(
         self,
