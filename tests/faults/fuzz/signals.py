@@ -21,7 +21,15 @@ _ENDING = (*ENDING_SIGNALS, signal.SIGINT, signal.SIGTERM)
 _SECONDS_ALONE, _SECONDS_WITH_WORKERS = 2.0, 8.0
 _MOST_SECONDS = 180.0
 """Work of workers that are killed is done again, three times at most."""
-_COMMAND = ("rank0.sqlite", "rank1.sqlite", "-o", "OUT", "--force")
+_REPORTS = ("rank0.sqlite", "rank1.sqlite")
+_RESULTS = ("--json-file", "OUT.json", "--csv", "OUT")
+_COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    *[("translate", ("-o", "OUT"))] * 3,
+    ("translate", ("-o", "OUT", "--critical-path")),
+    ("efficiency", (*_RESULTS, "-o", "OUT.html", "--window", "steady")),
+    ("whatif", (*_RESULTS, "--ideal-network", "--no-launch-cost")),
+)
+"""Commands that write, and what they are told besides their reports; most runs are translations."""
 _NEXT = ("translate", "rank0.sqlite", "-o", "NEXT")
 
 
@@ -30,7 +38,8 @@ class Signals:
     description = "a signal, or kill -9, to the process, to a worker or to all, at any moment, over a former output"
 
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
-        reports, former, successor = _made(commands)
+        name, options = chance.choice(_COMMANDS)
+        reports, former, successor = _made(commands, name, options)
         for files in (reports, former):
             _write(files, folder)
         workers = chance.choice((0, 0, 2))
@@ -42,7 +51,8 @@ class Signals:
         if kind == "end" and chance.random() < 0.3:
             # Somebody who is impatient.
             kills.append(Kill(kills[0].seconds + chance.uniform(0, 0.3), chance.choice(_ENDING), whom))
-        run = commands.run("translate", *_COMMAND, "--workers", str(workers), folder=folder, kills=kills, seconds=_MOST_SECONDS)
+        command = (name, *_REPORTS, *options, "--force", "--workers", str(workers))
+        run = commands.run(*command, folder=folder, kills=kills, seconds=_MOST_SECONDS)
         after = _contents(folder)
         is_former, is_new = _same(after, {**reports, **former}), _same(after, {**reports, **successor})
         if run.timed_out or run.survivors:
@@ -73,20 +83,22 @@ class Signals:
         after = {name: content for name, content in _contents(folder).items() if not name.startswith("NEXT")}
         if not (_same(after, {**reports, **former}) or _same(after, {**reports, **successor})):
             return f"the next run left neither the former nor the new output: {' '.join(sorted(after))[-300:]}"
-        return trace_fault(folder / "OUT.prv")
+        return trace_fault(folder / "OUT.prv") if "OUT.prv" in after else None
 
 
 @functools.cache
-def _made(commands: Commands) -> tuple[dict[str, bytes], dict[str, bytes], dict[str, bytes]]:
-    """Reports, an output of one of them, and the output of all."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+def _made(
+    commands: Commands, name: str, options: tuple[str, ...]
+) -> tuple[dict[str, bytes], dict[str, bytes], dict[str, bytes]]:
+    """Reports, what a command writes about one of them, and about all."""
+    with tempfile.TemporaryDirectory() as within:
+        folder = Path(within)
         for rank in range(2):
             _report(rank).write(folder / f"rank{rank}.sqlite")
         reports = _contents(folder)
         outputs = []
-        for arguments in (("rank0.sqlite", "-o", "OUT"), _COMMAND):
-            run = commands.run("translate", *arguments, folder=folder)
+        for inputs in (_REPORTS[:1], _REPORTS):
+            run = commands.run(name, *inputs, *options, "--force", folder=folder)
             assert run.code == 0, run.stderr
             outputs.append({name: content for name, content in _contents(folder).items() if name not in reports})
     return reports, outputs[0], outputs[1]
@@ -96,6 +108,8 @@ def _report(rank: int) -> ReportBuilder:
     report = ReportBuilder(host=f"node{rank}", rank=rank, ranks=2)
     for index in range(300):
         report.kernel(f"kernel{index % 3}", 100 * index + 20, 100 * index + 80, launch=(100 * index, 100 * index + 10))
+        if index % 30 == 0:
+            report.nvtx_range("step", 100 * index, 100 * index + 3000)
     return report
 
 
