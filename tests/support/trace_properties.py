@@ -172,11 +172,12 @@ def assert_busy_times_of_parts_add_up(reports: Reports, cuts: Sequence[int], opt
         whole = measure(list(reports), options)
     except NoDevices:
         return False
-    end = whole.head["window"]["length_ns"]
-    edges = [0, *sorted({cut for cut in cuts if 0 < cut < end}), end]
+    # The program may begin after its recording.
+    begin, end = whole.head["window"]["begin_ns"], whole.head["window"]["end_ns"]
+    edges = [begin, *sorted({cut for cut in cuts if begin < cut < end}), end]
     parts = [
-        measure(list(reports), replace(options, time=TimeRange(begin, until))).tables["devices"]
-        for begin, until in itertools.pairwise(edges)
+        measure(list(reports), replace(options, time=TimeRange(first, until))).tables["devices"]
+        for first, until in itertools.pairwise(edges)
     ]
     columns = ["device", *_TIMES_OF_DEVICES]
     added = pl.concat([part.select(columns) for part in parts]).group_by("device").sum().sort("device")

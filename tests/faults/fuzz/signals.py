@@ -39,10 +39,11 @@ class Signals:
 
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
         name, options = chance.choice(_COMMANDS)
+        workers = chance.choice((0, 0, 2))
+        options = (*options, "--force", "--workers", str(workers))
         reports, former, successor = _made(commands, name, options)
         for files in (reports, former):
             _write(files, folder)
-        workers = chance.choice((0, 0, 2))
         limit = _SECONDS_WITH_WORKERS if workers else _SECONDS_ALONE
         kind = chance.choice(("end", "end", "end", "kill", "worker"))
         number = signal.SIGKILL if kind != "end" else chance.choice(_ENDING)
@@ -51,8 +52,7 @@ class Signals:
         if kind == "end" and chance.random() < 0.3:
             # Somebody who is impatient.
             kills.append(Kill(kills[0].seconds + chance.uniform(0, 0.3), chance.choice(_ENDING), whom))
-        command = (name, *_REPORTS, *options, "--force", "--workers", str(workers))
-        run = commands.run(*command, folder=folder, kills=kills, seconds=_MOST_SECONDS)
+        run = commands.run(name, *_REPORTS, *options, folder=folder, kills=kills, seconds=_MOST_SECONDS)
         after = _contents(folder)
         is_former, is_new = _same(after, {**reports, **former}), _same(after, {**reports, **successor})
         if run.timed_out or run.survivors:
@@ -98,7 +98,7 @@ def _made(
         reports = _contents(folder)
         outputs = []
         for inputs in (_REPORTS[:1], _REPORTS):
-            run = commands.run(name, *inputs, *options, "--force", folder=folder)
+            run = commands.run(name, *inputs, *options, folder=folder)
             assert run.code == 0, run.stderr
             outputs.append({name: content for name, content in _contents(folder).items() if name not in reports})
     return reports, outputs[0], outputs[1]
@@ -132,6 +132,6 @@ def _same(some: dict[str, bytes], others: dict[str, bytes]) -> bool:
 def _of_trace(name: str, content: bytes) -> object:
     """What the same reports make in each run."""
     if name == "OUT.json":
-        return {key: value for key, value in json.loads(content).items() if key not in {"seconds", "options"}}
+        return {key: value for key, value in json.loads(content).items() if key != "seconds"}
     # The other has absolute paths.
     return content if not name.endswith("workspace.xml") else b""
