@@ -277,7 +277,8 @@ def efficiency_tree(name: str) -> str:
     rows = []
     first: dict[str | None, str] = {}
     for one in tree.efficiencies:
-        sign = "" if one.parent is None else "=" if first.setdefault(one.parent, one.name) == one.name else "x"
+        is_factor = one.parent is not None and not one.product_of
+        sign = ("=" if first.setdefault(one.parent, one.name) == one.name else "x") if is_factor else ""
         title = " ".join([*["="] * (tree.level(one) - 1), sign, one.title]).strip()
         rows.append((title, one.formula, one.reads_as if one.loss else ""))
     return _table(("efficiency", "formula", "meaning of a low value"), rows)

@@ -12,7 +12,7 @@ import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions, ScalingKind
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_TABLE, tree_rows
+from nsys2prv.efficiency.metrics import TREE_COLUMNS_OF_RUN, TREE_TABLE, tree_rows
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.window.usual_lengths import WARM_UP
@@ -35,7 +35,7 @@ RUNS = Table(
     (
         _RUN,
         Column.text("title", "its name"),
-        *TREE_COLUMNS,
+        *TREE_COLUMNS_OF_RUN,
         Column.count("iterations", "iterations without warm-up; null where none were found"),
         Column.mean_ns("iteration_ns", "their mean length: from the first start to the last end over devices; null likewise"),
         Column.text(

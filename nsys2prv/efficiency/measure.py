@@ -11,11 +11,10 @@ from typing import Any
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.activity_times import Trees
 from nsys2prv.efficiency.clock_tables import clock_tables
-from nsys2prv.efficiency.efficiency_options import ALL, EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import ALL, EfficiencyOptions, NcclPolicy
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.findings import Findings
 from nsys2prv.efficiency.graph.event_waits import EventWaits
-from nsys2prv.efficiency.graph.network_factors import NETWORK_FACTORS, network_factors
 from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.length_interval import LengthInterval, clock_warnings, length_interval
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
@@ -31,6 +30,7 @@ from nsys2prv.efficiency.meters.run_totals import RUN, Totals
 from nsys2prv.efficiency.meters.sampled_metrics import Sampled
 from nsys2prv.efficiency.meters.time_bins import Bins
 from nsys2prv.efficiency.meters.window_times import WindowTimes
+from nsys2prv.efficiency.metrics import TREE_TABLE, tree_rows, with_ideal_network
 from nsys2prv.efficiency.result_tables import Table, TableRows, at_moments, frames_by_name
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
@@ -113,9 +113,11 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
     for meter in meters:
         filled |= meter.tables()
-    if path is not None and path.ideal_length is not None:
-        run = RUN.frame(filled[RUN]).row(0, named=True)
-        filled[NETWORK_FACTORS] = network_factors(run, path.ideal_length)
+    run = RUN.frame(filled[RUN]).row(0, named=True)
+    # Transfers of NCCL kernels that count as useful work are not lost.
+    if path is not None and path.ideal_length is not None and options.nccl == NcclPolicy.COMMUNICATION:
+        run = with_ideal_network(run, path.ideal_length)
+    filled |= {RUN: [run], TREE_TABLE: tree_rows(run)}
     tables = frames_by_name(filled, table_registry.TABLES)
     activity = totals.first.tolist(), totals.last.tolist()
     found = findings.tables(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
 from nsys2prv.efficiency.result_tables import NCCL_POLICY, Column, Table
@@ -30,6 +30,7 @@ class DeviceTimes:
     communication_ns: int
     max_useful_ns: int
     max_active_ns: int
+    ideal_network_ns: int | None = None
     has_mpi = False
 
     @classmethod
@@ -37,6 +38,14 @@ class DeviceTimes:
         """From U and C of each device, ns."""
         active = [u + c for u, c in zip(useful, communication, strict=True)]
         return cls(elapsed, len(useful), sum(useful), sum(communication), max(useful, default=0), max(active, default=0))
+
+    def with_ideal_network(self, replayed: int) -> DeviceTimes:
+        """With the length of a replay in which transfers take no time, ns.
+
+        A replay lets kernels of a device run at once that share it, and a device does not compute faster for that: the run
+        takes as long as the useful time of each device, and no longer than it took.
+        """
+        return replace(self, ideal_network_ns=min(max(replayed, self.max_useful_ns), self.elapsed_ns))
 
     @property
     def active_ns(self) -> int:
@@ -118,6 +127,8 @@ class Efficiency(Generic[Times]):
         Its column in tables, its name for people, and a heading for narrow tables.
     parent
         Name of the efficiency of which it is a factor; None for the root.
+    product_of
+        Efficiencies beside it whose product it is: it divides their loss in another way, and is no factor of its parent.
     formula
         How it is computed, in the symbols of this module.
     parts
@@ -132,6 +143,8 @@ class Efficiency(Generic[Times]):
         Without which it has no meaning; "" when it always has one.
     needs_mpi
         Whether it is absent from trees without MPI.
+    of_whole_run
+        Whether only the run as a whole has it: tables of its parts have no such column.
     """
 
     name: str
@@ -139,17 +152,19 @@ class Efficiency(Generic[Times]):
     abbreviation: str
     parent: str | None
     formula: str
-    parts: Callable[[Times], tuple[float, float]]
+    parts: Callable[[Times], tuple[float | None, float | None]]
     reads_as: str
     loss: str
     talp: str = ""
     null_without: str = ""
     needs_mpi: bool = False
+    product_of: tuple[str, ...] = ()
+    of_whole_run: bool = False
 
     def value(self, times: Times) -> float | None:
         """The efficiency, 0 to 1; None where it has no meaning."""
         part, whole = self.parts(times)
-        return part / whole if whole and (times.has_mpi or not self.needs_mpi) else None
+        return part / whole if part is not None and whole and (times.has_mpi or not self.needs_mpi) else None
 
     @property
     def heading(self) -> str:
@@ -168,6 +183,8 @@ class EfficiencyTree(Generic[Times]):
         For programs and for people.
     times
         Columns of the measured times; each is an attribute of the times.
+    times_of_run
+        Those that only the run as a whole has.
     efficiencies
         In the order in which they are read: each after its parent.
     """
@@ -176,26 +193,50 @@ class EfficiencyTree(Generic[Times]):
     title: str
     times: tuple[Column, ...]
     efficiencies: tuple[Efficiency[Times], ...]
+    times_of_run: tuple[Column, ...] = ()
+
+    @property
+    def of_parts(self) -> tuple[Efficiency[Times], ...]:
+        """Efficiencies that parts of a run have too: nodes, iterations, ..."""
+        return tuple(one for one in self.efficiencies if not one.of_whole_run)
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Columns of the times and of the efficiencies."""
-        return (*self.times, *(Column.share(one.name, self._meaning(one)) for one in self.efficiencies))
+        """Columns of the times and of the efficiencies that parts of a run have too."""
+        return (*self.times, *self._shares(self.of_parts))
+
+    @property
+    def columns_of_run(self) -> tuple[Column, ...]:
+        """All columns of the times and of the efficiencies."""
+        return (*self.times, *self.times_of_run, *self._shares(self.efficiencies))
 
     def row(self, times: Times) -> dict[str, Any]:
-        """Values of the columns."""
-        measured = {column.name: getattr(times, column.name) for column in self.times}
+        """Values of all columns."""
+        measured = {column.name: getattr(times, column.name) for column in (*self.times, *self.times_of_run)}
         return measured | {one.name: one.value(times) for one in self.efficiencies}
+
+    def factors(self, one: Efficiency[Times]) -> list[str]:
+        """Names of the efficiencies whose product an efficiency is."""
+        return [other.name for other in self.efficiencies if other.parent == one.name and not other.product_of]
+
+    def _shares(self, efficiencies: Sequence[Efficiency[Times]]) -> list[Column]:
+        return [Column.share(one.name, self._meaning(one)) for one in efficiencies]
 
     def level(self, one: Efficiency[Times]) -> int:
         """0 for the root, 1 for its factors, and so on."""
         return next((1 + self.level(other) for other in self.efficiencies if other.name == one.parent), 0)
 
     def _meaning(self, one: Efficiency[Times]) -> str:
-        factors = [f"`{other.name}`" for other in self.efficiencies if other.parent == one.name]
-        product = f"; the product of {', '.join(factors[:-1])} and {factors[-1]}" if factors else ""
+        product = "".join(f"; the product of {_listed(names)}" for names in (one.product_of, self.factors(one)) if names)
         without = f"; null without {one.null_without}" if one.null_without else ""
         return one.formula + product + without
+
+
+_REPLAY = "a replay with an ideal network, which needs the graph of the run and NCCL kernels that count as communication"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(f'`{name}`' for name in names[:-1])} and `{names[-1]}`"
 
 
 DEVICE_TREE: EfficiencyTree[DeviceTimes] = EfficiencyTree(
@@ -209,6 +250,13 @@ DEVICE_TREE: EfficiencyTree[DeviceTimes] = EfficiencyTree(
         Column.ns("active_ns", "sum over devices of A = U + C"),
         Column.ns("max_useful_ns", "largest U of a device"),
         Column.ns("max_active_ns", "largest A of a device"),
+    ),
+    times_of_run=(
+        Column.ns(
+            "ideal_network_ns",
+            "E_ideal, length of a replay of the window in which transfers of collectives and messages take no time, at least "
+            "max U; null where there is none",
+        ),
     ),
     efficiencies=(
         Efficiency(
@@ -256,6 +304,42 @@ DEVICE_TREE: EfficiencyTree[DeviceTimes] = EfficiencyTree(
             reads_as="devices are idle because no work is pending",
             loss="lost to idle devices without pending work",
             talp="gpuOrchestrationEfficiency",
+        ),
+        Efficiency(
+            "progress_efficiency",
+            "Communication x Orchestration",
+            "CE x OE",
+            parent="device_parallel_efficiency",
+            product_of=("communication_efficiency", "orchestration_efficiency"),
+            of_whole_run=True,
+            formula="max U / E",
+            parts=lambda times: (times.max_useful_ns, times.elapsed_ns),
+            reads_as="all devices move data, wait or are idle",
+            loss="lost to communication and idle devices, divided by cause",
+        ),
+        Efficiency(
+            "transfer_efficiency",
+            "Transfer Efficiency",
+            "TE",
+            parent="progress_efficiency",
+            of_whole_run=True,
+            formula="E_ideal / E",
+            parts=lambda times: (times.ideal_network_ns, times.elapsed_ns),
+            reads_as="the network takes time that an ideal one would not",
+            loss="lost to transfers",
+            null_without=_REPLAY,
+        ),
+        Efficiency(
+            "serialization_efficiency",
+            "Serialization Efficiency",
+            "SE",
+            parent="progress_efficiency",
+            of_whole_run=True,
+            formula="max U / E_ideal",
+            parts=lambda times: (times.max_useful_ns, times.ideal_network_ns),
+            reads_as="waits that an ideal network would not end: order of work, launches, hosts, late ranks",
+            loss="lost to waits that an ideal network would not end",
+            null_without=_REPLAY,
         ),
     ),
 )
@@ -344,7 +428,9 @@ TREES: tuple[EfficiencyTree[Any], ...] = (DEVICE_TREE, HOST_TREE)
 EFFICIENCIES: Mapping[str, Efficiency[Any]] = {one.name: one for tree in TREES for one in tree.efficiencies}
 """All efficiencies by name, in the order in which they are read."""
 TREE_COLUMNS = (NCCL_POLICY, *DEVICE_TREE.columns, *HOST_TREE.columns)
-"""Columns of tables that have both trees in one row."""
+"""Columns of tables that have both trees of a part of a run in one row."""
+TREE_COLUMNS_OF_RUN = (NCCL_POLICY, *DEVICE_TREE.columns_of_run, *HOST_TREE.columns_of_run)
+"""The same of a whole run."""
 
 TREE_TABLE = Table(
     "tree",
@@ -356,8 +442,13 @@ TREE_TABLE = Table(
         Column.text("metric", "name of the column of `run`"),
         Column.text("title", "name for people"),
         Column.text("parent", "the metric whose factor it is; null for the root"),
+        Column.text(
+            "product_of",
+            "metrics beside it, separated by blanks, whose product it is, instead of a factor of its parent; null for factors",
+        ),
         Column.count("level", "0 for the root"),
         Column.share("value", "the efficiency; null where it has no meaning"),
+        Column.text("reason", "what is missing where the value is null"),
         Column.text("formula", "how it is computed"),
         Column.text("reads_as", "what is lost where it is low"),
     ),
@@ -373,10 +464,28 @@ def tree_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
             "tree": tree.name,
             "metric": one.name,
             "level": tree.level(one),
+            "product_of": " ".join(one.product_of) or None,
             "value": run[one.name],
+            "reason": f"without {one.null_without}" if run[one.name] is None and one.null_without else None,
             **{name: getattr(one, name) for name in ("title", "parent", "formula", "reads_as")},
         }
         for tree in TREES
         for one in tree.efficiencies
         if not (one.needs_mpi and run[one.name] is None)
     ]
+
+
+def with_ideal_network(run: Mapping[str, Any], replayed: int) -> dict[str, Any]:
+    """The row of the table `run` with what follows from an ideal network.
+
+    After the POP metrics (https://pop-coe.eu): transfer efficiency is the length of a replay with an ideal network over the
+    measured length, serialization efficiency is the rest. There, the replay is one of Dimemas, of MPI; here it is that of the
+    graph of the run, whose processors are devices.
+
+    Parameters
+    ----------
+    replayed
+        Length of the window in a replay in which transfers take no time, ns.
+    """
+    times = DeviceTimes(**{field.name: run[field.name] for field in fields(DeviceTimes)})
+    return {**run, **DEVICE_TREE.row(times.with_ideal_network(replayed))}

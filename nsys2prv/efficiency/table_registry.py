@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nsys2prv.efficiency import clock_tables
 from nsys2prv.efficiency.findings import finding_tables
-from nsys2prv.efficiency.graph import network_factors, path_tables
+from nsys2prv.efficiency.graph import path_tables
 from nsys2prv.efficiency.meters import (
     absent_tables,
     calls,
@@ -26,7 +26,7 @@ from nsys2prv.efficiency.metrics import TREE_TABLE
 from nsys2prv.efficiency.result_tables import Table
 
 FORMAT = "nsys2prv-efficiency"
-VERSION = 2
+VERSION = 3
 """Counts up when a column or a table is removed or changes its meaning; a new one does not change it."""
 
 TABLES: tuple[Table, ...] = (
@@ -66,7 +66,6 @@ TABLES: tuple[Table, ...] = (
     absent_tables.ABSENT_STRETCHES,
     gaps.GAPS,
     gaps.LONGEST_GAPS,
-    network_factors.NETWORK_FACTORS,
     *path_tables.TABLES,
     calls.MEMORY_OPERATIONS,
     calls.CUDA_CALLS,

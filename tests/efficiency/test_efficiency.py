@@ -154,15 +154,22 @@ def assert_products(tree: EfficiencyTree[Any], measured: Any) -> None:
     """Each efficiency with a meaning is the product of its factors."""
     row = tree.row(measured)
     for one in tree.efficiencies:
-        factors = [row[other.name] for other in tree.efficiencies if other.parent == one.name]
-        if factors and None not in factors:
-            assert row[one.name] == pytest.approx(float(np.prod(factors)), rel=1e-12, abs=1e-300)
+        for names in (tree.factors(one), one.product_of):
+            factors = [row[name] for name in names]
+            if factors and None not in factors:
+                assert row[one.name] == pytest.approx(float(np.prod(factors)), rel=1e-12, abs=1e-300)
 
 
-@given(st.lists(st.tuples(times, times), min_size=1, max_size=8), st.integers(1, 10**16))
-def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(devices: list[tuple[int, int]], elapsed: int) -> None:
-    measured = DeviceTimes.of(elapsed, [useful for useful, _ in devices], [moved for _, moved in devices])
+@given(st.lists(st.tuples(times, times), min_size=1, max_size=8), st.integers(1, 10**16), st.integers(0, 10**17))
+def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(
+    devices: list[tuple[int, int]], longer: int, replayed: int
+) -> None:
+    elapsed = longer + max(useful for useful, _ in devices)
+    of_devices = DeviceTimes.of(elapsed, [useful for useful, _ in devices], [moved for _, moved in devices])
+    measured = of_devices.with_ideal_network(replayed)
 
+    of_run = [one.value(measured) for one in DEVICE_TREE.efficiencies if one.of_whole_run]
+    assert all(value is None or 0 <= value <= 1 for value in of_run)
     assert_products(DEVICE_TREE, measured)
     assert measured.useful_ns == 0 or None not in DEVICE_TREE.row(measured).values()
 

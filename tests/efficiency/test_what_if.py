@@ -98,14 +98,35 @@ def test_the_path_with_changes_adds_up_to_the_new_length(tmp_path: Path) -> None
 
 def test_transfer_and_serialization_are_the_parts_of_what_is_not_imbalance(tmp_path: Path) -> None:
     result = measure([rank(tmp_path, number) for number in range(2)], EfficiencyOptions())
-    factors = result.network_factors.row(0, named=True)
-    assert factors["ideal_network_ns"] == (MEASURED - 50) * US
-    assert factors["transfer_efficiency"] == pytest.approx((MEASURED - 50) / MEASURED)
-    assert factors["serialization_efficiency"] == pytest.approx(200 / (MEASURED - 50))
-    run_row = result.run.row(0, named=True)
-    product = run_row["communication_efficiency"] * run_row["orchestration_efficiency"]
-    assert factors["progress_efficiency"] == pytest.approx(product)
-    assert factors["transfer_efficiency"] * factors["serialization_efficiency"] == pytest.approx(product)
+    run = result.run.row(0, named=True)
+    assert run["ideal_network_ns"] == (MEASURED - 50) * US
+    assert run["transfer_efficiency"] == pytest.approx((MEASURED - 50) / MEASURED)
+    assert run["serialization_efficiency"] == pytest.approx(200 / (MEASURED - 50))
+    product = run["communication_efficiency"] * run["orchestration_efficiency"]
+    assert run["progress_efficiency"] == pytest.approx(product)
+    assert run["transfer_efficiency"] * run["serialization_efficiency"] == pytest.approx(product)
+    tree = {row["metric"]: row for row in result.tree.iter_rows(named=True)}
+    assert tree["transfer_efficiency"]["value"] == run["transfer_efficiency"]
+    assert tree["transfer_efficiency"]["parent"] == "progress_efficiency"
+    assert tree["progress_efficiency"]["product_of"] == "communication_efficiency orchestration_efficiency"
+    lines = result.as_text().splitlines()
+    places = [next(place for place, line in enumerate(lines) if line.startswith(text)) for text in (
+        "  x Orchestration Efficiency", "  Communication x Orchestration", "    = Transfer Efficiency",
+        "    x Serialization Efficiency")]  # fmt: skip
+    assert places == list(range(places[0], places[0] + 4))
+
+
+@pytest.mark.parametrize("without", [{"no_critical_path": True}, {"nccl": "useful"}])
+def test_transfer_and_serialization_are_null_with_a_reason_where_nothing_was_replayed(
+    tmp_path: Path, without: dict[str, Any]
+) -> None:
+    reports = [rank(tmp_path, number) for number in range(2)]
+    tree = {row["metric"]: row for row in np.open_run(reports).efficiency(**without).tree.iter_rows(named=True)}
+    for metric in ("transfer_efficiency", "serialization_efficiency"):
+        assert tree[metric]["value"] is None
+        assert "needs the graph of the run and NCCL kernels that count as communication" in tree[metric]["reason"]
+    assert tree["progress_efficiency"]["value"] > 0
+    assert tree["progress_efficiency"]["reason"] is None
 
 
 @pytest.mark.parametrize(

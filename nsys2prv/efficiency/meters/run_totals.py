@@ -11,7 +11,7 @@ from nsys2prv.efficiency.activity_times import ALL_MASKS, Trees, active_time, ti
 from nsys2prv.efficiency.intervals import Numbers, Segments, time_by
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.overlap import spread
-from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_TABLE, tree_rows
+from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_COLUMNS_OF_RUN
 from nsys2prv.efficiency.result_tables import DEVICE, NCCL_POLICY, Column, Filled, Table
 from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.efficiency.sweep import (
@@ -27,7 +27,7 @@ from nsys2prv.efficiency.sweep import (
     first_open,
 )
 
-RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS, by_nccl_policy=True)
+RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN, by_nccl_policy=True)
 
 NODES = Table("nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS), by_nccl_policy=True)
 
@@ -171,10 +171,8 @@ class Totals(TableMeter):
 
     def tables(self) -> Filled:
         """The tables of the run as a whole."""
-        run = self._tree(np.arange(len(self.devices)), np.arange(len(self.threads)))
         return {
-            RUN: [run],
-            TREE_TABLE: tree_rows(run),
+            RUN: [self._tree(np.arange(len(self.devices)), np.arange(len(self.threads)))],
             NODES: self._node_rows(),
             DEVICES: self._device_rows(),
             TASKS: self._task_rows(),

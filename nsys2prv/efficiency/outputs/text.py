@@ -21,7 +21,7 @@ _ROWS = 10
 _LONGEST_PATH = 200
 _LEAST_PART = 0.01
 
-_OF_DEVICES = {one.name: one.abbreviation for one in DEVICE_TREE.efficiencies}
+_OF_DEVICES = {one.name: one.abbreviation for one in DEVICE_TREE.of_parts}
 _HOST_ROOT = HOST_TREE.efficiencies[0]
 # Columns of each table that are shown, and their headings.
 _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
@@ -47,8 +47,6 @@ _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
                          "waited_ns": "waited", "caused_ns": "others waited", "undecided_ns": "not decidable"}),
     ("cuda_calls", {"call": "CUDA call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
     ("mpi_calls", {"call": "MPI call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
-    ("network_factors", {"ideal_network_ns": "with an ideal network", "transfer_efficiency": "transfer eff.",
-                         "serialization_efficiency": "serialization eff.", "progress_efficiency": "product"}),
     ("critical_path_totals", {"by": "by", "name": "critical path", "total_ns": "total", "share": "share"}),
     ("longest_gaps", {"device": "gap on", "begin_ns": "at", "length_ns": "length", "after": "until"}),
     ("clocks", {"host": "clock of", "method": "method", "interval_ns": "known to within", "offset_ns": "offset",
@@ -141,7 +139,9 @@ def tree_lines(tree: pl.DataFrame) -> list[str]:
     for row in tree.iter_rows(named=True):
         if row["level"] == 0 and lines:
             lines.append("")
-        sign = "" if row["level"] == 0 else ("x " if row["parent"] in parents else "= ")
+        # What divides the product of those above in another way is no factor.
+        is_factor = row["level"] > 0 and row["product_of"] is None
+        sign = ("x " if row["parent"] in parents else "= ") if is_factor else ""
         parents.add(row["parent"] or "")
         name = f"{'  ' * row['level']}{sign}{row['title']}"
         lines.append(f"{name:<{width + 2}}{percent(row['value']):>8}   {reading(row['metric'], row['value'])}")

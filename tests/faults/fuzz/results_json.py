@@ -67,7 +67,7 @@ class ResultsJson:
                 b"",
                 b"null",
                 b"[" * 100_000,
-                b'{"format": "nsys2prv-efficiency", "version": 2}',
+                b'{"format": "nsys2prv-efficiency", "version": 3}',
                 b"\xff",
                 b"9" * 5000,
                 b"[NaN]",

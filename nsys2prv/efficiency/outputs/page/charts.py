@@ -47,8 +47,7 @@ LINES = ("#2f74d0", "#e8830c", "#12a37f", "#b05cc6", "#d1495b", "#7f8c2b", "#0f8
 """Colours of lines; of more hosts than colours all have the first one."""
 
 EFFICIENCY_LINES = tuple(
-    (one.name, one.title, LINES[place % len(LINES)], 1 if one.parent else 3)
-    for place, one in enumerate(DEVICE_TREE.efficiencies)
+    (one.name, one.title, LINES[place % len(LINES)], 1 if one.parent else 3) for place, one in enumerate(DEVICE_TREE.of_parts)
 )
 """Lines over time: column of `bins`, name, colour, width."""
 

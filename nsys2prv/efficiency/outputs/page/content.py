@@ -63,7 +63,7 @@ _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("absent", "Time without computation", "compute-absent-time", ("absent_time", "absent_regions", "absent_iterations",
                                                                    "absent_parts", "absent_calls", "absent_ranges",
                                                                    "absent_stretches")),
-    ("path", "Critical path", "critical-path", ("critical_path_totals", "network_factors", "critical_path",
+    ("path", "Critical path", "critical-path", ("critical_path_totals", "critical_path",
                                                 "critical_path_rows")),
     ("gaps", "Gaps and calls", "gaps", ("gaps", "longest_gaps", "cuda_calls")),
     ("metrics", "Sampled metrics", "kernels", ("sampled_summary", "sampled_kernels")),
@@ -228,8 +228,10 @@ def _trees(tree: pl.DataFrame) -> list[dict[str, Any]]:
         leaves = []
         seen: set[str | None] = set()
         for row in (row for row in rows if row["tree"] == which):
-            factors = [other for other in rows if other["parent"] == row["metric"] and other["tree"] == which]
-            sign = "" if row["parent"] is None else "×" if row["parent"] in seen else "="
+            below = [other for other in rows if other["parent"] == row["metric"] and other["tree"] == which]
+            factors = [other for other in below if other["product_of"] is None]
+            is_factor = row["parent"] is not None and row["product_of"] is None
+            sign = ("×" if row["parent"] in seen else "=") if is_factor else ""
             seen.add(row["parent"])
             product = " × ".join(wording.percent(other["value"]) for other in factors)
             says = reading(row["metric"], row["value"])

@@ -14,7 +14,7 @@ from nsys2prv.efficiency.result_tables import Column, Table
 
 _DIGITS = 9
 """Digits of numbers that are not whole."""
-_TREE = (*(one.name for one in DEVICE_TREE.efficiencies), HOST_TREE.efficiencies[0].name)
+_TREE = (*(one.name for one in DEVICE_TREE.of_parts), HOST_TREE.efficiencies[0].name)
 """Efficiencies that wide tables show at first."""
 
 _MAIN: Mapping[str, Sequence[str]] = {
