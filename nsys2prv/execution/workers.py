@@ -108,6 +108,10 @@ class Workers(ABC):
         """Size of a group to which nothing need be added."""
         return min(sum(sizes) / (1 if self.is_here else _PIECES_PER_WORKER * self.count), largest)
 
+    def for_pieces(self, count: int) -> Workers:
+        """Who does so many pieces of work best."""
+        return self
+
     def share(self, *folders: Path) -> None:  # noqa: B027  # most need nothing
         """Name the folders where pieces of work write, which are removed when the work ends; UsageError when not all workers
         see them.
@@ -156,6 +160,10 @@ class LocalWorkers(Workers):
         threading.excepthook = _hide_end_of_manager
         self._pool = self._new_pool()
         _local.add(self)
+
+    def for_pieces(self, count: int) -> Workers:
+        # A worker has fewer threads than this process, and has to start first.
+        return InThisProcess() if count == 1 else self
 
     def _new_pool(self) -> ProcessPoolExecutor:
         import multiprocessing.resource_tracker

@@ -186,11 +186,13 @@ def open_reports(
         Treat all streams of a device and process as one.
     """
     paths = find_reports(arguments, (lambda error: broken.leave_out(error.path, error)) if broken.keep_going else None)
+    found = workers.groups([1] * len(paths), REPORTS_AT_ONCE)
+    workers = workers.for_pieces(len(found))
     options = Shared(
         _SurveyOptions(sources, export, folder, broken.keep_going, with_other_spans, fold_streams),
         None if workers.is_here else folder / "survey.pickle",
     )
-    groups = [(options, tuple(paths[index] for index in group)) for group in workers.groups([1] * len(paths), REPORTS_AT_ONCE)]
+    groups = [(options, tuple(paths[index] for index in group)) for group in found]
     progress = _Progress(bar, len(paths))
     step = partial(_survey_group, progress=progress) if workers.is_here else _survey_group
     reports: list[OpenedReport] = []
