@@ -19,9 +19,11 @@ from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.length_interval import LengthInterval, clock_warnings, length_interval
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.calls import Calls, MemoryOperations
+from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
 from nsys2prv.efficiency.meters.found_iterations import FoundIterations
 from nsys2prv.efficiency.meters.gaps import Gaps
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
+from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.meters.meter import Meter, TableMeter
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.overlap import Overlap
@@ -87,7 +89,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     trees = Trees(context, options.nccl, has_mpi=any(number in events.types for number in event_types.MPI_TYPES.values()))
     findings = Findings(context)
     totals, bins, kernels, nccl = Totals(context, trees), Bins(context, trees, options.bins), Kernels(context), Nccl(context)
-    windows = WindowTimes(context, trees, window)
+    windows, device_clocks, lost_work = WindowTimes(context, trees, window), DeviceClocks(context), LostWork(context)
     iterations = FoundIterations(context, trees, window.iterations, with_trees=options.per_iteration is None)
     event_waits = EventWaits(events)
     path = None if options.no_critical_path else CriticalPath(context, nccl, event_waits, folder / "graph")
@@ -109,7 +111,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         Sampled(context, bins, kernels),
         *([path] if path is not None else []),
     ]
-    _sweep(context, [meters[0], findings, *meters[1:]], windows)
+    _sweep(context, [meters[0], findings, *meters[1:], device_clocks, lost_work], windows)
     filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
     for meter in meters:
         filled |= meter.tables()
@@ -126,6 +128,8 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         kernels_by_device=kernels.by_device,
         transfers=nccl.transfers,
         collectives=nccl.collectives,
+        contradictions=device_clocks.contradictions,
+        lost_work=lost_work,
     )
     tables |= {table.name: table.frame(rows) for table, rows in found.items()}
     tables = {name: at_moments(table_registry.BY_NAME[name], frame, events.offset) for name, frame in tables.items()}
@@ -134,6 +138,8 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         *_warnings(events),
         *window.warnings,
         *clock_warnings(events, options.bins, interval),
+        *device_clocks.warnings,
+        *lost_work.warnings,
         *(text for meter in meters for text in meter.warnings),
     ]
     return EfficiencyResult(_head(events, options, warnings, window, interval), tables)

@@ -12,6 +12,7 @@ from nsys2prv.efficiency.findings.finding_tables import finding_tables, saved
 from nsys2prv.efficiency.findings.gap_causes import GapCauses
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, Evidence, FindingRule
 from nsys2prv.efficiency.findings.rule_registry import RULES
+from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
@@ -50,6 +51,8 @@ class Findings:
         kernels_by_device: pl.DataFrame,
         transfers: pl.DataFrame,
         collectives: pl.DataFrame,
+        contradictions: Mapping[int, str],
+        lost_work: LostWork,
     ) -> Filled:
         """The tables of findings, those first that cost the run most; parameters as of `Evidence`."""
         evidence = Evidence(
@@ -61,6 +64,8 @@ class Findings:
             kernels_by_device,
             transfers,
             collectives,
+            contradictions,
+            lost_work,
             has_launches=self._launches > 0,
             has_graphs=self._graphs > 0,
         )

@@ -28,8 +28,18 @@ def _memory_kinds(evidence: Evidence) -> str | None:
     return "not recorded: kinds of memory of copies" if unknown else _sizes(evidence)
 
 
+def _host_times(evidence: Evidence) -> str | None:
+    names = ", ".join(evidence.device_name(device) for device in evidence.contradictions)
+    return f"times of {names} contradict those of the host" if names else None
+
+
+def _last_work(evidence: Evidence) -> str | None:
+    lost = evidence.lost_work.at_end
+    return f"{lost:,} calls launch after the last work that is recorded" if lost else _host_times(evidence)
+
+
 def _launches(evidence: Evidence) -> str | None:
-    return None if evidence.has_launches else "not recorded: CUDA API calls that launch"
+    return _host_times(evidence) if evidence.has_launches else "not recorded: CUDA API calls that launch"
 
 
 def _several_devices(evidence: Evidence) -> str | None:
@@ -75,6 +85,8 @@ def _unified(evidence: Evidence) -> str | None:
 
 
 CUDA_CALLS = Need("CUDA API calls", _launches)
+HOST_TIMES = Need("kernels or copies whose times fit those of their hosts", _host_times)
+LAST_WORK = Need("the work of the last launches", _last_work)
 CALL_NAMES = Need("CUDA API calls", _calls)
 COPY_SIZES = Need("copies with sizes", _sizes)
 MEMORY_KINDS = Need("copies with kinds of memory and sizes", _memory_kinds)

@@ -12,6 +12,7 @@ from nsys2prv.efficiency.findings.aggregate import PARTS
 from nsys2prv.efficiency.findings.device_stats import DeviceStats
 from nsys2prv.efficiency.findings.finding import Finding
 from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
+from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 
@@ -130,6 +131,10 @@ class Evidence:
         they are known; and `collective`, which is the same number for all kernels of a collective.
     collectives
         Kernels of collectives of several ranks: columns of `Nccl.collectives`.
+    contradictions
+        Devices whose times contradict those of their hosts, and how (`DeviceClocks.contradictions`).
+    lost_work
+        Launches of which no work is recorded.
     has_launches, has_graphs
         Whether any launch of work in the window is known, and whether executions of graphs were recorded as a whole.
     """
@@ -143,6 +148,8 @@ class Evidence:
     kernels_by_device: pl.DataFrame
     transfers: pl.DataFrame
     collectives: pl.DataFrame
+    contradictions: Mapping[int, str]
+    lost_work: LostWork
     has_launches: bool
     has_graphs: bool
     _findings: dict[str, Finding | None] = field(default_factory=dict)
@@ -155,7 +162,8 @@ class Evidence:
 
     def missing(self, rule: FindingRule) -> str | None:
         """Why a rule can't decide; None: it can."""
-        return next((reason for need in rule.needs if (reason := need.missing(self)) is not None), None)
+        of_needs = next((reason for need in rule.needs if (reason := need.missing(self)) is not None), None)
+        return of_needs or self.lost_work.reason
 
     def finding(self, rule: FindingRule) -> Finding | None:
         """The finding of a rule, also one that costs too little to be shown; rules are judged once."""

@@ -1,0 +1,54 @@
+"""Work that was launched and is not recorded: devices are not called idle because of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.report_builder import ReportBuilder
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import EfficiencyResult
+
+US, MS = 1_000, 1_000_000
+
+
+def checks(result: EfficiencyResult) -> dict[str, tuple[str, str | None]]:
+    return {kind: (found, reason) for kind, found, reason in result.finding_checks.drop("title").iter_rows()}
+
+
+def run(folder: Path, recorded: int, *, of_host: int = 0) -> EfficiencyResult:
+    """A hundred launches, 10 ms apart, each of a kernel of 9 ms; only the first kernels are recorded."""
+    report = ReportBuilder(rank=0).gpu(0)
+    report.copy(1 * MS, 2 * MS, 1 << 20, launch=(900 * US, 950 * US))
+    for step in range(100):
+        call = (step + 1) * 10 * MS
+        if step < recorded:
+            report.kernel("train(float*)", call + 10 * US, call + 9 * MS, launch=(call, call + 5 * US))
+        else:
+            report.api_call("cudaLaunchKernel_v7000", call, call + 5 * US)
+    for place in range(of_host):
+        report.api_call("cudaLaunchHostFunc_v10000", 1_012 * MS + place * US, 1_012 * MS + (place + 1) * US)
+    return measure([report.write(folder / "report.sqlite")], EfficiencyOptions())
+
+
+def test_the_end_of_a_recording_is_no_shut_down(tmp_path: Path) -> None:
+    result = run(tmp_path, 50)
+    lost = "50 calls launch after the last work that is recorded"
+    assert f"{lost}: what they launched is lost" in result.head["warnings"]
+    assert checks(result)["shut-down"] == ("not decidable", lost)
+
+
+def test_without_kernels_nothing_is_said_about_idle_devices(tmp_path: Path) -> None:
+    result = run(tmp_path, 0)
+    reason = "of most launches no work is recorded: 100 calls, 0 kernels and graphs"
+    assert result.findings.is_empty()
+    assert set(checks(result).values()) >= {("not decidable", reason)}
+    assert checks(result)["little-gpu-work"] == ("not decidable", reason)
+    assert f"{reason}; it is not known when devices are idle" in result.head["warnings"]
+
+
+def test_where_all_is_recorded_nothing_is_lost(tmp_path: Path) -> None:
+    result = run(tmp_path, 100, of_host=5)
+    assert not any("launch" in text for text in result.head["warnings"])
+    assert checks(result)["shut-down"] == ("not found", None)
