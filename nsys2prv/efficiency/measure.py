@@ -25,6 +25,7 @@ from nsys2prv.efficiency.meters.gaps import Gaps
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.meters.meter import Meter, TableMeter
+from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.overlap import Overlap
 from nsys2prv.efficiency.meters.regions import Iterations, Regions
@@ -93,10 +94,11 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     iterations = FoundIterations(context, trees, window.iterations, with_trees=options.per_iteration is None)
     event_waits = EventWaits(events)
     path = None if options.no_critical_path else CriticalPath(context, nccl, event_waits, folder / "graph")
+    absent = AbsentTime(context, nccl, event_waits, window.iterations, options.regions)
     meters: list[TableMeter] = [
         # The slowest come first, so that none is left to run alone at the end of a chunk.
         Gaps(context, findings.update_gaps),
-        AbsentTime(context, nccl, event_waits, window.iterations, options.regions),
+        absent,
         kernels,
         bins,
         *([Regions(context, trees, options.regions)] if options.regions else []),
@@ -105,6 +107,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         windows,
         Calls(context),
         nccl,
+        NcclExposure(context, nccl, absent, event_waits),
         totals,
         Overlap(context),
         MemoryOperations(context),

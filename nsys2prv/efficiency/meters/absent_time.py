@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -374,17 +375,26 @@ class AbsentTime(TableMeter):
     def tables(self) -> Filled:
         """The tables of compute-absent time."""
         self._finish()
-        waits = [_arrivals(waits) for waits in (self._nccl.waits, self._nccl.waits_in_pairs) if waits.height]
-        arrivals = pl.concat(waits).unique(["row", "start"], keep="any") if waits else None
-        collectives = _divided_collectives(pl.concat([pl.DataFrame(schema=_COLLECTIVE_SCHEMA), *self._collectives]), arrivals)
-        by_part = self._divided(collectives)
+        by_part = self._divided(self.waits_for_nccl)
         return {
             ABSENT_TIME: self._by_device(by_part),
-            **self._in_windows(arrivals),
+            **self._in_windows(self._arrivals),
             ABSENT_PARTS: self._details(by_part),
             **self._of_hosts(),
-            ABSENT_STRETCHES: self._stretches(collectives),
+            ABSENT_STRETCHES: self._stretches(self.waits_for_nccl),
         }
+
+    @cached_property
+    def waits_for_nccl(self) -> pl.DataFrame:
+        """After all chunks: pieces (`begin`, `end`, ns) of the time of a `device` without computation in which the next compute
+        kernel waits for an NCCL kernel (`row`, `start`), with their `part` and the other columns of `_divided_collectives`."""
+        waits = pl.concat([pl.DataFrame(schema=_COLLECTIVE_SCHEMA), *self._collectives])
+        return _divided_collectives(waits, self._arrivals)
+
+    @cached_property
+    def _arrivals(self) -> pl.DataFrame | None:
+        waits = [_arrivals(waits) for waits in (self._nccl.waits, self._nccl.waits_in_pairs) if waits.height]
+        return pl.concat(waits).unique(["row", "start"], keep="any") if waits else None
 
     def _finish(self) -> None:
         """Add the stretches at the end of the run."""
@@ -614,6 +624,8 @@ def _divided_collectives(found: pl.DataFrame, arrivals: pl.DataFrame | None) -> 
             "slot",
             "number",
             "value",
+            "row",
+            "start",
             begin=first,
             end=last,
             part=pl.lit(part, pl.Int64),

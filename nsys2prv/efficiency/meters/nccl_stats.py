@@ -98,6 +98,12 @@ class Nccl(TableMeter):
             return {}
         return {NCCL_OPERATIONS: _by_size(self._whole()), **wait_tables(self.waits, self._context)}
 
+    @property
+    def kernels(self) -> pl.DataFrame:
+        """All kernels: `row`, `start`, `end`, `task`, `device`, `operation`, `communicator` and its name, its `ranks`,
+        and `size`; what is not known is null. Empty: there are none."""
+        return self._whole() if self._found else pl.DataFrame()
+
     @cached_property
     def waits(self) -> pl.DataFrame:
         """Waits in collectives that are matched over their ranks, as of `nccl_waits.waits_of_ranks`; with `row`, `members`
