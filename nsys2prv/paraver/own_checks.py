@@ -21,9 +21,10 @@ from nsys2prv.paraver.trace_files import companion, shown
 from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.labels import readable
 from nsys2prv.vocabulary import row_names
-from nsys2prv.vocabulary.event_types import CRITICAL_PATH, LARGEST_LABELLED_NUMBER, Role
+from nsys2prv.vocabulary.event_types import CRITICAL_PATH, LARGEST_LABELLED_NUMBER, TAG_CRITICAL_PATH, Role
 
 _NUMBER = re.compile("[0-9]{1,10}")
+_PATH = "critical_path"
 _MOST_WINDOWS = 1000
 """OUT.json lists at most as many windows of time."""
 _MOST_GAPS = 10_000
@@ -145,6 +146,7 @@ class Account(RecordCheck):
     def __post_init__(self) -> None:
         self._starts: Counter[int] = Counter()  # starts of intervals by type
         self._points: Counter[int] = Counter()  # events by type
+        self._path_lines = self._path_time = 0  # lines and time (ns) of the critical path
         self._path = companion(self.trace.path, ".json")
 
     def update(self, block: Block) -> None:
@@ -156,6 +158,11 @@ class Account(RecordCheck):
         self._starts.update(
             {number: count for number, count in zip(types.numbers.tolist(), starts.tolist(), strict=True) if count}
         )
+        if _PATH in self.trace.summary:
+            self._path_lines += int((block.message_column("tag") == TAG_CRITICAL_PATH).sum())
+            of_path = block.pairs_of(types.numbers == CRITICAL_PATH.number)
+            ends = np.where(block.pair_value[of_path] == 0, 1, -1)
+            self._path_time += int((ends * block.time[block.pair_record[of_path]]).sum())
 
     def finish(self) -> None:
         if self.trace.summary is None:
@@ -167,6 +174,7 @@ class Account(RecordCheck):
             _names(self.trace, self.trace.summary),
             _rows_of_tables(self.trace.summary),
             self._events(self.trace.summary),
+            self._critical_path(self.trace.summary.get(_PATH, {})),
         ):
             self.log.add(TraceRule.ACCOUNT, self._path, None, problem)
 
@@ -181,7 +189,7 @@ class Account(RecordCheck):
             if sum(entry["events"].values()) < entry.get("written", 0):
                 yield f"source {shown(entry.get('title', ''))} has {entry['written']} rows written in fewer events"
             written.update({int(number): count for number, count in entry["events"].items() if _NUMBER.fullmatch(number)})
-        if (segments := summary.get("critical_path", {}).get("segments")) is not None:
+        if (segments := summary.get(_PATH, {}).get("segments")) is not None:
             written[CRITICAL_PATH.number] = segments
         roles = {number: _role(number) for number in {*written, *self._starts}}
         # Attributes that last as long as an interval of another source are counted there, and are on the lines of others, too.
@@ -196,6 +204,13 @@ class Account(RecordCheck):
             if there != written[number]:
                 what = f"of type {number} " if number else ""
                 yield f"{written[number]} events {what}were written, and the trace has {there}"
+
+    def _critical_path(self, path: Mapping[str, Any]) -> Iterator[str]:
+        if path.get("lines", self._path_lines) != self._path_lines:
+            yield f"{_PATH}.lines is {path['lines']}, and the trace has {self._path_lines}"
+        total = sum(path.get("total_ns", {}).values())
+        if "total_ns" in path and total != self._path_time:
+            yield f"the times of {_PATH}.total_ns add up to {total} ns, and those in the trace to {self._path_time} ns"
 
 
 def _role(number: int) -> Role | None:

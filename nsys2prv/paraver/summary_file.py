@@ -38,6 +38,7 @@ _FORM: Mapping[str, Any] = {
             "tables": [_TABLE],
         }
     ],
+    "critical_path": {"segments": int, "lines": int, "total_ns": _COUNTS},
     "clocks": [{"": object}],
     "clock_check": [{"text": str}],
 }

@@ -16,6 +16,7 @@ from typing import Any
 from support.checkout import CHECKOUT
 
 _MOST_OBJECTS = 65_535
+_CRITICAL_PATH, _TAG_CRITICAL_PATH = 63_000_800, 55_006
 _DIGITS = set("0123456789")
 _LEVELS = ("WORKLOAD", "APPL", "TASK", "THREAD", "SYSTEM", "NODE", "CPU")
 _SECTIONS = ("DEFAULT_OPTIONS", "DEFAULT_SEMANTIC", "STATES", "STATES_COLOR", "EVENT_TYPE", "GRADIENT_COLOR", "GRADIENT_NAMES")
@@ -107,6 +108,7 @@ class _Reader:
         self.of_row: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.open: Counter[tuple[int, int, int]] = Counter()
         self.starts: Counter[int] = Counter()
+        self.path_lines = self.path_time = 0
         self.events: Counter[int] = Counter()
 
     def read(self) -> set[str]:
@@ -337,6 +339,8 @@ class _Reader:
         for number, value in zip(record[6::2], record[7::2], strict=True):
             self.events[number] += 1
             self.starts[number] += value != 0
+            if number == _CRITICAL_PATH:
+                self.path_time += -record[5] if value else record[5]
             if number >= 2**32 or abs(value) > 2**53:
                 self.broken.add("numbers")
             if self.states is not None:
@@ -355,6 +359,7 @@ class _Reader:
         self._check_place(cpu, task, thread)
         if max(logical_send, physical_send, logical_recv, physical_recv) > self.end:
             self.broken.add("end")
+        self.path_lines += tag == _TAG_CRITICAL_PATH
         if size > 2**53 or abs(tag) > 2**53:
             self.broken.add("numbers")
         if (self.own or self.summary is not None) and (logical_send != physical_send or logical_recv > physical_recv):
@@ -460,6 +465,7 @@ class _Reader:
             self.states is None or "event_types" not in summary or self._types_said() == self.types,
             *(self._balances(table) for report in summary.get("reports", ()) for table in report.get("tables", ())),
             self._events_agree(for_dimemas),
+            self._path_agrees(summary.get("critical_path", {})),
         ]
         if not all(agrees):
             self.broken.add("account")
@@ -495,12 +501,17 @@ class _Reader:
             for number, count in entry["events"].items():
                 if _is_number(number, 10) and _kind_of_type(int(number)) != "attribute":
                     written[int(number)] += count
+        written[_CRITICAL_PATH] += (self.summary or {}).get("critical_path", {}).get("segments", 0)
         intervals = {number: count for number, count in self.starts.items() if _kind_of_type(number) == "interval"}
         points = {number: self.events[number] for number in written if _kind_of_type(number) != "interval"}
         found = Counter({**intervals, **points})
         if for_dimemas:
             return sum(found.values()) == sum(written.values())
         return all(found[number] == written[number] for number in {*found, *written})
+
+    def _path_agrees(self, path: dict[str, Any]) -> bool:
+        said = path.get("lines", self.path_lines), sum(path["total_ns"].values()) if "total_ns" in path else self.path_time
+        return said == (self.path_lines, self.path_time)
 
 
 def _may_be_negative(kind: str, at: int) -> bool:
@@ -550,6 +561,9 @@ _JSON_FORM = (
             *(("left_out.%", "number"), ("events.%", "number"), ("derived", "truth")),
         )
     ),
+    ("critical_path.segments", "number"),
+    ("critical_path.lines", "number"),
+    ("critical_path.total_ns.%", "number"),
     ("clocks.*", "object"),
     ("clock_check.*.text", "text"),
 )

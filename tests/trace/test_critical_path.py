@@ -12,6 +12,7 @@ from support.whole_trace import open_whole
 
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import UsageError
+from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.option_values import NvtxRange
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -69,6 +70,25 @@ def test_the_account_and_the_views_have_it(tmp_path: Path) -> None:
     views = {"analysis/critical_path.cfg", "analysis/critical_path_time.cfg"}
     with_path, without = ({view["path"] for view in one.content["views"]} for one in (summary, plain))
     assert views == with_path - without
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"segments": 4}, "4 events of type 63000800 were written, and the trace has 5"),
+        ({"segments": 5, "lines": 3}, "critical_path.lines is 3, and the trace has 2"),
+        ({"segments": 5, "lines": 2, "total_ns": {"kernel": 5199}}, "add up to 5199 ns, and those in the trace to 5200 ns"),
+        ([], "critical_path is '[]' and not an object"),
+        ({"segments": True}, "critical_path.segments is 'true' and not a whole number"),
+    ],
+)
+def test_check_counts_the_path_again(tmp_path: Path, said: object, problem: str) -> None:
+    prv = translate_reports(tmp_path, a_launch_a_kernel_and_a_wait(), options=WITH_PATH).prv
+    assert not check_trace(prv).violations
+    summary = prv.with_suffix(".json")
+    summary.write_text(json.dumps({**json.loads(summary.read_text()), "critical_path": said}))
+
+    assert problem in "\n".join(map(str, check_trace(prv).violations))
 
 
 def test_what_is_measured_of_a_trace_does_not_change_with_it(tmp_path: Path) -> None:
