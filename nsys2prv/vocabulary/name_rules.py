@@ -5,9 +5,17 @@ All are those of Rust, by way of polars: the time that they take grows with the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import polars as pl
+
+from nsys2prv.errors import UsageError
+from nsys2prv.vocabulary.wording import short
+
+_WILDCARDS = re.compile(r"(\*+|\?)")
+_MOST_WILDCARDS = 2_000
+"""An expression that is made of them needs some hundred bytes for each."""
 
 
 def first_match(text: pl.Expr, rules: Iterable[tuple[str, int | str]], default: int | str | None) -> pl.Expr:
@@ -31,6 +39,31 @@ def first_match(text: pl.Expr, rules: Iterable[tuple[str, int | str]], default: 
     # Side by side: nested, a hundred rules would be a hundred levels.
     matches = [pl.when(text.str.contains(pattern)).then(_value(value)) for pattern, value in rules]
     return pl.coalesce(*matches, _value(default))
+
+
+def fits(text: pl.Expr, pattern: str) -> pl.Expr:
+    """Whether a text is equal to a pattern, or its wildcards match it: * any text, ? one character.
+
+    Raises
+    ------
+    UsageError
+        When the pattern has too many wildcards.
+
+    Examples
+    --------
+    >>> names = pl.Series(["step 1", "step [2]", "step *", None])
+    >>> pl.select(fits(pl.lit(names), "step [?]")).to_series().to_list()
+    [False, True, False, None]
+    """
+    pieces = _WILDCARDS.split(pattern)
+    if len(pieces) == 1:
+        return text == pattern
+    if len(pieces) > 2 * _MOST_WILDCARDS:
+        raise UsageError(f"{short(pattern)}: a name has at most {_MOST_WILDCARDS:,} wildcards * and ?")
+    # Every second piece is a wildcard.
+    pieces[::2] = map(pl.escape_regex, pieces[::2])
+    pieces[1::2] = [".*" if piece.startswith("*") else "." for piece in pieces[1::2]]
+    return (text == pattern) | text.str.contains(f"(?s)^{''.join(pieces)}$")
 
 
 def count_groups(pattern: str) -> int:

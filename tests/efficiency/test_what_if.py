@@ -62,7 +62,7 @@ def replayed(folder: Path, **changes: Any) -> int:
         # The late rank takes what it took.
         ({"no_late_ranks": True}, 0),
         ({"scale": ["compute=0.5"]}, 100),
-        ({"scale": ["comp*=2"]}, -200),
+        ({"scale": ["Comp*=2"]}, -200),
         ({"rank": ["1=median"]}, 50),
         ({"rank": ["0=median"]}, 0),
         ({"scale": ["compute=0.5"], "ideal_network": True}, 150),
@@ -134,6 +134,9 @@ def test_transfer_and_serialization_are_null_with_a_reason_where_nothing_was_rep
     [
         ({}, "nothing is changed"),
         ({"scale": ["no such kernel=0.5"]}, "no kernel, kernel family or copy"),
+        ({"scale": ["c[o]mpute*=0.5"]}, "no kernel, kernel family or copy"),
+        ({"scale": [f"{'?' * 60_000}=0.5"]}, "at most 2,000 wildcards"),
+        ({"scale": ["*=1e6", "*=1e6", "*=1e6"]}, "longer than can be counted"),
         ({"scale": ["gemm"]}, "FAMILY=FACTOR"),
         ({"scale": ["gemm=-1"]}, "a factor is a number"),
         ({"scale": ["gemm=nan"]}, "a factor is a number"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.acting import acting_characters
 from support.command_line import CommandLine
+from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
 
 from nsys2prv.errors import UsageError
@@ -55,6 +56,24 @@ def test_a_value_that_makes_no_sense_is_told_in_a_sentence(
     assert len(done.stderr) < 11_000
     assert acting_characters(done.stderr) == []
     assert os.listdir(command_line.folder) == ["report.sqlite"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--regions", "?" * 60_000), "at most 2,000 wildcards"),
+        (("--per-iteration", "a?" * 3_000), "at most 2,000 wildcards"),
+        (("--window", f"{DIGITS}s:"), "not a time"),
+        (("--window", "Steady"), "not one of all, steady"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_names_and_windows_that_make_no_sense_are_told_in_a_sentence(
+    options: tuple[str, str], says: str, command_line: CommandLine
+) -> None:
+    ReportBuilder().nvtx_range("step", 0, 9).kernel("gemm", 5, 9).write(command_line.folder / "report.sqlite")
+
+    sentence(command_line.run("efficiency", "report.sqlite", *options), USAGE, says)
 
 
 @pytest.mark.parametrize("pattern", ["((?:a+)+)x", "((a|a)*)*b", "(.*)(?:.*)*x"])

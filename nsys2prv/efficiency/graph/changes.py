@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -19,6 +18,8 @@ from nsys2prv.efficiency.sweep import LAUNCH
 from nsys2prv.efficiency.what_if_options import Scaling
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
+from nsys2prv.vocabulary.name_rules import fits
 
 _WORK = (edge_kinds.DEVICE_WORK, edge_kinds.TRANSFER, edge_kinds.COLLECTIVE)
 _ON_HOST = (edge_kinds.HOST, edge_kinds.BLOCKED_CALL)
@@ -76,7 +77,7 @@ def loading_times(built: BuiltGraph, times: float) -> Step:
         known = np.maximum(place, 0)
         inside = (place >= 0) & (row[known] == of_row) & (window.time[window.target] <= end[known])
         own = inside & (window.source_row == of_row) & (window.source_time >= begin[known]) & np.isin(window.kind, _ON_HOST)
-        changed = np.where(own, np.rint(weight * times), weight).astype(np.int64)
+        changed = np.where(own, _longer(weight, times), weight)
         # Without loading nothing wakes who waits for it.
         return np.where(inside & (window.kind == edge_kinds.WAKE_UP) & (times < 1), REMOVED, changed)
 
@@ -94,27 +95,17 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
     names = names_of_work(built)
     factors = np.ones(len(built.labels) + 1)
     for one in scalings:
-        fits = np.array(
-            [
-                any(text is not None and _fits(text, one.pattern) for text in pair)
-                for pair in names.select("name", "family").iter_rows()
-            ],
-            dtype=bool,
-        )
-        if not fits.any():
+        # Upper and lower case are the same.
+        of_pattern = [fits(pl.col(column).str.to_lowercase(), one.pattern.lower()) for column in ("name", "family")]
+        scaled = names.filter(pl.any_horizontal(of_pattern))["label"].to_numpy()
+        if not len(scaled):
             raise UsageError(f"--scale {one.pattern}: no kernel, kernel family or copy of the run has this name")
-        factors[names["label"].to_numpy()[fits]] *= one.factor
+        factors[scaled] *= one.factor
 
     def step(window: GraphWindow, weight: Numbers) -> Numbers:
         return _times(window, weight, np.isin(window.kind, _WORK), factors[window.label[window.target]])
 
     return step
-
-
-def _fits(text: str, pattern: str) -> bool:
-    """Whether a text is a pattern, or its wildcards match it; upper and lower case are the same."""
-    folded, wanted = text.casefold(), pattern.casefold()
-    return folded == wanted or fnmatch.fnmatchcase(folded, wanted)
 
 
 def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
@@ -148,7 +139,13 @@ def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
 
 def _times(window: GraphWindow, weight: Numbers, chosen: npt.NDArray[np.bool_], factors: npt.NDArray[np.float64]) -> Numbers:
     changed = chosen & (factors != 1) & (weight != REMOVED)
-    return np.where(changed, np.rint(weight * factors), weight).astype(np.int64)
+    return np.where(changed, _longer(weight, factors), weight)
+
+
+def _longer(weight: Numbers, factors: float | npt.NDArray[np.float64]) -> Numbers:
+    """Weights times factors, as far as a replay can be that long."""
+    longer: Numbers = np.minimum(np.rint(weight * factors), LONGEST_SESSION_NS).astype(np.int64)
+    return longer
 
 
 def _work_of_tasks(built: BuiltGraph) -> pl.DataFrame:

@@ -19,7 +19,9 @@ import numpy.typing as npt
 from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, GraphWindow, RunGraph, first_of_targets, new_column
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.errors import UsageError
 from nsys2prv.execution.row_order import differ_from_before
+from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
 Floats = npt.NDArray[np.float64]
 
@@ -80,6 +82,11 @@ def replay(
         Where times and edges are written; None: they stay in memory.
     moments_of_window
         Moments that are worked on at once; the result does not depend on it.
+
+    Raises
+    ------
+    UsageError
+        When all times that become longer add up to more than 104 days.
     """
     time = new_column(folder, "replayed_time", len(graph.moments))
     edge = new_column(folder, "replayed_edge", len(graph.moments))
@@ -88,6 +95,8 @@ def replay(
         weight = window.weight if change is None else change(window)
         is_there = weight != REMOVED
         grown = np.where(is_there, np.maximum(weight - window.weight, 0), 0)
+        if growth + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
+            raise UsageError("with these changes the run would be longer than can be counted (104 days); take smaller factors")
         moved = growth + np.cumsum(_sums(window.target, grown, len(window)))
         growth = int(moved[-1])
         later = window.time + moved

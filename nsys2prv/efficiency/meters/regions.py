@@ -16,12 +16,12 @@ from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.efficiency.window.usual_lengths import iteration_kinds
 from nsys2prv.execution.merging import Sums
+from nsys2prv.vocabulary.name_rules import fits
 
 MOST_REGIONS = 500
 """Regions that have a row: those that take most time."""
 
 _DOMAIN = re.compile(r"NVTX pushpop ranges (.*) domain")
-_WILDCARDS = re.compile(r"([*?])")
 
 _KNOWN_SCHEMA = {"number": pl.Int32, "value": pl.Int64, "text": pl.String, "domain": pl.String}
 _REGION_SCHEMA = dict.fromkeys(("slot", "task", "count", "total", "longest"), pl.Int64)
@@ -108,18 +108,10 @@ class NamedRanges:
 
 def _is_called(requested: str) -> pl.Expr:
     name, at, of_domain = requested.rpartition("@")
-    is_called = _matches(pl.col("text"), requested)
+    is_called = fits(pl.col("text"), requested)
     if at:
-        is_called |= _matches(pl.col("text"), name) & _matches(pl.col("domain").fill_null("default"), of_domain)
+        is_called |= fits(pl.col("text"), name) & fits(pl.col("domain").fill_null("default"), of_domain)
     return is_called
-
-
-def _matches(texts: pl.Expr, pattern: str) -> pl.Expr:
-    """Texts that are equal to a pattern, or that its wildcards * and ? match."""
-    if not _WILDCARDS.search(pattern):
-        return texts == pattern
-    pieces = [{"*": ".*", "?": "."}.get(piece, pl.escape_regex(piece)) for piece in _WILDCARDS.split(pattern)]
-    return (texts == pattern) | texts.str.contains(f"(?s)^{''.join(pieces)}$")
 
 
 class _RangeMeter(TableMeter):
