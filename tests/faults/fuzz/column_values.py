@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .commands import Commands
 from .oracle import Surroundings, fault_of_reading
+from .report_commands import REPORT_COMMANDS
 from .whole_report import whole_tables, write_whole_report
 
 _NUMBERS = [sign * number for number in (1, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**62) for sign in (1, -1)]
@@ -19,11 +20,6 @@ VALUES: tuple[object, ...] = (
     *("\0", "a\0b", "a\nb", "\x1b[31m", "\x9b", "\u202e", "{", "[" * 5000, '{"a": 1e999}', '{"a": ' * 900, "(" * 5000),
     *(b"", b"\0", b"\xff\xfe", b"\xed\xa0\x80", bytes(range(256)), b"\0" * 65_536),
 )
-_COMMANDS = (
-    ("inspect",), ("translate", "-o", "OUT"), ("translate", "-o", "OUT"), ("translate", "-o", "OUT", "--keep-going"),
-    ("translate", "-o", "OUT", "--workers", "2"), ("translate", "-o", "OUT", "--fold-streams"),
-    ("efficiency",), ("efficiency", "--keep-going"),
-)  # fmt: skip
 
 _KEPT = ("StringIds", "META_DATA_EXPORT", "TARGET_INFO_SESSION_START_TIME", "PROCESSES", "CUPTI_ACTIVITY_KIND_KERNEL")
 
@@ -38,7 +34,7 @@ class ColumnValues:
         changes = _change(report, chance)
         (folder / "changes.txt").write_text("\n".join(changes))
         before = Surroundings(folder)
-        command = chance.choice(_COMMANDS)
+        command = chance.choice(REPORT_COMMANDS)
         run = commands.run(*command, "report.sqlite", folder=folder)
         return fault_of_reading(run, before, names="report")
 

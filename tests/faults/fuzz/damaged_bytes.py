@@ -9,6 +9,7 @@ from support.report_builder import ReportBuilder
 
 from .commands import Commands
 from .oracle import Surroundings, fault_of_reading
+from .report_commands import REPORT_COMMANDS
 
 _PAGE = 4096
 _FORMS = (".sqlite", "_pqtdir", "_arwdir")
@@ -28,8 +29,7 @@ class DamagedBytes:
             _damage(content, chance)
         file.write_bytes(content)
         before = Surroundings(folder)
-        command = chance.choice(("inspect", "translate", "translate", "efficiency"))
-        run = commands.run(command, name, *(["-o", "OUT"] if command == "translate" else []), folder=folder)
+        run = commands.run(*chance.choice(REPORT_COMMANDS), name, folder=folder)
         return fault_of_reading(run, before, names="report")
 
 

@@ -13,12 +13,9 @@ import pyarrow.parquet
 
 from .commands import Commands
 from .oracle import Surroundings, fault_of_reading
+from .report_commands import REPORT_COMMANDS
 from .whole_report import whole_tables, write_whole_report
 
-_COMMANDS = (
-    ("inspect",), ("translate", "-o", "OUT"), ("translate", "-o", "OUT"), ("translate", "-o", "OUT", "--keep-going"),
-    ("translate", "-o", "OUT", "--workers", "2"), ("efficiency",),
-)  # fmt: skip
 _KEPT = ("StringIds", "META_DATA_EXPORT", "TARGET_INFO_SESSION_START_TIME", "PROCESSES", "CUPTI_ACTIVITY_KIND_KERNEL")
 _NUMBERS = (0, 1, -1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, -(2**63))
 _TEXTS = ("", "text", "x" * 65_536, "\0", "9" * 5000, "²", "[[[", "\u202e")
@@ -154,7 +151,7 @@ class FolderTables:
                     _write(_arrow(frame), file, chance)
         (folder / "changes.txt").write_text(repr(changed))
         before = Surroundings(folder)
-        command = chance.choice(_COMMANDS)
+        command = chance.choice(REPORT_COMMANDS)
         run = commands.run(*command, name, folder=folder)
         return fault_of_reading(run, before, names="report")
 

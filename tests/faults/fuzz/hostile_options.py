@@ -80,11 +80,23 @@ _SCHEDULERS = (
     *_PATHS,
 )
 # all.json is an earlier result, which a new one replaces.
+_WINDOWS = ("steady", "all", "Steady", "steady:", ":", "-5:5")
+_FACTORS = ("0", "0.5", "1e6", "1e7", "-0", "-1", "nan", "inf", "1e-320", "0x1", "1_0", "\u0663", _DIGITS, "", " 1 ")
+_SCALED = ("kernel*", "kernel0", "*", "?*", "", "[k]ernel*", "[", "*a" * 2000, "*" * 3000, "=", "a=b", "\udcff", "\x1b[2J\n")
 _OUTPUTS = ("OUT", "command.txt", "trace.cfgs", "all.json", *(f"{path}." for path in _PATHS if path))
 _REPLACED = ("trace.", "rules.csv", "link")
 """What --force may replace."""
 _OF_PATHS = ("FILE", "DIR", "FOLDER", "PROGRAM", ".pcf", ".html")
-_BY_METAVAR = {"TIME": _TIMES, "LIST": _RANKS, "REGEX": _PATTERNS, "REGEX|NAMES": _PATTERNS, "N": _NUMBERS, "SIZE": _SIZES}
+_BY_METAVAR = {
+    "TIME": _TIMES,
+    "LIST": _RANKS,
+    "REGEX": _PATTERNS,
+    "REGEX|NAMES": _PATTERNS,
+    "N": _NUMBERS,
+    "SIZE": _SIZES,
+    "FACTOR": _FACTORS,
+    "RANK=median": tuple(f"{rank}=median" for rank in _RANKS) + _RANKS[:3],
+}
 _INPUTS = (
     *("report.sqlite", "report.sqlite", "report.sqlite", "trace.prv", "all.json", "*.sqlite", ".", "", "none", "\udcff"),
     *("\x1b[2J\n", "[", "**", "{a,b}", "rules.csv", "x" * 5000, "-", "link"),
@@ -102,6 +114,9 @@ class HostileOptions:
         outputs = {"translate": ["-o", "OUT"], "demo": ["OUT.demo", "--nodes", "1", "--gpus", "1"]}.get(name, [])
         before = Surroundings(folder)
         arguments = [name, *_inputs(chance, name), *outputs, *_options(chance, command)]
+        if name == "whatif" and chance.random() < 0.7:
+            # It refuses to change nothing.
+            arguments.append(chance.choice(("--ideal-network", "--no-late-ranks", "--no-launch-cost")))
         run = commands.run(*arguments, folder=folder)
         (folder / "command.txt").write_text("\n".join(map(ascii, arguments)))
         return (
@@ -160,8 +175,11 @@ def _options(chance: random.Random, command: Any) -> list[str]:
 
 def _value(chance: random.Random, option: Any) -> str:
     metavar = option.metavar or ""
-    if metavar == "START:END":
-        return chance.choice((":", "::", "-:", *(f"{chance.choice(_TIMES)}:{chance.choice(_TIMES)}" for _ in range(9))))
+    if metavar in {"START:END", "WINDOW"}:
+        times = (":", "::", "-:", *(f"{chance.choice(_TIMES)}:{chance.choice(_TIMES)}" for _ in range(9)))
+        return chance.choice((*times, *_WINDOWS * 2) if metavar == "WINDOW" else times)
+    if metavar == "NAME=FACTOR":
+        return f"{chance.choice(_SCALED)}={chance.choice(_FACTORS)}"
     if option.name == "workers":
         # Those between really start.
         return chance.choice([one for one in _NUMBERS if len(one) != 10])

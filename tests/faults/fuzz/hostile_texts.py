@@ -21,6 +21,8 @@ _RESULTS = {
     "--regions": "*",
     "--per-iteration": "step",
 }
+_CHANGES = ("--ideal-network", "--no-late-ranks", "--no-launch-cost", "--data-loading", "0")
+_REPLAYED = ("--json-file", "OUT.whatif.json", "--csv", "OUT.whatif")
 _REPORT = "report.sqlite"
 _NAMED = re.compile(r"[0-9]+ +\S|[^A-Z#]")
 """Lines of a .pcf or .row that hold a name."""
@@ -46,12 +48,20 @@ class HostileTexts:
         write_hostile_report(folder / _REPORT, AtRandom(chance, chance.choice((0.05, 0.3, 1.0))))
         (folder / _REPORT).rename(folder / name)
         before = Surroundings(folder)
-        kind = chance.choice(("inspect", "translate", "efficiency", "trace"))
+        kind = chance.choice(("inspect", "translate", "efficiency", "whatif", "trace"))
         if kind == "inspect":
             return self._fault(commands, folder, before, "inspect", name, *chance.choice(((), ("--json",), ("--clocks",))))
         if kind == "efficiency":
             return self._fault(commands, folder, before, "efficiency", name, *self._results(chance))
-        translate = ("translate", name, "-o", "OUT", *chance.choice(((), ("--json",), ("--no-views",), ("--fold-streams",))))
+        if kind == "whatif":
+            return self._fault(commands, folder, before, *_what_if(name, chance))
+        translate = (
+            "translate",
+            name,
+            "-o",
+            "OUT",
+            *chance.choice(((), ("--json",), ("--no-views",), ("--fold-streams",), ("--critical-path",))),
+        )
         fault = self._fault(commands, folder, before, *translate)
         if fault or not (folder / "OUT.prv").exists():
             return fault
@@ -67,6 +77,7 @@ class HostileTexts:
                 ("check", trace),
                 ("check", trace, "--json"),
                 ("efficiency", trace, *self._results(chance)),
+                _what_if(trace, chance),
                 ("compare", report, trace, "--csv", "OUT.compared", "--json-file", "OUT.compared.json"),
                 ("views", trace, "-o", "OUT.views"),
                 ("views", trace, "-o", "OUT.views", "--json"),
@@ -89,6 +100,10 @@ class HostileTexts:
             or before.fault(("OUT",))
             or (outputs_fault(folder, inputs) if run.code == 0 else None)
         )
+
+
+def _what_if(name: str, chance: random.Random) -> tuple[str, ...]:
+    return ("whatif", name, *_CHANGES, *chance.choice(((), _REPLAYED, ("--json",), ("--scale", "*=2", *_REPLAYED))))
 
 
 def _with_pieces(names: str, chance: random.Random) -> bytes:

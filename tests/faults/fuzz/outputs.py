@@ -22,6 +22,9 @@ _COMMANDS: Mapping[str, tuple[str, ...]] = {
     "OUT.html": ("efficiency", "rank0.sqlite", "-o", "OUT.html"),
     "OUT.talp": ("efficiency", "rank0.sqlite", "--talp", "OUT.talp", "--json-file", "OUT.json", "-o", "OUT.html"),
     "OUT": ("efficiency", "rank0.sqlite", "--csv", "OUT"),
+    "OUT.whatif.json": ("whatif", "rank0.sqlite", "--no-launch-cost", "--json-file", "OUT.whatif.json"),
+    "OUT.whatif": ("whatif", "former.prv", "--no-launch-cost", "--csv", "OUT.whatif"),
+    "OUT.path.prv": ("translate", "rank0.sqlite", "-o", "OUT.path", "--critical-path"),
     "OUT.views": ("views", "former.prv", "-o", "OUT.views"),
 }
 """Commands that write, by one of their outputs."""
@@ -56,7 +59,7 @@ class Outputs:
     def _fault(self, run: Run, before: Surroundings, folder: Path, what: str) -> str | None:
         problem = fault_of(run) or before.fault(("OUT",) if run.code == 0 else ()) or _own_files_fault(folder)
         if problem is None and run.code == 0 and run.arguments[0] == "translate":
-            prv = folder / ("OUT.prv.gz" if "-z" in run.arguments else "OUT.prv")
+            prv = folder / f"{run.arguments[3].removesuffix('.prv')}.prv{'.gz' if '-z' in run.arguments else ''}"
             problem = trace_fault(prv)
         return problem and f"{what}: {problem}"
 

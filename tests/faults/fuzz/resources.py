@@ -17,7 +17,11 @@ _COMMANDS = (
     ("translate", "rank0_pqtdir", "-o", "OUT", "--force", "-z"),
     ("translate", "rank0_arwdir", "-o", "OUT", "--force", "--json"),
     ("efficiency", "rank0.sqlite", "rank1.sqlite", "--json-file", "OUT.json", "--csv", "OUT.csv", "-o", "OUT.html"),
+    ("translate", "rank0.sqlite", "rank1.sqlite", "-o", "OUT", "--critical-path"),
     ("efficiency", "former.prv", "--json"),
+    ("efficiency", "rank0.sqlite", "rank1.sqlite", "--window", "steady", "--talp", "OUT.talp"),
+    ("whatif", "rank0.sqlite", "rank1.sqlite", "--ideal-network", "--json-file", "OUT.json", "--csv", "OUT.csv"),
+    ("whatif", "former.prv", "--no-launch-cost", "--json"),
     ("inspect", "rank0.sqlite", "rank0_pqtdir", "--json", "--unrelated"),
     ("check", "former.prv"),
     ("views", "former.prv", "-o", "OUT.views"),
@@ -113,4 +117,6 @@ def _report(rank: int) -> ReportBuilder:
     report = ReportBuilder(host=f"node{rank}", rank=rank, ranks=2)
     for index in range(300):
         report.kernel(f"kernel{index % 3}", 100 * index + 20, 100 * index + 80, launch=(100 * index, 100 * index + 10))
+        if index % 30 == 0:
+            report.nvtx_range("step", 100 * index, 100 * index + 3000)
     return report

@@ -21,11 +21,12 @@ from .oracle import Surroundings, fault_of
 @cache
 def results() -> bytes:
     report = ReportBuilder(host="node01", rank=0).gpu(0)
-    for index in range(20):
+    for index in range(24):
         at = 100 * index
         report.kernel(f"kernel{index % 3}", at + 20, at + 80, launch=(at, at + 10))
-    report.copy(2100, 2200, 64)
-    report.nvtx_range("step", 0, 2500)
+        if index % 3 == 0:
+            report.nvtx_range("step", at, at + 300)
+    report.copy(2410, 2500, 64)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "result.json"
         nsys2prv.open_run(report.write(Path(folder) / "report.sqlite")).efficiency().to_json(path)
@@ -68,6 +69,7 @@ class ResultsJson:
                 b"null",
                 b"[" * 100_000,
                 b'{"format": "nsys2prv-efficiency", "version": 3}',
+                results().replace(b"nsys2prv-efficiency", b"nsys2prv-what-if"),
                 b"\xff",
                 b"9" * 5000,
                 b"[NaN]",

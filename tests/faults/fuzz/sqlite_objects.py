@@ -10,12 +10,9 @@ from pathlib import Path
 
 from .commands import Commands
 from .oracle import Surroundings, fault_of_reading
+from .report_commands import REPORT_COMMANDS
 from .whole_report import whole_tables, write_whole_report
 
-_COMMANDS = (
-    ("inspect",), ("translate", "-o", "OUT"), ("translate", "-o", "OUT"), ("translate", "-o", "OUT", "--keep-going"),
-    ("translate", "-o", "OUT", "--workers", "2"), ("efficiency",),
-)  # fmt: skip
 _ENDLESS = "with recursive r(n) as (select 1 union all select n + 1 from r)"
 _NAMES = (
     "select",
@@ -201,6 +198,6 @@ class SqliteObjects:
             change(database, table, chance)
         (folder / "change.txt").write_text(f"{change.__name__} {table}\n")
         before = Surroundings(folder)
-        command = chance.choice(_COMMANDS)
+        command = chance.choice(REPORT_COMMANDS)
         run = commands.run(*command, "report.sqlite", folder=folder)
         return fault_of_reading(run, before, names="report")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .commands import Commands
-from .mutated_traces import Files, made_traces
+from .mutated_traces import READING_COMMANDS, Files, made_traces
 from .oracle import Surroundings, fault_of
 
 _DATE = b"#Paraver (21/11/2025 at 06:36):"
@@ -49,9 +49,9 @@ class TraceBombs:
             (folder / f"OUT{suffix}").write_bytes(files[suffix])
         prv = chance.choice(_BOMBS)(chance, folder, files)
         before = Surroundings(folder)
-        command = chance.choice(("check", "efficiency", "views"))
-        run = commands.run(command, prv, folder=folder)
-        return fault_of(run, names="OUT") or before.fault(("OUT.cfgs",) if command == "views" and run.code == 0 else ())
+        command = chance.choice(READING_COMMANDS)
+        run = commands.run(*command, prv, folder=folder)
+        return fault_of(run, names="OUT") or before.fault(("OUT.cfgs",) if command[0] == "views" and run.code == 0 else ())
 
 
 def _packed_text(chance: random.Random, folder: Path, _: Files) -> str:

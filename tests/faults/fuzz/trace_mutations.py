@@ -10,7 +10,7 @@ from support.independent_reader import broken_rules
 from nsys2prv.paraver.check import check_trace
 
 from .commands import Commands
-from .mutated_traces import made_traces, mutated, traces
+from .mutated_traces import READING_COMMANDS, made_traces, mutated, traces
 from .oracle import Surroundings, fault_of
 
 
@@ -28,11 +28,11 @@ class TraceMutations:
         if ".prv" in changed and (problem := disagreement(folder / "OUT.prv")):
             return problem
         is_valid = ".prv" in changed and not broken_rules(folder / "OUT.prv")
-        command = chance.choice(("check", "efficiency", "views"))
-        run = commands.run(command, "OUT.prv", folder=folder)
-        if command == "check" and run.code != (0 if is_valid else 1):
+        command = chance.choice(READING_COMMANDS)
+        run = commands.run(*command, "OUT.prv", folder=folder)
+        if command[0] == "check" and run.code != (0 if is_valid else 1):
             return f"check ends with {run.code}, and the trace is {'valid' if is_valid else 'not valid'}: {run.stderr[-200:]}"
-        return fault_of(run, names="OUT") or before.fault(("OUT.cfgs",) if command == "views" and run.code == 0 else ())
+        return fault_of(run, names="OUT") or before.fault(("OUT.cfgs",) if command[0] == "views" and run.code == 0 else ())
 
 
 def disagreement(prv: Path) -> str | None:
