@@ -71,7 +71,9 @@ def test_a_value_that_makes_no_sense_is_told_in_a_sentence(
 def test_names_and_windows_that_make_no_sense_are_told_in_a_sentence(
     options: tuple[str, str], says: str, command_line: CommandLine
 ) -> None:
-    ReportBuilder().nvtx_range("step", 0, 9).kernel("gemm", 5, 9).write(command_line.folder / "report.sqlite")
+    report = ReportBuilder().nvtx_range("step", 0, 9)
+    report.kernel("gemm", 5, 9)
+    report.write(command_line.folder / "report.sqlite")
 
     sentence(command_line.run("efficiency", "report.sqlite", *options), USAGE, says)
 
