@@ -105,7 +105,8 @@ def _as_events(stays: pl.LazyFrame, report: Report) -> pl.LazyFrame:
         pl.when(~is_in).then(labelled("threadBlock", reasons, "reason")).alias(str(BLOCK_REASON)),
         type=pl.when(is_in).then(event_types.EXECUTING_CPU).otherwise(event_types.OFF_CPU).cast(pl.Int64),
         label=pl.when(~is_in).then(labelled("threadState", states, "thread state").fill_null(_OFF)),
-        value=pl.when(is_in).then(pl.col("cpu") + 1),
+        # A negative one would be the end of a stay.
+        value=pl.when(is_in, pl.col("cpu") >= 0).then(pl.col("cpu") + 1),
         cpu=pl.when(is_in).then("cpu"),
         state=pl.when(~is_in).then(pl.lit(event_types.STATE_BLOCKED, pl.Int64)),
     )

@@ -16,10 +16,12 @@ from support.report_builder import ReportBuilder
 from support.traces import label_of, table_summary, translate_reports
 from support.whole_trace import WholeTrace, open_whole
 
+from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.inspect import inspect
 from nsys2prv.sources.host import call_chains, cpu_samples, openmp, os_runtime, scheduling
 from nsys2prv.sources.host.profiled import FOREIGN
 from nsys2prv.sources.host.scheduling import Stays
+from nsys2prv.timeline.coverage import NO_VALUE
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
 
@@ -57,6 +59,15 @@ def test_a_thread_that_moves_between_cpus_gives_this_trace_and_no_other(tmp_path
         "2:0:1:1:1:300:40000161:12:40000161:0",
     ]
     assert label_of(open_whole(summary.prv), event_types.OFF_CPU, 12) == "off CPU"
+
+
+def test_a_stay_on_a_cpu_below_zero_is_left_out(tmp_path: Path) -> None:
+    summary = translate_reports(tmp_path, ReportBuilder().on_cpu(0, 100, cpu=-1).on_cpu(150, 300, cpu=2))
+
+    assert on_cpu(open_whole(summary.prv)) == [(1, 150, 300, 2)]
+    entry = table_summary(summary, "SCHED_EVENTS")
+    assert entry["sources"][0]["left_out"] == {NO_VALUE: 1}
+    assert check_trace(summary.prv).violations == ()
 
 
 def test_cpus_are_counted_over_the_nodes(tmp_path: Path) -> None:
