@@ -175,6 +175,7 @@ class Account(RecordCheck):
             _rows_of_tables(self.trace.summary),
             self._events(self.trace.summary),
             self._critical_path(self.trace.summary.get(_PATH, {})),
+            self._types(self.trace.summary),
         ):
             self.log.add(TraceRule.ACCOUNT, self._path, None, problem)
 
@@ -211,6 +212,12 @@ class Account(RecordCheck):
         total = sum(path.get("total_ns", {}).values())
         if "total_ns" in path and total != self._path_time:
             yield f"the times of {_PATH}.total_ns add up to {total} ns, and those in the trace to {self._path_time} ns"
+
+    def _types(self, summary: Mapping[str, Any]) -> Iterator[str]:
+        """Event types that occur."""
+        said = summary["trace"].get("types")
+        if said is not None and (differing := self._points.keys() ^ set(said)):
+            yield f"trace.types are not those of the trace: {min(differing)} is in one of them only"
 
 
 def _role(number: int) -> Role | None:

@@ -23,9 +23,11 @@ _FORM: Mapping[str, Any] = {
     "nsys2prv": str,
     "options": {"": object},
     "trace": {
-        **dict.fromkeys(("records", "length_ns", "origin_ns", "nodes", "tasks", "rows"), int),
+        **dict.fromkeys(("bytes", "records", "length_ns", "origin_ns", "nodes", "tasks", "rows"), int),
         "windows_ns": [[int]],
+        "types": [int],
     },
+    "messages": {"written": int},
     "nodes": [{"name": str, "cpus": int}],
     "tasks": [{"name": str, "threads": [str], "report": (str, NoneType)}],
     "event_types": [{"number": int, "label": str}],

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import numpy as np
+
 from nsys2prv.errors import TraceError
 from nsys2prv.vocabulary.input_files import check_ordinary
 
@@ -24,6 +26,7 @@ MOST_NAME_BYTES, MOST_NAME_LINES = 256 << 20, 5_000_000
 """Size of a .pcf or .row, and lines in it."""
 MOST_DIGITS = 18
 """Digits of a number of a header, .pcf or .row: more may not fit in 64 bits."""
+_LINE_END = ord("\n")
 NO_LINE_END = "the last line has no line end: the file is cut off"
 
 
@@ -123,7 +126,8 @@ def text_blocks(path: Path, block_bytes: int) -> Iterator[tuple[int, bytes]]:
             text = b"".join([*begun, memoryview(chunk)[:whole]])
             begun = [chunk[whole:]]
             yield first_line, text
-            first_line += text.count(b"\n")
+            # As arrays: bytes are counted one by one.
+            first_line += int(np.count_nonzero(np.frombuffer(text, np.uint8) == _LINE_END))
     if left := b"".join(begun):
         yield first_line, left
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ class TraceSummary:
     left_out: Sequence[LeftOut]
     tables: Mapping[int, list[dict[str, Any]]]
     used_types: Sequence[UsedType]
+    types: Collection[int] | None  # that occur; None: not known
     messages: Mapping[str, Any]
     critical_path: Mapping[str, Any] | None  # None: it was not asked for
     trace_bytes: int
@@ -58,6 +59,7 @@ class TraceSummary:
                 "nodes": len(rows.nodes),
                 "tasks": len(rows.tasks),
                 "rows": rows.table.height,
+                **({} if self.types is None else {"types": sorted(self.types)}),
             },
             "messages": dict(self.messages),
             **({} if self.critical_path is None else {"critical_path": dict(self.critical_path)}),

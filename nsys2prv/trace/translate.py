@@ -142,6 +142,8 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             left_out=session.left_out,
             tables=collected.tables,
             used_types=used,
+            # Dimemas gets calls that it does not know under another type.
+            types=None if options.for_dimemas else collected.types,
             messages=messages.as_json(),
             critical_path=path.as_json() if path is not None else None,
             trace_bytes=prv.stat().st_size,

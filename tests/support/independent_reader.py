@@ -466,6 +466,7 @@ class _Reader:
             *(self._balances(table) for report in summary.get("reports", ()) for table in report.get("tables", ())),
             self._events_agree(for_dimemas),
             self._path_agrees(summary.get("critical_path", {})),
+            set(summary["trace"].get("types", self.events)) == set(self.events),
         ]
         if not all(agrees):
             self.broken.add("account")
@@ -537,8 +538,10 @@ def _one_line(text: str) -> str:
 _JSON_FORM = (
     ("nsys2prv", "text"),
     ("options", "object"),
-    *((f"trace.{key}", "number") for key in ("records", "length_ns", "origin_ns", "nodes", "tasks", "rows")),
+    *((f"trace.{key}", "number") for key in ("bytes", "records", "length_ns", "origin_ns", "nodes", "tasks", "rows")),
     ("trace.windows_ns.*.*", "number"),
+    ("trace.types.*", "number"),
+    ("messages.written", "number"),
     ("nodes.*.name", "text"),
     ("nodes.*.cpus", "number"),
     ("tasks.*.name", "text"),

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from nsys2prv.errors import OutputError, OutputExists
+from nsys2prv.errors import OutputError, OutputExists, TraceError
 from nsys2prv.execution.output_files import VIEWS, output_errors, staging_folder, without_suffix
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.record_checks import LARGEST_TYPE
+from nsys2prv.paraver.summary_file import read_summary
 from nsys2prv.paraver.trace_files import companion, read_errors
-from nsys2prv.paraver.trace_reader import open_trace
+from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.paraver.views.own_files import keep_own_files
 from nsys2prv.paraver.views.render import BETWEEN_NO_RANKS, WORKSPACE, RenderedView, ViewRenderer, write_views
 from nsys2prv.paraver.views.trace_content import TraceContent
@@ -101,19 +102,39 @@ def view_list_text(views: list[dict[str, Any]]) -> str:
 
 
 def content_of(trace: Path) -> TraceContent:
-    """The content of a trace; reads all of its records, for the event types that occur and for messages. Raises TraceError
-    when it can't be read.
+    """The content of a trace. The event types that occur, and whether there are messages, are in the OUT.json of its
+    translation; without one of this very trace, all records are read. Raises TraceError when it can't be read.
     """
     opened = open_trace(trace, _skip_malformed)
+    used, has_messages = _summarized(trace) or _read(opened)
+    # Paraver takes another type for a larger number: no view can show it.
+    return TraceContent.of(opened, {number for number in used if 0 <= number <= LARGEST_TYPE}, has_messages=has_messages)
+
+
+def _summarized(trace: Path) -> tuple[set[int], bool] | None:
+    """Event types that occur and whether there are messages between ranks, as OUT.json has it; None: it does not have it, or
+    has it of a trace of another size."""
+    try:
+        summary = read_summary(trace) or {}
+    except TraceError:
+        # `check` reports it.
+        return None
+    said, messages = summary.get("trace", {}), summary.get("messages", {})
+    with read_errors(trace):
+        is_of_trace = said.get("bytes") == trace.stat().st_size
+    return (set(said["types"]), messages["written"] > 0) if is_of_trace and "types" in said and "written" in messages else None
+
+
+def _read(trace: Trace) -> tuple[set[int], bool]:
+    """The same out of all records."""
     used: set[int] = set()
     has_messages = False
     with progress_bar("reading", "block") as bar:
-        for types, with_messages in opened.read(_types_and_messages, _skip_malformed):
+        for types, with_messages in trace.read(_types_and_messages, _skip_malformed):
             bar.update()
-            # Paraver takes another type for a larger number: no view can show it.
-            used.update(number for number in types if number <= LARGEST_TYPE)
+            used.update(types)
             has_messages = has_messages or with_messages
-    return TraceContent.of(opened, used, has_messages=has_messages)
+    return used, has_messages
 
 
 def _types_and_messages(block: Block) -> tuple[list[int], bool]:

@@ -12,6 +12,7 @@ from support.report_builder import ReportBuilder
 from support.whole_trace import open_whole
 
 from nsys2prv.errors import OutputError, OutputExists, TraceError, UsageError
+from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.of_trace import content_of, list_views, render_views
 from nsys2prv.paraver.views.render import RenderedView, ViewRenderer
 from nsys2prv.paraver.views.trace_content import TraceContent
@@ -148,6 +149,36 @@ def test_a_trace_without_labels_and_names_has_views_too(tmp_path: Path) -> None:
     _, written = render_views(tmp_path / "bare.prv")
 
     assert {"basics/kernels.cfg", "analysis/useful_time.cfg"} <= {one.path for one in written}
+
+
+def test_views_are_chosen_without_reading_a_trace_that_is_the_one_of_its_summary(
+    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prv = translate([report], tmp_path / "out").prv
+    (tmp_path / "out.json").rename(tmp_path / "kept.json")
+    expected = content_of(prv)
+    (tmp_path / "kept.json").rename(tmp_path / "out.json")
+    read: list[Path] = []
+    monkeypatch.setattr(Trace, "read", lambda self, *_: iter(read.append(self.path) or ()))  # type: ignore[func-returns-value]
+
+    assert content_of(prv) == expected
+    assert not read
+    with prv.open("a") as file:
+        file.write("2:0:1:1:1:3000:63000006:0\n")
+    content_of(prv)
+    assert read == [prv]
+
+
+@pytest.mark.parametrize("change", ["", "[]", '{"nsys2prv": 1, "trace": {"types": "all"}}', "types", "bytes", "messages"])
+def test_a_summary_that_lacks_something_or_is_damaged_is_not_used_for_views(change: str, report: Path, tmp_path: Path) -> None:
+    summary = translate([report], tmp_path / "out")
+    content = {**summary.content, "trace": {**summary.content["trace"]}}
+    expected = content_of(summary.prv)
+    for part in (content, content["trace"]):
+        part.pop(change, None)
+    (tmp_path / "out.json").write_text(change if "{" in change or len(change) < 3 else json.dumps(content))
+
+    assert content_of(summary.prv) == expected
 
 
 def test_the_list_has_all_views_or_those_that_fit_a_trace(report: Path, tmp_path: Path) -> None:
