@@ -29,7 +29,7 @@ def _judge(evidence: Evidence) -> Finding | None:
     ]
     text = (
         f"something runs in {time(busiest)} of {time(evidence.length)}, {percent(share)}, on the busiest of "
-        f"{counted(evidence.devices, 'GPU')}, and kernels in {time(computing)}; from the first to the last activity it is "
+        f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {time(computing)}; from the first to the last activity it is "
         f"{time(evidence.active_time)}"
     )
     numbers = (
