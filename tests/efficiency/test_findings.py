@@ -16,12 +16,14 @@ import pytest
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
+from support.spans import union_length
 
 from nsys2prv.demo import Cluster, truth, write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.paraver.views.view_table import read_view_table
 from nsys2prv.trace.translate import translate
 
@@ -706,7 +708,7 @@ class Demo:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder, cluster = tmp_path_factory.mktemp("demo"), cluster_of_demo()
     write_reports(folder, cluster)
-    return Demo(folder, cluster, dict(measure([folder]).tables))
+    return Demo(folder, cluster, dict(measure([folder], EfficiencyOptions(regions=("*",))).tables))
 
 
 KERNELS, COPIES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -727,6 +729,22 @@ def test_the_problems_of_the_demo_are_found_in_the_order_of_their_cost(demo: Dem
     assert planted == {"slow GPU", "exposed communication", "data loading gap", "pageable copies"}
     elapsed = demo.tables["run"]["elapsed_ns"][0]
     assert findings["share"].to_list() == pytest.approx((findings["cost_ns"] / (8 * elapsed)).to_list())
+
+
+def test_every_ns_without_computation_of_the_demo_has_a_cause(demo: Demo) -> None:
+    absent, elapsed = demo.tables["absent_time"], demo.tables["run"]["elapsed_ns"][0]
+    for rank in range(8):
+        sql = (
+            f"SELECT k.start, k.end FROM {KERNELS} k JOIN StringIds s ON s.id = k.demangledName WHERE s.value NOT LIKE '%nccl%'"
+        )
+        row = absent.row(by_predicate=pl.col("device") == demo.device(rank), named=True)
+        assert row["absent_ns"] == pytest.approx(elapsed - union_length(demo.intervals(rank, sql)), rel=CLOCKS)
+    for table in ("absent_time", "absent_iterations", "absent_regions"):
+        found = demo.tables[table]
+        assert (found.select(pl.sum_horizontal(PART_COLUMNS)).to_series() == found["absent_ns"]).all()
+        assert found.select(pl.col(PART_COLUMNS).min()).min_horizontal().item() >= 0
+        assert (found["compute_ns"] + found["absent_ns"] == found["elapsed_ns"]).all()
+    assert demo.tables["absent_iterations"].height == 8 * demo.tables["iterations"].height
 
 
 def test_the_slow_gpu_of_the_demo(demo: Demo) -> None:

@@ -29,8 +29,8 @@ def _judge(evidence: Evidence) -> Finding | None:
     ]
     text = (
         f"something runs in {time(busiest)} of {time(evidence.length)}, {percent(share)}, on the busiest of "
-        f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {time(computing)}; from the first to the last activity it is "
-        f"{time(evidence.active_time)}"
+        f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {time(computing)}; from the first to the last "
+        f"activity it is {time(evidence.active_time)}"
     )
     numbers = (
         Number("part of the window in which anything runs on the busiest GPU", share, SHARE),
