@@ -13,6 +13,7 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.build import BuiltGraph, built_graph
+from nsys2prv.efficiency.graph.late_ranks import no_late_ranks
 from nsys2prv.efficiency.graph.path_segments import PathReader
 from nsys2prv.efficiency.graph.path_tables import CRITICAL_PATH, PathTotals, longest_segments, segment_rows
 from nsys2prv.efficiency.graph.replay import Replay, as_measured, replay
@@ -171,7 +172,7 @@ def replayed_events(events: RunEvents, options: WhatIfOptions, folder: Path) -> 
     iterations, events = window.iterations, window.cut(events)
     built = built_graph(events, folder / "graph")
     measured = as_measured(built.graph, folder)
-    replayed = replay(built.graph, changes.combined(steps(built, options)), folder)
+    replayed = replay(built.graph, changes.combined(steps(built, options, folder)), folder)
     frames = frames_by_name(_tables(built, measured, replayed, iterations), TABLES)
     tables = {table.name: at_moments(table, frames[table.name], events.offset) for table in TABLES}
     head = {
@@ -187,8 +188,8 @@ def replayed_events(events: RunEvents, options: WhatIfOptions, folder: Path) -> 
     return WhatIfResult(head, tables)
 
 
-def steps(built: BuiltGraph, options: WhatIfOptions) -> list[changes.Step]:
-    """The changes of options, one after the other.
+def steps(built: BuiltGraph, options: WhatIfOptions, folder: Path) -> list[changes.Step]:
+    """The changes of options, one after the other; `folder` is for files of replays that they need.
 
     Raises
     ------
@@ -207,7 +208,7 @@ def steps(built: BuiltGraph, options: WhatIfOptions) -> list[changes.Step]:
     if options.ideal_network:
         found.append(changes.ideal_network)
     if options.no_late_ranks:
-        found.append(changes.no_late_ranks)
+        found.append(no_late_ranks(built, list(found), folder))
     return found
 
 

@@ -74,7 +74,9 @@ class WhatIfOptions(ReadOptions):
     """What would be different. Of a trace, only `time`, `ranks`, `scratch` and `progress` of `ReadOptions` apply."""
 
     ideal_network: bool = option(False, "Transfers of collectives and messages take no time.")
-    no_late_ranks: bool = option(False, "No rank waits for another one in a collective.")
+    no_late_ranks: bool = option(
+        False, "Collectives start when their typical member arrives: ranks that take longer take as long as the median."
+    )
     no_launch_cost: bool = option(False, "Calls that launch take no time, and what they launch can start at once.")
     data_loading: float | None = option(
         None, "Times in which hosts load data take FACTOR times as long; 0: no time.", "FACTOR", factor

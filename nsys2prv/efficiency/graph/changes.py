@@ -46,11 +46,6 @@ def ideal_network(window: GraphWindow, weight: Numbers) -> Numbers:
     return np.where(np.isin(window.kind, _TRANSFERS), 0, weight)
 
 
-def no_late_ranks(window: GraphWindow, weight: Numbers) -> Numbers:
-    """Members of collectives don't wait for each other: each takes the transfer from its start."""
-    return np.where(np.isin(window.kind, (edge_kinds.ARRIVAL, edge_kinds.COLLECTIVE)), REMOVED, weight)
-
-
 def no_launch_cost(built: BuiltGraph) -> Step:
     """Calls that launch take no time, and what they launch can start at once."""
     of_label = built.labels.causes == LAUNCH

@@ -74,6 +74,11 @@ NCCL_OPERATIONS = Table(
 )
 
 
+def is_point_to_point(kernel: pl.Expr) -> pl.Expr:
+    """Whether kernels of some names are NCCL's sends and receives; the names are those of any events."""
+    return kernel.str.contains("(?i)nccl") & (first_match(kernel, _OPERATIONS, _UNKNOWN_OPERATION) == _POINT_TO_POINT)
+
+
 class Nccl(TableMeter):
     """All NCCL kernels. They are kept: compared with other kernels they are few."""
 
