@@ -4,7 +4,7 @@ PYTHON ?= python3
 WORKERS ?= 3
 BIN := .venv/bin
 
-.PHONY: help demo test test-all fuzz lint bench floors pictures clean
+.PHONY: help demo test test-all fuzz lint docs bench floors pictures clean
 
 help:
 	@echo "make demo    make a small multi-node report set and translate it, into demo/"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-all  the same, with those that repeat on more reports and sizes what others check"
 	@echo "make fuzz    damaged and hostile inputs at random, for hours: FUZZ_OPTIONS=\"--hours 4 --seed 1\""
 	@echo "make lint    ruff and mypy"
+	@echo "make docs    the documentation site, into build/site"
 	@echo "make bench   speed beside nsys2prv 0.5.8 of PyPI, time and memory on long and on many reports, clocks"
 	@echo "make floors  the tests with the oldest versions that pyproject.toml allows"
 	@echo "make pictures  draw the pictures of docs/views.md again, from the demo"
@@ -36,6 +37,9 @@ lint: .venv/.with-test .venv/.with-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: .venv/.with-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 bench: .venv/.with-test
 	$(BIN)/python tests/bench/run.py $(BENCH_OPTIONS)
