@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from nsys2prv.efficiency.graph.late_ranks import no_late_ranks
 from nsys2prv.efficiency.graph.path_segments import PathReader
 from nsys2prv.efficiency.graph.path_tables import CRITICAL_PATH, PathTotals, longest_segments, segment_rows
 from nsys2prv.efficiency.graph.replay import Replay, as_measured, replay
+from nsys2prv.efficiency.graph.replay_bounds import CLOCKS, ReplayBounds, replay_bounds
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.length_interval import LengthInterval, length_interval
 from nsys2prv.efficiency.outputs.text import grid
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, at_moments, frames_by_name
 from nsys2prv.efficiency.results import Results
@@ -36,7 +38,11 @@ from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import short, time
 
 _MEASURED = Column.ns("measured_ns", "as measured")
-_REPLAYED = Column.ns("replayed_ns", "with the changes")
+_REPLAYED = Column.ns("replayed_ns", "with the changes; null where nothing is known of it")
+_BOUNDS = (
+    Column.ns("least_ns", "the least that it can be; where `replayed_ns` is exact it is the same; null likewise"),
+    Column.ns("most_ns", "the most that it can be, likewise"),
+)
 
 LENGTHS = Table(
     "what_if",
@@ -48,8 +54,10 @@ LENGTHS = Table(
         Column.moment("end_ns", "where it ends there"),
         _MEASURED,
         _REPLAYED,
-        Column.ns("difference_ns", "replayed - measured"),
-        Column.number("speedup", "measured / replayed; null where the latter is 0"),
+        *_BOUNDS,
+        Column.text("reason", "why it is not exact; null where it is"),
+        Column.ns("difference_ns", "replayed - measured; null likewise"),
+        Column.number("speedup", "measured / replayed; null likewise, and where the latter is 0"),
     ),
 )
 ITERATIONS = Table(
@@ -62,6 +70,7 @@ ITERATIONS = Table(
         Column.moment("end_ns", "where it ends there"),
         _MEASURED,
         _REPLAYED,
+        *_BOUNDS,
         Column.count("warm_up", "1: it belongs to the warm-up"),
     ),
     when="iterations",
@@ -109,12 +118,13 @@ class WhatIfResult(Results):
         lines = [f"{short(self.head['title'])}: {' '.join(self.head['changes']) or 'no change'}", ""]
         lengths = self.tables[LENGTHS.name]
         cells = [
-            [row["part"], time(row["measured_ns"]), time(row["replayed_ns"]), _factor(row["speedup"])]
+            [row["part"], time(row["measured_ns"]), _interval(row), _factor(row["speedup"])]
             for row in lengths.iter_rows(named=True)
         ]
         lines += grid(["length", "measured", "replayed", "speedup"], cells, frozenset({0}))
+        lines += [f"  not exact: {reason}" for reason in lengths["reason"].drop_nulls().unique()]
         iterations = [
-            f"  iteration {one['iteration']}: {time(one['measured_ns'])} -> {time(one['replayed_ns'])}"
+            f"  iteration {one['iteration']}: {time(one['measured_ns'])} -> {_interval(one)}"
             for one in self.tables[ITERATIONS.name].head(max(rows, 0)).iter_rows(named=True)
         ]
         if iterations:
@@ -129,6 +139,16 @@ class WhatIfResult(Results):
                 ]
                 lines += ["", f"Critical path by {division}", *grid(["", "measured", "replayed"], cells, frozenset({0}))]
         return printable_lines(lines)
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    """A replayed time, and between what it is."""
+    if row["replayed_ns"] is None:
+        return "not known"
+    least, most = row["least_ns"], row["most_ns"]
+    if least == most:
+        return time(least)
+    return f"{time(row['replayed_ns'])} ({time(least)} to {'not known' if most is None else time(most)})"
 
 
 def _factor(value: float | None) -> str:
@@ -169,11 +189,15 @@ def replayed_events(events: RunEvents, options: WhatIfOptions, folder: Path) -> 
     """The run of some events with changes; its collections are used up."""
     # As for `efficiency`: not what the profiler does before and after the program.
     window = measured_window(events, EfficiencyOptions(time=options.time, per_iteration=options.per_iteration))
-    iterations, events = window.iterations, window.cut(events)
+    whole = length_interval(events)
+    recorded, iterations, events = events.length, window.iterations, window.cut(events)
+    interval = whole.of_part(events.length, recorded)
     built = built_graph(events, folder / "graph")
     measured = as_measured(built.graph, folder)
-    replayed = replay(built.graph, changes.combined(steps(built, options, folder)), folder)
-    frames = frames_by_name(_tables(built, measured, replayed, iterations), TABLES)
+    change = changes.combined(steps(built, options, folder))
+    replayed = replay(built.graph, change, folder)
+    bounds = replay_bounds(built, change, folder)
+    frames = frames_by_name(_tables(built, measured, replayed, bounds, iterations, interval), TABLES)
     tables = {table.name: at_moments(table, frames[table.name], events.offset) for table in TABLES}
     head = {
         "format": FORMAT,
@@ -212,7 +236,14 @@ def steps(built: BuiltGraph, options: WhatIfOptions, folder: Path) -> list[chang
     return found
 
 
-def _tables(built: BuiltGraph, measured: Replay, replayed: Replay, iterations: RunIterations) -> Filled:
+def _tables(
+    built: BuiltGraph,
+    measured: Replay,
+    replayed: Replay,
+    bounds: ReplayBounds,
+    iterations: RunIterations,
+    interval: LengthInterval,
+) -> Filled:
     readers = {"measured_ns": PathReader(built, measured), "replayed_ns": PathReader(built, replayed)}
     totals = {name: PathTotals() for name in readers}
     longest = longest_segments()
@@ -225,51 +256,72 @@ def _tables(built: BuiltGraph, measured: Replay, replayed: Replay, iterations: R
     of_path = [total.rows(built).select(*key, pl.col("total_ns").alias(name)) for name, total in totals.items()]
     both = of_path[1].join(of_path[0], on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")
     return {
-        LENGTHS: _lengths(built, replayed, iterations, readers),
-        ITERATIONS: _iterations(built, replayed, iterations),
+        LENGTHS: _lengths(built, replayed, bounds, iterations, interval),
+        ITERATIONS: _iterations(built, replayed, bounds, iterations),
         PATH_TOTALS: both.with_columns(pl.col("measured_ns", "replayed_ns").fill_null(0)),
         CRITICAL_PATH: segment_rows(built, longest.rows),
     }
 
 
 def _lengths(
-    built: BuiltGraph, replayed: Replay, iterations: RunIterations, readers: Mapping[str, PathReader]
-) -> list[dict[str, Any]]:
+    built: BuiltGraph, replayed: Replay, bounds: ReplayBounds, iterations: RunIterations, interval: LengthInterval
+) -> pl.DataFrame:
     length = built.context.events.length
-    rows = [_length("window", 0, length, readers["replayed_ns"].length)]
+    parts = [("window", 0, length)]
     if iterations.steady is not None:
         offset = built.context.events.offset
-        begin, end = iterations.steady[0] - offset, iterations.steady[1] - offset
-        at = replayed_times(built, replayed, np.array([begin, end], dtype=np.int64))
-        rows.append(_length("steady", begin, end, int(at[1] - at[0])))
-    return rows
+        parts.append(("steady", iterations.steady[0] - offset, iterations.steady[1] - offset))
+    found = pl.DataFrame(parts, schema={"part": pl.String, "begin_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
+    whole = pl.col("part") == "window"
+
+    def lengths(of: Replay) -> pl.Series:
+        return found.select(pl.when(whole).then(PathReader(built, of).length).otherwise(_between(built, of, found))).to_series()
+
+    # Its first and its last event can be of different clocks.
+    most = pl.lit(None, pl.Int64) if interval.most is None else pl.col("most_ns") + (interval.most - length)
+    least = (pl.col("least_ns") - (length - interval.least)).clip(lower_bound=0)
+    is_exact = (pl.col("least_ns") == pl.col("most_ns")).fill_null(value=False)
+    reasons = "; ".join(bounds.reasons) or CLOCKS
+    return (
+        _with_replays(found, lengths, replayed, bounds)
+        .with_columns(least_ns=least, most_ns=most)
+        .with_columns(
+            reason=pl.when(is_exact).then(None).otherwise(pl.lit(reasons, pl.String)),
+            difference_ns=pl.col("replayed_ns") - pl.col("measured_ns"),
+            speedup=pl.when(pl.col("replayed_ns") != 0).then(pl.col("measured_ns") / pl.col("replayed_ns")),
+        )
+    )
 
 
-def _length(part: str, begin: int, end: int, new: int) -> dict[str, Any]:
-    old = end - begin
-    return {
-        "part": part,
-        "begin_ns": begin,
-        "end_ns": end,
-        "measured_ns": old,
-        "replayed_ns": new,
-        "difference_ns": new - old,
-        "speedup": old / new if new else None,
-    }
-
-
-def _iterations(built: BuiltGraph, replayed: Replay, iterations: RunIterations) -> pl.DataFrame:
-    lengths = iterations.lengths.with_columns(pl.col("begin", "end") - built.context.events.offset)
-    begin, end = (lengths[name].to_numpy() for name in ("begin", "end"))
-    at = replayed_times(built, replayed, np.concatenate([begin, end]))
-    return lengths.select(
+def _iterations(built: BuiltGraph, replayed: Replay, bounds: ReplayBounds, iterations: RunIterations) -> pl.DataFrame:
+    offset = built.context.events.offset
+    found = iterations.lengths.select(
+        begin_ns=pl.col("begin") - offset,
+        end_ns=pl.col("end") - offset,
         iteration="number",
-        begin_ns="begin",
-        end_ns="end",
-        measured_ns=pl.col("end") - pl.col("begin"),
-        replayed_ns=pl.Series(at[len(begin) :] - at[: len(begin)], dtype=pl.Int64),
         warm_up=pl.col("is_warm_up").cast(pl.Int64),
     )
+    return _with_replays(found, lambda of: _between(built, of, found), replayed, bounds)
+
+
+def _with_replays(
+    found: pl.DataFrame, lengths: Callable[[Replay], pl.Series], replayed: Replay, bounds: ReplayBounds
+) -> pl.DataFrame:
+    """Parts of the run (`begin_ns`, `end_ns`) with their measured lengths, those in a replay, and their bounds."""
+    measured = found.with_columns(measured_ns=pl.col("end_ns") - pl.col("begin_ns"))
+    if not bounds.is_known:
+        return measured.with_columns(pl.lit(None, pl.Int64).alias(name) for name in ("replayed_ns", "least_ns", "most_ns"))
+    new = lengths(replayed).alias("replayed_ns")
+    of_bounds = [lengths(one) for one in (bounds.least, bounds.most) if one is not None]
+    all_replays = pl.DataFrame([new, *(series.alias(f"bound {place}") for place, series in enumerate(of_bounds))])
+    return measured.with_columns(new, least_ns=all_replays.min_horizontal(), most_ns=all_replays.max_horizontal())
+
+
+def _between(built: BuiltGraph, replayed: Replay, parts: pl.DataFrame) -> pl.Series:
+    """Times between the places `begin_ns` and `end_ns` of the measured run in a replay, ns."""
+    begin, end = (parts[name].to_numpy() for name in ("begin_ns", "end_ns"))
+    at = replayed_times(built, replayed, np.concatenate([begin, end]))
+    return pl.Series(at[len(begin) :] - at[: len(begin)], dtype=pl.Int64)
 
 
 def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbers:

@@ -25,9 +25,9 @@ COMPUTE = (100, 200)
 """us that the kernel takes on each of two ranks."""
 
 
-def rank(folder: Path, number: int) -> Path:
+def rank(folder: Path, number: int, host: str = "node01") -> Path:
     """A rank that loads for 2 ms, computes, and reduces with the other rank: 50 us from the last arrival."""
-    report = ReportBuilder(rank=number, with_mpi=True, ranks=2, pid=1000 + number).gpu(number)
+    report = ReportBuilder(rank=number, with_mpi=True, ranks=2, pid=1000 + number, host=host).gpu(number)
     call = report.api_call("cudaMemcpyAsync_v3020", 0, 5 * US)
     report.copy(7 * US, 9 * US, 1 << 20, kind=1, correlation=call)
     start = 2010
@@ -72,6 +72,38 @@ def replayed(folder: Path, **changes: Any) -> int:
 )
 def test_the_length_with_a_change_is_known(tmp_path: Path, changes: dict[str, Any], less: int) -> None:
     assert replayed(tmp_path, **changes) == MEASURED - less
+
+
+@pytest.mark.parametrize(
+    ("factor", "replayed", "least", "most"),
+    # It computes for 200 us and reduces for 50 us with a rank that is not in the run.
+    [(0.5, -100, -150, 0), (2, 200, 150, 200)],
+)
+def test_of_a_rank_whose_partner_is_missing_the_length_is_known_to_an_interval(
+    factor: float, replayed: int, least: int, most: int, tmp_path: Path
+) -> None:
+    result = what_if([rank(tmp_path, 1)], WhatIfOptions(scale=(f"compute={factor}",)))  # type: ignore[arg-type]
+    row = result.what_if.row(0, named=True)
+    found = [row[name] - row["measured_ns"] for name in ("replayed_ns", "least_ns", "most_ns")]
+    assert found == [change * US for change in (replayed, least, most)]
+    assert "the other members of 1 NCCL kernel are not in the run" in row["reason"]
+    assert "not exact: the other members" in result.as_text()
+
+
+def test_an_exact_length_has_no_interval_and_no_reason(tmp_path: Path) -> None:
+    result = what_if([rank(tmp_path, number) for number in range(2)], WhatIfOptions(ideal_network=True))
+    row = result.what_if.row(0, named=True)
+    assert (row["least_ns"], row["most_ns"], row["reason"]) == (row["replayed_ns"], row["replayed_ns"], None)
+
+
+@pytest.mark.parametrize("hosts", [("node01", "node02")])
+def test_where_nothing_ties_the_clocks_of_ranks_that_wait_the_length_is_null(hosts: tuple[str, str], tmp_path: Path) -> None:
+    reports = [rank(tmp_path, number, host) for number, host in enumerate(hosts)]
+    result = what_if(reports, WhatIfOptions(ideal_network=True, align="utc"))  # type: ignore[arg-type]
+    row = result.what_if.row(0, named=True)
+    assert [row[name] for name in ("replayed_ns", "least_ns", "most_ns", "difference_ns", "speedup")] == [None] * 5
+    assert "clocks of ranks" in row["reason"]
+    assert "not known" in result.as_text()
 
 
 def test_without_loading_the_next_batch_is_copied_at_once(tmp_path: Path) -> None:

@@ -68,7 +68,11 @@ def as_measured(graph: RunGraph, folder: Path | None = None, moments_of_window: 
 
 
 def replay(
-    graph: RunGraph, change: Change | None = None, folder: Path | None = None, moments_of_window: int = MOMENTS_OF_WINDOW
+    graph: RunGraph,
+    change: Change | None = None,
+    folder: Path | None = None,
+    moments_of_window: int = MOMENTS_OF_WINDOW,
+    held: Callable[[GraphWindow], Numbers] | None = None,
 ) -> Replay:
     """Replay a graph.
 
@@ -82,6 +86,9 @@ def replay(
         Where times and edges are written; None: they stay in memory.
     moments_of_window
         Moments that are worked on at once; the result does not depend on it.
+    held
+        Moments of a window (counted from its first one) that become no earlier than measured, whatever becomes shorter, and
+        later by what becomes longer before them.
 
     Raises
     ------
@@ -100,7 +107,8 @@ def replay(
         moved = growth + np.cumsum(_sums(window.target, grown, len(window)))
         growth = int(moved[-1])
         later = window.time + moved
-        new = later - _gains(window, time, later, moved, weight, is_there)
+        kept = held(window) if held is not None else np.zeros(0, dtype=np.int64)
+        new = later - _gains(window, time, later, moved, weight, is_there, kept)
         time[window.first : window.behind] = new
         is_tight = is_there & (window.of_sources(time, new) + weight == new[window.target])
         edge[window.first : window.behind] = _determining(window, is_tight)
@@ -108,11 +116,17 @@ def replay(
 
 
 def _gains(
-    window: GraphWindow, time: Column, later: Numbers, moved: Numbers, weight: Numbers, is_there: npt.NDArray[np.bool_]
+    window: GraphWindow,
+    time: Column,
+    later: Numbers,
+    moved: Numbers,
+    weight: Numbers,
+    is_there: npt.NDArray[np.bool_],
+    held: Numbers,
 ) -> Numbers:
     """How much earlier each moment of a window is than `later`: its measured time, moved by `moved`.
 
-    `time` has the new times of all moments before the window.
+    `time` has the new times of all moments before the window; those that are `held` are not earlier.
     """
     size = len(window)
     inside, outside = is_there & window.is_inside, is_there & ~window.is_inside
@@ -123,6 +137,7 @@ def _gains(
     has_edge = np.zeros(size, dtype=bool)
     has_edge[window.target[is_there]] = True
     entry[~has_edge] = moved[~has_edge]
+    entry[held] = 0
     source = window.source[inside] - window.first
     target = window.target[inside]
     slack = later[target] - later[source] - weight[inside]

@@ -23,7 +23,7 @@ from support.simulated_run.truth import simulate
 from support.simulated_run.write import write_reports
 
 from nsys2prv.efficiency.what_if import what_if
-from nsys2prv.efficiency.what_if_options import WhatIfOptions
+from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
 
 
 def is_predicted(slow: Cluster, changed: Cluster, folder: Path, *, in_step: bool = True, **changes: Any) -> None:
@@ -108,3 +108,23 @@ def test_no_waits_for_batches(pattern: str, tmp_path: Path) -> None:
 def test_launches_that_cost_nothing(pattern: str, tmp_path: Path) -> None:
     slow, _ = with_and_without(small(pattern), "launch-bound")
     is_predicted(slow, with_machine(slow, launch_call=0, launch_latency=0), tmp_path, no_launch_cost=True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "clocks"), [(PIPELINE, None), pytest.param(TENSOR, (0, 40_000), marks=pytest.mark.thorough)]
+)
+def test_the_length_that_is_simulated_is_between_the_bounds(
+    pattern: str, clocks: tuple[int, ...] | None, tmp_path: Path
+) -> None:
+    """A pipeline whose sends and receives can't be matched; and two nodes, whose clocks are known to an interval."""
+    nodes = len(clocks or (0,))
+    cluster = Cluster(pattern=pattern, nodes=nodes, gpus=4 // nodes, iterations=4, start_up=1_000_000, clock_offsets=clocks)
+    slow, good = with_and_without(cluster, "slow kernels")
+    options = WhatIfOptions(per_iteration="iteration", scale=scalings("Flash attention forward=0.5"))
+
+    row = what_if(write_reports(simulate(slow), tmp_path), options).what_if.row(0, named=True)
+
+    # Half of a duration is a whole number of ns in the replay, and another one in the simulation.
+    assert 0.9999 * row["least_ns"] <= simulate(good).length <= 1.0001 * row["most_ns"]
+    assert row["least_ns"] <= row["replayed_ns"] <= row["most_ns"]
+    assert ("can't be matched" if pattern == PIPELINE else "different clocks") in row["reason"]
