@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 
 from support.report_builder import ReportBuilder
@@ -17,13 +18,13 @@ def checks(result: EfficiencyResult) -> dict[str, tuple[str, str | None]]:
     return {kind: (found, reason) for kind, found, reason in result.finding_checks.drop("title").iter_rows()}
 
 
-def run(folder: Path, recorded: int, *, of_host: int = 0) -> EfficiencyResult:
-    """A hundred launches, 10 ms apart, each of a kernel of 9 ms; only the first kernels are recorded."""
+def run(folder: Path, recorded: Container[int], *, of_host: int = 0) -> EfficiencyResult:
+    """A hundred launches, 10 ms apart, each of a kernel of 9 ms; only some kernels are recorded."""
     report = ReportBuilder(rank=0).gpu(0)
     report.copy(1 * MS, 2 * MS, 1 << 20, launch=(900 * US, 950 * US))
     for step in range(100):
         call = (step + 1) * 10 * MS
-        if step < recorded:
+        if step in recorded:
             report.kernel("train(float*)", call + 10 * US, call + 9 * MS, launch=(call, call + 5 * US))
         else:
             report.api_call("cudaLaunchKernel_v7000", call, call + 5 * US)
@@ -33,14 +34,28 @@ def run(folder: Path, recorded: int, *, of_host: int = 0) -> EfficiencyResult:
 
 
 def test_the_end_of_a_recording_is_no_shut_down(tmp_path: Path) -> None:
-    result = run(tmp_path, 50)
+    result = run(tmp_path, range(50))
     lost = "50 calls launch after the last work that is recorded"
     assert f"{lost}: what they launched is lost" in result.head["warnings"]
     assert checks(result)["shut-down"] == ("not decidable", lost)
 
 
+def test_a_recording_that_begins_late_is_no_start_up(tmp_path: Path) -> None:
+    result = run(tmp_path, range(60, 100))
+    lost = "60 calls launch before the first work that is recorded"
+    assert f"{lost}: what they launched is lost" in result.head["warnings"]
+    assert checks(result)["start-up"] == ("not decidable", lost)
+
+
+def test_a_hole_in_the_recording_is_no_idle_time(tmp_path: Path) -> None:
+    result = run(tmp_path, [*range(30), *range(70, 100)])
+    assert "40 calls launch between work that is recorded: what they launched is lost" in result.head["warnings"]
+    for kind in ("idle-devices", "host-bound", "data-loading"):
+        assert checks(result)[kind] == ("not decidable", "40 calls launch work that is not recorded")
+
+
 def test_without_kernels_nothing_is_said_about_idle_devices(tmp_path: Path) -> None:
-    result = run(tmp_path, 0)
+    result = run(tmp_path, range(0))
     reason = "of most launches no work is recorded: 100 calls, 0 kernels and graphs"
     assert result.findings.is_empty()
     assert set(checks(result).values()) >= {("not decidable", reason)}
@@ -49,6 +64,6 @@ def test_without_kernels_nothing_is_said_about_idle_devices(tmp_path: Path) -> N
 
 
 def test_where_all_is_recorded_nothing_is_lost(tmp_path: Path) -> None:
-    result = run(tmp_path, 100, of_host=5)
+    result = run(tmp_path, range(100), of_host=50)
     assert not any("launch" in text for text in result.head["warnings"])
     assert checks(result)["shut-down"] == ("not found", None)

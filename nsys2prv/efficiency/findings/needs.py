@@ -33,13 +33,23 @@ def _host_times(evidence: Evidence) -> str | None:
     return f"times of {names} contradict those of the host" if names else None
 
 
+def _first_work(evidence: Evidence) -> str | None:
+    lost = evidence.lost_work.at_start
+    return f"{lost:,} calls launch before the first work that is recorded" if lost else _host_times(evidence)
+
+
+def _all_work(evidence: Evidence) -> str | None:
+    lost = evidence.lost_work.between
+    return f"{lost:,} calls launch work that is not recorded" if lost else _host_times(evidence)
+
+
 def _last_work(evidence: Evidence) -> str | None:
     lost = evidence.lost_work.at_end
     return f"{lost:,} calls launch after the last work that is recorded" if lost else _host_times(evidence)
 
 
 def _launches(evidence: Evidence) -> str | None:
-    return _host_times(evidence) if evidence.has_launches else "not recorded: CUDA API calls that launch"
+    return _all_work(evidence) if evidence.has_launches else "not recorded: CUDA API calls that launch"
 
 
 def _several_devices(evidence: Evidence) -> str | None:
@@ -85,8 +95,9 @@ def _unified(evidence: Evidence) -> str | None:
 
 
 CUDA_CALLS = Need("CUDA API calls", _launches)
-HOST_TIMES = Need("kernels or copies whose times fit those of their hosts", _host_times)
+FIRST_WORK = Need("the work of the first launches", _first_work)
 LAST_WORK = Need("the work of the last launches", _last_work)
+ALL_WORK = Need("the work of all launches", _all_work)
 CALL_NAMES = Need("CUDA API calls", _calls)
 COPY_SIZES = Need("copies with sizes", _sizes)
 MEMORY_KINDS = Need("copies with kinds of memory and sizes", _memory_kinds)

@@ -30,6 +30,9 @@ class LostWork:
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
+        names = context.events.types.get(event_types.CUDA_CALL)
+        # These launch nothing on devices.
+        self._of_host = [value for value, name in ((names.values if names else None) or {}).items() if "HostFunc" in name]
         self._calls, self._launched = (np.zeros(_PARTS, dtype=np.int64) for _ in range(2))
 
     def update(self, chunk: TimeChunk) -> None:
@@ -37,7 +40,8 @@ class LostWork:
         calls = chunk.started[ON_HOSTS.name]
         number = calls["number"].to_numpy()
         is_call = number == event_types.CUDA_CALL
-        is_launch = is_call & (self._context.category(number, calls["value"].to_numpy()) == LAUNCH)
+        value = calls["value"].to_numpy()
+        is_launch = is_call & (self._context.category(number, value) == LAUNCH) & ~np.isin(value, self._of_host)
         np.add.at(self._calls, self._part(calls["start"].to_numpy()[is_launch]), 1)
         work = chunk.started[ON_DEVICES.name].filter(pl.col("number").is_in(KERNEL_TYPES)).select("row", "start")
         launches = chunk.launches.filter(pl.col("time") >= 0)
@@ -54,11 +58,29 @@ class LostWork:
         return bool(self._calls.sum() >= FEWEST_CALLS + CALLS_OF_WORK * self._launched.sum())
 
     @property
+    def at_start(self) -> int:
+        """Calls that launch before the first launch of work that is recorded; a few are not counted."""
+        return self._lost(slice(0, self._with_work.start))
+
+    @property
+    def between(self) -> int:
+        """The same between the first and the last such launch, where none of their part of the window is recorded."""
+        return self._lost(self._with_work)
+
+    @property
     def at_end(self) -> int:
-        """Calls that launch after the last launch of work that is recorded; few are not counted."""
-        last = np.flatnonzero(self._launched)
-        after = int(self._calls[last[-1] + 1 :].sum()) if len(last) else 0
-        return after if after >= FEWEST_CALLS else 0
+        """The same after the last such launch."""
+        return self._lost(slice(self._with_work.stop, _PARTS))
+
+    @property
+    def _with_work(self) -> slice:
+        """Parts from the first to the last launch of work that is recorded."""
+        found = np.flatnonzero(self._launched)
+        return slice(int(found[0]), int(found[-1]) + 1) if len(found) else slice(0, 0)
+
+    def _lost(self, parts: slice) -> int:
+        lost = int(self._calls[parts][self._launched[parts] == 0].sum()) if self._launched.any() else 0
+        return lost if lost >= FEWEST_CALLS else 0
 
     @property
     def reason(self) -> str | None:
@@ -72,6 +94,9 @@ class LostWork:
         """What is lost."""
         if self.reason is not None:
             return [f"{self.reason}; it is not known when devices are idle"]
-        if self.at_end:
-            return [f"{self.at_end:,} calls launch after the last work that is recorded: what they launched is lost"]
-        return []
+        where = {"before the first": self.at_start, "between": self.between, "after the last": self.at_end}
+        return [
+            f"{lost:,} calls launch {place} work that is recorded: what they launched is lost"
+            for place, lost in where.items()
+            if lost
+        ]

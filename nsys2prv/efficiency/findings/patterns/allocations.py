@@ -1,4 +1,4 @@
-"""Allocations in the loop: devices wait while memory is allocated or freed."""
+"""Allocations: devices wait while memory is allocated or freed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _judge(evidence: Evidence) -> Finding | None:
 
 RULE = FindingRule(
     kind=KIND,
-    title="Allocations in the loop: devices wait while memory is allocated or freed",
+    title="Allocations: devices wait while memory is allocated or freed",
     sees="gaps after work in which the launching thread allocates or frees memory, again and again",
     needs=(needs.CUDA_CALLS,),
     cost="time of these calls in the gaps; of the whole gap where they are most of it",

@@ -33,7 +33,7 @@ def idle_rule(rules: Iterable[FindingRule]) -> FindingRule:
         kind=KIND,
         title="Idle devices: no other finding explains these gaps",
         sees="time between the first and the last activity of a device in which nothing runs, in gaps of no other finding",
-        needs=(needs.HOST_TIMES,),
+        needs=(needs.ALL_WORK,),
         cost="sum of these gaps",
         view="analysis/gaps",
         advice="Look at the longest of these gaps: the views of host activity and of CUDA and OS calls show what the launching "
