@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -15,7 +16,7 @@ from support.acting import acting_characters, outputs_fault, screen_fault
 from support.browser import browser_or_skip
 from support.checkout import CHECKOUT
 from support.command_line import CommandLine
-from support.hostile_report import BEFORE, BEHIND, BROKEN, InTurn, write_hostile_report
+from support.hostile_report import BEFORE, BEHIND, BROKEN, Alike, InTurn, write_hostile_report, write_hostile_training
 from support.paramedir import paramedir_or_skip
 from support.view_parser import parse_views
 
@@ -24,23 +25,29 @@ from nsys2prv.exports.report import Report, open_report
 
 REPORTS = ("rank0.sqlite", "rank1.sqlite")
 RESULTS = ("--json-file", "all.json", "--csv", "csv", "--talp", "talp.json", "--regions", "*")
+CHANGES = ("--ideal-network", "--no-late-ranks", "--no-launch-cost", "--data-loading", "0.5", "--scale", "*=2")
+REPLAYED = ("--json-file", "replayed.json", "--csv", "replayed")
 SHORT: tuple[tuple[str, ...], ...] = (
     ("inspect", REPORTS[0]),
-    ("translate", REPORTS[0], "-o", "OUT"),
+    ("translate", REPORTS[0], "-o", "OUT", "--critical-path"),
     ("efficiency", REPORTS[0], *RESULTS),
+    ("whatif", REPORTS[0], *CHANGES, *REPLAYED),
 )
 WITH_PAGE = ("efficiency", REPORTS[0], "-o", "page.html", *RESULTS)
 LONG = (
     ("inspect", *REPORTS, "--clocks"),
     ("inspect", *REPORTS, "--clocks", "--json"),
-    ("translate", *REPORTS, "-o", "OUT"),
+    ("translate", *REPORTS, "-o", "OUT", "--critical-path"),
     ("translate", *REPORTS, "-o", "again", "--json", "--strict"),
     ("check", "OUT.prv"),
     ("efficiency", *REPORTS, "-o", "page.html", *RESULTS, "--per-iteration", "step"),
     ("efficiency", *REPORTS, "--json"),
     ("efficiency", "OUT.prv", "--csv", "csv of trace", "-o", "trace.html", "--regions", "*"),
+    ("efficiency", *REPORTS, "--window", "1us:4us", "--json-file", "window.json", "-o", "window.html"),
+    ("whatif", *REPORTS, *CHANGES, "--rank", "0=median", *REPLAYED),
+    ("whatif", "OUT.prv", *CHANGES, "--json"),
     ("compare", REPORTS[0], "all.json", "OUT.prv", "--csv", "compared", "--json-file", "compared.json"),
-    ("compare", "OUT.prv", "all.json", "--json"),
+    ("compare", "OUT.prv", "all.json", "window.json", "--json"),
     ("views", "OUT.prv", "-o", "views"),
     ("views", "OUT.prv", "--list"),
 )
@@ -101,14 +108,49 @@ def test_no_text_of_a_report_acts_in_any_command(first: int, command_line: Comma
     assert parse_views(command_line.folder / "views")
 
 
+def training_faults(command_line: CommandLine, weave: Alike, *commands: tuple[str, ...]) -> dict[str, str | None]:
+    """What a training whose texts are all hostile does in commands on its reports, by the command."""
+    write_hostile_training(command_line.folder / "run", weave)
+    return {" ".join(command): fault_of(command_line, *command) for command in commands}
+
+
+def test_no_text_of_a_training_acts_in_its_findings_and_iterations(command_line: CommandLine) -> None:
+    command = ("efficiency", "run", "-o", "page.html", *RESULTS, "--per-iteration", "iteration*")
+
+    faults = training_faults(command_line, Alike(BEHIND[0]), command)
+
+    assert not any(faults.values()), faults
+    tables = json.loads((command_line.folder / "all.json").read_text())["tables"]
+    for name in ("findings", "finding_devices", "iterations", "absent_iterations", "critical_path", "regions"):
+        assert any(tables[name].values()), name
+    assert outputs_fault(command_line.folder) is None
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("weave", [*(Alike(piece) for piece in BEHIND[1:12:2]), Alike(BEFORE[0], is_before=True)])
+def test_no_text_of_a_training_acts_in_any_command(weave: Alike, command_line: CommandLine) -> None:
+    commands = (
+        ("efficiency", "run", "-o", "page.html", *RESULTS, "--window", "steady"),
+        ("translate", "run", "-o", "OUT", "--critical-path"),
+        ("whatif", "run", *CHANGES, *REPLAYED),
+        ("compare", "all.json", "run", "--json-file", "compared.json", "--csv", "compared"),
+    )
+    faults = training_faults(command_line, weave, *commands)
+
+    assert not any(faults.values()), faults
+    assert outputs_fault(command_line.folder) is None
+
+
 @pytest.mark.thorough
 def test_pages_do_nothing_in_a_browser(command_line: CommandLine, tmp_path: Path) -> None:
     write_reports(command_line.folder, 7, ranks=1)
     for command in (SHORT[1], WITH_PAGE):
         assert fault_of(command_line, *command) is None
+    training = ("efficiency", "run", "-o", "training.html", "--regions", "*")
+    assert not any(training_faults(command_line, Alike(BEHIND[0]), training).values())
     browser = browser_or_skip(tmp_path)
 
-    for page in ("page.html", "OUT.cfgs/index.html"):
+    for page in ("page.html", "training.html", "OUT.cfgs/index.html"):
         html = (command_line.folder / page).read_text()
         shown, complaints = browser.run(html, "--dump-dom")
         assert complaints == ""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys2prv.demo.cluster import Cluster, generate
 from nsys2prv.demo.enum_tables import ENUMERATIONS
 from nsys2prv.demo.nsys_ids import payload_blob
 from nsys2prv.demo.write_export import write_report
@@ -118,6 +119,34 @@ class AtRandom:
         before = [chance.choice(BEFORE) for _ in range(chance.choice((0, 1, 1, 2)))]
         behind = [chance.choice(BEHIND) for _ in range(chance.choice((0, 1, 1, 3)))]
         return "".join([*before, text, *behind])
+
+
+class Alike:
+    """Weaves all texts with the same piece, but calls of CUDA and MPI: ranges and kernels recur, and calls are known."""
+
+    def __init__(self, piece: str, *, is_before: bool = False) -> None:
+        self._piece, self._is_before = piece, is_before
+
+    def __call__(self, text: str) -> str:
+        if text.startswith(_CALLS):
+            return text
+        return self._piece + text if self._is_before else text + self._piece
+
+
+_CALLS = ("cuda", "cu", "MPI_", "nccl")
+
+
+def write_hostile_training(folder: Path, weave: Weave) -> list[Path]:
+    """Write the reports of a training with iterations and much that is slow, with something hostile in all texts."""
+    folder.mkdir(exist_ok=True)
+    cluster = Cluster(nodes=2, gpus_per_node=1, iterations=8, slow_gpu=1, allocations_in_loop=True, exposed_communication=True)
+    reports = []
+    for name, tables in generate(cluster):
+        woven = {table: _woven(table, frame, weave) for table, frame in tables.items()}
+        reports.append(folder / f"{name}.sqlite")
+        write_report(reports[-1], woven)
+        _halve(reports[-1], woven)
+    return reports
 
 
 def write_hostile_report(path: Path, weave: Weave, *, rank: int = 0, ranks: int = 1) -> Path:

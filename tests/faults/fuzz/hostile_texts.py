@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from support.acting import outputs_fault, screen_fault
-from support.hostile_report import BEHIND, AtRandom, write_hostile_report
+from support.hostile_report import BEFORE, BEHIND, Alike, AtRandom, write_hostile_report, write_hostile_training
 
 from .commands import Commands
 from .hostile_options import prepare
@@ -33,7 +33,8 @@ class HostileTexts:
     description = "control characters, scripts, formulas, templates, line ends, paths in all texts of reports and file names"
 
     def try_one(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
-        return (self._of_trace if chance.random() < 0.25 else self._of_report)(chance, folder, commands)
+        of_what = chance.choice((self._of_trace, self._of_training, self._of_report, self._of_report))
+        return of_what(chance, folder, commands)
 
     def _of_trace(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
         prepare(folder, commands)
@@ -42,6 +43,21 @@ class HostileTexts:
             (folder / name).write_bytes(_with_pieces((folder / name).read_text(), chance))
         before = Surroundings(folder)
         return self._fault(commands, folder, before, *self._command_on("trace.prv", "report.sqlite", chance), inputs=inputs)
+
+    def _of_training(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
+        """A run with iterations and findings."""
+        is_before = chance.random() < 0.3
+        write_hostile_training(folder / "run", Alike(chance.choice(BEFORE if is_before else BEHIND), is_before=is_before))
+        before = Surroundings(folder)
+        window = chance.choice(((), ("--window", "steady")))
+        command = chance.choice(
+            (
+                ("efficiency", "run", "-o", "OUT.page.html", *window, *self._results(chance)),
+                ("translate", "run", "-o", "OUT", "--critical-path"),
+                _what_if("run", chance),
+            )
+        )
+        return self._fault(commands, folder, before, *command)
 
     def _of_report(self, chance: random.Random, folder: Path, commands: Commands) -> str | None:
         name = chance.choice((_REPORT, _REPORT, "\x1b[31m\n<b>{{7*7}}.sqlite", "=1+1\u202e'\".sqlite", "a\udcff\x9b.sqlite"))
