@@ -54,6 +54,11 @@ class Tables(ABC):
         stats = [file.stat() for file in self._files_of_export()]
         return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in stats]
 
+    @property
+    def stamps(self) -> Sequence[tuple[int, int, int]]:
+        """Inode, size and time of change (ns) of each file, when the export was opened."""
+        return self._seen
+
     def check_unchanged(self) -> None:
         """Check that the export is still what it was when it was opened; UnfinishedReport when it is not."""
         try:

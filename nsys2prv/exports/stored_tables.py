@@ -65,8 +65,8 @@ class _Stored:
 
 
 @dataclass(frozen=True)
-class _StoredTable:
-    """Columns of a table, in the order of its rows."""
+class StoredTable:
+    """Columns of a table, in the order of its rows: of each part of the table (None: the whole) its batches."""
 
     schema: Schema
     parts: tuple[tuple[Stretch | None, tuple[StoredBatch, ...]], ...]
@@ -100,7 +100,16 @@ class StoredTables(SqliteTables):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._stored: dict[str, _StoredTable] = {}
+        self._stored: dict[str, StoredTable] = {}
+
+    @property
+    def stored(self) -> Mapping[str, StoredTable]:
+        """Tables that are read from files."""
+        return self._stored
+
+    def adopt(self, stored: Mapping[str, StoredTable]) -> None:
+        """Read tables from files from now on."""
+        self._stored.update(stored)
 
     def row_counts(self, tables: Collection[str]) -> dict[str, int]:
         counted = super().row_counts([table for table in tables if table not in self._stored])
@@ -154,7 +163,7 @@ class StoredTables(SqliteTables):
             for frame in stored.frames(schema, only, stretch):
                 yield _in_types(frame, schema)
 
-    def _stored_with(self, table: str, schema: Schema, only: Selection) -> _StoredTable | None:
+    def _stored_with(self, table: str, schema: Schema, only: Selection) -> StoredTable | None:
         """A table if all columns that are asked for are stored."""
         stored = self._stored.get(table)
         return stored if stored is not None and schema and stored.has(schema, only) else None
@@ -208,7 +217,7 @@ class StoredTables(SqliteTables):
         """Read from now on what was stored of all parts of a table; of a part that is not stored, it is not."""
         table, schema = parts[0][0].table, parts[0][0].schema
         stored = [(part.stretch, one.batches) for part, one in parts if one is not None]
-        whole = _StoredTable(schema, tuple(stored))
+        whole = StoredTable(schema, tuple(stored))
         in_parts = len(parts) > 1 and not all(one.is_by_pages for _, one in parts if one is not None)
         if len(stored) == len(parts) and (not in_parts or self._has_all_rows(table, whole.rows)):
             self._stored[table] = whole
