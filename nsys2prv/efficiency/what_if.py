@@ -193,7 +193,7 @@ def replayed_events(events: RunEvents, options: WhatIfOptions, folder: Path) -> 
     recorded, iterations, events = events.length, window.iterations, window.cut(events)
     interval = whole.of_part(events.length, recorded)
     built = built_graph(events, folder / "graph")
-    measured = as_measured(built.graph, folder)
+    measured = as_measured(built.graph)
     change = changes.combined(steps(built, options, folder))
     replayed = replay(built.graph, change, folder)
     bounds = replay_bounds(built, change, folder)

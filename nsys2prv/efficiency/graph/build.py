@@ -35,7 +35,7 @@ from nsys2prv.efficiency.graph.host_waits import HostWaits, OwnEdges
 from nsys2prv.efficiency.graph.least_weights import LeastWeights, class_code
 from nsys2prv.efficiency.graph.loading import LEAST_BYTES, LoadingTimes
 from nsys2prv.efficiency.graph.moment_files import EDGE_COLUMNS, END, NOT_FOUND, START, ColumnFiles, MomentFiles
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, WHOLE, Edges, Moments, RunGraph, release, settle
+from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, WHOLE, Edges, Moments, RunGraph, edge_order, release, settle
 from nsys2prv.efficiency.graph.taking_turns import TakingTurns
 from nsys2prv.efficiency.graph.waiting_calls import CALLS, OPERATIONS, WaitingCalls
 from nsys2prv.efficiency.intervals import Numbers
@@ -208,7 +208,7 @@ class GraphBuilder:
                 further = pl.concat(late)
                 columns = {name: np.concatenate([column, further[name].to_numpy()]) for name, column in columns.items()}
             columns = _without_replaced(columns)
-            order = np.argsort(columns["target"], kind="stable")
+            order = edge_order(columns["source"], columns["target"], columns["kind"])
             columns = {name: column[order] for name, column in columns.items()}
             merged.append(columns | {"weight": self._least.resolved(columns["weight"])})
             release(source, target, weight, kind)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys2prv.efficiency.graph.replay import ANCHOR, Replay
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, GraphWindow
+from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, release
 from nsys2prv.efficiency.intervals import Numbers
 
 
@@ -51,6 +51,7 @@ def last_moment(replay: Replay, rows: npt.NDArray[np.bool_] | None = None, until
         place = len(times) - 1 - int(np.argmax(times[::-1]))
         if times[place] >= max(latest, 0):
             latest, found = int(times[place]), first + place
+        release(replay.time, moments.row)
     return found
 
 
@@ -60,32 +61,33 @@ def path_backwards(replay: Replay, last: int, moments_of_window: int = MOMENTS_O
     Steps follow each other without a hole: they end with the moment, and begin where nothing determines a moment.
     """
     moment = last
-    for window in replay.graph.windows_backwards(moments_of_window, [replay.time, replay.edge]):
+    for window in replay.graph.windows_backwards(moments_of_window, [replay.time]):
         if moment < window.first:
             continue
-        visited = _chain(window, replay.edge, moment)
-        edges = replay.edge[visited]
-        steps = visited[edges != ANCHOR]
-        taken = edges[edges != ANCHOR]
-        source = np.asarray(replay.graph.edges.source[taken], dtype=np.int64)
-        kind = np.asarray(replay.graph.edges.kind[taken], dtype=np.int64)
-        begin, end = (np.asarray(replay.time[moments], dtype=np.int64) for moments in (source, steps))
-        yield PathSteps(begin, end, kind, source, steps)
+        edge = replay.determining(window)
+        visited = _chain(window.source, edge, window.first, moment)
+        steps = visited[edge[visited] != ANCHOR]
+        taken = edge[steps]
+        source = window.source[taken]
+        begin, end = (np.asarray(replay.time[moments], dtype=np.int64) for moments in (source, steps + window.first))
+        yield PathSteps(begin, end, window.kind[taken], source, steps + window.first)
         if len(steps) < len(visited):
             return
         moment = int(source[-1])
 
 
-def _chain(window: GraphWindow, determined_by: Column, last: int) -> Numbers:
-    """The moments of a window on the path to one of them, from it backwards."""
+def _chain(source: Numbers, edge: Numbers, first: int, last: int) -> Numbers:
+    """The moments of a window, whose first one is `first`, on the path to the moment `last`, from it backwards; their places in
+    the window. `edge` determines each moment, `source` has the sources of edges.
+    """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import breadth_first_order
 
-    edge = np.asarray(determined_by[window.first : window.behind])
-    known = np.flatnonzero((edge != ANCHOR) & (np.arange(len(window)) <= last - window.first))
-    source = window.source[edge[known] - window.first_edge] - window.first
-    inside = source >= 0
-    size = len(window)
-    matrix = csr_matrix((np.ones(int(inside.sum())), (known[inside], source[inside])), shape=(size, size))
-    order = breadth_first_order(matrix, last - window.first, return_predecessors=False)
-    return np.asarray(order, dtype=np.int64) + window.first
+    known = np.flatnonzero(edge != ANCHOR)
+    before = np.full(len(edge), -1, dtype=np.int64)
+    before[known] = source[edge[known]] - first
+    is_inside = before >= 0
+    starts = np.concatenate([[0], np.cumsum(is_inside)])
+    matrix = csr_matrix((np.ones(starts[-1]), before[is_inside], starts), shape=(len(edge), len(edge)))
+    order = breadth_first_order(matrix, last - first, return_predecessors=False)
+    return np.asarray(order, dtype=np.int64)

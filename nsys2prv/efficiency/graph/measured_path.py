@@ -55,7 +55,7 @@ def measured_path(events: RunEvents, folder: Path) -> Iterator[pl.DataFrame]:
     """
     built = built_graph(events, folder)
     of_kind, of_cause = pl.Series(_PART_OF_KIND), pl.Series(_PART_OF_CAUSE)
-    for segments in PathReader(built, as_measured(built.graph, folder)).segments():
+    for segments in PathReader(built, as_measured(built.graph)).segments():
         cause = pl.when(pl.col("cause") >= 0).then("cause")
         part = pl.coalesce(pl.lit(of_cause).gather(cause), pl.lit(of_kind).gather("kind"))
         yield segments.select("row", "end", start="begin", part=part.cast(pl.Int64))

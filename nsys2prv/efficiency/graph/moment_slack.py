@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 
 from nsys2prv.efficiency.graph.replay import shortest
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, RunGraph, first_of_targets, new_column
+from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, GraphWindow, RunGraph
+from nsys2prv.efficiency.intervals import Numbers
 
 
-def slacks(graph: RunGraph, folder: Path | None = None, moments_of_window: int = MOMENTS_OF_WINDOW) -> Column:
-    """Slack of each moment of a settled graph with its measured times, ns.
+def slacks(graph: RunGraph, moments_of_window: int = MOMENTS_OF_WINDOW) -> Iterator[tuple[GraphWindow, Numbers]]:
+    """Windows of a settled graph with its measured times, from last to first, with the slack of each moment, ns.
 
-    It is the smallest sum of slacks on any way from the moment to one that nothing depends on, and from there to the end. The
-    shortest ways are found backwards, in windows from last to first; `folder` is where the column is written.
+    It is the smallest sum of slacks on any way from the moment to one that nothing depends on, and from there to the end.
     """
-    found = new_column(folder, "slack", len(graph.moments))
-    if not len(found):
-        return found
-    end = int(graph.moments.time[-1])
-    for window in graph.windows(moments_of_window, [found]):
-        found[window.first : window.behind] = end - window.time
-    for window in graph.windows_backwards(moments_of_window, [found]):
+    end = int(graph.moments.time[-1]) if len(graph.moments) else 0
+    # Moments that are depended on in later windows, and how much later these allow them to be.
+    awaited: Numbers = np.zeros(0, dtype=np.int64)
+    allowed: Numbers = awaited
+    for window in graph.windows_backwards(moments_of_window):
         slack = window.time[window.target] - window.source_time - window.weight
-        inside = window.is_inside
-        entry = np.asarray(found[window.first : window.behind], dtype=np.float64)
-        of_window = shortest(
-            window.target[inside], window.source[inside] - window.first, slack[inside].astype(np.float64), entry
-        ).astype(np.int64)
-        found[window.first : window.behind] = of_window
-        # What moments before the window are allowed by those inside.
-        source = window.source[~inside]
-        allowed = of_window[window.target[~inside]] + slack[~inside]
-        least = first_of_targets(source, np.lexsort((allowed, source)))
-        found[source[least]] = np.minimum(found[source[least]], allowed[least])
-    return found
+        inside, outside = window.is_inside, ~window.is_inside
+        source = window.source[inside] - window.first
+        # Others have no more slack than what depends on them.
+        is_last = np.bincount(source, minlength=len(window)) == 0
+        entry = np.where(is_last, end - window.time, np.inf)
+        here = awaited >= window.first
+        np.minimum.at(entry, awaited[here] - window.first, allowed[here])
+        found = shortest(source, window.target[inside], slack[inside].astype(np.float64), entry, backwards=True).astype(
+            np.int64
+        )
+        yield window, found
+        awaited = np.concatenate([awaited[~here], window.source[outside]])
+        allowed = np.concatenate([allowed[~here], (found[window.target] + slack)[outside]])

@@ -11,9 +11,10 @@ from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.critical_path import PathSteps, last_moment, path_backwards
 from nsys2prv.efficiency.graph.graph_labels import NOTHING
-from nsys2prv.efficiency.graph.replay import Replay, as_measured_times
+from nsys2prv.efficiency.graph.replay import Replay, as_measured
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.sweep import CAUSES
+from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.vocabulary import event_types
 
 SEGMENT_SCHEMA: dict[str, type[pl.DataType]] = {
@@ -94,7 +95,7 @@ class PathReader:
         until = events.length if end is None else end
         self.last = last_moment(path_of, counted, until)
         # After the last moment that was measured in the window nothing is known to change.
-        measured = last_moment(as_measured_times(path_of.graph), counted, until)
+        measured = last_moment(as_measured(path_of.graph), counted, until)
         rest = until - int(path_of.graph.moments.time[measured]) if measured >= 0 else 0
         self.end = int(path_of.time[self.last]) + rest if self.last >= 0 else until
         self._kind_of_edge = np.array([_KIND_OF_EDGE[kind] for kind in range(len(edge_kinds.NAMES))], dtype=np.int64)
@@ -146,12 +147,10 @@ class PathReader:
 def _joined(found: pl.DataFrame) -> pl.DataFrame:
     """Segments, from last to first, with neighbours that are the same thing on the same row as one; none without length."""
     found = found.filter(pl.col("end") > pl.col("begin"))
-    return (
-        found.with_columns(run=pl.struct("row", "kind", "label").rle_id())
-        .group_by("run", maintain_order=True)
-        .agg(pl.col("begin").min(), pl.col("end").max(), pl.col("row", "kind", "label", "cause").first())
-        .select(*SEGMENT_SCHEMA)
-    )
+    is_first = differ_from_before(*(found[name].to_numpy() for name in ("row", "kind", "label")))
+    # The last one of neighbours is the earliest.
+    is_last = np.append(is_first[1:], True)[: len(is_first)]
+    return found.filter(pl.Series(is_first)).with_columns(begin=found["begin"].filter(pl.Series(is_last)))
 
 
 def _single(begin: int, end: int, row: int, kind: int) -> pl.DataFrame:

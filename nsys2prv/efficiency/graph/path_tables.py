@@ -14,7 +14,6 @@ from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.graph.moment_slack import slacks
 from nsys2prv.efficiency.graph.path_segments import HOST_CAUSES, KINDS, SEGMENT_SCHEMA, PathReader
 from nsys2prv.efficiency.graph.replay import as_measured, replay
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW
 from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
@@ -106,8 +105,7 @@ class CriticalPath(TableMeter):
         """The tables of the measured run."""
         built = self._builder.finish()
         self._warnings = built.warnings
-        measured = as_measured(built.graph, self._folder)
-        reader = PathReader(built, measured)
+        reader = PathReader(built, as_measured(built.graph))
         totals, longest = PathTotals(), longest_segments()
         for piece in reader.segments():
             totals.add(piece)
@@ -119,7 +117,7 @@ class CriticalPath(TableMeter):
         return {
             CRITICAL_PATH: segment_rows(built, longest.rows),
             CRITICAL_PATH_TOTALS: totals.rows(built),
-            CRITICAL_PATH_ROWS: _by_row(built, totals.by("row"), self._folder),
+            CRITICAL_PATH_ROWS: _by_row(built, totals.by("row")),
         }
 
     @property
@@ -204,7 +202,10 @@ def longest_segments() -> Merging:
 
 
 def _longest(segments: pl.DataFrame) -> pl.DataFrame:
-    return segments.sort(pl.col("end") - pl.col("begin"), "begin", descending=[True, False]).head(MOST_SEGMENTS)
+    length = pl.col("end") - pl.col("begin")
+    # There are many more: only those that are long enough are sorted.
+    long = segments.filter(length >= length.top_k(MOST_SEGMENTS).min())
+    return long.sort(length, "begin", descending=[True, False]).head(MOST_SEGMENTS)
 
 
 def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
@@ -226,17 +227,15 @@ def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_row(built: BuiltGraph, on_path: pl.DataFrame, folder: Path) -> pl.DataFrame:
+def _by_row(built: BuiltGraph, on_path: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `critical_path_rows`."""
     events, counted = built.context.events, built.counted_rows
     size = len(counted)
     least: np.ndarray = np.full(size, np.iinfo(np.int64).max, dtype=np.int64)
     sums, counts = np.zeros(size), np.zeros(size)
-    slack = slacks(built.graph, folder)
-    for window in built.graph.windows(MOMENTS_OF_WINDOW, [slack]):
-        of_window = np.asarray(slack[window.first : window.behind])
-        np.minimum.at(least, window.row, of_window)
-        sums += np.bincount(window.row, weights=of_window, minlength=size)
+    for window, slack in slacks(built.graph):
+        np.minimum.at(least, window.row, slack)
+        sums += np.bincount(window.row, weights=slack, minlength=size)
         counts += np.bincount(window.row, minlength=size)
     there = np.flatnonzero(counted & (counts > 0))
     found = pl.DataFrame({"place": there, "least_slack_ns": least[there], "mean_slack_ns": sums[there] / counts[there]})

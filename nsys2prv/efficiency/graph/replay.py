@@ -16,11 +16,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.efficiency.graph import edge_kinds
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, GraphWindow, RunGraph, first_of_targets, new_column
+from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, GraphWindow, RunGraph, latest_edges, new_column
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.errors import UsageError
-from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
 Floats = npt.NDArray[np.float64]
@@ -33,8 +31,6 @@ ANCHOR = -1
 Change = Callable[[GraphWindow], Numbers]
 """New weights of the edges of a window, ns, 0 or more; REMOVED where an edge no longer is."""
 
-_PREFERENCE = np.array(edge_kinds.PREFERENCE, dtype=np.int64)
-
 
 @dataclass(frozen=True)
 class Replay:
@@ -44,27 +40,42 @@ class Replay:
     ----------
     time
         Of each moment, ns.
-    edge
-        The edge that determines it: a number of all edges; ANCHOR: none.
+    change
+        Of its weights; None: there is none.
     """
 
     graph: RunGraph
     time: Column
-    edge: Column
+    change: Change | None = None
+
+    def weights(self, window: GraphWindow) -> Numbers:
+        """Weights of the edges of a window."""
+        return window.weight if self.change is None else self.change(window)
+
+    def determining(self, window: GraphWindow) -> Numbers:
+        """The edge that determines each moment of a window: its place among those of the window; ANCHOR: none."""
+        weight = self.weights(window)
+        there = np.flatnonzero(weight != REMOVED)
+        time = self.time[window.first : window.behind]
+        allowed = window.of_sources(self.time, time) + weight
+        latest = there[latest_edges(window.target[there], allowed[there])]
+        chosen = latest[allowed[latest] == time[window.target[latest]]]
+        edge = np.full(len(window), ANCHOR, dtype=np.int64)
+        edge[window.target[chosen]] = chosen
+        return edge
+
+    def determining_edges(self, folder: Path | None = None, moments_of_window: int = MOMENTS_OF_WINDOW) -> Column:
+        """The same for all moments: a number of all edges. It is written to a file of the folder; None: it stays in memory."""
+        found = new_column(folder, "determining_edge", len(self.graph.moments))
+        for window in self.graph.windows(moments_of_window, [self.time, found]):
+            edge = self.determining(window)
+            found[window.first : window.behind] = np.where(edge == ANCHOR, ANCHOR, edge + window.first_edge)
+        return found
 
 
-def as_measured_times(graph: RunGraph) -> Replay:
-    """The graph with its measured times alone: what determines them is not looked up."""
-    return Replay(graph, graph.moments.time, np.zeros(0, dtype=np.int64))
-
-
-def as_measured(graph: RunGraph, folder: Path | None = None, moments_of_window: int = MOMENTS_OF_WINDOW) -> Replay:
-    """The graph with its measured times, and the edges that determine them; `folder` as of `replay`."""
-    edge = new_column(folder, "measured_edge", len(graph.moments))
-    for window in graph.windows(moments_of_window, [edge]):
-        is_tight = window.source_time + window.weight == window.time[window.target]
-        edge[window.first : window.behind] = _determining(window, is_tight)
-    return Replay(graph, graph.moments.time, edge)
+def as_measured(graph: RunGraph) -> Replay:
+    """The graph with its measured times."""
+    return Replay(graph, graph.moments.time)
 
 
 def replay(
@@ -83,7 +94,7 @@ def replay(
     change
         New weights; None: all stay as they are.
     folder
-        Where times and edges are written; None: they stay in memory.
+        Where times are written; None: they stay in memory.
     moments_of_window
         Moments that are worked on at once; the result does not depend on it.
     held
@@ -95,11 +106,15 @@ def replay(
     UsageError
         When all times that become longer add up to more than 104 days.
     """
-    time = new_column(folder, "replayed_time", len(graph.moments))
-    edge = new_column(folder, "replayed_edge", len(graph.moments))
+    found = Replay(graph, new_column(folder, "replayed_time", len(graph.moments)), change)
+    time = found.time
     growth = 0
-    for window in graph.windows(moments_of_window, [time, edge]):
-        weight = window.weight if change is None else change(window)
+    for window in graph.windows(moments_of_window, [time]):
+        inside = slice(window.first, window.behind)
+        weight = found.weights(window)
+        if change is not None and not growth and _is_as_measured(window, time, weight):
+            time[inside] = window.time
+            continue
         is_there = weight != REMOVED
         grown = np.where(is_there, np.maximum(weight - window.weight, 0), 0)
         if growth + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
@@ -108,11 +123,14 @@ def replay(
         growth = int(moved[-1])
         later = window.time + moved
         kept = held(window) if held is not None else np.zeros(0, dtype=np.int64)
-        new = later - _gains(window, time, later, moved, weight, is_there, kept)
-        time[window.first : window.behind] = new
-        is_tight = is_there & (window.of_sources(time, new) + weight == new[window.target])
-        edge[window.first : window.behind] = _determining(window, is_tight)
-    return Replay(graph, time, edge)
+        time[inside] = later - _gains(window, time, later, moved, weight, is_there, kept)
+    return found
+
+
+def _is_as_measured(window: GraphWindow, time: Column, weight: Numbers) -> bool:
+    """Whether nothing changes in a window, nor before it where something in it depends on it: then its times are measured."""
+    outside = ~window.is_inside
+    return bool((weight == window.weight).all() and (time[window.source[outside]] == window.source_time[outside]).all())
 
 
 def _gains(
@@ -145,31 +163,30 @@ def _gains(
     return gain.astype(np.int64)
 
 
-def shortest(source: Numbers, target: Numbers, length: Floats, entry: Floats) -> Floats:
+def shortest(source: Numbers, target: Numbers, length: Floats, entry: Floats, *, backwards: bool = False) -> Floats:
     """Length of the shortest way to each node.
 
     Parameters
     ----------
     source, target, length
-        Edges; lengths are not negative.
+        Edges in the order of their targets; lengths are not negative.
     entry
         Of each node: length of the way to it from outside; infinite: none.
+    backwards
+        Edges are gone from target to source.
     """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import dijkstra
 
     size = len(entry)
+    by_target = csr_matrix((length, source, np.searchsorted(target, np.arange(size + 1))), shape=(size, size))
+    edges = by_target if backwards else by_target.T.tocsr()
+    # One more node, from which all ways start.
     enters = np.flatnonzero(np.isfinite(entry))
-    source = np.concatenate([source, np.full(len(enters), size, dtype=np.int64)])
-    target = np.concatenate([target, enters])
-    length = np.concatenate([length, entry[enters]])
-    order = np.lexsort((length, target, source))
-    source, target, length = source[order], target[order], length[order]
-    # Of parallel edges only the shortest counts.
-    is_first = differ_from_before(source, target)
-    source, target, length = source[is_first], target[is_first], length[is_first]
-    starts = np.searchsorted(source, np.arange(size + 2)).astype(np.int32)
-    matrix = csr_matrix((length, target.astype(np.int32), starts), shape=(size + 1, size + 1))
+    length = np.concatenate([edges.data, entry[enters]])
+    matrix = csr_matrix(
+        (length, np.concatenate([edges.indices, enters]), np.append(edges.indptr, len(length))), shape=(size + 1, size + 1)
+    )
     found: Floats = dijkstra(matrix, indices=size)[:size]
     return found
 
@@ -178,14 +195,3 @@ def _sums(target: Numbers, values: Numbers, size: int) -> Numbers:
     """Sum of values by target."""
     # Doubles are exact up to 2^53 ns.
     return np.bincount(target, weights=values, minlength=size).astype(np.int64)
-
-
-def _determining(window: GraphWindow, is_tight: npt.NDArray[np.bool_]) -> Numbers:
-    """Of the edges that allow each moment of a window just then, the one that counts; ANCHOR where there is none."""
-    tight = np.flatnonzero(is_tight)
-    target = window.target[tight]
-    order = np.lexsort((-window.source[tight], _PREFERENCE[window.kind[tight]], target))
-    chosen = first_of_targets(target, order)
-    edge = np.full(len(window), ANCHOR, dtype=np.int64)
-    edge[target[chosen]] = window.first_edge + tight[chosen]
-    return edge

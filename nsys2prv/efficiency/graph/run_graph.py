@@ -20,7 +20,7 @@ from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.execution.row_order import differ_from_before
 
-MOMENTS_OF_WINDOW = 500_000
+MOMENTS_OF_WINDOW = 200_000
 """Moments that are worked on at once."""
 WHOLE = 1 << 62
 """Least weight of an edge that takes as long as was measured, whatever else changes."""
@@ -54,7 +54,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges in the order of their targets.
+    """Edges in the order of their targets; at one target those come later that count rather (`edge_kinds.PREFERENCE`).
 
     Attributes
     ----------
@@ -193,10 +193,27 @@ def _loaded(column: Column) -> Numbers:
     return np.asarray(column, dtype=np.int64)
 
 
-def first_of_targets(target: Numbers, order: Numbers) -> Numbers:
-    """The first edge of each target, in an order of edges in which the targets increase."""
-    first: Numbers = order[differ_from_before(target[order])]
-    return first
+def edge_order(source: Numbers, target: Numbers, kind: Numbers) -> Numbers:
+    """The order of `Edges`: by target, by preference (the lowest comes last), and by source."""
+    order: Numbers = np.lexsort((source, -_PREFERENCE[kind], target))
+    return order
+
+
+def latest_edges(target: Numbers, allowed: Numbers) -> Numbers:
+    """For each target the edge that allows it last; of several the last one.
+
+    Parameters
+    ----------
+    target, allowed
+        Of each edge, in the order of `Edges`: its target, and the time from which it allows it.
+    """
+    first = np.flatnonzero(differ_from_before(target))
+    latest = np.maximum.reduceat(allowed, first) if len(first) else allowed
+    is_latest = allowed == np.repeat(latest, np.diff(first, append=len(target)))
+    places = np.flatnonzero(is_latest)
+    is_last = np.append(target[places[1:]] != target[places[:-1]], True)[: len(places)]
+    found: Numbers = places[is_last]
+    return found
 
 
 def settle(graph: RunGraph, moments_of_window: int = MOMENTS_OF_WINDOW) -> None:
@@ -210,8 +227,7 @@ def settle(graph: RunGraph, moments_of_window: int = MOMENTS_OF_WINDOW) -> None:
         weight = np.minimum(window.weight, measured)
         # The last member of a collective starts when it likes: the others only wait for it.
         allowed = np.where(window.kind == edge_kinds.ARRIVAL, -1, window.source_time + weight)
-        order = np.lexsort((-window.source, _PREFERENCE[window.kind], -allowed, window.target))
-        last = first_of_targets(window.target, order)
+        last = latest_edges(window.target, allowed)
         weight[last] = measured[last]
         graph.edges.weight[window.first_edge : window.behind_edge] = weight
 
@@ -231,7 +247,7 @@ def in_memory(
     """
     of_moments = {name: np.asarray(values, dtype=np.int64) for name, values in moments.items()}
     of_edges = {name: np.asarray(values, dtype=np.int64) for name, values in edges.items()}
-    order = np.argsort(of_edges["target"], kind="stable")
+    order = edge_order(of_edges["source"], of_edges["target"], of_edges["kind"])
     graph = RunGraph(Moments(**of_moments), Edges(**{name: values[order] for name, values in of_edges.items()}))
     settle(graph)
     return graph

@@ -63,9 +63,9 @@ def test_a_replay_without_a_change_gives_the_measured_times(graph: RunGraph, siz
 @settings(deadline=None)
 @given(graphs(), st.integers(1, 30))
 def test_each_moment_with_an_edge_is_determined_by_one(graph: RunGraph, size: int) -> None:
-    measured, replayed = as_measured(graph, moments_of_window=size), replay(graph, moments_of_window=size)
-    assert measured.edge.tolist() == replayed.edge.tolist()
-    for moment, edge in enumerate(measured.edge.tolist()):
+    determining = as_measured(graph).determining_edges(moments_of_window=size).tolist()
+    assert determining == replay(graph, moments_of_window=size).determining_edges().tolist()
+    for moment, edge in enumerate(determining):
         assert (edge < 0) == (moment not in graph.edges.target)
         if edge >= 0:
             source = graph.edges.source[edge]
@@ -81,7 +81,7 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
     weight = np.where(np.array(is_changed, dtype=bool), np.array(changed, dtype=np.int64), graph.edges.weight)
     found = replay(graph, _to(weight), moments_of_window=size)
     assert found.time.tolist() == _longest_ways(graph, weight)
-    for moment, edge in enumerate(found.edge.tolist()):
+    for moment, edge in enumerate(found.determining_edges().tolist()):
         if edge >= 0:
             assert found.time[moment] == found.time[graph.edges.source[edge]] + weight[edge]
 
@@ -105,12 +105,12 @@ def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph, size:
 @settings(deadline=None)
 @given(graphs(), st.integers(1, 30))
 def test_slack_is_how_much_later_a_moment_may_be(graph: RunGraph, size: int) -> None:
-    time, end = graph.moments.time, int(graph.moments.time[-1])
-    latest = [end] * len(time)
-    for moment in reversed(range(len(time))):
+    latest = [int(graph.moments.time[-1])] * len(graph.moments)
+    for moment in reversed(range(len(latest))):
         for edge in np.flatnonzero(graph.edges.source == moment):
             latest[moment] = min(latest[moment], latest[int(graph.edges.target[edge])] - int(graph.edges.weight[edge]))
-    assert (slacks(graph, moments_of_window=size) + time).tolist() == latest
+    for window, slack in slacks(graph, moments_of_window=size):
+        assert (slack + window.time).tolist() == latest[window.first : window.behind]
 
 
 def test_the_last_moment_is_that_of_the_replay() -> None:
