@@ -49,9 +49,25 @@ def test_a_recording_that_begins_late_is_no_start_up(tmp_path: Path) -> None:
 
 def test_a_hole_in_the_recording_is_no_idle_time(tmp_path: Path) -> None:
     result = run(tmp_path, [*range(30), *range(70, 100)])
-    assert "40 calls launch between work that is recorded: what they launched is lost" in result.head["warnings"]
+    assert "40 calls launch beside work that is recorded: what they launched is lost" in result.head["warnings"]
     for kind in ("idle-devices", "host-bound", "data-loading"):
         assert checks(result)[kind] == ("not decidable", "40 calls launch work that is not recorded")
+
+
+def test_a_rank_without_kernels_is_no_imbalance(tmp_path: Path) -> None:
+    paths = []
+    for rank in range(2):
+        report = ReportBuilder(rank=rank, ranks=2, pid=1000 + rank).gpu(rank)
+        for step in range(50):
+            call = (step + 1) * 10 * MS
+            report.kernel("train(float*)", call + 10 * US, call + 9 * MS, launch=(call, call + 5 * US))
+            report.copy(call + 9 * MS, call + 9 * MS + 10 * US, 1 << 10, launch=(call + 6 * US, call + 8 * US))
+        if rank:
+            report.without("CUPTI_ACTIVITY_KIND_KERNEL")
+        paths.append(report.write(tmp_path / f"rank{rank}.sqlite"))
+    found = checks(measure(paths, EfficiencyOptions()))
+    for kind in ("imbalance", "slow-device", "straggler", "idle-devices"):
+        assert found[kind] == ("not decidable", "50 calls launch work that is not recorded")
 
 
 def test_without_kernels_nothing_is_said_about_idle_devices(tmp_path: Path) -> None:

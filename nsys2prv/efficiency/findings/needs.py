@@ -17,6 +17,11 @@ def _metric(pattern: str, name: str) -> Callable[[Evidence], str | None]:
     return missing
 
 
+def _lost_between(evidence: Evidence) -> str | None:
+    lost = evidence.lost_work.between
+    return f"{lost:,} calls launch work that is not recorded" if lost else None
+
+
 def _sizes(evidence: Evidence) -> str | None:
     operations = evidence.tables["memory_operations"]
     return "not recorded: sizes of copies" if operations.height and not operations["bytes"].sum() else None
@@ -39,8 +44,7 @@ def _first_work(evidence: Evidence) -> str | None:
 
 
 def _all_work(evidence: Evidence) -> str | None:
-    lost = evidence.lost_work.between
-    return f"{lost:,} calls launch work that is not recorded" if lost else _host_times(evidence)
+    return _lost_between(evidence) or _host_times(evidence)
 
 
 def _last_work(evidence: Evidence) -> str | None:
@@ -53,7 +57,7 @@ def _launches(evidence: Evidence) -> str | None:
 
 
 def _several_devices(evidence: Evidence) -> str | None:
-    return None if evidence.devices > 1 else "there is one GPU, and nothing to compare it with"
+    return _lost_between(evidence) if evidence.devices > 1 else "there is one GPU, and nothing to compare it with"
 
 
 def _matched_collectives(evidence: Evidence) -> str | None:

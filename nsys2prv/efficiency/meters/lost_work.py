@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
@@ -33,7 +34,8 @@ class LostWork:
         names = context.events.types.get(event_types.CUDA_CALL)
         # These launch nothing on devices.
         self._of_host = [value for value, name in ((names.values if names else None) or {}).items() if "HostFunc" in name]
-        self._calls, self._launched = (np.zeros(_PARTS, dtype=np.int64) for _ in range(2))
+        shape = len(context.events.rows.tasks), _PARTS
+        self._calls, self._launched = (np.zeros(shape, dtype=np.int64) for _ in range(2))
 
     def update(self, chunk: TimeChunk) -> None:
         """Add a chunk."""
@@ -42,15 +44,15 @@ class LostWork:
         is_call = number == event_types.CUDA_CALL
         value = calls["value"].to_numpy()
         is_launch = is_call & (self._context.category(number, value) == LAUNCH) & ~np.isin(value, self._of_host)
-        np.add.at(self._calls, self._part(calls["start"].to_numpy()[is_launch]), 1)
+        self._count(self._calls, calls.filter(pl.Series(is_launch)).select("row", time="start"))
         work = chunk.started[ON_DEVICES.name].filter(pl.col("number").is_in(KERNEL_TYPES)).select("row", "start")
         launches = chunk.launches.filter(pl.col("time") >= 0)
-        found = launches.join(work, left_on=["to_row", "to_time"], right_on=["row", "start"], how="semi")
-        np.add.at(self._launched, self._part(found["time"].to_numpy()), 1)
+        self._count(self._launched, launches.join(work, left_on=["to_row", "to_time"], right_on=["row", "start"], how="semi"))
 
-    def _part(self, moment: Numbers) -> Numbers:
-        part: Numbers = np.clip(moment * _PARTS // max(self._context.events.length, 1), 0, _PARTS - 1)
-        return part
+    def _count(self, counts: Numbers, calls: pl.DataFrame) -> None:
+        """Add calls (`row`, `time`) to the counts of their tasks and parts of the window."""
+        part = np.clip(calls["time"].to_numpy() * _PARTS // max(self._context.events.length, 1), 0, _PARTS - 1)
+        np.add.at(counts, (self._context.events.rows.task[calls["row"].to_numpy()], part), 1)
 
     @property
     def is_most(self) -> bool:
@@ -59,27 +61,39 @@ class LostWork:
 
     @property
     def at_start(self) -> int:
-        """Calls that launch before the first launch of work that is recorded; a few are not counted."""
-        return self._lost(slice(0, self._with_work.start))
+        """Calls that launch before the first launch of work of their task that is recorded; a few are not counted."""
+        return self._lost(self._part < self._first[:, None])
 
     @property
     def between(self) -> int:
-        """The same between the first and the last such launch, where none of their part of the window is recorded."""
-        return self._lost(self._with_work)
+        """The same between the first and the last such launch, where none of their part of the window is recorded, and of tasks
+        without recorded work."""
+        return self._lost((self._part >= self._first[:, None]) & (self._part <= self._last[:, None]))
 
     @property
     def at_end(self) -> int:
         """The same after the last such launch."""
-        return self._lost(slice(self._with_work.stop, _PARTS))
+        return self._lost(self._part > self._last[:, None])
 
     @property
-    def _with_work(self) -> slice:
-        """Parts from the first to the last launch of work that is recorded."""
-        found = np.flatnonzero(self._launched)
-        return slice(int(found[0]), int(found[-1]) + 1) if len(found) else slice(0, 0)
+    def _part(self) -> Numbers:
+        part: Numbers = np.arange(_PARTS)[None, :]
+        return part
 
-    def _lost(self, parts: slice) -> int:
-        lost = int(self._calls[parts][self._launched[parts] == 0].sum()) if self._launched.any() else 0
+    @property
+    def _first(self) -> Numbers:
+        """The first part of each task in which work was launched that is recorded; without such work all parts are between."""
+        first: Numbers = np.argmax(self._launched > 0, axis=1)
+        return first
+
+    @property
+    def _last(self) -> Numbers:
+        """The last such part."""
+        last: Numbers = _PARTS - 1 - np.argmax(self._launched[:, ::-1] > 0, axis=1)
+        return last
+
+    def _lost(self, parts: npt.NDArray[np.bool_]) -> int:
+        lost = int(self._calls[parts & (self._launched == 0)].sum())
         return lost if lost >= FEWEST_CALLS else 0
 
     @property
@@ -94,7 +108,7 @@ class LostWork:
         """What is lost."""
         if self.reason is not None:
             return [f"{self.reason}; it is not known when devices are idle"]
-        where = {"before the first": self.at_start, "between": self.between, "after the last": self.at_end}
+        where = {"before the first": self.at_start, "beside": self.between, "after the last": self.at_end}
         return [
             f"{lost:,} calls launch {place} work that is recorded: what they launched is lost"
             for place, lost in where.items()
