@@ -275,10 +275,11 @@ def _frame(report: Report) -> pl.LazyFrame:
     text_attributes = [name for name, dtype in _ATTRIBUTES.items() if dtype == pl.String]
     what = [*_NAMED, *text_attributes]
     schema = {**RowKind.STREAM.key_schema, **{name: dtype for name, dtype in {**_NAMED, **_ATTRIBUTES}.items() if name in what}}
-    tables = [source.table for source in _WORK if report.has(source.table)]
-    if not tables or not report.has(CALLS_TABLE):
+    tables = [source.table for source in _WORK if report.has_rows(source.table)]
+    if not tables or not report.has_rows(CALLS_TABLE):
         return pl.LazyFrame(schema=schema)
-    names = pl.concat([_ranges(report, source).select(what) for source in _HOST]).unique()
+    # Found once, though needed twice: there are many ranges.
+    names = report.collect(pl.concat([_ranges(report, source).select(what) for source in _HOST]).unique()).lazy()
     streams = pl.concat([report.scan(table, _KEY) for table in tables]).drop_nulls().unique()
     # One name is enough to have all streams in a frame of such rows.
     return pl.concat([streams.join(names.head(1), how="cross"), names], how="diagonal").select(list(schema))
