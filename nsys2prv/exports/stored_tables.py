@@ -310,7 +310,10 @@ def _distinct(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows without those that are equal to another."""
     # What is the same in all rows, as nearly all columns are, need not be compared.
     differing = [column.name for column in rows.get_columns() if not is_constant(column)]
-    return rows.unique(differing) if differing else rows.head(1)
+    if differing or rows.is_empty():
+        return rows.unique(differing or None)
+    # Not a slice: it would keep the whole batch, which is mapped, until those of all other batches are there.
+    return rows[[0]]
 
 
 def _in_types(rows: pl.DataFrame, schema: Schema) -> pl.DataFrame:
