@@ -49,6 +49,7 @@ def unchanged(command_line: CommandLine, folder: Path, code: int, *arguments: st
     return sentence(done, code)
 
 
+WHATIF = ("whatif", "rank0.sqlite", "--no-launch-cost")
 KEPT = ["rank0.sqlite", "rank1.sqlite", "rank2_pqtdir/StringIds.parquet", "rank3_arwdir/StringIds.arrow", "raw.nsys-rep"]
 
 
@@ -72,6 +73,8 @@ def test_no_option_of_efficiency_replaces_a_report(
         (("efficiency", "rank0.sqlite", "--kernel-families", "rules.csv", "--json-file", "rules.csv"), "rules.csv"),
         (("compare", "rank0.sqlite", "rank1.sqlite", "--json-file", "rank1.sqlite"), "rank1.sqlite"),
         (("compare", "eff.json", "rank1.sqlite", "--json-file", "eff.json"), "eff.json"),
+        ((*WHATIF, "--json-file", "rank0.sqlite"), "rank0.sqlite"),
+        (("whatif", "OUT.prv", "--no-launch-cost", "--json-file", "OUT.json"), "OUT.json"),
         (("translate", "rank0.sqlite", "--kernel-families", "rules.csv", "-o", "linked"), "linked.json"),
         (("translate", "rank0.sqlite", "-o", "database"), "database.json"),
         (("translate", "inside.cfgs/rank0.sqlite", "-o", "inside"), "inside.cfgs"),
@@ -95,13 +98,16 @@ def test_force_replaces_no_input_and_no_report(
     assert f"{kept}: never replaced" in unchanged(command_line, folder, NOT_WRITABLE, *arguments, "--force")
 
 
-@pytest.mark.parametrize("command", [("efficiency", "rank0.sqlite"), ("compare", "rank0.sqlite", "rank1.sqlite")])
+@pytest.mark.parametrize(
+    "command",
+    [("efficiency", "rank0.sqlite"), ("compare", "rank0.sqlite", "rank1.sqlite"), pytest.param(WHATIF, id="whatif")],
+)
 @pytest.mark.parametrize("option", [("--json-file", "notes"), ("--json-file", "OUT.json"), ("--csv", "tables")], ids=" ".join)
 def test_a_file_of_somebody_else_is_replaced_only_by_force(
     option: tuple[str, str], command: tuple[str, ...], command_line: CommandLine, folder: Path
 ) -> None:
     (folder / "tables").mkdir()
-    for table in ("regions", "runs"):
+    for table in ("regions", "runs", "what_if"):
         (folder / "tables" / f"{table}.csv").write_text("mine")
 
     assert "use --force" in unchanged(command_line, folder, NOT_WRITABLE, *command, *option)
