@@ -15,7 +15,7 @@ from support.failed_runs import contents, small_report
 from nsys2prv.errors import NoResources
 from nsys2prv.execution.workers import workers
 
-NO_RESOURCES, SECONDS = 11, 90
+NO_RESOURCES, SECONDS = 11, 300
 
 
 def refuse_threads(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:

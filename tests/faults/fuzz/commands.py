@@ -29,7 +29,10 @@ from support.checkout import CHECKOUT
 import nsys2prv
 
 MOST_SECONDS = 60.0
-_SECONDS_TO_END = 10.0
+"""Processor time of a command and of all that it started."""
+_WAITING = 5
+"""A command that does nothing, or waits for a busy machine, may take so many times as long."""
+_SECONDS_TO_END = 30.0
 """How long what a command started may run after its end."""
 MOST_ADDRESS_SPACE = 16 << 30
 """Bytes that a command may ask for before the system refuses: it keeps the machine, the oracle's limit is far below."""
@@ -114,7 +117,7 @@ class Commands:
         environment
             Variables besides those that are set here; None: not set.
         seconds
-            After these it is killed, with all that it started.
+            After so much processor time, or some times as long, it is killed, with all that it started.
         limits
             Limits of the system by their names in `resource`, as {"RLIMIT_FSIZE": 4096}.
         kills
@@ -171,14 +174,18 @@ def _serve() -> None:
             _become(request)
         timed_out = False
         kills = request["kills"]
+        limit = request["seconds"]
+        looks_at = began + limit
         while True:
             pid, status, usage = os.wait4(child, os.WNOHANG)
             if pid:
                 break
             while kills and time.monotonic() - began > kills[0]["seconds"]:
                 _send(child, **kills.pop(0))
-            if time.monotonic() - began > request["seconds"]:
-                timed_out = True
+            if time.monotonic() > looks_at:
+                looks_at += 1
+                timed_out = _processor_time(child) > limit or looks_at > began + _WAITING * limit
+            if timed_out:
                 os.killpg(child, signal.SIGKILL)
                 _, status, usage = os.wait4(child, 0)
                 break
@@ -192,6 +199,16 @@ def _serve() -> None:
         }
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def _processor_time(child: int) -> float:
+    """Seconds that a process and all that it started took so far."""
+    try:
+        first = psutil.Process(child)
+        taken = [process.cpu_times() for process in (first, *first.children(recursive=True))]
+    except psutil.Error:
+        return 0.0
+    return sum(times.user + times.system + times.children_user + times.children_system for times in taken)
 
 
 def _drop_rights() -> None:
