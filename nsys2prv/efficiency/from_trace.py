@@ -351,11 +351,11 @@ class _TraceReading:
         """Samples and marks on rows of the kind that they belong to, with the attributes that are on their lines."""
         found = self._pairs(block, row, types)
         of_kinds = [found.clear().drop("record")]
-        for kind in (METRICS, STREAM) if found.height else ():
+        for kind in (METRICS, STREAM, HOST) if found.height else ():
             of_kind = pl.col("type").is_in([number for number in types.values() if self._on[self._base(number)] == kind])
             pairs = found.filter(of_kind & pl.Series(self._kind[kind][found["row"].to_numpy()]))
-            # Samples are many, and have no attributes.
-            of_kinds.append(self._with_attributes(block, pairs) if kind == STREAM and pairs.height else pairs.drop("record"))
+            # Samples of metrics are many, and have no attributes.
+            of_kinds.append(self._with_attributes(block, pairs) if kind != METRICS and pairs.height else pairs.drop("record"))
         return pl.concat(of_kinds, how="diagonal").rename({"time": "start", "type": "number"}).with_columns(end="start")
 
     def _states(self, block: Block) -> pl.DataFrame:

@@ -19,6 +19,7 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.sources.cuda import synchronization
+from nsys2prv.sources.host import call_chains, cpu_samples
 from nsys2prv.sources.registry import TYPES, type_of
 from nsys2prv.timeline.time_axis import ClockError
 from nsys2prv.vocabulary import event_types, row_names
@@ -168,7 +169,7 @@ class Collection:
     samples
         There is no `end`.
     on
-        Kind of rows that samples are on; METRICS or STREAM.
+        Kind of rows that samples are on; METRICS, STREAM or HOST.
     optional
         It is read only when what waits for what is requested.
     """
@@ -226,6 +227,16 @@ ON_HOSTS = Collection(
 )
 RANGES = Collection("ranges", (event_types.NVTX_PUSHPOP, event_types.NVTX_RANGE))
 SAMPLES = Collection("samples", (event_types.GPU_METRIC,), samples=True)
+OFF_CPU_TIMES = Collection("off_cpu", (event_types.OFF_CPU,))
+"""Times of threads off their CPU."""
+FUNCTION_SAMPLES = Collection(
+    "function_samples",
+    (cpu_samples.CPU_SAMPLE,),
+    {"function": (call_chains.SAMPLED_FUNCTION,), "module": (call_chains.SAMPLED_MODULE,)},
+    samples=True,
+    on=HOST,
+)
+"""CPU samples of threads: the innermost function and its module (null: no call chain was recorded)."""
 WAITS = Collection(
     "waits",
     (synchronization.SYNCHRONIZATION,),
@@ -261,7 +272,18 @@ MPI_COLLECTIVES = Collection(
 HOST_CALLS = (event_types.CUDA_CALL, *event_types.MPI_TYPES.values())
 """Calls that count for the host tree."""
 
-COLLECTIONS = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES, SAMPLES, WAITS, RECORDS, MPI_COLLECTIVES)
+COLLECTIONS = (
+    ON_DEVICES,
+    NCCL_CALLS,
+    ON_HOSTS,
+    RANGES,
+    SAMPLES,
+    OFF_CPU_TIMES,
+    FUNCTION_SAMPLES,
+    WAITS,
+    RECORDS,
+    MPI_COLLECTIVES,
+)
 
 LAUNCH_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "to_time": pl.Int64, "to_row": pl.Int32}
 """Lines from API calls (row and start of the call) to what they start on a stream."""

@@ -64,6 +64,7 @@ TABLES: tuple[Table, ...] = (
     absent_tables.ABSENT_PARTS,
     absent_tables.ABSENT_CALLS,
     absent_tables.ABSENT_RANGES,
+    absent_tables.ABSENT_FUNCTIONS,
     absent_tables.ABSENT_STRETCHES,
     gaps.GAPS,
     gaps.LONGEST_GAPS,

@@ -26,7 +26,7 @@ from nsys2prv.trace.translate_options import TranslateOptions
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 UTC = EfficiencyOptions(align="utc", progress=False, regions=("*",))
 TABLES = ("absent_time", "absent_regions", "absent_iterations", "absent_parts", "absent_calls", "absent_ranges",
-          "absent_stretches")  # fmt: skip
+          "absent_functions", "absent_stretches")  # fmt: skip
 COMMUNICATION = {"late_rank_ns", "transfer_ns", "communication_ns"}
 
 
@@ -167,6 +167,51 @@ def test_a_run_without_kernels_is_absent_throughout(tmp_path: Path) -> None:
     found = tables(report, folder=tmp_path)
 
     assert parts_of(found) == {"start_up_ns": 100, "starved_ended_ns": 300, "shut_down_ns": 50}
+
+
+def loads_on_and_off_its_cpu() -> ReportBuilder:
+    """Between two kernels the thread is off its CPU from 240 to 300 and from 380 to 395, there in a call that waits."""
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100, 200, launch=(0, 10))
+    report.on_cpu(0, 240).on_cpu(300, 380).on_cpu(395, 600)
+    report.api_call("cudaStreamSynchronize_v3020", 370, 400)
+    for time in (150, 310, 320, 330, 390, 550):
+        report.cpu_sample(time, [("decode" if time < 330 else "copy", "libimage.so"), ("main", "app")])
+    report.cpu_sample(340)
+    report.kernel("second", 450, 500, launch=(400, 410))
+    report.api_call("cudaDeviceSynchronize_v3020", 420, 600)
+    return report
+
+
+def test_a_thread_that_launches_too_late_computes_or_is_off_its_cpu_and_samples_say_where(tmp_path: Path) -> None:
+    report = loads_on_and_off_its_cpu().write(tmp_path / "report.sqlite")
+    trace = translate([report], tmp_path / "OUT").prv
+    found, of_trace = (measure([one], UTC).tables for one in (report, trace))
+
+    row = found["absent_time"].row(0, named=True)
+    assert (row["starved_host_ns"], row["off_cpu_ns"], row["starved_synchronization_ns"]) == (170, 60, 30)
+    assert found["absent_calls"].select("part", "call", "total_ns", "off_cpu_ns").rows() == [
+        ("launch-starved: host computing", None, 170, 60),
+        ("launch-starved: waiting for the device", "cudaStreamSynchronize", 30, 15),
+    ]
+    # Those at 150 and 550 are beside kernels, and that at 340 has no call chain.
+    assert found["absent_functions"].select("part", "function", "module", "samples", "share").rows() == [
+        ("launch-starved: host computing", "decode", "libimage.so", 2, 0.5),
+        ("launch-starved: waiting for the device", "copy", "libimage.so", 1, 0.25),
+        ("launch-starved: host computing", "copy", "libimage.so", 1, 0.25),
+    ]
+    for name in TABLES:
+        assert of_trace[name].equals(found[name]), name
+
+
+def test_where_scheduling_was_not_recorded_nothing_is_said_about_it(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100, 200, launch=(0, 10))
+    report.kernel("second", 450, 500, launch=(400, 410))
+    found = tables(report, folder=tmp_path)
+
+    assert found["absent_time"]["off_cpu_ns"].to_list() == found["absent_calls"]["off_cpu_ns"].to_list() == [None]
+    assert found["absent_functions"].is_empty()
 
 
 # -- several ranks ---------------------------------------------------------------------------------------------------------

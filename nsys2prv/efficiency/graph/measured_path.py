@@ -10,10 +10,10 @@ import polars as pl
 from nsys2prv.efficiency.graph.build import built_graph
 from nsys2prv.efficiency.graph.path_segments import HOST_CAUSES, KINDS, PathReader
 from nsys2prv.efficiency.graph.replay import as_measured
-from nsys2prv.efficiency.run_events import COLLECTIONS, RANGES, Collection, RunEvents
+from nsys2prv.efficiency.run_events import COLLECTIONS, OFF_CPU_TIMES, RANGES, Collection, RunEvents
 from nsys2prv.vocabulary.event_types import CRITICAL_PATH_PARTS
 
-NEEDED: tuple[Collection, ...] = tuple(one for one in COLLECTIONS if one is not RANGES and not one.samples)
+NEEDED: tuple[Collection, ...] = tuple(one for one in COLLECTIONS if one not in (RANGES, OFF_CPU_TIMES) and not one.samples)
 """Collections that the graph is made of."""
 
 _OF_KIND = {

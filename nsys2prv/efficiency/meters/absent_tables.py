@@ -67,7 +67,8 @@ PARTS: tuple[Part, ...] = (
             ("other_cuda", "other CUDA calls", "likewise in other CUDA calls"),
             ("mpi", "MPI", "likewise in MPI calls"),
             ("os", "OS", "likewise in calls of the OS runtime (as far as they were recorded)"),
-            ("host", "host computing", "likewise in none of these: it computed, or was off its CPU"),
+            ("host", "host computing", "likewise in none of these: it computed, or was off its CPU "
+             "(`off_cpu_ns` of `absent_time`)"),
             ("unified_memory", "unified memory", "likewise in none of these, while unified memory moved between host and this "
              "device"),
             ("unknown", "thread not known", "launch-starved, and nothing is known of the launching thread"),
@@ -139,13 +140,16 @@ _TASK, _THREAD = (
     Column.text("thread", "thread that launched the next compute kernel"),
 )
 _STARVED = Column.ns("total_ns", "launch-starved time in it, over all devices")
+_OFF_CPU = Column.ns("off_cpu_ns", "of it, the thread was off its CPU; null where its scheduling was not recorded")
 
 ABSENT_TIME = Table(
     "absent_time",
     "Compute-absent time",
     "one device",
     (DEVICE, Column.ns("elapsed_ns", "E"), Column.ns("compute_ns", "time in which a compute kernel runs"), _ABSENT, _SHARE,
-     *_PARTS_OF_TIME),
+     *_PARTS_OF_TIME,
+     Column.ns("off_cpu_ns", "of `starved_host_ns`: the launching thread was off its CPU, not computing; null where scheduling "
+               "was not recorded")),
 )  # fmt: skip
 ABSENT_REGIONS = Table(
     "absent_regions",
@@ -202,14 +206,30 @@ ABSENT_CALLS = Table(
         Column.text("part", "title of the part"),
         Column.text("call", "name of the innermost call of this kind; null in none"),
         _STARVED,
+        _OFF_CPU,
     ),
 )
 ABSENT_RANGES = Table(
     "absent_ranges",
     "Launch-starved time by NVTX range",
     "NVTX ranges of one name of one launching thread",
-    (_TASK, _THREAD, Column.text("range", "innermost NVTX range (push/pop) of the thread; null in none"), _STARVED),
+    (_TASK, _THREAD, Column.text("range", "innermost NVTX range (push/pop) of the thread; null in none"), _STARVED, _OFF_CPU),
     when="NVTX ranges",
+)
+ABSENT_FUNCTIONS = Table(
+    "absent_functions",
+    "Launch-starved time by function",
+    "one function in one part of the time of one launching thread",
+    (
+        _TASK,
+        _THREAD,
+        Column.text("part", "title of the part"),
+        Column.text("function", "innermost function of the call chain"),
+        Column.text("module", "its library or program"),
+        Column.count("samples", "CPU samples in this time; once for each device that waits"),
+        Column.share("share", "of all such samples with a call chain"),
+    ),
+    when="CPU samples with call chains",
 )
 ABSENT_STRETCHES = Table(
     "absent_stretches",

@@ -17,11 +17,12 @@ import polars as pl
 
 from nsys2prv.efficiency.activity_times import SlotWindows, members_by_device, merged_windows
 from nsys2prv.efficiency.graph.event_waits import EventWaits
-from nsys2prv.efficiency.intervals import Intervals, Numbers, segments, time_by
+from nsys2prv.efficiency.intervals import Intervals, Numbers, search, segments, time_by
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_hosts import NO_NAME, HostSteps, activity_of, packed_name_of, unpacked
 from nsys2prv.efficiency.meters.absent_tables import (
     ABSENT_CALLS,
+    ABSENT_FUNCTIONS,
     ABSENT_ITERATIONS,
     ABSENT_PARTS,
     ABSENT_RANGES,
@@ -47,12 +48,13 @@ from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.regions import MOST_REGIONS, NamedRanges
 from nsys2prv.efficiency.meters.stretches import UNKNOWN, last_of_each, stretches_before, with_next
 from nsys2prv.efficiency.result_tables import Filled
-from nsys2prv.efficiency.run_events import ON_DEVICES, ON_HOSTS, RANGES, RECORDS
-from nsys2prv.efficiency.steps import Steps
+from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, ON_DEVICES, ON_HOSTS, RANGES, RECORDS
+from nsys2prv.efficiency.steps import Steps, expanded
 from nsys2prv.efficiency.sweep import KERNEL, KINDS_OF_NUMBER, MEMORY, NCCL, SweepContext, TimeChunk
 from nsys2prv.efficiency.window.iterations import RunIterations
 from nsys2prv.execution import memory
 from nsys2prv.execution.merging import Merging, Sums
+from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
 
 _COMPUTE = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind == KERNEL)
@@ -67,7 +69,8 @@ _PART_SCHEMA = dict.fromkeys(
     ("device", "part", "task", "number", "value", "source", "destination", "count", "total", "longest"), pl.Int64
 )
 _PART_KEY = ["device", "part", "task", "number", "value", "source", "destination"]
-_HOST_SCHEMA = dict.fromkeys(("thread", "part", "call", "range", "total"), pl.Int64)
+_HOST_SCHEMA = dict.fromkeys(("thread", "part", "call", "range", "total", "off_cpu"), pl.Int64)
+_FUNCTION_SCHEMA = dict.fromkeys(("thread", "part", "function", "module", "samples"), pl.Int64)
 _COLLECTIVE_SCHEMA = dict.fromkeys(("device", "since", "begin", "end", "number", "value", "row", "start", "slot"), pl.Int64)
 _LONGEST_SCHEMA = dict.fromkeys(
     ("device", "begin", "start", "length", "number", "value", "launched", "thread", "task", "beside", *parts.PART_COLUMNS),
@@ -89,6 +92,10 @@ class _Era:
         What runs on each device beside computation: 1 NCCL kernels, 2 copies and memsets, 3 both.
     unified
         When unified memory moves to or from each device.
+    off_cpu
+        When each calling thread is off its CPU.
+    samples
+        CPU samples of calling threads with call chains: `thread`, `start`, `function`, `module`, in this order.
     """
 
     begin: int
@@ -97,6 +104,8 @@ class _Era:
     busy: Steps
     moving: Steps
     unified: Steps
+    off_cpu: Steps
+    samples: pl.DataFrame
 
 
 class AbsentTime(TableMeter):
@@ -138,6 +147,11 @@ class AbsentTime(TableMeter):
         self._event_waits: set[int] = set()
         """Tasks in which streams wait for events that were not recorded."""
         self._by_part = Sums(_PART_SCHEMA, _PART_KEY, largest=["longest"])
+        self._off_cpu: Numbers = np.zeros(devices, dtype=np.int64)
+        """Time of PART_HOST of each device in which the launching thread was off its CPU."""
+        self._is_scheduled: Numbers = np.zeros(len(context.events.rows.tasks), dtype=np.int64)
+        """Whether the scheduling of each task was recorded."""
+        self._by_function = Sums(_FUNCTION_SCHEMA, ["thread", "part", "function", "module"])
         self._by_host = Sums(_HOST_SCHEMA, ["thread", "part", "call", "range"])
         # NCCL kernels are few: they are divided at the end, when all ranks of their collectives are known.
         self._collectives: list[pl.DataFrame] = []
@@ -153,7 +167,8 @@ class AbsentTime(TableMeter):
         self._note_event_waits(chunk)
         started = chunk.started[ON_DEVICES.name]
         moves = self._is_unified_move(started)
-        now = _Era(chunk.begin, chunk.end, HostSteps.of(chunk), _busy(chunk), _moving(chunk), self._moves(chunk))
+        now = _Era(chunk.begin, chunk.end, HostSteps.of(chunk), _busy(chunk), _moving(chunk), self._moves(chunk),
+                   self._off_times(chunk), self._samples(chunk))  # fmt: skip
         waits = self._events.update(chunk)
         self._predecessors.add(started.filter(~moves), pl.concat([waits.on_streams, waits.inferred]))
         self._note_work(chunk)
@@ -214,6 +229,21 @@ class AbsentTime(TableMeter):
         device = self._context.events.rows.device[moves["row"].to_numpy()]
         return _covered(Intervals.of(device, moves["start"], moves["end"]))
 
+    def _off_times(self, chunk: TimeChunk) -> Steps:
+        """When each calling thread is off its CPU."""
+        inside = chunk.inside[OFF_CPU_TIMES.name]
+        row = inside["row"].to_numpy()
+        self._is_scheduled[self._context.events.rows.task[row]] = 1
+        thread = self._context.place_of_caller[row]
+        return _covered(Intervals.of(thread, inside["start"], inside["end"]).only(thread >= 0))
+
+    def _samples(self, chunk: TimeChunk) -> pl.DataFrame:
+        """CPU samples of calling threads with call chains."""
+        samples = chunk.started[FUNCTION_SAMPLES.name].drop_nulls("function")
+        thread = pl.Series("thread", self._context.place_of_caller[samples["row"].to_numpy()], dtype=pl.Int64)
+        found = samples.select(thread, "start", "function", "module").filter(pl.col("thread") >= 0)
+        return found.sort("thread", "start", "function", "module")
+
     def _divide(self, found: pl.DataFrame, now: _Era) -> None:
         """Divide stretches that end in a chunk: columns of `with_next`."""
         if found.is_empty():
@@ -267,6 +297,13 @@ class AbsentTime(TableMeter):
                 at, part, begins, ends = at[moved.window], part[moved.window], moved.begin, moved.end
                 part = np.where((part == parts.PART_HOST) & (moved.key > 0), parts.PART_STARVED_UNIFIED, part)
                 of_host = of_host[moved.window].with_columns(part=pl.Series(part), total=pl.Series(moved.length))
+            off = era.off_cpu.cut(Intervals(of_host["thread"].to_numpy(), begins, ends))
+            length = off.length * off.key
+            of_piece: Numbers = np.zeros(len(at), dtype=np.int64)
+            np.add.at(of_piece, off.window, length)
+            np.add.at(self._off_cpu, device[at[part == parts.PART_HOST]], of_piece[part == parts.PART_HOST])
+            of_host = of_host.with_columns(off_cpu=pl.Series(of_piece))
+            self._by_function.add(_functions(era.samples, Intervals(of_host["thread"].to_numpy(), begins, ends), part))
             beside = era.moving.cut(Intervals(device[at], begins, ends))
             pieces.append(_pieces(at[beside.window], beside.begin, beside.end, part[beside.window], value=beside.key))
             self._by_host.add(of_host)
@@ -455,11 +492,15 @@ class AbsentTime(TableMeter):
 
     def _by_device(self, by_part: pl.DataFrame) -> pl.DataFrame:
         """Columns of the table `absent_time`."""
-        devices, length = len(self._context.events.rows.devices), self._context.events.length
+        rows = self._context.events.rows
+        devices, length = len(rows.devices), self._context.events.length
         sums = np.zeros((devices, len(PARTS)), dtype=np.int64)
         np.add.at(sums, (by_part["device"].to_numpy(), by_part["part"].to_numpy()), by_part["total"].to_numpy())
+        users = [rows.tasks_of_device.get(device, ()) for device in range(devices)]
+        scheduled = pl.Series([any(self._is_scheduled[task] for task in tasks) for tasks in users], dtype=pl.Boolean)
         return _with_totals(np.full(devices, length), sums).with_columns(
-            device=self._context.device_names(pl.lit(pl.Series(np.arange(devices))))
+            device=self._context.device_names(pl.lit(pl.Series(np.arange(devices)))),
+            off_cpu_ns=pl.when(scheduled).then(pl.Series(self._off_cpu)),
         )
 
     def _details(self, by_part: pl.DataFrame) -> pl.DataFrame:
@@ -496,30 +537,50 @@ class AbsentTime(TableMeter):
         )
 
     def _of_hosts(self) -> Filled:
-        """The tables `absent_calls` and `absent_ranges`."""
+        """The tables `absent_calls`, `absent_ranges` and `absent_functions`."""
         by_host = self._by_host.rows
         calls = self._host_rows(by_host, "call", "part")
         titles = pl.lit(pl.Series([part.title for part in PARTS]))
         found: Filled = {ABSENT_CALLS: calls.with_columns(part=titles.gather("part"))}
         if (by_host["range"] != NO_NAME).any():
             found = {**found, ABSENT_RANGES: self._host_rows(by_host, "range")}
-        return found
+        return {**found, ABSENT_FUNCTIONS: self._function_rows()}
+
+    def _function_rows(self) -> pl.DataFrame:
+        """Columns of the table `absent_functions`, the functions with most samples first."""
+        events = self._context.events
+        sums = self._by_function.rows
+        key = ["thread", "part", "function", "module"]
+        found = sums.sort("samples", *key, descending=[True, *[False] * len(key)]).head(parts.MOST_HOST_ROWS)
+        names = {
+            name: events.named(pl.repeat(int(number), found.height, dtype=pl.Int64, eager=True), found[name])
+            for name, number in (("function", call_chains.SAMPLED_FUNCTION), ("module", call_chains.SAMPLED_MODULE))
+        }
+        titles = pl.lit(pl.Series([part.title for part in PARTS]))
+        return self._with_threads(found).with_columns(
+            part=titles.gather("part"), share=pl.col("samples") / max(int(sums["samples"].sum()), 1), **names
+        )
+
+    def _with_threads(self, found: pl.DataFrame) -> pl.DataFrame:
+        """A frame whose column `thread` has places of callers, with the names of their tasks and threads."""
+        callers, rows = self._context.callers, self._context.events.rows
+        threads = pl.Series([rows.names[row] for row in callers], dtype=pl.String)
+        return found.with_columns(
+            task=self._context.task_names(pl.lit(pl.Series(rows.task[callers])).gather("thread")),
+            thread=pl.lit(threads).gather("thread"),
+        )
 
     def _host_rows(self, by_host: pl.DataFrame, name: str, *further: str) -> pl.DataFrame:
         """Launch-starved time by thread and name (a packed one), most first; with its `task` and `thread`."""
         events, callers = self._context.events, self._context.callers
-        rows = events.rows
-        sums = by_host.group_by("thread", name, *further).agg(total_ns=pl.col("total").sum())
+        sums = by_host.group_by("thread", name, *further).agg(
+            total_ns=pl.col("total").sum(), off_cpu_ns=pl.col("off_cpu").sum()
+        )
         sums = sums.sort("total_ns", "thread", name, *further, descending=[True, *[False] * (2 + len(further))])
         sums = sums.head(parts.MOST_HOST_ROWS).with_columns(unpacked(pl.col(name), "name"))
         named = events.named(sums["name_number"], sums["name_value"])
-        threads = pl.Series([rows.names[row] for row in callers], dtype=pl.String)
-        tasks = pl.Series(rows.task[callers])
-        return sums.with_columns(
-            named.alias(name),
-            task=self._context.task_names(pl.lit(tasks).gather("thread")),
-            thread=pl.lit(threads).gather("thread"),
-        )
+        scheduled = pl.lit(pl.Series(self._is_scheduled[events.rows.task[callers]] > 0, dtype=pl.Boolean)).gather("thread")
+        return self._with_threads(sums.with_columns(named.alias(name), off_cpu_ns=pl.when(scheduled).then("off_cpu_ns")))
 
     def _stretches(self, collectives: pl.DataFrame) -> pl.DataFrame:
         """Columns of the table `absent_stretches`."""
@@ -649,6 +710,18 @@ def _with_collectives(stretches: pl.DataFrame, collectives: pl.DataFrame) -> pl.
         pl.col(f"divided {part}").fill_null(0).alias(parts.PART_COLUMNS[part])
         for part in (parts.PART_LATE, parts.PART_TRANSFER, parts.PART_COMMUNICATION)
     )
+
+
+def _functions(samples: pl.DataFrame, windows: Intervals, part: Numbers) -> pl.DataFrame:
+    """Numbers of samples of _FUNCTION_SCHEMA in windows of threads, each of one part."""
+    thread, time = samples["thread"].to_numpy(), samples["start"].to_numpy()
+    if not len(thread):
+        return pl.DataFrame(schema=_FUNCTION_SCHEMA)
+    first = search(thread, time, windows.group, windows.begin - 1) + 1
+    window, place = expanded(first, search(thread, time, windows.group, windows.end - 1))
+    counted = samples[place].with_columns(part=pl.Series(part[window], dtype=pl.Int64))
+    found = counted.group_by("thread", "part", "function", "module").agg(samples=pl.len())
+    return found.select(pl.col(name).cast(dtype) for name, dtype in _FUNCTION_SCHEMA.items())
 
 
 def _text(place: pl.Expr, texts: Sequence[str | None]) -> pl.Expr:

@@ -279,7 +279,10 @@ def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame) -> list[str]:
     if rest := absent - int(shown["total_ns"].sum()):
         cells.append(["less each", time(rest), percent(rest / elapsed)])
     title = f"Time without computation: {time(absent)} of device time ({percent(absent / elapsed)})"
-    return ["", title, *grid(["cause", "total", "of all time"], cells, frozenset({0}))]
+    off = int(devices["off_cpu_ns"].sum())
+    note = f"  Of host computing, the launching threads were off their CPUs for {time(off)}"
+    noted = [note] if off >= elapsed * _LEAST_PART else []
+    return ["", title, *grid(["cause", "total", "of all time"], cells, frozenset({0})), *noted]
 
 
 def undecided(waits: pl.DataFrame) -> list[str]:

@@ -37,7 +37,7 @@ _MOST_BARS = 16
 _CELLS = (150_000, 80_000, 40_000, 25_000, 15_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100)
 """Cells of one table: as many as fit."""
 SHORT = {
-    **dict.fromkeys(("absent_parts", "absent_calls", "absent_ranges", "absent_stretches"), 8_000),
+    **dict.fromkeys(("absent_parts", "absent_calls", "absent_ranges", "absent_functions", "absent_stretches"), 8_000),
     **dict.fromkeys(("absent_regions", "absent_iterations"), 2_000),
     "iterations": 20_000,
     **dict.fromkeys(("critical_path", "critical_path_rows", "critical_path_totals", "task_iterations"), 4_000),
@@ -62,7 +62,7 @@ _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
                                                 "nccl_stragglers", "nccl_collectives", "memory_operations", "mpi_calls")),
     ("absent", "Time without computation", "compute-absent-time", ("absent_time", "absent_regions", "absent_iterations",
                                                                    "absent_parts", "absent_calls", "absent_ranges",
-                                                                   "absent_stretches")),
+                                                                   "absent_functions", "absent_stretches")),
     ("path", "Critical path", "critical-path", ("critical_path_totals", "critical_path",
                                                 "critical_path_rows")),
     ("gaps", "Gaps and calls", "gaps", ("gaps", "longest_gaps", "cuda_calls")),
