@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -135,6 +136,28 @@ def test_work_that_does_not_repeat_has_no_iterations_and_a_reason(tmp_path: Path
     assert (result.how, result.steady) == (None, None)
     assert result.reason == "no kernel, copy or collective is executed 4 times or more over the time of the work"
     assert result.iterations.is_empty()
+
+
+def test_time_steps_that_begin_with_one_direction_after_the_other_are_found(tmp_path: Path) -> None:
+    # Three sub-steps in x and three in z, in turn in this order and in the other: neighbours of no kernel are alike.
+    report, at = ReportBuilder(rank=0).gpu(0), 0
+    for step in range(24):
+        for direction in "xz" if step % 2 == 0 else "zx":
+            for _ in range(3):
+                for kernel in (f"halo_{direction}", f"flux_{direction}", "update"):
+                    report.kernel(f"{kernel}(double*)", at, at + 10_000, launch=(at - 4_000, at - 2_000))
+                    at += 12_000
+    result = found([report], tmp_path)
+    assert result.how == BY_KERNELS
+    lengths = result.iterations["end"] - result.iterations["begin"]
+    assert lengths.to_list() == [18 * 12_000] * 23
+
+
+def test_kernels_in_no_order_are_no_iterations(tmp_path: Path) -> None:
+    report, order = ReportBuilder(rank=0).gpu(0), random.Random(7)
+    for place in range(600):
+        report.kernel(f"{order.choice('abcd')}(int)", 1000 * place, 1000 * place + 500)
+    assert found([report], tmp_path).how is None
 
 
 def test_one_kernel_alone_is_no_iteration(tmp_path: Path) -> None:

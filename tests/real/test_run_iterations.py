@@ -41,6 +41,15 @@ def test_without_nvtx_the_iterations_of_unet_training_are_the_same(version: str,
     assert np.abs(apart).max() <= 0.03 * np.median(np.diff(begin))
 
 
+def test_time_steps_of_two_directions_are_found(real_reports: Path, tmp_path: Path) -> None:
+    """By SQL the state is updated 924 times, in x and z three times for each of 154 steps; the last one is cut."""
+    found = iterations_of(real_reports / "openacc-mpas.sqlite", tmp_path)
+    assert found.how == BY_KERNELS
+    lengths = (found.iterations["end"] - found.iterations["begin"]).to_numpy()
+    assert len(lengths) == 153
+    assert lengths.max() < 1.06 * lengths.min()
+
+
 def test_blocks_of_a_model_are_found_where_no_range_is_around_them(real_reports: Path, tmp_path: Path) -> None:
     found = iterations_of(real_reports / "pytorch-nccl-2gpu.sqlite", tmp_path)
     assert found.how == BY_KERNELS

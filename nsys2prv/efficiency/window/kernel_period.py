@@ -26,6 +26,12 @@ LEAST_COVERED = 0.5
 """Share of the time of work that must be in stretches that are alike."""
 LIKE = 0.1
 """Difference of two histograms of names, relative to the length of one, up to which the work is taken for the same."""
+_MOST_EXECUTIONS = 12
+"""Executions of a name in one iteration, where none recurs once in each."""
+LEAST_OF_SEVERAL = 0.9
+"""LEAST_COVERED where one of several executions of a name marks a period: that happens by chance more easily."""
+HARDLY_COVERED = 0.6
+"""Share up to which such a period is looked for: parts of two kinds that take turns have half each."""
 FINER = 0.02
 """Share of work that a shorter period may leave out and still count more than a longer one."""
 _MOST_MARKS = 2_000_000
@@ -48,6 +54,10 @@ class _Marks:
     before: Numbers
     work: Numbers
     sketch: Numbers
+
+    def every(self, stride: int, first: int) -> _Marks:
+        """Every so many of them, from one on."""
+        return _Marks(*(column[first::stride] for column in (self.start, self.before, self.work, self.sketch)))
 
 
 @dataclass(frozen=True)
@@ -86,12 +96,19 @@ def period_iterations(events: RunEvents, groups: WorkGroups) -> tuple[pl.DataFra
     distinct = dict(counts.group_by("group").agg(pl.col("key").n_unique()).iter_rows())
     periods = {pair: _period(found, total[pair[0]]) for pair, found in marks.items()}
     good = {pair: one for pair, one in periods.items() if one is not None and one.operations > 1}
+    covered = max((one.covered for one in good.values()), default=0.0)
+    every = _every_several(marks, periods, total) if covered < HARDLY_COVERED else {}
+    is_better = {group for group, _ in every} >= {group for group, _ in good} and bool(every)
+    if is_better:
+        marks |= {pair: thinned for pair, (thinned, _) in every.items()}
+        good = {pair: period for pair, (_, period) in every.items()}
     if not good:
         alone = all(number == 1 for number in distinct.values())
         return empty, "one kernel repeats alone" if alone else "the sequence of kernels, copies and collectives has no period"
     chosen = _chosen(good, total)
     found = [
-        _bounded(events, groups, streams, key, {group: marks[group, key] for group in members}, good) for key, members in chosen
+        _bounded(events, groups, streams, key, {group: marks[group, key] for group in members}, good, at_marks=is_better)
+        for key, members in chosen
     ]
     iterations = pl.concat([empty, *found])
     enough = iterations.filter(pl.len().over("group") >= LEAST_ITERATIONS)
@@ -221,6 +238,26 @@ def _period(marks: _Marks, total: int) -> _Period | None:
     return _Period(covered, int(like.sum()), round(float(np.median(np.diff(marks.before)[like]))))
 
 
+def _every_several(
+    marks: dict[tuple[int, int], _Marks], periods: dict[tuple[int, int], _Period | None], total: dict[int, int]
+) -> dict[tuple[int, int], tuple[_Marks, _Period]]:
+    """Every second, third, ... execution of names of which neighbours are not alike, where those mark a period: time steps may
+    go through the same kernels for one direction after the other, and in turn begin with either."""
+    found: dict[tuple[int, int], tuple[_Marks, _Period]] = {}
+    for pair, all_marks in marks.items():
+        single = periods[pair]
+        if single is not None and single.covered >= LEAST_OF_SEVERAL:
+            continue
+        for stride in range(2, _MOST_EXECUTIONS + 1):
+            thinned = [all_marks.every(stride, first) for first in range(stride)]
+            known = [(one, period) for one in thinned if (period := _period(one, total[pair[0]])) is not None]
+            best = max(known, key=lambda one: one[1].covered, default=None)
+            if best is not None and best[1].covered >= LEAST_OF_SEVERAL:
+                found[pair] = best
+                break
+    return found
+
+
 def _alike(marks: _Marks) -> np.ndarray:
     """Which stretches between neighbouring marks hold the same work as most of them."""
     sketch = np.diff(marks.sketch.astype(np.float64), axis=0)
@@ -259,8 +296,11 @@ def _bounded(
     key: int,
     marks: dict[int, _Marks],
     good: dict[tuple[int, int], _Period],
+    *,
+    at_marks: bool,
 ) -> pl.DataFrame:
-    """Iterations of some groups that one name marks. They begin at the operation that devices are idle longest before."""
+    """Iterations of some groups that one name marks. They begin at the operation that devices are idle longest before; or
+    `at_marks`: their work may be in another order in each, so only the marks are the same in all."""
     sampled = max(marks, key=lambda group: (good[group, key].stretches, -group))
     first_key, forward, backward = _first_operation(events, groups, streams, sampled, marks[sampled])
     starts: list[pl.DataFrame] = []
@@ -271,7 +311,7 @@ def _bounded(
     frames = []
     for group, found in marks.items():
         at = of_group[(group,)]["start"].to_numpy() if (group,) in of_group else np.zeros(0, dtype=np.int64)
-        edges = _edges(at, found.start, forward, backward)
+        edges = found.start if at_marks else _edges(at, found.start, forward, backward)
         if not len(edges):
             continue
         last = _last_end(events, groups, streams, group, int(edges[-1]), found, good[group, key].operations)
