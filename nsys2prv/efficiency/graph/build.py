@@ -233,11 +233,12 @@ class GraphBuilder:
         calls = chunk.launches.select(
             row=pl.col("to_row").cast(pl.Int64), begin="to_time", thread=pl.col("row").cast(pl.Int64), launched="time"
         )
-        # Of several launches of one operation the first counts.
-        calls = one_of_each(calls.select("launched", "thread", "row", "begin"), _LAUNCH_KEY)
-        found = pl.DataFrame({"row": devices.row[new], "begin": devices.begin[new]}).join(
-            calls, on=_LAUNCH_KEY, how="left", maintain_order="left"
-        )
+        operations = pl.DataFrame({"row": devices.row[new], "begin": devices.begin[new]})
+        found = operations.join(calls, on=_LAUNCH_KEY, how="left", maintain_order="left")
+        if found.height > operations.height:
+            # Of several launches of one operation the first counts.
+            calls = one_of_each(calls.select("launched", "thread", "row", "begin"), _LAUNCH_KEY)
+            found = operations.join(calls, on=_LAUNCH_KEY, how="left", maintain_order="left")
         return pl.concat([self._launches_of_carried, found.select("thread", "launched")])
 
     def _note_threads(self, chunk: TimeChunk, hosts: OpenIntervals, devices: OpenIntervals, launches: pl.DataFrame) -> None:

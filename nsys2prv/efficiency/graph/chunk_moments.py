@@ -94,27 +94,18 @@ def moments_of(first: int, devices: OpenIntervals, hosts: OpenIntervals, until: 
     for is_host, intervals in ((False, devices), (True, hosts)):
         for side, chosen in ((START, intervals.is_new & intervals.is_kept), (END, intervals.ended(until))):
             place = np.flatnonzero(chosen)
-            begin, end = intervals.begin[place], intervals.until[place]
-            has_length = end > begin
-            inner = np.where(has_length, -begin if side == END else -end, place * 2 + side)
-            columns.append(
-                (
-                    end if side == END else begin,
-                    np.where(has_length, 0 if side == END else 2, 1),
-                    np.where(has_length, int(is_host != (side == START)), 0),
-                    inner,
-                    intervals.row[place],
-                    intervals.label[place],
-                    np.full(len(place), side, dtype=np.int64),
-                    np.full(len(place), is_host),
-                    place,
-                )
-            )
-    time, turn, device_or_host, inner, row, label, side_of, host, place = (
-        np.concatenate(several) for several in zip(*columns, strict=True)
-    )
-    # Rows and labels: at one time the order is the same whatever the events are read from.
-    order = np.lexsort((label, row, inner, device_or_host, turn, time))
+            of_intervals = (getattr(intervals, name)[place] for name in ("begin", "until", "row", "label"))
+            columns.append((*of_intervals, np.full(len(place), side), np.full(len(place), is_host), place))
+    begin, end, row, label, side_of, host, place = (np.concatenate(several) for several in zip(*columns, strict=True))
+    time = np.where(side_of == END, end, begin)
+    order = np.argsort(time, kind="stable")
+    like_before = ~differ_from_before(time[order])
+    # Few moments have the same time: only these are sorted by more than that.
+    tied = np.flatnonzero(like_before | np.append(like_before[1:], False)[: len(order)])
+    at = order[tied]
+    turn = _turns_at_one_time(begin[at], end[at], side_of[at], host[at], place[at])
+    # Rows and labels: the order is the same whatever the events are read from.
+    order[tied] = at[np.lexsort((label[at], row[at], *turn, time[at]))]
     moments = ChunkMoments(first, time[order], row[order], label[order], side_of[order], host[order], place[order])
     for is_host, intervals in ((False, devices), (True, hosts)):
         of_kind = moments.is_host == is_host
@@ -122,6 +113,17 @@ def moments_of(first: int, devices: OpenIntervals, hosts: OpenIntervals, until: 
             of_side = np.flatnonzero(of_kind & (moments.side == side))
             numbers[moments.interval[of_side]] = first + of_side
     return moments
+
+
+def _turns_at_one_time(
+    begin: Numbers, end: Numbers, side: Numbers, is_host: Mask, place: Numbers
+) -> tuple[Numbers, Numbers, Numbers]:
+    """What decides between moments of one time, the last of it first; `begin` and `end` are those of their intervals."""
+    is_end, has_length = side == END, end > begin
+    inner = np.where(has_length, np.where(is_end, -begin, -end), place * 2 + side)
+    device_or_host = np.where(has_length, (is_host == is_end).astype(np.int64), 0)
+    turn = np.where(has_length, np.where(is_end, 0, 2), 1)
+    return inner, device_or_host, turn
 
 
 class Former:
@@ -135,10 +137,12 @@ class Former:
 
     def __init__(self, rows: int) -> None:
         self._last: Numbers = np.full(rows, NOT_FOUND, dtype=np.int64)
+        # Numbers of 16 bits are sorted many times faster.
+        self._row_type = np.uint16 if rows <= 1 << 16 else np.int64
 
     def of(self, row: Numbers, number: Numbers, counts: Mask) -> Numbers:
         """For moments in their order: the last one before on the same row that counts; NOT_FOUND: none."""
-        order = np.argsort(row, kind="stable")
+        order = np.argsort(row.astype(self._row_type), kind="stable")
         ordered = row[order]
         is_first = differ_from_before(ordered)
         known = np.where(counts, number, NOT_FOUND)[order]

@@ -170,6 +170,8 @@ class HostWaits:
 
     def _add_long_sends(self, messages: pl.DataFrame, calls: _EndedCalls, own: OwnEdges, edges: WaitEdges) -> None:
         """A send that lasts until the receive was called waited for it: rendezvous."""
+        if messages.is_empty():
+            return
         sends = pl.DataFrame({"row": calls.row, "time": calls.begin, "until": calls.until, "send": calls.end})
         sends = sends.unique(["row", "time"], keep="first", maintain_order=True)
         found = pl.DataFrame(_columns(messages.select("row", "time", "to_row", "to_begin"))).join(

@@ -29,6 +29,7 @@ OPERATIONS = {
 """Operations that end in a chunk: row, end, the moment of the end, and thread and time of the launch (null: not known)."""
 _NAMED = {"row": pl.Int64, "start": pl.Int64, "end": pl.Int64, "stream": pl.Int64}
 _RESULT = ("call", "operation", "ended")
+_NOTHING = pl.DataFrame(schema=dict.fromkeys(_RESULT, pl.Int64))
 
 
 class WaitingCalls:
@@ -67,7 +68,7 @@ class WaitingCalls:
         self._recent = recent.group_by("row", maintain_order=True).tail(_KEPT_ENDS)
         named = self._named_streams(waits)
         if calls.is_empty() or recent.is_empty():
-            return pl.DataFrame(schema=dict.fromkeys(_RESULT, pl.Int64))
+            return _NOTHING
         calls = calls.with_columns(task=pl.Series(self._rows.task[calls["row"].to_numpy()]))
         of_kind = {kind: calls.filter(pl.col("kind") == kind) for kind in range(graph_labels.COPY + 1)}
         of_streams = _inside(of_kind[graph_labels.STREAM_WAIT], named, "stream")
@@ -122,6 +123,8 @@ def _inside(calls: pl.DataFrame, waits: pl.DataFrame, *columns: str) -> pl.DataF
 
 def _own_copy(calls: pl.DataFrame, recent: pl.DataFrame) -> pl.DataFrame:
     """Of copies: what they launched, where it ended before they did."""
+    if calls.is_empty():
+        return _NOTHING
     own = recent.select("operation", "ended", row="thread", begin="launched").drop_nulls()
     found = calls.join(own, on=["row", "begin"], how="inner")
     return found.filter(_is_wait()).sort("ended", "operation", descending=True).select(_RESULT)
@@ -145,6 +148,8 @@ def _last_of_thread(calls: pl.DataFrame, recent: pl.DataFrame) -> pl.DataFrame:
 
 def _latest(calls: pl.DataFrame, operations: pl.DataFrame, time: str, until: str, by: str) -> pl.DataFrame:
     """For each call that waited the operation with the same `by` and the latest `until` that is not after `time`."""
+    if calls.is_empty():
+        return _NOTHING
     # A stable order: of several at one time the one that ended last.
     found = calls.sort(time).join_asof(
         operations.sort(until, "ended", "operation"),

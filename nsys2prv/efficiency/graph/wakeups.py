@@ -63,6 +63,8 @@ class WakeUps:
 
     def update(self, chunk: TimeChunk) -> pl.DataFrame:
         """Waits that end in a chunk with the calls that ended them: WAKE_UP_SCHEMA. Chunks come in the order of time."""
+        if not (self._kinds["wait"] > 0).any():
+            return pl.DataFrame(schema=WAKE_UP_SCHEMA)
         signals = self._of_kinds(chunk.started[ON_HOSTS.name], "signal")
         signals = signals.select("task", kind="signal", signal_row="row", signal_start="start", signal_end="end")
         if self._signals is not None:
