@@ -188,7 +188,7 @@ class ColumnCache:
     def _shrink(self) -> None:
         """Remove exports, those first that were not used for the longest time, until the cache has its size."""
         entries = []
-        for entry in self._folder.iterdir():
+        for entry in filter(Path.is_dir, self._folder.iterdir()):
             files = [path.lstat() for path in entry.iterdir()]
             entries.append((max((one.st_mtime_ns for one in files), default=0), sum(one.st_size for one in files), entry))
         whole = sum(bytes_of_entry for _, bytes_of_entry, _ in entries)
@@ -269,7 +269,11 @@ def _place(kept: Path, known: list[int], place: Path, stop: Stop) -> bool:
             return False
     except OSError:
         return False
-    _link_or_copy(kept, place)
+    try:
+        _link_or_copy(kept, place)
+    except FileNotFoundError:
+        # Another process has replaced it meanwhile.
+        return False
     return True
 
 

@@ -19,6 +19,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import write_report
 from nsys2prv.errors import OutputError
+from nsys2prv.exports import column_cache
 from nsys2prv.exports.column_cache import ColumnCache, store_or_take
 from nsys2prv.exports.sqlite_form import SqliteTables
 from nsys2prv.exports.stored_tables import StoredTables
@@ -231,6 +232,31 @@ def test_what_was_not_used_for_the_longest_time_goes_where_there_is_too_much(com
     there = [not cache.take(StoredTables(report), NEEDED, path.parent / f"to{report.stem}") for report in (path, *reports)]
     assert there == [True, False, True, True]
     assert sum(file.stat().st_size for file in commands.files) <= 3 * size
+
+
+def test_what_goes_while_it_is_taken_is_read_again(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands.read()
+    known = column_cache._known
+
+    def known_and_gone(path: Path) -> list[int]:
+        found = known(path)
+        path.unlink()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(column_cache, "_known", known_and_gone)
+        tables = StoredTables(commands.path)
+        rest = ColumnCache(commands.cache).take(tables, NEEDED, commands.path.parent / "gone")
+    assert set(rest) == {TABLE, OTHER}
+    assert commands.read() == {TABLE, OTHER}
+
+
+def test_a_file_beside_the_exports_of_a_cache_is_left_alone(commands: Commands) -> None:
+    commands.read({TABLE: NUMBERS})
+    (commands.cache / "nsys2prv-columns" / "mine").touch(0o600)
+
+    assert commands.read() == {TABLE, OTHER}
+    assert not commands.problems
 
 
 def test_what_is_larger_than_the_cache_is_not_kept_and_reported(commands: Commands, path: Path) -> None:
