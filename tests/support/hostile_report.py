@@ -72,6 +72,8 @@ _JSON = {
     ("NVTX_EVENTS", "jsonText"),
 }
 _OF_NSYS = {"Name", "Fields", "TimeSource", "SourceGroup", "SessionNs", "Unknown"}
+_CALLS = ("cu", "MPI_", "nccl")
+"""How names of calls begin that are known by their name."""
 _ENVIRONMENT = "PROCESS_0:ENVIRONMENT_VARIABLE"
 _SCHEMA, _ENUMERATION, _TEXT = 16_777_300, 16_777_301, 75
 
@@ -131,9 +133,6 @@ class Alike:
         if text.startswith(_CALLS):
             return text
         return self._piece + text if self._is_before else text + self._piece
-
-
-_CALLS = ("cuda", "cu", "MPI_", "nccl")
 
 
 def write_hostile_training(folder: Path, weave: Weave) -> list[Path]:
