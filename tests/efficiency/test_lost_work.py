@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 
@@ -35,9 +35,21 @@ def run(folder: Path, recorded: Container[int], *, of_host: int = 0) -> Efficien
 
 def test_the_end_of_a_recording_is_no_shut_down(tmp_path: Path) -> None:
     result = run(tmp_path, range(50))
-    lost = "50 calls launch after the last work that is recorded"
+    # What the last one launched may run after the end.
+    lost = "49 calls launch after the last work that is recorded"
     assert f"{lost}: what they launched is lost" in result.head["warnings"]
     assert checks(result)["shut-down"] == ("not decidable", lost)
+
+
+def test_what_runs_after_the_end_of_a_window_is_not_lost(tmp_path: Path) -> None:
+    # All is launched 300 ms ahead.
+    report = ReportBuilder(rank=0).gpu(0)
+    for step in range(100):
+        start = 400 * MS + step * 10 * MS
+        report.kernel("train(float*)", start, start + 9 * MS, launch=(start - 300 * MS, start - 300 * MS + 5 * US))
+    path = report.write(tmp_path / "report.sqlite")
+    result = measure([path], EfficiencyOptions(window=window_choice((500 * MS, 900 * MS))))
+    assert not any("lost" in text for text in result.head["warnings"])
 
 
 def test_a_recording_that_begins_late_is_no_start_up(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ class LostWork:
         names = context.events.types.get(event_types.CUDA_CALL)
         # These launch nothing on devices.
         self._of_host = [value for value, name in ((names.values if names else None) or {}).items() if "HostFunc" in name]
+        self._longest = 0
+        """Longest time from a launch to its work, ns."""
         shape = len(context.events.rows.tasks), _PARTS
         self._calls, self._launched = (np.zeros(shape, dtype=np.int64) for _ in range(2))
 
@@ -47,6 +49,7 @@ class LostWork:
         self._count(self._calls, calls.filter(pl.Series(is_launch)).select("row", time="start"))
         work = chunk.started[ON_DEVICES.name].filter(pl.col("number").is_in(KERNEL_TYPES)).select("row", "start")
         launches = chunk.launches.filter(pl.col("time") >= 0)
+        self._longest = max(self._longest, int((launches["to_time"] - launches["time"]).max() or 0))
         self._count(self._launched, launches.join(work, left_on=["to_row", "to_time"], right_on=["row", "start"], how="semi"))
 
     def _count(self, counts: Numbers, calls: pl.DataFrame) -> None:
@@ -72,8 +75,10 @@ class LostWork:
 
     @property
     def at_end(self) -> int:
-        """The same after the last such launch."""
-        return self._lost(self._part > self._last[:, None])
+        """The same after the last such launch. What is launched just before the end may run after it, and is not lost."""
+        length = max(self._context.events.length, 1)
+        until = max(length - self._longest, 0) * _PARTS // length
+        return self._lost((self._part > self._last[:, None]) & (self._part < until))
 
     @property
     def _part(self) -> Numbers:
