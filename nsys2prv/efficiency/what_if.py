@@ -18,7 +18,7 @@ from nsys2prv.efficiency.graph.path_segments import PathReader
 from nsys2prv.efficiency.graph.path_tables import CRITICAL_PATH, PathTotals, longest_segments, segment_rows
 from nsys2prv.efficiency.graph.replay import Replay, as_measured, replay
 from nsys2prv.efficiency.graph.replay_bounds import CLOCKS, ReplayBounds, replay_bounds
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW
+from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, release
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.length_interval import LengthInterval, length_interval
 from nsys2prv.efficiency.outputs.text import grid
@@ -346,6 +346,7 @@ def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbe
             found[order[place]] = done + int(times[order[place]]) - until
             place += 1
         latest, measured = int(new[-1]), int(old[-1])
+        release(built.graph.moments.row, built.graph.moments.time, replayed.time)
     for rest in order[place:]:
         found[rest] = latest + int(times[rest]) - measured
     return found
