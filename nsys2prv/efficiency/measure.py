@@ -88,7 +88,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     interval = whole.of_part(events.length, recorded.length)
     context = SweepContext(events)
     trees = Trees(context, options.nccl, has_mpi=any(number in events.types for number in event_types.MPI_TYPES.values()))
-    findings = Findings(context)
+    findings = Findings(context, None if options.no_critical_path else folder / "gaps")
     totals, bins, kernels, nccl = Totals(context, trees), Bins(context, trees, options.bins), Kernels(context), Nccl(context)
     windows, device_clocks, lost_work = WindowTimes(context, trees, window), DeviceClocks(context), LostWork(context)
     iterations = FoundIterations(context, trees, window.iterations, with_trees=options.per_iteration is None)
@@ -133,6 +133,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         collectives=nccl.collectives,
         contradictions=device_clocks.contradictions,
         lost_work=lost_work,
+        graph=path.graph if path is not None else None,
     )
     tables |= {table.name: table.frame(rows) for table, rows in found.items()}
     tables = {name: at_moments(table_registry.BY_NAME[name], frame, events.offset) for name, frame in tables.items()}

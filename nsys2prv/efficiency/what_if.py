@@ -15,7 +15,8 @@ from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.build import BuiltGraph, built_graph
 from nsys2prv.efficiency.graph.late_ranks import no_late_ranks
 from nsys2prv.efficiency.graph.path_segments import PathReader
-from nsys2prv.efficiency.graph.path_tables import CRITICAL_PATH, PathTotals, longest_segments, segment_rows
+from nsys2prv.efficiency.graph.path_tables import CRITICAL_PATH, longest_segments, segment_rows
+from nsys2prv.efficiency.graph.path_totals import PathTotals
 from nsys2prv.efficiency.graph.replay import Replay, as_measured, replay
 from nsys2prv.efficiency.graph.replay_bounds import CLOCKS, ReplayBounds, replay_bounds
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, release

@@ -532,7 +532,7 @@ def test_pageable_copies(run: Run) -> None:
         "pageable-copies", 20 * 100 * US, 1, "node01:D0", "0", "CUDA-D0.S8-node01", 0, 19100 * US
     )  # fmt: skip
     assert numbers(tables) == {
-        "copies": 20, "mean size": MIB, "mean duration": 100 * US, "part of their time beside no kernel": 1
+        "copies": 20, "mean size": MIB, "their time": 20 * 100 * US, "part of it beside no kernel": 1
     }  # fmt: skip
 
 
@@ -600,7 +600,11 @@ def test_small_copies(run: Run) -> None:
 
 def test_few_copies_and_large_ones_are_no_small_copies(run: Run) -> None:
     assert kinds(run(small_copies(499))) == []
-    assert kinds(run(small_copies(size=64 * KIB))) == ["exposed-copies"]
+    # Launches take longer than copies: without these the run would be as long.
+    tables = run(small_copies(size=64 * KIB))
+    reasons = dict(tables["finding_checks"].select("kind", "reason").iter_rows())
+    assert kinds(tables) == []
+    assert reasons["exposed-copies"] == "it costs 2.000 us, less than is worth a look"
 
 
 def on_two_streams(count: int = 60, beside: int = 0, *, waits: bool = False, late: bool = False) -> ReportBuilder:
@@ -870,10 +874,10 @@ def test_the_command_shows_findings_on_the_screen_and_in_files(demo: Demo, comma
     assert done.returncode == 0, done.stderr
     found = demo.finding("slow-device")
     lines = done.stdout.splitlines()
-    place = lines.index("Findings in the whole run (it would be shorter by this time at most)")
+    place = lines.index("Findings in the whole run (it would be shorter by this time)")
     assert lines[place + 1] == "  1. Slow GPU: the same kernels take longer on one device"
     assert lines[place + 2].startswith(
-        f"     {found['saved_ns'] / 1e6:.3f} ms ({found['saved_share'] * 100:.1f} % of the run); "
+        f"     {found['saved_ns'] / 1e6:.3f} ms ({found['saved_share'] * 100:.1f} % of the run), {found['saved_how']}; "
         f"{found['cost_ns'] / 1e6:.3f} ms of device time ({found['share'] * 100:.1f} %), on {demo.device(3)}; "
     )
     in_json = json.loads((command_line.folder / "out.json").read_text())["tables"]["findings"]

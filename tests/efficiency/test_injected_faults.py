@@ -29,15 +29,15 @@ CAUSES: dict[str, tuple[str, str | None]] = {
     "unified memory": ("unified-memory", ALL),
     "late for MPI_Allreduce": ("host-bound", ONE),
     "long start-up": ("start-up", ALL),
+    # What the network takes at all: a run does not show how fast it could be.
+    "network": ("exposed-communication", ALL),
+    "synchronous copies": ("synchronization-stalls", ALL),
+    "pageable copies": ("pageable-copies", ALL),
+    "small graphs": ("small-graphs", ALL),
+    "full queue": ("full-launch-queue", ALL),
 }
 """Of each cause: the finding that it must be, and the rank that it must name."""
-AT_MOST: dict[str, str] = {
-    "slow network": "exposed-communication",
-    "synchronous copies": "synchronization-stalls",
-    "pageable copies": "pageable-copies",
-}
-"""Causes of which only an upper bound is known: what is left without them can't be seen in the run."""
-QUICK = {"late rank", "slow GPU", "launch-bound", "late for MPI_Allreduce"}
+QUICK = {"late rank", "slow GPU", "launch-bound", "late for MPI_Allreduce", "full queue"}
 
 
 def findings(folder: Path, run: SimulatedRun) -> list[dict[str, Any]]:
@@ -59,15 +59,6 @@ def test_an_injected_fault_is_the_first_finding_with_its_rank_and_cost(tmp_path:
     assert ranks is None or found[0]["ranks"] == ranks
     # What follows from it is not counted as another cause.
     assert all(one["saved_ns"] < found[0]["saved_ns"] for one in found[1:] if one["consequence_of"] is None)
-
-
-@pytest.mark.parametrize("cause", [pytest.param(cause, marks=pytest.mark.thorough) for cause in AT_MOST])
-def test_what_is_told_of_other_faults_is_no_less_than_the_truth(tmp_path: Path, cause: str) -> None:
-    made, without = (simulate(cluster) for cluster in with_and_without(CLUSTER, cause))
-    found = findings(tmp_path, made)
-
-    assert found[0]["kind"] == AT_MOST[cause]
-    assert made.length - without.length <= found[0]["saved_ns"] <= 2 * (made.length - without.length)
 
 
 def test_a_run_without_a_fault_has_no_finding(tmp_path: Path) -> None:

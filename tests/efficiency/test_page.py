@@ -246,7 +246,7 @@ def test_findings_stand_in_their_order_with_what_they_say(run: Run) -> None:
         for column in ("title", "seen", "advice", "device", "view"):
             assert finding[column] in told
         assert f"{finding['share'] * 100:.1f} %" in told
-        assert f"{finding['saved_share'] * 100:.1f} % of the run" in told
+        assert f"{finding['saved_share'] * 100:.1f} % of the run, {finding['saved_how']}" in told
         for number in numbers.filter(pl.col("place") == finding["place"])["number"]:
             assert number in told
 

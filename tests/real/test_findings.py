@@ -109,10 +109,10 @@ UNET: dict[str, list[str]] = {
     # Two workers: its authors say that large gaps between iterations are data loading.
     "baseline": ["data-loading"],
     # Eight: groups of iterations wait now and then, and nothing computes while the input is copied.
-    "8workers": ["exposed-copies", "data-loading"],
+    "8workers": ["data-loading", "exposed-copies"],
     # The GPU is busy for 98.5 % of the time.
     "dali": [],
-    "dali_amp": ["exposed-copies", "data-loading"],
+    "dali_amp": ["data-loading", "exposed-copies"],
     # Its GPU is 325 ms late, and the work of the last steps is not recorded.
     "4gpu_baseline": [],
 }

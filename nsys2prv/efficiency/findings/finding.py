@@ -45,7 +45,7 @@ class Finding:
 
     @property
     def saved(self) -> int:
-        """Time by which the run is shorter without it at most, ns.
+        """Time by which the run is shorter without it at most, ns, from the time of devices alone.
 
         Devices that lose time in the same part of the run lose it together: of each part the device counts that loses most.
         """

@@ -7,6 +7,7 @@ from typing import Any
 
 from nsys2prv.efficiency.findings.finding import Finding
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
+from nsys2prv.efficiency.findings.saved_time import HOW, Saved
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.vocabulary.wording import ranges
 
@@ -19,7 +20,8 @@ FINDINGS = Table(
         Column.text("kind", "which rule: the names of docs/efficiency.md"),
         Column.text("title", "name for people"),
         Column.text("seen", "what was observed, with its numbers, in one or two sentences"),
-        Column.ns("saved_ns", "time by which the run would be shorter without it, at most"),
+        Column.ns("saved_ns", "time by which the run would be shorter without it"),
+        Column.text("saved_how", f"how that is known: {', '.join(f'`{how}`' for how in HOW)}"),
         Column.share("saved_share", "the same, of E"),
         Column.text("consequence_of", "kind of another finding that causes this one; null for none"),
         Column.ns("cost_ns", "device time that it costs, summed over devices as docs/efficiency.md defines for each rule"),
@@ -83,19 +85,23 @@ FINDING_CHECKS = Table(
         Column.text("kind", "the rule"),
         Column.text("title", "name for people"),
         Column.text("result", "`found`, `not found` or `not decidable`"),
-        Column.text("reason", "why it is not decidable, or found and not shown; null otherwise"),
+        Column.text("reason", "why it is not decidable, found and not shown, or can't be seen; null otherwise"),
     ),
 )
 
 
 def finding_tables(
-    findings: Sequence[tuple[FindingRule, Finding]], checks: Sequence[Mapping[str, str | None]], evidence: Evidence
+    findings: Sequence[tuple[FindingRule, Finding]],
+    saved: Mapping[str, Saved],
+    checks: Sequence[Mapping[str, str | None]],
+    evidence: Evidence,
 ) -> Filled:
-    """The tables from findings with their rules, in the order of their places, and from the rows of FINDING_CHECKS."""
+    """The tables from findings with their rules, in the order of their places; from the time that the run is shorter without
+    each, by its kind; and from the rows of FINDING_CHECKS."""
     numbered = [({"place": place, "kind": rule.kind}, rule, found) for place, (rule, found) in enumerate(findings, start=1)]
     return {
         FINDING_CHECKS: checks,
-        FINDINGS: [{**key, **_finding_row(rule, found, evidence)} for key, rule, found in numbered],
+        FINDINGS: [{**key, **_finding_row(rule, found, saved[rule.kind], evidence)} for key, rule, found in numbered],
         FINDING_DEVICES: [{**key, **row} for key, _, found in numbered for row in _device_rows(found, evidence)],
         FINDING_NUMBERS: [
             {**key, "number": number.what, "value": float(number.value), "unit": number.unit}
@@ -105,20 +111,16 @@ def finding_tables(
     }
 
 
-def saved(finding: Finding, evidence: Evidence) -> int:
-    """Time by which the run is shorter without a finding at most, ns: never more than the run."""
-    return min(finding.saved, evidence.length)
-
-
-def _finding_row(rule: FindingRule, finding: Finding, evidence: Evidence) -> Mapping[str, Any]:
+def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Evidence) -> Mapping[str, Any]:
     rows, worst = evidence.context.events.rows, finding.worst
     tasks = [task for one in finding.devices for task in rows.tasks_of_device.get(one.device, ())]
     ranks = [rank for task in tasks if (rank := rows.tasks[task].rank) is not None]
     return {
         "title": rule.title,
         "seen": finding.text,
-        "saved_ns": saved(finding, evidence),
-        "saved_share": saved(finding, evidence) / evidence.length if evidence.length else None,
+        "saved_ns": saved.ns,
+        "saved_how": saved.how,
+        "saved_share": saved.ns / evidence.length if evidence.length else None,
         "consequence_of": finding.follows,
         "cost_ns": finding.cost,
         "share": finding.cost / (evidence.length * evidence.devices),

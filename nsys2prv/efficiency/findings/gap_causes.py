@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings.aggregate import NONE, OccurrenceSums, over_parts, part_of
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, by_device
+from nsys2prv.efficiency.graph.moment_files import ColumnFiles
+from nsys2prv.efficiency.graph.removals import GAPS
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
 from nsys2prv.efficiency.run_events import TypeNames
 from nsys2prv.efficiency.sweep import KERNEL_TYPES, SweepContext
@@ -19,7 +23,10 @@ from nsys2prv.vocabulary import event_types
 NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
 """Of a gap that no rule matches: its cause or its launch is not known, or it is the one before the first activity."""
 NO_VALUE = -1
+MOST_GAPS = 5_000_000
+"""Gaps that are looked at one by one."""
 _PENDING_ROWS = 20_000
+_EACH = {"cause": np.int8, "device": np.int32, "row": np.int32, "begin": np.int64, "end": np.int64}
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,13 @@ class GapCauses:
     ----------
     causes
         By the kind of the rule, in the order in which they are tried.
+    folder
+        Where each gap is written for `each`; None: they are not kept.
     """
 
-    def __init__(self, context: SweepContext, causes: Mapping[str, GapCause]) -> None:
+    def __init__(self, context: SweepContext, causes: Mapping[str, GapCause], folder: Path | None = None) -> None:
         self._context = context
+        self._each = ColumnFiles(folder, _EACH) if folder is not None else None
         self._causes = dict(causes)
         self._upload, self._download = (
             value_of(context.events.types, event_types.MEMORY_OPERATION, event_types.COPY_KINDS[kind]) for kind in (1, 2)
@@ -89,6 +99,8 @@ class GapCauses:
             .otherwise(exclusive)
         )
         self._add_all(gaps)
+        if self._each is not None:
+            self._keep(gaps.filter(pl.col("cause") != AT_START), self._each)
         inner = gaps.filter(pl.col("cause") >= NO_CAUSE)
         for place, (kind, cause) in enumerate(self._causes.items()):
             matching = inner.filter(pl.col("cause") == place if cause.is_exclusive else cause.matches)
@@ -124,10 +136,40 @@ class GapCauses:
         )
         self._all.add(over_parts(occurrences, ("count", *CAUSE_COLUMNS), self._context.events.length))
 
+    def _keep(self, gaps: pl.DataFrame, files: ColumnFiles) -> None:
+        thread = gaps["thread"].fill_null(NONE).to_numpy()
+        row = (
+            np.where(thread >= 0, self._context.callers[np.maximum(thread, 0)], NONE) if len(self._context.callers) else thread
+        )
+        columns = {name: gaps[name].to_numpy() for name in ("cause", "device", "begin")}
+        files.append({**columns, "row": row, "end": gaps["start"].to_numpy()})
+
+    def each(self, devices: Mapping[int, Sequence[int]]) -> pl.DataFrame | None:
+        """The gaps (columns of `removals.GAPS`) of some causes (as of `all_gaps`), each on some devices.
+
+        None: they are not kept, or too many.
+        """
+        if self._each is None:
+            return None
+        self._each.flush()
+        cause, device = (self._each.column(name) for name in ("cause", "device"))
+        chosen = np.zeros(len(cause), dtype=bool)
+        for one, on in devices.items():
+            chosen |= (cause == one) & np.isin(device, on)
+        if chosen.sum() > MOST_GAPS:
+            return None
+        columns = {name: pl.Series(np.asarray(self._each.column(name)[chosen]), dtype=dtype) for name, dtype in GAPS.items()}
+        return pl.DataFrame(columns)
+
     @property
     def kinds(self) -> Sequence[str]:
         """Rules that count gaps, by their numbers in the column `cause` of `all_gaps`."""
         return tuple(self._causes)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """All that the column `cause` can be of gaps after the first activity."""
+        return (NO_CAUSE, UNKNOWN_LAUNCH, *range(len(self._causes)))
 
     def all_gaps(self) -> pl.DataFrame:
         """All gaps but those at the end: sums by `cause` (a place in `kinds`, or NO_CAUSE, UNKNOWN_LAUNCH, AT_START), `device`

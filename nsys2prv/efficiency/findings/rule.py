@@ -12,6 +12,8 @@ from nsys2prv.efficiency.findings.aggregate import PARTS
 from nsys2prv.efficiency.findings.device_stats import DeviceStats
 from nsys2prv.efficiency.findings.finding import Finding
 from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
+from nsys2prv.efficiency.graph.build import BuiltGraph
+from nsys2prv.efficiency.graph.changes import Step
 from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
@@ -70,6 +72,17 @@ AnyMeter = TypeVar("AnyMeter", bound=RuleMeter)
 
 
 @dataclass(frozen=True)
+class Without:
+    """The change of the graph of a run that takes a finding away.
+
+    `at_most`: in truth less can be won, because nothing of it is left in the changed run.
+    """
+
+    step: Step
+    at_most: bool = False
+
+
+@dataclass(frozen=True)
 class FindingRule:
     """One rule.
 
@@ -95,6 +108,11 @@ class FindingRule:
         What it measures.
     gap_cause
         The gaps that it counts.
+    without
+        What the graph of the run is without the finding (None: that is not known), for the time by which the run would be
+        shorter; a rule without it has a bound from the critical path.
+    unseen
+        What it can't see by its nature, for people who find nothing.
     """
 
     kind: str
@@ -108,6 +126,8 @@ class FindingRule:
     judge: Callable[[Evidence], Finding | None]
     meters: Sequence[type[RuleMeter]] = ()
     gap_cause: GapCause | None = None
+    without: Callable[[Evidence, Finding, BuiltGraph], Without | None] | None = None
+    unseen: str | None = None
 
 
 @dataclass
@@ -209,6 +229,11 @@ class Evidence:
         """Time from the first to the last activity of any device, ns."""
         firsts = [first for first in self.first if first >= 0]
         return max(self.last) - min(firsts) if firsts else 0
+
+    def tasks_of(self, devices: Iterable[DeviceStats]) -> list[int]:
+        """Tasks that use some devices."""
+        of_device = self.context.events.rows.tasks_of_device
+        return sorted({task for one in devices for task in of_device.get(one.device, ())})
 
     def whole_device(self, device: int, count: int, cost: int) -> DeviceStats:
         """A device that shows something all the time; the place to look at is the bin where it computes most against others."""

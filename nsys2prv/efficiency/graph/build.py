@@ -32,6 +32,7 @@ from nsys2prv.efficiency.graph.chunk_moments import (
 from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.graph.graph_labels import COPY, NO_WAIT, NOTHING, GraphLabels
 from nsys2prv.efficiency.graph.host_waits import HostWaits, OwnEdges
+from nsys2prv.efficiency.graph.launch_queue import LaunchQueue
 from nsys2prv.efficiency.graph.least_weights import LeastWeights, class_code
 from nsys2prv.efficiency.graph.loading import LEAST_BYTES, LoadingTimes
 from nsys2prv.efficiency.graph.moment_files import EDGE_COLUMNS, END, NOT_FOUND, START, ColumnFiles, MomentFiles
@@ -147,6 +148,7 @@ class GraphBuilder:
         self._former_end = Former(len(rows.names) + 1)
         self._waiting = WaitingCalls(context.events)
         self._event_waits = event_waits
+        self._queue = LaunchQueue(context)
         self._turns = TakingTurns(len(rows.names) + 1)
         self._host_waits = HostWaits(context.events, folder / "collectives", self._moments, self._least)
         nothing: Numbers = np.zeros(0, dtype=np.int64)
@@ -185,6 +187,7 @@ class GraphBuilder:
         # What is inferred where no events were recorded, too: without it streams would be independent.
         after_events = self._add_event_waits(pl.concat([by_events.on_streams, by_events.inferred]), edges)
         self._add_device_edges(chunk, moments, devices, launches, after_events, edges)
+        self._add_queue_edges(self._queue.update(chunk))
         self._add_host_edges(moments, hosts, own, shown, edges)
         self._write(moments, edges)
         for name, intervals in ((ON_DEVICES.name, devices), (ON_HOSTS.name, hosts)):
@@ -330,6 +333,22 @@ class GraphBuilder:
         self._least.add(code, (start - awaited_end)[known])
         starts: Numbers = target[known]
         return starts
+
+    def _add_queue_edges(self, blocked: pl.DataFrame) -> None:
+        """Edges from operations that made place in a queue to the ends of the calls that were blocked."""
+        if blocked.is_empty():
+            return
+        columns = {name: blocked[name].to_numpy() for name in blocked.columns}
+        source = self._moments.find(columns["free_row"], columns["free_start"], START)
+        begin = self._moments.find(columns["row"], columns["begin"], START)
+        end = self._moments.find(columns["row"], columns["until"], END)
+        known = (source != NOT_FOUND) & (begin != NOT_FOUND) & (end != NOT_FOUND)
+        source, begin, end = source[known], begin[known], end[known]
+        code = class_code(edge_kinds.LAUNCH_QUEUE, np.full(len(end), NOTHING, dtype=np.int64))
+        self._least.add(code, (columns["until"] - columns["free_start"])[known])
+        self._add_late(edge_kinds.LAUNCH_QUEUE, source, end, code)
+        # Without the wait it takes as long as others.
+        self._add_late(edge_kinds.BLOCKED_CALL, begin, end, columns["usual"][known])
 
     def _waits(
         self,

@@ -57,9 +57,12 @@ def no_launch_cost(built: BuiltGraph) -> Step:
     return step
 
 
-def loading_times(built: BuiltGraph, times: float) -> Step:
-    """Times in which hosts load data take so many times as long."""
+def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None) -> Step:
+    """Times in which hosts of some tasks (None: of all) load data take so many times as long."""
     found = built.loading.sort("row", "begin")
+    if tasks is not None:
+        of_task = built.context.events.rows.task[found["row"].to_numpy()]
+        found = found.filter(pl.Series(np.isin(of_task, tasks), dtype=pl.Boolean))
     row, begin, end = (found[name].to_numpy().astype(np.int64) for name in ("row", "begin", "end"))
     span = built.context.events.length + 2
     keys = row * span + begin

@@ -11,15 +11,16 @@ import polars as pl
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.build import BuiltGraph, GraphBuilder
 from nsys2prv.efficiency.graph.event_waits import EventWaits
+from nsys2prv.efficiency.graph.gains import MeasuredGraph
 from nsys2prv.efficiency.graph.moment_slack import slacks
-from nsys2prv.efficiency.graph.path_segments import HOST_CAUSES, KINDS, SEGMENT_SCHEMA, PathReader
+from nsys2prv.efficiency.graph.path_segments import KINDS, SEGMENT_SCHEMA, PathReader
+from nsys2prv.efficiency.graph.path_totals import PathTotals
 from nsys2prv.efficiency.graph.replay import as_measured, replay
-from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
-from nsys2prv.efficiency.sweep import KERNEL_TYPES, SweepContext, TimeChunk
-from nsys2prv.execution.merging import Merging, Sums
+from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
+from nsys2prv.execution.merging import Merging
 
 MOST_SEGMENTS = 2_000
 """Segments that have a row each: the longest."""
@@ -90,6 +91,8 @@ class CriticalPath(TableMeter):
     ----------
     ideal_length
         After `tables`: length of the window with an ideal network, ns; None: nothing happened.
+    graph
+        Likewise the graph.
     """
 
     def __init__(self, context: SweepContext, nccl: Nccl, event_waits: EventWaits, folder: Path) -> None:
@@ -97,6 +100,7 @@ class CriticalPath(TableMeter):
         self._folder = folder
         self._warnings: list[str] = []
         self.ideal_length: int | None = None
+        self.graph: MeasuredGraph | None = None
 
     def update(self, chunk: TimeChunk) -> None:
         self._builder.update(chunk)
@@ -105,7 +109,8 @@ class CriticalPath(TableMeter):
         """The tables of the measured run."""
         built = self._builder.finish()
         self._warnings = built.warnings
-        reader = PathReader(built, as_measured(built.graph))
+        measured = as_measured(built.graph)
+        reader = PathReader(built, measured)
         totals, longest = PathTotals(), longest_segments()
         for piece in reader.segments():
             totals.add(piece)
@@ -114,6 +119,7 @@ class CriticalPath(TableMeter):
             return {}
         ideal = replay(built.graph, changes.combined([changes.ideal_network]), self._folder)
         self.ideal_length = PathReader(built, ideal).length
+        self.graph = MeasuredGraph(built, measured, totals, self._folder)
         return {
             CRITICAL_PATH: segment_rows(built, longest.rows),
             CRITICAL_PATH_TOTALS: totals.rows(built),
@@ -124,76 +130,6 @@ class CriticalPath(TableMeter):
     def warnings(self) -> Sequence[str]:
         """What is not in the graph."""
         return self._warnings
-
-
-class PathTotals:
-    """Adds up the segments of a path."""
-
-    def __init__(self) -> None:
-        self._sums = Sums({**dict.fromkeys(_KEY, pl.Int64), "total_ns": pl.Int64, "segments": pl.Int64}, _KEY)
-
-    def add(self, segments: pl.DataFrame) -> None:
-        """Add segments (`path_segments.SEGMENT_SCHEMA`)."""
-        length = pl.col("end") - pl.col("begin")
-        self._sums.add(segments.select(*_KEY, total_ns=length, segments=pl.lit(1, pl.Int64)))
-
-    @property
-    def length(self) -> int:
-        """Length of the path, ns."""
-        return int(self._sums.rows["total_ns"].sum())
-
-    def by(self, *key: str) -> pl.DataFrame:
-        """Columns `total_ns` and `segments` by some of `row`, `kind`, `label`, `cause`."""
-        return self._sums.rows.group_by(key).agg(pl.col("total_ns", "segments").sum())
-
-    def rows(self, built: BuiltGraph) -> pl.DataFrame:
-        """Columns of the table `critical_path_totals`."""
-        rows = built.context.events.rows
-        of_kind = self.by("kind").select(_from(KINDS, "kind"), "total_ns", "segments", by=pl.lit("kind"))
-        of_row = self.by("row")
-        task = built.context.task_names(pl.lit(pl.Series(rows.task[of_row["row"].to_numpy()])))
-        of_task = of_row.select("total_ns", "segments", name=task, by=pl.lit("task"))
-        of_host = self.by("cause").filter(pl.col("cause") >= 0)
-        of_cause = of_host.select(_from(HOST_CAUSES, "cause"), "total_ns", "segments", by=pl.lit("host cause"))
-        kernels = self._kernels(built)
-        of_kernel = kernels.select("total_ns", "segments", name="kernel", by=pl.lit("kernel"))
-        of_family = kernels.select("total_ns", "segments", name="family", by=pl.lit("family"))
-        order = pl.Enum(["kind", "task", "family", "kernel", "host cause"])
-        return (
-            pl.concat(
-                [
-                    part.select("by", "name", "total_ns", "segments")
-                    for part in (of_kind, of_task, of_family, of_kernel, of_cause)
-                ]
-            )
-            .group_by("by", "name")
-            .agg(pl.col("total_ns", "segments").sum())
-            .sort(pl.col("by").cast(order), "total_ns", "name", descending=[False, True, False], nulls_last=True)
-            .with_columns(share=pl.col("total_ns") / max(self.length, 1))
-        )
-
-    def _kernels(self, built: BuiltGraph) -> pl.DataFrame:
-        """Kernels of the path, also those that move data: `kernel`, `family`, `total_ns`, `segments`."""
-        labels = built.labels
-        of_label = self.by("label", "kind").filter(pl.col("label") >= 0, pl.col("kind").is_in(WORK_KINDS))
-        label = of_label["label"].to_numpy()
-        named = with_names(
-            of_label.with_columns(
-                number=pl.Series(np.array(labels.number, dtype=np.int64)[label]),
-                value=pl.Series(np.array(labels.value, dtype=np.int64)[label]),
-                family=pl.Series(np.array(labels.family, dtype=np.int64)[label]),
-            ).filter(pl.col("number").is_in(KERNEL_TYPES)),
-            built.context.events,
-        )
-        return named.with_columns(family_names(named, built.context.events))
-
-
-WORK_KINDS = tuple(KINDS.index(kind) for kind in ("kernel", "graph", "collective", "transfer"))
-"""Kinds of segments that are kernels."""
-
-
-def _from(names: Sequence[str], column: str) -> pl.Expr:
-    return pl.lit(pl.Series(names)).gather(pl.col(column)).alias("name")
 
 
 def longest_segments() -> Merging:

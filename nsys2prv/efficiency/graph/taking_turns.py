@@ -12,6 +12,7 @@ import polars as pl
 from nsys2prv.efficiency.graph.chunk_moments import ChunkMoments, Former, Mask
 from nsys2prv.efficiency.graph.moment_files import END, NOT_FOUND, START
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.execution.merging import Sums
 
 LEAST_PAUSE = 100_000
 """ns in which a thread is in no call before it can have waited for another one: between launches it takes less."""
@@ -28,12 +29,15 @@ class TakingTurns:
 
     def __init__(self, rows: int) -> None:
         self._stream: Numbers = np.full(rows, NOT_FOUND, dtype=np.int64)
+        self._launches = Sums({"thread": pl.Int64, "stream": pl.Int64, "count": pl.Int64}, ["thread", "stream"])
         self._last_call = Former(rows)
 
     def note(self, launches: pl.DataFrame) -> None:
-        """Note on which streams threads launch: columns `thread` (null: not known) and `stream`, in the order of time."""
-        known = launches.drop_nulls()
-        self._stream[known["thread"].to_numpy()] = known["stream"].to_numpy()
+        """Note on which streams threads launch: columns `thread` (null: not known) and `stream`, in any order."""
+        self._launches.add(launches.drop_nulls().cast(pl.Int64).with_columns(count=pl.lit(1, pl.Int64)))
+        # The one that each launches on most: collectives and copies have separate streams.
+        most = self._launches.rows.sort("count", "stream").group_by("thread", maintain_order=True).last()
+        self._stream[most["thread"].to_numpy()] = most["stream"].to_numpy()
 
     def wakers(
         self, moments: ChunkMoments, on_hosts: Numbers, before: Numbers, pause: Numbers, is_call: Mask, is_free: Mask

@@ -111,7 +111,7 @@ def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
 
 def _findings(head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.DataFrame) -> list[str]:
     """Each finding: its title, its cost, and where to look; then what was looked for in vain."""
-    title = f"Findings in {WINDOW_TITLES[head['window']['name']]} (it would be shorter by this time at most)"
+    title = f"Findings in {WINDOW_TITLES[head['window']['name']]} (it would be shorter by this time)"
     lines = ["", title] if findings.height else []
     for row in findings.iter_rows(named=True):
         where = row["device"] if row["devices"] == 1 else f"{row['devices']} GPUs, most on {row['device']}"
@@ -119,8 +119,8 @@ def _findings(head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.DataFr
         cause = f"; a consequence of {row['consequence_of']}" if row["consequence_of"] is not None else ""
         lines += [
             f"  {row['place']}. {row['title']}",
-            f"     {time(row['saved_ns'])} ({percent(row['saved_share'])} of the run){cause}; {time(row['cost_ns'])} of device "
-            f"time ({percent(row['share'])}), on {where}; see {row['view']} at {place}",
+            f"     {time(row['saved_ns'])} ({percent(row['saved_share'])} of the run), {row['saved_how']}{cause}; "
+            f"{time(row['cost_ns'])} of device time ({percent(row['share'])}), on {where}; see {row['view']} at {place}",
         ]
     if checks.height:
         absent = checks.filter(pl.col("result") == "not found")["kind"]

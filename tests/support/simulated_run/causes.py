@@ -26,6 +26,7 @@ SLOW_RANK = 2
 
 CAUSES: Mapping[str, Callable[[Cluster], Cluster]] = {
     "slow network": lambda cluster: with_machine(cluster, transfer_factor=3 * cluster.machine.transfer_factor),
+    "network": lambda cluster: with_machine(cluster, transfer_factor=3.0),
     "late rank": lambda cluster: replace(cluster, late_rank=(SLOW_RANK, 3 * MS)),
     "late ranks in turn": lambda cluster: replace(cluster, late_rank=(SLOW_RANK, 3 * MS), rotating=True),
     "slow kernels": lambda cluster: replace(cluster, slow_kernel=("attention", 2.0)),
@@ -47,6 +48,7 @@ CAUSES: Mapping[str, Callable[[Cluster], Cluster]] = {
 """Of each cause: what it makes of a cluster."""
 
 _SETTINGS: Mapping[str, Callable[[Cluster], Cluster]] = {
+    "network": lambda cluster: with_machine(cluster, transfer_factor=0.0),
     "launch-bound": lambda cluster: replace(cluster, kernel_factor=0.02),
     "synchronous copies": lambda cluster: replace(cluster, results=ASYNCHRONOUS),
     "small graphs": lambda cluster: replace(cluster, small_graphs=1),

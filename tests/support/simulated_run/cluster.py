@@ -59,7 +59,7 @@ class Cluster:
     results
         The result of each layer is copied to the host, ASYNCHRONOUS or SYNCHRONOUS, and the host computes for 80 us.
     pageable_copies
-        Batches are copied from pageable memory.
+        Batches are copied from pageable memory; in the first three of four iterations.
     allocations
         Of each layer: what cudaMalloc before it and cudaFree after it take.
     lazy_loading

@@ -159,7 +159,7 @@ class _RankProgram:
         late = longer[1] if longer and (not longer[0] or self.rank in longer[0]) and step % 4 != 3 else 0
         self.add(Push("load data"), Compute(3_000))
         self.add(SystemCall("poll", self._drawn(cluster.loading, self.hosts) + late), Compute(2_000), Pop())
-        pageable = cluster.pageable_copies
+        pageable = cluster.pageable_copies and step % 4 != 3
         self.copy(BATCH, _PAGEABLE if pageable else _PINNED, HOST_TO_DEVICE, stream=COPIES, pageable=pageable)
         self.add(Record(_BATCH_COPIED, COPIES), StreamWait(_BATCH_COPIED, COMPUTE))
 

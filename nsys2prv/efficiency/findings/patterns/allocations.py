@@ -8,7 +8,10 @@ from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
+from nsys2prv.efficiency.graph.build import BuiltGraph
+from nsys2prv.efficiency.graph.removals import without_calls
+from nsys2prv.efficiency.sweep import ALLOCATION
 from nsys2prv.vocabulary.wording import time
 
 KIND = "allocations"
@@ -41,6 +44,12 @@ def _judge(evidence: Evidence) -> Finding | None:
     return Finding(text, devices, numbers)
 
 
+def _without(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without:
+    """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""
+    begin, end = min(one.begin for one in finding.devices), max(one.end for one in finding.devices)
+    return Without(without_calls(built, ALLOCATION, evidence.tasks_of(finding.devices), begin, end))
+
+
 RULE = FindingRule(
     kind=KIND,
     title="Allocations: devices wait while memory is allocated or freed",
@@ -51,6 +60,7 @@ RULE = FindingRule(
     advice="Allocate before the loop, use a memory pool (cudaMallocAsync) or the caching allocator of the framework.",
     thresholds=(FEWEST_GAPS, LEAST_LOST, WHOLE_GAP),
     judge=_judge,
+    without=_without,
     gap_cause=GapCause(
         pl.col("is_late")
         & (pl.col("allocation_ns") > 0)

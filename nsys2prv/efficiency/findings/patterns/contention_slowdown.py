@@ -15,7 +15,9 @@ from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.aggregate import NONE, PARTS
 from nsys2prv.efficiency.findings.device_stats import by_device, count, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
+from nsys2prv.efficiency.graph.build import BuiltGraph
+from nsys2prv.efficiency.graph.removals import scaled_kernels
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.kernel_stats import bar_of
 from nsys2prv.efficiency.run_events import ON_DEVICES
@@ -194,6 +196,20 @@ def _judge(evidence: Evidence) -> Finding | None:
     return Finding(text, devices, numbers)
 
 
+def _without(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without:
+    """The slowed kernels take less by what they lose: each device's loss is shared out by their time."""
+    slowed = evidence.meter(NcclContention).slowed().select(value=pl.col(_WORK) // (1 << _VALUE_BITS)).unique()
+    lost = pl.DataFrame([(one.device, one.cost) for one in finding.devices], schema=["device", "lost"], orient="row")
+    kernels = (
+        evidence.kernels_by_device.filter(pl.col("number") == event_types.KERNEL)
+        .join(slowed, on="value", how="semi")
+        .join(lost, on="device", how="inner")
+    )
+    return Without(
+        scaled_kernels(built, kernels.with_columns(factor=1 - pl.col("lost") / pl.col("total").sum().over("device")))
+    )
+
+
 RULE = FindingRule(
     kind="contention-slowdown",
     title="Contention slowdown: kernels are slower beside communication",
@@ -206,5 +222,6 @@ RULE = FindingRule(
     "points in time for collectives; compare with the time that overlap saves.",
     thresholds=(SLOWDOWN, FEWEST_EXECUTIONS, SEPARATION, LEAST_LOST),
     judge=_judge,
+    without=_without,
     meters=(NcclContention,),
 )

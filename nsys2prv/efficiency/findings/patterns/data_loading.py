@@ -9,7 +9,9 @@ from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, t
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.patterns.host_bound import HOST_PART
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
+from nsys2prv.efficiency.graph.build import BuiltGraph
+from nsys2prv.efficiency.graph.changes import loading_times
 from nsys2prv.vocabulary.wording import time
 
 KIND = "data-loading"
@@ -43,6 +45,11 @@ def _judge(evidence: Evidence) -> Finding | None:
     return Finding(text, devices, numbers)
 
 
+def _without(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without:
+    """Batches are there at once, also where another thread loads them."""
+    return Without(loading_times(built, 0, evidence.tasks_of(finding.devices)))
+
+
 RULE = FindingRule(
     kind=KIND,
     title="Data loading: devices wait for new data",
@@ -55,6 +62,7 @@ RULE = FindingRule(
     "while the device computes.",
     thresholds=(SHORTEST_GAP, SMALLEST_COPY, FEWEST_GAPS, REACH, LEAST_LOST),
     judge=_judge,
+    without=_without,
     gap_cause=GapCause(
         pl.col("is_late")
         & pl.col("before_upload")

@@ -14,7 +14,9 @@ from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.aggregate import part_of
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, on_devices
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
+from nsys2prv.efficiency.graph.build import BuiltGraph
+from nsys2prv.efficiency.graph.removals import without_transfers
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import MEMORY, NCCL, SweepContext, TimeChunk
 from nsys2prv.execution.row_order import one_of_each
@@ -142,6 +144,11 @@ def _devices(kernels: pl.DataFrame, evidence: Evidence) -> Sequence[DeviceStats]
     return sorted(found, key=lambda one: one.device)
 
 
+def _without(_: Evidence, finding: Finding, built: BuiltGraph) -> Without:
+    """Collectives take no time once all ranks are there."""
+    return Without(without_transfers(built, [one.device for one in finding.devices]), at_most=True)
+
+
 RULE = FindingRule(
     kind="exposed-communication",
     title="Exposed communication: nothing computes while NCCL kernels run",
@@ -154,5 +161,6 @@ RULE = FindingRule(
     "independent work; less to move: gradient accumulation, compression, other parallelism.",
     thresholds=(EXPOSED_PART, FEWEST_KERNELS, LEAST_LOST),
     judge=_judge,
+    without=_without,
     meters=(ExposedKernels,),
 )

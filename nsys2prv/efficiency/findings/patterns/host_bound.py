@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys2prv.efficiency.findings import needs
+from nsys2prv.efficiency.findings import needs, without
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
@@ -58,6 +58,7 @@ RULE = FindingRule(
     advice="Move the work of the host to the device or to other threads, and launch ahead of the device.",
     thresholds=(HOST_PART, FEWEST_GAPS, LEAST_LOST),
     judge=_judge,
+    without=without.of_gaps(KIND),
     gap_cause=GapCause(
         pl.col("is_late") & (pl.col("host") >= HOST_PART.value * pl.col("length")),
         sums={"computing": pl.col("host_ns"), "in_os": pl.col("os_ns")},

@@ -10,7 +10,10 @@ from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, by_device, cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import AT_START
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
+from nsys2prv.efficiency.findings.patterns import full_queue
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
+from nsys2prv.efficiency.graph.build import BuiltGraph
+from nsys2prv.efficiency.graph.removals import without_gaps
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES
 from nsys2prv.vocabulary.wording import percent, time
 
@@ -18,6 +21,8 @@ KIND = "idle-devices"
 
 LEAST_LOST = Threshold("least share lost", 0.1, "0 to 1", "less is spread over many small causes")
 
+_BLOCKED_PART = 0.5
+"""Time in blocked launches against that of the gaps, from which on these follow from it."""
 _ALIKE = 0.9
 """Lengths of gaps that are alike, against the longest one."""
 
@@ -28,6 +33,9 @@ def idle_rule(rules: Iterable[FindingRule]) -> FindingRule:
 
     def judge(evidence: Evidence) -> Finding | None:
         return _judge(evidence, by_kind)
+
+    def without(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without | None:
+        return _without(evidence, finding, built, by_kind)
 
     return FindingRule(
         kind=KIND,
@@ -40,18 +48,13 @@ def idle_rule(rules: Iterable[FindingRule]) -> FindingRule:
         "thread does; NVTX ranges, call chains and samples show where in the program.",
         thresholds=(LEAST_LOST,),
         judge=judge,
+        without=without,
     )
 
 
 def _judge(evidence: Evidence, rules: Mapping[str, FindingRule]) -> Finding | None:
     """Devices with much idle time left."""
-    gaps = evidence.gaps.all_gaps().filter(pl.col("cause") != AT_START)
-    explained: list[tuple[int, int]] = []
-    for place, kind in enumerate(evidence.gaps.kinds):
-        finding = evidence.finding(rules[kind])
-        explained += [(place, stats.device) for stats in finding.devices] if finding is not None else []
-    known = pl.DataFrame(explained, schema={"cause": pl.Int64, "device": pl.Int64}, orient="row")
-    rest = gaps.join(known, on=["cause", "device"], how="anti")
+    rest = _left(evidence, rules)
     if rest.is_empty():
         return None
     top = ["top_cost", "top_begin", "top_end", "top_row", "top_thread"]
@@ -82,7 +85,36 @@ def _judge(evidence: Evidence, rules: Mapping[str, FindingRule]) -> Finding | No
         Number("longest gap", longest.longest, NANOSECONDS),
         *(Number(what, one, NANOSECONDS) for what, one in known_causes),
     ]
-    return Finding(text, devices, numbers)
+    return Finding(text, devices, numbers, follows=_follows(devices, evidence, rules))
+
+
+def _follows(devices: Sequence[DeviceStats], evidence: Evidence, rules: Mapping[str, FindingRule]) -> str | None:
+    """A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it."""
+    kind = full_queue.KIND
+    finding = evidence.finding(rules[kind])
+    if finding is None:
+        return None
+    blocked = {one.device: one.cost for one in finding.devices}
+    return kind if all(blocked.get(one.device, 0) >= _BLOCKED_PART * one.cost for one in devices) else None
+
+
+def _left(evidence: Evidence, rules: Mapping[str, FindingRule]) -> pl.DataFrame:
+    """Gaps that no other finding explains: columns of `GapCauses.all_gaps`."""
+    gaps = evidence.gaps.all_gaps().filter(pl.col("cause") != AT_START)
+    explained: list[tuple[int, int]] = []
+    for place, kind in enumerate(evidence.gaps.kinds):
+        finding = evidence.finding(rules[kind])
+        explained += [(place, stats.device) for stats in finding.devices] if finding is not None else []
+    known = pl.DataFrame(explained, schema={"cause": pl.Int64, "device": pl.Int64}, orient="row")
+    return gaps.join(known, on=["cause", "device"], how="anti")
+
+
+def _without(evidence: Evidence, finding: Finding, built: BuiltGraph, rules: Mapping[str, FindingRule]) -> Without | None:
+    """Launching threads take no time in these gaps."""
+    named = {stats.device for stats in finding.devices}
+    left = _left(evidence, rules).filter(pl.col("device").is_in(named)).group_by("cause").agg(pl.col("device").unique())
+    gaps = evidence.gaps.each(dict(left.iter_rows()))
+    return None if gaps is None else Without(without_gaps(built, gaps))
 
 
 def _together(devices: Sequence[DeviceStats], longest: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys2prv.efficiency.findings import needs
+from nsys2prv.efficiency.findings import needs, without
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
@@ -62,6 +62,7 @@ RULE = FindingRule(
     "loop, less Python between launches.",
     thresholds=(LONGEST_GAP, LAUNCHED_AHEAD, LATENCY, LAUNCHING, FEWEST_GAPS, LONGEST_KERNEL, LEAST_LOST),
     judge=_judge,
+    without=without.of_launches(KIND),
     gap_cause=GapCause(
         (
             (pl.col("launched") >= pl.col("begin") - LAUNCHED_AHEAD.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys2prv.efficiency.findings import needs
+from nsys2prv.efficiency.findings import needs, without
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
@@ -61,6 +61,7 @@ RULE = FindingRule(
     "again and again: look for locks between threads, for the profiler, and for launches of another device that is full.",
     thresholds=(LAUNCH_PART, AHEAD, LEAST_LOST, FIRST_LAUNCHES),
     judge=_judge,
+    without=without.of_gaps(KIND),
     gap_cause=GapCause(
         pl.col("before_kernel")
         & (pl.col("length") > launch_bound.LONGEST_GAP.value)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys2prv.efficiency.findings import needs
+from nsys2prv.efficiency.findings import needs, without
 from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause
@@ -82,6 +82,7 @@ RULE = FindingRule(
     "does not need the result); communicate from the device (CUDA-aware MPI, NCCL).",
     thresholds=(MPI_PART, LATE_PART, LEAST_LOST),
     judge=_judge,
+    without=without.of_gaps(KIND),
     gap_cause=GapCause(
         pl.col("is_late") & (pl.col("mpi_ns") >= MPI_PART.value * pl.col("length")), sums={"in_mpi": pl.col("mpi_ns")}
     ),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 
 from nsys2prv.efficiency.findings import needs
-from nsys2prv.efficiency.findings.copy_times import CopyTimes
-from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
-from nsys2prv.efficiency.findings.finding import BYTES, NANOSECONDS, SHARE, Finding, Number
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
-from nsys2prv.vocabulary.wording import percent, size
+from nsys2prv.efficiency.findings.copy_times import FEWEST_COPIES, SMALLEST_COPY, CopyTimes, exposed_copies
+from nsys2prv.efficiency.findings.finding import Finding, Number
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
+from nsys2prv.efficiency.graph.build import BuiltGraph
+from nsys2prv.efficiency.graph.removals import faster_copies
 
-SMALLEST_COPY = Threshold(
-    "smallest copy", 65_536, "bytes", "smaller ones to the device return before they are done also from pageable memory"
-)
-FEWEST_COPIES = Threshold("fewest copies on a device", 10, "", "fewer are those of a start")
 LEAST_LOST = Threshold("least share lost", 0.01, "0 to 1", "they are easily avoided")
 
 
@@ -22,27 +20,37 @@ class PageableCopies(CopyTimes):
     """Large copies from and to pageable memory."""
 
     matches = pl.col("is_pageable") & (pl.col("size") >= SMALLEST_COPY.value)
+    keeps_each = True
+
+
+class PinnedCopies(CopyTimes):
+    """Large copies from and to pinned memory."""
+
+    matches = ~pl.col("is_pageable") & (pl.col("size") >= SMALLEST_COPY.value)
 
 
 def _judge(evidence: Evidence) -> Finding | None:
     """Devices with such copies again and again."""
-    devices = evidence.costly(
-        evidence.meter(PageableCopies).by_device(evidence), FEWEST_COPIES, LEAST_LOST, recurring=True, or_large=True
-    )
-    if not devices:
-        return None
-    copies, lost, length, moved = count(devices), cost(devices), total(devices, "length"), total(devices, "bytes")
-    text = (
-        f"{copies:,} copies {on_devices(devices)} between device and pageable memory, {size(moved / copies)} on average at "
-        f"{moved / length:.1f} GB/s; during {percent(lost / length)} of their time no kernel runs"
-    )
-    numbers = (
-        Number("copies", copies),
-        Number("mean size", moved / copies, BYTES),
-        Number("mean duration", length / copies, NANOSECONDS),
-        Number("part of their time beside no kernel", lost / length, SHARE),
-    )
-    return Finding(text, devices, numbers)
+    finding = exposed_copies(evidence, PageableCopies, LEAST_LOST, which=" between device and pageable memory")
+    factor = _factor(evidence)
+    if finding is None or factor is None:
+        return finding
+    text = f"{finding.text}; pinned copies of this run take {factor:.2f} times as long for each byte"
+    numbers = (*finding.numbers, Number("time of pinned copies of this run for each byte, against these", factor))
+    return replace(finding, text=text, numbers=numbers)
+
+
+def _factor(evidence: Evidence) -> float | None:
+    """Time per byte of pinned copies against that of pageable ones; None: there are no pinned ones."""
+    pageable, pinned = evidence.meter(PageableCopies).slowness, evidence.meter(PinnedCopies).slowness
+    return pinned / pageable if pageable and pinned is not None else None
+
+
+def _without(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without:
+    """The copies are as fast as pinned ones of the run, and no call waits for them; without pinned ones they take no time."""
+    factor = _factor(evidence)
+    copies = evidence.meter(PageableCopies).each(finding.devices)
+    return Without(faster_copies(built, copies, min(factor or 0.0, 1.0)), at_most=factor is None)
 
 
 RULE = FindingRule(
@@ -56,5 +64,6 @@ RULE = FindingRule(
     "kernels.",
     thresholds=(SMALLEST_COPY, FEWEST_COPIES, LEAST_LOST),
     judge=_judge,
-    meters=(PageableCopies,),
+    meters=(PageableCopies, PinnedCopies),
+    without=_without,
 )

@@ -8,7 +8,9 @@ import polars as pl
 from nsys2prv.efficiency.findings import needs
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gpu_clocks import clock_ratio
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
+from nsys2prv.efficiency.graph.build import BuiltGraph
+from nsys2prv.efficiency.graph.removals import scaled_kernels
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import time
 
@@ -34,6 +36,7 @@ OTHERS_AGREE = Threshold(
 )  # fmt: skip
 LEAST_LOST = Threshold("least share lost, of the active time of all", 0.02, "0 to 1", "less is within the spread of GPUs")
 
+_KERNEL = ("number", "value")
 _MOST_DEVICES = 50
 """Slow devices that are listed."""
 
@@ -108,9 +111,39 @@ def _against_others(evidence: Evidence) -> pl.DataFrame:
     other devices whose kernels take about as long as at their median); `number`, `value` and `ratio` of the kernel with the
     largest excess.
     """
+    everything = evidence.kernels_by_device.group_by("device").agg(everything=pl.col("total").sum())
+    each = _each_kernel(evidence)
+    whole = pl.col("total").sum().over("device") / pl.col("usual").sum().over("device")
+    slowdown = pl.col("ratio") - 1
+    is_alike = pl.col("is_slower") & (slowdown >= (whole - 1) / 2) & (slowdown <= (whole - 1) * 2)
+    excess = pl.col("total") - pl.col("usual")
+    by_device = (
+        each.with_columns(is_alike=is_alike)
+        .group_by("device")
+        .agg(
+            pl.col("total", "usual", "count").sum(),
+            slower=pl.col("total").filter("is_slower").sum(),
+            alike=pl.col("total").filter("is_alike").sum(),
+            alike_kernels=pl.col("is_alike").sum(),
+            **{name: pl.col(name).sort_by(excess, descending=True).first() for name in (*_KERNEL, "ratio")},
+        )
+        .with_columns(excess=excess)
+        .join(everything, on="device", how="left")
+        .sort("device")
+    )
+    return by_device.with_columns(agreeing=_agreeing(by_device))
+
+
+def _each_kernel(evidence: Evidence) -> pl.DataFrame:
+    """Kernels that most devices execute equally often, by device.
+
+    Returns
+    -------
+    Columns `device`, `number`, `value`, `count`, `total` (ns), `usual` (ns of as many at the median of the other devices),
+    `is_slower`, `ratio` (total / usual), and others.
+    """
     kernels = evidence.kernels_by_device.with_columns(mean=pl.col("total") / pl.col("count"))
-    everything = kernels.group_by("device").agg(everything=pl.col("total").sum())
-    key = ["number", "value"]
+    key = list(_KERNEL)
     of_all = kernels.group_by(key).agg(pl.len().alias("executing"), usual_count=pl.col("count").median())
     comparable = kernels.join(of_all, on=key, how="inner").filter(
         # A kernel that most devices never execute is work of a few only.
@@ -134,26 +167,14 @@ def _against_others(evidence: Evidence) -> pl.DataFrame:
     for name in ("lower", "upper"):
         ranked = ranked.join(means.rename({"other": f"{name}_mean"}), left_on=[*key, name], right_on=[*key, "at"], how="left")
     usual = (pl.col("lower_mean") + pl.col("upper_mean")) / 2
-    each = ranked.with_columns(usual=usual * pl.col("count"), is_slower=pl.col("mean") > usual, ratio=pl.col("mean") / usual)
-    whole = pl.col("total").sum().over("device") / pl.col("usual").sum().over("device")
-    slowdown = pl.col("ratio") - 1
-    is_alike = pl.col("is_slower") & (slowdown >= (whole - 1) / 2) & (slowdown <= (whole - 1) * 2)
-    excess = pl.col("total") - pl.col("usual")
-    by_device = (
-        each.with_columns(is_alike=is_alike)
-        .group_by("device")
-        .agg(
-            pl.col("total", "usual", "count").sum(),
-            slower=pl.col("total").filter("is_slower").sum(),
-            alike=pl.col("total").filter("is_alike").sum(),
-            alike_kernels=pl.col("is_alike").sum(),
-            **{name: pl.col(name).sort_by(excess, descending=True).first() for name in (*key, "ratio")},
-        )
-        .with_columns(excess=excess)
-        .join(everything, on="device", how="left")
-        .sort("device")
-    )
-    return by_device.with_columns(agreeing=_agreeing(by_device))
+    return ranked.with_columns(usual=usual * pl.col("count"), is_slower=pl.col("mean") > usual, ratio=pl.col("mean") / usual)
+
+
+def as_others(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without:
+    """Kernels of the devices of a finding take as long as at the median of the others."""
+    named = [one.device for one in finding.devices]
+    kernels = _each_kernel(evidence).filter(pl.col("device").is_in(named))
+    return Without(scaled_kernels(built, kernels.with_columns(factor=1 / pl.col("ratio"))))
 
 
 def _agreeing(by_device: pl.DataFrame) -> pl.Series:
@@ -194,4 +215,6 @@ RULE = FindingRule(
         LEAST_LOST,
     ),
     judge=_judge,
+    without=as_others,
+    unseen="kernels that are slow on all GPUs: there is no other one to compare them with",
 )

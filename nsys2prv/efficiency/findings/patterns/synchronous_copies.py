@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys2prv.efficiency.findings import needs
+from nsys2prv.efficiency.findings import needs, without
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import GapCause
@@ -56,6 +56,7 @@ RULE = FindingRule(
     "yet.",
     thresholds=(COPY_PART, SHORTEST_BEFORE_COPY, FEWEST_GAPS, LEAST_LOST),
     judge=_judge,
+    without=without.of_waits(KIND),
     gap_cause=GapCause(
         # The call that launches a copy is in the gap before it, too.
         pl.col("is_late")

@@ -53,4 +53,5 @@ RULE = FindingRule(
     "differ by what their data make them do.",
     thresholds=(slow_device.SLOWDOWN, slow_device.AGREEMENT, slow_device.COMPARABLE, slow_device.LEAST_LOST),
     judge=_judge,
+    without=slow_device.as_others,
 )

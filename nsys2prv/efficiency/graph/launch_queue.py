@@ -1,0 +1,102 @@
+"""Full launch queues: calls that launch, and are blocked because about 1,024 operations of their stream have not started yet.
+
+CUDA holds so many launches of a stream; the next call returns when one of them has started. Nothing of that is recorded. The
+evidence is a call that takes longer than such calls do, at whose end so many operations of its stream are launched and have not
+started, and that ends right after another one of them has.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsys2prv.efficiency.graph.logical_streams import LogicalStreams
+from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.run_events import HOST_CALLS, ON_DEVICES, ON_HOSTS
+from nsys2prv.efficiency.sweep import LAUNCH, SweepContext, TimeChunk
+
+FEWEST_PENDING = 900
+"""Operations of the stream that are launched and have not started: records of events take places in the queue, too."""
+LONGER = 2.0
+"""Length of a blocked call against the usual one."""
+LONGEST_RELEASE = 10_000
+"""From the start of the operation that makes place to the end of the call at most, ns."""
+_USUAL = 0.1
+"""Quantile of the lengths of launch calls that is the usual one: in a full queue most are blocked."""
+_BARS_OF_DOUBLING = 16
+_MOST_OPERATIONS = 2_000_000
+_MOST_CALLS = 1_000_000
+"""Operations, and long calls whose work has not started, that are kept from earlier chunks."""
+
+BLOCKED = dict.fromkeys(
+    ("row", "begin", "until", "usual", "pending", "free_row", "free_start", "next_row", "next_start"), pl.Int64
+)
+"""Columns of blocked calls: row of the thread and times, ns; usual length, ns; operations that were pending when it ended; row
+and start of the operation that made place, and of the one that was launched."""
+
+
+class LaunchQueue:
+    """Finds blocked calls, chunk by chunk: each with the chunk in which what it launched starts."""
+
+    def __init__(self, context: SweepContext) -> None:
+        self._context = context
+        self._stream: Numbers = LogicalStreams(context.events.rows).of_row
+        self._bars: Numbers = np.zeros(64 * _BARS_OF_DOUBLING, dtype=np.int64)
+        self._calls = pl.DataFrame(schema=dict.fromkeys(("row", "begin", "until"), pl.Int64))
+        self._operations: list[pl.DataFrame] = []
+
+    def update(self, chunk: TimeChunk) -> pl.DataFrame:
+        """Blocked calls: columns of BLOCKED."""
+        self._add_calls(chunk)
+        started = chunk.started[ON_DEVICES.name].select(pl.col("row").cast(pl.Int64), "start")
+        self._keep(started)
+        launches = chunk.launches.select(
+            pl.col("row").cast(pl.Int64), begin="time", next_row=pl.col("to_row").cast(pl.Int64), next_start="to_time"
+        )
+        long = launches.join(self._calls, on=["row", "begin"], how="inner")
+        self._calls = self._calls.join(long, on=["row", "begin"], how="anti").tail(_MOST_CALLS)
+        return self._blocked(long) if long.height else pl.DataFrame(schema=BLOCKED)
+
+    @property
+    def _usual_length(self) -> int:
+        counts = np.cumsum(self._bars)
+        bar = int(np.searchsorted(counts, _USUAL * counts[-1]))
+        return int(np.ceil(2 ** ((bar + 1) / _BARS_OF_DOUBLING)))
+
+    def _add_calls(self, chunk: TimeChunk) -> None:
+        calls = chunk.started[ON_HOSTS.name].filter(pl.col("number").is_in(HOST_CALLS))
+        category = self._context.category(calls["number"].to_numpy(), calls["value"].to_numpy().astype(np.int64))
+        launching = calls.filter(pl.Series(category == LAUNCH)).select(pl.col("row").cast(pl.Int64), begin="start", until="end")
+        length = (launching["until"] - launching["begin"]).to_numpy()
+        bars = np.floor(np.log2(np.maximum(length, 1)) * _BARS_OF_DOUBLING).astype(np.int64)
+        self._bars += np.bincount(bars, minlength=len(self._bars))
+        long = launching.filter(pl.col("until") - pl.col("begin") >= LONGER * self._usual_length)
+        self._calls = pl.concat([self._calls, long])
+
+    def _keep(self, started: pl.DataFrame) -> None:
+        stream = pl.Series("stream", self._stream[started["row"].to_numpy()])
+        self._operations.append(started.with_columns(stream))
+        kept = sum(one.height for one in self._operations)
+        while len(self._operations) > 1 and kept > _MOST_OPERATIONS:
+            kept -= self._operations.pop(0).height
+
+    def _blocked(self, long: pl.DataFrame) -> pl.DataFrame:
+        stream = self._stream[long["next_row"].to_numpy()]
+        operations = pl.concat(self._operations).filter(pl.col("stream").is_in(np.unique(stream))).sort("stream", "start")
+        # Streams follow each other in one order of keys.
+        span = self._context.events.length + 2
+        keys = operations["stream"].to_numpy() * span + operations["start"].to_numpy()
+        own = np.searchsorted(keys, stream * span + long["next_start"].to_numpy())
+        behind = np.searchsorted(keys, stream * span + long["until"].to_numpy(), side="right")
+        free = np.maximum(behind - 1, 0)
+        free_start = operations["start"].gather(free).to_numpy()
+        until = long["until"].to_numpy()
+        is_same = operations["stream"].gather(free).to_numpy() == stream
+        is_released = is_same & (free_start > long["begin"].to_numpy()) & (until - free_start <= LONGEST_RELEASE)
+        found = long.with_columns(
+            usual=pl.lit(self._usual_length, pl.Int64),
+            pending=pl.Series(own + 1 - behind, dtype=pl.Int64),
+            free_row=operations["row"].gather(free),
+            free_start=pl.Series(free_start, dtype=pl.Int64),
+        )
+        return found.filter(pl.Series(is_released) & (pl.col("pending") >= FEWEST_PENDING)).select(list(BLOCKED))

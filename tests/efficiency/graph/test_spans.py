@@ -1,0 +1,28 @@
+"""Times by group: those that overlap count once."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsys2prv.efficiency.graph.spans import Spans
+
+
+def test_time_inside_spans_against_counting_each_ns() -> None:
+    random = np.random.default_rng(5)
+    group, begin = random.integers(0, 3, 40), random.integers(0, 180, 40)
+    end = begin + random.integers(0, 15, 40)
+    covered = np.zeros((3, 200), dtype=bool)
+    for of_group, first, last in zip(group, begin, end, strict=True):
+        covered[of_group, first:last] = True
+    spans = Spans(pl.DataFrame({"group": group, "begin": begin, "end": end}), 200)
+    asked = random.integers(0, 3, 500)
+    since, until = np.sort(random.integers(0, 200, (2, 500)), axis=0)
+
+    expected = [int(covered[one, first:last].sum()) for one, first, last in zip(asked, since, until, strict=True)]
+    assert spans.inside(asked, since, until).tolist() == expected
+
+
+def test_without_spans_no_time_is_inside() -> None:
+    nothing = pl.DataFrame(schema=dict.fromkeys(("group", "begin", "end"), pl.Int64))
+    assert Spans(nothing, 10).inside(np.array([0]), np.array([0]), np.array([10])).tolist() == [0]
