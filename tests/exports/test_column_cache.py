@@ -174,7 +174,11 @@ def link(path: Path) -> None:
     path.symlink_to("elsewhere")
 
 
-@pytest.mark.parametrize("damage", [cut, flip, link, Path.unlink, lambda path: path.chmod(0o644)], ids=str)
+def open_to_others(path: Path) -> None:
+    path.chmod(0o644)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, link, Path.unlink, open_to_others], ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("which", ["list", "columns"])
 def test_what_is_damaged_or_open_to_others_is_read_again_and_replaced(
     commands: Commands, damage: Callable[[Path], object], which: str
