@@ -18,6 +18,7 @@ from nsys2prv.demo.scenario import UTC_ZERO, Cluster, gpu_uuid
 from nsys2prv.demo.schedule import Schedule, rank_alone, schedule
 from nsys2prv.demo.write_export import write_report
 from nsys2prv.errors import OutputError
+from nsys2prv.execution.private_folders import make_with_parents
 
 __all__ = ["Cluster", "generate", "report_name", "truth", "write_reports"]
 
@@ -62,7 +63,7 @@ def write_reports(directory: str | Path, cluster: Cluster, *, progress: bool = F
     times = schedule(cluster, iteration)
     paths = []
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_with_parents(directory)
         for name, tables in _reports(cluster, iteration, times):
             paths.append(directory / f"{name}.sqlite")
             write_report(paths[-1], tables)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 import re
 import secrets
@@ -42,6 +43,17 @@ def make_private(folder: Path, *, exist_ok: bool = False) -> None:
     # A umask may take rights from the user too.
     if folder.stat().st_mode & 0o700 != 0o700:
         folder.chmod(0o700)
+
+
+def missing_folders(folder: Path) -> list[Path]:
+    """A folder and those above it that are not there, the outermost first."""
+    return list(itertools.takewhile(lambda one: not one.is_dir(), (folder, *folder.parents)))[::-1]
+
+
+def make_with_parents(folder: Path) -> None:
+    """Make a folder and those above it; `Path.mkdir` calls itself for each of them, and a path may have thousands."""
+    for missing in missing_folders(folder):
+        missing.mkdir(exist_ok=True)
 
 
 def make_marked(folder: Path) -> None:

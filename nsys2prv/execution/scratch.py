@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from nsys2prv.execution.private_folders import left_by_dead, make_marked, make_private, new_name
+from nsys2prv.execution.private_folders import left_by_dead, make_marked, make_private, missing_folders, new_name
 from nsys2prv.execution.publishing import complete_or_take_back, holds_former
 
 _paths: set[Path] = set()
@@ -41,9 +41,8 @@ def make_folder(folder: Path) -> None:
     if _leaving.is_set():
         raise SystemExit
     # Each of them private, not only the first: another process may have removed all of them meanwhile.
-    if not folder.is_dir():
-        make_folder(folder.parent)
-        make_private(folder, exist_ok=True)
+    for missing in missing_folders(folder):
+        make_private(missing, exist_ok=True)
 
 
 @contextlib.contextmanager

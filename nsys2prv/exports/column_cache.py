@@ -25,7 +25,7 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.errors import OutputError
-from nsys2prv.execution.private_folders import make_private
+from nsys2prv.execution.private_folders import make_private, make_with_parents
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.threads import Stop, run_all
@@ -141,7 +141,7 @@ class ColumnCache:
             if needed_bytes > self._most_bytes:
                 return f"its columns are not kept: they have {size(needed_bytes)}, and a cache {size(self._most_bytes)}"
             entry = self._entry(tables)
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            make_with_parents(self._folder.parent)
             make_private(self._folder, exist_ok=True)
             with self._alone():
                 make_private(entry, exist_ok=True)

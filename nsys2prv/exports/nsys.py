@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsys2prv.errors import ExportError, ReportError
+from nsys2prv.execution.private_folders import make_with_parents
 from nsys2prv.execution.programs import run_program
 from nsys2prv.execution.scratch import temporary_folder
 from nsys2prv.exports.forms import EXPORT_TABLES
@@ -52,7 +53,7 @@ class NsysExport:
         known = self._run(nsys, report, "export", "--help")
         options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in known]
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_with_parents(target.parent)
             with temporary_folder(target.parent.absolute()) as folder:
                 # Without the suffix of a report: nobody takes it for one.
                 partial = folder / "export"

@@ -13,6 +13,7 @@ import polars as pl
 
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import output_errors
+from nsys2prv.execution.private_folders import make_with_parents, missing_folders
 from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.execution.scratch import temporary_folder
 from nsys2prv.exports.kept_files import check_kept
@@ -178,9 +179,8 @@ def write_files(files: Mapping[Path, str | None]) -> None:
             parent = path.parent.absolute()
             try:
                 if parent not in folders:
-                    made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
-                    stack.push(partial(_remove_empty, made))
-                    parent.mkdir(parents=True, exist_ok=True)
+                    stack.push(partial(_remove_empty, missing_folders(parent)[::-1]))
+                    make_with_parents(parent)
                     folders[parent] = stack.enter_context(temporary_folder(parent))
                 staged = None if text is None else f"result{number}"
                 if text is not None:

@@ -137,6 +137,8 @@ def _table(fuzzing: _Fuzzing, campaigns: list[type], seed: int) -> list[str]:
 
 
 def main() -> int:
+    # What walks through folders in folders, of which inputs have thousands, calls itself for each.
+    sys.setrecursionlimit(20_000)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=0.1, help="how long")
     parser.add_argument("--seed", type=int, default=None, help="default: another one each time, which is printed")
