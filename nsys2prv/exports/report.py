@@ -36,6 +36,10 @@ RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 # A table with all of these holds what happened on streams; the last two identify a stream of a device.
 _STREAM = ("globalPid", "deviceId", "contextId", "streamId")
 
+_OF_CONTEXTS = frozenset(("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"))
+"""Tables in which nsys writes device 0, whatever the device of a context is."""
+_CONTEXT_BITS, _LOW_BITS = 32, 2**24 - 1
+
 _NEVER_NORMALIZED = frozenset(("MPI_COMMUNICATORS", "DIAGNOSTIC_EVENT"))
 """Tables with times from the start of the session in exports in UTC, too."""
 
@@ -108,7 +112,7 @@ class Report:
             return pl.LazyFrame(schema=requested)
         absent = [pl.lit(None, dtype).alias(name) for name, dtype in requested.items() if name not in present]
         scanned = self.tables.scan(table, present, only or {}, distinct=self._distinct)
-        replaced = [*absent, *self._fold(table, present), *self._of_session(present)]
+        replaced = [*absent, *self._fold(table, present), *self._of_contexts(table, present), *self._of_session(present)]
         return scanned.with_columns(replaced).select(list(requested)) if replaced else scanned
 
     def scan_events(
@@ -163,6 +167,16 @@ class Report:
             for name in _STREAM[2:]
             if name in present
         ]
+
+    def _of_contexts(self, table: str, present: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
+        """The devices of contexts, in tables that have no others; as it is where a context is not known."""
+        if table not in _OF_CONTEXTS or not {"globalPid", "contextId", "deviceId"}.issubset(present):
+            return []
+        known = _devices_of_contexts(self)
+        # In a folded report this is the context before it is folded: all of these expressions see the table as it is.
+        context = (pl.col("globalPid") // 2**24 & _LOW_BITS) * 2**_CONTEXT_BITS + pl.col("contextId")
+        device = context.replace_strict(known["context"], known["device"], default=pl.col("deviceId"), return_dtype=pl.Int64)
+        return [device.alias("deviceId")] if known.height else []
 
     def extent(self, table: str, begin: str, end: str, only: Selection) -> tuple[int, int | None, int | None]:
         """`Tables.extent` in time of the session: number of rows, the first `begin` and the last `begin` or `end`, ns."""
@@ -242,6 +256,16 @@ def _strings(report: Report) -> pl.DataFrame:
     return one_of_each(report.collect(report.scan("StringIds", ("id", Text("value")))), "id")
 
 
+@once
+def _devices_of_contexts(report: Report) -> pl.DataFrame:
+    """Columns `context` (process and context in one number), `device`: of contexts that are on one device."""
+    columns = ("processId", "contextId", "deviceId")
+    contexts = report.collect(report.scan("TARGET_INFO_CUDA_CONTEXT_INFO", optional=columns)).drop_nulls()
+    found = contexts.group_by(context=pl.col("processId") * 2**_CONTEXT_BITS + pl.col("contextId")).agg("deviceId")
+    devices = pl.col("deviceId").list
+    return found.filter(devices.n_unique() == 1).select("context", device=devices.first())
+
+
 class _PiecewiseReport(Report):
     """A report whose events are, at any time, those of one piece."""
 
@@ -258,7 +282,7 @@ class _PiecewiseReport(Report):
         if table in self.tables.names():
             self._batches = self.tables.batches(table, present, only or {}, self._stretch)
         replaced = [pl.lit(None, dtype).alias(name) for name, dtype in requested.items() if name not in present]
-        replaced += [*self._fold(table, present), *self._of_session(present)]
+        replaced += [*self._fold(table, present), *self._of_contexts(table, present), *self._of_session(present)]
 
         return frames_scan(lambda columns: iter([self._piece.with_columns(replaced).select(columns)]), requested)
 

@@ -17,7 +17,7 @@ import polars as pl
 from nsys2prv.execution.merging import Merging
 from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
-from nsys2prv.exports.identity import pid_of, process_of
+from nsys2prv.exports.identity import process_of
 from nsys2prv.sources.correlate import CALLS_TABLE, with_calls
 from nsys2prv.sources.cuda.api_calls import call_names
 from nsys2prv.sources.lanes import Lanes
@@ -53,7 +53,6 @@ RECORD_SYNC_ID = EventType(63000711, "CUDA event record synchronization id", Rol
 SINCE_RECORD_CALL = EventType(63000712, "CUDA event record, time since its call", Role.ATTRIBUTE, unit="ns")
 
 TABLE = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-_CONTEXTS = "TARGET_INFO_CUDA_CONTEXT_INFO"
 
 # What a call waits for, by its name.
 _KINDS = (
@@ -78,34 +77,6 @@ _WAITS: dict[str, Any] = {
     "optional": ("correlationId", "streamId", "contextId", "eventId", "eventSyncId"),
     "types": (SYNCHRONIZATION, *_IDS),
 }
-
-
-def _of_contexts(report: Report, events: pl.LazyFrame) -> pl.LazyFrame:
-    """Events with the devices of their contexts: nsys writes device 0 in these tables, whatever the device is.
-
-    Where a context is not known, or is on several devices, they keep the device that they have.
-    """
-    contexts = report.collect(report.scan(_CONTEXTS, optional=("processId", "contextId", "deviceId"))).drop_nulls()
-    of_contexts = contexts.group_by("processId", "contextId").agg(pl.col("deviceId").unique().alias("devices"))
-    known = of_contexts.filter(pl.col("devices").list.len() == 1).select(
-        "processId", "contextId", of_context=pl.col("devices").list.first()
-    )
-    if known.is_empty():
-        return events
-    return (
-        events.with_columns(processId=pid_of(pl.col("globalPid")))
-        .join(known.lazy(), on=["processId", "contextId"], how="left", maintain_order="left")
-        .with_columns(deviceId=pl.coalesce("of_context", "deviceId"))
-        .drop("processId", "of_context")
-    )
-
-
-def _scan_records(report: Report) -> pl.LazyFrame:
-    return _of_contexts(report, EVENT_RECORDS.scan(report))
-
-
-def _scan_waits(report: Report) -> pl.LazyFrame:
-    return _of_contexts(report, ON_THREADS.scan(report))
 
 
 def _kinds_of_calls(report: Report) -> pl.DataFrame:
@@ -163,7 +134,7 @@ def _waits_of_threads(report: Report) -> pl.LazyFrame:
 
 def _on_threads(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     kinds = _kinds_of_calls(report)
-    for piece in with_calls(report, _scan_waits, folder, ("globalTid", "nameId")):
+    for piece in with_calls(report, ON_THREADS.scan, folder, ("globalTid", "nameId")):
         called = piece.filter(pl.col("callTid").is_not_null()).join(kinds, on="callNameId", how="left", maintain_order="left")
         yield called.with_columns(pl.col("label").fill_null(SYNC_OTHER)).select(
             _waits(pl.col("callTid").alias("globalTid"), "label", state=True)
@@ -201,7 +172,7 @@ def _merged(words: pl.DataFrame) -> pl.DataFrame:
 def _waits_of_no_call(report: Report) -> pl.LazyFrame:
     """For the survey: devices with waits of no known call. They are few, and the others must not get empty rows."""
     columns = (*RowKind.DEVICE.key, "correlationId", "streamId", "eventId")
-    waits = _scan_waits(report).select(columns)
+    waits = ON_DEVICES.scan(report).select(columns)
     if not report.tables.row_count(TABLE):
         found = pl.DataFrame(schema=waits.collect_schema())
     else:
@@ -218,7 +189,7 @@ def _of_devices() -> list[pl.Expr | str]:
 
 
 def _on_devices(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
-    for piece in with_calls(report, _scan_waits, folder, ("globalTid",)):
+    for piece in with_calls(report, ON_DEVICES.scan, folder, ("globalTid",)):
         yield piece.filter(pl.col("callTid").is_null()).select(*_of_devices())
 
 
@@ -242,7 +213,7 @@ ON_DEVICES = StreamedSource(
 
 def _records(report: Report) -> pl.LazyFrame:
     absent = pl.lit(None, pl.Int64)
-    return _scan_records(report).select(_record(absent, absent))
+    return EVENT_RECORDS.scan(report).select(_record(absent, absent))
 
 
 def _record(time: pl.Expr, since_call: pl.Expr) -> list[pl.Expr | str]:
@@ -262,7 +233,7 @@ def _record(time: pl.Expr, since_call: pl.Expr) -> list[pl.Expr | str]:
 def _gathered_records(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     # Only new schemas have a time of the device, and 0 there where it was not recorded.
     time = pl.coalesce(pl.when(pl.col("timestamp") > 0).then("timestamp"), "callStart")
-    for piece in with_calls(report, _scan_records, folder, ("start",)):
+    for piece in with_calls(report, EVENT_RECORDS.scan, folder, ("start",)):
         # The times of host and device differ by some microseconds.
         yield piece.select(_record(time, (time - pl.col("callStart")).clip(lower_bound=0)))
 

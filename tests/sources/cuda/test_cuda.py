@@ -99,7 +99,8 @@ def test_waits_and_records_have_the_number_of_the_record(tmp_path: Path) -> None
     assert (record[synchronization.RECORD_SYNC_ID], record[synchronization.SINCE_RECORD_CALL]) == (71, 240)
 
 
-def test_records_and_waits_are_of_the_device_of_their_context(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fold_streams", [False, True])
+def test_records_and_waits_are_of_the_device_of_their_context(tmp_path: Path, fold_streams: bool) -> None:
     """nsys writes device 0 in their tables: a GPU that no process used was counted, and idle."""
     report = ReportBuilder(schema="3.13.1")
     report.gpu(0, cuda=0).gpu(1, cuda=1).context(device=1)
@@ -111,8 +112,9 @@ def test_records_and_waits_are_of_the_device_of_their_context(tmp_path: Path) ->
     # Of a context that is not known, the device is believed.
     call = report.api_call("cudaStreamSynchronize_v3020", 400, 450)
     report.synchronization(410, 440, correlation=call, stream=14, context=2)
-    summary = translate_reports(tmp_path, report)
-    assert open_whole(summary.prv).names["THREAD"] == ("python3 tid 1000", "CUDA-D1.S13-node01")
+    summary = translate_reports(tmp_path, report, options=TranslateOptions(fold_streams=fold_streams))
+    stream = "CUDA-D1.S0-node01" if fold_streams else "CUDA-D1.S13-node01"
+    assert open_whole(summary.prv).names["THREAD"] == ("python3 tid 1000", stream)
     waits = [pairs(line).get(synchronization.SYNC_DEVICE_ID) for line in lines(summary, synchronization.SYNCHRONIZATION)]
     assert sorted(filter(None, waits)) == [1, 2]
 
