@@ -110,9 +110,8 @@ class Report:
         requested, present = self._columns(table, required, optional)
         if table not in self.tables.names():
             return pl.LazyFrame(schema=requested)
-        absent = [pl.lit(None, dtype).alias(name) for name, dtype in requested.items() if name not in present]
         scanned = self.tables.scan(table, present, only or {}, distinct=self._distinct)
-        replaced = [*absent, *self._fold(table, present), *self._of_contexts(table, present), *self._of_session(present)]
+        replaced = self._replaced(table, requested, present)
         return scanned.with_columns(replaced).select(list(requested)) if replaced else scanned
 
     def scan_events(
@@ -152,6 +151,13 @@ class Report:
             raise MissingColumn(self.path, table, missing, present)
         return requested, {name: dtype for name, dtype in requested.items() if name in present}
 
+    def _replaced(
+        self, table: str, requested: Mapping[str, type[pl.DataType]], present: Mapping[str, type[pl.DataType]]
+    ) -> list[pl.Expr]:
+        """Columns that are not as the table has them: all of these expressions see the table as it is."""
+        absent = [pl.lit(None, dtype).alias(name) for name, dtype in requested.items() if name not in present]
+        return [*absent, *self._fold(table, present), *self._of_contexts(table, present), *self._of_session(present)]
+
     def _of_session(self, present: Mapping[str, type[pl.DataType]]) -> list[pl.Expr]:
         """Columns of times as times of the session, where they are not."""
         if not self.session_time:
@@ -173,7 +179,7 @@ class Report:
         if table not in _OF_CONTEXTS or not {"globalPid", "contextId", "deviceId"}.issubset(present):
             return []
         known = _devices_of_contexts(self)
-        # In a folded report this is the context before it is folded: all of these expressions see the table as it is.
+        # In a folded report this is the context before it is folded.
         context = (pl.col("globalPid") // 2**24 & _LOW_BITS) * 2**_CONTEXT_BITS + pl.col("contextId")
         device = context.replace_strict(known["context"], known["device"], default=pl.col("deviceId"), return_dtype=pl.Int64)
         return [device.alias("deviceId")] if known.height else []
@@ -281,8 +287,7 @@ class _PiecewiseReport(Report):
         requested, present = self._columns(table, required, optional)
         if table in self.tables.names():
             self._batches = self.tables.batches(table, present, only or {}, self._stretch)
-        replaced = [pl.lit(None, dtype).alias(name) for name, dtype in requested.items() if name not in present]
-        replaced += [*self._fold(table, present), *self._of_contexts(table, present), *self._of_session(present)]
+        replaced = self._replaced(table, requested, present)
 
         return frames_scan(lambda columns: iter([self._piece.with_columns(replaced).select(columns)]), requested)
 

@@ -8,7 +8,7 @@ import shutil
 import stat
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from nsys2prv.exports.sqlite_form import SqliteTables
 from nsys2prv.exports.stored_tables import StoredTables
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
+
+pytestmark = pytest.mark.usefixtures("small_parts")
 
 TABLE, OTHER = "NVTX_EVENTS", "OSRT_API"
 SCHEMA: dict[str, Any] = {"start": pl.Int64, "end": pl.Int64, "text": pl.String, "doubleValue": pl.Float64}
@@ -49,33 +51,12 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsys2prv.exports.stored_tables.ROWS_OF_PART", 200)
-    monkeypatch.setattr("nsys2prv.exports.stored_tables.STORED_ROWS", 64)
-
-
-@pytest.fixture
-def queried(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Rows that were read of each table out of databases."""
-    counted: Counter[str] = Counter()
-    query = SqliteTables._query
-
-    def counting(self: SqliteTables, connection: Any, table: str, *arguments: Any, **named: Any) -> Iterator[Any]:
-        for batch in query(self, connection, table, *arguments, **named):
-            counted[table] += batch.num_rows
-            yield batch
-
-    monkeypatch.setattr(SqliteTables, "_query", counting)
-    return counted
-
-
 class Commands:
     """One command after another on the same export, with a cache."""
 
-    def __init__(self, path: Path, queried: Counter[str]) -> None:
+    def __init__(self, path: Path, rows_queried: Counter[str]) -> None:
         self.path, self.cache = path, path.parent / "cache"
-        self._queried = queried
+        self._queried = rows_queried
         self._number = 0
         self.problems: dict[Any, str] = {}
 
@@ -102,8 +83,8 @@ class Commands:
 
 
 @pytest.fixture
-def commands(path: Path, queried: Counter[str]) -> Commands:
-    return Commands(path, queried)
+def commands(path: Path, rows_queried: Counter[str]) -> Commands:
+    return Commands(path, rows_queried)
 
 
 def test_the_second_command_reads_nothing_of_the_database(commands: Commands) -> None:

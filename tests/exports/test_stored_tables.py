@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from nsys2prv.exports.stored_tables import StoredTables, store_columns
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
+
+pytestmark = pytest.mark.usefixtures("small_parts")
 
 TABLE = "NVTX_EVENTS"
 SCHEMA: dict[str, Any] = {
@@ -48,27 +49,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.sqlite"
 
 
-@pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsys2prv.exports.stored_tables.ROWS_OF_PART", 200)
-    monkeypatch.setattr("nsys2prv.exports.stored_tables.STORED_ROWS", 64)
-
-
-@pytest.fixture
-def queries(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Rows that were read of each table out of databases."""
-    counted: Counter[str] = Counter()
-    query = SqliteTables._query
-
-    def counting(self: SqliteTables, connection: Any, table: str, *arguments: Any, **named: Any) -> Iterator[Any]:
-        for batch in query(self, connection, table, *arguments, **named):
-            counted[table] += batch.num_rows
-            yield batch
-
-    monkeypatch.setattr(SqliteTables, "_query", counting)
-    return counted
-
-
 def stored(path: Path, schema: dict[str, Any] = SCHEMA) -> StoredTables:
     tables = StoredTables(path)
     store_columns({tables: {TABLE: schema}}, path.parent / "columns")
@@ -86,11 +66,11 @@ def answers(tables: SqliteTables, only: dict[str, Any]) -> dict[str, pl.DataFram
 
 
 @pytest.mark.parametrize("only", [{}, {"eventType": (60,)}, {"eventType": (7,)}], ids=["all", "some", "none"])
-def test_what_is_stored_answers_as_the_database_does(only: dict[str, Any], path: Path, queries: Counter[str]) -> None:
+def test_what_is_stored_answers_as_the_database_does(only: dict[str, Any], path: Path, rows_queried: Counter[str]) -> None:
     database, files = SqliteTables(path), stored(path)
     expected = answers(database, only)
     extent = database.extent(TABLE, "start", "end", only)
-    queries.clear()
+    rows_queried.clear()
 
     found = answers(files, only)
 
@@ -98,7 +78,7 @@ def test_what_is_stored_answers_as_the_database_does(only: dict[str, Any], path:
         assert_frame_equal(found[name], frame, check_row_order=name != "distinct")
     assert files.extent(TABLE, "start", "end", only) == extent
     assert files.row_counts([TABLE, "StringIds"]) == database.row_counts([TABLE, "StringIds"])
-    assert not queries
+    assert not rows_queried
 
 
 def answer(tables: SqliteTables) -> list[tuple[Any, ...]] | str:
@@ -119,15 +99,15 @@ def test_stretches_are_the_table_whether_columns_are_stored_or_not(path: Path) -
     assert len(files.stretches(TABLE, 3)) == 3
 
 
-def test_other_processes_read_what_is_stored(path: Path, queries: Counter[str]) -> None:
+def test_other_processes_read_what_is_stored(path: Path, rows_queried: Counter[str]) -> None:
     files = pickle.loads(pickle.dumps(stored(path)))
-    queries.clear()
+    rows_queried.clear()
 
     assert files.scan(TABLE, SCHEMA, {}).collect().height == ROWS
-    assert not queries
+    assert not rows_queried
 
 
-def test_a_table_without_rows_is_stored(path: Path, queries: Counter[str]) -> None:
+def test_a_table_without_rows_is_stored(path: Path, rows_queried: Counter[str]) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(f"delete from {TABLE}")
     files = stored(path)
@@ -135,7 +115,7 @@ def test_a_table_without_rows_is_stored(path: Path, queries: Counter[str]) -> No
     assert files.scan(TABLE, SCHEMA, {}).collect().schema == pl.Schema(SCHEMA)
     assert files.scan(TABLE, SCHEMA, {}).collect().is_empty()
     assert files.extent(TABLE, "start", "end", {}) == (0, None, None)
-    assert not queries
+    assert not rows_queried
 
 
 @pytest.mark.parametrize("value", ["'a'", "x'ff'", "1.5"])
@@ -149,7 +129,7 @@ def test_a_table_with_other_things_than_numbers_is_read_from_the_database(value:
     assert answer(files) == answer(SqliteTables(path))
 
 
-def test_a_translation_reads_each_table_once(tmp_path: Path, queries: Counter[str]) -> None:
+def test_a_translation_reads_each_table_once(tmp_path: Path, rows_queried: Counter[str]) -> None:
     report = ReportBuilder()
     launches = [report.api_call("cudaLaunchKernel_v7000", 100 * k, 100 * k + 10) for k in range(5)]
     for number, launch in enumerate(launches):
@@ -159,7 +139,7 @@ def test_a_translation_reads_each_table_once(tmp_path: Path, queries: Counter[st
 
     translate([report.write(tmp_path / "a.sqlite")], tmp_path / "trace", TranslateOptions())
 
-    of_sources = {source.table for source in SOURCES} & queries.keys()
+    of_sources = {source.table for source in SOURCES} & rows_queried.keys()
     assert {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"} <= of_sources
     # Names of threads are looked for in NVTX events before.
-    assert {table: queries[table] for table in of_sources} == {table: counts[table] for table in of_sources}
+    assert {table: rows_queried[table] for table in of_sources} == {table: counts[table] for table in of_sources}
