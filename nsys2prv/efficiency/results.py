@@ -13,9 +13,10 @@ import polars.selectors as cs
 
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.from_trace import files_read
+from nsys2prv.efficiency.outputs.comparison_text import comparison_as_text
 from nsys2prv.efficiency.outputs.export import csv_files, json_text, write_files
 from nsys2prv.efficiency.outputs.talp import as_talp
-from nsys2prv.efficiency.outputs.text import comparison_as_text, efficiency_as_text
+from nsys2prv.efficiency.outputs.text import efficiency_as_text
 from nsys2prv.errors import NotEfficiency, counted
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.vocabulary.input_files import read_ordinary

@@ -56,6 +56,20 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
     return printable(on_one_line(text), longest)
 
 
+def did_you_mean(given: str, names: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: what is near, or all names where nothing is.
+
+    >>> did_you_mean("kernles", ["kernels", "nvtx"]), did_you_mean("?", ["kernels", "nvtx"])
+    ('; did you mean kernels?', '; the names are kernels, nvtx')
+    """
+    # Loaded for a mistake only: the program itself starts with this module.
+    import difflib
+
+    known = list(names)
+    near = difflib.get_close_matches(given.lower(), known, n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else f"; the names are {', '.join(known)}"
+
+
 def known_to(widths: Iterable[float | None]) -> str:
     """How well several clocks are known, from the half widths of their intervals, ns; None: not known.
 
