@@ -320,7 +320,7 @@ def _threshold(threshold: Threshold) -> str:
     if threshold.unit == "0 to 1":
         return f"{threshold.value * 100:g} %"
     if threshold.unit == "ns":
-        return f"{threshold.value / 1000:g} us" if threshold.value < 1_000_000 else f"{threshold.value / 1e6:g} ms"
+        return f"{threshold.value / 1000:g} µs" if threshold.value < 1_000_000 else f"{threshold.value / 1e6:g} ms"
     return f"{threshold.value / 1024:g} KiB" if threshold.unit == "bytes" else f"{threshold.value:g}"
 
 

@@ -8,7 +8,7 @@ from nsys2prv.vocabulary.printable import on_one_line, printable
 
 _LONGEST_NAME = 60
 
-_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))
+_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _RATES = ((10**12, "TB/s"), (10**9, "GB/s"), (10**6, "MB/s"), (10**3, "kB/s"))
 
@@ -74,7 +74,7 @@ def known_to(widths: Iterable[float | None]) -> str:
     """How well several clocks are known, from the half widths of their intervals, ns; None: not known.
 
     >>> known_to([1_500.0, 2_000.0]), known_to([500.0, None, None]), known_to([None, None])
-    ('known to within 2.000 us', 'known to within 500 ns, 2 of 3 not known', 'not known')
+    ('known to within 2.000 µs', 'known to within 500 ns, 2 of 3 not known', 'not known')
     """
     several = list(widths)
     finite = [width for width in several if width is not None]

@@ -69,7 +69,7 @@ def test_the_table_has_all_that_is_known_of_each_clock(tmp_path: Path) -> None:
     assert nothing == {"host": "node02", "method": "utc", "reports": 1, "group": 0, "of_report_ns": 0, "steps": 0,
                        "by_messages_ns": 0}  # fmt: skip
     assert result.clock_bins.rows() == [("node01", 0, 5), ("node01", 1, None)]
-    assert "node01 collectives 9.000 us 1.234 us 1.5 12 40 ns" in " ".join(result.as_text().split())
+    assert "node01 collectives 9.000 µs 1.234 µs 1.5 12 40 ns" in " ".join(result.as_text().split())
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_the_warning_says_what_the_length_can_be(tmp_path: Path) -> None:
     prv = with_clocks(trace(tmp_path, [(0, 700 * US), (300 * US, 1000 * US)]), known_to(10 * US), known_to(20 * US))
 
     assert measure([prv], EfficiencyOptions(bins=100)).head["warnings"] == [
-        "the run takes 1.000 ms as clocks are placed; they allow at least 970.000 us, and at most 1.030 ms: efficiencies that "
+        "the run takes 1.000 ms as clocks are placed; they allow at least 970.000 µs, and at most 1.030 ms: efficiencies that "
         "divide by its length are as uncertain",
-        "clocks are known to 20.000 us and each of the 100 bins over time has 10.000 us: activity of a host can be in a bin "
+        "clocks are known to 20.000 µs and each of the 100 bins over time has 10.000 µs: activity of a host can be in a bin "
         "beside its own",
     ]
-    assert "1.000 ms (clocks allow 970.000 us to 1.030 ms)" in page_of(prv, tmp_path)
+    assert "1.000 ms (clocks allow 970.000 µs to 1.030 ms)" in page_of(prv, tmp_path)
 
 
 def page_of(prv: Path, folder: Path) -> str:

@@ -65,7 +65,7 @@ def test_what_costs_too_little_is_not_found_and_says_so(tmp_path: Path) -> None:
     tables = measured(tmp_path, made)
 
     assert tables["findings"].is_empty()
-    assert check(tables, "pageable-copies") == ("not found", "it costs 400.000 us, less than is worth a look")
+    assert check(tables, "pageable-copies") == ("not found", "it costs 400.000 µs, less than is worth a look")
 
 
 def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_tensor_cores_that_are_idle_in_matrix_multiplications(tmp_path: Path, us
 
 
 def test_a_rank_that_loads_late_is_the_straggler_and_the_cause_is_named(tmp_path: Path) -> None:
-    """Four ranks; rank 2 gets its batches 500 us after the others."""
+    """Four ranks; rank 2 gets its batches 500 µs after the others."""
     reports = []
     for rank in range(4):
         made, late = report(rank), 500 * US if rank == 2 else 0

@@ -85,7 +85,7 @@ WHERE = ("cost_ns", "devices", "device", "ranks", "rows", "begin_ns", "end_ns")
 
 
 def launching(count: int = 200, kernel: int = 5 * US, *, with_calls: bool = True, ahead: bool = False) -> ReportBuilder:
-    """Kernels with gaps of 15 us; of a gap the launch takes 8 us."""
+    """Kernels with gaps of 15 µs; of a gap the launch takes 8 µs."""
     made, period = report(), kernel + 15 * US
     for index in range(count):
         begin = index * period
@@ -133,7 +133,7 @@ def test_few_gaps_unknown_launches_and_early_ones_are_not_launch_bound(run: Run,
 
 
 def stalling(count: int = 60, *, copies: bool = False, late: bool = True, size: int = 4) -> ReportBuilder:
-    """Kernels of 30 us every 100 us, and a wait for the device between."""
+    """Kernels of 30 µs every 100 µs, and a wait for the device between."""
     made = report()
     for index in range(count):
         begin = index * 100 * US
@@ -166,7 +166,7 @@ def test_few_stalls_and_waits_that_end_before_the_device_are_not_found(run: Run)
 
 
 def computing_hosts(count: int = 20, *, in_mpi: bool = False, with_calls: bool = True) -> ReportBuilder:
-    """Kernels of 200 us every ms."""
+    """Kernels of 200 µs every ms."""
     made = report()
     for index in range(count):
         begin = index * MS
@@ -277,7 +277,7 @@ def test_copies_after_copies_load_no_batches(run: Run) -> None:
 
 
 def allocating(count: int = 20, of_these: int = 20, *, with_calls: bool = True) -> ReportBuilder:
-    """Kernels of 480 us every ms with a cudaMalloc between, or long ones without."""
+    """Kernels of 480 µs every ms with a cudaMalloc between, or long ones without."""
     made = report()
     for index in range(count):
         begin, allocates = index * MS, index < of_these
@@ -290,7 +290,7 @@ def allocating(count: int = 20, of_these: int = 20, *, with_calls: bool = True) 
 def test_allocations_in_the_loop(run: Run) -> None:
     tables = run(allocating())
 
-    # Each gap of 520 us is there because of them.
+    # Each gap of 520 µs is there because of them.
     assert values(only(tables), "kind", *WHERE) == (
         "allocations", 19 * 520 * US, 1, "node01:D0", "0", f"CUDA-D0.S7-node01; {HOST}", 500 * US, 19020 * US
     )  # fmt: skip
@@ -360,7 +360,7 @@ def test_of_two_slow_gpus_the_slowest_counts(run: Run) -> None:
     slow = [computing(rank, length * US, count=40) for rank, length in enumerate((100, 130, 100, 120))]
     tables = run(*slow, computing(4, 100 * US, count=40))
 
-    # The median of the others of rank 1 is 100 us.
+    # The median of the others of rank 1 is 100 µs.
     assert values(only(tables), "kind", "cost_ns", "devices", "device", "ranks") == (
         "slow-device", 5 * 1200 * US, 2, "node01:D1", "1,3"
     )  # fmt: skip
@@ -434,7 +434,7 @@ def test_clocks_that_drop_shortly_or_on_an_idle_gpu_or_are_not_sampled(run: Run)
 
 
 def beside(length: int, kernel: str = NCCL) -> ReportBuilder:
-    """51 kernels of 100 us alone, and 50 of `length` beside another kernel."""
+    """51 kernels of 100 µs alone, and 50 of `length` beside another kernel."""
     made, time = report(), 0
     for _ in range(51):
         made.kernel("k(int)", time, time + 100 * US)
@@ -516,7 +516,7 @@ def test_sends_and_receives_of_two_ranks_wait_for_each_other(run: Run) -> None:
 
 
 def copying(*, pageable: bool = True, count: int = 20, size: int = MIB, covered: bool = False) -> ReportBuilder:
-    """Copies of 100 us every ms, each before a kernel of 900 us."""
+    """Copies of 100 µs every ms, each before a kernel of 900 µs."""
     made = report()
     for index in range(count):
         begin = index * MS
@@ -581,7 +581,7 @@ def test_few_long_copies_from_pageable_memory(run: Run) -> None:
 
 
 def small_copies(count: int = 600, size: int = KIB) -> ReportBuilder:
-    """Copies of 2 us every 5 us."""
+    """Copies of 2 µs every 5 µs."""
     made = report()
     for index in range(count):
         begin = index * 5 * US
@@ -604,11 +604,11 @@ def test_few_copies_and_large_ones_are_no_small_copies(run: Run) -> None:
     tables = run(small_copies(size=64 * KIB))
     reasons = dict(tables["finding_checks"].select("kind", "reason").iter_rows())
     assert kinds(tables) == []
-    assert reasons["exposed-copies"] == "it costs 2.000 us, less than is worth a look"
+    assert reasons["exposed-copies"] == "it costs 2.000 µs, less than is worth a look"
 
 
 def on_two_streams(count: int = 60, beside: int = 0, *, waits: bool = False, late: bool = False) -> ReportBuilder:
-    """Work of 79 us that begins 1 us after 100 us on the default stream, every 200 us, launched 80 us before."""
+    """Work of 79 µs that begins 1 µs after 100 µs on the default stream, every 200 µs, launched 80 µs before."""
     made = report()
     for index in range(count):
         begin = 10 * US + index * 200 * US

@@ -218,7 +218,7 @@ def test_inspect_says_what_is_known_of_a_clock_and_estimates_it_for_a_run(tmp_pa
         paths.append(report.write(tmp_path / f"{rank}.sqlite"))
     found = inspect(paths)
     assert [one["clock"] for one in found] == [{"start": "monotonic"}, {"start": "utc"}]
-    assert "  clock: the start of the session is known in UTC, to about 100.000 us, and by no monotonic clock" in as_text(
+    assert "  clock: the start of the session is known in UTC, to about 100.000 µs, and by no monotonic clock" in as_text(
         found[1]
     )
 

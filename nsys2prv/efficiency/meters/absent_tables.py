@@ -105,14 +105,16 @@ PART_OF_ACTIVITY = [_PLACE[f"starved_{name}"] for name in (*CAUSES, "host")]
 """For each activity of a host thread (`sweep`) its part."""
 PART_HOST, PART_STARVED_UNIFIED = (_PLACE[f"starved_{name}"] for name in ("host", "unified_memory"))
 
-REASONS = (
-    "no launch was recorded in this run: neither CUDA API calls nor lines to what they start",
-    "the launch of the next compute kernel was not recorded, or is before the selected time",
-    "streams wait for events (cudaStreamWaitEvent), these were not recorded, and other work of the process ran",
-    "streams wait for events (cudaStreamWaitEvent), these were not recorded, and NCCL kernels ran",
-    "what it waited for lies too far back",
-)
-"""Why something is not decidable."""
+REASONS = {
+    "no launch was recorded in this run: neither CUDA API calls nor lines to what they start": "no launches were recorded",
+    "the launch of the next compute kernel was not recorded, or is before the selected time": "its launch was not recorded",
+    "streams wait for events (cudaStreamWaitEvent), these were not recorded, and other work of the process ran":
+        "other work runs, CUDA events were not recorded",
+    "streams wait for events (cudaStreamWaitEvent), these were not recorded, and NCCL kernels ran":
+        "NCCL runs, CUDA events were not recorded",
+    "what it waited for lies too far back": "too far back",
+}  # fmt: skip
+"""Why something is not decidable, and the same in a few words."""
 NO_LAUNCHES, NO_LAUNCH, NO_EVENTS, _, TOO_FAR = range(len(REASONS))
 UNDIVIDED = (
     "other ranks of the collective are not in the run, or can't be matched",

@@ -519,7 +519,7 @@ class AbsentTime(TableMeter):
         detail = (
             pl.when(part == parts.PART_LATE).then(self._context.task_names(pl.col("task")))
             .when(part == parts.PART_COMMUNICATION).then(_text(pl.col("source"), UNDIVIDED))
-            .when(part == parts.PART_UNDECIDED).then(_text(reason, REASONS))
+            .when(part == parts.PART_UNDECIDED).then(_text(reason, tuple(REASONS)))
             .when(part == parts.PART_QUEUED).then(_text(pl.col("value"), BESIDE))
             .when(pl.col("number").is_null()).then(_text(pl.col("value"), WHILE))
             .when(part == parts.PART_COPY).then(

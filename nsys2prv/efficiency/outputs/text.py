@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency import table_registry
-from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
 from nsys2prv.efficiency.result_tables import Column
+from nsys2prv.efficiency.verdict import WINDOW_TITLES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
@@ -84,10 +84,6 @@ def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
         if name == _WAITS:
             lines += [f"  {sentence}" for sentence in undecided(tables[_WAITS])]
     return printable_lines(lines)
-
-
-WINDOW_TITLES = {ALL: "the whole run", STEADY: "the steady part", CHOSEN: "the chosen window"}
-"""What windows are called."""
 
 
 def window_line(head: Mapping[str, Any]) -> str:

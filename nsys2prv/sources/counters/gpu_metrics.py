@@ -18,6 +18,7 @@ from nsys2prv.exports.columns import Text
 from nsys2prv.sources.counters import plugins
 from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, RowKind, TableSource
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.metric_units import PERCENTAGE
 
 INSTANCE_OF_TYPE = 0xFFFFFFFF
 """Bits of `typeId` that identify the sampler: the lowest 8 are nsys' index of the GPU (`TARGET_INFO_GPU.id`)."""
@@ -28,8 +29,6 @@ _WRAP = 2**32
 _HIGHEST_CLOCK_HZ = 4e9
 _CLOCK_TOLERANCE = 1.1
 _CLOCK = r"(?i)\b(GPC|SYS)\b.*\bclock\b"
-# Names without a unit are those of older exports, where all but clocks are percentages; "[Throughput %]" is a newer one.
-_PERCENTAGE = r"%|(?i)^[^\[]*\b(active|issue|throughput|bandwidth|utilization|in flight)$"
 
 
 def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
@@ -40,7 +39,7 @@ def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
     }
     gpu = pl.col("gpu") & 0xFF
     limit = gpu.replace_strict(limits, default=_HIGHEST_CLOCK_HZ, return_dtype=pl.Float64)
-    is_percentage = pl.col("series").str.contains(_PERCENTAGE)
+    is_percentage = pl.col("series").str.contains(PERCENTAGE)
     is_clock = pl.col("series").str.contains(_CLOCK)
     scale = pl.when(pl.col("series").str.contains("[MHz]", literal=True)).then(1e6).otherwise(1.0)
     wrapped = ~is_percentage & (pl.col("value") < 0) & (pl.col("value") >= -(_WRAP // 2))

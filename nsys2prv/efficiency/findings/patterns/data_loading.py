@@ -16,7 +16,7 @@ from nsys2prv.vocabulary.wording import time
 
 KIND = "data-loading"
 
-SHORTEST_GAP = Threshold("shortest gap that counts", 1_000_000, "ns", "a batch that is ready is copied within some 100 us")
+SHORTEST_GAP = Threshold("shortest gap that counts", 1_000_000, "ns", "a batch that is ready is copied within some 100 µs")
 SMALLEST_COPY = Threshold("smallest copy after it", 16_384, "bytes", "smaller ones are flags and parameters, and no batch")
 FEWEST_GAPS = Threshold("fewest such gaps on a device", 3, "", "the first batch always comes late, and one more may")
 REACH = Threshold(

@@ -13,13 +13,13 @@ from nsys2prv.vocabulary.wording import percent, time
 
 KIND = "launch-bound"
 
-LONGEST_GAP = Threshold("longest gap that counts", 100_000, "ns", "a launch takes 2 to 20 us, with Python around it up to 100")
+LONGEST_GAP = Threshold("longest gap that counts", 100_000, "ns", "a launch takes 2 to 20 µs, with Python around it up to 100")
 LAUNCHED_AHEAD = Threshold(
     "longest time from the start of the launch to the gap", 5_000, "ns", "a launch takes as long; else the device is late"
 )
 LATENCY = Threshold(
     "or longest time from the start of the launch to the kernel", 30_000, "ns",
-    "a call of 12 us and the latency of the device: the kernel starts as soon as it can",
+    "a call of 12 µs and the latency of the device: the kernel starts as soon as it can",
 )  # fmt: skip
 LAUNCHING = Threshold("least part of the gap in launches or between calls", 0.9, "0 to 1", "else it waits, copies or allocates")
 FEWEST_GAPS = Threshold("fewest such gaps on a device", 100, "", "the first launch after any wait leaves such a gap too")

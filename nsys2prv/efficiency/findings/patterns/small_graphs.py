@@ -15,7 +15,7 @@ from nsys2prv.vocabulary.wording import time
 
 KIND = "small-graphs"
 
-LONGEST_GAP = Threshold("longest gap that counts", 200_000, "ns", "the launch of a graph takes 5 to 100 us")
+LONGEST_GAP = Threshold("longest gap that counts", 200_000, "ns", "the launch of a graph takes 5 to 100 µs")
 BETWEEN = Threshold(
     "longest gap between two graphs that are launched in time", 20_000, "ns", "what a device takes from one to the next"
 )

@@ -20,8 +20,9 @@ from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts
 from nsys2prv.efficiency.outputs.page.page_tables import PageTable, pack
-from nsys2prv.efficiency.outputs.text import WINDOW_TITLES, iterations_line, reading, undecided
+from nsys2prv.efficiency.outputs.text import iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import Table
+from nsys2prv.efficiency.verdict import WINDOW_TITLES
 from nsys2prv.vocabulary import wording
 from nsys2prv.vocabulary.printable import printable, safe_json
 

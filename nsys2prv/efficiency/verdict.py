@@ -1,0 +1,269 @@
+"""What matters first about a measured run: one sentence, the wall time by cause, and four numbers.
+
+The page, the console and notebooks show these in this order. All of it follows from the head and the tables of an
+`EfficiencyResult`, and a number that is not known says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY
+from nsys2prv.efficiency.meters import absent_tables as parts
+from nsys2prv.errors import counted
+from nsys2prv.vocabulary.metric_units import unit_of_metric
+from nsys2prv.vocabulary.wording import percent, time
+
+WINDOW_TITLES = {ALL: "the whole run", STEADY: "the steady part", CHOSEN: "the chosen window"}
+"""What windows are called."""
+
+GOOD, FAIR, POOR = "good", "fair", "poor"
+"""Levels of a share: outputs colour by them, and nothing below 80 % is good."""
+GOOD_FROM, FAIR_FROM = 0.8, 0.5
+_LEAST_PART = 0.005
+"""Least share of the wall time that has a part of the bar."""
+_TELLING = 0.01
+"""Least part of the length by which clocks must leave it open to be named."""
+_BUSY = ("gpu_busy", "GPU busy")
+_EXPOSED = ("exposed_communication", "Exposed communication")
+_BALANCE = ("load_balance", "Load balance")
+_TENSOR = ("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active")
+_SM = ("sm_active", "SM activity", r"(?i)^sms? active")
+"""Tiles: name, title, and of sampled ones the pattern of the metric."""
+
+
+@dataclass(frozen=True)
+class BarPart:
+    """A part of the wall time.
+
+    Attributes
+    ----------
+    name, title
+        For programs (`compute`, `late_rank`, `other`, ...) and for people.
+    group
+        `compute`, `other`, or a group of `absent_tables`: like parts have like colours.
+    value
+        Time, ns, as a mean over devices (of a run without a GPU: over host threads).
+    share
+        The same, of the wall time, 0 to 1.
+    """
+
+    name: str
+    title: str
+    group: str
+    value: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One of the four numbers.
+
+    Attributes
+    ----------
+    name, title
+        For programs and for people.
+    value
+        0 to 1; None where it is not known.
+    level
+        GOOD, FAIR or POOR; None where it is not known, or no level is right for all programs.
+    note
+        What it is of; of an unknown value, why.
+    """
+
+    name: str
+    title: str
+    value: float | None
+    level: str | None
+    note: str
+
+    unit = "0 to 1"
+
+    @property
+    def text(self) -> str:
+        """The value for people."""
+        return percent(self.value)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What matters first.
+
+    Attributes
+    ----------
+    sentence
+        How much of the wall time was computed, in which window, and the largest loss.
+    bar
+        The wall time by cause, in the order in which it is read; shares add up to 1. Empty where nothing was measured.
+    tiles
+        The four numbers.
+    """
+
+    sentence: str
+    bar: tuple[BarPart, ...]
+    tiles: tuple[Tile, ...]
+
+    @property
+    def largest_loss(self) -> BarPart | None:
+        """The part, other than computing, with most time."""
+        return max((part for part in self.bar[1:] if part.name != "other"), key=lambda part: part.share, default=None)
+
+
+def level(value: float | None) -> str | None:
+    """The level of an efficiency.
+
+    >>> level(0.8), level(0.799), level(0.3), level(None)
+    ('good', 'fair', 'poor', None)
+    """
+    return None if value is None else GOOD if value >= GOOD_FROM else FAIR if value >= FAIR_FROM else POOR
+
+
+def verdict(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> Verdict:
+    """What matters first, from the head and the tables of an `EfficiencyResult`."""
+    bar = _shown(wall_time_parts(tables))
+    found = Verdict("", bar, _tiles(tables))
+    return Verdict(_sentence(head, tables, found), bar, found.tiles)
+
+
+def wall_time_parts(tables: Mapping[str, pl.DataFrame]) -> tuple[BarPart, ...]:
+    """All parts of the wall time that are not 0: of devices those of compute-absent time, else what host threads did."""
+    devices = tables["absent_time"]
+    if devices.is_empty():
+        return _wall_time_of_hosts(tables["run"].row(0, named=True))
+    elapsed = float(devices["elapsed_ns"].mean() or 0)  # type: ignore[arg-type]
+    means = devices.select(pl.col("compute_ns", *parts.PART_COLUMNS).cast(pl.Float64).mean()).row(0, named=True)
+    spent = [("compute", "computing", "compute", means["compute_ns"])]
+    for part in parts.PARTS:
+        if part.name == "undecided":
+            spent += _undecided(tables["absent_parts"], devices.height, means[part.column])
+        else:
+            spent.append((part.name, _title(part), part.group, means[part.column]))
+    return tuple(
+        BarPart(name, title, group, value, value / elapsed if elapsed else 0.0)
+        for name, title, group, value in spent
+        if value or name == "compute"
+    )
+
+
+def _title(part: parts.Part) -> str:
+    """The title of a part inside a sentence: `launch-starved (host computing)`."""
+    group, _, cause = part.title.partition(": ")
+    return f"{group} ({cause})" if cause else part.title
+
+
+def _undecided(of_parts: pl.DataFrame, devices: int, mean: float) -> list[tuple[str, str, str, float]]:
+    """What is not decidable, by what is missing."""
+    undecided = next(part for part in parts.PARTS if part.name == "undecided")
+    by_reason = dict(of_parts.filter(pl.col("part") == undecided.title).group_by("detail").agg(pl.col("total_ns").sum()).rows())
+    found = [
+        (f"undecided_{place}", f"not decidable ({short})", undecided.group, by_reason[reason] / devices)
+        for place, (reason, short) in enumerate(parts.REASONS.items())
+        if reason in by_reason
+    ]
+    rest = mean - sum(value for *_, value in found)
+    return [*found, ("undecided", undecided.title, undecided.group, rest)] if rest > 1 else found
+
+
+def _wall_time_of_hosts(run: Mapping[str, Any]) -> tuple[BarPart, ...]:
+    spent = (
+        ("compute", "computing", "compute", run["host_useful_ns"]),
+        ("cuda", "CUDA calls", parts.STARVED, run["cuda_ns"]),
+        ("mpi", "MPI calls", parts.COMMUNICATION, run["mpi_ns"]),
+    )
+    total = sum(value for *_, value in spent)
+    if not total:
+        return ()
+    return tuple(
+        BarPart(name, title, group, value / run["threads"], value / total)
+        for name, title, group, value in spent
+        if value or name == "compute"
+    )
+
+
+def _shown(found: tuple[BarPart, ...]) -> tuple[BarPart, ...]:
+    """Parts with at least _LEAST_PART of the wall time; the rest are one part."""
+    large = tuple(part for part in found if part.name == "compute" or part.share >= _LEAST_PART)
+    small = [part for part in found if part not in large]
+    if not small:
+        return large
+    if len(small) == 1:
+        return (*large, small[0])
+    value, share = sum(part.value for part in small), sum(part.share for part in small)
+    return (*large, BarPart("other", "less than 0.5 % each", "other", value, share))
+
+
+def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], found: Verdict) -> str:
+    window = head["window"]
+    length = f"{time(window['length_ns'])} ({WINDOW_TITLES[window['name']]}{_clocks_allow(head)})"
+    if not found.bar:
+        return f"nothing was measured in {length}"
+    devices = int(tables["run"]["devices"][0])
+    who = counted(devices, "GPU") if devices else f"no GPU was used; {counted(int(tables['run']['threads'][0]), 'host thread')}"
+    lost = found.largest_loss
+    loss = "" if lost is None else f"; largest loss: {lost.title}, {percent(lost.share)}"
+    return f"{who} computed {percent(found.bar[0].share)} of {length}{loss}"
+
+
+def _clocks_allow(head: Mapping[str, Any]) -> str:
+    """Where clocks leave the length open: what they allow."""
+    least, most, length = *(head["length_interval"][name] for name in ("least_ns", "most_ns")), head["window"]["length_ns"]
+    if most is not None and most - least <= _TELLING * length:
+        return ""
+    return f"; clocks allow {time(least)} to {'more' if most is None else time(most)}"
+
+
+def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
+    run, devices = tables["run"].row(0, named=True), tables["devices"]
+    if devices.is_empty():
+        return tuple(Tile(*named, None, None, "no GPU was used") for named in (_BUSY, _EXPOSED, _BALANCE, _TENSOR[:2]))
+    return (_busy(run, devices), _exposed(devices, tables), _balance(run), _sampled(tables["sampled_bins"]))
+
+
+def _busy(run: Mapping[str, Any], devices: pl.DataFrame) -> Tile:
+    whole = run["elapsed_ns"] * run["devices"]
+    value = _sum(devices["active_ns"]) / whole if whole else None
+    return Tile(*_BUSY, value, level(value), "kernels, NCCL or copies run, mean over GPUs")
+
+
+def _exposed(devices: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> Tile:
+    whole, nccl, alone = (_sum(devices[column]) for column in ("elapsed_ns", "nccl_ns", "nccl_alone_ns"))
+    if not nccl:
+        mpi = _sum(tables["absent_time"]["starved_mpi_ns"])
+        waits = f"; GPUs wait for hosts in MPI for {percent(mpi / whole)}" if mpi and whole else ""
+        return Tile(*_EXPOSED, None, None, f"no NCCL kernels{waits}")
+    value = alone / whole if whole else None
+    note = f"NCCL runs and no other kernel does; {percent(1 - alone / nccl)} of the NCCL time is hidden"
+    return Tile(*_EXPOSED, value, None if value is None else level(1 - value), note)
+
+
+def _balance(run: Mapping[str, Any]) -> Tile:
+    value = run["load_balance"]
+    if run["devices"] == 1:
+        return Tile(*_BALANCE, None, None, "one GPU")
+    note = "no useful kernel ran" if value is None else "mean over largest useful time of a GPU"
+    return Tile(*_BALANCE, value, level(value), note)
+
+
+def _sampled(bins: pl.DataFrame) -> Tile:
+    """Activity of tensor cores, else of SMs, as a mean over samples."""
+    for name, title, pattern in (_TENSOR, _SM):
+        rows = bins.filter(pl.col("metric").str.contains(pattern) & (pl.col("samples") > 0))
+        if rows.is_empty():
+            continue
+        metric = str(rows["metric"][0])
+        rows = rows.filter(pl.col("metric") == metric)
+        if unit_of_metric(metric) == "%":
+            samples = _sum(rows["samples"])
+            # What is right for such a share depends on what runs: it has no level.
+            return Tile(
+                name, title, _sum(rows["mean"] * rows["samples"]) / samples / 100, None, f"mean of {samples:,.0f} samples"
+            )
+    return Tile(*_TENSOR[:2], None, None, "not sampled: record with --gpu-metrics-devices=all")
+
+
+def _sum(column: pl.Series) -> float:
+    return float(column.sum())

@@ -1,0 +1,131 @@
+"""What matters first: the sentence, the bar of wall time, and the four numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.report_builder import ReportBuilder
+
+from nsys2prv.demo import Cluster, write_reports
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.verdict import Verdict, level, verdict
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+
+
+def of(result: EfficiencyResult) -> Verdict:
+    return verdict(result.head, result.tables)
+
+
+def measured(folder: Path, *reports: ReportBuilder, options: EfficiencyOptions | None = None) -> EfficiencyResult:
+    paths = [report.write(folder / f"report{place}.sqlite") for place, report in enumerate(reports)]
+    return measure(paths, options or EfficiencyOptions(align="utc", progress=False))
+
+
+def alone() -> ReportBuilder:
+    """Computes for 500 of 1,000 ns; the host computes for 350 before it launches the second kernel."""
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 100, 400, launch=(0, 100))
+    report.kernel("second", 800, 1_000, launch=(750, 800))
+    return report
+
+
+def test_the_sentence_has_the_share_the_window_and_the_largest_loss(tmp_path: Path) -> None:
+    found = of(measured(tmp_path, alone()))
+
+    assert found.sentence == (
+        "1 GPU computed 50.0 % of 1.000 µs (the whole run); largest loss: launch-starved (host computing), 35.0 %"
+    )
+    assert [(part.name, part.value, part.share) for part in found.bar] == [
+        ("compute", 500, 0.5), ("start_up", 100, 0.1), ("starved_host", 350, 0.35), ("queued", 50, 0.05),
+    ]  # fmt: skip
+
+
+def test_a_chosen_window_is_named(tmp_path: Path) -> None:
+    options = EfficiencyOptions(align="utc", progress=False, window=window_choice("100ns:1000ns"))
+
+    assert of(measured(tmp_path, alone(), options=options)).sentence == (
+        "1 GPU computed 55.6 % of 900 ns (the chosen window); largest loss: launch-starved (host computing), 38.9 %"
+    )
+
+
+def test_what_is_not_known_says_why(tmp_path: Path) -> None:
+    tiles = {tile.name: tile for tile in of(measured(tmp_path, alone())).tiles}
+
+    assert list(tiles) == ["gpu_busy", "exposed_communication", "load_balance", "tensor_active"]
+    assert (tiles["gpu_busy"].text, tiles["gpu_busy"].level) == ("50.0 %", "fair")
+    unknown = {name: tile.note for name, tile in tiles.items() if tile.value is None and tile.level is None}
+    assert unknown == {
+        "exposed_communication": "no NCCL kernels",
+        "load_balance": "one GPU",
+        "tensor_active": "not sampled: record with --gpu-metrics-devices=all",
+    }
+
+
+def test_a_gpu_without_work_computes_nothing(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.copy(100, 1_000, 10, launch=(0, 100))
+
+    found = of(measured(tmp_path, report))
+
+    assert found.sentence.startswith("1 GPU computed 0.0 % of 1.000 µs (the whole run); largest loss: launch-starved (no")
+    assert found.tiles[0].text == "90.0 %"
+
+
+def test_without_a_gpu_the_sentence_is_of_the_hosts(tmp_path: Path) -> None:
+    """As in results of runs with MPI only: no devices, and times of host threads."""
+    result = measured(tmp_path, alone())
+    run = result.tables["run"].with_columns(
+        devices=pl.lit(0), threads=pl.lit(4), host_useful_ns=pl.lit(300), cuda_ns=pl.lit(0), mpi_ns=pl.lit(100)
+    )
+    empty = {name: result.tables[name].clear() for name in ("devices", "absent_time", "absent_parts", "sampled_bins")}
+    found = verdict(result.head, {**result.tables, **empty, "run": run})
+
+    assert found.sentence == (
+        "no GPU was used; 4 host threads computed 75.0 % of 1.000 µs (the whole run); largest loss: MPI calls, 25.0 %"
+    )
+    assert {tile.note for tile in found.tiles} == {"no GPU was used"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> EfficiencyResult:
+    run = Cluster(nodes=1, gpus_per_node=2, iterations=3, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
+    return measure(write_reports(tmp_path_factory.mktemp("cluster"), run))
+
+
+def test_parts_add_up_and_what_is_not_decidable_says_what_is_missing(cluster: EfficiencyResult) -> None:
+    found = of(cluster)
+
+    assert sum(part.share for part in found.bar) == pytest.approx(1)
+    assert min(part.share for part in found.bar if part.name != "other") >= 0.005
+    titles = {part.name: part.title for part in found.bar}
+    assert titles["undecided_3"] == "not decidable (NCCL runs, CUDA events were not recorded)"
+
+
+def test_tiles_are_the_numbers_of_the_tables(cluster: EfficiencyResult) -> None:
+    busy, exposed, balance, tensor = of(cluster).tiles
+    devices, run = cluster.tables["devices"], cluster.tables["run"]
+
+    assert busy.value == pytest.approx(devices["active_share"].mean())
+    assert exposed.value == pytest.approx((devices["nccl_alone_ns"] / devices["elapsed_ns"]).mean())
+    assert balance.value == run["load_balance"][0]
+    samples = cluster.tables["sampled_bins"].filter(pl.col("metric") == "Tensor Active", pl.col("samples") > 0)
+    assert tensor.value is not None
+    assert tensor.value * 100 == pytest.approx((samples["mean"] * samples["samples"]).sum() / samples["samples"].sum())
+
+
+def test_clocks_that_leave_the_length_open_are_in_the_sentence(cluster: EfficiencyResult) -> None:
+    length = cluster.head["window"]["length_ns"]
+    head = {**cluster.head, "length_interval": {"least_ns": length // 2, "most_ns": None}}
+
+    assert "(the whole run; clocks allow " in verdict(head, cluster.tables).sentence
+    assert " to more)" in verdict(head, cluster.tables).sentence
+    assert "clocks" not in of(cluster).sentence.split(";")[0]
+
+
+def test_nothing_below_four_fifths_is_good() -> None:
+    assert [level(value) for value in (1.0, 0.8, 0.7999, 0.5, 0.4999, 0.0)] == ["good", "good", "fair", "fair", "poor", "poor"]
