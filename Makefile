@@ -4,7 +4,7 @@ PYTHON ?= python3
 WORKERS ?= 3
 BIN := .venv/bin
 
-.PHONY: help demo test test-all fuzz lint docs bench floors pictures clean
+.PHONY: help demo test test-all fuzz lint docs bench floors wheel-test wheels pictures clean
 
 help:
 	@echo "make demo    make a small multi-node report set and translate it, into demo/"
@@ -15,6 +15,8 @@ help:
 	@echo "make docs    the documentation site, into build/site"
 	@echo "make bench   speed beside nsys2prv 0.5.8 of PyPI, time and memory on long and on many reports, clocks"
 	@echo "make floors  the tests with the oldest versions that pyproject.toml allows"
+	@echo "make wheel-test  the wheel, installed into a fresh environment: the demo and some tests"
+	@echo "make wheels  a folder of wheels, build/wheels, for an installation without a network"
 	@echo "make pictures  draw the pictures of docs/views.md again, from the demo"
 	@echo "make clean   remove everything that these made"
 
@@ -46,6 +48,23 @@ bench: .venv/.with-test
 
 floors: .bench/floors/.installed
 	.bench/floors/bin/python $(PYTEST) -m "not thorough" $(PYTEST_OPTIONS)
+
+# The wheel as users install it, away from the checkout. pytest itself does not put the folder where it runs on the path.
+INSTALLED := build/wheel-test
+wheel-test:
+	rm -rf dist
+	$(call new_venv,$(INSTALLED))
+	$(INSTALLED)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(INSTALLED)/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[test]"
+	$(INSTALLED)/bin/python -m pip check
+	$(INSTALLED)/bin/nsys2prv demo $(INSTALLED)/demo
+	$(INSTALLED)/bin/pytest tests/installation tests/demo tests/api tests/cli/test_options.py $(PYTEST_OPTIONS)
+
+wheels:
+	$(call new_venv,build/wheels-env)
+	rm -rf build/wheels
+	build/wheels-env/bin/python -m pip wheel --quiet --disable-pip-version-check --wheel-dir build/wheels .
+	@echo 'pip install --no-index --find-links build/wheels nsys2prv'
 
 pictures: .venv/.with-nothing
 	$(BIN)/python tools/pictures.py

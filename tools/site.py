@@ -16,6 +16,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 FOLDER = "docs/"
 PAGES = {
     "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "cfgs/README.md": "templates.md",

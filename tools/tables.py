@@ -1,11 +1,13 @@
 """Writes the generated tables of the documentation: `python tools/tables.py`.
 
 A generated table is between `<!-- table NAME -->` and `<!-- end -->`. A test checks that each page has the current tables.
+The manual page is written too.
 """
 
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
@@ -362,7 +364,7 @@ def command(name: str) -> str:
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in found.help.split("\n\n"))
     of_command = [part for part in found.params if part.param_type_name == "argument"]
     arguments = " ".join(part.metavar if part.required else f"[{part.metavar}]" for part in of_command)
-    rows = [(_spelling(part), _escaped(part.help) + _default(part)) for part in found.params]
+    rows = [(_spelling(part), _escaped(part.help) + default(part)) for part in found.params]
     return f"\n    nsys2prv {name} {arguments}\n\n{_escaped(text)}\n\n{_table(('argument or option', ''), rows)}"
 
 
@@ -376,7 +378,8 @@ def _spelling(part: Any) -> str:
     return text.replace("|", "\\|")
 
 
-def _default(part: Any) -> str:
+def default(part: Any) -> str:
+    """The default of an option, where it has one to show."""
     if not part.show_default or not part.default:
         return ""
     return f" Default: `{part.default.value if isinstance(part.default, Enum) else part.default}`."
@@ -444,3 +447,5 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 if __name__ == "__main__":
     for path in PAGES:
         path.write_text(rewritten(path.read_text(encoding="utf-8")), encoding="utf-8")
+    # The manual page has the same texts.
+    runpy.run_path(str(CHECKOUT / "tools" / "manual.py"), run_name="__main__")

@@ -1,3 +1,3 @@
 """The version of nsys2prv, which outputs name as the program that wrote them."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
