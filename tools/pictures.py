@@ -26,7 +26,7 @@ from support.whole_trace import open_whole  # noqa: E402
 
 PAGE = CHECKOUT / "docs" / "views.md"
 FOLDER = PAGE.with_suffix("")
-_SECTIONS = re.compile(r"(<!-- pictures (?P<group>[a-z]+) -->\n).*?(<!-- end of pictures -->)", re.DOTALL)
+_SECTIONS = re.compile(r"(<!-- pictures (?P<group>[0-9a-z-]+) -->\n).*?(<!-- end of pictures -->)", re.DOTALL)
 NODES, GPUS = 2, 4
 
 _TWO_ITERATIONS = (310_000_000, 369_000_000)
@@ -63,30 +63,30 @@ _ON_HOST = Legend(
 )
 _AT_ONCE = Legend(names={1: "communication alone", 2: "communication and one more kernel"})
 PICTURES: Mapping[str, Picture] = {
-    "basics/states": Picture(),
-    "basics/kernel_families": _IN_DETAIL,
-    "basics/nvtx_ranges": Picture(_TWO_ITERATIONS, "default"),
-    "views/cuda_activities": _IN_DETAIL,
-    "views/kernel_name": _IN_DETAIL,
-    "views/nccl_on_gpu": _IN_DETAIL,
-    "views/kernel_duration": Picture(_TWO_ITERATIONS, legend=_TIMES),
-    "views/nvtx_on_gpu": Picture(_TWO_ITERATIONS, "default"),
-    "views/mpi_calls": Picture(),
-    "analysis/device_activity": Picture(_TWO_ITERATIONS, legend=_ON_GPU),
-    "analysis/device_activity_time": Picture(legend=_ON_GPU),
-    "analysis/useful_time": Picture(legend=_ON_GPU),
-    "analysis/kernels_in_flight": Picture(_TWO_ITERATIONS, legend=_KERNELS),
-    "analysis/overlap": Picture(_TWO_ITERATIONS, legend=_KERNELS),
-    "analysis/overlap_of_communication": Picture(legend=_AT_ONCE),
-    "analysis/kernel_time": Picture(),
-    "analysis/nccl_time": Picture(),
-    "analysis/host_activity": Picture(_TWO_ITERATIONS, legend=_ON_HOST),
-    "analysis/useful_per_iteration": Picture(legend=_TIMES),
-    "hwcounters/metric": Picture(_TWO_ITERATIONS, "tensor_active", _PERCENT),
-    "hwcounters/tensor_per_gemm": Picture(legend=_PERCENT),
-    "hwcounters/dram_added": Picture(_TWO_ITERATIONS, legend=_PERCENT),
+    "states": Picture(),
+    "kernel_families": _IN_DETAIL,
+    "nvtx_ranges": Picture(_TWO_ITERATIONS, "default"),
+    "cuda_activities": _IN_DETAIL,
+    "kernel_name": _IN_DETAIL,
+    "nccl_on_gpu": _IN_DETAIL,
+    "kernel_duration": Picture(_TWO_ITERATIONS, legend=_TIMES),
+    "nvtx_on_gpu": Picture(_TWO_ITERATIONS, "default"),
+    "mpi_calls": Picture(),
+    "device_activity": Picture(_TWO_ITERATIONS, legend=_ON_GPU),
+    "device_activity_time": Picture(legend=_ON_GPU),
+    "useful_time": Picture(legend=_ON_GPU),
+    "kernels_in_flight": Picture(_TWO_ITERATIONS, legend=_KERNELS),
+    "overlap": Picture(_TWO_ITERATIONS, legend=_KERNELS),
+    "overlap_of_communication": Picture(legend=_AT_ONCE),
+    "kernel_time": Picture(),
+    "nccl_time": Picture(),
+    "host_activity": Picture(_TWO_ITERATIONS, legend=_ON_HOST),
+    "useful_per_iteration": Picture(legend=_TIMES),
+    "metric": Picture(_TWO_ITERATIONS, "tensor_active", _PERCENT),
+    "tensor_per_gemm": Picture(legend=_PERCENT),
+    "dram_added": Picture(_TWO_ITERATIONS, legend=_PERCENT),
 }
-"""The important views, by their paths in the table."""
+"""The important views that are drawn, by their names in the table."""
 
 
 def rewritten(page: str) -> str:
@@ -94,21 +94,15 @@ def rewritten(page: str) -> str:
     views = read_view_table().views
 
     def sections(group: str) -> str:
-        return "".join(_section(view) for view in views if view.group == group and view.path in PICTURES)
+        return "".join(_section(view) for view in views if view.group == group and view.name in PICTURES)
 
     return _SECTIONS.sub(lambda found: f"{found[1]}\n{sections(found['group'])}{found[3]}", page)
 
 
 def _section(view: View) -> str:
-    title = view.title
-    if "{}" in title:
-        named = view.name.replace("_", " ").replace("nvtx", "NVTX").replace("gpu", "GPU")
-        title = f"{named[:1].upper()}{named[1:]}: {PICTURES[view.path].member.replace('_', ' ')}"
-    return f"### {title}\n\n`{view.path}`: {view.text}\n\n![{title}](views/{_file(view.path)})\n\n"
-
-
-def _file(path: str) -> str:
-    return f"{path.replace('/', '-')}.svg"
+    member = PICTURES[view.name].member.replace("_", " ")
+    title = f"{view.general_title}: {member}" if member else view.general_title
+    return f"### {title}\n\n`{view.path}`: {view.text}\n\n![{title}](views/{view.name}.svg)\n\n"
 
 
 def drawn(prv: Path) -> dict[str, str]:
@@ -121,10 +115,11 @@ def drawn(prv: Path) -> dict[str, str]:
     """
     trace = open_whole(prv)
     svg = {}
-    for path, picture in PICTURES.items():
-        name = f"{path}-{picture.member}.cfg" if picture.member else f"{path}.cfg"
+    paths = {view.name: view.path for view in read_view_table().views}
+    for view, picture in PICTURES.items():
+        name = f"{paths[view]}-{picture.member}.cfg" if picture.member else f"{paths[view]}.cfg"
         cfg = parse_cfg((prv.with_suffix(".cfgs") / name).read_text(encoding="utf-8"), name)
-        svg[_file(path)] = draw(trace, cfg, picture.time, picture.legend)
+        svg[f"{view}.svg"] = draw(trace, cfg, picture.time, picture.legend)
     return svg
 
 

@@ -40,7 +40,7 @@ PAGES = (
     *(_DOCS / f"{name}.md" for name in ("commands", "api", "trace", "sources", "views", "efficiency", "efficiency-json")),
 )
 
-_TABLE = re.compile(r"(<!-- table (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- table (?P<name>[0-9a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 _TAGS = {
     event_types.TAG_KERNEL_LAUNCH: "API call to the kernel or graph execution that it launches",
@@ -332,6 +332,7 @@ def views(group: str) -> str:
     rows = [
         (
             f"`{view.name}`",
+            view.general_title,
             _shows(view),
             _needs(view, [*table.metrics, *table.values, MESSAGES]),
             view.text,
@@ -339,7 +340,7 @@ def views(group: str) -> str:
         for view in table.views
         if view.group == group
     ]
-    return _table(("view", "kind", "needs", "description, and how to read it"), rows)
+    return _table(("view", "title", "kind", "needs", "description, and how to read it"), rows)
 
 
 def _shows(view: View) -> str:

@@ -269,22 +269,22 @@ def test_files_of_the_user_among_views_stay(again: tuple[str, ...], command_line
     small_report().write(tmp_path / "rank0.sqlite")
     assert command_line.run("translate", "rank0.sqlite", "-o", "OUT").returncode == 0
     views = tmp_path / "OUT.cfgs"
-    own = {"own.cfg": b"own", "basics/own.cfg": b"own", "notes/own.txt": b"own"}
+    own = {"own.cfg": b"own", "1-gpu-kernels/own.cfg": b"own", "notes/own.txt": b"own"}
     (views / "notes").mkdir()
     for name, text in own.items():
         (views / name).write_bytes(text)
     # A view of a former output that is not one of the new output.
-    (views / "basics" / "kernels.cfg").rename(views / "basics" / "gone.cfg")
+    (views / "1-gpu-kernels" / "kernels.cfg").rename(views / "1-gpu-kernels" / "gone.cfg")
     index = views / "index.html"
-    index.write_text(index.read_text().replace("basics/kernels.cfg", "basics/gone.cfg"))
+    index.write_text(index.read_text().replace("1-gpu-kernels/kernels.cfg", "1-gpu-kernels/gone.cfg"))
 
     done = command_line.run(*again)
 
     assert done.returncode == 0, done.stderr
     after = contents(views)
     assert own.items() <= after.items()
-    assert "basics/gone.cfg" not in after
-    assert ("basics/kernels.cfg" in after) == ("--no-views" not in again)
+    assert "1-gpu-kernels/gone.cfg" not in after
+    assert ("1-gpu-kernels/kernels.cfg" in after) == ("--no-views" not in again)
 
 
 def test_a_link_that_leads_nowhere_is_an_output_that_exists(command_line: CommandLine, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_every_view_loads_in_paraver_is_of_its_kind_and_shows_all_rows(
 ) -> None:
     trace = translated.trace
     views = parse_views(views_of(trace))
-    assert "basics/states.cfg" in views
+    assert "0-start-here/states.cfg" in views
     for view, output in shown_views(name).items():
         cfg = views[f"{view}.cfg"]
         window = cfg.windows[-1] if cfg.kind == "timeline" else cfg.windows[int(cfg.histogram["Analyzer2D.ControlWindow:"]) - 1]

@@ -67,7 +67,7 @@ def test_the_account_and_the_views_have_it(tmp_path: Path) -> None:
         },
     }
     assert "critical_path" not in json.loads(plain.prv.with_suffix(".json").read_text())
-    views = {"analysis/critical_path.cfg", "analysis/critical_path_time.cfg"}
+    views = {"5-host-and-cuda-api/critical_path.cfg", "5-host-and-cuda-api/critical_path_time.cfg"}
     with_path, without = ({view["path"] for view in one.content["views"]} for one in (summary, plain))
     assert views == with_path - without
 

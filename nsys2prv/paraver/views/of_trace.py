@@ -19,9 +19,10 @@ from nsys2prv.paraver.summary_file import read_summary
 from nsys2prv.paraver.trace_files import companion, read_errors
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.paraver.views.own_files import keep_own_files
-from nsys2prv.paraver.views.render import BETWEEN_NO_RANKS, WORKSPACE, RenderedView, ViewRenderer, write_views
+from nsys2prv.paraver.views.render import BETWEEN_NO_RANKS, WORKSPACE, ViewRenderer, write_views
+from nsys2prv.paraver.views.rendered import RenderedView
 from nsys2prv.paraver.views.trace_content import TraceContent
-from nsys2prv.paraver.views.view_table import read_view_table
+from nsys2prv.paraver.views.view_table import GROUPS, read_view_table
 from nsys2prv.vocabulary.input_files import check_ordinary
 
 
@@ -83,7 +84,8 @@ def list_views(trace: Path | None, only: Iterable[str] = ()) -> list[dict[str, A
     return [
         {
             "name": view.path,
-            "title": view.title.replace("{}", "*"),
+            "title": view.general_title,
+            "group": GROUPS[view.group],
             "kind": view.kind,
             "needs": [list(need) for need in view.needs],
             "description": view.description,
@@ -94,11 +96,18 @@ def list_views(trace: Path | None, only: Iterable[str] = ()) -> list[dict[str, A
 
 
 def view_list_text(views: list[dict[str, Any]]) -> str:
-    """The views of `list_views`, one per line."""
+    """The views of `list_views`, one per line, under the titles of their groups."""
     if not views:
         return "no view fits the trace"
-    width = max(len(view["name"]) for view in views)
-    return "\n".join(f"{view['name']:{width}}  {view['kind']:8}  {view['description']}" for view in views)
+    paths = [view["name"].partition("/") for view in views]
+    width = max(len(name) for _, _, name in paths)
+    lines: list[str] = []
+    for view, (folder, _, name) in zip(views, paths, strict=True):
+        heading = f"{view['group']} ({folder})"
+        if heading not in lines:
+            lines += ["", heading] if lines else [heading]
+        lines.append(f"  {name:{width}}  {view['kind']:8}  {view['title']}: {view['description']}")
+    return "\n".join(lines)
 
 
 def content_of(trace: Path) -> TraceContent:

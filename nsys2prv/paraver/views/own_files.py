@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 from nsys2prv.paraver.views.render import INDEX, WORKSPACE
-from nsys2prv.paraver.views.view_table import GROUPS
 
 _LISTED = re.compile(r'<a href="([^"]+\.cfg)">')
 """A view in the page that lists them."""
@@ -28,7 +27,7 @@ def keep_own_files(former: Path, new: Path) -> None:
         listed = set(_LISTED.findall((former / INDEX).read_text(encoding="utf-8", errors="replace")))
     except FileNotFoundError:
         listed = set()
-    written = {INDEX, WORKSPACE, *(f"{group}.ws" for group in GROUPS), *listed}
+    written = {INDEX, WORKSPACE, *(f"{view.partition('/')[0]}.ws" for view in listed), *listed}
     for folder, folders, files in os.walk(former):
         for name in (*files, *(one for one in folders if Path(folder, one).is_symlink())):
             path = Path(folder, name)

@@ -11,13 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsys2prv.paraver.views.index_page import index_page
+from nsys2prv.paraver.views.rendered import RenderedView
 from nsys2prv.paraver.views.templates import template_environment
 from nsys2prv.paraver.views.trace_content import Devices, TraceContent, TypeInTrace, Value
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
 from nsys2prv.paraver.views.workspace import Hint, Workspace, workspace_ws, workspaces_xml
 from nsys2prv.timeline.labels import LONGEST_LABEL
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.printable import on_one_line, printable
+from nsys2prv.vocabulary.printable import on_one_line
 
 INDEX, WORKSPACE = "index.html", "workspace.xml"
 """Files beside the folders of views: a page that lists them, and a workspace for the Hints menu of wxParaver."""
@@ -38,20 +40,6 @@ _MOST_VALUES = 60_000
 _LONGEST_NAME = 60
 _MOST_TYPES_IN_MENU = 1_000
 """Event types that switch a menu on; any one of them is enough."""
-
-
-@dataclass(frozen=True)
-class RenderedView:
-    """One file: its view in the table, its path inside the folder of views, and its title."""
-
-    view: View
-    path: str
-    title: str
-
-    @property
-    def menu_text(self) -> str:
-        """Its entry in a menu."""
-        return f"{self.title}: {self.view.description}"
 
 
 @dataclass(frozen=True)
@@ -96,15 +84,13 @@ def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, onl
     folder.mkdir(parents=True, exist_ok=True)
     rendered = ViewRenderer(content).render(folder, only)
     groups = [(group, of_group) for group in GROUPS if (of_group := [one for one in rendered if one.view.group == group])]
-    page = template_environment(cfgs_folder()).get_template("macros/index.html.j2")
-    (folder / INDEX).write_text(
-        page.render(trace=printable(prv.name), groups=groups), encoding="utf-8", errors="backslashreplace", newline="\n"
-    )
+    page = index_page(groups, prv, final)
+    (folder / INDEX).write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
     types, name = list(content.types)[:_MOST_TYPES_IN_MENU], prv.name.removesuffix(".gz").removesuffix(".prv")
     menus = []
     for group, of_group in groups:
         hints = [Hint(str(final.absolute() / one.path), one.menu_text) for one in of_group]
-        menus.append(Workspace(f"{name} {group}", types, hints))
+        menus.append(Workspace(f"{name}: {GROUPS[group]}", types, hints))
         inside = [Hint(Path(one.path).name, one.menu_text) for one in of_group]
         texts = ((Path(one.path).name, (folder / one.path).read_text(encoding="utf-8")) for one in of_group)
         ws = workspace_ws(Workspace(f"{slug(name)}_{group}", types, inside), texts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,13 +16,25 @@ from nsys2prv.vocabulary.event_types import EventType
 
 KINDS = ("timeline", "table", "tables")
 """What a view is: rows over time; a table; a table for each value of a third window."""
-GROUPS = ("basics", "views", "analysis", "hwcounters")
+GROUPS: Mapping[str, str] = {
+    "0-start-here": "Start here",
+    "1-gpu-kernels": "GPU kernels",
+    "2-gpu-metrics": "GPU metrics",
+    "3-communication": "Communication",
+    "4-mpi": "MPI",
+    "5-host-and-cuda-api": "Host and CUDA API",
+    "6-nvtx": "NVTX",
+    "7-memory": "Memory",
+    "8-io-and-os": "I/O and OS",
+    "9-raw-attributes": "Raw attributes",
+}
+"""Groups of views: folder and title. File dialogs sort by name, so the folders begin with their place."""
 ROWS = ("streams", "hosts", "metrics")
 """Rows that a view can be restricted to: properties of `trace_content.TraceContent`."""
 MESSAGES = "messages"
 """A need that is not an event type: messages between ranks."""
 
-_METRICS, _VALUES = "metrics", "values"
+_METRICS, _VALUES, _SERIES = "metrics", "values", "series"
 _KEYS = {"title", "needs", "each", "rows", "devices", "kind", "template", "description", "reading"}
 
 
@@ -32,9 +45,11 @@ class View:
     Attributes
     ----------
     group, name
-        Folder and file without suffix.
+        Folder, one of GROUPS, and file without suffix. No two views have the same name.
     title
         Name of the window in Paraver; `{}` stands for the member where there is a file for each.
+    general_title
+        The same without a member: what lists of views show.
     needs
         What must be in the trace: of each tuple at least one.
     each
@@ -54,6 +69,7 @@ class View:
     group: str
     name: str
     title: str
+    general_title: str
     needs: tuple[tuple[str, ...], ...]
     each: str | None
     rows: str | None
@@ -67,6 +83,11 @@ class View:
     def path(self) -> str:
         """`group/name`."""
         return f"{self.group}/{self.name}"
+
+    @property
+    def selected_by(self) -> set[str]:
+        """What `--only` may give for it: its group with or without the number, its path, its name."""
+        return {self.group, self.group.partition("-")[2], self.path, self.name}
 
     @property
     def text(self) -> str:
@@ -87,14 +108,12 @@ class ViewTable:
     values: Mapping[str, tuple[str, re.Pattern[str]]]
 
     def select(self, names: Iterable[str]) -> list[View]:
-        """Views by name (`group`, `group/name` or `name`), all without names; UsageError when a name is neither a view nor a
-        group.
-        """
+        """Views by name (see `View.selected_by`), all without names; UsageError when a name is neither a view nor a group."""
         names = list(names)
         for name in names:
-            if not any(name in (view.group, view.path, view.name) for view in self.views):
+            if not any(name in view.selected_by for view in self.views):
                 raise UsageError(f"--only {name}: there is no such view or group of views; `nsys2prv views --list` lists them")
-        return [view for view in self.views if not names or {view.group, view.path, view.name} & set(names)]
+        return [view for view in self.views if not names or view.selected_by & set(names)]
 
 
 def cfgs_folder() -> Path:
@@ -122,37 +141,48 @@ def read_view_table(path: Path | None = None) -> ViewTable:
         constant, _, pattern = text.partition(" ")
         event_type(constant)
         values[alias] = (constant, re.compile(pattern, re.IGNORECASE))
-    views = tuple(_view(parser[section]) for section in parser.sections() if section not in (_METRICS, _VALUES))
+    series = dict(parser[_SERIES]) if parser.has_section(_SERIES) else {}
+    views = tuple(_view(parser[one], series) for one in parser.sections() if one not in (_METRICS, _VALUES, _SERIES))
+    if repeated := [name for name, times in Counter(view.name for view in views).items() if times > 1]:
+        raise ValueError(f"{repeated[0]} is the name of two views: a view keeps its name when it moves to another group")
     known = {MESSAGES, *metrics, *values}
     for name in {name for view in views for need in view.needs for name in need} - known:
         event_type(name)
     return ViewTable(views, metrics, values)
 
 
-def _view(section: configparser.SectionProxy) -> View:
+def _view(section: configparser.SectionProxy, series: Mapping[str, str]) -> View:
     group, _, name = section.name.partition("/")
     kind, rows, each = section.get("kind", "timeline"), section.get("rows"), section.get("each")
+    title = section.get("title", "")
     needs = tuple(tuple(need.split("|")) for need in section.get("needs", "").split())
     if group not in GROUPS or not re.fullmatch(r"[a-z0-9_]+", name):
         problem = f"the name of a view is group/name, and the groups are {', '.join(GROUPS)}"
-    elif set(section) - _KEYS or kind not in KINDS or not section.get("title") or not section.get("description"):
+    elif set(section) - _KEYS or kind not in KINDS or not title or not section.get("description"):
         problem = f"it needs a title and a description, a kind of {', '.join(KINDS)}, and no other keys"
     elif each is not None and (each,) not in needs:
         problem = f"`each` is {each}, which is not among the needs"
+    elif "{}" in title and each not in series:
+        problem = f"its title has {{}}, and [{_SERIES}] has no words for {each}"
     elif rows is not None and rows not in ROWS:
         problem = f"there are no rows {rows}, only {', '.join(ROWS)}"
     else:
         return View(
             group,
             name,
-            section["title"],
+            title,
+            _capitalized(title.replace("{}", series.get(each or "", ""))),
             needs,
             each,
             rows,
             section.getboolean("devices", False),
             kind,
-            f"{section.get('template', section.name)}.cfg.j2",
+            f"templates/{section.get('template', name)}.cfg.j2",
             section["description"],
             section.get("reading", ""),
         )
     raise ValueError(f"[{section.name}]: {problem}")
+
+
+def _capitalized(title: str) -> str:
+    return title[:1].upper() + title[1:]

@@ -51,7 +51,7 @@ _PATTERNS = (
 )
 _TEXTS = (
     *("step", "step@app", "*", "?*", "@", "a@", "@b", "*" * 3000, "a*" * 2000, "[a-", "", "\x1b[2J\n", "\u202e", "\udcff"),
-    *("{{7*7}}", "=1+1", "../../x", "x" * 60_000, "kernels", "kernels,nvtx", "messages", "nothing,kernels", ",", "analysis"),
+    *("{{7*7}}", "=1+1", "../../x", "x" * 60_000, "kernels", "kernels,nvtx", "messages", "nothing,kernels", ",", "gpu-kernels"),
     *("auto", "mpi", "communication", "useful", "%s{0}", "--help", "-"),
 )
 _PATHS = (

@@ -77,7 +77,7 @@ def _nothing() -> None:
 
 def _own_files(folder: Path, output: str, chance: random.Random) -> Callable[[], None]:
     """Files of the user in each folder that is there."""
-    for place in (folder / "OUT", folder / "OUT.cfgs", folder / "OUT.cfgs" / "analysis", folder / "OUT.views"):
+    for place in (folder / "OUT", folder / "OUT.cfgs", folder / "OUT.cfgs" / "0-start-here", folder / "OUT.views"):
         if place.is_dir():
             (place / "own.cfg").write_text("own")
             (place / "own.csv").write_text("own")
@@ -87,7 +87,7 @@ def _own_files(folder: Path, output: str, chance: random.Random) -> Callable[[],
 
 def _own_files_fault(folder: Path) -> str | None:
     """What is missing of them."""
-    for place in (folder / "OUT", folder / "OUT.cfgs", folder / "OUT.cfgs" / "analysis", folder / "OUT.views"):
+    for place in (folder / "OUT", folder / "OUT.cfgs", folder / "OUT.cfgs" / "0-start-here", folder / "OUT.views"):
         names = {name for name in os.listdir(place) if name.startswith("own")} if place.is_dir() else set()
         if names and names != {"own", "own.cfg", "own.csv"}:
             return f"of the user's files in {place.name} there are only {sorted(names)}"

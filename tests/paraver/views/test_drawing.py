@@ -55,7 +55,7 @@ def value_of(trace: WholeTrace, number: int, label: str) -> int:
 def test_a_window_of_names_has_the_number_of_what_runs_and_0_between(trace: WholeTrace) -> None:
     gemm, mine = value_of(trace, event_types.KERNEL, GEMM), value_of(trace, event_types.KERNEL, "mine<&>(x)")
     stream = trace.names["THREAD"].index("CUDA-D0.S7-node01")
-    assert steps(trace, "basics/kernels", stream) == [
+    assert steps(trace, "1-gpu-kernels/kernels", stream) == [
         (0, 100, 0.0),
         (100, 400, float(gemm)),
         (400, 600, 0.0),
@@ -68,12 +68,12 @@ def test_a_window_of_nested_ranges_shows_the_outer_one_again(trace: WholeTrace) 
     name = next(label.label for number, label in trace.labels.types.items() if number == event_types.NVTX_PUSHPOP)
     assert "pushpop" in name
     outer, inner = (float(value_of(trace, event_types.NVTX_PUSHPOP, label)) for label in ("outer", "inner"))
-    assert steps(trace, "basics/nvtx_ranges-default", 0) == [(0, 200, outer), (200, 300, inner), (300, 1000, outer)]
+    assert steps(trace, "6-nvtx/nvtx_ranges-default", 0) == [(0, 200, outer), (200, 300, inner), (300, 1000, outer)]
 
 
 def test_a_window_of_gpus_separates_useful_time_from_communication(trace: WholeTrace) -> None:
     useful, communication = float(event_types.RUNNING), float(event_types.STATE_GROUP)
-    assert steps(trace, "analysis/device_activity", 0) == [
+    assert steps(trace, "0-start-here/device_activity", 0) == [
         (0, 100, 0.0),
         (100, 400, useful),
         (400, 600, communication),
@@ -83,18 +83,18 @@ def test_a_window_of_gpus_separates_useful_time_from_communication(trace: WholeT
 
 
 def test_a_table_has_the_time_of_each_row_and_value(trace: WholeTrace) -> None:
-    table = Semantics(trace, view(trace, "analysis/useful_time")).table()
+    table = Semantics(trace, view(trace, "1-gpu-kernels/useful_time")).table()
     assert (table.level, table.rows, table.columns, table.statistic) == ("task", (0, 1), (1,), "Time")
     assert table.cells.tolist() == [[400.0], [500.0]]
-    shares = Semantics(trace, view(trace, "analysis/overlap_of_communication")).table()
+    shares = Semantics(trace, view(trace, "3-communication/overlap_of_communication")).table()
     assert shares.columns == (1, 2)
     assert shares.cells.round(2).tolist() == [[57.14, 42.86], [28.57, 71.43]]
 
 
 def test_an_unsupported_function_is_refused_by_name(trace: WholeTrace) -> None:
     with pytest.raises(NotDrawn, match="planes"):
-        draw(trace, view(trace, "analysis/kernel_durations"))
-    text = (trace.path.with_suffix(".cfgs") / "basics/kernels.cfg").read_text()
+        draw(trace, view(trace, "1-gpu-kernels/kernel_durations"))
+    text = (trace.path.with_suffix(".cfgs") / "1-gpu-kernels/kernels.cfg").read_text()
     with pytest.raises(NotDrawn, match="Recv BandWidth"):
         draw(trace, parse_cfg(text.replace("{thread, Last Evt Val}", "{thread, Recv BandWidth}"), "changed"))
 
@@ -121,7 +121,7 @@ def test_every_view_is_drawn_or_refused_and_every_picture_is_well_formed(trace: 
 
 
 def test_a_picture_has_the_colours_and_labels_of_the_trace(trace: WholeTrace) -> None:
-    svg = draw(trace, view(trace, "basics/kernels"))
+    svg = draw(trace, view(trace, "1-gpu-kernels/kernels"))
     for number, label in ((event_types.KERNEL, GEMM), (event_types.KERNEL, "mine<&>(x)")):
         value = value_of(trace, number, label)
         assert re.search(f'fill="{"#{:02x}{:02x}{:02x}".format(*trace.labels.colours[value])}" d="M', svg)
@@ -131,7 +131,7 @@ def test_a_picture_has_the_colours_and_labels_of_the_trace(trace: WholeTrace) ->
 
 
 def test_only_the_requested_time_is_drawn(trace: WholeTrace) -> None:
-    svg = draw(trace, view(trace, "basics/kernels"), (500, 1000))
+    svg = draw(trace, view(trace, "1-gpu-kernels/kernels"), (500, 1000))
     assert GEMM not in svg
     assert "mine&lt;&amp;&gt;(x)" in svg
 

@@ -128,7 +128,7 @@ def only(folder: Path, view: str) -> Path:
     """A folder with one of the views."""
     alone = folder / view
     alone.mkdir()
-    (alone / "view.cfg").write_text((folder / "one.cfgs" / "analysis" / f"{view}.cfg").read_text())
+    (alone / "view.cfg").write_text(next((folder / "one.cfgs").glob(f"*/{view}.cfg")).read_text())
     return alone
 
 

@@ -14,7 +14,8 @@ from support.whole_trace import open_whole
 from nsys2prv.errors import OutputError, OutputExists, TraceError, UsageError
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.of_trace import content_of, list_views, render_views
-from nsys2prv.paraver.views.render import RenderedView, ViewRenderer
+from nsys2prv.paraver.views.render import ViewRenderer
+from nsys2prv.paraver.views.rendered import RenderedView
 from nsys2prv.paraver.views.trace_content import TraceContent
 from nsys2prv.paraver.views.view_table import GROUPS, read_view_table
 from nsys2prv.trace.translate import translate
@@ -48,10 +49,10 @@ def test_translate_renders_the_views_whose_events_are_in_the_trace(report: Path,
     summary = translate([report], tmp_path / "out")
     paths = [one["path"] for one in summary.content["views"]]
 
-    assert {"basics/kernels.cfg", "analysis/useful_time.cfg", "hwcounters/tensor_per_gemm.cfg"} <= set(paths)
-    assert "basics/nccl_kernels.cfg" not in paths
+    assert {"1-gpu-kernels/kernels.cfg", "1-gpu-kernels/useful_time.cfg", "2-gpu-metrics/tensor_per_gemm.cfg"} <= set(paths)
+    assert "3-communication/nccl_kernels.cfg" not in paths
     assert sorted(tree(tmp_path / "out.cfgs")) == sorted(
-        [*paths, "index.html", "workspace.xml", *(f"{group}.ws" for group in GROUPS)]
+        [*paths, "index.html", "workspace.xml", *{f"{path.partition('/')[0]}.ws" for path in paths}]
     )
     assert json.loads((tmp_path / "out.json").read_text())["views"] == summary.content["views"]
 
@@ -79,16 +80,16 @@ def test_a_former_folder_of_views_is_replaced_only_with_force(report: Path, tmp_
     views = tmp_path / "out.cfgs"
     before = tree(views)
     # A view that is not made any more, and one of the user.
-    (views / "index.html").write_text((views / "index.html").read_text() + '<a href="basics/old.cfg">')
-    (views / "basics/old.cfg").write_text("old")
-    (views / "basics/mine.cfg").write_text("mine")
+    (views / "index.html").write_text((views / "index.html").read_text() + '<a href="1-gpu-kernels/old.cfg">')
+    (views / "1-gpu-kernels/old.cfg").write_text("old")
+    (views / "1-gpu-kernels/mine.cfg").write_text("mine")
     present = tree(views)
     with pytest.raises(OutputExists):
         translate([report], tmp_path / "out")
     assert tree(views) == present
 
     translate([report], tmp_path / "out", TranslateOptions(force=True))
-    assert tree(views) == {**before, "basics/mine.cfg": b"mine"}
+    assert tree(views) == {**before, "1-gpu-kernels/mine.cfg": b"mine"}
 
 
 def test_a_file_with_the_name_of_the_folder_is_an_error(report: Path, tmp_path: Path) -> None:
@@ -115,11 +116,11 @@ def test_views_of_a_failed_translation_leave_a_former_folder_as_it_was(
 
 def test_only_renders_the_named_views_and_refuses_unknown_names(report: Path, tmp_path: Path) -> None:
     prv = translate([report], tmp_path / "out", TranslateOptions(no_views=True)).prv
-    _, by_group = render_views(prv, only=["hwcounters"])
-    _, by_name = render_views(prv, only=["useful_time", "basics/kernels"])
+    _, by_group = render_views(prv, only=["gpu-metrics"])
+    _, by_name = render_views(prv, only=["useful_time", "1-gpu-kernels/kernels"])
 
-    assert {one.view.group for one in by_group} == {"hwcounters"}
-    assert [one.path for one in by_name] == ["basics/kernels.cfg", "analysis/useful_time.cfg"]
+    assert {one.view.group for one in by_group} == {"2-gpu-metrics"}
+    assert [one.path for one in by_name] == ["1-gpu-kernels/kernels.cfg", "1-gpu-kernels/useful_time.cfg"]
     with pytest.raises(UsageError, match="there is no such view"):
         render_views(prv, only=["useless_time"])
 
@@ -148,7 +149,7 @@ def test_a_trace_without_labels_and_names_has_views_too(tmp_path: Path) -> None:
     )
     _, written = render_views(tmp_path / "bare.prv")
 
-    assert {"basics/kernels.cfg", "analysis/useful_time.cfg"} <= {one.path for one in written}
+    assert {"1-gpu-kernels/kernels.cfg", "1-gpu-kernels/useful_time.cfg"} <= {one.path for one in written}
 
 
 def test_views_are_chosen_without_reading_a_trace_that_is_the_one_of_its_summary(
@@ -194,12 +195,17 @@ def test_the_command_renders_lists_and_reports_errors(report: Path, tmp_path: Pa
     assert command_line.run("translate", report, "-o", tmp_path / "out", "--no-views").returncode == 0
     assert not (tmp_path / "out.cfgs").exists()
 
-    done = command_line.run("views", tmp_path / "out.prv", "--only", "analysis", "--json")
+    done = command_line.run("views", tmp_path / "out.prv", "--only", "gpu-kernels", "--json")
     assert done.returncode == 0
-    assert {path["path"].split("/")[0] for path in json.loads(done.stdout)["views"]} == {"analysis"}
+    assert {path["path"].split("/")[0] for path in json.loads(done.stdout)["views"]} == {"1-gpu-kernels"}
     listing = command_line.run("views", "--list").stdout.splitlines()
-    assert len(listing) == len(TABLE.views)
-    assert listing[0].split()[:2] == ["basics/states", "timeline"]
+    longest = max(len(view.name) for view in TABLE.views)
+    assert len([line for line in listing if line.startswith("  ")]) == len(TABLE.views)
+    assert [line for line in listing if line and line[0] != " "] == [f"{title} ({folder})" for folder, title in GROUPS.items()]
+    assert listing[:2] == [
+        "Start here (0-start-here)",
+        f"  {'device_activity':{longest}}  timeline  Device activity: When each GPU computes, only communicates, or is idle.",
+    ]
     for arguments, code in [(["views"], 2), (["views", tmp_path / "no.prv"], 8), (["views", "--list", "--only", "x"], 2)]:
         failed = command_line.run(*arguments)
         assert (failed.returncode, failed.stdout) == (code, "")

@@ -28,9 +28,9 @@ TABLE = read_view_table()
 
 
 def test_a_whole_view_is_as_it_should_be(tmp_path: Path) -> None:
-    rendered(content(TYPES, ONE_GPU), "basics/kernels", tmp_path)
+    rendered(content(TYPES, ONE_GPU), "1-gpu-kernels/kernels", tmp_path)
 
-    assert (tmp_path / "basics/kernels.cfg").read_text() == WHOLE_VIEW
+    assert (tmp_path / "1-gpu-kernels/kernels.cfg").read_text() == WHOLE_VIEW
 
 
 def test_compiled_templates_are_kept_as_long_as_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ window_filter_module evt_type_label 1 "CUDA kernel"
 
 
 def test_views_take_the_numbers_that_metrics_and_kernels_have_in_this_trace(tmp_path: Path) -> None:
-    (cfg,) = rendered(content(TYPES, ONE_GPU), "hwcounters/tensor_per_gemm", tmp_path).values()
+    (cfg,) = rendered(content(TYPES, ONE_GPU), "2-gpu-metrics/tensor_per_gemm", tmp_path).values()
     kernels, metric = cfg.windows
 
     assert metric.filters == {"evt_type": ["9437"], "evt_type_label": ["Tensor Active [Throughput %]"]}
@@ -127,8 +127,8 @@ def test_event_types_that_have_labels_but_no_events_do_not_count() -> None:
     found = content(TYPES, ONE_GPU, used=[event_types.KERNEL])
     paths = {view.path for view in ViewRenderer(found).fitting()}
 
-    assert "analysis/useful_time" in paths
-    assert not paths & {"hwcounters/metric", "views/nccl_on_gpu", "analysis/overlap"}
+    assert "1-gpu-kernels/useful_time" in paths
+    assert not paths & {"2-gpu-metrics/metric", "3-communication/nccl_on_gpu", "3-communication/overlap"}
 
 
 def test_views_of_messages_need_messages_between_ranks(tmp_path: Path) -> None:
@@ -138,19 +138,19 @@ def test_views_of_messages_need_messages_between_ranks(tmp_path: Path) -> None:
         (tmp_path / "trace.prv").write_text("\n".join([*lines, ""]))
         paths = {view.path for view in ViewRenderer(content_of(tmp_path / "trace.prv")).fitting()}
 
-        assert ({"views/messages_in_flight", "views/bytes_in_flight"} <= paths) == expected
+        assert ({"3-communication/messages_in_flight", "3-communication/bytes_in_flight"} <= paths) == expected
 
 
 def test_event_types_of_another_tool_are_found_by_their_labels(tmp_path: Path) -> None:
     found = content({4711: ("CUDA kernel", {0: "End", 3: "k"})}, ONE_GPU)
-    (cfg,) = rendered(found, "basics/kernels", tmp_path).values()
+    (cfg,) = rendered(found, "1-gpu-kernels/kernels", tmp_path).values()
 
     assert cfg.windows[0].filters["evt_type"] == ["4711"]
 
 
 def test_tasks_are_the_rows_where_each_uses_one_gpu_alone(tmp_path: Path) -> None:
     for number, (tasks, threads) in enumerate([(ONE_GPU, None), (SIXTEEN_NODES, None), ([*ONE_GPU, (2, ["cpu only"])], None)]):
-        (cfg,) = rendered(content(TYPES, tasks), "analysis/useful_time", tmp_path / str(number)).values()
+        (cfg,) = rendered(content(TYPES, tasks), "1-gpu-kernels/useful_time", tmp_path / str(number)).values()
         (window,) = cfg.windows
 
         assert window.level == "task"
@@ -161,7 +161,7 @@ def test_tasks_are_the_rows_where_each_uses_one_gpu_alone(tmp_path: Path) -> Non
 
 
 def test_a_process_with_several_gpus_gives_a_file_for_each_of_them(tmp_path: Path) -> None:
-    files = rendered(content(TYPES, SEVERAL_GPUS), "analysis/useful_time", tmp_path)
+    files = rendered(content(TYPES, SEVERAL_GPUS), "1-gpu-kernels/useful_time", tmp_path)
 
     assert list(files) == ["analysis/useful_time_d0.cfg", "analysis/useful_time_d1.cfg"]
     for device, cfg in enumerate(files.values()):
@@ -176,7 +176,7 @@ def test_a_process_with_several_gpus_gives_a_file_for_each_of_them(tmp_path: Pat
 
 
 def test_a_shared_gpu_is_one_row_so_that_overlap_counts_once(tmp_path: Path) -> None:
-    files = rendered(content(TYPES, SHARED_GPU), "analysis/useful_time", tmp_path)
+    files = rendered(content(TYPES, SHARED_GPU), "1-gpu-kernels/useful_time", tmp_path)
 
     assert list(files) == ["analysis/useful_time_a_d0.cfg", "analysis/useful_time_b_d0.cfg"]
     _, of_device, window = files["analysis/useful_time_a_d0.cfg"].windows
@@ -263,7 +263,7 @@ def test_a_label_of_two_types_names_neither(tmp_path: Path) -> None:
     }
     (cfg,) = rendered(
         content({**types, 9400: ("Tensor Active", None)}, ONE_GPU),  # type: ignore[dict-item]
-        "hwcounters/tensor_per_gemm",
+        "2-gpu-metrics/tensor_per_gemm",
         tmp_path,
     ).values()
 
@@ -273,11 +273,11 @@ def test_a_label_of_two_types_names_neither(tmp_path: Path) -> None:
 
 def test_a_wrong_template_fails_when_it_is_rendered_or_read_strictly(tmp_path: Path) -> None:
     folder = tmp_path / "cfgs"
-    (folder / "basics").mkdir(parents=True)
+    (folder / "templates").mkdir(parents=True)
     (folder / "macros").mkdir()
     for path in (cfgs_folder() / "macros").glob("*.j2"):
         (folder / "macros" / path.name).write_text(path.read_text())
-    view = View("basics", "mine", "Mine", (), None, None, False, "timeline", "basics/mine.cfg.j2", "Text.", "")
+    view = View("0-start-here", "mine", "Mine", "Mine", (), None, None, False, "timeline", "templates/mine.cfg.j2", "Text.", "")
     renderer = ViewRenderer(content(TYPES, ONE_GPU), replace(TABLE, views=(view,)), folder)
     start = '{% from "macros/windows.cfg.j2" import single, derived %}\n'
 
@@ -289,8 +289,8 @@ def test_a_wrong_template_fails_when_it_is_rendered_or_read_strictly(tmp_path: P
         ("nothing", MalformedCfg),
     ]
     for at, (template, error) in enumerate(wrong):
-        (folder / "basics/mine.cfg.j2").write_text(start + template)
-        os.utime(folder / "basics/mine.cfg.j2", (at, at))  # a template is read again when its time differs
+        (folder / "templates/mine.cfg.j2").write_text(start + template)
+        os.utime(folder / "templates/mine.cfg.j2", (at, at))  # a template is read again when its time differs
         with pytest.raises(error):
             render_and_parse(renderer, tmp_path / "out")
 
@@ -301,7 +301,7 @@ def test_labels_of_any_length_take_no_time(tmp_path: Path) -> None:
     }
     started = time.process_time()
 
-    written = ViewRenderer(content(types, ONE_GPU)).render(tmp_path, ["analysis/iterations"])
+    written = ViewRenderer(content(types, ONE_GPU)).render(tmp_path, ["6-nvtx/iterations"])
 
-    assert [one.path for one in written] == ["analysis/iterations.cfg"]
+    assert [one.path for one in written] == ["6-nvtx/iterations.cfg"]
     assert time.process_time() - started < 10

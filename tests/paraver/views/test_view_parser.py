@@ -8,7 +8,7 @@ from support.view_parser import MalformedCfg, parse_cfg
 
 from nsys2prv.paraver.views.render import ViewRenderer
 
-TABLE_VIEW = "analysis/overlap_of_communication"
+TABLE_VIEW = "3-communication/overlap_of_communication"
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,45 @@ def test_every_view_has_a_template_and_every_template_is_of_a_view() -> None:
         str(path.relative_to(cfgs_folder())) for path in (cfgs_folder() / "macros").iterdir()
     } >= templates
     assert {view.template for view in TABLE.views} <= templates
-    assert {view.group for view in TABLE.views} == set(GROUPS)
+    assert list(dict.fromkeys(view.group for view in TABLE.views)) == list(GROUPS) == sorted(GROUPS)
     assert len({view.path for view in TABLE.views}) == len(TABLE.views)
+
+
+def test_there_are_ten_views_to_start_with_and_they_need_only_work_on_a_gpu() -> None:
+    start = [view for view in TABLE.views if view.group == "0-start-here"]
+
+    assert len(start) == 10
+    of_any_run = {"KERNEL", "KERNEL_FAMILY", "CUDA_CALL"}
+    assert all(of_any_run & set(need) for view in start for need in view.needs)
+
+
+def test_a_view_is_selected_by_its_name_path_and_group_with_or_without_number() -> None:
+    def paths(*names: str) -> list[str]:
+        return [view.path for view in TABLE.select(names)]
+
+    memory = [view.path for view in TABLE.views if view.group == "7-memory"]
+    assert paths("7-memory") == paths("memory") == memory
+    assert paths("gaps") == paths("0-start-here/gaps") == ["0-start-here/gaps"]
+    assert paths("copies", "gaps") == ["0-start-here/gaps", "7-memory/copies"]
+    assert len(paths()) == len(TABLE.views)
+
+
+def test_titles_of_lists_name_no_member() -> None:
+    titles = {view.name: view.general_title for view in TABLE.views}
+
+    assert (titles["metric"], titles["metric_per_kernel"]) == ("GPU metric", "GPU metric per kernel")
+    assert titles["gaps"] == "GPU gaps"
+    assert not [title for title in titles.values() if "{" in title or title != title[:1].upper() + title[1:]]
+
+
+def test_the_page_of_views_names_a_view_for_each_of_the_57_of_nsys2prv_058() -> None:
+    page = (cfgs_folder().parent / "docs" / "views.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z]+/[\w-]+)` \| ([^|]+) \|", page.partition("## The views of nsys2prv 0.5.8")[2], re.MULTILINE)
+    successors = [re.findall(r"`([^`]+)`", here) for _, here in rows]
+
+    assert len({former for former, _ in rows}) == len(rows) == 57
+    assert all(successors)
+    assert {path for paths in successors for path in paths} <= {view.path for view in TABLE.views}
 
 
 # Deeper levels of call chains are written for search and tools; there is a view of the innermost one only.
@@ -41,13 +79,18 @@ def test_every_event_type_has_a_view() -> None:
 @pytest.mark.parametrize(
     ("section", "sentence"),
     [
-        ("[basics/x]\ntitle = X\nneeds = NOTHING\ndescription = Text.", "NOTHING is not an event type"),
-        ("[basics/x]\ntitle = X", "a title and a description"),
-        ("[basics/x]\ntitle = X\ndescription = Text.\nkind = picture", "kind"),
-        ("[basics/x]\ntitle = X\ndescription = Text.\nneed = KERNEL", "no other keys"),
-        ("[basics/x]\ntitle = X\ndescription = Text.\nrows = gpus", "no rows gpus"),
+        ("[0-start-here/x]\ntitle = X\nneeds = NOTHING\ndescription = Text.", "NOTHING is not an event type"),
+        ("[0-start-here/x]\ntitle = X", "a title and a description"),
+        ("[0-start-here/x]\ntitle = X\ndescription = Text.\nkind = picture", "kind"),
+        ("[0-start-here/x]\ntitle = X\ndescription = Text.\nneed = KERNEL", "no other keys"),
+        ("[0-start-here/x]\ntitle = X\ndescription = Text.\nrows = gpus", "no rows gpus"),
         ("[elsewhere/x]\ntitle = X\ndescription = Text.", "groups"),
-        ("[basics/x]\ntitle = X\ndescription = Text.\neach = KERNEL", "not among the needs"),
+        ("[0-start-here/x]\ntitle = X\ndescription = Text.\neach = KERNEL", "not among the needs"),
+        ("[0-start-here/x]\ntitle = {}\ndescription = Text.\nneeds = KERNEL\neach = KERNEL", "no words for KERNEL"),
+        (
+            "[0-start-here/x]\ntitle = X\ndescription = Text.\n[9-raw-attributes/x]\ntitle = Y\ndescription = Text.",
+            "x is the name of two views",
+        ),
     ],
 )
 def test_an_inconsistent_table_is_refused(section: str, sentence: str, tmp_path: Path) -> None:

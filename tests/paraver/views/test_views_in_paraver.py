@@ -104,7 +104,7 @@ def test_useful_time_is_the_union_of_compute_kernels_of_each_gpu(shown: Shown) -
     expected = [
         time_by(spans(shown.kernels(rank, COMPUTE)), key=lambda useful: (useful > 0).astype(int))[1] for rank in range(4)
     ]
-    table = shown.table("analysis/useful_time")
+    table = shown.table("1-gpu-kernels/useful_time")
 
     assert table.columns == ("1",)
     assert table.column("1") == pytest.approx(expected, abs=ROUNDING)
@@ -114,7 +114,7 @@ def test_useful_time_is_the_union_of_compute_kernels_of_each_gpu(shown: Shown) -
 
 
 def test_device_activity_is_what_the_efficiency_model_calls_useful_and_communication(shown: Shown) -> None:
-    table = shown.table("analysis/device_activity_time")
+    table = shown.table("0-start-here/device_activity_time")
     for rank in range(4):
         useful = spans(shown.kernels(rank, COMPUTE))
         communication = np.concatenate([spans(shown.kernels(rank, NCCL)), spans(shown.query(rank, MEMORY))])
@@ -124,8 +124,8 @@ def test_device_activity_is_what_the_efficiency_model_calls_useful_and_communica
 
 
 def test_overlap_is_the_number_of_concurrent_kernels_while_nccl_runs(shown: Shown) -> None:
-    against_communication = shown.table("analysis/overlap_of_communication")
-    against_trace = shown.table("analysis/overlap_of_trace")
+    against_communication = shown.table("3-communication/overlap_of_communication")
+    against_trace = shown.table("3-communication/overlap_of_trace")
     for rank in range(4):
         nccl = spans(shown.kernels(rank, NCCL))
         every = spans(shown.kernels(rank))
@@ -140,8 +140,8 @@ def test_overlap_is_the_number_of_concurrent_kernels_while_nccl_runs(shown: Show
 
 
 def test_kernel_profiles_are_total_number_and_average_of_each_name_on_each_stream(shown: Shown) -> None:
-    total, count = shown.table("analysis/kernel_time"), shown.table("analysis/kernel_count")
-    average, share = shown.table("analysis/kernel_average"), shown.table("analysis/kernel_time_percent")
+    total, count = shown.table("0-start-here/kernel_time"), shown.table("1-gpu-kernels/kernel_count")
+    average, share = shown.table("1-gpu-kernels/kernel_average"), shown.table("1-gpu-kernels/kernel_time_percent")
     place = 0
     for rank in range(4):
         durations: dict[int, dict[str, list[int]]] = {}
@@ -170,7 +170,7 @@ def test_families_add_up_to_the_time_of_all_kernels(shown: Shown) -> None:
 
 
 def test_tensor_use_per_gemm_is_the_mean_over_the_time_of_its_kernels(shown: Shown) -> None:
-    table = shown.table("hwcounters/tensor_per_gemm")
+    table = shown.table("2-gpu-metrics/tensor_per_gemm")
     for rank in range(4):
         samples = np.array(
             shown.query(
@@ -207,14 +207,14 @@ def mean_during(samples: np.ndarray, intervals: Spans) -> float:
 
 
 def test_gaps_are_the_idle_time_of_each_gpu(shown: Shown) -> None:
-    table = shown.table("analysis/gaps_by_length")
-    active = shown.table("analysis/active_time").column("1")
+    table = shown.table("0-start-here/gaps_by_length")
+    active = shown.table("1-gpu-kernels/active_time").column("1")
 
     assert [sum(numbers) for _, numbers in table.rows] == pytest.approx([shown.length - one for one in active], abs=0.05)
 
 
 def test_a_straggler_has_more_useful_time_and_less_nccl_time_in_every_iteration(shown: Shown) -> None:
-    useful, nccl = shown.table("analysis/useful_per_iteration"), shown.table("analysis/nccl_per_iteration")
+    useful, nccl = shown.table("6-nvtx/useful_per_iteration"), shown.table("3-communication/nccl_per_iteration")
 
     assert useful.columns == tuple(str(number + 1) for number in range(SMALL.iterations))
     for place in range(SMALL.iterations):
@@ -225,15 +225,15 @@ def test_a_straggler_has_more_useful_time_and_less_nccl_time_in_every_iteration(
 
 
 def test_host_activity_fills_the_whole_time(shown: Shown) -> None:
-    table = shown.table("analysis/host_activity_time")
+    table = shown.table("5-host-and-cuda-api/host_activity_time")
 
     assert table.columns == ("1", "13", "32")
     assert [sum(numbers) for _, numbers in table.rows] == pytest.approx([shown.length] * len(table.rows), abs=0.05)
 
 
 def test_spread_of_kernel_durations_counts_every_kernel(shown: Shown) -> None:
-    tables = shown.tables("analysis/kernel_durations")
-    counts = shown.table("analysis/kernel_count")
+    tables = shown.tables("1-gpu-kernels/kernel_durations")
+    counts = shown.table("1-gpu-kernels/kernel_count")
 
     assert set(tables) == set(counts.columns)
     for name, table in tables.items():
@@ -249,16 +249,22 @@ def test_the_same_views_show_all_rows_whatever_the_size_of_the_run(
     cluster = Cluster(nodes=nodes, gpus_per_node=gpus, iterations=1, layers=1, gpu_metrics_hz=500)
     prv = translate(write_reports(tmp_path / "reports", cluster), tmp_path / "run").prv
     header = open_whole(prv).header
-    names = ["basics/states", "analysis/useful", "analysis/useful_time", "analysis/kernel_time", "hwcounters/tensor_per_gemm"]
+    names = [
+        "0-start-here/states",
+        "1-gpu-kernels/useful",
+        "1-gpu-kernels/useful_time",
+        "0-start-here/kernel_time",
+        "2-gpu-metrics/tensor_per_gemm",
+    ]
     folder, _ = render_views(prv, tmp_path / "chosen", only=names)
     shown = paramedir.show(prv, folder)
 
     assert set(shown) == set(names)
-    assert len(read_timeline(shown["basics/states"])) == header.rows
-    assert len(read_timeline(shown["analysis/useful"])) == nodes * gpus
+    assert len(read_timeline(shown["0-start-here/states"])) == header.rows
+    assert len(read_timeline(shown["1-gpu-kernels/useful"])) == nodes * gpus
     streams = sum(name.startswith("CUDA-") for name in open_whole(prv).names["THREAD"])
     for view, rows in [("useful_time", nodes * gpus), ("kernel_time", streams)]:
         table = read_table(shown[f"analysis/{view}"])
         assert len(table.rows) == rows
         assert all(sum(numbers) > 0 for _, numbers in table.rows) or view == "kernel_time"
-    assert len(read_table(shown["hwcounters/tensor_per_gemm"]).rows) == nodes * gpus
+    assert len(read_table(shown["2-gpu-metrics/tensor_per_gemm"]).rows) == nodes * gpus

@@ -80,7 +80,7 @@ RULE = FindingRule(
     sees="bins in which a busy device has a lower clock than in the fastest tenth of its busy bins",
     needs=(needs.CLOCKS,),
     cost="kernel time in these bins x (1 - clock / usual clock), times n where collectives make the others wait",
-    view="hwcounters/metric",
+    view="2-gpu-metrics/metric",
     advice="Look at power limit, temperature and other users of the GPU (nvidia-smi -q -d PERFORMANCE); lock clocks to compare "
     "runs.",
     thresholds=(BUSY, LARGEST_RATIO, FEWEST_BINS, LEAST_LOST),

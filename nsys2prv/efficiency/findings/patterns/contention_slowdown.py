@@ -217,7 +217,7 @@ RULE = FindingRule(
     "when nothing else does",
     needs=(needs.NCCL_KERNELS,),
     cost="executions beside NCCL kernels x difference of the means",
-    view="analysis/kernel_durations",
+    view="1-gpu-kernels/kernel_durations",
     advice="Overlap costs multiprocessors and bandwidth: fewer NCCL channels (NCCL_MAX_CTAS), transfers by copy engines, other "
     "points in time for collectives; compare with the time that overlap saves.",
     thresholds=(SLOWDOWN, FEWEST_EXECUTIONS, SEPARATION, LEAST_LOST),

@@ -57,7 +57,7 @@ RULE = FindingRule(
     "calls (as of `host-bound`)",
     needs=(needs.CUDA_CALLS, needs.COPY_SIZES),
     cost="sum of the gaps, without the time in allocation calls",
-    view="analysis/gaps",
+    view="0-start-here/gaps",
     advice="More loading processes (num_workers), prefetching, faster storage or decoding on the GPU; copy the next batch "
     "while the device computes.",
     thresholds=(SHORTEST_GAP, SMALLEST_COPY, FEWEST_GAPS, REACH, LEAST_LOST),

@@ -190,7 +190,7 @@ RULE = FindingRule(
     sees="work on other streams that is launched in time, and starts only when the default stream ends, hardly ever beside it",
     needs=(needs.CUDA_CALLS, needs.NO_EVENT_WAITS),
     cost="of each wait the smaller one of its length and of the work that waits: it could have run beside",
-    view="basics/kernels",
+    view="1-gpu-kernels/kernels",
     advice="Non-blocking streams (cudaStreamNonBlocking), per-thread default streams (--default-stream per-thread), nothing on "
     "the default stream.",
     thresholds=(NEAR, WAITING, FEWEST_WAITS, WAITING_PART, BESIDE, LEAST_LOST),

@@ -156,7 +156,7 @@ RULE = FindingRule(
     needs=(needs.NCCL_KERNELS,),
     cost="of each NCCL kernel the smaller one of its time beside no kernel, and the shortest duration over the ranks of its "
     "collective: the rank that arrives last waits for none",
-    view="analysis/overlap_of_communication",
+    view="3-communication/overlap_of_communication",
     advice="Start collectives earlier and in smaller buckets, during the backward pass; prefetch parameters; overlap with "
     "independent work; less to move: gradient accumulation, compression, other parallelism.",
     thresholds=(EXPOSED_PART, FEWEST_KERNELS, LEAST_LOST),

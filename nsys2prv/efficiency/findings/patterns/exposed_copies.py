@@ -39,7 +39,7 @@ RULE = FindingRule(
     sees="large copies, but those of pageable and of unified memory, beside which no kernel runs",
     needs=(needs.MEMORY_KINDS,),
     cost="time of the copies in which no kernel runs",
-    view="analysis/overlap_of_copies",
+    view="7-memory/overlap_of_copies",
     advice="Copy the next batch on a separate stream while the device computes; fuse copies inside the device into kernels; "
     "keep data on the device.",
     thresholds=(SMALLEST_COPY, EXPOSED_PART, FEWEST_COPIES, LEAST_LOST),

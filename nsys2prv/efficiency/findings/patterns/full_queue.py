@@ -104,7 +104,7 @@ RULE = FindingRule(
     "1,024 others of it before them; on devices that are idle at other times",
     needs=(needs.CUDA_CALLS,),
     cost="time in which these calls are blocked, and no more than the device is idle",
-    view="basics/cuda_calls",
+    view="5-host-and-cuda-api/cuda_calls",
     advice="Launch fewer and longer kernels, or CUDA graphs; do what the host has to do (loading, communication) before it "
     "launches so far ahead, or on another thread.",
     thresholds=(PENDING, LONG_CALL, RELEASE, FEWEST_CALLS, LEAST_LOST),

@@ -43,7 +43,7 @@ def idle_rule(rules: Iterable[FindingRule]) -> FindingRule:
         sees="time between the first and the last activity of a device in which nothing runs, in gaps of no other finding",
         needs=(needs.ALL_WORK,),
         cost="sum of these gaps",
-        view="analysis/gaps",
+        view="0-start-here/gaps",
         advice="Look at the longest of these gaps: the views of host activity and of CUDA and OS calls show what the launching "
         "thread does; NVTX ranges, call chains and samples show where in the program.",
         thresholds=(LEAST_LOST,),

@@ -67,7 +67,7 @@ RULE = FindingRule(
     sees="kernels of matrix multiplications, convolutions and attention in which tensor cores are hardly active",
     needs=(needs.TENSOR_ACTIVE,),
     cost="time of these kernels: how much faster they become depends on precision and size",
-    view="hwcounters/tensor_per_gemm",
+    view="2-gpu-metrics/tensor_per_gemm",
     advice="Lower precision (TF32, BF16, FP16, FP8), sizes that are multiples of 8 or 16, library kernels for this GPU. Where "
     "double precision is needed, tensor cores of data-centre GPUs can do it too.",
     thresholds=(LARGEST_USE, FEWEST_SAMPLES, LEAST_LOST),

@@ -52,7 +52,7 @@ RULE = FindingRule(
     "explain",
     needs=(needs.SEVERAL_DEVICES,),
     cost="n max U - sum U, less that of slow GPUs and of unequal work",
-    view="analysis/useful_time",
+    view="1-gpu-kernels/useful_time",
     advice="Distribute the work anew: sizes of parts, sequence lengths, pipeline stages, experts; use devices that are idle.",
     thresholds=(LEAST_LOST,),
     judge=_judge,

@@ -57,7 +57,7 @@ RULE = FindingRule(
     "between two calls",
     needs=(needs.CUDA_CALLS,),
     cost="sum of the gaps, without the time in allocation calls",
-    view="analysis/gaps",
+    view="0-start-here/gaps",
     advice="Launch less: CUDA graphs, fused kernels (torch.compile), larger batches. Launch earlier: no synchronization in the "
     "loop, less Python between launches.",
     thresholds=(LONGEST_GAP, LAUNCHED_AHEAD, LATENCY, LAUNCHING, FEWEST_GAPS, LONGEST_KERNEL, LEAST_LOST),

@@ -56,7 +56,7 @@ RULE = FindingRule(
     "calls that launch, such as those that load the code of a kernel first",
     needs=(needs.CUDA_CALLS,),
     cost="sum of the gaps, without the time in allocation calls",
-    view="basics/cuda_calls",
+    view="5-host-and-cuda-api/cuda_calls",
     advice="Load code before the loop: CUDA_MODULE_LOADING=EAGER, a warm-up iteration. If the same kernels are slow to launch "
     "again and again: look for locks between threads, for the profiler, and for launches of another device that is full.",
     thresholds=(LAUNCH_PART, AHEAD, LEAST_LOST, FIRST_LAUNCHES),

@@ -53,7 +53,7 @@ RULE = FindingRule(
     sees="devices on which nothing runs for nearly all of the window",
     needs=(needs.NOTHING_ELSE,),
     cost="the idle time of each device",
-    view="analysis/gaps",
+    view="0-start-here/gaps",
     advice="Is this the right part of the run? If it is, the time is on the host: look at its calls and its samples, give the "
     "GPU more of the work, or use fewer GPUs.",
     thresholds=(LARGEST_ACTIVE,),

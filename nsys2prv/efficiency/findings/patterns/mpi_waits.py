@@ -77,7 +77,7 @@ RULE = FindingRule(
     sees="gaps in which the launching thread is mostly in MPI calls, and launches the next work after them",
     needs=(needs.CUDA_CALLS, needs.MPI_CALLS),
     cost="sum of the gaps, without the time in allocation calls",
-    view="analysis/host_activity",
+    view="0-start-here/host_activity",
     advice="See which rank arrives last (MPI load balance); overlap communication with computation (MPI_Iallreduce, work that "
     "does not need the result); communicate from the device (CUDA-aware MPI, NCCL).",
     thresholds=(MPI_PART, LATE_PART, LEAST_LOST),

@@ -77,7 +77,7 @@ RULE = FindingRule(
     "happen",
     needs=(needs.UNIFIED_MEMORY,),
     cost="time of the migrations, also beside kernels: these, or the host, wait for the pages",
-    view="basics/copies",
+    view="7-memory/copies",
     advice="cudaMemPrefetchAsync before the kernel, cudaMemAdvise (preferred location, read-mostly), larger pieces; keep data "
     "that the host reads in separate memory.",
     thresholds=(FEWEST_COPIES, BOTH_WAYS, LEAST_LOST),

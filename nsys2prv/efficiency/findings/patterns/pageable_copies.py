@@ -59,7 +59,7 @@ RULE = FindingRule(
     sees="large copies between device and pageable memory, again and again",
     needs=(needs.MEMORY_KINDS,),
     cost="time of the copies in which no kernel runs",
-    view="basics/copy_source",
+    view="7-memory/copy_source",
     advice="Pinned memory (cudaMallocHost, pin_memory=True with non_blocking=True): copies are faster, and overlap with "
     "kernels.",
     thresholds=(SMALLEST_COPY, FEWEST_COPIES, LEAST_LOST),

@@ -33,7 +33,7 @@ RULE = FindingRule(
     sees="a long time after the last activity of any device",
     needs=(needs.LAST_WORK,),
     cost="this time, of each device",
-    view="analysis/host_activity",
+    view="0-start-here/host_activity",
     advice="Look at output, checkpoints, and what the program does after its last work on the GPU; stop the profiler before "
     "(--capture-range). The profiler's own work at its end is in this time, too.",
     thresholds=(SHORTEST, LEAST_LOST),

@@ -200,7 +200,7 @@ RULE = FindingRule(
     needs=(needs.SEVERAL_DEVICES,),
     cost="what its kernels take longer than at the median of the others, times n: all may have to wait for it; of several slow "
     "ones the slowest counts",
-    view="analysis/kernel_average",
+    view="1-gpu-kernels/kernel_average",
     advice="Compare clocks, temperature, power limit and ECC errors (nvidia-smi -q), look for another process on that GPU, "
     "check the placement; leave the device out to prove it.",
     thresholds=(

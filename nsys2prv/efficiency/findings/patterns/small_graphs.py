@@ -62,7 +62,7 @@ RULE = FindingRule(
     "them that are launched in time",
     needs=(needs.CUDA_CALLS, needs.WHOLE_GRAPHS),
     cost="sum of the gaps, without the time in allocation calls",
-    view="basics/graph_executions",
+    view="1-gpu-kernels/graph_executions",
     advice="Put more work into one graph: several iterations, conditional nodes; launch the next graph before the "
     "last one ends.",
     thresholds=(

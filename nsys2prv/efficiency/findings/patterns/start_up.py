@@ -51,7 +51,7 @@ RULE = FindingRule(
     sees="a long time before the first activity of any device",
     needs=(needs.FIRST_WORK,),
     cost="this time, of each device",
-    view="analysis/host_activity",
+    view="0-start-here/host_activity",
     advice="Profile after the start (--capture-range, --delay); look at imports, reading of inputs, creation of contexts and "
     "communicators, and just-in-time compilation. In a long run it costs nothing.",
     thresholds=(SHORTEST, LEAST_LOST),

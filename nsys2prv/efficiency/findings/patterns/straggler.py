@@ -75,7 +75,7 @@ def straggler_rule(rules: Iterable[FindingRule]) -> FindingRule:
         needs=(needs.SEVERAL_DEVICES, needs.ALL_RANKS),
         cost="of each collective in which it is last what all others are in it longer; saved is "
         "the shortest of these, and no more than what its cause takes longer",
-        view="analysis/nccl_time",
+        view="3-communication/nccl_time",
         advice="Look at the rank for which the others wait, not at the collective: its cause is in the text.",
         thresholds=(FEWEST_LAST, LAST_PART, LEAST_LOST, CAUSE_PART),
         judge=judge,

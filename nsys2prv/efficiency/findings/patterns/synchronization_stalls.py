@@ -50,7 +50,7 @@ RULE = FindingRule(
     "small result; the next work is launched only after the wait",
     needs=(needs.CUDA_CALLS,),
     cost="sum of the gaps, without the time in allocation calls",
-    view="views/cuda_activities",
+    view="0-start-here/cuda_activities",
     advice="Keep results on the device; look at them every n-th iteration, or later through an event; batch small copies; "
     "replace loops on the host by kernels.",
     thresholds=(LONGEST_GAP, OS_PART, LARGEST_RESULT, FEWEST_STALLS, LEAST_LOST),

@@ -51,7 +51,7 @@ RULE = FindingRule(
     sees="gaps in which the launching thread is mostly in calls that copy or set memory, and that no rule before explains",
     needs=(needs.CUDA_CALLS,),
     cost="sum of the gaps, without the time in allocation calls",
-    view="basics/cuda_calls",
+    view="5-host-and-cuda-api/cuda_calls",
     advice="cudaMemcpyAsync and cudaMemsetAsync with pinned memory; launch work before the copy whose result is not needed "
     "yet.",
     thresholds=(COPY_PART, SHORTEST_BEFORE_COPY, FEWEST_GAPS, LEAST_LOST),

@@ -48,7 +48,7 @@ RULE = FindingRule(
     "single kernels differ, or durations are spread over all devices (else it is `slow-device`)",
     needs=(needs.SEVERAL_DEVICES,),
     cost="what its kernels take longer than at the median of the others, for all others: they may have to wait for it",
-    view="analysis/kernel_average",
+    view="1-gpu-kernels/kernel_average",
     advice="Distribute the data anew: particles, rows of a sparse matrix, sequence lengths, experts. Kernels of equal grids "
     "differ by what their data make them do.",
     thresholds=(slow_device.SLOWDOWN, slow_device.AGREEMENT, slow_device.COMPARABLE, slow_device.LEAST_LOST),
