@@ -19,6 +19,7 @@ import typer
 
 from nsys2prv import errors
 from nsys2prv.cli.app import app
+from nsys2prv.cli.options import SHARED_OPTIONS
 from nsys2prv.efficiency import comparison, table_registry, what_if
 from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES, Threshold
 from nsys2prv.efficiency.metrics import TREES
@@ -365,8 +366,14 @@ def command(name: str) -> str:
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in found.help.split("\n\n"))
     of_command = [part for part in found.params if part.param_type_name == "argument"]
     arguments = " ".join(part.metavar if part.required else f"[{part.metavar}]" for part in of_command)
-    rows = [(_spelling(part), _escaped(part.help) + default(part)) for part in found.params]
+    rows = [(_spelling(part), _escaped(part.help) + default(part)) for part in found.params if part.name not in SHARED_OPTIONS]
     return f"\n    nsys2prv {name} {arguments}\n\n{_escaped(text)}\n\n{_table(('argument or option', ''), rows)}"
+
+
+def shared_options() -> str:
+    """Options of the program and of all commands."""
+    rows = [(_spelling(part), _escaped(part.help)) for part in COMMANDS["translate"].params if part.name in SHARED_OPTIONS]
+    return _table(("option", ""), [*rows, ("`--help`, `-h`", "Show what a command does, and its arguments and options.")])
 
 
 def _spelling(part: Any) -> str:
@@ -394,6 +401,7 @@ def _escaped(text: str) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     **{f"command {name}": partial(command, name) for name in COMMANDS},
+    "shared options": shared_options,
     **{f"views {group}": partial(views, group) for group in GROUPS},
     "event types": event_type_rows,
     "moved types": moved_types,

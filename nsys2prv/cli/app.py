@@ -13,6 +13,7 @@ from nsys2prv.cli.demo_command import demo
 from nsys2prv.cli.efficiency_command import efficiency
 from nsys2prv.cli.inspect_command import inspect
 from nsys2prv.cli.light_command import LightCommand, LightGroup
+from nsys2prv.cli.options import shares
 from nsys2prv.cli.translate_command import translate
 from nsys2prv.cli.views_command import views
 from nsys2prv.cli.whatif_command import whatif
@@ -23,10 +24,11 @@ app = typer.Typer(
     help="Translate NVIDIA Nsight Systems reports, one or thousands of them, into one Paraver trace, and measure efficiency.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 for command in (translate, inspect, check, efficiency, compare, whatif, views, demo):
-    app.command(cls=LightCommand)(command)
+    app.command(cls=LightCommand)(shares(command))
 
 
 def _show_version(requested: bool) -> None:
@@ -36,6 +38,7 @@ def _show_version(requested: bool) -> None:
 
 
 @app.callback()
+@shares
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")

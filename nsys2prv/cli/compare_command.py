@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.console import print_warnings
+from nsys2prv.cli.console import print_summary, print_warnings
 from nsys2prv.cli.options import AsJson, CsvFolder, ForceResults, JsonFile, check_json_flag, takes
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions
 
@@ -45,5 +45,5 @@ def compare(
     if as_json:
         print(json_text(compared.as_json()), end="")
     else:
-        print(compared.as_text())
+        print_summary(compared.as_text())
         print_warnings(compared.head["warnings"])

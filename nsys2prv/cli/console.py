@@ -8,11 +8,57 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from nsys2prv.errors import NOT_READ_EXIT_CODE, OutputError
+from nsys2prv.execution import progress
 from nsys2prv.vocabulary.printable import printable, printable_lines, safe_json
+from nsys2prv.vocabulary.styles import ERROR, WARNING, styled
 from nsys2prv.vocabulary.version import __version__
+
+
+@dataclass
+class _Settings:
+    """What the user chose for the output of this call of the program."""
+
+    is_quiet: bool = False
+    has_colors: bool = True
+
+
+_settings = _Settings()
+
+
+def be_quiet() -> None:
+    """Print results that were asked for and errors only: no summaries, no warnings, no progress."""
+    _settings.is_quiet = True
+    progress.hide()
+
+
+def no_colors() -> None:
+    """Print without colors, also on a terminal."""
+    _settings.has_colors = False
+
+
+def has_colors(stream: Any = None) -> bool:
+    """Whether a stream (None: that of results) is a terminal that shows colors, and the user wants them."""
+    stream = sys.stdout if stream is None else stream
+    if not _settings.has_colors or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        return stream is not None and bool(stream.isatty())
+    return False
+
+
+def print_summary(text: str) -> None:
+    """Print what a command did or found, unless the user wants it quiet. The text is safe for a terminal."""
+    if not _settings.is_quiet:
+        print(_expressible(text, sys.stdout))
+
+
+def print_result(text: str) -> None:
+    """Print what a command was asked for, also when it is to be quiet. The text is safe for a terminal."""
+    print(_expressible(text, sys.stdout))
 
 
 def print_version() -> None:
@@ -26,28 +72,36 @@ def print_json(content: Any) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print texts, each on a line, whatever is in them."""
-    print(printable_lines(lines))
+    """Print a summary of texts, each on a line, whatever is in them."""
+    print_summary(printable_lines(lines))
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
     """Print warnings to stderr, each on a line."""
-    for warning in warnings:
-        _print_to_stderr(f"warning: {warning}")
+    for warning in warnings if not _settings.is_quiet else ():
+        _print_to_stderr("warning:", warning, WARNING)
 
 
 def end_with(sentence: str, code: int) -> NoReturn:
     """Print why the program ends to stderr, and end with an exit code."""
-    _print_to_stderr(f"nsys2prv: {sentence}")
+    _print_to_stderr("nsys2prv:", sentence, ERROR)
     end(code)
 
 
-def _print_to_stderr(line: str) -> None:
+def end_with_help(text: str, code: int) -> NoReturn:
+    """Print help to stderr, and end with an exit code."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        print(text, file=sys.stderr)
+    end(code)
+
+
+def _print_to_stderr(label: str, sentence: str, style: str) -> None:
     # Without an error stream nobody reads it, and the exit code counts; `print` would take the output stream for None.
     if sys.stderr is not None:
         # A RuntimeError when a signal came while something was printed.
         with contextlib.suppress(OSError, ValueError, RuntimeError):
-            print(printable(line), file=sys.stderr)
+            label = styled(label, style if has_colors(sys.stderr) else "")
+            print(label, _expressible(printable(sentence), sys.stderr), file=sys.stderr)
 
 
 class _Results:
@@ -81,7 +135,12 @@ def _output_errors() -> Iterator[None]:
 
 
 def prepare_output() -> None:
-    """Let text be printed that the encoding of the output stream can't express, and its errors become sentences."""
+    """Let text be printed that the encoding of the output stream can't express, and its errors become sentences.
+
+    What an earlier call in this process chose is forgotten.
+    """
+    _settings.is_quiet, _settings.has_colors = False, True
+    progress.hide(False)
     if sys.stdout is None:
         return
     codecs.register_error(_ESCAPES, _escaped)
@@ -91,6 +150,21 @@ def prepare_output() -> None:
 
 
 _ESCAPES = "escapes of JSON"
+
+
+_IN_ASCII = str.maketrans(
+    {"µ": "u", "█": "#", "▓": "=", "▒": "+", "░": "-", "→": ">", "×": "x", "–": "-", "≥": ">=", "…": "..."}
+)
+"""What stands for signs of our texts where the encoding lacks them."""
+
+
+def _expressible(text: str, stream: Any) -> str:
+    """A text with signs that the encoding of a stream has; others are escaped when it is printed."""
+    try:
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeError:
+        return text.translate(_IN_ASCII)
+    return text
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
@@ -117,7 +191,7 @@ def end(code: int) -> NoReturn:
         except OutputError as error:
             # What was to be read did not arrive.
             if not code:
-                _print_to_stderr(f"nsys2prv: {error}")
+                _print_to_stderr("nsys2prv:", str(error), ERROR)
             code = code or error.exit_code
         except SystemExit:
             code = code or NOT_READ_EXIT_CODE

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.console import print_json, print_lines
+from nsys2prv.cli.console import print_json, print_lines, print_summary
 from nsys2prv.cli.options import AsJson
 from nsys2prv.cli.translation_text import translation_text
 
@@ -31,7 +31,7 @@ def demo(
         print_json(result.summary.content)
         return
     print_lines([f"{len(result.reports)} reports of {nodes} nodes with {gpus} GPUs each: {result.reports[0].parent}"])
-    print(translation_text(result.summary.prv, result.summary.content))
+    print_summary(translation_text(result.summary.prv, result.summary.content))
     lines = [
         f"efficiency: {result.page}, as JSON in {result.json}",
         f"check: {'valid' if result.check.valid else 'not valid'}",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.console import print_json
+from nsys2prv.cli.console import print_json, print_result
 from nsys2prv.cli.options import AsJson, Reports, takes
 from nsys2prv.run.read_options import ReadOptions
 
@@ -35,4 +35,4 @@ def inspect(
     if as_json:
         print_json(found)
     else:
-        print("\n\n".join(map(as_text, found)))
+        print_result("\n\n".join(map(as_text, found)))

@@ -12,6 +12,8 @@ from typing import Any, get_type_hints
 
 from typer.core import TyperCommand, TyperGroup
 
+from nsys2prv.cli.usage_errors import clear_errors
+
 _CONVERSIONS: dict[Any, Callable[[Any], Any]] = {list[str]: list, Path: Path}
 """What a text becomes, or several, by the type of a parameter."""
 
@@ -20,8 +22,9 @@ class LightCommand(TyperCommand):
     """A command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        _take_as_they_are(self.get_params(ctx), get_type_hints(self.callback))
-        return super().parse_args(ctx, args)
+        _take_as_they_are(self.get_params(ctx), get_type_hints(self.callback, include_extras=False))
+        with clear_errors(ctx, args):
+            return super().parse_args(ctx, args)
 
 
 class LightGroup(TyperGroup):
@@ -29,7 +32,12 @@ class LightGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _take_as_they_are(self.get_params(ctx), {})
-        return super().parse_args(ctx, args)
+        with clear_errors(ctx, args):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        with clear_errors(ctx, args):
+            return super().resolve_command(ctx, args)
 
 
 def _take_as_they_are(parameters: Iterable[Any], hints: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import NoReturn
 
-from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_output, print_version
+from nsys2prv.cli.console import end, end_with, end_with_help, hold_standard_streams, prepare_output, print_version
 from nsys2prv.errors import (
     INTERRUPTED_EXIT_CODE,
     TRACEBACK_VARIABLE,
@@ -54,7 +54,7 @@ def main() -> None:
         from nsys2prv.cli.app import app
 
         # Typer returns the exit code, also for Ctrl-C.
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="nsys2prv")
     except Nsys2prvError as error:
         end_with(str(error), error.exit_code)
     except KeyboardInterrupt:
@@ -70,6 +70,8 @@ def main() -> None:
             if os.environ.get(TRACEBACK_VARIABLE):
                 traceback.print_exception(error)
             end_with(str(Defect(error)), Defect.exit_code)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            end_with_help(error.format_message(), UsageError.exit_code)
         end_with(error.format_message(), UsageError.exit_code)
     if code == INTERRUPTED_EXIT_CODE:
         end_with("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from nsys2prv.cli.console import be_quiet, no_colors
 from nsys2prv.errors import UsageError
 from nsys2prv.run.option_values import check_utf8
 from nsys2prv.run.read_options import OptionSet, OptionText, declared_options
@@ -40,6 +41,48 @@ def check_json_flag(as_json: bool, inputs: Iterable[str]) -> None:
     named = next((one for one in inputs if one == "-" or (one.endswith(".json") and not os.path.exists(one))), None)
     if as_json and named is not None:
         raise UsageError(f"{named}: there is no such input; --json prints and takes no value, --json-file FILE writes a file")
+
+
+def _chosen(choose: Callable[[], None]) -> Callable[[bool], None]:
+    def read(is_chosen: bool) -> None:
+        if is_chosen:
+            choose()
+
+    return read
+
+
+_SHARED = {
+    "quiet": typer.Option(
+        "--quiet",
+        "-q",
+        help="Print no summary, no warnings and no progress: only errors, and results that are asked for (--json, --list).",
+        callback=_chosen(be_quiet),
+        is_eager=True,
+    ),
+    "no_color": typer.Option(
+        "--no-color",
+        help="Print without colors on a terminal too, as with NO_COLOR in the environment.",
+        callback=_chosen(no_colors),
+        is_eager=True,
+    ),
+}
+SHARED_OPTIONS = tuple(_SHARED)
+"""Names of the options that the program and all commands have."""
+
+
+def shares(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, or the program, the options that all have."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    own = [one.replace(kind=kind) for one in inspect.signature(command, eval_str=True).parameters.values()]
+    added = [inspect.Parameter(name, kind, default=False, annotation=Annotated[bool, info]) for name, info in _SHARED.items()]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        command(**{name: value for name, value in given.items() if name not in _SHARED})
+
+    run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in (*own, *added)}
+    return run
 
 
 def takes(options: type[OptionSet], *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.console import print_json, print_warnings
+from nsys2prv.cli.console import print_json, print_summary, print_warnings
 from nsys2prv.cli.options import AsJson, Reports, takes
 from nsys2prv.cli.translation_text import translation_text, translation_warnings
 from nsys2prv.errors import LEFT_OUT_EXIT_CODE
@@ -36,7 +36,7 @@ def translate(
     if as_json:
         print_json(summary.content)
     else:
-        print(translation_text(summary.prv, summary.content))
+        print_summary(translation_text(summary.prv, summary.content))
         print_warnings(translation_warnings(summary.content))
     if summary.left_out:
         raise typer.Exit(LEFT_OUT_EXIT_CODE)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.console import print_json, print_lines
+from nsys2prv.cli.console import print_json, print_lines, print_result
 from nsys2prv.cli.options import AsJson
 from nsys2prv.errors import UsageError, counted
 from nsys2prv.run.option_values import name_list
@@ -46,7 +46,7 @@ def views(
         if as_json:
             print_json(found)
         else:
-            print(view_list_text(found))
+            print_result(view_list_text(found))
         return
     if trace is None:
         raise UsageError("views: no trace given; give the .prv of a trace, or --list to list all views")

@@ -20,6 +20,7 @@ from nsys2prv.efficiency.outputs.text import efficiency_as_text
 from nsys2prv.errors import NotEfficiency, counted
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.vocabulary.input_files import read_ordinary
+from nsys2prv.vocabulary.wording import did_you_mean
 
 _MOST_BYTES = 512 << 20
 """Size of a JSON that is read."""
@@ -44,7 +45,7 @@ class Results:
         tables: Mapping[str, pl.DataFrame] = self.__dict__.get("tables", {})
         if name in tables:
             return tables[name]
-        raise AttributeError(f"no table {name!r}; the tables are {', '.join(tables)}")
+        raise AttributeError(f"no table {name!r}{did_you_mean(name, tables)}")
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.tables]

@@ -11,6 +11,13 @@ from typing import Protocol
 _DELAY = 0.5
 """Seconds that work takes before it is shown."""
 _SECONDS_BETWEEN_TICKS = 1.0
+_hidden = False
+
+
+def hide(hidden: bool = True) -> None:
+    """Show no progress in this process, whatever is asked for."""
+    global _hidden
+    _hidden = hidden
 
 
 class Bar(Protocol):
@@ -79,7 +86,7 @@ def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown
         None: when stderr is a terminal.
     """
     screen = _Screen()
-    if not (screen.isatty() if shown is None else shown):
+    if _hidden or not (screen.isatty() if shown is None else shown):
         yield _NoBar(total)
         return
     # Loaded where it is shown.

@@ -12,14 +12,14 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.errors import ReportError, UsageError
+from nsys2prv.errors import ReportError
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.exports.identity import pid_of, tid_of
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.session import ReportGroup, ReportPart, RunSession
-from nsys2prv.sources.registry import SOURCES
+from nsys2prv.sources.registry import SOURCES, unknown_source
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline.labels import Labels
 from nsys2prv.timeline.placement import gives_intervals
@@ -84,7 +84,7 @@ def events_frame(session: RunSession, source: str) -> pl.LazyFrame:
         When a report breaks off while it is read.
     """
     if source not in SOURCE_NAMES:
-        raise UsageError(f"there is no source {source}; the sources are {', '.join(SOURCE_NAMES)}")
+        raise unknown_source([source])
     sources = tuple(one for one in SOURCES if one.name == source)
 
     def rows_to_write(opened: OpenedReport) -> int:

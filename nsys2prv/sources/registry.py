@@ -30,6 +30,8 @@ from nsys2prv.sources.nvtx import nvtx_on_gpu, nvtx_ranges
 from nsys2prv.sources.source import Source, StreamedSource, TableSource
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType
+from nsys2prv.vocabulary.nearest import nearest
+from nsys2prv.vocabulary.wording import listed, short
 
 SOURCES: tuple[Source, ...] = (
     nvtx_ranges.PUSHPOP,
@@ -139,6 +141,40 @@ def renumbered(labels: Mapping[int, str]) -> dict[int, int]:
 NAMES: tuple[str, ...] = (*dict.fromkeys(source.name for source in SOURCES), message_ends.NAME)
 """Names for --only and --skip. Messages are not a source: they join events of one, as launch lines do."""
 
+_OTHER_NAMES: dict[str, tuple[str, ...]] = {
+    # What `nsys profile --trace` and `nsys stats` call them.
+    "cuda": ("kernels", "copies", "memsets", "cuda-api"),
+    "osrt": ("os-runtime",),
+    "syscall": ("os-runtime",),
+    "oshmem": ("nvshmem",),
+    "gpu": ("kernels", "copies", "memsets"),
+    "memcpy": ("copies",),
+    "sampling": ("cpu-samples",),
+    "cpu": ("cpu-samples", "scheduling"),
+    # What nsys2prv 0.5.8 calls them.
+    "cuda_api_trace": ("cuda-api",),
+    "nvtx_pushpop_trace": ("nvtx",),
+    "nvtx_startend_trace": ("nvtx-ranges",),
+    "mpi_event_trace": ("mpi",),
+    "gpu_metrics": ("gpu-metrics",),
+}
+"""Sources by what other tools call them."""
+
+
+def near_sources(name: str) -> tuple[str, ...]:
+    """Sources that someone may mean by a name that is none of them."""
+    return (name,) if name in NAMES else _OTHER_NAMES.get(name.casefold()) or tuple(nearest(name, NAMES))
+
+
+def unknown_source(names: Sequence[str], where: str = "") -> UsageError:
+    """The error for names that are not those of sources; `where`: the options that have them, and a colon."""
+    near = dict.fromkeys(found for name in names for found in near_sources(name))
+    offered = f"did you mean {listed(near, 'or')}? " if near else f"the sources are {', '.join(NAMES)}; "
+    return UsageError(
+        f"{where}there is no source {', '.join(map(short, names))}; {offered}"
+        f"{'(' if near else ''}`nsys2prv inspect REPORT` lists those of a report{')' if near else ''}"
+    )
+
 
 def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tuple[Source, ...]:
     """Sources that a user selects. Messages include the calls that they join.
@@ -155,7 +191,7 @@ def select_sources(only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> tu
     """
     unknown = sorted({*only, *skip}.difference(NAMES))
     if unknown:
-        raise UsageError(f"--only and --skip: there is no source {', '.join(unknown)}; the sources are {', '.join(NAMES)}")
+        raise unknown_source(unknown, "--only and --skip: ")
     chosen = (*only, *message_ends.SOURCE_OF_KIND.values()) if message_ends.NAME in only else only
     return tuple(source for source in SOURCES if (not chosen or source.name in chosen) and source.name not in skip)
 

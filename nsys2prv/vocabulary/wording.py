@@ -63,11 +63,21 @@ def did_you_mean(given: str, names: Iterable[str]) -> str:
     ('; did you mean kernels?', '; the names are kernels, nvtx')
     """
     # Loaded for a mistake only: the program itself starts with this module.
-    import difflib
+    from nsys2prv.vocabulary.nearest import nearest
 
     known = list(names)
-    near = difflib.get_close_matches(given.lower(), known, n=3)
-    return f"; did you mean {' or '.join(near)}?" if near else f"; the names are {', '.join(known)}"
+    near = nearest(given, known)
+    return f"; did you mean {listed(near, 'or')}?" if near else f"; the names are {', '.join(known)}"
+
+
+def listed(names: Iterable[str], link: str = "and") -> str:
+    """Names as a list in a sentence.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    several = list(names)
+    return f" {link} ".join((", ".join(several[:-1]), several[-1])) if len(several) > 1 else "".join(several)
 
 
 def known_to(widths: Iterable[float | None]) -> str:

@@ -13,6 +13,8 @@ from pathlib import Path
 from nsys2prv.errors import UsageError
 from nsys2prv.sources.registry import CONSTANTS
 from nsys2prv.vocabulary.event_types import EventType
+from nsys2prv.vocabulary.nearest import nearest
+from nsys2prv.vocabulary.wording import listed, short
 
 KINDS = ("timeline", "table", "tables")
 """What a view is: rows over time; a table; a table for each value of a third window."""
@@ -112,7 +114,11 @@ class ViewTable:
         names = list(names)
         for name in names:
             if not any(name in view.selected_by for view in self.views):
-                raise UsageError(f"--only {name}: there is no such view or group of views; `nsys2prv views --list` lists them")
+                near = listed(nearest(name, (text for view in self.views for text in sorted(view.selected_by))), "or")
+                raise UsageError(
+                    f"--only {short(name)}: there is no such view or group of views; "
+                    f"{f'did you mean {near}? (' if near else ''}`nsys2prv views --list` lists them{')' if near else ''}"
+                )
         return [view for view in self.views if not names or view.selected_by & set(names)]
 
 

@@ -1,0 +1,113 @@
+"""What commands print: quiet where that is requested, colors on terminals only, signs that the encoding has."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.checkout import CHECKOUT
+from support.command_line import CommandLine
+from support.failed_runs import contents, small_report
+
+COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    # 500 µs of kernels.
+    return small_report(5_000).write(tmp_path / "good.sqlite")
+
+
+def on_terminal(*arguments: str | Path, folder: Path, **environment: str) -> str:
+    """What the program prints when both its streams are a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nsys2prv", *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "TERM": "xterm", "NO_COLOR": "", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(ours, 65_536)
+        except OSError:
+            # Linux ends a terminal that nobody writes to any more like this.
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(ours)
+    process.wait()
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    "command", ["translate good.sqlite -o OUT", "efficiency good.sqlite -o page.html", "demo DEMO --nodes 1 --gpus 1"]
+)
+def test_a_quiet_command_prints_nothing_and_writes_the_same(
+    command: str, command_line: CommandLine, report: Path, tmp_path: Path
+) -> None:
+    done = command_line.run(*command.split(), "--quiet")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert len(contents(tmp_path)) > 1
+
+
+def test_a_quiet_command_still_prints_errors_and_what_is_asked_for(command_line: CommandLine, report: Path) -> None:
+    failed = command_line.run("-q", "inspect", "missing.sqlite")
+    as_json = command_line.run("inspect", report, "--json", "-q")
+
+    assert failed.returncode == 3
+    assert failed.stderr.startswith("nsys2prv: missing.sqlite")
+    assert as_json.stdout == command_line.run("inspect", report, "--json").stdout != ""
+
+
+@pytest.mark.parametrize("command", [("inspect", "missing.sqlite")], ids=" ".join)
+def test_colors_are_for_terminals_and_change_no_text(
+    command: tuple[str, ...], command_line: CommandLine, report: Path, tmp_path: Path
+) -> None:
+    piped = command_line.run(*command)
+
+    shown = on_terminal(*command, folder=tmp_path)
+
+    assert COLOR.search(shown)
+    assert COLOR.sub("", shown) == piped.stdout + piped.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "environment"),
+    [((), {"NO_COLOR": "1"}), ((), {"TERM": "dumb"}), (("--no-color",), {})],
+    ids=["NO_COLOR", "dumb terminal", "option"],
+)
+def test_nobody_gets_colors_who_wants_none(option: tuple[str, ...], environment: dict[str, str], tmp_path: Path) -> None:
+    shown = on_terminal("inspect", "missing.sqlite", *option, folder=tmp_path, **environment)
+
+    assert "missing.sqlite: there is no such file" in shown
+    assert not COLOR.search(shown)
+
+
+def test_signs_that_the_encoding_lacks_are_replaced(report: Path, tmp_path: Path) -> None:
+    """Not escaped, as names of reports are."""
+    texts = [
+        subprocess.run(
+            [sys.executable, "-m", "nsys2prv", "efficiency", report],
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=True,
+        ).stdout.decode(encoding)
+        for encoding in ("utf-8", "ascii")
+    ]
+
+    assert " µs" in texts[0]
+    assert " us" in texts[1]
+    assert "\\u" not in texts[1]
+    assert texts[0].count("\n") == texts[1].count("\n")
