@@ -27,7 +27,9 @@
     │   └── MemoryCapReached              the work takes more than --memory allows
     ├── NoDevices                    12   efficiency of a run in which no process uses a GPU
     ├── NotEfficiency                13   a file that `efficiency --json-file` did not write
-    └── Defect                       14   an error in nsys2prv itself
+    ├── Defect                       14   an error in nsys2prv itself
+    ├── GateFailed                   15   compare: a condition of --fail-if is true
+    └── GateNotDecidable             16   compare: none is true, and one of them can't be decided
 
 A translation that left reports out (--keep-going) ends with 10. As in shells, a signal makes the exit code 128 and its number:
 Ctrl-C 130, SIGTERM 143, and 141 where nobody reads the output to its end. The text of an error is one sentence that names the
@@ -38,7 +40,7 @@ turns any other into a Defect.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 LEFT_OUT_EXIT_CODE = 10
@@ -323,6 +325,26 @@ class Defect(Nsys2prvError):
         super().__init__(
             f"an error in nsys2prv itself ({type(error).__name__}{place}: {_one_line(str(error))}); please report it, with "
             f"what {TRACEBACK_VARIABLE}=1 in the environment makes it print"
+        )
+
+
+class GateFailed(Nsys2prvError):
+    """`compare`: a condition of `--fail-if` is true."""
+
+    exit_code = 15
+
+    def __init__(self, sentences: Sequence[str], checked: int) -> None:
+        super().__init__(f"the gate fails, {len(sentences)} of {counted(checked, 'condition')}: {'; '.join(sentences)}")
+
+
+class GateNotDecidable(Nsys2prvError):
+    """`compare`: no condition of `--fail-if` is true, and of some it is not known."""
+
+    exit_code = 16
+
+    def __init__(self, sentences: Sequence[str], checked: int) -> None:
+        super().__init__(
+            f"the gate is not decidable, {len(sentences)} of {counted(checked, 'condition')}: {'; '.join(sentences)}"
         )
 
 

@@ -283,7 +283,8 @@ def compare(runs: Sequence[str | Path | NsysRun | EfficiencyResult], **options: 
 
     Returns
     -------
-    A result whose tables are frames: `result.runs`, `result.metrics`, `result.matched`, `result.changes`.
+    A result whose tables are frames: `result.runs`, `result.metrics`, `result.matched`, `result.changes`; `result.gate` has
+    the result of each condition of `fail_if`, and nothing is raised for it. `as_markdown` is for a merge request.
 
     Raises
     ------

@@ -9,6 +9,7 @@ import typer
 from nsys2prv.cli.console import print_summary, print_warnings
 from nsys2prv.cli.options import AsJson, CsvFolder, ForceResults, JsonFile, check_json_flag, takes
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions
+from nsys2prv.errors import UsageError
 
 
 @takes(CompareOptions, *COMPARE_OPTIONS)
@@ -25,18 +26,25 @@ def compare(
     csv: CsvFolder = None,
     force: ForceResults = False,
     as_json: AsJson = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the result as Markdown, in place of text, for a merge request.")
+    ] = False,
     *,
     options: CompareOptions,
 ) -> None:
     """Compare runs.
 
-    For scaling, or before and after a change: efficiency trees, kernels by name and family, largest changes.
+    For scaling, or before and after a change: efficiency trees, kernels by name and family, largest changes; and a gate for
+    continuous integration (--fail-if).
     """
     from nsys2prv.efficiency.comparison import TABLES, compare
     from nsys2prv.efficiency.from_trace import files_read
+    from nsys2prv.efficiency.gate_table import gate_error
     from nsys2prv.efficiency.outputs.export import check_places, json_text
 
     check_json_flag(as_json, runs)
+    if as_json and as_markdown:
+        raise UsageError("--json and --markdown: the result is printed once; give one of them, and --json-file FILE for a file")
     read = [*files_read(runs), *options.files_read]
     tables = {table.name: table.schema for table in TABLES}
     check_places(read, tables, force=force, json_path=json_file, csv_folder=csv)
@@ -44,6 +52,10 @@ def compare(
     compared.write(json_path=json_file, csv_folder=csv)
     if as_json:
         print(json_text(compared.as_json()), end="")
+    elif as_markdown:
+        print(compared.as_markdown(), end="")
     else:
         print_summary(compared.as_text())
         print_warnings(compared.head["warnings"])
+    if (error := gate_error(compared.tables["gate"])) is not None:
+        raise error

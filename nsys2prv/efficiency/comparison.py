@@ -11,10 +11,13 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions, ScalingKind
+from nsys2prv.efficiency.gate import check_conditions, judge
+from nsys2prv.efficiency.gate_table import GATE
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.metrics import TREE_COLUMNS_OF_RUN, TREE_TABLE, tree_rows
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
+from nsys2prv.efficiency.run_labels import check_labels, labels_of, names_of, path_labels
 from nsys2prv.efficiency.window.usual_lengths import WARM_UP
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.printable import as_utf8
@@ -34,8 +37,10 @@ RUNS = Table(
     "one run",
     (
         _RUN,
-        Column.text("title", "its name"),
+        Column.text("label", "what it is called: as given with `--label`, else what differs in the paths"),
+        Column.text("title", "name of what was measured"),
         *TREE_COLUMNS_OF_RUN,
+        Column.ns("idle_ns", "sum over devices of E - A: time in which they neither compute nor move data"),
         Column.count("iterations", "iterations without warm-up; null where none were found"),
         Column.mean_ns("iteration_ns", "their mean length: from the first start to the last end over devices; null likewise"),
         Column.text(
@@ -45,6 +50,10 @@ RUNS = Table(
         ),
         Column.text("scaling", "`strong` (all runs do the same work) or `weak` (each device does), against the first run"),
         Column.number("speedup", "E of the first run / E"),
+        Column.number(
+            "scaling_efficiency",
+            "speedup / the speedup that the scaling allows: n of this run / n of the first (strong), 1 (weak)",
+        ),
         Column.number("useful_scalability", "sum U of the first run / sum U: 1 when equal work takes equal time (strong)"),
         Column.number("useful_scalability_per_device", "mean U of the first run / mean U (weak scaling)"),
         Column.number("scalability", "that of the two that belongs to the scaling"),
@@ -102,7 +111,7 @@ CHANGES = Table(
 )
 
 
-TABLES = (RUNS, METRICS, MATCHED, CHANGES)
+TABLES = (RUNS, METRICS, MATCHED, CHANGES, GATE)
 """All tables of a comparison."""
 
 FORMAT = "nsys2prv-comparison"
@@ -111,7 +120,7 @@ HEAD: tuple[tuple[str, str, str], ...] = (
     ("format", "text", f"`{FORMAT}`"),
     ("version", "number", f"of this format: {VERSION}"),
     ("nsys2prv", "text", "version of the program"),
-    ("runs", "list of objects", "`run` (`A`, `B`, ...), `input`, `title`"),
+    ("runs", "list of objects", "`run` (`A`, `B`, ...), `label`, `input`, `title`"),
     ("nccl", "text", "`communication` or `useful`: what NCCL kernels count as"),
     ("warnings", "list of texts", "what is odd, of all runs"),
     ("tables", "object", "as above"),
@@ -140,14 +149,20 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: EfficiencyOp
     if len(runs) < 2:
         raise UsageError("compare: two runs or more are needed; give a report, a folder of reports or a trace for each")
     options = options or CompareOptions()
-    scaling = options.scaling if isinstance(options, CompareOptions) else ScalingKind.AUTO
-    return compare_measured([_measured(run, options) for run in runs], [_input(run) for run in runs], scaling)
+    asked = options if isinstance(options, CompareOptions) else CompareOptions()
+    letters = list(map(_letters, range(len(runs))))
+    check_labels(asked.label, letters)
+    # Before runs are measured, which takes time.
+    labels = asked.label or path_labels([_inputs(run) for run in runs])
+    check_conditions(asked.fail_if, RUNS.columns, names_of(letters, labels))
+    measured = [_measured(run, options) for run in runs]
+    return compare_measured(measured, [_inputs(run) for run in runs], asked)
 
 
 def compare_measured(
-    measured: Sequence[EfficiencyResult], inputs: Sequence[str], scaling: ScalingKind = ScalingKind.AUTO
+    measured: Sequence[EfficiencyResult], inputs: Sequence[Sequence[str]], options: CompareOptions
 ) -> ComparisonResult:
-    """Compare measured runs; `inputs` are the arguments of the user."""
+    """Compare measured runs; `inputs` are the paths of each as they were given."""
     policies = sorted({one.head["nccl"] for one in measured})
     if len(policies) > 1:
         raise UsageError(
@@ -155,14 +170,21 @@ def compare_measured(
             f"same --nccl"
         )
     runs = {_letters(place): one for place, one in enumerate(measured)}
-    rows = _runs(runs, scaling)
-    tables: Filled = {RUNS: rows, METRICS: _metrics(runs), MATCHED: _matched(runs, rows), CHANGES: _changes(runs)}
+    labels = dict(zip(runs, options.label or labels_of(inputs, measured), strict=True))
+    rows = _runs(runs, labels, options.scaling)
+    tables: Filled = {
+        RUNS: rows,
+        METRICS: _metrics(runs),
+        MATCHED: _matched(runs, rows),
+        CHANGES: _changes(runs),
+        GATE: judge(options.fail_if, rows, runs, names_of(runs, labels.values()), RUNS.columns),
+    }
     head = {
         "format": FORMAT,
         "version": VERSION,
         "nsys2prv": __version__,
         "runs": [
-            {"run": name, "input": given, "title": one.head["title"]}
+            {"run": name, "label": labels[name], "input": ", ".join(given), "title": one.head["title"]}
             for (name, one), given in zip(runs.items(), inputs, strict=True)
         ],
         "nccl": policies[0],
@@ -171,8 +193,8 @@ def compare_measured(
     return ComparisonResult(head, frames_by_name(tables, TABLES))
 
 
-def _input(run: str | Path | EfficiencyResult) -> str:
-    return ", ".join(run.head["inputs"]) if isinstance(run, EfficiencyResult) else str(run)
+def _inputs(run: str | Path | EfficiencyResult) -> list[str]:
+    return list(run.head["inputs"]) if isinstance(run, EfficiencyResult) else [str(run)]
 
 
 def _measured(run: str | Path | EfficiencyResult, options: EfficiencyOptions) -> EfficiencyResult:
@@ -242,7 +264,7 @@ def _scaling(wanted: ScalingKind, total: float | None, per_device: float | None)
     return ScalingKind.STRONG if abs(math.log(total)) <= abs(math.log(per_device)) else ScalingKind.WEAK
 
 
-def _runs(runs: _Runs, wanted: ScalingKind) -> list[dict[str, Any]]:
+def _runs(runs: _Runs, labels: Mapping[str, str], wanted: ScalingKind) -> list[dict[str, Any]]:
     rows = _rows_of_run(runs)
     first = rows["A"]
     basis, extents = _extents(runs, rows)
@@ -257,6 +279,7 @@ def _runs(runs: _Runs, wanted: ScalingKind) -> list[dict[str, Any]]:
         found.append(
             {
                 "run": name,
+                "label": labels[name],
                 "title": as_utf8(str(runs[name].head["title"])),
                 **run,
                 "iterations": iterations.height or None,
@@ -264,7 +287,9 @@ def _runs(runs: _Runs, wanted: ScalingKind) -> list[dict[str, Any]]:
                 "basis": basis,
                 "scaling": scaling.value,
                 "share": of_run.share,
-                "speedup": _ratio(before.elapsed, of_run.elapsed),
+                "idle_ns": run["elapsed_ns"] * run["devices"] - run["active_ns"],
+                "speedup": (speedup := _ratio(before.elapsed, of_run.elapsed)),
+                "scaling_efficiency": _of_ideal(speedup, scaling, first["devices"], run["devices"]),
                 "scalability": total if scaling == ScalingKind.STRONG else per_device,
                 "useful_scalability": total,
                 "useful_scalability_per_device": per_device,
@@ -275,6 +300,12 @@ def _runs(runs: _Runs, wanted: ScalingKind) -> list[dict[str, Any]]:
     # The first run is on the scale of the others.
     found[0]["scaling"] = found[1]["scaling"] if len(found) > 1 else found[0]["scaling"]
     return found
+
+
+def _of_ideal(speedup: float | None, scaling: ScalingKind, first: int, devices: int) -> float | None:
+    if speedup is None or scaling == ScalingKind.WEAK or not devices:
+        return speedup
+    return speedup * first / devices
 
 
 def _metrics(runs: _Runs) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nsys2prv.efficiency.gate_conditions import Condition, gate_conditions
 from nsys2prv.run.option_values import TimeRange, texts, time_range
 from nsys2prv.run.read_options import ReadOptions, one_of, option
 
@@ -105,10 +106,20 @@ class CompareOptions(EfficiencyOptions):
         "SCALING",
         one_of(ScalingKind),
     )
+    label: tuple[str, ...] = option(
+        (), "What a run is called: once for each run, in their order (default: what differs in their paths).", "TEXT", texts
+    )
+    fail_if: tuple[Condition, ...] = option(
+        (),
+        "Fail (exit code 15) where this is true of a run after the first: METRIC < BOUND, such as "
+        "'device_parallel_efficiency < 0.95*A' or 'iteration_ns > A + 2ms'. May be repeated.",
+        "CONDITION",
+        gate_conditions,
+    )
 
 
 COMPARE_OPTIONS = (
-    *("scaling", "nccl", "window", "align", "unrelated", "kernel_families", "nsys", "cache", "scratch"),
+    *("label", "scaling", "fail_if", "nccl", "window", "align", "unrelated", "kernel_families", "nsys", "cache", "scratch"),
     *("workers", "scheduler", "memory"),
 )
 """Options that apply to a comparison: the runs are measured as a whole."""

@@ -489,3 +489,21 @@ def with_ideal_network(run: Mapping[str, Any], replayed: int) -> dict[str, Any]:
     """
     times = DeviceTimes(**{field.name: run[field.name] for field in fields(DeviceTimes)})
     return {**run, **DEVICE_TREE.row(times.with_ideal_network(replayed))}
+
+
+def at_length(run: Mapping[str, Any], length: int) -> dict[str, Any]:
+    """The row of the table `run` if the window had another length, ns, and all else were the same.
+
+    Where clocks of hosts are not exactly known, the length is not; how long a device or a thread does something is.
+    """
+    devices = {field.name: run[field.name] for field in fields(DeviceTimes)} | {"elapsed_ns": length}
+    if devices["ideal_network_ns"] is not None:
+        devices["ideal_network_ns"] = min(devices["ideal_network_ns"], length)
+    longer = run["threads"] * (length - run["elapsed_ns"])
+    hosts = {field.name: run[field.name] for field in fields(HostTimes) if field.name in run}
+    hosts |= {
+        "elapsed": run["host_useful_ns"] + run["cuda_ns"] + run["mpi_ns"] + longer,
+        "host_useful_ns": run["host_useful_ns"] + longer,
+        "has_mpi": run["mpi_parallel_efficiency"] is not None,
+    }
+    return {**run, **DEVICE_TREE.row(DeviceTimes(**devices)), **HOST_TREE.row(HostTimes(**hosts))}

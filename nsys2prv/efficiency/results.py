@@ -15,6 +15,7 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.from_trace import files_read
 from nsys2prv.efficiency.outputs.comparison_text import comparison_as_text
 from nsys2prv.efficiency.outputs.export import csv_files, json_text, write_files
+from nsys2prv.efficiency.outputs.markdown import comparison_as_markdown
 from nsys2prv.efficiency.outputs.talp import as_talp
 from nsys2prv.efficiency.outputs.text import efficiency_as_text
 from nsys2prv.errors import NotEfficiency, counted
@@ -135,7 +136,7 @@ class EfficiencyResult(Results):
 
 
 class ComparisonResult(Results):
-    """Several runs side by side: `result.runs`, `result.metrics`, `result.matched`, `result.changes`."""
+    """Several runs side by side: `result.runs`, `result.metrics`, `result.matched`, `result.changes`, `result.gate`."""
 
     @property
     def inputs(self) -> list[str]:
@@ -148,6 +149,10 @@ class ComparisonResult(Results):
     def as_text(self, rows: int = 10) -> str:
         """A summary for a terminal, with so many rows of each table."""
         return comparison_as_text(self.head, self.tables, rows)
+
+    def as_markdown(self, rows: int = 10) -> str:
+        """The same in Markdown, for a merge request on GitHub or GitLab, with the gate first."""
+        return comparison_as_markdown(self.head, self.tables, rows)
 
 
 def read_efficiency(path: Path) -> EfficiencyResult:
@@ -195,7 +200,10 @@ _ENTRY_TYPES: Mapping[str, type] = {"list of texts": str, "list of objects": dic
 _LARGEST, _SMALLEST = 1e19, 1e-120
 """Larger numbers than the first, and numbers nearer to 0 than the second, are in no result: no ratio of two is out of range."""
 _ALWAYS_THERE: Mapping[str, tuple[str, ...]] = {
-    "run": ("devices", "threads", "elapsed_ns", "useful_ns", "communication_ns", "active_ns"),
+    "run": (
+        *("devices", "elapsed_ns", "useful_ns", "communication_ns", "active_ns", "max_useful_ns", "max_active_ns"),
+        *("processes", "threads", "host_useful_ns", "cuda_ns", "mpi_ns", "mean_mpi_ns", "min_mpi_ns"),
+    ),
     "kernels": ("kernel", "family", "count", "total_ns", "mean_ns", "share"),
     "families": ("family", "count", "total_ns", "mean_ns", "share"),
     "memory_operations": ("operation", "total_ns"),
@@ -213,6 +221,9 @@ def _check_head(head: Mapping[str, Any]) -> None:
         entries = head[key] if what in _ENTRY_TYPES and isinstance(head[key], list) else ()
         if not isinstance(head[key], _HEAD_TYPES[what]) or not all(isinstance(entry, _ENTRY_TYPES[what]) for entry in entries):
             raise ValueError(f"{key} is no {what}")
+    least, most = (head["length_interval"][name] for name in ("least_ns", "most_ns"))
+    if not all(isinstance(length, int) and 0 <= length <= _LARGEST for length in (least, most or 0)):
+        raise ValueError("length_interval has no lengths")
 
 
 def _check_numbers(name: str, table: pl.DataFrame) -> None:

@@ -183,13 +183,14 @@ def test_reports_traces_and_json_give_the_same_comparison(runs: list[Path], tmp_
     for others in (traces, documents, [traces[0], documents[1]]):
         found = compared(*others).tables
         for name, table in wanted.items():
-            wanted_of = table.drop("title") if name == "runs" else table
-            found_of = found[name].drop("title") if name == "runs" else found[name]
+            wanted_of = table.drop("title", "label") if name == "runs" else table
+            found_of = found[name].drop("title", "label") if name == "runs" else found[name]
             assert_frame_equal(found_of, wanted_of)
 
 
 def test_json_has_every_key_table_and_column_of_the_schema(runs: list[Path]) -> None:
-    content = json.loads(json.dumps(compared(*runs).as_json(), allow_nan=False))
+    options = CompareOptions(align="utc", fail_if=["speedup < A"])
+    content = json.loads(json.dumps(compare(list(runs), options).as_json(), allow_nan=False))
 
     assert list(content) == [key for key, _, _ in comparison.HEAD]
     assert list(content["tables"]) == [table.name for table in comparison.TABLES]
