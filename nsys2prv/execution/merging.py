@@ -38,6 +38,11 @@ class Merging:
             _ = self.rows
 
     @property
+    def least(self) -> int:
+        """Rows that were merged at last: there may be more by now."""
+        return self._frames[0].height
+
+    @property
     def rows(self) -> pl.DataFrame:
         """All rows, merged."""
         if len(self._frames) > 1:

@@ -53,7 +53,7 @@ class ColumnFile:
             When they can't be written.
         """
         # Narrow numbers would take more time compressed, and hardly less space.
-        is_text = not all(pa.types.is_primitive(field.type) for field in batch.schema)
+        is_text = not all(pa.types.is_primitive(field.type) or pa.types.is_null(field.type) for field in batch.schema)
         options = pa.ipc.IpcWriteOptions(compression="lz4" if is_text else None, use_threads=False)
         offset = self._file.tell()
         with pa.ipc.new_stream(self._file, batch.schema, options=options) as stream:
@@ -62,6 +62,16 @@ class ColumnFile:
 
 
 def narrowest(rows: pl.DataFrame) -> pa.RecordBatch:
-    """Rows with the narrowest types that hold their whole numbers."""
-    columns = [column.shrink_dtype() if column.dtype == pl.Int64 else column for column in rows.get_columns()]
-    return pl.DataFrame(columns).to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks().to_batches()[0]
+    """Rows with the narrowest types that hold their whole numbers, and without space for columns of nulls."""
+    return (
+        pl.DataFrame(list(map(_narrowest, rows.get_columns())))
+        .to_arrow(compat_level=pl.CompatLevel.oldest())
+        .combine_chunks()
+        .to_batches()[0]
+    )
+
+
+def _narrowest(column: pl.Series) -> pl.Series:
+    if column.dtype == pl.Int64:
+        return column.shrink_dtype()
+    return column.cast(pl.Null) if column.null_count() == len(column) else column

@@ -36,5 +36,5 @@ def labelled(column: str, labels: Mapping[int, str], what: str) -> pl.Expr:
 
 @once
 def _read(report: Report, table: str) -> dict[int, str]:
-    entries = report.collect(report.scan(table, optional=("id", Text("name"), Text("label"))))
+    entries = report.read(table, optional=("id", Text("name"), Text("label")))
     return dict(one_of_each(entries.select("id", label=pl.coalesce("label", "name")).drop_nulls(), "id").iter_rows())

@@ -105,6 +105,14 @@ class Tables(ABC):
         `distinct` allows to leave out rows that are equal, in all columns that the pipeline needs, to one that is there.
         """
 
+    def read(self, table: str, schema: Schema) -> pl.DataFrame:
+        """What `scan` gives of all rows of a table that is short."""
+        return self.scan(table, schema, NO_SELECTION).collect(engine="streaming")
+
+    def is_short(self, table: str) -> bool:
+        """Whether a table is known to have few rows: what is made of them may be in memory as a whole."""
+        return False
+
     def stretches(self, table: str, count: int) -> list[Stretch | None]:
         """Parts of a table, about `count` of equal length, that can be read at once; one, None, where it is read as a whole."""
         return [None]

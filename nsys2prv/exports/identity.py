@@ -304,7 +304,7 @@ def _process_names(report: Report) -> dict[int, str]:
 
 def _read(report: Report, table: str, *columns: str) -> pl.DataFrame:
     """Columns of a table, in the order of their values: of rows that contradict each other the last one counts."""
-    return report.collect(report.scan(table, optional=columns)).sort(columns)
+    return report.read(table, optional=columns).sort(columns)
 
 
 def _environment(capture: pl.DataFrame) -> dict[str, str]:

@@ -114,6 +114,22 @@ class Report:
         replaced = self._replaced(table, requested, present)
         return scanned.with_columns(replaced).select(list(requested)) if replaced else scanned
 
+    def read(self, table: str, required: Sequence[str] = (), optional: Sequence[str] = ()) -> pl.DataFrame:
+        """All rows of a table that is short, such as one of names: what a `scan` of it gives.
+
+        Raises
+        ------
+        ReportError
+            When the table is present without a required column, or can't be read.
+        """
+        requested, present = self._columns(table, required, optional)
+        if table not in self.tables.names():
+            return pl.DataFrame(schema=requested)
+        with self._read_errors():
+            rows = self.tables.read(table, present)
+        replaced = self._replaced(table, requested, present)
+        return rows.with_columns(replaced).select(list(requested)) if replaced else rows
+
     def scan_events(
         self, table: str, required: Sequence[str], optional: Sequence[str], only: Mapping[str, Sequence[int]] | None
     ) -> pl.LazyFrame:
@@ -221,6 +237,11 @@ class Report:
         finds out much faster than it gives them all."""
         return Report(self.path, self.tables, self.session_time, distinct=True, folded=self._folded)
 
+    def surveyed(self) -> Report:
+        """`distinct`, for one pipeline that is built and collected with it: where it scans short tables alone, it is run in
+        memory, which takes a tenth of what polars needs to start a streaming run."""
+        return _SurveyedReport(self)
+
     @property
     def all_rows(self) -> Report:
         """The same report with all rows of its tables, unchanged."""
@@ -235,14 +256,14 @@ class Report:
     def export_metadata(self) -> dict[str, str | None]:
         """What nsys says about the export: versions, and what was added to times."""
         tables = (table for table in ("META_DATA_EXPORT", "EXPORT_META_DATA") if table in self.tables.names())
-        pairs = (self.collect(self.scan(table, optional=(Text("name"), Text("value")))) for table in tables)
+        pairs = (self.read(table, optional=(Text("name"), Text("value"))) for table in tables)
         return next((dict(found.iter_rows()) for found in pairs if found.height), {})
 
     @property
     def session_start(self) -> tuple[int | None, int | None]:
         """UTC and the host's monotonic clock at time 0 of the session, ns; None when not known."""
         columns = ("utcEpochNs", "systemClockNs")
-        start = self.collect(self.scan("TARGET_INFO_SESSION_START_TIME", optional=columns))
+        start = self.read("TARGET_INFO_SESSION_START_TIME", optional=columns)
         utc, monotonic = start.row(0) if start.height else (None, None)
         # Times in UTC contain the start of the session.
         return (self.session_time.utc or None) if utc is None else utc, monotonic
@@ -259,17 +280,46 @@ class Report:
 
 @once
 def _strings(report: Report) -> pl.DataFrame:
-    return one_of_each(report.collect(report.scan("StringIds", ("id", Text("value")))), "id")
+    return one_of_each(report.read("StringIds", ("id", Text("value"))), "id")
 
 
 @once
 def _devices_of_contexts(report: Report) -> pl.DataFrame:
     """Columns `context` (process and context in one number), `device`: of contexts that are on one device."""
     columns = ("processId", "contextId", "deviceId")
-    contexts = report.collect(report.scan("TARGET_INFO_CUDA_CONTEXT_INFO", optional=columns)).drop_nulls()
+    contexts = report.read("TARGET_INFO_CUDA_CONTEXT_INFO", optional=columns).drop_nulls()
     found = contexts.group_by(context=pl.col("processId") * 2**_CONTEXT_BITS + pl.col("contextId")).agg("deviceId")
     devices = pl.col("deviceId").list
     return found.filter(devices.n_unique() == 1).select("context", device=devices.first())
+
+
+class _SurveyedReport(Report):
+    """A report, all rows of it or distinct ones, that knows which tables were scanned by way of it."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report.path, report.tables, report.session_time, distinct=True, folded=report._folded)
+        self._scanned: set[str] = set()
+
+    def scan(
+        self,
+        table: str,
+        required: Sequence[str] = (),
+        optional: Sequence[str] = (),
+        *,
+        only: Mapping[str, Sequence[int]] | None = None,
+    ) -> pl.LazyFrame:
+        self._scanned.add(table)
+        return super().scan(table, required, optional, only=only)
+
+    @property
+    def distinct(self) -> Report:
+        return self
+
+    def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
+        if not all(map(self.tables.is_short, self._scanned & self.tables.names())):
+            return super().collect(frame)
+        with self._read_errors():
+            return frame.collect(engine="in-memory")
 
 
 class _PiecewiseReport(Report):

@@ -226,6 +226,12 @@ class SqliteTables(Tables):
 
         return frames_scan(read, schema)
 
+    def read(self, table: str, schema: Schema) -> pl.DataFrame:
+        if not schema:
+            return super().read(table, schema)
+        # A pipeline of polars takes longer to start than a short table to be read.
+        return pl.concat([pl.DataFrame(schema=dict(schema)), *self.batches(table, schema, NO_SELECTION)])
+
     def stretches(self, table: str, count: int) -> list[Stretch | None]:
         numbers = self._row_numbers([table]) if count > 1 else {}
         if table not in numbers:

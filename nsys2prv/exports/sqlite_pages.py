@@ -302,8 +302,7 @@ class _Column:
         """The column in the narrowest type that holds all values."""
         given = [part for _, part in self._parts if part is not None]
         if not given:
-            kind = {pl.String: pa.large_string(), pl.Binary: pa.large_binary(), pl.Float64: pa.float64()}
-            return pa.nulls(self._rows, kind.get(self._dtype, pa.int8()))
+            return pa.nulls(self._rows, pa.int8() if self._dtype == pl.Int64 else pa.null())
         narrow = np.result_type(*(part.dtype if isinstance(part, np.ndarray) else np.int8 for part in given))
         values = np.zeros(self._rows, dtype=np.float64 if self._dtype == pl.Float64 else narrow)
         nulls = np.zeros(self._rows, dtype=bool)

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,15 @@ from adbc_driver_manager import AdbcConnection
 
 from nsys2prv.errors import DamagedReport, NoResources, ReportError
 from nsys2prv.execution import memory
+from nsys2prv.execution.merging import Merging
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.row_order import is_constant
 from nsys2prv.execution.scratch import make_folder
 from nsys2prv.execution.sizes import ROWS_OF_PART
 from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.exports.column_files import ColumnFile, StoredBatch, narrowest
-from nsys2prv.exports.forms import Schema, Selection, Stretch, frames_scan
+from nsys2prv.exports.forms import NO_SELECTION, Schema, Selection, Stretch, frames_scan
+from nsys2prv.exports.lookups import LOOKUPS
 from nsys2prv.exports.sqlite_form import SQLITE_ERRORS, SqliteTables, converted, quoted
 from nsys2prv.exports.sqlite_pages import Leaves, Pages, RowPages, Unusual, leaves
 
@@ -37,6 +39,8 @@ _MOST_PARTS = 16
 """Parts of one table at most: of a long report, what workers read at once."""
 _LEAST_ROWS_OF_PAGES = 10_000
 """Rows from which pages are read: for few rows a query takes less time."""
+_MOST_VALUES = 16_384
+"""Distinct rows of some columns, or values of a column, that are kept for the sources that share a table."""
 _REAL_TYPE = re.compile("real|floa|doub", re.IGNORECASE)
 _LEAST_BYTES_OF_ROW = 5
 """A row takes at least so much of a database: its place in a page, its length, its number, the length of its head."""
@@ -89,10 +93,11 @@ class StoredTable:
         """Columns (at least one) of the rows with the values of `only`, batch by batch, in the types in the files."""
         needed = {*columns, *only}
         places = [place for place, name in enumerate(self.schema) if name in needed]
-        selected = [pl.col(name).is_in(values) for name, values in only.items()]
         for batch in self.batches(stretch):
             rows = batch.load(places)
-            yield rows.filter(selected).select(list(columns)) if selected else rows
+            for name, values in only.items():
+                rows = _with_values(rows, name, values)
+            yield pl.DataFrame([rows[name] for name in columns]) if only else rows
 
 
 class StoredTables(SqliteTables):
@@ -120,15 +125,30 @@ class StoredTables(SqliteTables):
         stored = self._stored_with(table, times, only)
         if stored is None:
             return super().extent(table, begin, end, only)
-        frames = [
-            frame.select(pl.len(), first=pl.col(begin).min(), last=pl.max_horizontal(pl.col(list(times)).max())).cast(pl.Int64)
-            for frame in stored.frames(times, only)
-        ]
-        schema = dict.fromkeys(("len", "first", "last"), pl.Int64)
-        found = pl.concat([pl.DataFrame(schema=schema), *frames])
-        rows, first, last = found.select(pl.col("len").sum(), pl.col("first").min(), pl.col("last").max()).row(0)
+        found = self._extents_by_value(stored, table, begin, end, *only.items()) if len(only) == 1 else None
+        if found is None:
+            extents = [_extent(frame, begin, end) for frame in stored.frames(times, only)]
+            found = _summed(pl.concat([pl.DataFrame(schema=_EXTENT), *extents]))
+        rows, first, last = found.row(0)
         self._check_first(table, begin, first)
         return rows, first, last
+
+    def _extents_by_value(
+        self, stored: StoredTable, table: str, begin: str, end: str, only: tuple[str, Sequence[int]]
+    ) -> pl.DataFrame | None:
+        """Extent of the rows with some values of a column, out of those of all its values; None where these are many.
+
+        Sources that share a table are of different values of one column: the table is read once for all of them.
+        """
+        column, values = only
+
+        def find() -> pl.DataFrame | None:
+            empty = pl.DataFrame(schema={column: pl.Int64, **_EXTENT})
+            frames = stored.frames(dict.fromkeys((column, begin, end)), NO_SELECTION)
+            return _few((_extent(frame, begin, end, column) for frame in frames), partial(_summed, by=(column,)), empty)
+
+        of_values = LOOKUPS.get(self, ("extents", table, begin, end, column), find)
+        return None if of_values is None else _summed(of_values.filter(pl.col(column).is_in(values)))
 
     def scan(self, table: str, schema: Schema, only: Selection, *, distinct: bool = False) -> pl.LazyFrame:
         stored = self._stored_with(table, schema, only)
@@ -138,10 +158,27 @@ class StoredTables(SqliteTables):
         def read(columns: list[str]) -> Iterator[pl.DataFrame]:
             # Without a column a frame has no rows.
             read_columns = columns or list(schema)[:1]
-            for frame in stored.frames(read_columns, only):
-                yield _in_types(_distinct(frame) if distinct else frame, {name: schema[name] for name in read_columns})
+            few = self._few_values(stored, table, read_columns, only) if distinct else None
+            for frame in stored.frames(read_columns, only) if few is None else [few]:
+                found = _distinct(frame) if distinct and few is None else frame
+                yield _in_types(found, {name: schema[name] for name in read_columns})
 
         return frames_scan(read, schema)
+
+    def _few_values(self, stored: StoredTable, table: str, columns: Collection[str], only: Selection) -> pl.DataFrame | None:
+        """The distinct rows of columns of a table, found once for all sources that survey it; None where they are many."""
+        names = sorted(columns)
+
+        def find() -> pl.DataFrame | None:
+            schema = {name: stored.schema[name] for name in names}
+            frames = (_in_types(_distinct(frame), schema) for frame in stored.frames(names, only))
+            return _few(frames, _distinct, pl.DataFrame(schema=schema))
+
+        selected = tuple((column, tuple(values)) for column, values in only.items())
+        return LOOKUPS.get(self, ("values", table, tuple(names), selected), find)
+
+    def is_short(self, table: str) -> bool:
+        return table in self._stored and self._stored[table].rows <= STORED_ROWS
 
     def stretches(self, table: str, count: int) -> list[Stretch | None]:
         stored = self._stored.get(table)
@@ -304,6 +341,44 @@ def store_columns(needed: Mapping[StoredTables, Needed], folder: Path, update: C
 
 def _is_inside(part: Stretch, whole: Stretch) -> bool:
     return whole[0] <= part[0] and part[1] <= whole[1]
+
+
+_EXTENT = dict.fromkeys(("len", "first", "last"), pl.Int64)
+
+
+def _extent(rows: pl.DataFrame, begin: str, end: str, *by: str) -> pl.DataFrame:
+    """Columns `len`, `first`, `last` of all rows, or of those with each value of a column."""
+    times = list(dict.fromkeys((begin, end)))
+    extent = [pl.len(), pl.col(begin).min().alias("first"), pl.max_horizontal(pl.col(times).max()).alias("last")]
+    if by and is_constant(rows[by[0]]) and len(rows):
+        return rows.select(pl.col(by[0]).first(), *extent).cast(pl.Int64)
+    return (rows.group_by(by).agg(extent) if by else rows.select(extent)).cast(pl.Int64)
+
+
+def _summed(extents: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+    """The extent of all rows from those of some each; or by the values of a column."""
+    whole = [pl.col("len").sum(), pl.col("first").min(), pl.col("last").max()]
+    return extents.group_by(by).agg(whole) if by else extents.select(whole)
+
+
+def _few(
+    frames: Iterable[pl.DataFrame], merge: Callable[[pl.DataFrame], pl.DataFrame], empty: pl.DataFrame
+) -> pl.DataFrame | None:
+    """Frames, merged; None where that has many rows."""
+    merging = Merging(merge, empty, _MOST_VALUES)
+    for frame in frames:
+        merging.add(frame)
+        if merging.least > _MOST_VALUES:
+            return None
+    return merging.rows if merging.rows.height <= _MOST_VALUES else None
+
+
+def _with_values(rows: pl.DataFrame, column: str, values: Sequence[int]) -> pl.DataFrame:
+    """The rows with some values of a column."""
+    # In most batches all rows are of one kind.
+    if rows.height and is_constant(rows[column]):
+        return rows if rows[column][0] in values else rows.clear()
+    return rows.filter(pl.col(column).is_in(values))
 
 
 def _distinct(rows: pl.DataFrame) -> pl.DataFrame:

@@ -115,12 +115,11 @@ class _SurveyOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class _Described:
+class _Unsurveyed:
     """A report before its survey."""
 
     report: Report
     view: Report
-    identity: Identity
 
 
 @dataclass(frozen=True)
@@ -226,14 +225,14 @@ def _survey_group(
     """Survey some reports; of one that can't be read, the error (with `keep_going`)."""
     options, paths = group[0].value, group[1]
     results: list[_Surveyed | Nsys2prvError | None] = [None] * len(paths)
-    described: dict[int, _Described] = {}
+    opened: dict[int, _Unsurveyed] = {}
     for index, path in enumerate(paths):
         try:
             report = open_report(path, options.export)
-            described[index] = _Described(report, report.folded if options.fold_streams else report, describe(report))
+            opened[index] = _Unsurveyed(report, report.folded if options.fold_streams else report)
         except (ReportError, ExportError) as error:
             results[index] = _unless(options.keep_going, error)
-    present = {one: present_sources(one.report, options.sources) for one in described.values()}
+    present = {one: present_sources(one.report, options.sources) for one in opened.values()}
     needed = _columns_to_store(present)
     if progress is not None:
         progress.expect(len(paths), sum(map(len, [*present.values(), *needed.values()])))
@@ -243,7 +242,7 @@ def _survey_group(
     not_kept = store_or_take(needed, folder / "columns", options.export.cache, update)
     # With keep_going an error is a result: it must not end the work on other reports.
     surveys = _survey_all(present, folder / "overlaps", options.keep_going, update)
-    for (index, one), found in zip(described.items(), surveys, strict=True):
+    for (index, one), found in zip(opened.items(), surveys, strict=True):
         try:
             if isinstance(found, ReportError):
                 raise found
@@ -251,19 +250,20 @@ def _survey_group(
             _check_limits(one.report, found)
             found = apart(one.view, found, folder / f"beside{index}")
             found = _with_existing_rows(one.view, found)
+            described = describe(one.report)
         except ReportError as error:
             results[index] = _unless(options.keep_going, error)
             continue
-        identity = _with_events_only(one.identity, found)
+        identity = _with_events_only(described, found)
         if one.report.tables in not_kept:
             warning = f"{one.report.path}: {not_kept[one.report.tables]}"
             identity = replace(identity, warnings=(*identity.warnings, warning))
-        opened = OpenedReport(one.report, one.view, identity, identity, tuple(found), spans)
-        results[index] = _Surveyed(opened, _signature(one.identity), len(present[one]))
+        whole = OpenedReport(one.report, one.view, identity, identity, tuple(found), spans)
+        results[index] = _Surveyed(whole, _signature(described), len(present[one]))
     return [result for result in results if result is not None]
 
 
-def _columns_to_store(sources: Mapping[_Described, list[Source]]) -> dict[StoredTables, Needed]:
+def _columns_to_store(sources: Mapping[_Unsurveyed, list[Source]]) -> dict[StoredTables, Needed]:
     """What is needed of each table that is read once and stored."""
     return {
         one.report.tables: needed_columns(one.report, of_report)
@@ -320,12 +320,12 @@ def _signature(identity: Identity) -> Hashable:
 
 
 def _survey_all(
-    sources: dict[_Described, list[Source]], folder: Path, keep_going: bool, update: Callable[[int], object]
+    sources: dict[_Unsurveyed, list[Source]], folder: Path, keep_going: bool, update: Callable[[int], object]
 ) -> list[list[Survey] | ReportError]:
     """What the sources have in each report, or the error at which one breaks off."""
     pairs = [(one, source) for one, of_report in sources.items() for source in of_report]
 
-    def look(one: _Described, source: Source, number: int, stop: Stop) -> Survey | Extent | ReportError:
+    def look(one: _Unsurveyed, source: Source, number: int, stop: Stop) -> Survey | Extent | ReportError:
         stop.check()
         memory.check()
         try:
@@ -335,7 +335,15 @@ def _survey_all(
         finally:
             update(1)
 
-    def measure(one: _Described, what: Measure, stop: Stop) -> Survey | Extent | ReportError:
+    def identify(one: _Unsurveyed, stop: Stop) -> None:
+        stop.check()
+        try:
+            # Not before tables are read: names of threads and ranks can be in a long one. Who asks again has it at once.
+            describe(one.report)
+        except ReportError as error:
+            _unless(keep_going, error)
+
+    def measure(one: _Unsurveyed, what: Measure, stop: Stop) -> Survey | Extent | ReportError:
         stop.check()
         try:
             return what.of(one.report)
@@ -346,10 +354,14 @@ def _survey_all(
     needed = [[(one, what) for what in measures(source, one.report)] for one, source in pairs]
     distinct = list(dict.fromkeys(itertools.chain.from_iterable(needed)))
     # The longest work first: then threads are busy to the end.
-    work = [partial(look, one, source, number) for number, (one, source) in enumerate(pairs)]
-    results = run_all([*work, *(partial(measure, one, what) for one, what in distinct)])
-    measured = dict(zip(distinct, results[len(pairs) :], strict=True))
-    of_report: dict[_Described, list[Survey] | ReportError] = {one: [] for one in sources}
+    work: list[Callable[[Stop], Survey | Extent | ReportError | None]] = [
+        *(partial(look, one, source, number) for number, (one, source) in enumerate(pairs)),
+        *(partial(measure, one, what) for one, what in distinct),
+        *(partial(identify, one) for one in sources),
+    ]
+    results = run_all(work)
+    measured = dict(zip(distinct, results[len(pairs) :], strict=False))
+    of_report: dict[_Unsurveyed, list[Survey] | ReportError] = {one: [] for one in sources}
     for (one, _), surveyed, of_pair in zip(pairs, results[: len(pairs)], needed, strict=True):
         former = of_report[one]
         if isinstance(former, ReportError):

@@ -149,15 +149,16 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
     Without a folder for intermediate files, overlaps on streams are not counted. Raises ReportError when the table can't be
     read or misses a column.
     """
-    frame = complete(source.surveyed(report.distinct))
+    values = report.surveyed()
+    frame = complete(source.surveyed(values))
     if LEFT_OUT in frame.collect_schema().names():
         frame = frame.filter(pl.col(LEFT_OUT).is_null())
     attributes = text_attributes(frame.collect_schema())
-    groups = report.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
+    groups = values.collect(frame.select(*source.row.key, *TYPE_COLUMNS, *attributes).unique())
     # Sorted: polars gives distinct rows in any order.
     found = Survey(source, groups.sort(groups.columns), 0, None)
     if CPU in frame.collect_schema().names():
-        last_cpu = report.collect(frame.select(pl.col(CPU).max())).item()
+        last_cpu = values.collect(frame.select(pl.col(CPU).max())).item()
         found = replace(found, cpus=0 if last_cpu is None else int(last_cpu) + 1)
     # Derived events are on the rows of others, and marks have no length.
     marks = all(one.role is not Role.INTERVAL for one in source.types)

@@ -6,10 +6,12 @@ import os
 import sqlite3
 import stat
 from pathlib import Path
+from typing import Any
 
 import adbc_driver_sqlite
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from support.export_folders import write_parquet_report
 from support.report_builder import ReportBuilder
 
@@ -18,6 +20,7 @@ from nsys2prv.errors import DamagedReport, EmptyReport, ExportError, MissingColu
 from nsys2prv.exports import describe, find_reports, open_report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.nsys import NsysExport
+from nsys2prv.exports.stored_tables import StoredTables, store_columns
 from nsys2prv.run.inspect import as_text, inspect, with_clocks
 from nsys2prv.run.read_options import ReadOptions
 
@@ -35,6 +38,48 @@ def test_an_optional_column_that_is_not_there_is_null_and_a_required_one_is_miss
 def test_a_table_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
     opened = open_report(ReportBuilder().write(tmp_path / "a.sqlite"))
     assert opened.collect(opened.scan("OSRT_API", ("start", "end"))).is_empty()
+
+
+def test_all_rows_of_a_short_table_are_those_of_its_scan(tmp_path: Path) -> None:
+    report = ReportBuilder().without("CUPTI_ACTIVITY_KIND_KERNEL", "graphNodeId")
+    report.kernel("k", 0, 10)
+    report.kernel("l", 20, 30)
+    write_parquet_report(tmp_path / "a_pqtdir", report.tables())
+    for path in (report.write(tmp_path / "a.sqlite"), tmp_path / "a_pqtdir"):
+        opened = open_report(path)
+        for table, columns in {
+            "CUPTI_ACTIVITY_KIND_KERNEL": ("start", "graphNodeId"), "StringIds": ("id", Text("value")),
+            "TARGET_INFO_SYSTEM_ENV": ("unknown",), "OSRT_API": ("start",),
+        }.items():  # fmt: skip
+            assert_frame_equal(opened.read(table, optional=columns), opened.collect(opened.scan(table, optional=columns)))
+        with pytest.raises(MissingColumn, match="has no column gridX9"):
+            opened.read("CUPTI_ACTIVITY_KIND_KERNEL", ("gridX9",))
+
+
+def test_a_pipeline_over_short_tables_gives_the_same_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = ReportBuilder()
+    report.nvtx_range("a", 0, 5).nvtx_range("b", 7, 9)
+    opened = open_report(report.write(tmp_path / "a.sqlite"))
+    assert isinstance(opened.tables, StoredTables)
+    store_columns({opened.tables: {"NVTX_EVENTS": {"start": pl.Int64, "eventType": pl.Int64}}}, tmp_path / "columns")
+    engines: list[str] = []
+    collect = pl.LazyFrame.collect
+
+    def noting(self: pl.LazyFrame, *, engine: Any = "auto", **named: Any) -> Any:
+        engines.append(engine)
+        return collect(self, engine=engine, **named)
+
+    found = {}
+    for table in ("NVTX_EVENTS", "StringIds"):
+        surveyed = opened.surveyed()
+        frame = surveyed.scan(table, optional=("start", "id")).select(pl.len())
+        with monkeypatch.context() as patched:
+            patched.setattr(pl.LazyFrame, "collect", noting)
+            found[table] = surveyed.collect(frame).item()
+
+    assert found["NVTX_EVENTS"] == 2
+    # How long a table is that was not stored is not known.
+    assert [engine for engine in engines if engine != "auto"] == ["in-memory", "streaming"]
 
 
 def test_text_after_many_rows_without_is_read(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def names_of_handles(report: Report) -> pl.DataFrame:
 def _reported(report: Report) -> pl.DataFrame:
     """Rows of the table in the order of their times, with that order as `place`."""
     optional = ("timestamp", "parentHandle", "localRank", "size", "groupRoot", "groupRootUid", Text("members"))
-    reported = report.collect(report.scan(TABLE, optional=("rank", "commHandle", *optional)))
+    reported = report.read(TABLE, optional=("rank", "commHandle", *optional))
     return (
         reported.drop_nulls("commHandle")
         .with_columns(pl.col("timestamp").fill_null(_ALWAYS), pl.col("parentHandle").fill_null(0))

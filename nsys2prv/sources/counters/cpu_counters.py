@@ -30,7 +30,7 @@ _PER_SECOND = "{} (per second)"
 
 def _components(report: Report) -> pl.DataFrame:
     """Columns `componentId`, `component`: cores, sockets and other parts of the chip by name."""
-    known = report.collect(report.scan("TARGET_INFO_COMPONENT", optional=("componentId", Text("name"), "instance")))
+    known = report.read("TARGET_INFO_COMPONENT", optional=("componentId", Text("name"), "instance"))
     named = pl.when(pl.col("instance").is_null()).then("name").otherwise(pl.format("{} {}", "name", "instance"))
     return one_of_each(known.select("componentId", component=named).drop_nulls(), "componentId")
 
@@ -141,7 +141,7 @@ def _with_values_in(
 
 def _known(report: Report, table: str, key: str, name: str) -> _Named:
     """Joins the `name` of each `idx` from a table."""
-    found = one_of_each(report.collect(report.scan(table, optional=(key, Text(name)))), key)
+    found = one_of_each(report.read(table, optional=(key, Text(name))), key)
     known = found.select(idx=key, name=name).lazy()
     return lambda joined: joined.join(known, on="idx", how="left", maintain_order="left")
 
@@ -218,7 +218,7 @@ BANDWIDTH = _with_values_in(
 
 
 def _soc(report: Report) -> pl.LazyFrame:
-    names = report.collect(report.scan("TARGET_INFO_SOC_METRICS", optional=("typeId", "metricId", Text("metricName"))))
+    names = report.read("TARGET_INFO_SOC_METRICS", optional=("typeId", "metricId", Text("metricName")))
     key = ["typeId", "metricId"]
     named = SOC.scan(report).join(one_of_each(names, key).lazy(), on=key, how="left", maintain_order="left")
     return named.select(

@@ -33,7 +33,7 @@ _CLOCK = r"(?i)\b(GPC|SYS)\b.*\bclock\b"
 
 def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
     """Samples (columns `gpu`, `series`, `value`) with values repaired, and why some are left out."""
-    gpus = report.collect(report.scan("TARGET_INFO_GPU", optional=("id", "clockRate"))).drop_nulls()
+    gpus = report.read("TARGET_INFO_GPU", optional=("id", "clockRate")).drop_nulls()
     limits = {
         gpu: rate * _CLOCK_TOLERANCE for gpu, rate in gpus.filter(pl.col("clockRate") > 0).select("id", "clockRate").rows()
     }
@@ -58,7 +58,7 @@ def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
 
 
 def _frame(report: Report) -> pl.LazyFrame:
-    names = report.collect(report.scan("TARGET_INFO_GPU_METRICS", optional=("typeId", "metricId", Text("metricName"))))
+    names = report.read("TARGET_INFO_GPU_METRICS", optional=("typeId", "metricId", Text("metricName")))
     # Ids of metrics differ between reports: only their names are equal.
     key = ["typeId", "metricId"]
     named = METRICS.scan(report).join(one_of_each(names, key).lazy(), on=key, how="left", maintain_order="left")
@@ -76,7 +76,7 @@ def _frame(report: Report) -> pl.LazyFrame:
 def _fields_of_types(report: Report) -> dict[int, list[str]]:
     """Names of the metrics in the JSON rows of each type that holds GPU metrics."""
     of_gpus = plugins.plugin_types(report).filter("of_gpu")["typeId"].to_list()
-    types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", Text("data")))).drop_nulls()
+    types = report.read("GENERIC_EVENT_TYPES", optional=("typeId", Text("data"))).drop_nulls()
     return {kind: plugins.field_names(data) for kind, data in one_of_each(types, "typeId").iter_rows() if kind in of_gpus}
 
 

@@ -33,7 +33,7 @@ _MS_PER_SECOND = 1000
 def _metrics(report: Report) -> pl.DataFrame:
     """Columns `metricsListId`, `metricsIdx`, `metric` (name and unit) and `factor`: rates per ms are shown per second."""
     columns = ("metricsListId", "metricsIdx", Text("name"), Text("unit"))
-    known = one_of_each(report.collect(report.scan("TARGET_INFO_NETWORK_METRICS", optional=columns)), columns[:2])
+    known = one_of_each(report.read("TARGET_INFO_NETWORK_METRICS", optional=columns), columns[:2])
     per_ms = pl.col("unit").str.ends_with(_PER_MS).fill_null(False)
     unit = pl.when(per_ms).then(pl.col("unit").str.replace(f"{_PER_MS}$", "/s")).otherwise("unit")
     return known.select(
@@ -46,8 +46,8 @@ def _metrics(report: Report) -> pl.DataFrame:
 
 def _adapters(report: Report) -> pl.DataFrame:
     """Columns `globalId`, `device`: names of network adapters."""
-    names = report.collect(report.scan("TARGET_INFO_NIC_INFO", optional=("nicId", "globalId", Text("name"))))
-    ids = report.collect(report.scan("NIC_ID_MAP", optional=("nicId", "globalId")))
+    names = report.read("TARGET_INFO_NIC_INFO", optional=("nicId", "globalId", Text("name")))
+    ids = report.read("NIC_ID_MAP", optional=("nicId", "globalId"))
     # Up to 3.6 the global id is in the table of adapters.
     known = pl.concat(
         [
@@ -60,7 +60,7 @@ def _adapters(report: Report) -> pl.DataFrame:
 
 def _switches(report: Report) -> pl.DataFrame:
     """Columns `globalId`, `device`: names of switches, where their GUID is known."""
-    known = report.collect(report.scan("NET_IB_DEVICE_INFO", optional=("guid", Text("name"), Text("des")))).drop_nulls("guid")
+    known = report.read("NET_IB_DEVICE_INFO", optional=("guid", Text("name"), Text("des"))).drop_nulls("guid")
     return (
         one_of_each(known, "guid")
         .select(globalId="guid", name=pl.coalesce("des", "name"))

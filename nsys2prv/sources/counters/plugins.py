@@ -17,6 +17,7 @@ from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Real, Text
 from nsys2prv.exports.enumerations import enum_labels
+from nsys2prv.exports.lookups import once
 from nsys2prv.sources.counters.sampling import REAL_PRECISION, sampled_series, with_values
 from nsys2prv.sources.source import CONTINUATION, RowKind, StreamedSource, TableSource
 from nsys2prv.vocabulary.event_types import ValueSet
@@ -54,12 +55,13 @@ _SCHEMA: dict[str, Any] = {
 }
 
 
+@once
 def plugin_types(report: Report) -> pl.DataFrame:
     """Columns `typeId`, `plugin` (plugin and type by name), `of_gpu`, `in_session` (whether raw times are the session's)."""
     strings = dict(report.strings.iter_rows())
     clocks = enum_labels(report, "ENUM_NSYS_GENERIC_EVENT_SOURCE")
     sources: dict[int, tuple[str, bool]] = {}
-    known = report.collect(report.scan("GENERIC_EVENT_SOURCES", optional=("sourceId", "nameId", "timeSourceId", Text("data"))))
+    known = report.read("GENERIC_EVENT_SOURCES", optional=("sourceId", "nameId", "timeSourceId", Text("data")))
     for source, name, clock, data in one_of_each(known, "sourceId").iter_rows():
         described = _described(data)
         clock_name = described.get("TimeSource") or clocks.get(clock, "")
@@ -68,7 +70,7 @@ def plugin_types(report: Report) -> pl.DataFrame:
             clock_name in _SESSION_CLOCK,
         )
     rows = []
-    types = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", "sourceId", "nameId", Text("data"))))
+    types = report.read("GENERIC_EVENT_TYPES", optional=("typeId", "sourceId", "nameId", Text("data")))
     for number, source, name, data in one_of_each(types, "typeId").iter_rows():
         plugin, in_session = sources.get(source, ("", False))
         own = _text(_described(data).get("Name")) or strings.get(name, "")
@@ -116,6 +118,7 @@ def rows_of_gpus(report: Report) -> int:
     return report.count(report.scan(TABLE, ("typeId",)).filter(pl.col("typeId").is_in(types))) if types else 0
 
 
+@once
 def _has_json(report: Report) -> bool:
     if not report.has(TABLE, "data"):
         return False
@@ -130,7 +133,7 @@ def _field_names(report: Report, types: pl.DataFrame) -> list[str]:
     """Fields of all types: as described, and as events have them."""
     chosen = types.filter(~pl.col("of_gpu"))["typeId"].to_list()
     names: dict[str, None] = {}
-    known = report.collect(report.scan("GENERIC_EVENT_TYPES", optional=("typeId", Text("data"))))
+    known = report.read("GENERIC_EVENT_TYPES", optional=("typeId", Text("data")))
     for number, data in known.iter_rows():
         if number in chosen:
             names |= dict.fromkeys(field_names(data))

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.execution.merging import Merging
+from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.execution.sizes import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.identity import process_of
@@ -152,10 +153,13 @@ class _KnownCalls:
         calls = report.scan(CALLS_TABLE, ("globalTid", "correlationId"))
         ids = calls.select(process=process_of("globalTid"), id="correlationId").drop_nulls()
         for piece in report.batches(ids.filter(pl.col("id") > 0), PIECE_ROWS):
-            number = piece["id"].to_numpy()
-            bits = np.left_shift(np.int64(1), number & 63)
-            words = pl.DataFrame({"process": piece["process"], "word": number >> 6, "bits": bits})
-            self._words.add(_merged(words))
+            if piece.is_empty():
+                continue
+            number, process = piece["id"].to_numpy(), piece["process"].to_numpy()
+            # Ids count calls: those of neighbours are mostly in one word.
+            first = np.flatnonzero(differ_from_before(process, number >> 6))
+            bits = np.bitwise_or.reduceat(np.left_shift(np.int64(1), number & 63), first)
+            self._words.add(_merged(pl.DataFrame({"process": process[first], "word": number[first] >> 6, "bits": bits})))
 
     def have(self, rows: pl.DataFrame) -> pl.Series:
         """Whether the call of each row (`globalPid`, `correlationId`) is known."""

@@ -72,7 +72,7 @@ def _accesses(report: Report) -> pl.LazyFrame:
     files = report.collect(
         report.scan("OSRT_FILE_ACCESS_DESCRIPTORS", optional=("fileAccessId", "processId", Text("filePath")))
     )
-    processes = one_of_each(report.collect(report.scan("PROCESSES", optional=("globalPid", "pid"))).drop_nulls(), "pid")
+    processes = one_of_each(report.read("PROCESSES", optional=("globalPid", "pid")).drop_nulls(), "pid")
     known = one_of_each(files.drop_nulls("fileAccessId"), "fileAccessId")
     known = known.join(processes, left_on="processId", right_on="pid", how="left", maintain_order="left")
     accessed = FILE_ACCESSES.scan(report).join(known.lazy(), on="fileAccessId", how="left", maintain_order="left")

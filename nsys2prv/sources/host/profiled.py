@@ -50,7 +50,7 @@ def _pid(thread: pl.Expr) -> pl.Expr:
 
 @once
 def _is_whole_system(report: Report, table: str) -> bool:
-    settings = dict(report.collect(report.scan("META_DATA_CAPTURE", optional=(Text("name"), Text("value")))).iter_rows())
+    settings = dict(report.read("META_DATA_CAPTURE", optional=(Text("name"), Text("value"))).iter_rows())
     if settings.get(_WHOLE_SYSTEM[table]) == "true" or "system" in (settings.get(_COLLECTION_MODE) or "").lower():
         return True
     threads = report.distinct.scan(table, optional=("globalTid",)).select("globalTid").unique()
@@ -70,8 +70,8 @@ def _with_other_events(report: Report) -> set[int]:
 
 @once
 def _launched(report: Report) -> set[int]:
-    settings = report.collect(report.scan("META_DATA_CAPTURE", optional=(Text("name"), Text("value"))))
+    settings = report.read("META_DATA_CAPTURE", optional=(Text("name"), Text("value")))
     commands = settings.filter(pl.col("name") == _COMMAND)["value"].drop_nulls()
     programs = {PurePath(command).name for command in commands}
-    processes = report.collect(report.scan("PROCESSES", optional=("globalPid", Text("name")))).drop_nulls()
+    processes = report.read("PROCESSES", optional=("globalPid", Text("name"))).drop_nulls()
     return {pid for pid, name in processes.iter_rows() if PurePath(name).name in programs}

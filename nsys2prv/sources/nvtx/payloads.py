@@ -175,8 +175,8 @@ def _by_schema(described: pl.DataFrame, entries: pl.DataFrame) -> dict[tuple[int
 
 def _enumerations(report: Report) -> dict[tuple[int, int], tuple[int, dict[int, str]]]:
     """Bytes and names of the values of each enumeration, by domain and its id."""
-    sizes = report.collect(report.scan("NVTX_PAYLOAD_ENUMS", optional=("domainId", "schemaId", "size")))
-    values = report.collect(report.scan("NVTX_PAYLOAD_ENUM_ENTRIES", optional=("domainId", "schemaId", Text("name"), "value")))
+    sizes = report.read("NVTX_PAYLOAD_ENUMS", optional=("domainId", "schemaId", "size"))
+    values = report.read("NVTX_PAYLOAD_ENUM_ENTRIES", optional=("domainId", "schemaId", Text("name"), "value"))
     found: dict[tuple[int, int], tuple[int, dict[int, str]]] = {}
     # Of those that contradict each other the last one counts, wherever it is in its table.
     for domain, schema, size in sizes.sort(sizes.columns).iter_rows():
