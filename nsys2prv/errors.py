@@ -262,6 +262,17 @@ class NoResources(Nsys2prvError):
         )
 
 
+class LittleAddressSpace(NoResources):
+    """A limit of the process leaves less than the libraries need to work."""
+
+    def __init__(self, limit: int, least: int) -> None:
+        Nsys2prvError.__init__(
+            self,
+            f"this process may use {limit / 1e6:,.0f} MB of memory or address space (ulimit -d, -v), and needs at least "
+            f"{least / 1e6:,.0f} MB, most of it reserved only; raise the limit, or ask the batch system for more memory",
+        )
+
+
 class WorkerDied(NoResources):
     """Workers died repeatedly on the same piece of work."""
 

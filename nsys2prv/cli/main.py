@@ -51,6 +51,7 @@ def main() -> None:
     # Millions of rows are a few objects: there is little to collect, and looking for garbage takes time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
+        memory.check_address_space()
         from nsys2prv.cli.app import app
 
         # Typer returns the exit code, also for Ctrl-C.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsys2prv.errors import MemoryCapReached, UsageError
+from nsys2prv.errors import LittleAddressSpace, MemoryCapReached, UsageError
 
 USUAL_BYTES = 400_000_000
 """What a process takes at most of a long report, with sizes of pieces as they are declared."""
@@ -23,6 +23,10 @@ _SHARE_OF_ALL_THREADS = 0.6
 """Share of the usual sizes below which one thread works at a time."""
 _TOLERANCE = 1.2
 """How far memory may exceed a cap before the work ends."""
+LEAST_ADDRESS_SPACE = 1 << 30
+"""Bytes that a process may map at least. Libraries map more than they use; below this, some end the process, or wait forever,
+where they get no memory for a thread.
+"""
 _LOADED_BYTES = 100_000_000
 """What a process takes when all libraries are loaded: what it holds beyond that at the start is not of this work."""
 
@@ -76,6 +80,23 @@ def keep_freed() -> None:
         for variable, (setting, value) in _OF_ALLOCATOR.items():
             if variable not in os.environ:
                 mallopt(setting, value)
+
+
+def check_address_space() -> None:
+    """Refuse to start where the libraries can't work.
+
+    Raises
+    ------
+    LittleAddressSpace
+        When a limit of the process (`ulimit -v`, `ulimit -d`) is below `LEAST_ADDRESS_SPACE`.
+    """
+    # Not loaded to print the version.
+    import resource
+
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    least = min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=LEAST_ADDRESS_SPACE)
+    if least < LEAST_ADDRESS_SPACE:
+        raise LittleAddressSpace(least, LEAST_ADDRESS_SPACE)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from support.command_line import CommandLine
 from support.failed_runs import contents, small_report
 
 from nsys2prv.errors import NoResources
+from nsys2prv.execution.memory import LEAST_ADDRESS_SPACE
 from nsys2prv.execution.workers import workers
 
 NO_RESOURCES, SECONDS = 11, 300
@@ -49,8 +50,29 @@ def test_workers_that_get_no_work_are_no_reason_to_wait(
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["RLIMIT_AS", "RLIMIT_DATA"])
+def test_libraries_that_get_no_address_space_are_not_started(kind: str, command_line: CommandLine, tmp_path: Path) -> None:
+    """They print panics, or wait forever for a thread that could not start."""
+    import resource
+
+    small_report(10).write(tmp_path / "rank0.sqlite")
+
+    def ended(limit: int) -> tuple[int, str]:
+        process = command_line.start(
+            "inspect", "rank0.sqlite", prepare=lambda: resource.setrlimit(getattr(resource, kind), (limit, limit))
+        )
+        _, printed = process.communicate(timeout=SECONDS)
+        return process.returncode, printed
+
+    code, printed = ended(LEAST_ADDRESS_SPACE - 4096)
+    assert code == NO_RESOURCES
+    assert printed.startswith("nsys2prv: this process may use 1,074 MB of memory or address space")
+    assert printed.count("\n") == 1
+    assert ended(2 * LEAST_ADDRESS_SPACE) == (0, "")
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("kib", [500_000, 614_400, 800_000, 1_200_000])
+@pytest.mark.parametrize("kib", [500_000, 1_100_000, 1_200_000, 1_600_000])
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_limit_of_the_address_space_ends_in_time(count: int, kib: int, command_line: CommandLine, tmp_path: Path) -> None:
     import resource

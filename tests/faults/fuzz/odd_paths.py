@@ -110,6 +110,9 @@ def _surround(within: Path) -> None:
 def _try_to_make(within: Path, name: bytes, chance: random.Random) -> None:
     """Something of this name, where that can be."""
     path = os.path.join(os.fsencode(within), name)
+    if b"\0" in name:
+        # No file can have it, and functions of paths raise errors of several kinds.
+        return
     if not os.path.realpath(os.path.dirname(path)).startswith(os.fsencode(within)) or os.path.lexists(path):
         return
     target = Path(os.fsdecode(path))

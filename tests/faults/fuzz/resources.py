@@ -32,10 +32,10 @@ _COMMANDS = (
 _LIMITS: Mapping[str, tuple[int, ...]] = {
     "RLIMIT_FSIZE": (4096, 20_000, 100_000),
     "RLIMIT_NOFILE": (3, 8, 12, 16, 24, 40),
-    "RLIMIT_AS": tuple(mib << 20 for mib in (300, 400, 500, 600, 800, 1200, 1600)),
+    "RLIMIT_AS": tuple(mib << 20 for mib in (300, 800, 1024, 1100, 1200, 1600)),
     "RLIMIT_CPU": (1,),
     "RLIMIT_STACK": (64 << 10, 1 << 20),
-    "RLIMIT_DATA": tuple(mib << 20 for mib in (100, 200, 400)),
+    "RLIMIT_DATA": tuple(mib << 20 for mib in (100, 400, 1024, 1200)),
 }
 _ENVIRONMENTS: tuple[Mapping[str, str | None], ...] = (
     {"HOME": None},
