@@ -95,10 +95,11 @@ endef
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
 	@touch $@
 
-# Every `"NAME>=VERSION` of the dependencies and of the extra `test`, as NAME==VERSION.
+# Every `"NAME>=VERSION` of the dependencies and of the extra `test`, as NAME==VERSION; and a click that is as old as the typer.
 .bench/floors/.installed: pyproject.toml
 	$(call new_venv,.bench/floors)
 	sed -n '/^dependencies = \[/,/^\]/p; /^test = /p' pyproject.toml | grep -o '"[a-z0-9-]*>=[0-9.]*' | tr -d '"' | sed 's/>=/==/' \
 	  > .bench/floors/requirements.txt
+	echo 'click==8.2.1' >> .bench/floors/requirements.txt
 	.bench/floors/bin/python -m pip install --quiet --disable-pip-version-check --editable . -r .bench/floors/requirements.txt
 	@touch $@

@@ -12,7 +12,15 @@ import sys
 import traceback
 from typing import NoReturn
 
-from nsys2prv.cli.console import end, end_with, end_with_help, hold_standard_streams, prepare_output, print_version
+from nsys2prv.cli.console import (
+    end,
+    end_with,
+    end_with_help,
+    hold_standard_streams,
+    prepare_output,
+    print_version,
+    print_warnings,
+)
 from nsys2prv.errors import (
     INTERRUPTED_EXIT_CODE,
     TRACEBACK_VARIABLE,
@@ -35,6 +43,9 @@ LIBRARY_SETTINGS = {
 }
 """What libraries read when they are loaded, where the user has set nothing else."""
 
+OTHER_PROGRAM = "parse_nsys_stats.py"
+"""The module of the other program of this name that its command starts with."""
+
 
 def main() -> None:
     """Entry point of the console script."""
@@ -47,6 +58,7 @@ def main() -> None:
         # Batch scripts ask each time. `app` has the option too, for its help.
         print_version()
         end(0)
+    _warn_of_the_other_program()
     memory.keep_freed()
     # Millions of rows are a few objects: there is little to collect, and looking for garbage takes time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
@@ -77,6 +89,17 @@ def main() -> None:
     if code == INTERRUPTED_EXIT_CODE:
         end_with("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)
     end(code or 0)
+
+
+def _warn_of_the_other_program() -> None:
+    """Warn of a mix of two packages: the other nsys2prv of PyPI (up to 0.5.8) was installed over this one, or under it."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.exists(os.path.join(folder, OTHER_PROGRAM)):
+        warning = (
+            f"{folder} also has files of the other program of this name (nsys2prv up to 0.5.8), and either may run in place of "
+            "the other; run `pip uninstall nsys2prv` until none is left, and install this one again"
+        )
+        print_warnings([warning])
 
 
 def _leave(number: int) -> NoReturn:

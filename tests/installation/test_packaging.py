@@ -1,4 +1,4 @@
-"""What packages the program and checks it elsewhere: files of CI services, the change log, the manual page."""
+"""Files for others: of CI services, recipes of package managers, the change log, the manual page."""
 
 from __future__ import annotations
 
@@ -41,6 +41,35 @@ def test_the_change_log_begins_with_this_version() -> None:
     log = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8")
 
     assert re.findall(r"^## (\d\S*)", log, re.MULTILINE)[0] == nsys2prv.__version__
+
+
+DEPENDENCIES = dict(re.findall(r'^  "([a-z0-9-]+)>=([\d.]+)",$', METADATA, re.MULTILINE))
+PACKAGING = CHECKOUT / "packaging"
+
+
+def test_recipes_have_the_dependencies_of_the_package_with_their_lowest_versions() -> None:
+    conda = yaml.safe_load((PACKAGING / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
+    of_conda = dict(line.split(" >=") for line in conda["requirements"]["run"])
+    spack = (PACKAGING / "spack/spack_repo/nsys2prv/packages/py_nsys2prv/package.py").read_text(encoding="utf-8")
+    of_spack = dict(re.findall(r'depends_on\("py-([a-z0-9-]+)@([\d.]+):"\)', spack))
+
+    assert {name: floor for name, floor in of_conda.items() if name != "python"} == DEPENDENCIES
+    assert conda["context"]["version"] == nsys2prv.__version__
+    assert conda["context"]["python_min"] == PYTHONS[0]
+    assert of_spack == DEPENDENCIES
+
+
+def test_files_of_easybuild_and_modules_are_of_this_version() -> None:
+    (easyconfig,) = (PACKAGING / "easybuild").iterdir()
+    content: dict[str, object] = {}
+    constants = {"ARCH": "x86_64", "SOURCE_PY3_WHL": "nsys2prv-1.0.0-py3-none-any.whl"}
+    exec(compile(easyconfig.read_text(encoding="utf-8"), easyconfig, "exec"), constants, content)
+
+    toolchain = content["toolchain"]
+    assert isinstance(toolchain, dict)
+    assert content["version"] == nsys2prv.__version__
+    assert easyconfig.name == f"nsys2prv-{nsys2prv.__version__}-{toolchain['name']}-{toolchain['version']}.eb"
+    assert (PACKAGING / "modulefiles" / nsys2prv.__version__).is_file()
 
 
 def scripts(jobs: dict[str, object]) -> list[str]:
