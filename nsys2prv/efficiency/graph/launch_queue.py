@@ -7,6 +7,8 @@ started, and that ends right after another one of them has.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
@@ -35,6 +37,16 @@ BLOCKED = dict.fromkeys(
 and start of the operation that made place, and of the one that was launched."""
 
 
+@dataclass(frozen=True)
+class _Operations:
+    """Operations that started in a chunk: columns of equal length, and the last start (ns)."""
+
+    stream: Numbers
+    row: Numbers
+    start: Numbers
+    last: int
+
+
 class LaunchQueue:
     """Finds blocked calls, chunk by chunk: each with the chunk in which what it launched starts."""
 
@@ -43,7 +55,9 @@ class LaunchQueue:
         self._stream: Numbers = LogicalStreams(context.events.rows).of_row
         self._bars: Numbers = np.zeros(64 * _BARS_OF_DOUBLING, dtype=np.int64)
         self._calls = pl.DataFrame(schema=dict.fromkeys(("row", "begin", "until"), pl.Int64))
-        self._operations: list[pl.DataFrame] = []
+        nothing: Numbers = np.zeros(0, dtype=np.int64)
+        self._none = _Operations(nothing, nothing, nothing, 0)
+        self._operations: list[_Operations] = []
 
     def update(self, chunk: TimeChunk) -> pl.DataFrame:
         """Blocked calls: columns of BLOCKED."""
@@ -74,29 +88,43 @@ class LaunchQueue:
         self._calls = pl.concat([self._calls, long])
 
     def _keep(self, started: pl.DataFrame) -> None:
-        stream = pl.Series("stream", self._stream[started["row"].to_numpy()])
-        self._operations.append(started.with_columns(stream))
-        kept = sum(one.height for one in self._operations)
+        if started.is_empty():
+            return
+        stream = self._stream[started["row"].to_numpy()]
+        row, start = (started[name].to_numpy() for name in ("row", "start"))
+        self._operations.append(_Operations(stream, row, start, int(start.max())))
+        kept = sum(len(one.start) for one in self._operations)
         while len(self._operations) > 1 and kept > _MOST_OPERATIONS:
-            kept -= self._operations.pop(0).height
+            kept -= len(self._operations.pop(0).start)
+
+    def _since(self, time: int) -> _Operations:
+        """Kept operations that started at a time or later, and some before."""
+        kept = [self._none, *(one for one in self._operations if one.last >= time)]
+        stream, row, start = (np.concatenate([getattr(one, name) for one in kept]) for name in ("stream", "row", "start"))
+        return _Operations(stream, row, start, kept[-1].last)
 
     def _blocked(self, long: pl.DataFrame) -> pl.DataFrame:
         stream = self._stream[long["next_row"].to_numpy()]
-        operations = pl.concat(self._operations).filter(pl.col("stream").is_in(np.unique(stream))).sort("stream", "start")
+        until = long["until"].to_numpy()
+        # What started earlier makes no place for these calls, and is not pending either.
+        recent = self._since(int(until.min()) - LONGEST_RELEASE)
+        if not len(recent.start):
+            return pl.DataFrame(schema=BLOCKED)
         # Streams follow each other in one order of keys.
         span = self._context.events.length + 2
-        keys = operations["stream"].to_numpy() * span + operations["start"].to_numpy()
+        keys = recent.stream * span + recent.start
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
         own = np.searchsorted(keys, stream * span + long["next_start"].to_numpy())
-        behind = np.searchsorted(keys, stream * span + long["until"].to_numpy(), side="right")
-        free = np.maximum(behind - 1, 0)
-        free_start = operations["start"].gather(free).to_numpy()
-        until = long["until"].to_numpy()
-        is_same = operations["stream"].gather(free).to_numpy() == stream
+        behind = np.searchsorted(keys, stream * span + until, side="right")
+        free = order[np.maximum(behind - 1, 0)]
+        free_start = recent.start[free]
+        is_same = recent.stream[free] == stream
         is_released = is_same & (free_start > long["begin"].to_numpy()) & (until - free_start <= LONGEST_RELEASE)
         found = long.with_columns(
             usual=pl.lit(self._usual_length, pl.Int64),
             pending=pl.Series(own + 1 - behind, dtype=pl.Int64),
-            free_row=operations["row"].gather(free),
+            free_row=pl.Series(recent.row[free], dtype=pl.Int64),
             free_start=pl.Series(free_start, dtype=pl.Int64),
         )
         return found.filter(pl.Series(is_released) & (pl.col("pending") >= FEWEST_PENDING)).select(list(BLOCKED))
