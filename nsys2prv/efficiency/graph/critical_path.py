@@ -9,8 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys2prv.efficiency.graph.replay import ANCHOR, Replay
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, release
+from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, GraphWindow, release
 from nsys2prv.efficiency.intervals import Numbers
+
+OUTSIDE = -1
+"""What is before the places of a chain."""
+_DOUBLINGS = 9
+"""A chain is gone along in strides of 2^9 places, each found by doubling shorter ones."""
 
 
 @dataclass(frozen=True)
@@ -60,34 +65,59 @@ def path_backwards(replay: Replay, last: int, moments_of_window: int = MOMENTS_O
 
     Steps follow each other without a hole: they end with the moment, and begin where nothing determines a moment.
     """
+    for window, taken in edges_backwards(replay, last, moments_of_window):
+        source, target = window.source[taken], window.target[taken] + window.first
+        begin, end = (np.asarray(replay.time[moments], dtype=np.int64) for moments in (source, target))
+        yield PathSteps(begin, end, window.kind[taken], source, target)
+
+
+def edges_backwards(
+    replay: Replay, last: int, moments_of_window: int = MOMENTS_OF_WINDOW
+) -> Iterator[tuple[GraphWindow, Numbers]]:
+    """Edges of the path to a moment, from the last to the first: windows, and the places of the edges among theirs."""
     moment = last
-    for window in replay.graph.windows_backwards(moments_of_window, [replay.time]):
+    beside = [column for column in (replay.time, replay.edges) if column is not None]
+    for window in replay.graph.windows_backwards(moments_of_window, beside):
         if moment < window.first:
             continue
         edge = replay.determining(window)
-        visited = _chain(window.source, edge, window.first, moment)
+        before = np.full(len(window), OUTSIDE, dtype=np.int32)
+        known = np.flatnonzero(edge != ANCHOR)
+        before[known] = np.maximum(window.source[edge[known]] - window.first, OUTSIDE)
+        visited = chain(before, moment - window.first)
         steps = visited[edge[visited] != ANCHOR]
         taken = edge[steps]
-        source = window.source[taken]
-        begin, end = (np.asarray(replay.time[moments], dtype=np.int64) for moments in (source, steps + window.first))
-        yield PathSteps(begin, end, window.kind[taken], source, steps + window.first)
+        yield window, taken
         if len(steps) < len(visited):
             return
-        moment = int(source[-1])
+        moment = int(window.source[taken[-1]])
 
 
-def _chain(source: Numbers, edge: Numbers, first: int, last: int) -> Numbers:
-    """The moments of a window, whose first one is `first`, on the path to the moment `last`, from it backwards; their places in
-    the window. `edge` determines each moment, `source` has the sources of edges.
+def chain(before: npt.NDArray[np.int32], last: int) -> Numbers:
+    """Places from the last one back, each `before` the one that follows it, up to one that has none before it.
+
+    Parameters
+    ----------
+    before
+        Of each place a lower one; OUTSIDE: none.
+
+    >>> chain(np.array([-1, 0, 0, 2, 1], dtype=np.int32), 3).tolist()
+    [3, 2, 0]
     """
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import breadth_first_order
-
-    known = np.flatnonzero(edge != ANCHOR)
-    before = np.full(len(edge), -1, dtype=np.int64)
-    before[known] = source[edge[known]] - first
-    is_inside = before >= 0
-    starts = np.concatenate([[0], np.cumsum(is_inside)])
-    matrix = csr_matrix((np.ones(starts[-1]), before[is_inside], starts), shape=(len(edge), len(edge)))
-    order = breadth_first_order(matrix, last - first, return_predecessors=False)
-    return np.asarray(order, dtype=np.int64)
+    # One more place, behind the others, which is before itself: where those end that have none before them.
+    end = len(before)
+    steps = np.append(np.where(before == OUTSIDE, end, before), end).astype(np.int32)
+    # Each array goes twice as far as the one before it.
+    jumps = [steps]
+    while len(jumps) <= _DOUBLINGS:
+        jumps.append(jumps[-1][jumps[-1]])
+    longest = jumps.pop()
+    visited = [last]
+    while (following := longest.item(visited[-1])) != end:
+        visited.append(following)
+    # From each place of this coarse way the ones in between, the farthest first.
+    found = np.array(visited, dtype=np.int32)
+    for jump in reversed(jumps):
+        found = np.stack([found, jump[found]], axis=-1).reshape(-1)
+    places: Numbers = found[found != end].astype(np.int64)
+    return places

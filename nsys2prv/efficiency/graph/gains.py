@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.changes import Step, combined
-from nsys2prv.efficiency.graph.critical_path import path_backwards
+from nsys2prv.efficiency.graph.critical_path import edges_backwards
 from nsys2prv.efficiency.graph.path_segments import PathReader
 from nsys2prv.efficiency.graph.path_totals import PathTotals
 from nsys2prv.efficiency.graph.replay import REMOVED, Replay, replay
@@ -89,26 +88,18 @@ class MeasuredGraph:
 
     def _bounds(self, steps: Sequence[Step]) -> list[int]:
         """By how much the critical path is shorter with each change."""
-        on_path = self._on_path()
         bounds = [0] * len(steps)
-        for window in self.built.graph.windows():
-            taken = self.measured.determining(window)[on_path[window.first : window.behind]]
+        last = PathReader(self.built, self.measured).last
+        for window, taken in edges_backwards(self.measured, last) if last >= 0 else ():
+            path = window.only(taken)
             for place, step in enumerate(steps):
-                changed = step(window, window.weight)[taken]
-                shorter = int((window.weight[taken] - changed).sum())
+                changed = step(path, path.weight)
+                shorter = int((path.weight - changed).sum())
                 bounds[place] += UNBOUNDED if (changed == REMOVED).any() else shorter
         return bounds
 
-    def _on_path(self) -> npt.NDArray[np.bool_]:
-        """Which moments are on the critical path."""
-        found = np.zeros(len(self.built.graph.moments), dtype=bool)
-        last = PathReader(self.built, self.measured).last
-        for steps in path_backwards(self.measured, last) if last >= 0 else ():
-            found[steps.target] = True
-        return found
-
     def _replayed(self, step: Step) -> Gain:
-        reader = PathReader(self.built, replay(self.built.graph, combined([step]), self.folder))
+        reader = PathReader(self.built, replay(self.built.graph, combined([step]), self.folder, keep_edges=True))
         totals = PathTotals()
         for piece in reader.segments():
             totals.add(piece)

@@ -17,7 +17,7 @@ from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.changes import Step, combined
 from nsys2prv.efficiency.graph.replay import REMOVED, Replay, replay
-from nsys2prv.efficiency.graph.run_graph import Column, GraphWindow
+from nsys2prv.efficiency.graph.run_graph import GraphWindow
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
 
@@ -44,8 +44,8 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], folder: Path) -> Step:
     if arrivals.is_empty():
         return less.step
     for _ in range(_MOST_PASSES):
-        alone = replay(built.graph, combined([*former, less.step, _without_waits]), folder)
-        found = _reductions(built, alone, arrivals, folder)
+        alone = replay(built.graph, combined([*former, less.step, _without_waits]), folder, keep_edges=True)
+        found = _reductions(built, alone, arrivals)
         less = less.plus(found)
         if int(found["less"].sum()) <= _LEAST_LESS * built.context.events.length:
             break
@@ -100,7 +100,7 @@ def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     return members.join(labelled, on="moment").filter(~pl.col("label").is_in(sends.tolist())).drop("label")
 
 
-def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, folder: Path) -> pl.DataFrame:
+def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame) -> pl.DataFrame:
     """Edges that take less time: columns `edge`, `less` (ns).
 
     Parameters
@@ -116,7 +116,7 @@ def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, folder
     own = pl.col("time") - pl.col("since")
     typical = own.quantile(0.5, interpolation="lower").over("hub").cast(pl.Int64)
     late = timed.with_columns(own=own, excess=own - typical).filter(pl.col("excess") > 0)
-    ways = _ways(built, alone, late, alone.determining_edges(folder))
+    ways = _ways(built, alone, late)
     # What took the time of each way, without what belongs to others, is shorter by one share of it.
     kind = np.asarray(built.graph.edges.kind[ways["edge"].to_numpy()], dtype=np.int64)
     ways = ways.filter(pl.Series(~np.isin(kind, _NOT_OWN)))
@@ -126,7 +126,7 @@ def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, folder
     return less.group_by("edge").agg(pl.col("less").sum()).filter(pl.col("less") > 0)
 
 
-def _ways(built: BuiltGraph, alone: Replay, late: pl.DataFrame, determined_by: Column) -> pl.DataFrame:
+def _ways(built: BuiltGraph, alone: Replay, late: pl.DataFrame) -> pl.DataFrame:
     """What determined when each late rank arrived, back to its former arrival: `way` (place in `late`), `edge`, `length` (ns of
     the way that the edge takes), `excess` (of the way)."""
     graph, tasks = built.graph, built.context.events.rows.task
@@ -136,7 +136,7 @@ def _ways(built: BuiltGraph, alone: Replay, late: pl.DataFrame, determined_by: C
     found = [pl.DataFrame(schema={"way": pl.Int64, "edge": pl.Int64, "length": pl.Int64})]
     # A round for each edge of the longest way; all ways at once.
     while len(way):
-        edge = np.asarray(determined_by[moment], dtype=np.int64)
+        edge = alone.edges_of(moment)
         known = edge >= 0
         way, moment, edge = way[known], moment[known], edge[known]
         source = np.asarray(graph.edges.source[edge], dtype=np.int64)

@@ -109,7 +109,7 @@ class CriticalPath(TableMeter):
         """The tables of the measured run."""
         built = self._builder.finish()
         self._warnings = built.warnings
-        measured = as_measured(built.graph)
+        measured = as_measured(built.graph).with_edges(self._folder)
         reader = PathReader(built, measured)
         totals, longest = PathTotals(), longest_segments()
         for piece in reader.segments():

@@ -10,13 +10,13 @@ there grow by: then no slack is negative.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, GraphWindow, RunGraph, latest_edges, new_column
+from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, GraphWindow, RunGraph, new_column
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
@@ -27,6 +27,8 @@ REMOVED = -1
 """Weight of an edge that no longer is."""
 ANCHOR = -1
 """Edge that determines a moment which no edge ends at: it happens when it was measured."""
+
+_EDGES = "measured_edge"
 
 Change = Callable[[GraphWindow], Numbers]
 """New weights of the edges of a window, ns, 0 or more; REMOVED where an edge no longer is."""
@@ -42,11 +44,14 @@ class Replay:
         Of each moment, ns.
     change
         Of its weights; None: there is none.
+    edges
+        The edge that determines each moment, if it is kept: a number of all edges; ANCHOR: none.
     """
 
     graph: RunGraph
     time: Column
     change: Change | None = None
+    edges: Column | None = None
 
     def weights(self, window: GraphWindow) -> Numbers:
         """Weights of the edges of a window."""
@@ -54,23 +59,41 @@ class Replay:
 
     def determining(self, window: GraphWindow) -> Numbers:
         """The edge that determines each moment of a window: its place among those of the window; ANCHOR: none."""
-        weight = self.weights(window)
-        there = np.flatnonzero(weight != REMOVED)
-        time = self.time[window.first : window.behind]
-        allowed = window.of_sources(self.time, time) + weight
-        latest = there[latest_edges(window.target[there], allowed[there])]
-        chosen = latest[allowed[latest] == time[window.target[latest]]]
-        edge = np.full(len(window), ANCHOR, dtype=np.int64)
-        edge[window.target[chosen]] = chosen
-        return edge
+        if self.edges is None:
+            return _determining(window, self.time, self.weights(window))
+        edge = np.asarray(self.edges[window.first : window.behind], dtype=np.int64)
+        return np.where(edge == ANCHOR, ANCHOR, edge - window.first_edge)
 
-    def determining_edges(self, folder: Path | None = None, moments_of_window: int = MOMENTS_OF_WINDOW) -> Column:
-        """The same for all moments: a number of all edges. It is written to a file of the folder; None: it stays in memory."""
-        found = new_column(folder, "determining_edge", len(self.graph.moments))
-        for window in self.graph.windows(moments_of_window, [self.time, found]):
-            edge = self.determining(window)
-            found[window.first : window.behind] = np.where(edge == ANCHOR, ANCHOR, edge + window.first_edge)
-        return found
+    def edges_of(self, moments: Numbers) -> Numbers:
+        """The kept edges that determine some moments; ANCHOR: none."""
+        if self.edges is None:
+            raise ValueError("the edges of this replay are not kept")
+        return np.asarray(self.edges[moments], dtype=np.int64)
+
+    def with_edges(self, folder: Path | None = None, moments_of_window: int = MOMENTS_OF_WINDOW) -> Replay:
+        """The same, in which the edge that determines each moment is kept: in a file of the folder; None: in memory."""
+        if self.edges is not None:
+            return self
+        edges = new_column(folder, _EDGES, len(self.graph.moments))
+        for window in self.graph.windows(moments_of_window, [self.time, edges]):
+            _keep_edges(edges, window, self.determining(window))
+        return replace(self, edges=edges)
+
+
+def _determining(window: GraphWindow, time: Column, weight: Numbers) -> Numbers:
+    """The edges of `Replay.determining`, from the times of all moments and the weights of the edges of the window."""
+    inside = time[window.first : window.behind]
+    # No edge allows a moment later than it is; of those that allow it just then the last one counts.
+    is_latest = window.of_sources(time, inside) + weight == inside[window.target]
+    latest = np.flatnonzero(is_latest & (weight != REMOVED))
+    edge = np.full(len(window), ANCHOR, dtype=np.int64)
+    # Of several values for one place, numpy keeps the last one.
+    edge[window.target[latest]] = latest
+    return edge
+
+
+def _keep_edges(edges: Column, window: GraphWindow, edge: Numbers) -> None:
+    edges[window.first : window.behind] = np.where(edge == ANCHOR, ANCHOR, edge + window.first_edge)
 
 
 def as_measured(graph: RunGraph) -> Replay:
@@ -84,6 +107,8 @@ def replay(
     folder: Path | None = None,
     moments_of_window: int = MOMENTS_OF_WINDOW,
     held: Callable[[GraphWindow], Numbers] | None = None,
+    *,
+    keep_edges: bool = False,
 ) -> Replay:
     """Replay a graph.
 
@@ -100,20 +125,25 @@ def replay(
     held
         Moments of a window (counted from its first one) that become no earlier than measured, whatever becomes shorter, and
         later by what becomes longer before them.
+    keep_edges
+        Keep the edge that determines each moment (`Replay.edges`): then the path is read without the change.
 
     Raises
     ------
     UsageError
         When all times that become longer add up to more than 104 days.
     """
-    found = Replay(graph, new_column(folder, "replayed_time", len(graph.moments)), change)
-    time = found.time
+    time = new_column(folder, "replayed_time", len(graph.moments))
+    edges = new_column(folder, "replayed_edge", len(graph.moments)) if keep_edges else None
+    found = Replay(graph, time, change, edges)
     growth = 0
-    for window in graph.windows(moments_of_window, [time]):
+    for window in graph.windows(moments_of_window, [time] if edges is None else [time, edges]):
         inside = slice(window.first, window.behind)
         weight = found.weights(window)
         if change is not None and not growth and _is_as_measured(window, time, weight):
             time[inside] = window.time
+            if edges is not None:
+                _keep_edges(edges, window, _determining(window, time, weight))
             continue
         is_there = weight != REMOVED
         grown = np.where(is_there, np.maximum(weight - window.weight, 0), 0)
@@ -124,6 +154,8 @@ def replay(
         later = window.time + moved
         kept = held(window) if held is not None else np.zeros(0, dtype=np.int64)
         time[inside] = later - _gains(window, time, later, moved, weight, is_there, kept)
+        if edges is not None:
+            _keep_edges(edges, window, _determining(window, time, weight))
     return found
 
 

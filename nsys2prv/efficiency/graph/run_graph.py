@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from nsys2prv.execution.row_order import differ_from_before
 
 MOMENTS_OF_WINDOW = 200_000
 """Moments that are worked on at once."""
+NO_NUMBER = -1
+"""Number of the edges of a window that has only some of them."""
 WHOLE = 1 << 62
 """Least weight of an edge that takes as long as was measured, whatever else changes."""
 
@@ -183,10 +185,19 @@ class GraphWindow:
 
     def of_sources(self, column: Column, inside: Numbers) -> Numbers:
         """Values of a column of all moments at the sources of the edges; `inside` has those of this window."""
-        found: Numbers = np.empty(len(self.source), dtype=np.int64)
-        found[self.is_inside] = inside[self.source[self.is_inside] - self.first]
-        found[~self.is_inside] = column[self.source[~self.is_inside]]
+        place = self.source - self.first
+        found: Numbers = np.asarray(inside[np.maximum(place, 0)], dtype=np.int64)
+        outside = np.flatnonzero(place < 0)
+        found[outside] = column[self.source[outside]]
         return found
+
+    def only(self, edges: Numbers) -> GraphWindow:
+        """The same moments with some of the edges (places among those of the window), which have no numbers any more."""
+        chosen = replace(self, first_edge=NO_NUMBER, behind_edge=NO_NUMBER)
+        columns = ("source", "target", "weight", "kind", "source_time", "source_row")
+        vars(chosen).update({name: getattr(self, name)[edges] for name in columns})
+        vars(chosen).update({name: getattr(self, name) for name in ("time", "row", "label")})
+        return chosen
 
 
 def _loaded(column: Column) -> Numbers:

@@ -63,8 +63,8 @@ def test_a_replay_without_a_change_gives_the_measured_times(graph: RunGraph, siz
 @settings(deadline=None)
 @given(graphs(), st.integers(1, 30))
 def test_each_moment_with_an_edge_is_determined_by_one(graph: RunGraph, size: int) -> None:
-    determining = as_measured(graph).determining_edges(moments_of_window=size).tolist()
-    assert determining == replay(graph, moments_of_window=size).determining_edges().tolist()
+    determining = as_measured(graph).with_edges(moments_of_window=size).edges.tolist()
+    assert determining == replay(graph, moments_of_window=size).with_edges().edges.tolist()
     for moment, edge in enumerate(determining):
         assert (edge < 0) == (moment not in graph.edges.target)
         if edge >= 0:
@@ -81,7 +81,7 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
     weight = np.where(np.array(is_changed, dtype=bool), np.array(changed, dtype=np.int64), graph.edges.weight)
     found = replay(graph, _to(weight), moments_of_window=size)
     assert found.time.tolist() == _longest_ways(graph, weight)
-    for moment, edge in enumerate(found.determining_edges().tolist()):
+    for moment, edge in enumerate(found.with_edges().edges.tolist()):
         if edge >= 0:
             assert found.time[moment] == found.time[graph.edges.source[edge]] + weight[edge]
 
