@@ -187,7 +187,7 @@ def _sweep(context: SweepContext, meters: Sequence[Meter], of_run: Meter) -> Non
     def prepared() -> Iterator[TimeChunk]:
         for chunk in chunks_of_run(context):
             # What several meters need is made before they share it.
-            _ = chunk.device_times, chunk.thread_times, chunk.is_measured and chunk.on_tasks
+            _ = chunk.device_times, chunk.thread_times, chunk.is_measured and (chunk.on_tasks, chunk.launch_of, chunk.copies)
             yield chunk
 
     with ThreadPoolExecutor(at_once()) as pool:

@@ -41,6 +41,8 @@ KINDS_OF_NUMBER = {
 }
 KERNEL_TYPES = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind != MEMORY)
 """Event types of kernels, NCCL kernels and graphs."""
+NO_LAUNCH = -1
+"""Place of the launch of an operation whose launch is not known."""
 MASKS = 8
 """What runs on a device, as bits: 1 kernels, 2 NCCL kernels, 4 copies and memsets."""
 
@@ -118,6 +120,30 @@ class TimeChunk:
     def on_threads(self) -> Segments:
         """Calls of each calling host thread (by its place in `SweepContext.callers`): one count per category of CAUSES."""
         return self._segments(ON_HOSTS.name, self.context.place_of_caller, self.context.category, len(CAUSES))
+
+    @cached_property
+    def launch_of(self) -> Numbers:
+        """For each operation that starts in the chunk (rows of `started`) the place of its launch in `launches`, of several the
+        earliest; NO_LAUNCH: there is none."""
+        started = self.started[ON_DEVICES.name]
+        found: Numbers = np.full(started.height, NO_LAUNCH, dtype=np.int64)
+        if self.launches.is_empty():
+            return found
+        row, start, to_row, to_time = (
+            column.to_numpy().astype(np.int64)
+            for column in (started["row"], started["start"], self.launches["to_row"], self.launches["to_time"])
+        )
+        rows = len(self.context.events.rows.names) + 1
+        keys = to_time * rows + to_row
+        order = np.lexsort((self.launches["time"].to_numpy(), keys))
+        asked = start * rows + row
+        place = order[np.minimum(np.searchsorted(keys[order], asked), len(order) - 1)]
+        return np.where(keys[place] == asked, place, found)
+
+    @cached_property
+    def copies(self) -> pl.DataFrame:
+        """Copies and memsets on devices: rows of `inside`."""
+        return self.inside[ON_DEVICES.name].filter(pl.col("number") == event_types.MEMORY_OPERATION)
 
     @cached_property
     def device_times(self) -> Elapsed:
@@ -223,6 +249,7 @@ def chunks_of_run(context: SweepContext) -> Iterator[TimeChunk]:
     # What starts at the end of the window is in it.
     edges = [edge for edge, is_inside in ((low, low > 0), (high + 1, high < recorded)) if is_inside]
     windows = _cut(plan_windows([(rows, 1) for rows in sorted_rows]), edges)
+    nothing = {one.name: pl.DataFrame(schema={**one.schema, "begin": pl.Int64, "until": pl.Int64}) for one in COLLECTIONS}
     for index, window in enumerate(windows):
         begin = 0 if index == 0 or window.begin is None else window.begin
         end = recorded if window.end is None else window.end
@@ -239,6 +266,11 @@ def chunks_of_run(context: SweepContext) -> Iterator[TimeChunk]:
             # These are looked at whole, where they start.
             is_whole = one.optional or one is NCCL_CALLS
             entered = carried.pop(one.name, None)
+            if entered is None and found.is_empty():
+                started[one.name] = found
+                if not is_whole:
+                    inside[one.name] = nothing[one.name]
+                continue
             rows = found.with_columns(begin="start", until="end")
             if is_measured and begin == low and entered is not None:
                 # It begins where the window does.
@@ -249,9 +281,10 @@ def chunks_of_run(context: SweepContext) -> Iterator[TimeChunk]:
             starting = rows
             if entered is not None:
                 rows = pl.concat([entered, rows])
-            beyond = rows.filter(pl.col("until") > end) if index < len(windows) - 1 else rows.clear()
-            if beyond.height and (edges or not is_whole):
-                carried[one.name] = beyond
+            if index < len(windows) - 1 and (edges or not is_whole):
+                beyond = rows.filter(pl.col("until") > end)
+                if beyond.height:
+                    carried[one.name] = beyond
             if edges and is_measured:
                 starting, rows = (part.with_columns(pl.col("end", "until").clip(upper_bound=high)) for part in (starting, rows))
             if low:

@@ -78,11 +78,17 @@ class Sums(Merging):
         sums = pl.when(summed.count() > 0).then(summed.sum())
         self._aggregates = [sums, pl.col(smallest).min(), pl.col(largest).max()]
         self._columns = [pl.col(name).cast(dtype) for name, dtype in schema.items()]
-        super().__init__(lambda frame: self.by(key, frame).select(self._columns), pl.DataFrame(schema=schema), pending)
+        self._key = list(key)
+        super().__init__(self._summed, pl.DataFrame(schema=schema), pending)
 
     def add(self, frame: pl.DataFrame) -> None:
         """Add rows."""
-        super().add(self._merge(frame.select(self._columns)))
+        if frame.height:
+            super().add(self._summed(frame))
+
+    def _summed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        # One query: frames are many, and small.
+        return frame.lazy().select(self._columns).group_by(self._key).agg(self._aggregates).select(self._columns).collect()
 
     def by(self, key: Sequence[str], frame: pl.DataFrame | None = None) -> pl.DataFrame:
         """Sums by a shorter key, of all rows or of those of a frame."""

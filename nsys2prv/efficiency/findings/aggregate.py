@@ -39,13 +39,24 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     The same columns, and `whole_cost` of the occurrence. Few occurrences are longer than a part, so that there are few pieces.
     """
     last = part_of(pl.col("end") - 1, length)
-    pieces = pl.int_ranges("part", pl.max_horizontal(last, "part") + 1)
-    split = (
-        occurrences.with_columns(pl.col("part", "begin", "end", "cost", *sums).cast(pl.Int64))
-        .with_row_index("occurrence")
-        .with_columns(whole_cost="cost", first="part", part=pieces)
-        .explode("part")
+    whole = (
+        occurrences.lazy()
+        .with_columns(pl.col("part", "begin", "end", "cost", *sums).cast(pl.Int64))
+        .with_columns(whole_cost="cost", is_long=last > pl.col("part"))
+        .collect()
     )
+    is_long = whole["is_long"]
+    if not is_long.any():
+        return whole.drop("is_long")
+    numbered = whole.drop("is_long").with_row_index("occurrence")
+    pieces = _pieces(numbered.filter(is_long), sums, length)
+    return pl.concat([numbered.filter(~is_long), pieces.select(numbered.columns)]).sort("occurrence").drop("occurrence")
+
+
+def _pieces(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> pl.DataFrame:
+    """Occurrences that reach over several parts, in pieces."""
+    last = part_of(pl.col("end") - 1, length)
+    split = occurrences.with_columns(first="part", part=pl.int_ranges("part", last + 1)).explode("part")
     run = max(length, 1)
     # The first time of a part, as `part_of` has it.
     begin, end = (-((run * -part) // PARTS) for part in (pl.col("part"), pl.col("part") + 1))
@@ -59,7 +70,7 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
     return split.with_columns(
         *(pl.when(is_first).then(pl.col(name)).otherwise(0).alias(name) for name in sums),
         cost=pl.when(is_first).then(first).otherwise("later"),
-    ).drop("occurrence", "first", "later")
+    )
 
 
 class OccurrenceSums:
@@ -87,18 +98,17 @@ class OccurrenceSums:
         columns = [pl.col(name) for name in (*self._key, *self._sums, "begin", "end")]
         sources = {**_TOP, "top_cost": "whole_cost"} if "whole_cost" in occurrences.columns else _TOP
         columns += [pl.col(source).alias(name) for name, source in sources.items()]
-        self._merging.add(self._merged(occurrences.select(column.cast(pl.Int64) for column in columns)))
+        self._merging.add(self._merged(occurrences.lazy().select(column.cast(pl.Int64) for column in columns)))
 
     def frame(self) -> pl.DataFrame:
         """Columns: the key, the sums, `begin`, `end`, and of the most costly occurrence `top_` cost, begin, end, row, thread;
         sorted by the key."""
         return self._merging.rows.sort(self._key)
 
-    def _merged(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def _merged(self, frame: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
         # Of several with the same cost the first counts, so that the result does not depend on the chunks.
-        is_top = pl.col("top_cost") == pl.col("top_cost").max()
-        first = pl.col("top_begin").filter(is_top).arg_min()
-        tops = [pl.col(name).filter(is_top).get(first) for name in _TOP]
+        tops = pl.col(list(_TOP)).get(pl.col("top_cost").arg_max())
         sums = pl.col(self._sums).sum()
-        merged = frame.group_by(self._key).agg(sums, pl.col("begin").min(), pl.col("end").max(), *tops)
-        return merged.select(self._columns)
+        ordered = frame.lazy().sort("top_begin", maintain_order=True)
+        merged = ordered.group_by(self._key).agg(sums, pl.col("begin").min(), pl.col("end").max(), tops)
+        return merged.select(self._columns).collect()

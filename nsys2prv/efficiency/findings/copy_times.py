@@ -13,7 +13,6 @@ from nsys2prv.efficiency.findings.finding import BYTES, NANOSECONDS, SHARE, Find
 from nsys2prv.efficiency.findings.gap_causes import NO_VALUE, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, Threshold
 from nsys2prv.efficiency.graph.spans import SCHEMA
-from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import MEMORY, SweepContext, TimeChunk
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, size, time
@@ -53,9 +52,9 @@ class CopyTimes:
     def update(self, chunk: TimeChunk) -> None:
         """Add the copies of a chunk."""
         events = self._context.events
-        copies = chunk.inside[ON_DEVICES.name].filter(
-            (pl.col("number") == event_types.MEMORY_OPERATION) & pl.col("value").is_in(sorted({*self._directions} - {NO_VALUE}))
-        )
+        if chunk.copies.is_empty():
+            return
+        copies = chunk.copies.filter(pl.col("value").is_in(sorted({*self._directions} - {NO_VALUE})))
         device = pl.Series(events.rows.device[copies["row"].to_numpy()], dtype=pl.Int64)
         copies = copies.with_columns(device=device, is_pageable=self._is_pageable)
         copies = copies.filter(self.matches & (pl.col("device") >= 0))

@@ -18,7 +18,7 @@ from nsys2prv.efficiency.graph.gains import MeasuredGraph
 from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.efficiency.run_events import ON_DEVICES
-from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
+from nsys2prv.efficiency.sweep import NO_LAUNCH, SweepContext, TimeChunk
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
 
@@ -45,8 +45,8 @@ class Findings:
             meter.update(chunk)
         started = chunk.started[ON_DEVICES.name]
         # A call before the window is on no row of it.
-        inside = chunk.launches.filter(pl.col("time") >= 0)
-        self._launches += inside.join(started, left_on=["to_row", "to_time"], right_on=["row", "start"], how="semi").height
+        launches = chunk.launches[chunk.launch_of[chunk.launch_of != NO_LAUNCH]]
+        self._launches += int((launches["time"] >= 0).sum())
         self._graphs += int((started["number"] == event_types.GRAPH_EXECUTION).sum())
 
     def update_gaps(self, gaps: pl.DataFrame) -> None:

@@ -81,7 +81,6 @@ class GapCauses:
         """Add gaps, as `Gaps` passes them to its listener."""
         if gaps.is_empty():
             return
-        gaps = gaps.with_columns(**self._neighbours())
         exclusive: pl.Expr = pl.lit(NO_CAUSE)
         for place, cause in reversed(list(enumerate(self._causes.values()))):
             if cause.is_exclusive:
@@ -91,19 +90,20 @@ class GapCauses:
                 exclusive = pl.when(cause.matches & cause.dominates).then(place).otherwise(exclusive)
         # Of gaps at the start, and of those of unknown launching threads, no rule can know the cause.
         is_unknown = (pl.col("unknown_ns") > 0) | pl.col("number").is_null()
-        gaps = gaps.with_columns(
-            cause=pl.when(pl.col("former_number") == 0)
-            .then(AT_START)
-            .when(is_unknown)
-            .then(UNKNOWN_LAUNCH)
-            .otherwise(exclusive)
-        )
+        chosen = pl.when(pl.col("former_number") == 0).then(AT_START).when(is_unknown).then(UNKNOWN_LAUNCH).otherwise(exclusive)
+        gaps = gaps.lazy().with_columns(**self._neighbours()).with_columns(cause=chosen).collect()
         self._add_all(gaps)
         if self._each is not None:
             self._keep(gaps.filter(pl.col("cause") != AT_START), self._each)
         inner = gaps.filter(pl.col("cause") >= NO_CAUSE)
-        for place, (kind, cause) in enumerate(self._causes.items()):
-            matching = inner.filter(pl.col("cause") == place if cause.is_exclusive else cause.matches)
+        matches = inner.select(
+            (pl.col("cause") == place if cause.is_exclusive else cause.matches).fill_null(False).alias(kind)
+            for place, (kind, cause) in enumerate(self._causes.items())
+        )
+        for kind, cause in self._causes.items():
+            if not matches[kind].any():
+                continue
+            matching = inner.filter(matches[kind])
             occurrences = matching.select(
                 "device",
                 "begin",

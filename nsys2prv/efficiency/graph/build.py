@@ -42,7 +42,7 @@ from nsys2prv.efficiency.graph.waiting_calls import CALLS, OPERATIONS, WaitingCa
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl
 from nsys2prv.efficiency.run_events import HOST_CALLS, ON_DEVICES, ON_HOSTS, STREAM, WAITS, RunEvents
-from nsys2prv.efficiency.sweep import LAUNCH, MEMORY_CALL, MPI, SweepContext, TimeChunk, time_chunks
+from nsys2prv.efficiency.sweep import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, SweepContext, TimeChunk, time_chunks
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.vocabulary import event_types
@@ -174,7 +174,7 @@ class GraphBuilder:
         shown = stretch_labels(moments, hosts)
         self._moments.append(chunk.begin, {"time": moments.time, "row": moments.row, "label": shown, "side": moments.side})
         edges = _Pending()
-        launches = self._launches(chunk, devices)
+        launches = self._launches(chunk)
         self._note_threads(chunk, hosts, devices, launches)
         by_events = self._event_waits.update(chunk)
         own = OwnEdges.of(moments)
@@ -230,19 +230,13 @@ class GraphBuilder:
         inside = chunk.inside[name]
         return OpenIntervals.of(inside, self.labels.of(inside), self._carried[name])
 
-    def _launches(self, chunk: TimeChunk, devices: OpenIntervals) -> pl.DataFrame:
+    def _launches(self, chunk: TimeChunk) -> pl.DataFrame:
         """Of each operation in the chunk: `thread` and `launched`, row and start of its launch (null: not known)."""
-        new = np.flatnonzero(devices.is_new)
-        calls = chunk.launches.select(
-            row=pl.col("to_row").cast(pl.Int64), begin="to_time", thread=pl.col("row").cast(pl.Int64), launched="time"
-        )
-        operations = pl.DataFrame({"row": devices.row[new], "begin": devices.begin[new]})
-        found = operations.join(calls, on=_LAUNCH_KEY, how="left", maintain_order="left")
-        if found.height > operations.height:
-            # Of several launches of one operation the first counts.
-            calls = one_of_each(calls.select("launched", "thread", "row", "begin"), _LAUNCH_KEY)
-            found = operations.join(calls, on=_LAUNCH_KEY, how="left", maintain_order="left")
-        return pl.concat([self._launches_of_carried, found.select("thread", "launched")])
+        # Those that start in the chunk are behind the carried ones.
+        calls = chunk.launches.select(thread=pl.col("row").cast(pl.Int64), launched="time")
+        place = pl.Series(chunk.launch_of)
+        found = calls.select(pl.all().gather(place.set(place == NO_LAUNCH, None)))
+        return pl.concat([self._launches_of_carried, found])
 
     def _note_threads(self, chunk: TimeChunk, hosts: OpenIntervals, devices: OpenIntervals, launches: pl.DataFrame) -> None:
         """Note which threads launch work and call MPI, and where they load data."""

@@ -25,6 +25,7 @@ _MOST_KEPT = 100_000
 """Waits that no operation followed yet, and operations without an end of the wait, that are carried on."""
 
 _RECORD_CALL = r"(?i)EventRecord"
+_RESULT = ("row", "start", "end", "awaited_row", "awaited_start", "awaited_end")
 _OPERATION_SCHEMA = dict.fromkeys(("stream", "call", "row", "start", "end"), pl.Int64)
 
 
@@ -44,6 +45,7 @@ class InferredEventWaits:
         self._recorded = pl.DataFrame(schema={"row": pl.Int64, "recorded": pl.Int64})
         self._open = pl.DataFrame(schema=dict.fromkeys(("task", "stream", "call", "recorded"), pl.Int64))
         self._last = pl.DataFrame(schema=_OPERATION_SCHEMA)
+        self._nothing = pl.DataFrame(schema=dict.fromkeys(_RESULT, pl.Int64))
 
     def update(self, chunk: TimeChunk, waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
         """Operations of a chunk with what they waited for.
@@ -61,8 +63,13 @@ class InferredEventWaits:
         -------
         row, start, end, awaited_row, awaited_start, awaited_end.
         """
+        if not self._record_calls:
+            return self._nothing
         self._open = pl.concat([self._open, self._with_records(chunk, waits)])
         with_last = pl.concat([self._last, operations])
+        if self._open.is_empty():
+            self._last = _last_of_streams(with_last)
+            return self._nothing
         followed = self._open.sort("call").join_asof(
             operations.rename({"call": "issued"}).sort("issued", "start"),
             left_on="call",
@@ -73,7 +80,7 @@ class InferredEventWaits:
             check_sortedness=False,
         )
         self._open = followed.filter(pl.col("row").is_null()).select(self._open.columns).tail(_MOST_KEPT)
-        self._last = with_last.sort("call", maintain_order=True).group_by("stream", maintain_order=True).last()
+        self._last = _last_of_streams(with_last)
         held = self._held(followed.drop_nulls("row"), with_last)
         return self._inferred(held, with_last)
 
@@ -116,5 +123,9 @@ class InferredEventWaits:
         fitting = known.filter(released.is_between(0, _LONGEST_RELEASE)).unique(
             ["row", "start"], keep="none", maintain_order=True
         )
-        columns = ("row", "start", "end", "awaited_row", "awaited_start", "awaited_end")
-        return fitting.select(columns).sort("start", "row")
+        return fitting.select(_RESULT).sort("start", "row")
+
+
+def _last_of_streams(operations: pl.DataFrame) -> pl.DataFrame:
+    """The operation of each stream that was launched last."""
+    return operations.sort("call", maintain_order=True).group_by("stream", maintain_order=True).last()

@@ -91,6 +91,8 @@ class WaitingCalls:
 
     def _named_streams(self, waits: pl.DataFrame) -> pl.DataFrame:
         """Recorded waits for streams, also the last ones of earlier chunks: columns of _NAMED."""
+        if waits.is_empty():
+            return self._named
         located = self._rows.located(waits).with_columns(device=waits["device"] - 1)
         self._streams.note_devices(located.select("task", "device").unique().iter_rows())
         of_streams = located.filter(pl.col("value") == self._of_stream)
@@ -107,6 +109,8 @@ def _is_wait() -> pl.Expr:
 
 def _inside(calls: pl.DataFrame, waits: pl.DataFrame, *columns: str) -> pl.DataFrame:
     """Calls with columns of the first wait on their row that starts in them; null: none does."""
+    if calls.is_empty() or waits.is_empty():
+        return calls.with_columns(pl.lit(None, waits.schema[name]).alias(name) for name in columns)
     first = waits.select("row", "start", *columns).with_columns(pl.col("row").cast(pl.Int64))
     found = calls.sort("begin").join_asof(
         first.sort("start", maintain_order=True),

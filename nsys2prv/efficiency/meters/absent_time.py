@@ -177,8 +177,8 @@ class AbsentTime(TableMeter):
         computing = found.where(found.counts[KERNEL] > 0)
         if len(computing):
             stretches = stretches_before(computing, self._since)
-            kernels = started.filter(pl.col("number").is_in(_COMPUTE))
-            self._divide(with_next(chunk, stretches, kernels), now)
+            computes = np.isin(started["number"].to_numpy(), _COMPUTE)
+            self._divide(with_next(chunk, stretches, computes), now)
             last = last_of_each(computing)
             self._since[last.group] = last.end
         self._keep(now)

@@ -44,6 +44,8 @@ class PartsInWindows:
     def add(self, pieces: pl.DataFrame) -> None:
         """Add pieces, which do not overlap on a device: columns `device`, `begin`, `end`, `part`, `value`, `task`, and those
         that `divide` of `sums` needs."""
+        if self._windows.is_empty():
+            return
         cut = self._cut(pieces)
         is_collective = pl.col("part") == parts.PART_COMMUNICATION
         if (collectives := cut.filter(is_collective)).height:

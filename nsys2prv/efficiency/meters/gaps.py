@@ -127,7 +127,7 @@ class Gaps(TableMeter):
             # A device becomes idle when its last activity ends, and a gap ends where the next one starts.
             gaps = stretches_before(busy, self._idle_since)
             ends = self._ends(chunk)
-            self._add(chunk, with_next(chunk, gaps, chunk.started[ON_DEVICES.name]), ends)
+            self._add(chunk, with_next(chunk, gaps), ends)
             last = last_of_each(busy)
             self._remember(chunk, last.group, last.end, ends)
         self._so_far += chunk.thread_times.until(

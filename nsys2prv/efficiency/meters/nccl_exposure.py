@@ -93,6 +93,8 @@ class NcclExposure(TableMeter):
         self._past: list[tuple[int, int, Steps]] = []
 
     def update(self, chunk: TimeChunk) -> None:
+        if event_types.NCCL_KERNEL not in self._context.events.types:
+            return
         found = chunk.on_devices
         self._past.append((chunk.begin, chunk.end, Steps.of(found, (found.counts[KERNEL] > 0).astype(np.int64))))
         self._add_exposed(chunk)
