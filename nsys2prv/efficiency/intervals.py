@@ -7,6 +7,7 @@ single intervals.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ Numbers = npt.NDArray[np.int64]
 _TIME_BITS = 46
 """Bits of a sort key that are a time: up to 19 hours are sorted by one number per edge."""
 _MOST_GROUPS = 1 << (63 - _TIME_BITS)
+_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,15 @@ class Segments:
             mask |= (count > 0).astype(np.int64) << kind
         return mask
 
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self.group, self.begin)
+
     def place(self, group: Numbers, time: Numbers) -> Numbers:
         """Index of the segment with each time of a group; -1 where the time is before all segments of the group."""
         if not len(self.group):
             return np.full(len(group), -1, dtype=np.int64)
-        place = search(self.group, self.begin, group, time)
+        place = self._places.find(group, time)
         return np.where(self.group[np.maximum(place, 0)] == group, place, -1)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Intervals:
@@ -149,6 +155,7 @@ class Elapsed:
 
     def __init__(self, segments_of_groups: Segments, key: Numbers, keys: int) -> None:
         self._segments = segments_of_groups
+        self._places = Places(segments_of_groups.group, segments_of_groups.begin)
         self._key = key
         self._keys = keys
         length = segments_of_groups.length
@@ -164,7 +171,7 @@ class Elapsed:
         found = self._segments
         if not len(found.group):
             return np.zeros((len(group), self._keys), dtype=np.int64)
-        place = search(found.group, found.begin, group, time)
+        place = self._places.find(group, time)
         first = self._first[np.minimum(group, len(self._first) - 1)]
         inside = place >= first
         last = np.maximum(place, 0)
@@ -184,16 +191,41 @@ def _order(group: Numbers, time: Numbers) -> Numbers:
     return np.lexsort((time, group))
 
 
+class Places:
+    """Rows that are sorted by group and begin, found by group and time.
+
+    Parameters
+    ----------
+    groups, begins
+        Columns of equal length.
+    """
+
+    def __init__(self, groups: Numbers, begins: Numbers) -> None:
+        self._groups, self._begins = groups, begins
+        self._first = int(begins.min(initial=_NEVER))
+        span = int(begins.max(initial=self._first)) - self._first
+        fits = span < 1 << _TIME_BITS and int(groups.max(initial=0)) < _MOST_GROUPS
+        # Made once: the same rows are searched again and again.
+        self._keys = groups << _TIME_BITS | begins - self._first if fits else None
+
+    def find(self, group: Numbers, time: Numbers) -> Numbers:
+        """Position of the last (group, begin) that is not after each (group, time); -1: there is none."""
+        if self._keys is None or int(group.max(initial=0)) >= _MOST_GROUPS:
+            return self._by_order(group, time)
+        # What is before all begins is behind the group before, what is after all of them behind its own group.
+        since = np.clip(time - self._first, -1, (1 << _TIME_BITS) - 1)
+        return np.searchsorted(self._keys, (group << _TIME_BITS) + since, side="right") - 1
+
+    def _by_order(self, group: Numbers, time: Numbers) -> Numbers:
+        known = len(self._groups)
+        is_asked = np.append(np.zeros(known, dtype=bool), np.ones(len(group), dtype=bool))
+        order = np.lexsort((is_asked, np.concatenate([self._begins, time]), np.concatenate([self._groups, group])))
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.cumsum(order < known) - 1
+        found: Numbers = place[known:]
+        return found
+
+
 def search(groups: Numbers, begins: Numbers, group: Numbers, time: Numbers) -> Numbers:
     """Position of the last (group, begin) that is not after (group, time); columns `groups`, `begins` are sorted."""
-    first = min(int(begins.min()), int(time.min(initial=begins[0])))
-    span = max(int(begins.max()), int(time.max(initial=begins[0]))) - first
-    if span < 1 << _TIME_BITS and max(int(groups[-1]), int(group.max(initial=0))) < _MOST_GROUPS:
-        keys = groups << _TIME_BITS | begins - first
-        return np.searchsorted(keys, group << _TIME_BITS | time - first, side="right") - 1
-    order = np.lexsort((np.concatenate([np.zeros(len(groups)), np.ones(len(group))]), np.concatenate([begins, time]),
-                        np.concatenate([groups, group])))  # fmt: skip
-    is_known = order < len(groups)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.cumsum(is_known) - 1
-    return place[len(groups):]  # fmt: skip
+    return Places(groups, begins).find(group, time)

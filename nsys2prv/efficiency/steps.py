@@ -6,10 +6,11 @@ Windows are cut where the key changes. No loop visits single windows or changes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from nsys2prv.efficiency.intervals import Intervals, Numbers, Segments, search
+from nsys2prv.efficiency.intervals import Intervals, Numbers, Places, Segments, search
 
 _NEVER = np.iinfo(np.int64).max
 NONE = -1
@@ -86,6 +87,10 @@ class Steps:
     def __len__(self) -> int:
         return len(self.group)
 
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self.group, self.time)
+
     def of_groups(self, chosen: Numbers) -> Steps:
         """Those of some groups; `chosen`: for each group whether it is kept."""
         kept = chosen[self.group] > 0
@@ -102,8 +107,8 @@ class Steps:
         if not len(self) or not len(windows):
             key = np.full(len(windows), self.before, dtype=np.int64)
             return Pieces(np.arange(len(windows)), windows.begin, windows.end, key)
-        first = search(self.group, self.time, windows.group, windows.begin)
-        last = search(self.group, self.time, windows.group, windows.end - 1)
+        first = self._places.find(windows.group, windows.begin)
+        last = self._places.find(windows.group, windows.end - 1)
         window, place = expanded(first, last)
         group = windows.group[window]
         known = (place >= 0) & (self.group[place] == group)

@@ -70,6 +70,8 @@ class BuiltGraph:
         for is often not known.
     loading
         Times in which hosts load data (`loading.SCHEMA`).
+    kinds
+        Kinds of edges that the graph has.
     """
 
     graph: RunGraph
@@ -78,6 +80,7 @@ class BuiltGraph:
     context: SweepContext
     counted_rows: npt.NDArray[np.bool_]
     loading: pl.DataFrame
+    kinds: frozenset[int]
 
     @property
     def warnings(self) -> list[str]:
@@ -202,6 +205,7 @@ class GraphBuilder:
         self._late.finish()
         merged = ColumnFiles(self._folder / "graph", EDGE_COLUMNS)
         source, target, weight, kind = (self._edges.column(name) for name in EDGE_COLUMNS)
+        kinds: set[int] = set()
         for first in range(0, self._moments.count, MOMENTS_OF_WINDOW):
             behind = first + MOMENTS_OF_WINDOW
             low, high = np.searchsorted(target, [first, behind])
@@ -213,6 +217,7 @@ class GraphBuilder:
             columns = _without_replaced(columns)
             order = edge_order(columns["source"], columns["target"], columns["kind"])
             columns = {name: column[order] for name, column in columns.items()}
+            kinds.update(np.flatnonzero(np.bincount(columns["kind"])).tolist())
             merged.append(columns | {"weight": self._least.resolved(columns["weight"])})
             release(source, target, weight, kind)
         merged.flush()
@@ -222,7 +227,9 @@ class GraphBuilder:
         moments = Moments(*(self._moments.columns.column(name) for name in ("time", "row", "label")))
         graph = RunGraph(moments, Edges(*(merged.column(name) for name in EDGE_COLUMNS)))
         settle(graph)
-        return BuiltGraph(graph, self.labels, self._left_out, self._context, self._counted, self._loading.finish())
+        return BuiltGraph(
+            graph, self.labels, self._left_out, self._context, self._counted, self._loading.finish(), frozenset(kinds)
+        )
 
     # -- intervals of a chunk ---------------------------------------------------------------------------------------------
 

@@ -23,7 +23,8 @@ from nsys2prv.vocabulary.name_rules import fits
 
 _WORK = (edge_kinds.DEVICE_WORK, edge_kinds.TRANSFER, edge_kinds.COLLECTIVE)
 _ON_HOST = (edge_kinds.HOST, edge_kinds.BLOCKED_CALL)
-_TRANSFERS = (edge_kinds.TRANSFER, edge_kinds.COLLECTIVE, edge_kinds.MESSAGE)
+TRANSFERS = (edge_kinds.TRANSFER, edge_kinds.COLLECTIVE, edge_kinds.MESSAGE)
+"""Kinds of edges that take the time of a network."""
 
 Step = Callable[[GraphWindow, Numbers], Numbers]
 """Gives edges of a window other weights than those so far."""
@@ -43,7 +44,7 @@ def combined(steps: Sequence[Step]) -> Change:
 
 def ideal_network(window: GraphWindow, weight: Numbers) -> Numbers:
     """Transfers of collectives and messages take no time."""
-    return np.where(np.isin(window.kind, _TRANSFERS), 0, weight)
+    return np.where(np.isin(window.kind, TRANSFERS), 0, weight)
 
 
 def no_launch_cost(built: BuiltGraph) -> Step:

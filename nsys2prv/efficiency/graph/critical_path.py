@@ -47,16 +47,19 @@ def last_moment(replay: Replay, rows: npt.NDArray[np.bool_] | None = None, until
     moments = replay.graph.moments
     behind = len(moments) if until is None else int(np.searchsorted(moments.time, until, side="right"))
     latest, found = -1, -1
-    for first in range(0, behind, MOMENTS_OF_WINDOW):
+    for first in reversed(range(0, behind, MOMENTS_OF_WINDOW)):
         inside = slice(first, min(first + MOMENTS_OF_WINDOW, behind))
         times = np.asarray(replay.time[inside])
         if rows is not None:
             times = np.where(rows[np.asarray(moments.row[inside])], times, -1)
         # Of several, the one that comes last.
         place = len(times) - 1 - int(np.argmax(times[::-1]))
-        if times[place] >= max(latest, 0):
+        if times[place] > latest:
             latest, found = int(times[place]), first + place
         release(replay.time, moments.row)
+        if found >= 0 and replay.time is moments.time:
+            # Measured times are in order.
+            break
     return found
 
 

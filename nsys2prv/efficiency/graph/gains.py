@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.changes import Step, combined
@@ -68,7 +66,7 @@ class MeasuredGraph:
     @property
     def joins_tasks(self) -> bool:
         """Whether anything that a task does waits for another one: collectives and messages."""
-        return any(np.isin(window.kind, _BETWEEN_TASKS).any() for window in self.built.graph.windows())
+        return not self.built.kinds.isdisjoint(_BETWEEN_TASKS)
 
     def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.

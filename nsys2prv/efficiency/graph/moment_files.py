@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from nsys2prv.efficiency.graph.run_graph import Column
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.execution.scratch import make_folder
 
 MOMENT_COLUMNS: Mapping[str, type[np.signedinteger]] = {"time": np.int64, "row": np.int32, "label": np.int32, "side": np.int8}
 """Columns of moments and how they are stored; `side` is START or END."""
@@ -38,7 +39,7 @@ class ColumnFiles:
     def append(self, rows: Mapping[str, Numbers]) -> None:
         """Add rows: a value for each column."""
         if not self._files:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
             self._files = {name: self._path(name).open("wb") for name in self._types}
         for name, file in self._files.items():
             file.write(np.ascontiguousarray(rows[name], dtype=self._types[name]).data)

@@ -117,8 +117,10 @@ class CriticalPath(TableMeter):
             longest.add(piece)
         if not totals.length:
             return {}
-        ideal = replay(built.graph, changes.combined([changes.ideal_network]), self._folder)
-        self.ideal_length = PathReader(built, ideal).length
+        self.ideal_length = reader.length
+        if not built.kinds.isdisjoint(changes.TRANSFERS):
+            ideal = replay(built.graph, changes.combined([changes.ideal_network]), self._folder)
+            self.ideal_length = PathReader(built, ideal).length
         self.graph = MeasuredGraph(built, measured, totals, self._folder)
         return {
             CRITICAL_PATH: segment_rows(built, longest.rows),

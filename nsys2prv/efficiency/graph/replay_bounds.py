@@ -24,6 +24,7 @@ from nsys2prv.efficiency.graph.run_graph import GraphWindow
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.task_clocks import margin_of_group
 from nsys2prv.errors import UsageError, counted
+from nsys2prv.execution.scratch import make_folder
 from nsys2prv.vocabulary import event_types
 
 CLOCKS = "times of different clocks can be wrong against each other"
@@ -80,7 +81,7 @@ def replay_bounds(built: BuiltGraph, change: Change, folder: Path) -> ReplayBoun
 
     folders = [folder / name for name in ("shorter", "longer")]
     for one in folders:
-        one.mkdir(parents=True, exist_ok=True)
+        make_folder(one)
     try:
         most = replay(built.graph, longer, folders[1], held=held)
     except UsageError:
