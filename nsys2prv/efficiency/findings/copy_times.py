@@ -54,10 +54,14 @@ class CopyTimes:
         events = self._context.events
         if chunk.copies.is_empty():
             return
-        copies = chunk.copies.filter(pl.col("value").is_in(sorted({*self._directions} - {NO_VALUE})))
-        device = pl.Series(events.rows.device[copies["row"].to_numpy()], dtype=pl.Int64)
-        copies = copies.with_columns(device=device, is_pageable=self._is_pageable)
-        copies = copies.filter(self.matches & (pl.col("device") >= 0))
+        device = pl.lit(pl.Series(events.rows.device, dtype=pl.Int64)).gather("row")
+        copies = (
+            chunk.copies.lazy()
+            .filter(pl.col("value").is_in(sorted({*self._directions} - {NO_VALUE})))
+            .with_columns(device=device, is_pageable=self._is_pageable)
+            .filter(self.matches & (pl.col("device") >= 0))
+            .collect()
+        )
         if copies.is_empty():
             return
         on, times = copies["device"].to_numpy(), chunk.device_times

@@ -49,6 +49,8 @@ class LoadingTimes:
         self._free_since = ended.group_by("row", maintain_order=True).agg(pl.col("until").max())
         pauses = ended.filter(pl.col("begin") - pl.col("since") >= LEAST_NS).select("row", begin="since", end="begin")
         self._open = pl.concat([self._open, pauses])
+        if self._open.is_empty():
+            return
         first = launched.drop_nulls().sort("launched", "is_batch")
         followed = self._open.sort("end").join_asof(
             first, left_on="end", right_on="launched", by="row", strategy="forward", check_sortedness=False

@@ -750,8 +750,9 @@ def _pieces(
         for name, column in columns.items()
         if column is not None
     }
-    rest = {name: pl.lit(None, pl.Int64) for name in _PIECE if name not in given}
-    return pl.DataFrame(given).with_columns(**rest).select(_PIECE.keys())
+    rows = len(given["stretch"])
+    unknown = pl.Series(dtype=pl.Int64).extend_constant(None, rows)
+    return pl.DataFrame([given.get(name, unknown.alias(name)) for name in _PIECE])
 
 
 def _by_stretch(pieces: pl.DataFrame) -> pl.DataFrame:
