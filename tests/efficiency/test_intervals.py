@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys2prv.efficiency.intervals import Elapsed, Intervals, Segments, segments, time_by
+from nsys2prv.efficiency.intervals import Elapsed, Intervals, Places, Segments, segments, time_by
 
 GROUPS, END = 3, 40
 
@@ -152,3 +152,16 @@ def test_cutting_time_in_two_changes_no_sum(intervals: Intervals, cut: int) -> N
 def test_sums_of_long_times_are_exact(length: int) -> None:
     found = time_by(np.zeros(2, dtype=np.int64), np.array([length, 1]), 1, np.array([1, 1]), 3)
     assert found.tolist() == [[0], [length + 1], [0]]
+
+
+moment = st.one_of(st.integers(-5, END), st.sampled_from([-(1 << 50), 1 << 45, 1 << 47, FAR]))
+keys = st.lists(st.tuples(st.integers(0, GROUPS), moment), max_size=12)
+
+
+@given(keys, keys)
+def test_rows_are_found_by_group_and_time_however_far_apart_times_are(
+    known: list[tuple[int, int]], wanted: list[tuple[int, int]]
+) -> None:
+    columns = [np.array(sorted(known), dtype=np.int64).reshape(-1, 2).T, np.array(wanted, dtype=np.int64).reshape(-1, 2).T]
+    found = Places(*columns[0]).find(*columns[1])
+    assert found.tolist() == [sum(one <= key for one in known) - 1 for key in wanted]

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys2prv.efficiency.graph import edge_kinds
-from nsys2prv.efficiency.graph.critical_path import last_moment, path_backwards
+from nsys2prv.efficiency.graph.critical_path import OUTSIDE, chain, edges_backwards, last_moment, path_backwards
 from nsys2prv.efficiency.graph.moment_slack import slacks
 from nsys2prv.efficiency.graph.replay import REMOVED, as_measured, replay
 from nsys2prv.efficiency.graph.run_graph import WHOLE, GraphWindow, RunGraph, in_memory
@@ -81,7 +82,9 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
     weight = np.where(np.array(is_changed, dtype=bool), np.array(changed, dtype=np.int64), graph.edges.weight)
     found = replay(graph, _to(weight), moments_of_window=size)
     assert found.time.tolist() == _longest_ways(graph, weight)
-    for moment, edge in enumerate(found.with_edges().edges.tolist()):
+    edges = found.with_edges().edges_of(np.arange(len(graph.moments))).tolist()
+    assert replay(graph, _to(weight), moments_of_window=size, keep_edges=True).edges.tolist() == edges
+    for moment, edge in enumerate(edges):
         if edge >= 0:
             assert found.time[moment] == found.time[graph.edges.source[edge]] + weight[edge]
 
@@ -100,6 +103,27 @@ def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph, size:
     # It begins where nothing determines a moment: the steps add up to the time from there.
     assert moment not in graph.edges.target
     assert end == graph.moments.time[moment]
+
+
+@settings(deadline=None)
+@given(graphs(), st.integers(1, 30))
+def test_a_window_with_the_edges_of_the_path_alone_has_their_columns(graph: RunGraph, size: int) -> None:
+    measured = as_measured(graph)
+    for window, taken in edges_backwards(measured, last_moment(measured), moments_of_window=size):
+        path = window.only(taken)
+        for name in ("source", "target", "weight", "kind", "source_time", "source_row"):
+            assert getattr(path, name).tolist() == getattr(window, name)[taken].tolist()
+        assert path.time.tolist() == window.time.tolist()
+
+
+@pytest.mark.parametrize("steps", [(1,), (1, 2, 3), (700, 1)], ids=["each", "few", "far"])
+def test_a_chain_is_followed_to_its_end(steps: tuple[int, ...]) -> None:
+    # Longer than several strides, with places beside it.
+    before = np.arange(3_000) - np.resize(steps, 3_000)
+    expected = [2_998]
+    while before[expected[-1]] >= 0:
+        expected.append(int(before[expected[-1]]))
+    assert chain(np.maximum(before, OUTSIDE).astype(np.int32), 2_998).tolist() == expected
 
 
 @settings(deadline=None)

@@ -1,0 +1,17 @@
+"""How long `efficiency` only reads the events of a trace, without measuring anything, as JSON: `read_events.py TRACE`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.event_input import read_events
+
+with tempfile.TemporaryDirectory() as folder:
+    began = time.perf_counter()
+    read_events([sys.argv[1]], EfficiencyOptions(progress=False), Path(folder), with_dependencies=True)
+    print(json.dumps({"seconds": time.perf_counter() - began}))
