@@ -16,7 +16,7 @@ _AT_ONCE = 4
 """Digits of a number that are read at once."""
 _BEFORE = 24
 """Bytes before a piece of text in which numbers of 18 digits begin that end in it, and some more."""
-_CHUNK = 1 << 18
+_CHUNK = 1 << 19
 """Bytes of text that are worked on at a time: as many stay in the processor's cache, with what is made of them."""
 
 
@@ -152,9 +152,13 @@ class _Piece:
         ends -= 1
         self.values = tails.take(ends, mode="wrap").astype(np.int64)
         longer = np.flatnonzero(self.length > _AT_ONCE)
+        at, length = ends.take(longer), self.length.take(longer)
         for read in range(_AT_ONCE, _SURE_DIGITS, _AT_ONCE):
-            self.values[longer] += tails.take(ends.take(longer) - read, mode="wrap") * np.int64(10**read)
-            longer = longer[self.length.take(longer) > read + _AT_ONCE]
+            at -= _AT_ONCE
+            self.values[longer] += tails.take(at, mode="wrap") * np.int64(10**read)
+            is_longer = length > read + _AT_ONCE
+            if not is_longer.all():
+                longer, at, length = longer[is_longer], at[is_longer], length[is_longer]
 
 
 def _tails(digits: npt.NDArray[np.uint8], is_digit: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:

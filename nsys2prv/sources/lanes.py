@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import polars as pl
+
+from nsys2prv.execution.row_order import differ_from_before
 
 LANE_OF_TYPE = "type_lane"
 """Column with the lane of an event on a row that has lanes itself (a stream): on which of several event types it is."""
 
 _MOST_LANES = 2**20
+_NEVER = 2**62
 
 
 class Lanes:
@@ -32,71 +33,94 @@ class Lanes:
     def __call__(self, ranges: pl.DataFrame) -> pl.DataFrame:
         if ranges.is_empty():
             return ranges.with_columns(lane=pl.lit(0, pl.Int64))
-        row = self._row
+        # Ranges of no row are like those of one more row.
+        row_of_range = ranges[self._row].fill_null(-_NEVER)
+        rows = np.concatenate([self._open[self._row].to_numpy(), row_of_range.to_numpy()])
+        start = ranges["start"].to_numpy()
         # An unknown end, and a range without length, must not free a lane before the range took it.
-        starts = ranges.select(
-            row, time="start", end=pl.max_horizontal(pl.col("end").fill_null(2**62), pl.col("start") + 1)
-        ).with_row_index("range")
-        opened = self._open.with_row_index("range", offset=starts.height)
-        edges = pl.concat(
-            [
-                opened.select(row, "range", time=pl.lit(-(2**62), pl.Int64), is_start=pl.lit(True)),
-                starts.select(row, "range", "time", is_start=pl.lit(True)),
-                opened.select(row, "range", time="end", is_start=pl.lit(False)),
-                starts.select(row, "range", time="end", is_start=pl.lit(False)),
-            ]
-        ).sort(row, "time", "is_start", maintain_order=True)
-        lanes, stack_after = self._assign(edges, starts.height)
-        last_start = int(starts["time"].max())  # type: ignore[arg-type]
-        carried = pl.concat(
-            [
-                opened.select(row, "end", lane=pl.Series(lanes[starts.height :], dtype=pl.Int64)),
-                starts.select(row, "end", lane=pl.Series(lanes[: starts.height], dtype=pl.Int64)),
-            ]
-        )
-        self._open = carried.filter(pl.col("end") > last_start)
-        self._stack = stack_after(last_start)
-        return ranges.with_columns(lane=pl.Series(lanes[: starts.height], dtype=pl.Int64))
+        end = np.concatenate([self._open["end"].to_numpy(), np.maximum(ranges["end"].fill_null(_NEVER).to_numpy(), start + 1)])
+        opened = self._open.height
+        edges = _Edges(rows, np.concatenate([np.full(opened, -_NEVER), start]), end)
+        lane = self._assign(edges, opened)
+        last_start = int(start.max())
+        is_open = end > last_start
+        self._open = pl.DataFrame({self._row: rows[is_open], "end": end[is_open], "lane": lane[is_open]})
+        freed = edges.last_freed(last_start)
+        put = {self._row: rows[edges.range[freed]], "level": edges.level[freed], "lane": lane[edges.range[freed]]}
+        stack = pl.concat([pl.DataFrame(put, self._stack.schema), self._stack])
+        self._stack = stack.unique([self._row, "level"], keep="first", maintain_order=True)
+        return ranges.with_columns(lane=pl.Series(lane[opened:], dtype=pl.Int64))
 
-    def _assign(self, edges: pl.DataFrame, new: int) -> tuple[np.ndarray, Callable[[int], pl.DataFrame]]:
-        """Lane of each range (the `new` ones first), and the stack of free lanes as it is after a time."""
-        row = self._row
-        total = new + self._open.height
-        levels = edges.with_columns(
-            level=pl.when("is_start").then(1).otherwise(-1).cum_sum().over(row) - pl.col("is_start").cast(pl.Int64)
-        ).with_row_index("edge")
+    def _assign(self, edges: _Edges, opened: int) -> np.ndarray:
+        """Lane of each range; the first ones were `opened` before."""
         # On one place of the stack, edges take turns: an end puts a lane on it, the next start takes the lane.
-        places = levels.sort(row, "level", "edge")
-        before = places.select(
-            "range",
-            "is_start",
-            row,
-            "level",
-            giver=pl.col("range").cast(pl.Int64).shift(1).over(row, "level"),
+        taken = np.flatnonzero(edges.is_start & (edges.range >= opened))
+        parent = np.arange(len(edges.rows))
+        lane = np.full(len(parent), -1, dtype=np.int64)
+        lane[:opened] = self._open["lane"].to_numpy()
+        is_fresh = edges.is_first[taken]
+        follows = taken[~is_fresh]
+        parent[edges.range[follows]] = edges.range[follows - 1]
+        fresh = edges.range[taken[is_fresh]]
+        asked = pl.DataFrame(
+            {self._row: edges.rows[fresh], "level": edges.level[taken[is_fresh]]}, self._stack.drop("lane").schema
         )
-        parent = np.arange(total)
-        lane = np.full(total, -1, dtype=np.int64)
-        lane[new:] = self._open["lane"].to_numpy()
-        taken = before.filter(pl.col("is_start") & (pl.col("range") < new))
-        follows = taken.filter(pl.col("giver").is_not_null())
-        parent[follows["range"].to_numpy()] = follows["giver"].to_numpy()
-        fresh = taken.filter(pl.col("giver").is_null()).join(self._stack, on=[row, "level"], how="left")
-        lane[fresh["range"].to_numpy()] = fresh.select(pl.coalesce("lane", "level")).to_series().to_numpy()
+        known = asked.join(self._stack, on=[self._row, "level"], how="left", maintain_order="left")
+        lane[fresh] = known.select(pl.coalesce("lane", "level")).to_series().to_numpy()
         while True:
             grandparent = parent[parent]
             if np.array_equal(grandparent, parent):
-                break
+                return lane[parent]
             parent = grandparent
-        lane = lane[parent]
 
-        def stack_after(time: int) -> pl.DataFrame:
-            freed = levels.filter(~pl.col("is_start") & (pl.col("time") <= time)).unique(
-                [row, "level"], keep="last", maintain_order=True
-            )
-            put = freed.select(row, "level", lane=pl.Series(lane[freed["range"].to_numpy()], dtype=pl.Int64))
-            return pl.concat([put, self._stack]).unique([row, "level"], keep="first", maintain_order=True)
 
-        return lane, stack_after
+class _Edges:
+    """Starts and ends of ranges on the places of the stack of their row: edges of one place are neighbours, ordered by time.
+
+    Attributes
+    ----------
+    rows
+        Row of each range.
+    range, level, is_start
+        Of each edge: its range, its place, and whether the range starts.
+    is_first
+        Whether an edge is the first on its place.
+    """
+
+    def __init__(self, rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
+        self.rows = rows
+        ranges = np.arange(len(rows))
+        # Ends before starts: what ends at a time is free for what starts then.
+        time = np.concatenate([end, start])
+        order = np.argsort(time, kind="stable")
+        of_row = np.tile(_small(rows), 2)[order]
+        if (of_row[1:] != of_row[:-1]).any():
+            by_row = np.argsort(of_row, kind="stable")
+            order, of_row = order[by_row], of_row[by_row]
+        is_start = order >= len(rows)
+        # All that starts on a row ends there.
+        level = np.cumsum(np.where(is_start, 1, -1)) - is_start
+        by_place = np.argsort(_small(level), kind="stable")
+        if of_row[0] != of_row[-1]:
+            by_place = by_place[np.argsort(of_row[by_place], kind="stable")]
+        self.is_start, self.level = is_start[by_place], level[by_place]
+        self.range = np.tile(ranges, 2)[order][by_place]
+        self._time = time[order][by_place]
+        self.is_first = differ_from_before(of_row[by_place], self.level)
+
+    def last_freed(self, time: int) -> np.ndarray:
+        """Of each place, the last edge that is an end up to a time."""
+        freed = np.flatnonzero(~self.is_start & (self._time <= time))
+        place = np.cumsum(self.is_first)[freed]
+        return freed[np.append(place[1:] != place[:-1], True)] if len(freed) else freed
+
+
+def _small(numbers: np.ndarray) -> np.ndarray:
+    """Numbers that are in the same order, in 16 bits where they fit: numpy sorts these by their digits."""
+    least, most = int(numbers.min()), int(numbers.max())
+    if most - least < 2**16:
+        return (numbers - least).astype(np.uint16)
+    return numbers
 
 
 class _LanesFromFirst:
