@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TypeVar, overload
 
 import polars as pl
 
 from nsys2prv.exports.columns import Text
+from nsys2prv.exports.global_ids import pid_of, process_of
 from nsys2prv.exports.launchers import Launched, launched, node_name, whole_number
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.report import Report
@@ -17,8 +17,6 @@ from nsys2prv.vocabulary.wording import short
 
 NEWEST_KNOWN_SCHEMA = (3, 28)
 
-_OF_PROCESS = ~0xFFFFFF
-_LOW_BITS = 0xFFFFFF
 _LONGEST_HOST = 128
 """Characters of the name of a host; Linux allows 64."""
 NVTX_THREAD_NAME, NVTX_DOMAIN_CREATED = 39, 75
@@ -34,41 +32,6 @@ _LOSSES = (2, 3)
 
 SLICE_OF_GPU = "MIG-"
 """Prefix of the uuid of a part of a GPU (MIG): parts share the place on the bus, and are one device."""
-
-GlobalId = TypeVar("GlobalId", int, pl.Expr, pl.Series)
-"""A globalTid or globalPid: from the highest bits the machine, the process and, in the lowest 24 bits, the thread (0 in a
-globalPid)."""
-
-
-@overload
-def process_of(global_id: GlobalId) -> GlobalId: ...
-@overload
-def process_of(global_id: str) -> pl.Expr: ...
-def process_of(global_id: GlobalId | str) -> GlobalId | pl.Expr:
-    """The globalPid of a thread's process, from its globalTid (or globalPid), or from the name of a column of these.
-
-    >>> process_of(0x1_000010_000011) == 0x1_000010_000000
-    True
-    """
-    return (pl.col(global_id) if isinstance(global_id, str) else global_id) & _OF_PROCESS
-
-
-def pid_of(global_id: GlobalId) -> GlobalId:
-    """The system's id of a process, from a globalTid or globalPid.
-
-    >>> pid_of(0x1_000010_000011)
-    16
-    """
-    return global_id // 2**24 & _LOW_BITS
-
-
-def tid_of(global_tid: GlobalId) -> GlobalId:
-    """The system's id of a thread.
-
-    >>> tid_of(0x1_000010_000011)
-    17
-    """
-    return global_tid & _LOW_BITS
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from nsys2prv.exports.forms import (
     frames_scan,
     read_error,
 )
+from nsys2prv.exports.global_ids import pid_of
 from nsys2prv.exports.lookups import once
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.exports.session_time import AS_RECORDED, SessionTime, read_session_time
@@ -38,7 +39,7 @@ _STREAM = ("globalPid", "deviceId", "contextId", "streamId")
 
 _OF_CONTEXTS = frozenset(("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"))
 """Tables in which nsys writes device 0, whatever the device of a context is."""
-_CONTEXT_BITS, _LOW_BITS = 32, 2**24 - 1
+_CONTEXT_BITS = 32
 
 _NEVER_NORMALIZED = frozenset(("MPI_COMMUNICATORS", "DIAGNOSTIC_EVENT"))
 """Tables with times from the start of the session in exports in UTC, too."""
@@ -196,7 +197,7 @@ class Report:
             return []
         known = _devices_of_contexts(self)
         # In a folded report this is the context before it is folded.
-        context = (pl.col("globalPid") // 2**24 & _LOW_BITS) * 2**_CONTEXT_BITS + pl.col("contextId")
+        context = pid_of(pl.col("globalPid")) * 2**_CONTEXT_BITS + pl.col("contextId")
         device = context.replace_strict(known["context"], known["device"], default=pl.col("deviceId"), return_dtype=pl.Int64)
         return [device.alias("deviceId")] if known.height else []
 

@@ -15,7 +15,7 @@ import polars as pl
 from nsys2prv.errors import ReportError
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.execution.scratch import make_folder
-from nsys2prv.exports.identity import pid_of, tid_of
+from nsys2prv.exports.global_ids import pid_of, tid_of
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.session import ReportGroup, ReportPart, RunSession

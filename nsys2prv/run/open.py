@@ -26,7 +26,7 @@ from nsys2prv.execution.threads import Stop, run_all
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.exports.column_cache import store_or_take
-from nsys2prv.exports.identity import process_of
+from nsys2prv.exports.global_ids import process_of
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.exports.stored_tables import Needed, StoredTables
 from nsys2prv.sources.host.profiled import TRACED_TABLES

@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from nsys2prv.errors import UnrelatedReports
-from nsys2prv.exports.identity import Identity, pid_of
+from nsys2prv.exports.global_ids import pid_of
+from nsys2prv.exports.identity import Identity
 from nsys2prv.exports.launchers import CHOSEN_BY_USERS, jobs
 
 APART_NS = 60_000_000_000

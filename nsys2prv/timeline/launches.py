@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.row_order import one_of_each
-from nsys2prv.exports.identity import process_of
+from nsys2prv.exports.global_ids import process_of
 from nsys2prv.sources.correlate import of_one_process, side_by_side
 from nsys2prv.sources.source import RowKind, Source
 

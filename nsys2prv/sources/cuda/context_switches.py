@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.enumerations import enum_labels, labelled
-from nsys2prv.exports.identity import pid_of
+from nsys2prv.exports.global_ids import pid_of
 from nsys2prv.sources.source import CONTINUATION, RowKind, TableSource
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text
-from nsys2prv.exports.identity import process_of
+from nsys2prv.exports.global_ids import pid_of, process_of
 from nsys2prv.exports.lookups import once
 
 FOREIGN = "threads of processes that the report does not profile"
@@ -36,16 +36,12 @@ def of_profiled(report: Report, table: str) -> pl.Expr:
     was launched; with no such process everything passes but idle threads.
     """
     process = process_of("globalTid")
-    is_idle = _pid(pl.col("globalTid")) == 0
+    is_idle = pid_of(pl.col("globalTid")) == 0
     if not _is_whole_system(report, table):
         return pl.lit(True)
     known = _with_other_events(report) | _launched(report)
     keep = process.is_in(sorted(known)) if known else ~is_idle
     return keep | pl.col("globalTid").is_null()
-
-
-def _pid(thread: pl.Expr) -> pl.Expr:
-    return (thread // 2**24) % 2**24
 
 
 @once
@@ -54,7 +50,7 @@ def _is_whole_system(report: Report, table: str) -> bool:
     if settings.get(_WHOLE_SYSTEM[table]) == "true" or "system" in (settings.get(_COLLECTION_MODE) or "").lower():
         return True
     threads = report.distinct.scan(table, optional=("globalTid",)).select("globalTid").unique()
-    return report.count(threads.filter(_pid(pl.col("globalTid")) == 0)) > 0
+    return report.count(threads.filter(pid_of(pl.col("globalTid")) == 0)) > 0
 
 
 @once
