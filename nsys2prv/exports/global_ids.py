@@ -1,5 +1,5 @@
-"""Parts of a globalTid or globalPid: from the highest bits on the machine, the process and, in the lowest 24 bits, the thread, 0
-in a globalPid.
+"""Parts of a globalTid or globalPid: from the highest bits on the machine, the process and, in the lowest 24, the thread (0 in
+a globalPid).
 """
 
 from __future__ import annotations
