@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
 WAYS = ("2 workers", "dask")
+LONG_AGO = 1_700_000_000_000_000_000
+"""A time of change, ns."""
 NOT_COMPARED = ("seconds", "options")
 """What OUT.json tells of the way, not of the trace."""
 
@@ -405,6 +408,35 @@ def test_the_command_measures_with_workers(command_line: CommandLine, reports: P
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out.json").read_text())["options"] == {"workers": 2}
     assert (both.returncode, both.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param("2 workers", id="2 workers"), pytest.param("dask", id="dask", marks=pytest.mark.thorough)]
+)
+def test_workers_keep_columns_and_use_those_that_are_kept(
+    way: str, request: pytest.FixtureRequest, reports: Path, alone: dict[str, bytes], tmp_path: Path
+) -> None:
+    copies = shutil.copytree(reports, tmp_path / "reports")
+    databases = sorted(copies.rglob("*.sqlite"))
+    for path in databases:
+        # What was written just now is not kept.
+        os.utime(path, ns=(LONG_AGO, LONG_AGO))
+    found = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        found.append(translate([copies], tmp_path / name / "trace", options_of(way, request, cache=tmp_path / "cache")))
+        for path in databases:
+            before = path.stat()
+            # Other times, in a file that looks as before: who reads it now has another trace.
+            with closing(sqlite3.connect(path)) as database, database:
+                database.execute("update CUPTI_ACTIVITY_KIND_KERNEL set end = end + 7")
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            assert (path.stat().st_size, path.stat().st_ino) == (before.st_size, before.st_ino)
+
+    assert len(list((tmp_path / "cache").rglob("list.json"))) == len(databases)
+    for summary in found:
+        files = files_of(summary)
+        assert [files[name] for name in ("prv", "pcf", "row")] == [alone[name] for name in ("prv", "pcf", "row")]
 
 
 # -- a cluster that is not there: exit code 2 -----------------------------------------------------------------------------
