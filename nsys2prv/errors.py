@@ -25,7 +25,8 @@
     ├── NoResources                  11   the system gives no memory, threads or processes
     │   ├── WorkerDied                    workers died repeatedly during the same work
     │   └── MemoryCapReached              the work takes more than --memory allows
-    ├── NoDevices                    12   efficiency of a run in which no process uses a GPU
+    ├── NothingToMeasure             12   a run without a GPU or a host thread
+    │   └── NoDevices                     whatif and compare of a run in which no process uses a GPU
     ├── NotEfficiency                13   a file that `efficiency --json-file` did not write
     ├── Defect                       14   an error in nsys2prv itself
     ├── GateFailed                   15   compare: a condition of --fail-if is true
@@ -295,18 +296,23 @@ class MemoryCapReached(NoResources):
         )
 
 
-class NoDevices(Nsys2prvError):
-    """`efficiency`, `compare`: no process uses a GPU."""
+class NothingToMeasure(Nsys2prvError):
+    """`efficiency`: neither a GPU nor a host thread did anything. `compare`, `whatif`: no process uses a GPU."""
 
     exit_code = 12
 
-    def __init__(self, inputs: Iterable[str | Path]) -> None:
+    def __init__(self, inputs: Iterable[str | Path], why: str = "there is no work of a GPU and no host thread") -> None:
         paths = list(map(str, inputs))
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         super().__init__(
-            f"{paths[0]}{more}: no process uses a GPU, so there are no device efficiencies; give reports that include CUDA "
-            f"(nsys profile --trace=cuda), or a trace with rows of CUDA streams"
+            f"{paths[0]}{more}: {why}; give reports that include CUDA (nsys profile --trace=cuda), or a trace with rows of "
+            f"CUDA streams"
         )
+
+
+class NoDevices(NothingToMeasure):
+    def __init__(self, inputs: Iterable[str | Path]) -> None:
+        super().__init__(inputs, "no process uses a GPU, so there are no device efficiencies")
 
 
 class NotEfficiency(Nsys2prvError):

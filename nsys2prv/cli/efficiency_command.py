@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.console import print_summary, print_warnings
+from nsys2prv.cli.console import has_colors, print_summary, print_warnings
 from nsys2prv.cli.options import AsJson, CsvFolder, ForceResults, JsonFile, check_json_flag, takes
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.errors import LEFT_OUT_EXIT_CODE
@@ -30,6 +30,9 @@ def efficiency(
     ] = None,
     force: ForceResults = False,
     as_json: AsJson = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print evidence and advice with each finding, and what was not found.")
+    ] = False,
     *,
     options: EfficiencyOptions,
 ) -> None:
@@ -55,7 +58,7 @@ def efficiency(
     if as_json:
         print(json_text(measured.as_json()), end="")
     else:
-        print_summary(measured.as_text())
+        print_summary(measured.as_text(verbose=verbose, colors=has_colors()))
         print_warnings(measured.head["warnings"])
     if measured.left_out:
         raise typer.Exit(LEFT_OUT_EXIT_CODE)

@@ -19,6 +19,11 @@ def inspect(
         bool,
         typer.Option("--clocks", help="Estimate the clocks of the reports, as those of one run, and how well they are known."),
     ] = False,
+    nvtx: Annotated[
+        bool,
+        typer.Option("--nvtx", help="List the names of NVTX ranges of all reports together, which --regions and others take."),
+    ] = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Names to list with --nvtx; --json has all.")] = 40,
     *,
     options: ReadOptions,
 ) -> None:
@@ -29,6 +34,15 @@ def inspect(
     from nsys2prv.exports.nsys import NsysExport
     from nsys2prv.run.inspect import as_text, inspect, with_clocks
 
+    if nvtx:
+        from nsys2prv.run.nvtx_names import names_as_text, nvtx_names
+
+        names = nvtx_names(reports, NsysExport(options.nsys, options.cache))
+        if as_json:
+            print_json(names.to_dicts())
+        else:
+            print_result(names_as_text(names, limit))
+        return
     found = inspect(reports, NsysExport(options.nsys, options.cache))
     if clocks:
         found = with_clocks(found, reports, options)

@@ -138,6 +138,7 @@ class Trees:
     def __init__(self, context: SweepContext, policy: NcclPolicy, *, has_mpi: bool) -> None:
         self.policy = policy
         self._has_mpi = has_mpi
+        self._uses_gpus = bool(context.events.rows.devices)
         self._task_of_caller: Numbers = context.events.rows.task[context.callers]
 
     def of_slots(self, devices: TimesInWindows, threads: TimesInWindows, slots: Sequence[int] | None = None) -> Slots:
@@ -147,6 +148,9 @@ class Trees:
         )
         nothing = np.zeros(0, dtype=np.int64), np.zeros((0, ACTIVITIES), dtype=np.int64), np.zeros(0, dtype=np.int64)
         hosts = _by_slot(of_threads)
+        if not self._uses_gpus:
+            no_device = np.zeros((0, MASKS), dtype=np.int64)
+            return {slot: self.row(int(found[0].max()), no_device, *found) for slot, found in hosts.items()}
         return {
             slot: self.row(int(windows.max()), by_mask, *hosts.get(slot, nothing))
             for slot, (windows, by_mask, _) in _by_slot(of_devices).items()
@@ -172,7 +176,7 @@ class Trees:
             ProcessTimes(int(here.sum()), int(cuda[here].sum()), int(mpi[here].sum()), int(mpi[here].max()))
             for here in (task == one for one in np.unique(task))
         ]
-        hosts = HostTimes.of(int(windows.sum()), processes, has_mpi=self._has_mpi)
+        hosts = HostTimes.of(int(windows.sum()), processes, has_mpi=self._has_mpi, uses_gpus=self._uses_gpus)
         return {NCCL_POLICY.name: self.policy.value, **DEVICE_TREE.row(devices), **HOST_TREE.row(hosts)}
 
 

@@ -19,7 +19,7 @@ from nsys2prv.efficiency.result_tables import Column, Filled, Table, frames_by_n
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.run_labels import check_labels, labels_of, names_of, path_labels
 from nsys2prv.efficiency.window.usual_lengths import WARM_UP
-from nsys2prv.errors import UsageError
+from nsys2prv.errors import NoDevices, UsageError
 from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.version import __version__
 
@@ -155,7 +155,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: EfficiencyOp
     # Before runs are measured, which takes time.
     labels = asked.label or path_labels([_inputs(run) for run in runs])
     check_conditions(asked.fail_if, RUNS.columns, names_of(letters, labels))
-    measured = [_measured(run, options) for run in runs]
+    measured = [_with_devices(run, options) for run in runs]
     return compare_measured(measured, [_inputs(run) for run in runs], asked)
 
 
@@ -195,6 +195,13 @@ def compare_measured(
 
 def _inputs(run: str | Path | EfficiencyResult) -> list[str]:
     return list(run.head["inputs"]) if isinstance(run, EfficiencyResult) else [str(run)]
+
+
+def _with_devices(run: str | Path | EfficiencyResult, options: EfficiencyOptions) -> EfficiencyResult:
+    found = _measured(run, options)
+    if not found.tables["run"]["devices"][0]:
+        raise NoDevices(found.inputs)
+    return found
 
 
 def _measured(run: str | Path | EfficiencyResult, options: EfficiencyOptions) -> EfficiencyResult:

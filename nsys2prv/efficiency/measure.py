@@ -13,7 +13,7 @@ from nsys2prv.efficiency.activity_times import Trees
 from nsys2prv.efficiency.clock_tables import clock_tables
 from nsys2prv.efficiency.efficiency_options import ALL, EfficiencyOptions, NcclPolicy
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.findings import Findings
+from nsys2prv.efficiency.findings import Findings, nothing_judged
 from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.length_interval import LengthInterval, clock_warnings, length_interval
@@ -39,7 +39,7 @@ from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk, chunks_of_run
 from nsys2prv.efficiency.window.measured_window import MeasuredWindow, measured_window
-from nsys2prv.errors import NoDevices
+from nsys2prv.errors import NothingToMeasure
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import scratch_alone
 from nsys2prv.execution.progress import progress_bar
@@ -47,6 +47,10 @@ from nsys2prv.execution.threads import ahead, at_once
 from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.version import __version__
+
+_OF_DEVICES = (Gaps, AbsentTime, Kernels, Nccl, NcclExposure, Overlap, MemoryOperations, Sampled)
+"""Meters that measure nothing in a run without GPUs."""
+NO_DEVICES = "no process uses a GPU"
 
 
 def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None = None) -> EfficiencyResult:
@@ -76,11 +80,12 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
 
     Raises
     ------
-    NoDevices
-        When no process in it uses a GPU.
+    NothingToMeasure
+        When it has neither a GPU nor a host thread.
     """
-    if not events.rows.devices:
-        raise NoDevices(events.inputs)
+    has_devices = bool(events.rows.devices)
+    if not has_devices and not events.callers:
+        raise NothingToMeasure(events.inputs)
     window = measured_window(events, options)
     recorded, events = events, window.cut(events)
     # Edges of other windows are times, and no events whose clocks can be wrong.
@@ -114,7 +119,11 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         Sampled(context, bins, kernels),
         *([path] if path is not None else []),
     ]
-    _sweep(context, [meters[0], findings, *meters[1:], device_clocks, lost_work], windows)
+    if has_devices:
+        _sweep(context, [meters[0], findings, *meters[1:], device_clocks, lost_work], windows)
+    else:
+        meters = [meter for meter in meters if not isinstance(meter, _OF_DEVICES)]
+        _sweep(context, meters, windows)
     filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
     for meter in meters:
         filled |= meter.tables()
@@ -125,15 +134,19 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     filled |= {RUN: [run], TREE_TABLE: tree_rows(run)}
     tables = frames_by_name(filled, table_registry.TABLES)
     activity = totals.first.tolist(), totals.last.tolist()
-    found = findings.tables(
-        tables,
-        activity,
-        kernels_by_device=kernels.by_device,
-        transfers=nccl.transfers,
-        collectives=nccl.collectives,
-        contradictions=device_clocks.contradictions,
-        lost_work=lost_work,
-        graph=path.graph if path is not None else None,
+    found = (
+        findings.tables(
+            tables,
+            activity,
+            kernels_by_device=kernels.by_device,
+            transfers=nccl.transfers,
+            collectives=nccl.collectives,
+            contradictions=device_clocks.contradictions,
+            lost_work=lost_work,
+            graph=path.graph if path is not None else None,
+        )
+        if has_devices
+        else nothing_judged(NO_DEVICES)
     )
     tables |= {table.name: table.frame(rows) for table, rows in found.items()}
     tables = {name: at_moments(table_registry.BY_NAME[name], frame, events.offset) for name, frame in tables.items()}
@@ -210,6 +223,9 @@ def _plain(value: Any) -> Any:
 
 def _warnings(events: RunEvents) -> list[str]:
     found = []
+    if not events.rows.devices:
+        absent = "efficiencies of devices, kernels, gaps and findings about them are absent"
+        found.append(f"{NO_DEVICES} that was recorded: {absent} (to record GPUs: nsys profile --trace=cuda)")
     if events.rows.sampled_only:
         names = ", ".join(device.name for device in events.rows.sampled_only)
         found.append(f"GPUs that were sampled and that no process of the run uses are not counted: {names}")

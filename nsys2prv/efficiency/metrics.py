@@ -33,6 +33,11 @@ class DeviceTimes:
     ideal_network_ns: int | None = None
     has_mpi = False
 
+    @property
+    def uses_gpus(self) -> bool:
+        """Whether there is a device."""
+        return self.devices > 0
+
     @classmethod
     def of(cls, elapsed: int, useful: Sequence[int], communication: Sequence[int]) -> DeviceTimes:
         """From U and C of each device, ns."""
@@ -74,8 +79,9 @@ class HostTimes:
     ----------
     elapsed
         Sum of the windows of all threads, ns: E is their mean.
-    has_mpi
-        Whether the run has MPI calls: without them MPI efficiencies are absent, not 100 %.
+    has_mpi, uses_gpus
+        Whether the run has MPI calls, and whether a process of it uses a GPU: without them the efficiencies of these are
+        absent, not 100 %.
     """
 
     elapsed: int
@@ -87,9 +93,10 @@ class HostTimes:
     mean_mpi_ns: float
     min_mpi_ns: float
     has_mpi: bool
+    uses_gpus: bool = True
 
     @classmethod
-    def of(cls, elapsed: int, processes: Sequence[ProcessTimes], *, has_mpi: bool) -> HostTimes:
+    def of(cls, elapsed: int, processes: Sequence[ProcessTimes], *, has_mpi: bool, uses_gpus: bool = True) -> HostTimes:
         """From the times of each process, and the sum of the windows of all their threads.
 
         M of a process is that of its thread that is in MPI longest; means and minima are over processes.
@@ -99,7 +106,7 @@ class HostTimes:
         by_process = [float(one.longest_mpi) for one in processes]
         mean = math.fsum(by_process) / len(by_process) if by_process else 0.0
         least = min(by_process, default=0.0)
-        return cls(elapsed, len(processes), threads, elapsed - cuda - mpi, cuda, mpi, mean, least, has_mpi)
+        return cls(elapsed, len(processes), threads, elapsed - cuda - mpi, cuda, mpi, mean, least, has_mpi, uses_gpus)
 
     @property
     def mean_elapsed(self) -> float:
@@ -141,8 +148,8 @@ class Efficiency(Generic[Times]):
         Its key in the JSON of TALP; "" when TALP does not have it.
     null_without
         Without which it has no meaning; "" when it always has one.
-    needs_mpi
-        Whether it is absent from trees without MPI.
+    needs_mpi, needs_gpus
+        Whether it is absent from trees without MPI, and from those of a run in which no process uses a GPU.
     of_whole_run
         Whether only the run as a whole has it: tables of its parts have no such column.
     """
@@ -158,13 +165,15 @@ class Efficiency(Generic[Times]):
     talp: str = ""
     null_without: str = ""
     needs_mpi: bool = False
+    needs_gpus: bool = False
     product_of: tuple[str, ...] = ()
     of_whole_run: bool = False
 
     def value(self, times: Times) -> float | None:
         """The efficiency, 0 to 1; None where it has no meaning."""
         part, whole = self.parts(times)
-        return part / whole if part is not None and whole and (times.has_mpi or not self.needs_mpi) else None
+        has_meaning = (times.has_mpi or not self.needs_mpi) and (times.uses_gpus or not self.needs_gpus)
+        return part / whole if part is not None and whole and has_meaning else None
 
     @property
     def heading(self) -> str:
@@ -301,6 +310,7 @@ DEVICE_TREE: EfficiencyTree[DeviceTimes] = EfficiencyTree(
             parent="device_parallel_efficiency",
             formula="max A / E",
             parts=lambda times: (times.max_active_ns, times.elapsed_ns),
+            needs_gpus=True,
             reads_as="devices are idle because no work is pending",
             loss="lost to idle devices without pending work",
             talp="gpuOrchestrationEfficiency",
@@ -314,6 +324,7 @@ DEVICE_TREE: EfficiencyTree[DeviceTimes] = EfficiencyTree(
             of_whole_run=True,
             formula="max U / E",
             parts=lambda times: (times.max_useful_ns, times.elapsed_ns),
+            needs_gpus=True,
             reads_as="all devices move data, wait or are idle",
             loss="lost to communication and idle devices, divided by cause",
         ),
@@ -364,9 +375,10 @@ HOST_TREE: EfficiencyTree[HostTimes] = EfficiencyTree(
             parent=None,
             formula="(E - mean M) / E x sum U / sum (U + G)",
             parts=lambda times: (
-                times.outside_mpi * times.host_useful_ns,
+                times.outside_mpi * times.host_useful_ns if times.has_mpi or times.uses_gpus else None,
                 times.mean_elapsed * (times.host_useful_ns + times.cuda_ns),
             ),
+            null_without="MPI and GPUs",
             reads_as="time in which hosts compute",
             loss="",
             talp="parallelEfficiency",
@@ -417,6 +429,7 @@ HOST_TREE: EfficiencyTree[HostTimes] = EfficiencyTree(
             parent="host_parallel_efficiency",
             formula="sum U / sum (U + G)",
             parts=lambda times: (times.host_useful_ns, times.host_useful_ns + times.cuda_ns),
+            needs_gpus=True,
             reads_as="hosts are in CUDA calls: they launch, copy and wait",
             loss="lost to CUDA calls",
             talp="deviceOffloadEfficiency",
@@ -457,7 +470,7 @@ TREE_TABLE = Table(
 
 
 def tree_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of the table `tree`, from the row of the table `run`; without MPI the efficiencies of MPI are absent."""
+    """Rows of the table `tree`, from the row of the table `run`; efficiencies of MPI and of GPUs are absent without these."""
     return [
         {
             "nccl": run[NCCL_POLICY.name],
@@ -471,7 +484,7 @@ def tree_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for tree in TREES
         for one in tree.efficiencies
-        if not (one.needs_mpi and run[one.name] is None)
+        if not (one.needs_mpi and run[one.name] is None) and (run["devices"] or (tree is HOST_TREE and not one.needs_gpus))
     ]
 
 

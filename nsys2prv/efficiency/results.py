@@ -18,7 +18,7 @@ from nsys2prv.efficiency.outputs.export import csv_files, json_text, write_files
 from nsys2prv.efficiency.outputs.markdown import comparison_as_markdown
 from nsys2prv.efficiency.outputs.talp import as_talp
 from nsys2prv.efficiency.outputs.text import efficiency_as_text
-from nsys2prv.errors import NotEfficiency, counted
+from nsys2prv.errors import NoDevices, NotEfficiency, counted
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.vocabulary.input_files import read_ordinary
 from nsys2prv.vocabulary.wording import did_you_mean
@@ -103,9 +103,9 @@ class EfficiencyResult(Results):
         """Number of reports that could not be read."""
         return len(self.head["left_out"])
 
-    def as_text(self, rows: int = 10) -> str:
-        """A summary for a terminal, with so many rows of each table."""
-        return efficiency_as_text(self.head, self.tables, rows)
+    def as_text(self, rows: int = 10, *, verbose: bool = False, colors: bool = False) -> str:
+        """A summary for a terminal, with so many rows of each table; `verbose` with evidence and advice of the findings."""
+        return efficiency_as_text(self.head, self.tables, rows, verbose=verbose, colors=colors)
 
     def to_html(self, path: str | Path) -> None:
         """Write one HTML page with charts, tables and definitions."""
@@ -124,6 +124,8 @@ class EfficiencyResult(Results):
         page_path: Path | None = None,
     ) -> None:
         """Write several files, which appear together when all are complete."""
+        if page_path is not None and not self.tables["run"]["devices"][0]:
+            raise NoDevices(self.inputs)
         files = self._files(json_path, csv_folder)
         if talp_path is not None:
             files[talp_path] = json_text(as_talp(self.head, self.tables))

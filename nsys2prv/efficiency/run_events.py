@@ -126,7 +126,11 @@ class RunRows:
         return {key: tuple(value for _, value in group) for key, group in itertools.groupby(pairs, lambda pair: pair[0])}
 
     def using_gpus(self, rows: Iterable[int]) -> frozenset[int]:
-        """Those of some rows whose task uses a GPU."""
+        """Those of some rows whose task uses a GPU. Of a run in which none does: all of them; where there are none, all host
+        threads but those of the profiler."""
+        if not self.devices:
+            hosts = np.flatnonzero(self.of_kind(HOST)).tolist()
+            return frozenset(rows) or frozenset(row for row in hosts if not self.names[row].startswith(row_names.OF_PROFILER))
         return frozenset(row for row in rows if int(self.task[row]) in self.devices_of_task)
 
 
@@ -360,7 +364,7 @@ class RunEvents:
     messages
         MESSAGE_SCHEMA, sorted by `to_time`; None: there are none, or they were not requested.
     callers
-        Rows of host threads, of tasks that use a GPU, that call CUDA or MPI.
+        Rows of host threads, of tasks that use a GPU, that call CUDA or MPI; of a run without GPUs `RunRows.using_gpus`.
     began
         Start of the recording, in UTC (ISO 8601); None: not known.
     clocks, report_clocks

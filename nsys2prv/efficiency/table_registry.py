@@ -72,6 +72,7 @@ TABLES: tuple[Table, ...] = (
     calls.MEMORY_OPERATIONS,
     calls.CUDA_CALLS,
     calls.MPI_CALLS,
+    calls.OS_CALLS,
     nccl_stats.NCCL_OPERATIONS,
     nccl_exposure.NCCL_EXPOSURE,
     nccl_waits.NCCL_WAITS,

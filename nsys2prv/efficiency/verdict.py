@@ -133,7 +133,7 @@ def wall_time_parts(tables: Mapping[str, pl.DataFrame]) -> tuple[BarPart, ...]:
     """All parts of the wall time that are not 0: of devices those of compute-absent time, else what host threads did."""
     devices = tables["absent_time"]
     if devices.is_empty():
-        return _wall_time_of_hosts(tables["run"].row(0, named=True))
+        return _wall_time_of_hosts(tables)
     elapsed = float(devices["elapsed_ns"].mean() or 0)  # type: ignore[arg-type]
     means = devices.select(pl.col("compute_ns", *parts.PART_COLUMNS).cast(pl.Float64).mean()).row(0, named=True)
     spent = [("compute", "computing", "compute", means["compute_ns"])]
@@ -168,11 +168,16 @@ def _undecided(of_parts: pl.DataFrame, devices: int, mean: float) -> list[tuple[
     return [*found, ("undecided", undecided.title, undecided.group, rest)] if rest > 1 else found
 
 
-def _wall_time_of_hosts(run: Mapping[str, Any]) -> tuple[BarPart, ...]:
+def _wall_time_of_hosts(tables: Mapping[str, pl.DataFrame]) -> tuple[BarPart, ...]:
+    run, threads = tables["run"].row(0, named=True), tables["threads"]
+    # Without MPI, calls of the OS are all that is known of hosts; with it they are part of computing, as in the tree.
+    os = 0 if _has_mpi(run) else int(threads["os_ns"].sum())
+    computing = "computing" if _has_mpi(run) else "computing, or off the CPU"
     spent = (
-        ("compute", "computing", "compute", run["host_useful_ns"]),
+        ("compute", computing, "compute", run["host_useful_ns"] - os),
         ("cuda", "CUDA calls", parts.STARVED, run["cuda_ns"]),
         ("mpi", "MPI calls", parts.COMMUNICATION, run["mpi_ns"]),
+        ("os", "OS calls", parts.STARVED, os),
     )
     total = sum(value for *_, value in spent)
     if not total:
@@ -182,6 +187,10 @@ def _wall_time_of_hosts(run: Mapping[str, Any]) -> tuple[BarPart, ...]:
         for name, title, group, value in spent
         if value or name == "compute"
     )
+
+
+def _has_mpi(run: Mapping[str, Any]) -> bool:
+    return run["mpi_parallel_efficiency"] is not None
 
 
 def _shown(found: tuple[BarPart, ...]) -> tuple[BarPart, ...]:
@@ -201,8 +210,12 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], found
     length = f"{time(window['length_ns'])} ({WINDOW_TITLES[window['name']]}{_clocks_allow(head)})"
     if not found.bar:
         return f"nothing was measured in {length}"
-    devices = int(tables["run"]["devices"][0])
-    who = counted(devices, "GPU") if devices else f"no GPU was used; {counted(int(tables['run']['threads'][0]), 'host thread')}"
+    run = tables["run"].row(0, named=True)
+    threads = counted(run["threads"], "host thread")
+    if not run["devices"] and not _has_mpi(run):
+        of_os = sum(part.share for part in found.bar if part.name == "os")
+        return f"no GPU and no MPI was used; OS calls take {percent(of_os)} of {length} of {threads}"
+    who = counted(run["devices"], "GPU") if run["devices"] else f"no GPU was used; {threads}"
     lost = found.largest_loss
     loss = "" if lost is None else f"; largest loss: {lost.title}, {percent(lost.share)}"
     return f"{who} computed {percent(found.bar[0].share)} of {length}{loss}"

@@ -22,7 +22,6 @@ from nsys2prv.efficiency.graph.replay_bounds import CLOCKS, ReplayBounds, replay
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, release
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.length_interval import LengthInterval, length_interval
-from nsys2prv.efficiency.outputs.text import grid
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, at_moments, frames_by_name
 from nsys2prv.efficiency.results import Results
 from nsys2prv.efficiency.run_events import RunEvents
@@ -35,6 +34,7 @@ from nsys2prv.execution.output_files import scratch_alone
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary.printable import printable_lines
+from nsys2prv.vocabulary.text_grid import grid
 from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import short, time
 

@@ -15,6 +15,7 @@ from nsys2prv.errors import ClocksDisagree, InconsistentRun, NothingToTranslate
 from nsys2prv.execution import memory
 from nsys2prv.execution.workers import Workers
 from nsys2prv.run.clock_check import disagreement_text
+from nsys2prv.run.nvtx_names import names_of_ranges
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.option_values import NvtxRange, TimeRange
 from nsys2prv.run.ranks import InPaths, RanksAndHosts, resolve_ranks
@@ -26,6 +27,7 @@ from nsys2prv.timeline.reader import TimelinePlan
 from nsys2prv.timeline.rows import Rows, arrange
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary.kernel_families import Rule
+from nsys2prv.vocabulary.wording import did_you_mean_any
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ def _select_time(reports: Sequence[OpenedReport], axis: Axis, time: TimeRange | 
         selection = selection.intersection(TimeSelection.union(pl.concat(ranges)))
         if not selection.starts:
             domain = f" of domain {nvtx.domain!r}" if nvtx.domain else ""
-            raise NothingToTranslate(f"no NVTX range{domain} is called {nvtx.name!r} in the time chosen")
+            near = did_you_mean_any(nvtx.name, names_of_ranges(one.report for one in reports), "inspect --nvtx")
+            raise NothingToTranslate(f"no NVTX range{domain} is called {nvtx.name!r} in the time chosen{near}")
     return selection
 
 

@@ -70,6 +70,19 @@ def did_you_mean(given: str, names: Iterable[str]) -> str:
     return f"; did you mean {listed(near, 'or')}?" if near else f"; the names are {', '.join(known)}"
 
 
+def did_you_mean_any(given: str, names: Iterable[str], command: str) -> str:
+    """The end of a sentence about a name, or a pattern of names, that nothing in a run has: what is near, and what lists all.
+
+    >>> did_you_mean_any("stpe", ["step", "load"], "inspect --nvtx")
+    '; did you mean step? (`nsys2prv inspect --nvtx` lists all names)'
+    """
+    from nsys2prv.vocabulary.nearest import nearest
+
+    near = [short(name) for name in nearest(given.strip("*?"), names)]
+    lists = f"`nsys2prv {command}` lists all names"
+    return f"; did you mean {listed(near, 'or')}? ({lists})" if near else f"; {lists}"
+
+
 def listed(names: Iterable[str], link: str = "and") -> str:
     """Names as a list in a sentence.
 

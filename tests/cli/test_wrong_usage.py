@@ -58,6 +58,10 @@ WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
     "translate notes.txt -o OUT": (BAD_REPORT, ("notes.txt",)),
     "translate good.sqlite -o no/such/OUT": (NOT_WRITABLE, ("no/such/OUT",)),
     "efficiency good.sqlite -o no/such/page.html": (NOT_WRITABLE, ("no/such/page.html",)),
+    "translate good.sqlite -o OUT --nvtx stpe": (NOTHING_LEFT, ("no NVTX range is called 'stpe'", "did you mean step?")),
+    "efficiency good.sqlite --regions stpe": (USAGE, ("no NVTX range is called stpe; did you mean step?",)),
+    "efficiency good.sqlite --per-iteration stp*": (USAGE, ("no NVTX range is called stp*", "`nsys2prv inspect --nvtx`")),
+    "whatif good.sqlite --scale kernle*=0.5": (USAGE, ("--scale kernle*", "did you mean kernel_")),
     "translate good.sqlite -o OUT --only mpi": (NOTHING_LEFT, ("no event is left",)),
     "efficiency good.sqlite --window 5s:6s": (NOTHING_LEFT, ("outside of the run",)),
     "check missing.prv": (NOT_A_TRACE, ("missing.prv",)),
@@ -84,7 +88,7 @@ WRONG: dict[str, tuple[int, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("words", WRONG)
 def test_a_wrong_usage_is_one_sentence_and_writes_nothing(words: str, command_line: CommandLine, tmp_path: Path) -> None:
-    small_report().write(tmp_path / "good.sqlite")
+    small_report().nvtx_range("step", 0, 400).write(tmp_path / "good.sqlite")
     for name in ("notes.txt", "notes.json"):
         (tmp_path / name).write_text("These are notes.\n")
     before = contents(tmp_path)

@@ -38,7 +38,7 @@ from nsys2prv.efficiency.metrics import (
 from nsys2prv.efficiency.outputs.talp import as_talp
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.sweep import CAUSES
-from nsys2prv.errors import NoDevices, NothingToTranslate, TraceError, UsageError
+from nsys2prv.errors import NothingToTranslate, TraceError, UsageError
 from nsys2prv.paraver import trace_reader
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.trace.translate import translate
@@ -759,11 +759,17 @@ def test_ctrl_c_leaves_nothing(long_report: Path, command_line: CommandLine) -> 
     assert not (command_line.folder / "out.json").exists()
 
 
-def test_a_region_that_is_not_there_is_told(two_gpus: list[Path], command_line: CommandLine) -> None:
-    found = measured(two_gpus, regions=("step", "stp"), per_iteration="itr")
+@pytest.mark.parametrize("option", ["--regions", "--per-iteration"])
+def test_a_region_that_is_not_there_is_an_error_that_offers_what_is_near(
+    option: str, two_gpus: list[Path], command_line: CommandLine
+) -> None:
+    done = command_line.run("efficiency", *two_gpus, "--align", "utc", option, "stp", "--json-file", "out.json")
 
-    told = [warning for warning in found.head["warnings"] if "NVTX" in warning]
-    assert told == ["no NVTX range is called stp", "no NVTX range is called itr"]
+    assert (done.returncode, done.stdout) == (UsageError.exit_code, "")
+    assert done.stderr == (
+        "nsys2prv: no NVTX range is called stp; did you mean step? (`nsys2prv inspect --nvtx` lists all names)\n"
+    )
+    assert not (command_line.folder / "out.json").exists()
 
 
 def test_hostile_names_come_out_of_the_command_readable(tmp_path: Path, command_line: CommandLine) -> None:
@@ -821,18 +827,6 @@ def test_the_talp_file_has_the_numbers_of_the_trees(two_gpus: list[Path]) -> Non
 
 
 # -- what can't be measured ------------------------------------------------------------------
-
-
-def test_a_run_without_a_gpu_is_told_in_one_sentence(tmp_path: Path, command_line: CommandLine) -> None:
-    report = ReportBuilder()
-    report.nvtx_range("f", 0, 10)
-    path = report.write(tmp_path / "cpu.sqlite")
-    with pytest.raises(NoDevices, match=r"cpu\.sqlite: no process uses a GPU"):
-        measured([path])
-    done = command_line.run("efficiency", path)
-
-    assert (done.returncode, done.stdout) == (NoDevices.exit_code, "")
-    assert done.stderr.count("\n") == 1
 
 
 def test_a_trace_is_measured_alone(two_gpus: list[Path], tmp_path: Path) -> None:

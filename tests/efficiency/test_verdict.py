@@ -80,8 +80,9 @@ def test_without_a_gpu_the_sentence_is_of_the_hosts(tmp_path: Path) -> None:
     """As in results of runs with MPI only: no devices, and times of host threads."""
     result = measured(tmp_path, alone())
     run = result.tables["run"].with_columns(
-        devices=pl.lit(0), threads=pl.lit(4), host_useful_ns=pl.lit(300), cuda_ns=pl.lit(0), mpi_ns=pl.lit(100)
-    )
+        devices=pl.lit(0), threads=pl.lit(4), host_useful_ns=pl.lit(300), cuda_ns=pl.lit(0), mpi_ns=pl.lit(100),
+        mpi_parallel_efficiency=pl.lit(0.75),
+    )  # fmt: skip
     empty = {name: result.tables[name].clear() for name in ("devices", "absent_time", "absent_parts", "sampled_bins")}
     found = verdict(result.head, {**result.tables, **empty, "run": run})
 

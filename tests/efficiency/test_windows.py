@@ -153,7 +153,8 @@ def test_iterations_have_their_lengths_on_each_task(reports: list[Path]) -> None
 def test_texts_name_the_window_and_the_iterations(reports: list[Path], tmp_path: Path) -> None:
     found = measured(reports, window="steady")
     text = found.as_text()
-    assert "measured: the steady part, 0.018000 to 0.037900 s of the trace" in text
+    assert " of 19.900 ms (the steady part)" in text
+    assert "measured: 0.018000 to 0.037900 s of the trace" in text
     assert "11 iterations" not in text
     assert "10 iterations (period of kernels), usually 2.000 ms" in text
     assert "whole run" in text
@@ -174,7 +175,7 @@ def test_windows_that_are_not_there_are_refused(reports: list[Path], tmp_path: P
         measured([once], window="steady")
     with pytest.raises(UsageError, match="not one of all, steady, or a time range"):
         measured([once], window="middle")
-    assert measured([once]).as_text().splitlines()[2].startswith("no iterations: no kernel, copy or collective is executed 4")
+    assert measured([once]).as_text().splitlines()[3].startswith("no iterations: no kernel, copy or collective is executed 4")
 
 
 def test_a_what_if_measures_the_same_window(reports: list[Path], trace: Path) -> None:

@@ -12,7 +12,7 @@ from support.shuffled import differences, shuffled, trace_files
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.errors import NoDevices
+from nsys2prv.errors import NothingToMeasure
 from nsys2prv.trace.translate import translate
 
 _SEED = random.SystemRandom().randrange(10**9)
@@ -33,7 +33,7 @@ def _outcome(reports: list[Path], folder: Path) -> tuple[dict[str, str], str]:
     files = trace_files(translate(reports, folder / "trace").prv, reports[0].parent)
     try:
         measured = json.dumps(measure(reports, EfficiencyOptions(regions=("*",), bins=20)).as_json())
-    except NoDevices:
+    except NothingToMeasure:
         measured = json.dumps("no device")
     return files, measured.replace(str(reports[0].parent), "REPORTS")
 

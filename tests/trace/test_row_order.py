@@ -16,7 +16,7 @@ from support.shuffled import differences, shuffled, trace_files
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.errors import NoDevices
+from nsys2prv.errors import NothingToMeasure
 from nsys2prv.execution import external_sort
 from nsys2prv.execution.row_order import in_content_order, one_of_each, order_ties
 from nsys2prv.trace.translate import translate
@@ -27,7 +27,7 @@ def _outcome(reports: list[Path], folder: Path) -> tuple[dict[str, str], object]
     files = trace_files(translate(reports, folder / "trace", TranslateOptions(align="utc")).prv, reports[0].parent)
     try:
         measured = json.dumps(measure(reports, EfficiencyOptions(align="utc", regions=("*",), bins=5)).as_json())
-    except NoDevices:
+    except NothingToMeasure:
         measured = "{}"
     return files, json.loads(measured.replace(str(reports[0].parent), "REPORTS"))
 

@@ -4,8 +4,8 @@ The tables of a run and what is measured for rules enter; rows of the tables `fi
 `finding_numbers` leave. A rule is a module in `patterns` and a line in `rule_registry`.
 """
 
-from nsys2prv.efficiency.findings.engine import Findings
+from nsys2prv.efficiency.findings.engine import Findings, nothing_judged
 from nsys2prv.efficiency.findings.rule import GENERAL_THRESHOLDS, FindingRule, Threshold
 from nsys2prv.efficiency.findings.rule_registry import RULES
 
-__all__ = ["GENERAL_THRESHOLDS", "RULES", "FindingRule", "Findings", "Threshold"]
+__all__ = ["GENERAL_THRESHOLDS", "RULES", "FindingRule", "Findings", "Threshold", "nothing_judged"]

@@ -20,6 +20,7 @@ from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 from nsys2prv.vocabulary.name_rules import fits
+from nsys2prv.vocabulary.wording import did_you_mean_any
 
 _WORK = (edge_kinds.DEVICE_WORK, edge_kinds.TRANSFER, edge_kinds.COLLECTIVE)
 _ON_HOST = (edge_kinds.HOST, edge_kinds.BLOCKED_CALL)
@@ -98,7 +99,9 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
         of_pattern = [fits(pl.col(column).str.to_lowercase(), one.pattern.lower()) for column in ("name", "family")]
         scaled = names.filter(pl.any_horizontal(of_pattern))["label"].to_numpy()
         if not len(scaled):
-            raise UsageError(f"--scale {one.pattern}: no kernel, kernel family or copy of the run has this name")
+            known = [name for column in ("family", "name") for name in names[column].drop_nulls().unique().sort()]
+            near = did_you_mean_any(one.pattern, known, "efficiency REPORT... --csv DIR")
+            raise UsageError(f"--scale {one.pattern}: no kernel, kernel family or copy of the run has this name{near}")
         factors[scaled] *= one.factor
 
     def step(window: GraphWindow, weight: Numbers) -> Numbers:

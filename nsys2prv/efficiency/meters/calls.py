@@ -15,7 +15,8 @@ from nsys2prv.vocabulary import event_types
 SIZE_CLASSES = (0, 1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30)
 """Smallest size of each class of memory operations, bytes."""
 
-_CALL_TYPES = [event_types.CUDA_CALL, *event_types.MPI_TYPES.values()]
+_OS_KINDS = {event_types.IO_CALL: "io", event_types.PTHREAD_CALL: "threads", event_types.OS_CALL: "other"}
+_CALL_TYPES = [event_types.CUDA_CALL, *event_types.MPI_TYPES.values(), *_OS_KINDS]
 _CALL = ["number", "value", "task"]
 _CALL_SCHEMA: dict[str, type[pl.DataType]] = {
     **{name: ON_HOSTS.schema[name] for name in ("number", "value")},
@@ -80,10 +81,28 @@ MPI_CALLS = Table(
     ),
     when="MPI calls",
 )
+OS_CALLS = Table(
+    "os_calls",
+    "OS runtime calls",
+    "one call",
+    (
+        Column.text("call", "name"),
+        Column.text("kind", "`io` (files and sockets), `threads` (pthreads) or `other`"),
+        Column.count("count", "calls"),
+        Column.ns("total_ns", "sum of durations; calls of several threads may run at once"),
+        Column.mean_ns("mean_ns", "mean duration"),
+        Column.ns("min_ns", "shortest"),
+        Column.ns("max_ns", "longest"),
+        Column.count("tasks", "tasks that call it"),
+        Column.ns("maximum_task_ns", "largest sum of a task"),
+        Column.text("maximum_task", "that task"),
+    ),
+    when="calls of the OS runtime (`nsys profile --trace=osrt`)",
+)
 
 
 class Calls(TableMeter):
-    """CUDA API calls and MPI calls of all tasks."""
+    """CUDA API calls, MPI calls and calls of the OS runtime, of all tasks."""
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
@@ -97,7 +116,7 @@ class Calls(TableMeter):
         self._calls.add(each.with_columns(count=pl.lit(1), total=length, shortest=length, longest=length))
 
     def tables(self) -> Filled:
-        """The tables `cuda_calls` and `mpi_calls`."""
+        """The tables `cuda_calls`, `mpi_calls` and `os_calls`."""
         whole = self._calls.rows
         if whole.is_empty():
             return {}
@@ -113,16 +132,21 @@ class Calls(TableMeter):
         by_call = by_call.sort("total", "call", descending=[True, False]).with_columns(
             total_ns="total", mean_ns=pl.col("total") / pl.col("count"), min_ns="shortest", max_ns="longest"
         )
-        is_cuda = pl.col("number") == event_types.CUDA_CALL
-        of_cuda, of_mpi = by_call.filter(is_cuda), by_call.filter(~is_cuda)
+        is_cuda, is_mpi = pl.col("number") == event_types.CUDA_CALL, pl.col("number").is_in(event_types.MPI_TYPES.values())
+        of_cuda, of_mpi = by_call.filter(is_cuda), by_call.filter(is_mpi)
+        of_os = by_call.filter(pl.col("number").is_in(list(_OS_KINDS)))
         categories = pl.Series([CAUSES[place] for place in call_categories(of_cuda["call"])], dtype=pl.String)
-        tasks_with_mpi = whole.filter(~is_cuda)["task"].n_unique()
+        tasks_with_mpi = whole.filter(is_mpi)["task"].n_unique()
+        largest = self._context.task_names(pl.col("maximum_task"))
         return {
             CUDA_CALLS: of_cuda.with_columns(category=categories),
             MPI_CALLS: of_mpi.with_columns(
                 share=pl.col("total") / (events.length * max(tasks_with_mpi, 1)),
                 bytes="size",
-                maximum_task=self._context.task_names(pl.col("maximum_task")),
+                maximum_task=largest,
+            ),
+            OS_CALLS: of_os.with_columns(
+                kind=pl.col("number").replace_strict(_OS_KINDS, return_dtype=pl.String), maximum_task=largest
             ),
         }
 

@@ -15,12 +15,15 @@ from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.efficiency.window.usual_lengths import iteration_kinds
+from nsys2prv.errors import UsageError
 from nsys2prv.execution.merging import Sums
 from nsys2prv.vocabulary.name_rules import fits
+from nsys2prv.vocabulary.wording import did_you_mean_any, short
 
 MOST_REGIONS = 500
 """Regions that have a row: those that take most time."""
 
+_EVERY = "*"
 _DOMAIN = re.compile(r"NVTX pushpop ranges (.*) domain")
 
 _KNOWN_SCHEMA = {"number": pl.Int32, "value": pl.Int64, "text": pl.String, "domain": pl.String}
@@ -84,8 +87,11 @@ class NamedRanges:
         Text and domain of the ranges chosen; their places are the slots.
     slots
         Columns `number` (event type), `value`, `slot`.
-    warnings
-        Requested names without a range.
+
+    Raises
+    ------
+    UsageError
+        When no range has a name that is requested; the pattern `*` may fit none.
     """
 
     def __init__(self, events: RunEvents, requested: Sequence[str]) -> None:
@@ -98,7 +104,10 @@ class NamedRanges:
             rows += [(number, value, text, domain) for value, text in (names.values or {}).items() if value]
         known = pl.DataFrame(rows, schema=_KNOWN_SCHEMA, orient="row")
         called = {name: known.select(_is_called(name)).to_series() for name in requested}
-        self.warnings = [f"no NVTX range is called {name}" for name in requested if not called[name].any()]
+        for name in requested:
+            if name != _EVERY and not called[name].any():
+                names = known["text"].unique().sort()
+                raise UsageError(f"no NVTX range is called {short(name)}{did_you_mean_any(name, names, 'inspect --nvtx')}")
         chosen = known.filter(pl.any_horizontal(*called.values()))
         self.names = list(dict.fromkeys(chosen.select("text", "domain").iter_rows()))
         slots = {name: slot for slot, name in enumerate(self.names)}
@@ -122,11 +131,6 @@ class _RangeMeter(TableMeter):
         self._trees = trees
         self._chosen = NamedRanges(context.events, names)
         self._times = RegionTimes(context)
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """Requested names without a range."""
-        return self._chosen.warnings
 
 
 class Regions(_RangeMeter):

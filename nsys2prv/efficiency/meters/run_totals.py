@@ -191,7 +191,7 @@ class Totals(TableMeter):
         of_devices = np.array([device.node for device in rows.devices], dtype=object)
         return [
             {"node": node, **self._tree(np.flatnonzero(of_devices == node), np.flatnonzero(of_callers == node))}
-            for node in dict.fromkeys(of_devices.tolist())
+            for node in dict.fromkeys([*of_devices.tolist(), *of_callers.tolist()])
         ]
 
     def _device_rows(self) -> pl.DataFrame:
@@ -271,7 +271,7 @@ class Totals(TableMeter):
             for over, by_mask in (("devices", self.devices), ("tasks", gpu_tasks))
             if len(values := useful_time(by_mask, self._trees.policy))
         ]
-        return pl.DataFrame(rows)
+        return pl.DataFrame(rows) if rows else USEFUL_TIME.empty
 
 
 def _by_mask(found: Segments, groups: int) -> Numbers:

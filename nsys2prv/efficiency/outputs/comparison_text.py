@@ -9,8 +9,8 @@ import polars as pl
 
 from nsys2prv.efficiency.gate_table import gate_lines
 from nsys2prv.efficiency.outputs.comparison_sections import comparison_sections
-from nsys2prv.efficiency.outputs.text import grid
 from nsys2prv.vocabulary.printable import printable_lines
+from nsys2prv.vocabulary.text_grid import grid
 from nsys2prv.vocabulary.wording import short
 
 _ROWS = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,12 +10,15 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency import table_registry
+from nsys2prv.efficiency import verdict as levels
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
 from nsys2prv.efficiency.result_tables import Column
-from nsys2prv.efficiency.verdict import WINDOW_TITLES
+from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
-from nsys2prv.vocabulary.printable import printable_lines
+from nsys2prv.vocabulary.metric_units import unit_of_metric
+from nsys2prv.vocabulary.styles import FAINT, FAIR, GOOD, POOR, STRONG, Line, styled_lines
+from nsys2prv.vocabulary.text_grid import grid
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _ROWS = 10
@@ -22,12 +26,17 @@ _LONGEST_PATH = 200
 _LEAST_PART = 0.01
 
 _OF_DEVICES = {one.name: one.abbreviation for one in DEVICE_TREE.of_parts}
+_OF_HOSTS = {one.name: one.abbreviation for one in HOST_TREE.of_parts if not one.needs_gpus}
 _HOST_ROOT = HOST_TREE.efficiencies[0]
 # Columns of each table that are shown, and their headings.
 _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
+    ("tasks", {"task": "process", "threads": "threads", "host_useful_ns": "outside of MPI", "mpi_ns": "MPI",
+               "os_ns": "OS calls"}),
+    ("threads", {"task": "process", "thread": "thread", "host_useful_ns": "outside of MPI", "mpi_ns": "MPI",
+                 "os_ns": "OS calls"}),
     ("nodes", {"node": "node", "devices": "GPUs", **_OF_DEVICES, _HOST_ROOT.name: _HOST_ROOT.abbreviation}),
     ("devices", {"device": "device", "useful_ns": "useful", "communication_ns": "communication", "idle_ns": "idle",
-                 "useful_share": "useful", "active_share": "active"}),
+                 "useful_share": "useful share", "active_share": "active share"}),
     ("regions", {"region": "region", "count": "count", "total_ns": "total", **_OF_DEVICES}),
     ("windows", {"window": "part of the run", "begin_ns": "start", "length_ns": "length", "share": "of the run",
                  **_OF_DEVICES}),
@@ -50,47 +59,127 @@ _SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
                          "waited_ns": "waited", "caused_ns": "others waited", "undecided_ns": "not decidable"}),
     ("cuda_calls", {"call": "CUDA call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
     ("mpi_calls", {"call": "MPI call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
+    ("os_calls", {"call": "OS call", "kind": "kind", "count": "count", "total_ns": "total", "mean_ns": "mean",
+                  "max_ns": "longest"}),
     ("critical_path_totals", {"by": "by", "name": "critical path", "total_ns": "total", "share": "share"}),
     ("longest_gaps", {"device": "gap on", "begin_ns": "at", "length_ns": "length", "after": "until"}),
     ("clocks", {"host": "clock of", "method": "method", "interval_ns": "known to within", "offset_ns": "offset",
                 "drift_ppm": "drift [ppm]", "anchors": "anchors", "contradiction_ns": "contradiction"}),
 )  # fmt: skip
+_HOST_TABLES = ("tasks", "threads", "os_calls")
+"""Tables that are shown where there are no devices."""
+_OF_TREES = ("nodes", "regions", "windows", "iterations")
+_LEVELS = {levels.GOOD: GOOD, levels.FAIR: FAIR, levels.POOR: POOR}
+_BLOCK, _LONGEST_BAR = "█", 50
 _ALL_GAPS, _WAITS, _CLOCKS = "gaps", "nccl_waits", "clocks"
 _SEVERAL = 2
 
 _LEFT = frozenset({"of", "from", "to", "until", "communicator"})
 
 
-def efficiency_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
-    """A summary of an `EfficiencyResult`, with so many rows of each table."""
-    run = tables["run"].row(0, named=True)
-    gpus, nodes = counted(run["devices"], "GPU"), counted(tables["nodes"].height, "node")
-    lines = [
-        f"{short(head['title'], _LONGEST_PATH)}: {time(head['window']['length_ns'])}, {gpus} on {nodes}",
-        window_line(head),
-        iterations_line(head, tables["iterations"]),
-        f"(NCCL kernels count as {head['nccl']})",
+def efficiency_as_text(
+    head: Mapping[str, Any],
+    tables: Mapping[str, pl.DataFrame],
+    rows: int = _ROWS,
+    *,
+    verbose: bool = False,
+    colors: bool = False,
+) -> str:
+    """A summary of an `EfficiencyResult`, in the order of its page.
+
+    Parameters
+    ----------
+    rows
+        Most rows of each table.
+    verbose
+        Whether findings have their evidence, their place and what to do, and what was not found is listed.
+    colors
+        Whether a terminal shows it that takes colors.
+    """
+    columns_of = dict if tables["run"]["devices"][0] else _without_devices
+    lines: list[Line] = [
+        *_first_lines(head, tables),
+        *finding_lines(head, tables["findings"], tables["finding_checks"], verbose=verbose),
         "",
         *tree_lines(tables["tree"]),
-        *_findings(head, tables["findings"], tables["finding_checks"]),
     ]
     for name, columns in _SHOWN:
-        if name == _CLOCKS and tables[name].height < _SEVERAL:
+        if not _is_shown(name, tables):
             continue
-        lines += _section(name, tables[name], columns, rows)
+        lines += _section(name, tables[name], columns_of(columns), rows)
         if name == "devices":
             lines += _idle(tables[_ALL_GAPS])
             lines += _absent(tables["absent_time"], tables["absent_parts"])
+            lines += _sampled(tables["sampled_bins"], rows)
         if name == _WAITS:
             lines += [f"  {sentence}" for sentence in undecided(tables[_WAITS])]
-    return printable_lines(lines)
+    return styled_lines(lines, colors=colors)
+
+
+def _without_devices(columns: Mapping[str, str]) -> dict[str, str]:
+    """Columns with efficiencies of hosts in the place of those of devices."""
+    kept = {name: title for name, title in columns.items() if name not in _OF_DEVICES and name != "devices"}
+    return {**kept, **_OF_HOSTS} if len(kept) < len(columns) else kept
+
+
+def _is_shown(name: str, tables: Mapping[str, pl.DataFrame]) -> bool:
+    """Whether a table says something that no other does: of hosts alone where there is no GPU, of clocks of several hosts."""
+    run = tables["run"].row(0, named=True)
+    if name == _CLOCKS:
+        return tables[name].height >= _SEVERAL
+    if run["devices"]:
+        return name not in _HOST_TABLES
+    if name == "threads":
+        return tables[name].height > tables["tasks"].height
+    return run["mpi_parallel_efficiency"] is not None or name not in _OF_TREES
+
+
+def _first_lines(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> list[Line]:
+    """What matters first: the verdict, the wall time by cause, and four numbers."""
+    found = verdict(head, tables)
+    lines: list[Line] = [
+        [(short(head["title"], _LONGEST_PATH), FAINT)],
+        [(found.sentence, STRONG)],
+        window_line(head),
+    ]
+    if tables["run"]["devices"][0]:
+        lines.append(iterations_line(head, tables["iterations"]))
+    if tables["nccl"].height:
+        lines.append(f"NCCL kernels count as {head['nccl']}")
+    if found.bar:
+        lines += ["", "Wall time by cause", *_bar_lines(found.bar)]
+    if any(tile.value is not None for tile in found.tiles):
+        width = max(len(tile.title) for tile in found.tiles)
+        lines.append("")
+        lines += [
+            [
+                (f"  {tile.title:<{width}}  ", ""),
+                (f"{tile.text:>8}", _LEVELS.get(tile.level or "", "")),
+                (f"  {tile.note}", FAINT),
+            ]
+            for tile in found.tiles
+        ]
+    return lines
+
+
+def _bar_lines(bar: Sequence[BarPart]) -> list[Line]:
+    """A line for each part of the wall time, with a bar as long as its share."""
+    width = max(len(part.title) for part in bar)
+    return [
+        [
+            (f"  {part.title:<{width}}  {percent(part.share):>7}  {time(part.value):>10}", ""),
+            ("  " + _BLOCK * blocks if blocks else "", GOOD if part.name == "compute" else FAIR),
+        ]
+        for part in bar
+        for blocks in [round(part.share * _LONGEST_BAR)]
+    ]
 
 
 def window_line(head: Mapping[str, Any]) -> str:
-    """Which part of the run was measured."""
+    """Which part of the trace was measured."""
     window = head["window"]
     begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
-    return f"measured: {WINDOW_TITLES[window['name']]}, {_seconds(begin)} to {_seconds(end)} s of the trace"
+    return f"measured: {_seconds(begin)} to {_seconds(end)} s of the trace"
 
 
 def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
@@ -105,35 +194,68 @@ def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
     return f"{counted(iterations.height, 'iteration')} ({short(found['how'], _LONGEST_PATH)}){special}{usual}"
 
 
-def _findings(head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.DataFrame) -> list[str]:
-    """Each finding: its title, its cost, and where to look; then what was looked for in vain."""
-    title = f"Findings in {WINDOW_TITLES[head['window']['name']]} (it would be shorter by this time)"
-    lines = ["", title] if findings.height else []
-    for row in findings.iter_rows(named=True):
-        where = row["device"] if row["devices"] == 1 else f"{row['devices']} GPUs, most on {row['device']}"
-        place = f"{_seconds(row['worst_begin_ns'])} to {_seconds(row['worst_end_ns'])} s"
-        cause = f"; a consequence of {row['consequence_of']}" if row["consequence_of"] is not None else ""
-        lines += [
-            f"  {row['place']}. {row['title']}",
-            f"     {time(row['saved_ns'])} ({percent(row['saved_share'])} of the run), {row['saved_how']}{cause}; "
-            f"{time(row['cost_ns'])} of device time ({percent(row['share'])}), on {where}; see {row['view']} at {place}",
-        ]
-    if checks.height:
-        absent = checks.filter(pl.col("result") == "not found")["kind"]
-        lines += ["", f"Looked for and not found: {', '.join(absent) or 'nothing'}"]
-        for reason, kinds in checks.filter(pl.col("result") == "not decidable").group_by("reason", maintain_order=True):
-            lines.append(f"Not decidable: {', '.join(kinds['kind'])} ({reason[0]})")
+def finding_lines(
+    head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.DataFrame, *, verbose: bool = False
+) -> list[Line]:
+    """Each finding on a line: how much shorter the run would be, and its title. What was looked for in vain is counted.
+
+    With `verbose` each has what was seen, where, and what to do; and what was looked for is listed.
+    """
+    lines: list[Line] = []
+    if findings.height:
+        lines += ["", [(f"Findings in {WINDOW_TITLES[head['window']['name']]}: it would be shorter by this time", STRONG)]]
+        shares, times = (
+            [form(value) for value in findings[name]] for form, name in ((percent, "saved_share"), (time, "saved_ns"))
+        )
+        wide, long = max(map(len, shares)), max(map(len, times))
+        for row, share, saved in zip(findings.iter_rows(named=True), shares, times, strict=True):
+            cause = f"; a consequence of {row['consequence_of']}" if row["consequence_of"] is not None else ""
+            lines.append(f"  {row['place']:>2}.  {share:>{wide}}  {saved:>{long}}  {row['title']} ({row['saved_how']}{cause})")
+            if verbose:
+                lines += [[(f"       {text}", FAINT)] for text in _evidence(head, row)]
+    if not checks.height:
+        return lines
+    in_vain = checks.filter(pl.col("result") == "not found")["kind"]
+    undecidable = checks.filter(pl.col("result") == "not decidable")
+    if not verbose:
+        counts = ((in_vain.len(), "not found"), (undecidable.height, "not decidable"))
+        looked = " and ".join(f"{count} {what}" for count, what in counts if count)
+        reasons = undecidable["reason"].unique()
+        why = f": {reasons[0]}" if undecidable.height == checks.height and reasons.len() == 1 else ""
+        in_short = f"Of {checks.height} causes that are looked for, {looked}{why} (-v lists them)"
+        return [*lines, "", in_short] if looked else lines
+    if in_vain.len():
+        lines += ["", f"Looked for and not found: {', '.join(in_vain)}"]
+    for reason, kinds in undecidable.group_by("reason", maintain_order=True):
+        lines.append(f"Not decidable: {', '.join(kinds['kind'])} ({reason[0]})")
     return lines
+
+
+def _evidence(head: Mapping[str, Any], finding: Mapping[str, Any]) -> list[str]:
+    """What was seen of a finding, where, which view shows it where there is a trace, and what to do."""
+    where = finding["device"] if finding["devices"] == 1 else f"{finding['devices']} GPUs, most on {finding['device']}"
+    place = f"{_seconds(finding['worst_begin_ns'])} to {_seconds(finding['worst_end_ns'])} s"
+    cost = f"{time(finding['cost_ns'])} of device time ({percent(finding['share'])}), on {where}"
+    return [finding["seen"], f"{cost}; look at {place}{_view(head, finding['view'])}", finding["advice"]]
+
+
+def _view(head: Mapping[str, Any], view: str) -> str:
+    """Where a view is: its file beside the trace, or how to get it; without a trace there is none."""
+    if head["input_kind"] != "trace":
+        return ""
+    trace = str(head["inputs"][0])
+    file = f"{trace.removesuffix('.gz').removesuffix('.prv')}.cfgs/{view}.cfg"
+    return f" in {file}" if os.path.exists(file) else f" in the view {view} (nsys2prv views {short(trace, _LONGEST_PATH)})"
 
 
 def _seconds(nanoseconds: int) -> str:
     return f"{nanoseconds / 1e9:.6f}"
 
 
-def tree_lines(tree: pl.DataFrame) -> list[str]:
+def tree_lines(tree: pl.DataFrame) -> list[Line]:
     """Efficiencies, indented by their level; factors of one product have a sign."""
     width = max((len(title) + 2 * level for title, level in tree.select("title", "level").iter_rows()), default=0) + 2
-    lines: list[str] = []
+    lines: list[Line] = []
     parents: set[str] = set()
     for row in tree.iter_rows(named=True):
         if row["level"] == 0 and lines:
@@ -143,7 +265,10 @@ def tree_lines(tree: pl.DataFrame) -> list[str]:
         sign = ("x " if row["parent"] in parents else "= ") if is_factor else ""
         parents.add(row["parent"] or "")
         name = f"{'  ' * row['level']}{sign}{row['title']}"
-        lines.append(f"{name:<{width + 2}}{percent(row['value']):>8}   {reading(row['metric'], row['value'])}")
+        shown = percent(row["value"]) if row["value"] is not None else "-"
+        reads = reading(row["metric"], row["value"]) if row["value"] is not None else row["reason"] or ""
+        style = _LEVELS.get(level(row["value"]) or "", "")
+        lines.append([(f"{name:<{width + 2}}", ""), (f"{shown:>8}", style), (f"   {reads}", "")])
     return lines
 
 
@@ -155,20 +280,6 @@ def reading(metric: str, value: float | None) -> str:
     """
     one = EFFICIENCIES[metric]
     return f"{one.loss}: {percent(None if value is None else 1 - value)}" if one.loss else one.reads_as
-
-
-def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int]) -> list[str]:
-    """Cells in columns of equal width."""
-    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        aligned = (
-            f"{cell:<{width}}" if place in left else f"{cell:>{width}}"
-            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return "  " + "  ".join(aligned).rstrip()
-
-    return [line(columns), *map(line, rows)]
 
 
 def _section(name: str, table: pl.DataFrame, columns: Mapping[str, str], most: int) -> list[str]:
@@ -214,6 +325,41 @@ def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame) -> list[str]:
     note = f"  Of host computing, the launching threads were off their CPUs for {time(off)}"
     noted = [note] if off >= elapsed * _LEAST_PART else []
     return ["", title, *grid(["cause", "total", "of all time"], cells, frozenset({0})), *noted]
+
+
+def _sampled(bins: pl.DataFrame, most: int) -> list[str]:
+    """Means of sampled metrics over the window: of percentages and clocks, those of devices that were sampled."""
+    if bins.is_empty():
+        return []
+    counted_samples = pl.col("samples").cast(pl.Float64)
+    means = bins.filter(pl.col("samples") > 0).group_by("metric", maintain_order=True).agg(
+        mean=(pl.col("mean") * counted_samples).sum() / counted_samples.sum(),
+        smallest=pl.col("minimum").min(),
+        largest=pl.col("maximum").max(),
+        samples=pl.col("samples").sum(),
+        devices=pl.col("device").n_unique(),
+    )  # fmt: skip
+    cells = [
+        [short(metric), *(metric_value(metric, value) for value in (mean, smallest, largest)), f"{samples:,}", f"{devices}"]
+        for metric, mean, smallest, largest, samples, devices in means.head(most).iter_rows()
+    ]
+    title = f"GPU metrics: {int(means['samples'].sum()):,} samples of {counted(means.height, 'metric')}"
+    more = f" ({means.height - most} more metrics)" if means.height > most else ""
+    return ["", f"{title}{more}", *grid(["metric", "mean", "smallest", "largest", "samples", "GPUs"], cells, frozenset({0}))]
+
+
+def metric_value(metric: str, value: float) -> str:
+    """A value of a sampled metric with its unit.
+
+    >>> metric_value("SM Active", 12.34), metric_value("GPC Clock Frequency [MHz]", 1395.019), metric_value("Warps", 3.0)
+    ('12.3 %', '1,395 MHz', '3')
+    """
+    unit = unit_of_metric(metric)
+    if unit == "%":
+        return f"{value:.1f} %"
+    if unit == "Hz":
+        return f"{value / 1e6:,.0f} MHz"
+    return f"{value:,.0f} {unit}".rstrip() if abs(value) >= 100 or value == int(value) else f"{value:.3g} {unit}".rstrip()
 
 
 def undecided(waits: pl.DataFrame) -> list[str]:

@@ -1,0 +1,115 @@
+"""Runs in which no process uses a GPU: the numbers of MPI and of hosts, and why all others are absent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.command_line import CommandLine
+from support.report_builder import ReportBuilder
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.verdict import verdict
+from nsys2prv.errors import NoDevices
+from nsys2prv.trace.translate import translate
+
+MS = 1_000_000
+HOST_TREE = {
+    "host_parallel_efficiency": 0.7,
+    "mpi_parallel_efficiency": 0.7,
+    "mpi_load_balance": 0.875,
+    "mpi_communication_efficiency": 0.8,
+}
+"""E is 10 ms, M of the ranks is 4 and 2 ms: (E - mean M) / E, (E - mean M) / (E - min M), (E - min M) / E."""
+
+
+@pytest.fixture
+def of_mpi(tmp_path: Path) -> list[Path]:
+    """Two ranks that compute in `work`, 6 and 8 ms long, and reduce until 10 ms; rank 0 reads a file meanwhile."""
+    paths = []
+    for rank, work in enumerate((6, 8)):
+        report = ReportBuilder(rank=rank, pid=1000 + rank).communicator(rank=rank, size=2)
+        report.nvtx_range("work", 0, work * MS).mpi_collective("MPI_Allreduce", work * MS, 10 * MS, size=8)
+        if rank == 0:
+            report.os_call("read", 1 * MS, 2 * MS)
+        paths.append(report.write(tmp_path / f"rank{rank}.sqlite"))
+    return paths
+
+
+@pytest.fixture
+def of_hosts(tmp_path: Path) -> Path:
+    """A process that reads for 2 of 10 ms."""
+    report = ReportBuilder().nvtx_range("work", 0, 10 * MS).os_call("read", 1 * MS, 3 * MS)
+    return report.write(tmp_path / "host.sqlite")
+
+
+def measured(reports: list[Path], **options: object) -> EfficiencyResult:
+    return measure(reports, EfficiencyOptions(align="utc", **options))  # type: ignore[arg-type]
+
+
+def test_a_run_with_mpi_has_the_tree_of_its_hosts(of_mpi: list[Path]) -> None:
+    result = measured(of_mpi)
+
+    tree = result.tables["tree"]
+    assert dict(tree.select("metric", "value").iter_rows()) == pytest.approx(HOST_TREE)
+    assert set(tree["tree"]) == {"host"}
+    assert result.tables["run"].select("devices", "processes", "threads", "mpi_ns").row(0) == (0, 2, 2, 6 * MS)
+    # What only GPUs have is not 0 % or 100 %.
+    assert result.tables["run"].select("orchestration_efficiency", "device_offload_efficiency").row(0) == (None, None)
+    assert result.tables["tasks"]["os_ns"].to_list() == [MS, 0]
+    assert result.tables["mpi_calls"].select("call", "count", "total_ns").rows() == [("MPI_Allreduce", 2, 6 * MS)]
+    assert result.tables["os_calls"].select("call", "kind", "count", "total_ns", "tasks").rows() == [("read", "io", 1, MS, 1)]
+
+
+def test_the_trace_of_a_run_with_mpi_has_the_same_numbers(of_mpi: list[Path], tmp_path: Path) -> None:
+    trace = translate(of_mpi, tmp_path / "OUT").prv
+
+    of_trace, of_reports = measure([trace]).tables, measure(of_mpi).tables
+    for name in ("tree", "tasks", "threads", "mpi_calls", "os_calls"):
+        assert of_trace[name].equals(of_reports[name]), name
+
+
+def test_regions_and_iterations_have_the_tree_of_their_hosts(of_mpi: list[Path]) -> None:
+    result = measured(of_mpi, regions=("work",), per_iteration="work")
+
+    of_region = result.tables["regions"].row(0, named=True)
+    assert (of_region["region"], of_region["count"], of_region["devices"]) == ("work", 2, 0)
+    assert of_region["mpi_parallel_efficiency"] == 1.0
+    assert result.tables["iterations"]["mpi_parallel_efficiency"].to_list() == [1.0]
+
+
+def test_it_is_said_that_no_gpu_was_used_and_what_is_absent(of_mpi: list[Path], command_line: CommandLine) -> None:
+    done = command_line.run("efficiency", *of_mpi, "--align", "utc", "--json-file", "out.json", "--talp", "talp.json")
+
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[1] == (
+        "no GPU was used; 2 host threads computed 70.0 % of 10.000 ms (the whole run); largest loss: MPI calls, 30.0 %"
+    )
+    assert "MPI Load Balance" in done.stdout
+    assert "GPU" not in "".join(lines[2:]).replace("no process uses a GPU", "")
+    assert "warning: no process uses a GPU that was recorded: efficiencies of devices" in done.stderr
+    talp = json.loads((command_line.folder / "talp.json").read_text())
+    assert talp["Application"]["Global"]["mpiParallelEfficiency"] == pytest.approx(0.7)
+    checks = json.loads((command_line.folder / "out.json").read_text())["tables"]["finding_checks"]
+    assert set(checks["result"]) == {"not decidable"}
+    assert set(checks["reason"]) == {"no process uses a GPU"}
+
+
+def test_hosts_without_mpi_have_calls_of_the_os_and_no_efficiency(of_hosts: Path) -> None:
+    result = measured([of_hosts])
+
+    root = result.tables["tree"].row(0, named=True)
+    assert (root["metric"], root["value"], root["reason"]) == ("host_parallel_efficiency", None, "without MPI and GPUs")
+    found = verdict(result.head, result.tables)
+    assert found.sentence == ("no GPU and no MPI was used; OS calls take 20.0 % of 10.000 ms (the whole run) of 1 host thread")
+    assert {part.name: part.share for part in found.bar} == pytest.approx({"compute": 0.8, "os": 0.2})
+
+
+def test_a_run_without_a_gpu_is_not_replayed(of_mpi: list[Path], command_line: CommandLine) -> None:
+    done = command_line.run("whatif", *of_mpi, "--ideal-network")
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (NoDevices.exit_code, "", 1)
