@@ -7,7 +7,9 @@ streams are shown as one: there the lanes of the second source are behind those 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -44,24 +46,53 @@ def _numbered(streams: pl.DataFrame) -> pl.DataFrame:
 def count_lanes(report: Report, source: Source, keys: pl.DataFrame, folder: Path) -> pl.DataFrame:
     """`keys` (key columns of streams) with `lanes`, the number each needs for the events of one source, and `first_lane`, 0.
 
-    The folder is used only when events overlap or are not in the order of their start.
+    The folder is used only when events are not in the order of their start.
     """
-    key = list(RowKind.STREAM.key)
-    events = source.surveyed(report)
-    alone = keys.with_columns(lanes=pl.lit(1, pl.Int64), first_lane=pl.lit(0, pl.Int64))
     # Only the key columns that differ are read: often there is one process, one device, one context.
-    differing = [name for name in key if keys[name].n_unique() > 1]
-    if not _may_overlap(report, events.select(*differing, "start", "end").drop_nulls(), differing):
-        return alone
-    times = events.select(*key, "start", "end").drop_nulls()
-    ordered = ExternalSort(["start"], folder)
-    for piece in report.batches(times, PIECE_ROWS):
-        ordered.add(piece)
-    step = StreamLanes(alone.drop("lanes"))
-    most = [alone.drop("first_lane")]
-    for window in ordered.windows():
-        most.append(step(window).group_by(key).agg(lanes=pl.col("lane").max() + 1))
-    return pl.concat(most).group_by(key).agg(pl.col("lanes").max()).sort(key).with_columns(first_lane=pl.lit(0, pl.Int64))
+    key = [name for name in RowKind.STREAM.key if keys[name].n_unique() > 1]
+    times = source.surveyed(report).select(*key, "start", "end").drop_nulls()
+    at_once = _most_at_once(report.batches(times, PIECE_ROWS), key)
+    if at_once is None:
+        ordered = ExternalSort(["start"], folder)
+        for piece in report.batches(times, PIECE_ROWS):
+            ordered.add(piece)
+        at_once = _most_at_once(ordered.windows(), key)
+    assert at_once is not None
+    if not key:
+        lanes = keys.with_columns(lanes=pl.lit(max(at_once.values(), default=1), pl.Int64))
+    else:
+        schema = {**dict.fromkeys(key, pl.Int64), "lanes": pl.Int64}
+        counted = pl.DataFrame([(*stream, most) for stream, most in at_once.items()], schema, orient="row")
+        lanes = keys.join(counted, on=key, how="left", maintain_order="left").with_columns(pl.col("lanes").fill_null(1))
+    return lanes.sort(RowKind.STREAM.key).with_columns(first_lane=pl.lit(0, pl.Int64))
+
+
+def _most_at_once(pieces: Iterable[pl.DataFrame], key: list[str]) -> dict[tuple[Any, ...], int] | None:
+    """How many events run at once on each stream at most, which are as many lanes as `Lanes` gives it; None where the pieces
+    (columns `start`, `end` and those of the key) are not in the order of start.
+    """
+    most: dict[tuple[Any, ...], int] = {}
+    # Of each stream: the last start, and ends behind it.
+    so_far: dict[tuple[Any, ...], tuple[int, np.ndarray]] = {}
+    for piece in pieces:
+        streams = piece.partition_by(key, as_dict=True) if key else {(): piece}
+        for name, of_stream in streams.items() if piece.height else ():
+            start = of_stream["start"].to_numpy()
+            # As in `Lanes`, what has no length takes its lane.
+            end = np.maximum(of_stream["end"].to_numpy(), start + 1)
+            last_start, ends = so_far.get(name, (int(start[0]), end[:0]))
+            if start[0] < last_start or (start[1:] < start[:-1]).any():
+                return None
+            at_once = 1
+            if len(ends) or (start[1:] < np.maximum.accumulate(end)[:-1]).any():
+                ends = np.sort(np.append(ends, end))
+                begun = np.arange(len(ends) - len(start), len(ends)) + 1
+                at_once = int((begun - np.searchsorted(ends, start, side="right")).max())
+            else:
+                ends = end
+            most[name] = max(most.get(name, 1), at_once)
+            so_far[name] = int(start[-1]), ends[ends > start[-1]]
+    return most
 
 
 def behind(lanes: pl.DataFrame, others: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
@@ -105,18 +136,3 @@ def streams_of_both_at_once(report: Report, first: Source, second: Source, keys:
         last = whole.group_by(_STREAM, maintain_order=True).agg(pl.col("first").max(), pl.col("second").max())
         reached = last.select(pl.lit(None, pl.Int64).alias("start"), _STREAM, "first", "second")
     return streams.join(pl.concat(found).unique(), on=_STREAM, how="semi", maintain_order="left").select(key)
-
-
-def _may_overlap(report: Report, times: pl.LazyFrame, key: list[str]) -> bool:
-    """Whether events overlap, or the table is not in the order of start, so that overlaps can't be seen in passing."""
-    ends: dict[tuple[object, ...], int] = {}
-    for piece in report.batches(times, PIECE_ROWS):
-        streams = piece.partition_by(key, as_dict=True) if key else {(): piece}
-        for name, of_stream in streams.items():
-            start = of_stream["start"].to_numpy()
-            # As in `Lanes`, what has no length takes its lane: it overlaps what starts then, whichever row comes first.
-            end = np.maximum(of_stream["end"].to_numpy(), start + 1)
-            if start[0] < ends.get(name, start[0]) or (start[1:] < np.maximum.accumulate(end)[:-1]).any():
-                return True
-            ends[name] = int(end.max())
-    return False
