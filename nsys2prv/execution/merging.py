@@ -87,8 +87,9 @@ class Sums(Merging):
             super().add(self._summed(frame))
 
     def _summed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        # One query: frames are many, and small.
-        return frame.lazy().select(self._columns).group_by(self._key).agg(self._aggregates).select(self._columns).collect()
+        # One query: frames are many, and small. In memory, sums of doubles are the same each time.
+        summed = frame.lazy().select(self._columns).group_by(self._key).agg(self._aggregates).select(self._columns)
+        return summed.collect(engine="in-memory")
 
     def by(self, key: Sequence[str], frame: pl.DataFrame | None = None) -> pl.DataFrame:
         """Sums by a shorter key, of all rows or of those of a frame."""

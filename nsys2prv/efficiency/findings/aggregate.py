@@ -43,7 +43,7 @@ def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> p
         occurrences.lazy()
         .with_columns(pl.col("part", "begin", "end", "cost", *sums).cast(pl.Int64))
         .with_columns(whole_cost="cost", is_long=last > pl.col("part"))
-        .collect()
+        .collect(engine="in-memory")
     )
     is_long = whole["is_long"]
     if not is_long.any():
@@ -111,4 +111,4 @@ class OccurrenceSums:
         sums = pl.col(self._sums).sum()
         ordered = frame.lazy().sort("top_begin", maintain_order=True)
         merged = ordered.group_by(self._key).agg(sums, pl.col("begin").min(), pl.col("end").max(), tops)
-        return merged.select(self._columns).collect()
+        return merged.select(self._columns).collect(engine="in-memory")

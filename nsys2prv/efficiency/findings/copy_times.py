@@ -60,7 +60,7 @@ class CopyTimes:
             .filter(pl.col("value").is_in(sorted({*self._directions} - {NO_VALUE})))
             .with_columns(device=device, is_pageable=self._is_pageable)
             .filter(self.matches & (pl.col("device") >= 0))
-            .collect()
+            .collect(engine="in-memory")
         )
         if copies.is_empty():
             return

@@ -91,7 +91,7 @@ class GapCauses:
         # Of gaps at the start, and of those of unknown launching threads, no rule can know the cause.
         is_unknown = (pl.col("unknown_ns") > 0) | pl.col("number").is_null()
         chosen = pl.when(pl.col("former_number") == 0).then(AT_START).when(is_unknown).then(UNKNOWN_LAUNCH).otherwise(exclusive)
-        gaps = gaps.lazy().with_columns(**self._neighbours()).with_columns(cause=chosen).collect()
+        gaps = gaps.lazy().with_columns(**self._neighbours()).with_columns(cause=chosen).collect(engine="in-memory")
         self._add_all(gaps)
         if self._each is not None:
             self._keep(gaps.filter(pl.col("cause") != AT_START), self._each)

@@ -183,7 +183,7 @@ def stretch_labels(moments: ChunkMoments, hosts: OpenIntervals) -> Numbers:
         # What is not nested is not known by its depth.
         .with_columns(after=pl.when(pl.col("depth") > 0).then("after"))
         .select(pl.col("after").shift(1).over("row").fill_null(NOTHING))
-        .collect()
+        .collect(engine="in-memory")
         .to_series()
     )
     labels: Numbers = moments.label.copy()

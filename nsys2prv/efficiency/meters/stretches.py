@@ -69,7 +69,7 @@ def with_next(chunk: TimeChunk, stretches: pl.DataFrame, chosen: npt.NDArray[np.
             started.lazy()
             .select("number", "value", next_row="row", next_length=length, next_size=size)
             .select(pl.all().gather(_known(place)))
-            .collect(),
+            .collect(engine="in-memory"),
             chunk.launches.select(launched=pl.col("time").gather(_known(launch))),
         ],
         how="horizontal",
