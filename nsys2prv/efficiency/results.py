@@ -130,7 +130,7 @@ class EfficiencyResult(Results):
         if talp_path is not None:
             files[talp_path] = json_text(as_talp(self.head, self.tables))
         if page_path is not None:
-            # Loads Bokeh, which takes a second.
+            # Loads templates and Markdown, which other outputs do not need.
             from nsys2prv.efficiency.outputs.page import page
 
             files[page_path] = page(self.head, self.tables)

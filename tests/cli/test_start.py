@@ -14,7 +14,7 @@ from support.failed_runs import small_report
 
 HEAVY = {
     "asyncio",
-    "bokeh",
+    "markdown_it",
     "dask",
     "distributed",
     "multiprocessing",

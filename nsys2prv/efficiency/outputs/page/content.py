@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import functools
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import polars as pl
 from markdown_it import MarkdownIt
 from markupsafe import Markup
@@ -18,36 +14,42 @@ from markupsafe import Markup
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
-from nsys2prv.efficiency.outputs.page import charts
+from nsys2prv.efficiency.outputs.page import bar_rows, charts
+from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, CAUSES, legend
+from nsys2prv.efficiency.outputs.page.first_screen import first_screen, places_of, small_activity
 from nsys2prv.efficiency.outputs.page.page_tables import PageTable, pack
+from nsys2prv.efficiency.outputs.page.plot import unit
+from nsys2prv.efficiency.outputs.page.template import FOLDER, code, environment, hashes, json_in_html, part
+from nsys2prv.efficiency.outputs.page.time_charts import EFFICIENCY_LINES, Activity, TimeCharts
 from nsys2prv.efficiency.outputs.text import iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import Table
-from nsys2prv.efficiency.verdict import WINDOW_TITLES
+from nsys2prv.efficiency.verdict import WINDOW_TITLES, level
 from nsys2prv.vocabulary import wording
-from nsys2prv.vocabulary.printable import printable, safe_json
 
-LARGEST = 4_800_000
+LARGEST = 2_900_000
 """Bytes that a page has at most, as far as leaving out rows of tables can do it."""
 MOST_HISTOGRAMS = 16
 MOST_SAMPLED = 24
 """Kernels with a histogram, and sampled metrics with a chart."""
-_DEVICES_IN_ONE_MAP = 64
-"""With more devices there is a map by node first."""
-_MOST_BARS = 16
-"""Devices with a bar each."""
-_CELLS = (150_000, 80_000, 40_000, 25_000, 15_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100)
+_MOST_BARS = 12
+"""Devices with a bar each: those with least computing."""
+_LARGE_MAP = (16, 1.2, 480)
+"""Height of a row of the large map, pixels; at least; and of all rows, where they are many."""
+_FEW_DEVICES = 8
+"""With as many the small map of the first screen shows all that a large one does."""
+_CELLS = (60_000, 40_000, 25_000, 15_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100)
 """Cells of one table: as many as fit."""
 SHORT = {
     **dict.fromkeys(("absent_parts", "absent_calls", "absent_ranges", "absent_functions", "absent_stretches"), 8_000),
     **dict.fromkeys(("absent_regions", "absent_iterations"), 2_000),
     "iterations": 20_000,
+    **dict.fromkeys(("finding_devices", "gaps", "kernel_devices", "overlap", "threads", "sampled_kernels"), 8_000),
     **dict.fromkeys(("critical_path", "critical_path_rows", "critical_path_totals", "task_iterations"), 4_000),
 }
 """Tables of which only the first rows are of interest, and their cells."""
 _MOST_NAMES = 12
 """Hosts, inputs and the like that are named; the rest are counted."""
 
-_FOLDER = Path(__file__).parent
 _NOT_SHOWN = ("nccl",)
 """The page says above all tables what NCCL kernels count as."""
 DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", "kernel_histograms", "sampled_bins",
@@ -83,17 +85,15 @@ _NCCL_POLICIES = {
 def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
     """An `EfficiencyResult` as one HTML file, which loads nothing else.
 
-    It is smaller than LARGEST bytes, except where the figures alone take more. Of tables that are too long for that the last
+    It is smaller than LARGEST bytes, except where the drawings alone take more. Of tables that are too long for that the last
     rows are left out, and the page says so.
     """
     frames = {table.name: tables.get(table.name, table.empty) for table in table_registry.TABLES}
-    drawn = charts.Figures()
-    content = _content(head, frames, drawn)
-    island = {"figures": drawn.as_json(), "maps": [one["packed"] for one in content["maps"]]}
-
-    scripts = [_in_script(charts.script()), _in_script(_part("page.js"))]
-    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    template = _environment().get_template("page.html.j2")
+    content = _content(head, frames)
+    maps = {one["id"]: one["packed"] for one in content["maps"]}
+    island = {"maps": maps, "places": places_of(content["findings"]), "time": content["time"], "title": str(head["title"])}
+    scripts = [code("page.js")]
+    template = environment().get_template("page.html.j2")
 
     def rendered(packed: Mapping[str, PageTable]) -> str:
         return template.render(
@@ -101,10 +101,10 @@ def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
             head=head,
             tables=packed,
             groups=_groups(packed),
-            island=_json_in_html({**island, "tables": {name: one.packed for name, one in packed.items()}}),
+            island=json_in_html({**island, "tables": {name: one.packed for name, one in packed.items()}}),
             scripts=scripts,
-            style=Markup(_part("page.css")),
-            allowed_scripts=" ".join(f"'sha256-{one}'" for one in hashes),
+            style=Markup(part("first_screen.css") + part("page.css")),
+            allowed_scripts=hashes(scripts),
         )
 
     room = LARGEST - len(rendered({}).encode())
@@ -114,7 +114,7 @@ def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
 def definitions() -> tuple[Markup, list[str]]:
     """docs/efficiency.md as HTML, and the ids of its headings; links to other pages become plain text."""
     package = Path(__file__).resolve().parents[3]
-    found = next(path for path in (_FOLDER / "efficiency.md", package.parent / "docs" / "efficiency.md") if path.is_file())
+    found = next(path for path in (FOLDER / "efficiency.md", package.parent / "docs" / "efficiency.md") if path.is_file())
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     ids: list[str] = []
     kept = []
@@ -132,53 +132,67 @@ def definitions() -> tuple[Markup, list[str]]:
     return Markup(markdown.renderer.render(kept, markdown.options, {})), ids
 
 
-def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> dict[str, Any]:
+def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
     """Everything that the template shows except tables."""
-    over_time = charts.TimeCharts(frames["bins"]) if frames["bins"].height else None
-    timeline, maps, sampled = [], [], []
+    over_time = TimeCharts(frames["bins"], frames["iterations"]) if frames["bins"].height else None
+    timeline: list[dict[str, Any]] = []
+    maps: list[dict[str, Any]] = []
+    sampled: list[dict[str, Any]] = []
+    small: Activity | None = None
     if over_time is not None:
-        of_devices = charts.activity(frames["bins"], frames["device_bins"], frames["devices"])
-        timeline = [
-            {
-                "title": "Device activity",
-                "reading": "The height of a colour is its share of the time, as a mean over all devices; the empty rest is "
-                "idle time.",
-                "legend": charts.legend(charts.ACTIVITIES),
-                "id": drawn.add(over_time.activity(of_devices.shares.mean(axis=0))),
-            },
-            {
-                "title": "Efficiencies",
-                "reading": "Each line is an efficiency of the device tree in each bin; where the first one drops, the factor "
-                "that drops too is the cause.",
-                "legend": charts.legend(charts.EFFICIENCY_LINES),
-                "id": drawn.add(over_time.efficiencies()),
-            },
-        ]
-        maps = _maps(over_time, of_devices, frames["devices"], drawn)
+        of_devices = Activity.of(frames["bins"], frames["device_bins"], frames["devices"])
+        small = small_activity(frames)
+        timeline = _timeline(over_time, of_devices)
+        maps = _maps(over_time, small, of_devices)
         sampled = [
-            {"title": str(metric), "id": drawn.add(over_time.sampled(rows))}
+            {"title": str(metric), "drawn": over_time.sampled(str(metric), rows).html()}
             for (metric,), rows in _parts(frames["sampled_bins"], "metric")[:MOST_SAMPLED]
         ]
     text_of_definitions, ids = definitions()
     return {
+        **first_screen(head, frames, over_time, small),
         "title": head["title"],
         "reading": _NCCL_POLICIES[head["nccl"]],
         "facts": _facts(head, frames),
         "trees": _trees(frames["tree"]),
-        "findings": _findings(frames),
+        "time": None if over_time is None else {"begin": over_time.axis.low, "end": over_time.axis.high},
         "timeline": timeline,
         "maps": maps,
-        "activities": charts.legend(charts.ACTIVITIES),
-        "wall": _wall_time(frames["absent_time"], drawn),
-        "idle": _idle(frames["gaps"], drawn),
+        "wall": _wall_time(frames["absent_time"]),
+        "idle": _idle(frames["gaps"]),
+        "iteration_chart": _iterations(frames["task_iterations"]),
+        "device_chart": _devices(frames["devices"]),
+        "bandwidth": _bandwidth(frames["nccl"]),
+        "families": bar_rows.family_tree(frames["families"], frames["kernels"]) if frames["families"].height else [],
+        "unit_activity": bar_rows.unit_activity(frames["sampled_summary"], frames["families"]),
+        "path": bar_rows.path_rows(frames["critical_path_totals"]),
         "sampled": sampled,
-        "histograms": _histograms(frames, drawn),
+        "histograms": _histograms(frames),
         "all_kernels": frames["kernels"].height,
-        "clocks": _clocks(frames, drawn),
+        "clocks": _clocks(frames),
         "undecided": undecided(frames["nccl_waits"]),
         "definitions": text_of_definitions,
         "defined": ids,
     }
+
+
+def _timeline(over_time: TimeCharts, of_devices: Activity) -> list[dict[str, Any]]:
+    return [
+        {
+            "title": "Device activity",
+            "reading": "The height of a colour is its share of the time, as a mean over all devices; the empty rest is idle "
+            "time.",
+            "legend": legend(ACTIVITIES),
+            "drawn": over_time.activity(of_devices.shares.mean(axis=0)).html(),
+        },
+        {
+            "title": "Efficiencies",
+            "reading": "Each line is an efficiency of the device tree in each bin; where the first one drops, the factor that "
+            "drops too is the cause.",
+            "legend": legend(EFFICIENCY_LINES),
+            "drawn": over_time.efficiencies().html(),
+        },
+    ]
 
 
 def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[tuple[str, list[str]]]:
@@ -236,87 +250,73 @@ def _trees(tree: pl.DataFrame) -> list[dict[str, Any]]:
             seen.add(row["parent"])
             product = " × ".join(wording.percent(other["value"]) for other in factors)
             says = reading(row["metric"], row["value"])
-            leaves.append({**row, "sign": sign, "percent": wording.percent(row["value"]), "product": product, "says": says})
+            leaves.append(
+                {
+                    **row,
+                    "sign": sign,
+                    "percent": wording.percent(row["value"]),
+                    "product": product,
+                    "says": says,
+                    "grade": level(row["value"]),
+                }
+            )
         if leaves:
             trees.append({"id": which, "title": title, "leaves": leaves})
     return trees
 
 
-def _findings(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
-    """Findings in their order, with their numbers."""
-    if "findings" not in frames:
-        return []
-    numbers: dict[int, list[tuple[str, str]]] = {}
-    for row in frames["finding_numbers"].to_dicts():
-        numbers.setdefault(row["place"], []).append((row["number"], _number(row["value"], row["unit"] or "")))
-    return [
-        {
-            **row,
-            "cost": None if row["saved_ns"] is None else wording.time(row["saved_ns"]),
-            "percent": None if row["saved_share"] is None else wording.percent(row["saved_share"]),
-            "device_time": _device_time(row["cost_ns"], row["share"]),
-            "when": _time_span(row["begin_ns"], row["end_ns"]),
-            "worst": _time_span(row["worst_begin_ns"], row["worst_end_ns"]),
-            "numbers": numbers.get(row["place"], []),
-        }
-        for row in frames["findings"].sort("place").to_dicts()
+def _maps(over_time: TimeCharts, small: Activity, of_devices: Activity) -> list[dict[str, Any]]:
+    """The small map, and a large one by device where the small one does not show each row well."""
+    maps: list[dict[str, Any]] = [
+        {"id": "small", "drawn": None, "rows": len(small.rows), "groups": [], "packed": small.narrowed().as_json()}
     ]
-
-
-def _device_time(cost: int | None, share: float | None) -> str | None:
-    if cost is None:
-        return None
-    return wording.time(cost) + ("" if share is None else f" ({wording.percent(share)} of all devices)")
-
-
-def _time_span(begin: int | None, end: int | None) -> str | None:
-    return None if begin is None or end is None else f"{wording.time(begin)} to {wording.time(end)}"
-
-
-def _number(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    return wording.quantity(value, unit) or f"{value:,.6g} {unit}".rstrip()
-
-
-def _maps(
-    over_time: charts.TimeCharts, of_devices: charts.Activity, devices: pl.DataFrame, drawn: charts.Figures
-) -> list[dict[str, Any]]:
-    several_nodes = 1 < devices["node"].n_unique() < devices.height
-    shown_maps = [("by device", of_devices)]
-    if devices.height > _DEVICES_IN_ONE_MAP and several_nodes:
-        shown_maps.insert(0, ("by node", of_devices.by_node(devices["node"].to_list())))
-    maps = []
-    for title, shown in shown_maps:
-        place = drawn.add(over_time.heat_map(shown))
-        packed = {"figure": place, **shown.narrowed().as_json()}
-        maps.append({"title": title, "id": place, "rows": len(shown.rows), "groups": shown.groups, "packed": packed})
+    rows = len(of_devices.rows)
+    if rows > _FEW_DEVICES:
+        usual, least, most = _LARGE_MAP
+        height = round(min(usual * rows, max(most, least * rows)))
+        plot = over_time.heat_map(of_devices, "What each device does over time", height)
+        plot.attributes["data-map"] = "large"
+        packed = of_devices.narrowed().as_json()
+        maps.append({"id": "large", "drawn": plot.html(), "rows": rows, "groups": of_devices.groups, "packed": packed})
     return maps
 
 
-def _idle(gaps: pl.DataFrame, drawn: charts.Figures) -> dict[str, Any] | None:
+def _iterations(rows: pl.DataFrame) -> dict[str, Any] | None:
+    if rows["length_ns"].count() == 0:
+        return None
+    plot, said, entries = charts.iterations(rows)
+    return {"drawn": plot.html(), "said": said, "legend": legend(entries)}
+
+
+def _devices(rows: pl.DataFrame) -> dict[str, Any] | None:
+    if rows.height <= 1:
+        return None
+    plot, far = charts.devices(rows)
+    return {"drawn": plot.html(), "far": far}
+
+
+def _bandwidth(rows: pl.DataFrame) -> dict[str, Any] | None:
+    found = charts.bandwidth(rows)
+    return None if found is None else {"drawn": found[0].html(), "legend": legend(found[1])}
+
+
+def _idle(gaps: pl.DataFrame) -> dict[str, Any] | None:
     """Gaps of all devices together, by length."""
-    columns = [column for column, *_ in charts.CAUSES]
+    columns = [column for column, *_ in CAUSES]
     classes = gaps.group_by("from_ns", "to_ns").agg(pl.col("count", "total_ns", *columns).sum()).sort("from_ns")
     if not classes["total_ns"].sum():
         return None
     names = [_class(begin, end) for begin, end in classes.select("from_ns", "to_ns").iter_rows()]
-    shown = charts.idle(classes.with_columns(pl.Series("class", names)))
-    present = [cause for cause in charts.CAUSES if classes[cause[0]].sum()]
-    return {"id": drawn.add(shown), "legend": charts.legend(present)}
+    rows, present = bar_rows.idle_rows(classes.with_columns(pl.Series("class", names)))
+    return {"rows": rows, "legend": legend(present)}
 
 
-def _wall_time(devices: pl.DataFrame, drawn: charts.Figures) -> dict[str, Any] | None:
-    """Mean of all devices, and each device where these are few: what the wall time went to."""
+def _wall_time(devices: pl.DataFrame) -> dict[str, Any] | None:
+    """Mean of all devices, and those with least computing: what the wall time went to."""
     if devices.is_empty():
         return None
-    columns = [column for column, *_ in charts.WALL_PARTS]
-    rows = devices.select("device", pl.col(columns).cast(pl.Float64))
-    if devices.height > 1:
-        mean = rows.select(pl.lit(f"mean of {devices.height:,}").alias("device"), pl.col(columns).mean())
-        rows = pl.concat([mean, rows]) if devices.height <= _MOST_BARS else mean
-    present = [part for part in charts.WALL_PARTS if devices[part[0]].sum()]
-    return {"id": drawn.add(charts.wall_time(rows)), "legend": charts.legend(present)}
+    rows, present = bar_rows.wall_rows(devices, _MOST_BARS)
+    return {"rows": rows, "legend": legend(present)}
 
 
 def _class(begin: int, end: int | None) -> str:
@@ -325,11 +325,11 @@ def _class(begin: int, end: int | None) -> str:
     >>> _class(0, 1000), _class(100_000, 1_000_000), _class(10**9, None)
     ('< 1 µs', '100 µs to 1 ms', '≥ 1 s')
     """
-    low, high = (None if one is None else f"{one // charts.unit(one)[0]:,} {charts.unit(one)[1]}" for one in (begin, end))
+    low, high = (None if one is None else f"{one // unit(one)[0]:,} {unit(one)[1]}" for one in (begin, end))
     return f"≥ {low}" if high is None else f"< {high}" if not begin else f"{low} to {high}"
 
 
-def _histograms(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> list[dict[str, Any]]:
+def _histograms(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
     by_kernel = {row["kernel"]: row for row in frames["kernels"].to_dicts()}
     shown = []
     for (kernel,), bars in _parts(frames["kernel_histograms"], "kernel")[:MOST_HISTOGRAMS]:
@@ -340,22 +340,22 @@ def _histograms(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> li
         facts = [f"{row['count']:,} executions", f"{total} ({share} of kernel time)", f"median {median}", f"p95 {p95}"]
         if modes.height > 1:
             facts.append(f"{modes.height} modes")
-        shown.append({"kernel": kernel, "facts": ", ".join(facts), "id": drawn.add(charts.histogram(bars, modes))})
+        shown.append({"kernel": kernel, "facts": ", ".join(facts), "drawn": charts.histogram(kernel, bars, modes).html()})
     return shown
 
 
-def _clocks(frames: Mapping[str, pl.DataFrame], drawn: charts.Figures) -> dict[str, Any]:
+def _clocks(frames: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
     rows, bins = frames["clocks"], frames["clock_bins"]
-    chart: str | None = None
-    colours: list[tuple[str, str]] = []
+    drawn: Markup | None = None
+    entries: list[tuple[str, str, str]] = []
     if bins["error_ns"].count():
-        shown, colours = charts.clocks(bins)
-        chart = drawn.add(shown)
+        plot, entries = charts.clocks(bins)
+        drawn = plot.html()
     return {
         "methods": rows.group_by("method", maintain_order=True).len().rows(),
         "known": wording.known_to(rows["interval_ns"]),
-        "id": chart,
-        "legend": [{"name": host, "colour": colour} for host, colour in colours],
+        "drawn": drawn,
+        "legend": legend(entries),
     }
 
 
@@ -395,41 +395,3 @@ def _groups(packed: Mapping[str, PageTable]) -> list[dict[str, Any]]:
         for key, title, defined, names in (*_GROUPS, others)
     ]
     return [group for group in groups if group["tables"]]
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        # Of all that is put into the page; what the page itself is made of is `Markup`.
-        finalize=lambda value: printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
-    )
-    environment.filters["short"] = wording.short
-    return environment
-
-
-def _part(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
-
-
-def _in_script(code: str) -> Markup:
-    """Code of the page and of Bokeh, unchanged: its hash is in the policy. It must not contain what would end the element."""
-    if "</script" in code.lower() or "<!--" in code:
-        raise ValueError("a script of the page has </script or <!-- in it")
-    return Markup(code)
-
-
-def _json_in_html(content: Any) -> Markup:
-    r"""JSON for a script element: no text in it ends the element or starts a comment.
-
-    >>> str(_json_in_html({"name": "</script><!-- \u2028"}))
-    '{"name":"\\u003c/script\\u003e\\u003c!-- \\u2028"}'
-    """
-    text = safe_json(content, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)

@@ -1,11 +1,11 @@
 "use strict";
-/* Draws the figures and tables of the page from the JSON in it. Texts of a run come in as text nodes only, never as HTML. */
+/* Makes the tables of the page from the JSON in it, and zooms its drawings. Texts of a run come in as text nodes only, never as
+   HTML. */
 (() => {
   const island = JSON.parse(document.getElementById("data").textContent);
   const ROWS = 15, MORE = 200, LONGEST = 80;
-  const COLOURS = [[0x2f, 0x74, 0xd0], [0xe8, 0x83, 0x0c], [0x12, 0xa3, 0x7f]];
   const NAMES = ["kernels", "NCCL", "copies and memsets"];
-  const LEAST_VISIBLE = 0.25;
+  const SIDE = 1000, SVG = "http://www.w3.org/2000/svg";
 
   const made = (tag, attributes = {}, ...children) => {
     const element = document.createElement(tag);
@@ -16,19 +16,31 @@
 
   /* -- values as text ------------------------------------------------------ */
 
-  const scaled = (value, units, smallest) => {
-    for (const [factor, name] of units) if (Math.abs(value) >= factor) return `${(value / factor).toFixed(3)} ${name}`;
-    return `${Math.round(value)} ${smallest}`;
+  const UNITS = {
+    "ns": [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]],
+    "bytes": [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]],
+    "bytes/s": [[1e12, "TB/s"], [1e9, "GB/s"], [1e6, "MB/s"], [1e3, "kB/s"], [1, "B/s"]],
+    "0 to 1": [[0.01, "%"]],
   };
   const grouped = (value) => value.toLocaleString("en");
-  const forms = {
-    "text": String,
-    "count": grouped,
-    "number": (value) => Number.isInteger(value) ? grouped(value) : String(Number(value.toPrecision(4))),
-    "0 to 1": (value) => `${(value * 100).toFixed(1)} %`,
-    "ns": (value) => scaled(value, [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]], "ns"),
-    "bytes": (value) => scaled(value, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]], "B"),
-    "bytes/s": (value) => scaled(value, [[1e12, "TB/s"], [1e9, "GB/s"], [1e6, "MB/s"], [1e3, "kB/s"]], "B/s"),
+  const scaled = (value, [factor, name]) => `${(value / factor).toFixed(factor === 1 ? 0 : 3)} ${name}`;
+  const inTime = (value) => scaled(value, UNITS.ns.find(([factor]) => Math.abs(value) >= factor) ?? UNITS.ns[3]);
+  const plain = (value) => Number.isInteger(value) ? grouped(value) : String(Number(value.toPrecision(4)));
+  const fixed = (value, digits) => value.toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits});
+
+  /* One unit for a column: the one that fits its median. */
+  const unitOf = (column) => {
+    const units = UNITS[column.form];
+    if (!units) return null;
+    const sizes = column.values.filter((value) => value).map(Math.abs).sort((one, other) => one - other);
+    const middle = sizes[sizes.length >> 1] ?? 1;
+    return units.find(([factor]) => middle >= factor) ?? units[units.length - 1];
+  };
+  const inUnit = (value, [factor]) => {
+    const size = value / factor;
+    if (factor === 1) return grouped(Math.round(size));
+    if (factor === 0.01) return fixed(size, 1);
+    return value !== 0 && Math.abs(size) < 0.0005 ? (size > 0 ? "< 0.001" : "> -0.001") : fixed(size, 3);
   };
 
   /* -- tables -------------------------------------------------------------- */
@@ -60,12 +72,19 @@
 
   class Table {
     constructor(place, packed) {
+      this.name = place.dataset.table;
       this.columns = packed.columns;
+      for (const column of this.columns) {
+        column.unit = unitOf(column);
+        const isSum = column.form === "ns" || column.form === "0 to 1" || column.form === "bytes";
+        column.most = isSum && !column.is_moment ? column.values.reduce((most, value) => Math.max(most, value ?? 0), 0) : 0;
+      }
       this.count = this.columns[0].values.length;
       this.all = Array.from({length: this.count}, (_, row) => row);
       this.order = this.all;
       this.shown = ROWS;
-      this.sorted = null;
+      const by = this.columns.find((column) => column.name === packed.sorted?.[0]);
+      this.sorted = by ? {column: by, down: packed.sorted[1]} : null;
       this.wide = this.columns.every((column) => column.main);
       this.filter = "";
       this.title = place.querySelector("h3").textContent;
@@ -108,8 +127,29 @@
       this.more.addEventListener("click", () => { this.shown = this.shown === ROWS ? MORE : this.shown + MORE; this.body(); });
       this.fewer = made("button", {type: "button"}, "fewer");
       this.fewer.addEventListener("click", () => { this.shown = ROWS; this.body(); });
-      bar.append(this.more, this.fewer, this.status);
+      const file = made("button", {type: "button", "data-csv": ""}, "CSV");
+      file.addEventListener("click", () => this.save());
+      bar.append(this.more, this.fewer, file, this.status);
       return bar;
+    }
+
+    /* The rows of the page that the filter leaves, in their order, with all columns, in the units of the JSON. */
+    csv() {
+      const cell = (value) => {
+        if (value === null) return "";
+        if (typeof value === "number") return String(value);
+        const text = onOneLine(value).replace(/^([=+\-@＝＋－＠])/, "'$1");
+        return /[",]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+      };
+      const lines = [this.columns.map((column) => column.name), ...this.found().map((row) => this.columns.map((column) => cell(this.value(column, row))))];
+      return lines.map((line) => `${line.join(",")}\n`).join("");
+    }
+
+    save() {
+      const link = made("a", {download: `${this.name}.csv`});
+      link.href = URL.createObjectURL(new Blob([this.csv()], {type: "text/csv"}));
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10000);
     }
 
     meanings() {
@@ -123,7 +163,8 @@
     head() {
       const row = made("tr");
       for (const column of this.visible()) {
-        const button = made("button", {type: "button", title: column.meaning}, column.heading);
+        const name = column.unit ? `${column.heading} [${column.unit[1]}]` : column.heading;
+        const button = made("button", {type: "button", title: column.meaning}, name);
         const head = made("th", {scope: "col", class: column.form === "text" ? "text" : "", "aria-sort": "none"}, button);
         if (this.sorted?.column === column) head.setAttribute("aria-sort", this.sorted.down ? "descending" : "ascending");
         button.addEventListener("click", () => {
@@ -150,15 +191,29 @@
       });
     }
 
-    body() {
+    /* Rows that the filter leaves, in their order. */
+    found() {
+      if (this.filter === "") return this.order;
       const texts = this.columns.filter((column) => column.form === "text");
-      const found = this.filter === "" ? this.order
-        : this.order.filter((row) => texts.some((column) => (this.value(column, row) ?? "").toLowerCase().includes(this.filter)));
+      return this.order.filter((row) => texts.some((column) => (this.value(column, row) ?? "").toLowerCase().includes(this.filter)));
+    }
+
+    numberCell(column, value) {
+      const cell = made("td", {}, column.unit ? inUnit(value, column.unit) : column.form === "count" ? grouped(value) : plain(value));
+      if (column.most > 0 && this.count > 1) {
+        cell.className = "part";
+        cell.style.setProperty("--share", `${(100 * Math.max(value, 0) / column.most).toFixed(1)}%`);
+      }
+      return cell;
+    }
+
+    body() {
+      const found = this.found();
       const columns = this.visible();
       const rows = found.slice(0, this.shown).map((row) => made("tr", {}, ...columns.map((column) => {
         const value = this.value(column, row);
         if (value === null) return made("td", {class: column.form === "text" ? "text none" : "none"}, "-");
-        return column.form === "text" ? textCell(value) : made("td", {}, forms[column.form](value));
+        return column.form === "text" ? textCell(value) : this.numberCell(column, value);
       })));
       this.table.tBodies[0].replaceChildren(...rows);
       this.grid.classList.toggle("tall", rows.length > ROWS);
@@ -170,89 +225,167 @@
     }
   }
 
-  for (const place of document.querySelectorAll("[data-table]")) new Table(place, island.tables[place.dataset.table]);
+  /* A table is made when it is seen first. */
+  const tables = {};
+  const make = (place) => {
+    const name = place.dataset.table;
+    if (place.open && !(name in tables)) tables[name] = new Table(place, island.tables[name]);
+  };
+  for (const place of document.querySelectorAll("[data-table]")) {
+    place.addEventListener("toggle", () => make(place));
+    make(place);
+  }
+
+  /* -- time: all drawings over time show the same part of it ---------------- */
+
+  const whole = island.time;
+  const drawings = [...document.querySelectorAll("svg[data-time]")];
+  const ticks = [...document.querySelectorAll(".x-ticks[data-time]")];
+  const firstTicks = ticks.map((place) => [...place.children]);
+  let seen = whole && {...whole};
+
+  const roundNumbers = (low, high) => {
+    const rough = (high - low) / 6, power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 2.5, 5, 10].find((one) => one * power >= rough * 0.999);
+    const found = [];
+    for (let number = Math.ceil(low / step); number * step <= high; number++) found.push(number * step);
+    return [found, step];
+  };
+
+  const show = (begin, end) => {
+    const length = Math.max(Math.min(end - begin, whole.end - whole.begin), 1);
+    begin = Math.min(Math.max(begin, whole.begin), whole.end - length);
+    seen = {begin, end: begin + length};
+    const perNs = SIDE / (whole.end - whole.begin);
+    for (const drawing of drawings) {
+      const box = drawing.viewBox.baseVal;
+      drawing.setAttribute("viewBox", `${(begin - whole.begin) * perNs} ${box.y} ${length * perNs} ${box.height}`);
+    }
+    const isWhole = length >= whole.end - whole.begin;
+    const unit = UNITS.ns.find(([factor]) => whole.end >= factor) ?? UNITS.ns[3];
+    const [places, step] = roundNumbers(begin / unit[0], seen.end / unit[0]);
+    const digits = Math.max(0, Math.min(9, -Math.floor(Math.log10(step) + 1e-9) + (/^[15]|^10/.test(step.toPrecision(1)) ? 0 : 1)));
+    ticks.forEach((place, number) => place.replaceChildren(...(isWhole ? firstTicks[number] : places.map((at) =>
+      made("span", {style: `left:${100 * (at * unit[0] - begin) / length}%`}, fixed(at, digits))))));
+  };
+
+  const zoomTime = (factor, centre = (seen.begin + seen.end) / 2) => {
+    if (factor === 0) return show(whole.begin, whole.end);
+    const length = (seen.end - seen.begin) / factor;
+    return show(centre - length / 2, centre + length / 2);
+  };
+
+  const timeAt = (drawing, clientX) => {
+    const {left, width} = drawing.getBoundingClientRect();
+    return seen.begin + Math.min(Math.max((clientX - left) / width, 0), 1) * (seen.end - seen.begin);
+  };
+
+  /* Drag over a drawing: that part of the time. */
+  for (const drawing of drawings) {
+    const box = drawing.parentElement;
+    box.addEventListener("pointerdown", (down) => {
+      if (down.button !== 0 || down.pointerType === "touch") return;
+      const first = timeAt(drawing, down.clientX), {left} = box.getBoundingClientRect();
+      const selection = made("div", {class: "selection"});
+      const move = (event) => {
+        if (Math.abs(event.clientX - down.clientX) > 4 && !selection.isConnected) box.append(selection);
+        selection.style.left = `${Math.min(down.clientX, event.clientX) - left}px`;
+        selection.style.width = `${Math.abs(event.clientX - down.clientX)}px`;
+      };
+      const up = (event) => {
+        removeEventListener("pointermove", move);
+        if (!selection.isConnected) return;
+        selection.remove();
+        // What is below the pointer must not take the end of a selection for a click.
+        addEventListener("click", (click) => { click.stopPropagation(); click.preventDefault(); }, {capture: true, once: true});
+        const second = timeAt(drawing, event.clientX);
+        show(Math.min(first, second), Math.max(first, second));
+      };
+      addEventListener("pointermove", move);
+      addEventListener("pointerup", up, {once: true});
+      down.preventDefault();
+    });
+  }
 
   /* -- heat maps ----------------------------------------------------------- */
 
-  const bytes = (packed) => Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
-
   class HeatMap {
-    constructor(map, figure) {
-      this.map = map;
-      this.figure = figure;
-      this.percent = bytes(map.percent);
-      this.rows = map.rows.length;
-      this.bins = map.edges_ns.length - 1;
+    constructor(place) {
+      this.map = island.maps[place.dataset.map];
+      this.percent = Uint8Array.from(atob(this.map.percent), (character) => character.charCodeAt(0));
+      this.rows = this.map.rows.length;
+      this.bins = this.map.edges_ns.length - 1;
       this.at = null;
-      this.drawn = document.getElementById(map.figure);
-      const place = this.drawn.closest(".mapped");
+      this.drawing = place.querySelector("svg");
+      this.names = place.querySelector(".y-ticks");
+      this.firstNames = [...this.names.children];
       this.output = place.querySelector("output");
-      this.scale = figure.tags[0].scale;
-      const all = [...figure.references()];
-      this.pixels = all.find((one) => one.name === "pixels");
-      this.cursor = all.find((one) => one.name === "cursor");
-      this.whole = {x: [figure.x_range.start, figure.x_range.end], y: [figure.y_range.start, figure.y_range.end]};
-      this.fill();
-      figure.on_event("mousemove", (event) => this.point(event.x, event.y));
-      this.drawn.addEventListener("keydown", (event) => this.key(event));
-      this.drawn.addEventListener("focus", () => { if (this.at === null) this.go(0, 0); });
+      this.cursor = document.createElementNS(SVG, "rect");
+      this.cursor.setAttribute("class", "cursor");
+      const focus = place.querySelector(".drawn");
+      this.drawing.addEventListener("pointermove", (event) => this.point(event));
+      focus.addEventListener("keydown", (event) => this.key(event));
+      focus.addEventListener("focus", (event) => { if (this.at === null && event.target === focus) this.go(0, 0); });
       for (const button of place.querySelectorAll("[data-zoom]"))
         button.addEventListener("click", () => this.zoom(Number(button.dataset.zoom)));
       const groups = place.querySelector("[data-groups]");
       if (groups) groups.addEventListener("change", () => this.group(groups.value));
     }
 
-    fill() {
-      const image = new Uint32Array(this.rows * this.bins);
-      for (let cell = 0; cell < image.length; cell++) {
-        const parts = [0, 1, 2].map((kind) => this.percent[3 * cell + kind]);
-        const busy = parts[0] + parts[1] + parts[2];
-        if (busy === 0) continue;
-        const mixed = [0, 1, 2].map((channel) =>
-          Math.round(parts.reduce((sum, part, kind) => sum + part * COLOURS[kind][channel], 0) / busy));
-        const alpha = Math.round(255 * (LEAST_VISIBLE + (1 - LEAST_VISIBLE) * Math.min(busy, 100) / 100));
-        image[cell] = ((alpha << 24) | (mixed[2] << 16) | (mixed[1] << 8) | mixed[0]) >>> 0;
-      }
-      const {data} = this.pixels;
-      // BokehJS needs an array with a shape: of the same class as the present one.
-      const pixels = new data.image[0].constructor(image, [this.rows, this.bins]);
-      this.pixels.data = {...data, image: [pixels]};
+    /* Rows that are shown: the first, and the one after the last. */
+    shown() {
+      const {y, height} = this.drawing.viewBox.baseVal;
+      return [y / SIDE * this.rows, (y + height) / SIDE * this.rows];
     }
 
-    point(x, y) {
-      const time = x * this.scale, edges = this.map.edges_ns;
+    point(event) {
+      const {top, height} = this.drawing.getBoundingClientRect();
+      const [first, last] = this.shown();
+      const row = Math.floor(first + (event.clientY - top) / height * (last - first));
+      const time = timeAt(this.drawing, event.clientX), edges = this.map.edges_ns;
       let bin = 0;
       while (bin < this.bins - 1 && edges[bin + 1] <= time) bin++;
-      const row = Math.round(y);
-      if (row < 0 || row >= this.rows || time < edges[0] || time > edges[this.bins]) return;
-      this.describe(row, bin);
+      if (row >= 0 && row < this.rows) this.describe(row, bin);
     }
 
     describe(row, bin) {
       const edges = this.map.edges_ns, cell = 3 * (row * this.bins + bin);
       const shares = NAMES.map((name, kind) => `${name} ${this.percent[cell + kind]} %`);
       const idle = Math.max(0, 100 - this.percent[cell] - this.percent[cell + 1] - this.percent[cell + 2]);
-      const when = `${forms.ns(edges[bin])} to ${forms.ns(edges[bin + 1])}`;
+      const when = `${inTime(edges[bin])} to ${inTime(edges[bin + 1])}`;
       this.output.replaceChildren(made("bdi", {}, this.map.rows[row]), `, ${when}: ${shares.join(", ")}, idle ${idle} %`);
     }
 
     go(row, bin) {
       this.at = [Math.min(Math.max(row, 0), this.rows - 1), Math.min(Math.max(bin, 0), this.bins - 1)];
       [row, bin] = this.at;
-      const edges = this.map.edges_ns;
-      this.cursor.data = {
-        left: [edges[bin] / this.scale], right: [edges[bin + 1] / this.scale], top: [row - 0.5], bottom: [row + 0.5],
+      const edges = this.map.edges_ns, perNs = SIDE / (whole.end - whole.begin);
+      const place = {
+        x: (edges[bin] - whole.begin) * perNs, width: (edges[bin + 1] - edges[bin]) * perNs,
+        y: row / this.rows * SIDE, height: SIDE / this.rows,
       };
-      this.see(this.figure.x_range, edges[bin] / this.scale, edges[bin + 1] / this.scale);
-      this.see(this.figure.y_range, row - 0.5, row + 0.5);
+      for (const [name, value] of Object.entries(place)) this.cursor.setAttribute(name, value);
+      this.drawing.append(this.cursor);
+      const length = seen.end - seen.begin;
+      if (edges[bin] < seen.begin) show(edges[bin], edges[bin] + length);
+      if (edges[bin + 1] > seen.end) show(edges[bin + 1] - length, edges[bin + 1]);
+      const [first, last] = this.shown();
+      if (row < first) this.see(row, row + last - first);
+      if (row + 1 > last) this.see(row + 1 - (last - first), row + 1);
       this.describe(row, bin);
     }
 
-    /* Moves what is shown until it holds a cell. */
-    see(range, first, last) {
-      const low = Math.min(range.start, range.end), high = Math.max(range.start, range.end);
-      const by = first < low ? first - low : last > high ? last - high : 0;
-      if (by !== 0) range.setv({start: range.start + by, end: range.end + by});
+    /* Show some of the rows. */
+    see(first, last) {
+      const count = Math.min(last - first, this.rows);
+      first = Math.min(Math.max(first, 0), this.rows - count);
+      const {x, width} = this.drawing.viewBox.baseVal;
+      this.drawing.setAttribute("viewBox", `${x} ${first / this.rows * SIDE} ${width} ${count / this.rows * SIDE}`);
+      if (count >= this.rows) return this.names.replaceChildren(...this.firstNames);
+      const every = Math.max(1, Math.ceil(count / 12)), names = [];
+      for (let row = Math.ceil(first); row < first + count; row += every)
+        names.push(made("span", {style: `top:${100 * (row + 0.5 - first) / count}%`}, made("bdi", {}, this.map.rows[row])));
+      return this.names.replaceChildren(...names);
     }
 
     key(event) {
@@ -270,109 +403,71 @@
     }
 
     zoom(factor) {
-      const {x_range, y_range} = this.figure;
       if (factor === 0) {
-        [[x_range, this.whole.x], [y_range, this.whole.y]].forEach(([range, [start, end]]) => range.setv({start, end}));
+        zoomTime(0);
+        this.see(0, this.rows);
         return;
       }
-      const edges = this.map.edges_ns;
-      const centre = this.at === null ? [(x_range.start + x_range.end) / 2, (y_range.start + y_range.end) / 2]
-        : [(edges[this.at[1]] + edges[this.at[1] + 1]) / 2 / this.scale, this.at[0]];
-      this.around(x_range, centre[0], factor, this.whole.x);
-      this.around(y_range, centre[1], factor, this.whole.y);
-    }
-
-    around(range, centre, factor, [first, last]) {
-      const [low, high] = [Math.min(first, last), Math.max(first, last)];
-      const length = Math.min(Math.abs(range.end - range.start) / factor, high - low);
-      const start = Math.min(Math.max(centre - length / 2, low), high - length);
-      range.setv(first < last ? {start, end: start + length} : {start: start + length, end: start});
+      const edges = this.map.edges_ns, [first, last] = this.shown();
+      zoomTime(factor, this.at === null ? undefined : (edges[this.at[1]] + edges[this.at[1] + 1]) / 2);
+      if (this.rows <= 16) return;
+      const centre = this.at === null ? (first + last) / 2 : this.at[0] + 0.5, count = Math.max((last - first) / factor, 1);
+      this.see(centre - count / 2, centre + count / 2);
     }
 
     group(value) {
-      const [start, end] = this.whole.y;
       if (value === "") {
-        this.figure.y_range.setv({start, end});
+        this.see(0, this.rows);
         return;
       }
       const first = Number(value);
       const next = this.map.groups.map(([place]) => place).find((place) => place > first) ?? this.rows;
-      this.figure.y_range.setv({start: next - 0.5, end: first - 0.5});
+      this.see(first, next);
       this.go(first, this.at === null ? 0 : this.at[1]);
     }
   }
 
-  /* -- figures, in the colours of the scheme -------------------------------- */
+  for (const place of document.querySelectorAll(".mapped")) new HeatMap(place);
+  for (const button of document.querySelectorAll("#time [data-zoom]"))
+    button.addEventListener("click", () => zoomTime(Number(button.dataset.zoom)));
 
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  /* -- places: a click on a finding's place shows it, and its evidence ------- */
 
-  const paint = (figures, colours) => {
-    const {text, faint, line} = colours;
-    for (const figure of figures) {
-      for (const model of figure.references()) {
-        if (/Axis$/.test(model.type)) {
-          model.setv({
-            axis_line_color: line, major_tick_line_color: line, minor_tick_line_color: null,
-            major_label_text_color: text, axis_label_text_color: faint, axis_label_text_font_style: "normal",
-          });
-        } else if (model.type === "Grid") {
-          model.setv({grid_line_color: model.grid_line_color === null ? null : line, grid_line_alpha: 0.6});
-        } else if (model.type === "GlyphRenderer" && model.data_source.name === "cursor") {
-          model.glyph.setv({line_color: {value: text}});
-        }
-      }
+  for (const link of document.querySelectorAll("[data-place]")) {
+    link.addEventListener("click", (event) => {
+      const number = link.dataset.place, [begin, end] = island.places[number];
+      // Half as much again on both sides, and enough to see something.
+      const around = Math.max((end - begin) / 2, (whole.end - whole.begin) / 200);
+      show(begin - around, end + around);
+      const finding = document.getElementById(`finding-${number}`);
+      finding.querySelector("details").open = true;
+      const target = link.closest("svg") ? finding : document.getElementById("map");
+      target.scrollIntoView({block: "nearest"});
+      event.preventDefault();
+    });
+  }
+
+  /* A link into something folded opens it. */
+  const unfold = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    for (let place = target; place; place = place.parentElement) if (place.tagName === "DETAILS") place.open = true;
+    const inner = target.tagName === "SECTION" ? target.querySelector(":scope > details") : null;
+    if (inner && target.querySelectorAll(":scope > details").length === 1) inner.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+
+  /* The section that is read is marked in the navigation. */
+  const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
+  const watcher = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      for (const link of links.values()) link.removeAttribute("aria-current");
+      links.get(entry.target.id)?.setAttribute("aria-current", "true");
     }
-  };
-
-  const ofScheme = () => ({text: colour("text"), faint: colour("faint"), line: colour("line")});
-  const ON_PAPER = {text: "#000000", faint: "#3c434e", line: "#c5cad3"};
-
-  const draw = async () => {
-    const {document: content, places} = island.figures;
-    if (Object.keys(places).length === 0) return;
-    const views = (await Bokeh.embed.embed_items(
-      {page: content}, [{docid: "page", roots: places, root_ids: Object.keys(places)}]
-    ))[0];
-    // Bokeh adds roots too.
-    const roots = [...views.roots].filter((view) => view.model.id in places);
-    const figures = roots.map((view) => view.model);
-    const byPlace = Object.fromEntries(figures.map((figure) => [places[figure.id], figure]));
-    for (const map of island.maps) new HeatMap(map, byPlace[map.figure]);
-    const repaint = () => paint(figures, ofScheme());
-    repaint();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-    document.addEventListener("scheme", repaint);
-
-    // A canvas can't adapt to the width of the paper: each figure is printed as an SVG of about that width.
-    const asPicture = (view) => {
-      view.after_resize();
-      const place = document.getElementById(places[view.model.id]);
-      const {canvas} = view.export("svg", false);
-      const {width, height} = view.bbox;
-      canvas.setAttribute("viewBox", `0 0 ${width} ${height}`);
-      canvas.removeAttribute("width");
-      canvas.removeAttribute("height");
-      const picture = made("div", {class: "printed"}, canvas);
-      place.after(picture);
-      return picture;
-    };
-    let pictures = [];
-    const prepare = () => {
-      if (pictures.length) return;
-      document.documentElement.classList.add("printing");
-      paint(figures, ON_PAPER);
-      pictures = roots.map(asPicture);
-    };
-    const restore = () => {
-      for (const picture of pictures) picture.remove();
-      pictures = [];
-      document.documentElement.classList.remove("printing");
-      repaint();
-    };
-    addEventListener("beforeprint", prepare);
-    addEventListener("afterprint", restore);
-    document.documentElement.dataset.drawn = "yes";
-  };
+  }, {rootMargin: "-10% 0px -80% 0px"});
+  for (const section of document.querySelectorAll("main > section")) watcher.observe(section);
 
   /* -- the switch ---------------------------------------------------------- */
 
@@ -382,11 +477,11 @@
     if (scheme) document.documentElement.dataset.scheme = scheme;
     else delete document.documentElement.dataset.scheme;
     try { localStorage.setItem("nsys2prv-scheme", scheme); } catch { /* a file may have no memory */ }
-    document.dispatchEvent(new Event("scheme"));
   };
   switched.value = remembered;
   if (remembered) choose(remembered);
   switched.addEventListener("change", () => choose(switched.value));
 
-  draw();
+  if (location.hash) unfold();
+  document.documentElement.dataset.drawn = "yes";
 })();

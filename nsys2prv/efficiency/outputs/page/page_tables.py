@@ -11,7 +11,10 @@ import polars as pl
 
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
 from nsys2prv.efficiency.result_tables import Column, Table
+from nsys2prv.vocabulary.metric_units import unit_of_metric
 
+_OF_METRIC = frozenset({"mean", "weighted", "average", "maximum", "minimum", "deviation"})
+"""Columns in the unit of the metric."""
 _DIGITS = 9
 """Digits of numbers that are not whole."""
 _TREE = (*(one.name for one in DEVICE_TREE.of_parts), HOST_TREE.efficiencies[0].name)
@@ -39,6 +42,24 @@ _MAIN: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 """Columns of wide tables that are shown at first; all can be."""
 
+_WORST_FIRST: Mapping[str, tuple[str, bool]] = {
+    "nodes": (_TREE[0], False),
+    "devices": ("useful_ns", False),
+    "tasks": ("useful_ns", False),
+    "iterations": ("longest_ns", True),
+    "task_iterations": ("length_ns", True),
+    "nccl": ("total_ns", True),
+    "nccl_exposure": ("exposed_ns", True),
+    "nccl_stragglers": ("caused_ns", True),
+    "memory_operations": ("total_ns", True),
+    "absent_time": ("absent_ns", True),
+    "absent_iterations": ("absent_ns", True),
+    "absent_stretches": ("length_ns", True),
+    "gaps": ("total_ns", True),
+    "clocks": ("interval_ns", True),
+}
+"""Column by which a table is sorted at first, and whether downwards; others have the order of the JSON."""
+
 
 @dataclass(frozen=True)
 class PageTable:
@@ -51,8 +72,9 @@ class PageTable:
     rows, all_rows
         Rows in the page, and all rows.
     packed
-        What `page.js` reads: `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, its `form` ("text",
-        "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are places in `texts`.
+        What `page.js` reads: `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, whether it `is_moment`,
+        its `form` ("text", "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are
+        places in `texts`. `sorted`: the column by which it is sorted and whether downwards, or null.
     """
 
     table: Table
@@ -79,7 +101,10 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
         Columns that are not shown.
     """
     columns = [column for column in table.columns if column.name not in without]
-    shown = frame.head(max(cells // len(columns), 1))
+    by = _WORST_FIRST.get(table.name)
+    if by is not None:
+        frame = frame.sort(by[0], descending=by[1], nulls_last=True, maintain_order=True)
+    shown = in_units(table, frame.head(max(cells // len(columns), 1)))
     main = _MAIN.get(table.name)
     packed = [
         {
@@ -87,12 +112,30 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
             "heading": heading(column),
             "meaning": column.meaning.replace("`", ""),
             "main": main is None or column.name in main,
+            "is_moment": column.is_moment,
             "form": form(column),
             **_values(shown[column.name]),
         }
         for column in columns
     ]
-    return PageTable(table, shown.height, frame.height, {"columns": packed})
+    return PageTable(table, shown.height, frame.height, {"columns": packed, "sorted": by})
+
+
+def in_units(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of tables of sampled metrics with the unit of each metric behind its name, and clocks in GHz."""
+    if "metric" not in table.schema or rows.is_empty() or table.name == "tree":
+        return rows
+    units = {name: unit_of_metric(name) for name in rows["metric"].unique()}
+    factors = {name: {"Hz": 1e-9, "MHz": 1e-3}.get(unit, 1.0) for name, unit in units.items()}
+    shown = {"Hz": "GHz", "MHz": "GHz"}
+    names = {
+        name: f"{name.partition(' [')[0] if unit == 'MHz' else name} [{shown.get(unit, unit)}]"
+        for name, unit in units.items()
+        if unit and (not name.endswith("]") or unit in shown)
+    }
+    factor = pl.col("metric").replace_strict(factors, return_dtype=pl.Float64)
+    numbers = [column.name for column in table.columns if column.name in _OF_METRIC]
+    return rows.with_columns(pl.col(numbers) * factor, metric=pl.col("metric").replace(names)).select(rows.columns)
 
 
 def heading(column: Column) -> str:

@@ -1,0 +1,254 @@
+"""One drawing of the page: shapes as SVG that fill a box of any width, and axes as text of the page around it.
+
+The box has the coordinates 0 to SIDE in both directions, whatever is drawn, and is stretched to the width of the page: texts
+keep their size on a phone and on paper, and colours are those of the page's style. `page.js` zooms drawings over time.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from markupsafe import Markup, escape
+from numpy.typing import NDArray
+
+from nsys2prv.vocabulary.printable import printable
+
+SIDE = 1000
+"""Side of the box."""
+_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+_STEPS = (1, 2, 2.5, 5, 10)
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis: its range, what it is called, whether it is logarithmic, and its ticks if they are not round numbers.
+
+    Attributes
+    ----------
+    divisor
+        Values are divided by this where they are written.
+    """
+
+    low: float
+    high: float
+    title: str = ""
+    is_log: bool = False
+    divisor: float = 1
+    named: tuple[tuple[float, str], ...] | None = None
+
+    def at(self, values: Iterable[float]) -> Numbers:
+        """Places of values, 0 to SIDE."""
+        low, high = self._plain(np.array([self.low, self.high]))
+        found: Numbers = (self._plain(np.asarray(list(values), dtype=np.float64)) - low) / ((high - low) or 1) * SIDE
+        return found
+
+    def _plain(self, values: Numbers) -> Numbers:
+        plain: Numbers = np.log10(np.maximum(values, 1e-300)) if self.is_log else values
+        return plain
+
+    def ticks(self, count: int = 5) -> list[tuple[float, str]]:
+        """Places, 0 to 1, and texts."""
+        named = self.named
+        if named is None:
+            values = _powers(self.low, self.high) if self.is_log else round_numbers(
+                self.low / self.divisor, self.high / self.divisor, count)  # fmt: skip
+            named = tuple((value * (1 if self.is_log else self.divisor), "") for value in values)
+            named = tuple((value, text or f"{value / self.divisor:,.6g}") for value, text in named)
+        places = self.at(value for value, _ in named) / SIDE
+        return [(float(place), text) for place, (_, text) in zip(places, named, strict=True) if -1e-9 <= place <= 1 + 1e-9]
+
+
+def round_numbers(low: float, high: float, count: int) -> list[float]:
+    """Round numbers in a range, about so many.
+
+    >>> round_numbers(0, 1, 4), round_numbers(3, 3, 4)
+    ([0.0, 0.25, 0.5, 0.75, 1.0], [3])
+    """
+    if not high > low:
+        return [low]
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(one * power for one in _STEPS if one * power >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _powers(low: float, high: float) -> list[float]:
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    every = max(1, (last - first) // 5)
+    found = [10.0**power for power in range(first, last + 1, every) if low <= 10.0**power <= high]
+    return found if len(found) > 1 else [low, high]
+
+
+def time_axis(low: float, high: float, title: str = "", *, is_log: bool = False) -> Axis:
+    """An axis of times in ns, written in the unit that fits the largest."""
+    divisor, name = unit(high)
+    return Axis(low, high, f"{title} [{name}]".strip(), is_log, divisor)
+
+
+def unit(longest: float) -> tuple[int, str]:
+    """The unit in which times up to a longest one are written: ns, and the name.
+
+    >>> unit(2_500_000)
+    (1000000, 'ms')
+    """
+    return next((one for one in _TIMES if longest >= one[0]), _TIMES[-1])
+
+
+@dataclass
+class Plot:
+    """A drawing: shapes are added, and `html` is what the page contains.
+
+    Attributes
+    ----------
+    title
+        What it shows, for those who do not see it.
+    x, y
+        Its axes.
+    height
+        Of the box, pixels.
+    is_over_time
+        Whether its horizontal axis is the one that drawings over time share.
+    role
+        `img`, or `group` where shapes are links.
+    attributes
+        Further attributes of the SVG element.
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    height: int = 180
+    is_over_time: bool = False
+    role: str = "img"
+    attributes: dict[str, str] = field(default_factory=dict)
+    _shapes: list[str] = field(default_factory=list)
+
+    def bars(
+        self, left: Iterable[float], right: Iterable[float], low: Iterable[float], high: Iterable[float],
+        colour: str | Sequence[str], titles: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """Rectangles, with a text each that is shown under the pointer."""
+        edges = zip(self.x.at(left), self.x.at(right), SIDE - self.y.at(high), SIDE - self.y.at(low), strict=True)
+        for place, (x0, x1, y0, y1) in enumerate(edges):
+            fill = colour if isinstance(colour, str) else colour[place]
+            inner = f"<title>{text(titles[place])}</title>" if titles else ""
+            box = f'x="{_n(x0)}" y="{_n(y0)}" width="{_n(x1 - x0)}" height="{_n(y1 - y0)}"'
+            self._shapes.append(f'<rect {box} fill="{fill}">{inner}</rect>' if inner else f'<rect {box} fill="{fill}"/>')
+
+    def steps(self, edges: Iterable[float], low: Numbers, high: Numbers, colour: str) -> None:
+        """A filled area between two lines of steps; `edges` has one value more than the others."""
+        x = np.repeat(self.x.at(edges), 2)[1:-1]
+        top, bottom = (np.repeat(SIDE - self.y.at(values), 2) for values in (high, low))
+        self._area(x, top, bottom, colour, 1)
+
+    def band(self, x: Iterable[float], low: Iterable[float], high: Iterable[float], colour: str) -> None:
+        """A pale area between two lines."""
+        self._area(self.x.at(x), SIDE - self.y.at(high), SIDE - self.y.at(low), colour, 0.3)
+
+    def _area(self, x: Numbers, top: Numbers, bottom: Numbers, colour: str, opacity: float) -> None:
+        if len(x):
+            path = _path(np.concatenate([x, x[::-1]]), np.concatenate([top, bottom[::-1]]))
+            self._shapes.append(f'<path d="{path}Z" fill="{colour}" fill-opacity="{opacity}"/>')
+
+    def line(
+        self, x: Iterable[float], y: Iterable[float], colour: str, width: float = 1.5, title: str = "", opacity: float = 1
+    ) -> None:
+        """A line, interrupted where a value is NaN."""
+        path = _path(self.x.at(x), SIDE - self.y.at(y))
+        inner = f"<title>{text(title)}</title>" if title else ""
+        self._shapes.append(
+            f'<path class="line" d="{path}" stroke="{colour}" stroke-width="{width}" stroke-opacity="{opacity}">{inner}</path>'
+        )
+
+    def points(self, x: Iterable[float], y: Iterable[float], colour: str, titles: Sequence[str], width: float = 8) -> None:
+        """Round points: lines without a length keep their form in a stretched box."""
+        for x0, y0, title in zip(self.x.at(x), SIDE - self.y.at(y), titles, strict=True):
+            self._shapes.append(
+                f'<path class="line" d="M{_n(x0)} {_n(y0)}h0" stroke="{colour}" stroke-width="{width}" '
+                f'stroke-linecap="round"><title>{text(title)}</title></path>'
+            )
+
+    def dots(self, x: Iterable[float], y: Iterable[float], colour: str, width: float = 4) -> None:
+        """Round points without texts."""
+        path = "".join(f"M{_n(x0)} {_n(y0)}h0" for x0, y0 in zip(self.x.at(x), SIDE - self.y.at(y), strict=True))
+        self._shapes.append(f'<path class="line" d="{path}" stroke="{colour}" stroke-width="{width}" stroke-linecap="round"/>')
+
+    def rules(self, x: Iterable[float], kind: str) -> None:
+        """Vertical lines through the box, of a class of the style."""
+        path = "".join(f"M{_n(place)} 0V{SIDE}" for place in self.x.at(x))
+        if path:
+            self._shapes.append(f'<path class="line {kind}" d="{path}"/>')
+
+    def picture(self, pixels: NDArray[np.uint8]) -> None:
+        """A picture that fills the box: rows x columns x RGBA, the first row at the top."""
+        source = b64encode(png(pixels)).decode()
+        box = f'x="0" y="0" width="{SIDE}" height="{SIDE}" preserveAspectRatio="none"'
+        self._shapes.append(f'<image {box} href="data:image/png;base64,{source}"/>')
+
+    def shape(self, markup: str) -> None:
+        """A shape in the coordinates of the box, as SVG."""
+        self._shapes.append(markup)
+
+    def html(self) -> Markup:
+        """The drawing with its axes."""
+        x_ticks, y_ticks = self.x.ticks(6), self.y.ticks(max(2, min(5, self.height // 40)))
+        grid = "".join(f"M0 {_n(SIDE * (1 - place))}H{SIDE}" for place, _ in y_ticks) if self.y.named is None else ""
+        of_time = ' data-time=""' if self.is_over_time else ""
+        more = "".join(f' {name}="{escape(value)}"' for name, value in self.attributes.items())
+        parts = [
+            f'<div class="plot" style="--height:{self.height}px">',
+            f'<div class="y-title">{text(self.y.title)}</div>' if self.y.title else "",
+            '<div class="y-ticks">',
+            *(f'<span style="top:{_n(100 * (1 - place))}%"><bdi>{text(name)}</bdi></span>' for place, name in y_ticks),
+            '</div><div class="box">',
+            f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" role="{self.role}" aria-label="{text(self.title)}"'
+            f"{of_time}{more}>",
+            f'<path class="line grid-line" d="{grid}"/>' if grid else "",
+            *self._shapes,
+            "</svg></div>",
+            f'<div class="x-ticks"{of_time}>',
+            *(f'<span style="left:{_n(100 * place)}%">{text(name)}</span>' for place, name in x_ticks),
+            f'</div><div class="x-title">{text(self.x.title)}</div></div>',
+        ]
+        return Markup("".join(parts))
+
+
+def text(plain: str) -> Markup:
+    """Text of a run inside of a drawing."""
+    return escape(printable(plain))
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """Rows x columns x RGBA as a PNG file."""
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(pixels))
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows, 9)),
+        (b"IEND", b""),
+    )
+    chunks = (struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def _n(value: float) -> str:
+    """A coordinate, short."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _path(x: Numbers, y: Numbers) -> str:
+    pieces, joined = [], False
+    for x0, y0 in zip(x, y, strict=True):
+        known = bool(np.isfinite(x0) and np.isfinite(y0))
+        if known:
+            pieces.append(f"{'L' if joined else 'M'}{_n(x0)} {_n(y0)}")
+        joined = known
+    return "".join(pieces)

@@ -1,0 +1,65 @@
+"""How templates of pages are filled: any text of a run is escaped, and only code of the package runs."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from nsys2prv.vocabulary import wording
+from nsys2prv.vocabulary.printable import printable, safe_json
+
+FOLDER = Path(__file__).parent
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """The templates of this folder."""
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # Of all that is put into the page; what the page itself is made of is `Markup`.
+        finalize=lambda value: printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+    )
+    templates.filters["short"] = wording.short
+    return templates
+
+
+def part(name: str) -> str:
+    """A file of this folder."""
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def code(name: str) -> Markup:
+    """A script of the page, unchanged: its hash is in the policy. It must not contain what would end the element."""
+    text = part(name)
+    if "</script" in text.lower() or "<!--" in text:
+        raise ValueError("a script of the page has </script or <!-- in it")
+    return Markup(text)
+
+
+def hashes(scripts: Sequence[str]) -> str:
+    """What a content security policy names so that these scripts, and no others, run."""
+    found = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    return " ".join(f"'sha256-{one}'" for one in found)
+
+
+def json_in_html(content: Any) -> Markup:
+    r"""JSON for a script element: no text in it ends the element or starts a comment.
+
+    >>> str(json_in_html({"name": "</script><!-- \u2028"}))
+    '{"name":"\\u003c/script\\u003e\\u003c!-- \\u2028"}'
+    """
+    text = safe_json(content, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)

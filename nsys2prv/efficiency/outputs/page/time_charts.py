@@ -1,0 +1,217 @@
+"""Drawings over the time of the run, on one axis that they share: zooming one zooms all."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from nsys2prv.efficiency.metrics import DEVICE_TREE
+from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, LINES
+from nsys2prv.efficiency.outputs.page.plot import SIDE, Axis, Plot, text, time_axis
+from nsys2prv.vocabulary.metric_units import unit_of_metric
+from nsys2prv.vocabulary.wording import percent, short, time
+
+EFFICIENCY_LINES = tuple(
+    (one.name, one.title, LINES[place % len(LINES)], 1.2 if one.parent else 2.5)
+    for place, one in enumerate(DEVICE_TREE.of_parts)
+)
+"""Lines over time: column of `bins`, name, colour, width."""
+MOST_CELLS = 80_000
+"""Cells of a heat map; of longer tables neighbouring bins are drawn as one."""
+_FEWEST_BINS = 24
+_ROWS_WITH_LABELS = 24
+_LABELS = 12
+_MOST_TIPS = 400
+"""Bins whose numbers are shown under the pointer; those of more are in the table."""
+_MOST_ITERATIONS = 200
+"""With more there would be a mark at each pixel."""
+_LEAST_VISIBLE = 0.25
+_LONGEST_LABEL = 22
+_METRIC_HEIGHT = 110
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Activity of devices, or nodes, over time.
+
+    Attributes
+    ----------
+    rows
+        Names of the devices or nodes.
+    groups
+        First row of each node, and its name, where rows are devices of several nodes.
+    edges
+        Start of each bin, ns, and end of the last.
+    shares
+        Rows x bins x ACTIVITIES, each the share of the bin.
+    """
+
+    rows: list[str]
+    groups: list[tuple[int, str]]
+    edges: NDArray[np.int64]
+    shares: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, bins: pl.DataFrame, device_bins: pl.DataFrame, devices: pl.DataFrame) -> Activity:
+        """Activity of each device, from the tables of these names."""
+        names = devices["device"].to_list()
+        place = {name: number for number, name in enumerate(names)}
+        lengths = (bins["end_ns"] - bins["begin_ns"]).to_numpy()
+        device = device_bins["device"].replace_strict(place, return_dtype=pl.Int64).to_numpy()
+        bin_number = device_bins["bin"].to_numpy()
+        shares = np.zeros((len(names), bins.height, len(ACTIVITIES)))
+        for number, (column, *_) in enumerate(ACTIVITIES):
+            shares[device, bin_number, number] = device_bins[column].to_numpy() / np.maximum(lengths[bin_number], 1)
+        nodes = devices["node"].to_list()
+        groups = [(number, node) for number, node in enumerate(nodes) if number == 0 or node != nodes[number - 1]]
+        edges = np.append(bins["begin_ns"].to_numpy(), bins["end_ns"][-1])
+        return cls(names, groups if len(groups) > 1 else [], edges, shares)
+
+    def by_node(self, nodes: Sequence[str]) -> Activity:
+        """Means over the devices of each node; `nodes`: that of each device."""
+        names = list(dict.fromkeys(nodes))
+        place = {name: number for number, name in enumerate(names)}
+        of_node = np.array([place[node] for node in nodes])
+        sums = np.zeros((len(names), *self.shares.shape[1:]))
+        np.add.at(sums, of_node, self.shares)
+        return Activity(names, [], self.edges, sums / np.bincount(of_node)[:, None, None])
+
+    def narrowed(self) -> Activity:
+        """With so few bins that it has at most MOST_CELLS cells."""
+        rows, bins, _ = self.shares.shape
+        merged = max(1, min(-(-rows * bins // MOST_CELLS), bins // _FEWEST_BINS))
+        if merged == 1:
+            return self
+        starts = np.arange(0, bins, merged)
+        weights = np.diff(self.edges)
+        sums = np.add.reduceat(self.shares * weights[None, :, None], starts, axis=1)
+        edges = np.append(self.edges[starts], self.edges[-1])
+        return Activity(self.rows, self.groups, edges, sums / np.diff(edges)[None, :, None])
+
+    def as_json(self) -> dict[str, Any]:
+        """What `page.js` reads out: shares in whole percent, one byte each, rows before bins before activities."""
+        # Small shares stay visible.
+        whole = np.where(self.shares > 0, np.maximum(np.rint(self.shares * 100), 1), 0)
+        return {
+            "rows": self.rows,
+            "groups": self.groups,
+            "edges_ns": self.edges.tolist(),
+            "percent": base64.b64encode(whole.astype(np.uint8).tobytes()).decode(),
+        }
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Rows x bins x RGBA: the colour is a mixture of those of the activities, the paler the more idle time there is."""
+        colours = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for *_, colour in ACTIVITIES], dtype=np.float64)
+        busy = self.shares.sum(axis=2)
+        mixed = self.shares @ colours / np.maximum(busy, 1e-12)[:, :, None]
+        alpha = np.where(busy > 0, 255 * (_LEAST_VISIBLE + (1 - _LEAST_VISIBLE) * np.minimum(busy, 1)), 0)
+        pixels: NDArray[np.uint8] = np.rint(np.concatenate([mixed, alpha[:, :, None]], axis=2)).astype(np.uint8)
+        return pixels
+
+
+class TimeCharts:
+    """Drawings over time.
+
+    Parameters
+    ----------
+    bins
+        The table of this name, with at least one row.
+    iterations
+        The table of this name.
+    """
+
+    def __init__(self, bins: pl.DataFrame, iterations: pl.DataFrame) -> None:
+        self._bins = bins
+        self._edges = np.append(bins["begin_ns"].to_numpy(), bins["end_ns"][-1])
+        self._middles = (self._edges[:-1] + self._edges[1:]) / 2
+        self.axis = time_axis(float(self._edges[0]), float(self._edges[-1]), "time")
+        begins = iterations["begin_ns"] if iterations.height <= _MOST_ITERATIONS else iterations["begin_ns"].head(0)
+        self._iterations = [begin for begin in begins if self._edges[0] < begin < self._edges[-1]]
+
+    def activity(self, shares: NDArray[np.float64]) -> Plot:
+        """Mean activity of devices; `shares`: bins x ACTIVITIES."""
+        plot = self._shares("Device activity over time", "share of devices", 150)
+        tops = np.cumsum(shares, axis=1)
+        for number, (*_, colour) in enumerate(ACTIVITIES):
+            plot.steps(self._edges, tops[:, number - 1] if number else tops[:, 0] * 0, tops[:, number], colour)
+        plot.rules(self._iterations, "iteration")
+        self._tips(plot, [[(title, share) for (_, title, _), share in zip(ACTIVITIES, row, strict=True)] for row in shares])
+        return plot
+
+    def efficiencies(self) -> Plot:
+        """The tree of the devices, a line per efficiency."""
+        plot = self._shares("Efficiencies over time", "efficiency", 200)
+        values = {name: self._bins[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name, *_ in EFFICIENCY_LINES}
+        for name, title, colour, width in EFFICIENCY_LINES:
+            plot.line(self._middles, values[name], colour, width, title)
+        plot.rules(self._iterations, "iteration")
+        rows = self._bins.select(name for name, *_ in EFFICIENCY_LINES).rows()
+        self._tips(plot, [[(line[1], value) for line, value in zip(EFFICIENCY_LINES, row, strict=True)] for row in rows])
+        return plot
+
+    def heat_map(self, drawn: Activity, title: str, height: int) -> Plot:
+        """A row per device or node; `page.js` reads out the cells."""
+        count = len(drawn.rows)
+        ranks = range(count) if count <= _ROWS_WITH_LABELS else np.linspace(0, count - 1, _LABELS).round().astype(int).tolist()
+        named = tuple((count - 0.5 - row, short(drawn.rows[row], _LONGEST_LABEL)) for row in ranks)
+        plot = Plot(title, self.axis, Axis(0, count, named=named), height, is_over_time=True)
+        plot.picture(drawn.narrowed().pixels())
+        plot.rules(self._iterations, "iteration")
+        return plot
+
+    def place(self, plot: Plot, number: int, title: str, begin: int, end: int) -> None:
+        """Mark the place of a finding, a link to it."""
+        plot.role = "group"
+        left, right = np.clip(self.axis.at([begin, end]), 0, SIDE)
+        plot.shape(
+            f'<a href="#finding-{number}" data-place="{number}" aria-label="finding {number}: {text(title)}">'
+            f'<rect class="place" x="{left:.1f}" y="0" width="{max(right - left, 3):.1f}" height="{SIDE}">'
+            f"<title>{number}. {text(title)}: {time(begin)} to {time(end)}</title></rect></a>"
+        )
+
+    def sampled(self, metric: str, rows: pl.DataFrame) -> Plot:
+        """A sampled metric: rows of `sampled_bins` of it; the mean over devices, and from the lowest to the highest."""
+        middles = pl.DataFrame({"bin": self._bins["bin"], "at": self._middles})
+        mean = (pl.col("mean") * pl.col("samples")).sum() / pl.col("samples").sum()
+        shown = (
+            rows.filter(pl.col("samples") > 0)
+            .group_by("bin")
+            .agg(mean=mean, lowest=pl.col("mean").min(), highest=pl.col("mean").max())
+            .join(middles, on="bin")
+            .sort("at")
+        )
+        plot = Plot(
+            f"{short(metric)} over time", self.axis, metric_axis(metric, shown["highest"]), _METRIC_HEIGHT, is_over_time=True
+        )
+        plot.band(shown["at"], shown["lowest"], shown["highest"], LINES[0])
+        plot.line(shown["at"], shown["mean"], LINES[0])
+        return plot
+
+    def _shares(self, title: str, label: str, height: int) -> Plot:
+        named = tuple((share / 4, f"{25 * share} %") for share in range(5))
+        return Plot(title, self.axis, Axis(0, 1.02, label, named=named), height, is_over_time=True)
+
+    def _tips(self, plot: Plot, rows: Sequence[Sequence[tuple[str, float | None]]]) -> None:
+        """Numbers of each bin, shown under the pointer."""
+        if len(rows) > _MOST_TIPS:
+            return
+        titles = [
+            f"{time(begin)} to {time(end)}\n" + "\n".join(f"{name} {percent(value)}" for name, value in row)
+            for begin, end, row in zip(self._edges[:-1], self._edges[1:], rows, strict=True)
+        ]
+        plot.bars(self._edges[:-1], self._edges[1:], [0] * len(rows), [1.02] * len(rows), "transparent", titles)
+
+
+def metric_axis(metric: str, values: pl.Series) -> Axis:
+    """The axis of a sampled metric: percentages from 0 to 100, clocks in GHz, others from 0 in what they are."""
+    unit, largest = unit_of_metric(metric), float(values.max() or 0)  # type: ignore[arg-type]
+    if unit == "%":
+        return Axis(0, 100, "%")
+    divisor, name = (1e9, "GHz") if unit == "Hz" else (1e3, "GHz") if unit == "MHz" else (1, unit)
+    return Axis(0, max(largest * 1.05, divisor * 1e-9), name, divisor=divisor)

@@ -1,0 +1,279 @@
+"""What the page begins with, its drawings, and what a browser does with them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from support.browser import Browser, PageReader, browser_or_skip, with_script
+from support.pages import Run, axe_or_skip, run_of, unpacked
+
+from nsys2prv.demo import Cluster, write_reports
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.outputs.page import bar_rows, charts
+from nsys2prv.efficiency.outputs.page.first_screen import first_screen_html
+from nsys2prv.efficiency.outputs.page.plot import Axis, Plot
+from nsys2prv.efficiency.verdict import verdict
+
+MOST_PAGES = 6
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two nodes with two GPUs each, one of them slow."""
+    cluster = Cluster(nodes=2, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
+    reports = write_reports(tmp_path_factory.mktemp("reports"), cluster)
+    return run_of(measure(reports, EfficiencyOptions(regions=("*",))))
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Browser:
+    return browser_or_skip(tmp_path)
+
+
+def answer(browser: Browser, html: str, script: str) -> Any:
+    """What a script finds out in the page: its function `answer` is called when the page is complete."""
+    asking = f"""
+    {script}
+    addEventListener("load", async () => {{
+      const made = document.createElement("pre"); made.id = "answer";
+      made.textContent = JSON.stringify(await answer());
+      document.body.append(made);
+    }});
+    """
+    dom, complaints = browser.run(with_script(html, asking), "--dump-dom")
+    assert complaints == ""
+    return json.loads(PageReader(dom).one("pre", id="answer").text)
+
+
+# -- what comes first ------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_begins_with_the_verdict_the_bar_the_tiles_and_the_findings(run: Run) -> None:
+    found = verdict(run.measured.head, run.measured.tables)
+
+    assert run.read.one("p", id="verdict").text.strip() == f"{found.sentence}."
+    parts = [one for one in run.read.all("li") if "data-part" in one.attributes]
+    assert [" ".join(one.text.split()) for one in parts] == [f"{part.title} {part.share * 100:.1f} %" for part in found.bar]
+    tiles = [one for one in run.read.all("li") if "data-tile" in one.attributes]
+    assert [one.attributes["data-tile"] for one in tiles] == [tile.name for tile in found.tiles]
+    for shown, tile in zip(tiles, found.tiles, strict=True):
+        assert tile.text in shown.text
+        assert shown.attributes["class"] == f"tile {tile.level or ''}"
+    order = [run.html.index(f'id="{place}"') for place in ("verdict", "finding-1", "map", "efficiencies", "run", "definitions")]
+    assert order == sorted(order)
+
+
+def test_metadata_warnings_definitions_and_evidence_are_folded(run: Run) -> None:
+    opened = [one for one in run.read.all("details") if "open" in one.attributes]
+
+    assert {one.attributes.get("class") for one in opened} == {"table"}
+    assert len(opened) < len([one for one in run.read.all("details") if one.attributes.get("class") == "table"]) / 2
+    summaries = [one.text for one in run.read.all("summary")]
+    assert "Hosts, ranks, devices, versions, inputs" in summaries
+    assert "What every number means" in summaries
+
+
+def test_nothing_below_four_fifths_is_green(run: Run) -> None:
+    bars = re.findall(r'<i class="(\w+)" style="width:([\d.]+)%"', run.html)
+
+    assert len(bars) == run.measured.tables["tree"]["value"].count()
+    for grade, width in bars:
+        assert grade == ("good" if float(width) >= 80 else "fair" if float(width) >= 50 else "poor")
+
+
+def test_a_notebook_gets_the_first_screen_without_scripts_and_links(run: Run) -> None:
+    read = PageReader(first_screen_html(run.measured.head, run.measured.tables))
+
+    assert read.one("p", id="verdict").text.strip() == run.read.one("p", id="verdict").text.strip()
+    assert not read.all("script")
+    assert not read.all("a")
+    assert not any(name.startswith("on") for element in read.elements for name in element.attributes)
+
+
+# -- drawings --------------------------------------------------------------------------------------------------------------
+
+
+def test_families_are_one_number_first_and_add_up(run: Run) -> None:
+    families, kernels = run.measured.tables["families"], run.measured.tables["kernels"]
+    rows = bar_rows.family_tree(families, kernels)
+
+    gemm = next(row for row in rows if row.name == "GEMM")
+    of_gemm = families.filter(pl.col("family").str.starts_with("GEMM "))
+    assert of_gemm.height > 1
+    assert [row.name for row in gemm.below] == of_gemm["family"].head(12).to_list()
+    assert gemm.number.endswith(f"{of_gemm['total_ns'].sum() / families['total_ns'].sum() * 100:.1f} %")
+    assert {row.name for row in gemm.below[0].below} <= set(kernels["kernel"])
+    assert max(piece.width for row in rows for piece in row.pieces) == pytest.approx(1)
+
+
+def test_the_slow_device_is_named_and_no_other(run: Run) -> None:
+    _, far = charts.devices(run.measured.tables["devices"])
+
+    slow = run.measured.tables["devices"]["device"][1]
+    assert [text.rpartition(": ")[0] for text in far] == [slow]
+    assert far[0] in run.read.one("section", id="devices-and-hosts").text
+
+
+def test_iterations_of_a_rank_that_is_slower_are_named() -> None:
+    rows = pl.DataFrame([
+        {"iteration": number, "task": f"rank {rank}", "device": f"D{rank}", "length_ns": 1_500 if rank == 20 else 1_000}
+        for rank in range(40) for number in range(5)
+    ])  # fmt: skip
+    _, said, legend = charts.iterations(rows)
+
+    assert said[1:] == ["rank 20 on D20: median 1.500 µs"]
+    assert [entry[1] for entry in legend[1:]] == ["rank 20, D20"]
+
+
+def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run) -> None:
+    rows = run.measured.tables["nccl"].filter(pl.col("size_bytes") > 0)
+    found = charts.bandwidth(run.measured.tables["nccl"])
+
+    assert found is not None
+    drawn = found[0].html()
+    assert drawn.count("<title>") == rows.height > 0
+    assert {name for _, name, _ in found[1]} == set(rows["operation"])
+    assert charts.bandwidth(rows.with_columns(size_bytes=pl.lit(None, pl.Int64))) is None
+
+
+def test_places_on_a_drawing_follow_its_axes() -> None:
+    plot = Plot("a", Axis(0, 200), Axis(1, 100, is_log=True), 100)
+    plot.bars([50], [100], [1], [10], "#123456", ["<b>"])
+
+    assert '<rect x="250" y="500" width="250" height="500" fill="#123456"><title>&lt;b&gt;</title></rect>' in plot.html()
+    assert [text for _, text in plot.x.ticks(4)] == ["0", "50", "100", "150", "200"]
+    assert [text for _, text in plot.y.ticks(4)] == ["1", "10", "100"]
+
+
+def test_sampled_metrics_have_units(run: Run) -> None:
+    packed = run.read.island["tables"]["sampled_summary"]["columns"]
+    values = {column["name"]: unpacked(column) for column in packed}
+    clocks = [value for name, value in zip(values["metric"], values["weighted"], strict=True) if "GPC Clock" in name and value]
+
+    assert {name.rpartition("[")[2] for name in values["metric"]} == {"%]", "GHz]"}
+    assert all(0.5 < clock < 3 for clock in clocks)
+
+
+# -- a real browser --------------------------------------------------------------------------------------------------------
+
+
+def test_in_a_browser_zooming_one_drawing_zooms_all_and_a_place_is_a_click(run: Run, browser: Browser) -> None:
+    script = """
+    const boxes = () => [...document.querySelectorAll("svg[data-time]")].map((one) => one.viewBox.baseVal);
+    const seen = () => [...new Set(boxes().map((box) => `${box.x.toFixed(2)} ${box.width.toFixed(2)}`))];
+    const ticks = () => document.querySelector(".x-ticks[data-time]").textContent;
+    const answer = () => {
+      const told = {first: seen(), ticks: [ticks()], count: boxes().length};
+      document.querySelector('[data-zoom="2"]').click(); told.zoomed = seen(); told.ticks.push(ticks());
+      document.querySelector('[data-zoom="0"]').click(); told.again = seen(); told.ticks.push(ticks());
+      const box = document.querySelector("#time .box"), {left, width, top} = box.getBoundingClientRect();
+      const at = (share) => ({clientX: left + share * width, clientY: top + 5, button: 0, bubbles: true});
+      box.dispatchEvent(new PointerEvent("pointerdown", at(0.25)));
+      window.dispatchEvent(new PointerEvent("pointermove", at(0.5)));
+      window.dispatchEvent(new PointerEvent("pointerup", at(0.5)));
+      told.dragged = seen();
+      box.click();
+      told.folded = document.querySelector("#finding-1 details").open;
+      document.querySelector('#finding-1 a[data-place="1"]').click();
+      told.open = document.querySelector("#finding-1 details").open; told.place = seen();
+      return told;
+    };
+    """
+    told = answer(browser, run.html, script)
+
+    assert told["count"] > 3
+    assert told["first"] == told["again"] == ["0.00 1000.00"]
+    assert told["zoomed"] == ["250.00 500.00"]
+    assert told["ticks"][0] == told["ticks"][2] != told["ticks"][1]
+    (dragged,) = told["dragged"]
+    assert [float(number) for number in dragged.split()] == pytest.approx([250, 250], abs=4)
+    assert (told["folded"], told["open"]) == (False, True)
+    begin, end = run.measured.tables["findings"].select("worst_begin_ns", "worst_end_ns").row(0)
+    whole = run.read.island["time"]
+    (place,) = told["place"]
+    first, length = (float(number) / 1000 * (whole["end"] - whole["begin"]) for number in place.split())
+    assert whole["begin"] + first <= begin * 1.001
+    assert whole["begin"] + first + length >= end * 0.999
+
+
+def test_in_a_browser_the_mark_of_a_place_opens_its_finding(run: Run, browser: Browser) -> None:
+    script = """
+    const answer = () => {
+      document.querySelector('svg a[data-place="2"]').dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true}));
+      return [...document.querySelectorAll(".findings details[open]")].map((one) => one.parentElement.id);
+    };
+    """
+    assert answer(browser, run.html, script) == ["finding-2"]
+
+
+def test_in_a_browser_a_table_is_made_when_it_is_opened_and_saved_as_csv(run: Run, browser: Browser) -> None:
+    script = """
+    const answer = async () => {
+      const place = document.getElementById("table-devices"), told = {before: place.querySelectorAll("td").length};
+      place.open = true;
+      await new Promise((done) => setTimeout(done, 0));
+      told.first = place.querySelector("tbody td").textContent;
+      told.bars = place.querySelectorAll("td.part").length;
+      told.heads = [...place.querySelectorAll("th")].map((one) => one.textContent);
+      const saved = [];
+      URL.createObjectURL = (blob) => { saved.push(blob); return "#saved"; };
+      place.querySelector("[data-csv]").click();
+      told.csv = await saved[0].text();
+      return told;
+    };
+    """
+    told = answer(browser, run.html, script)
+    devices = run.measured.tables["devices"]
+    least = devices.sort("useful_ns", maintain_order=True)
+
+    assert told["before"] == 0
+    assert told["first"] == least["device"][0]
+    assert told["bars"] > 0
+    assert any(re.fullmatch(r"useful \[(s|ms|µs)\]", head) for head in told["heads"])
+    saved = pl.read_csv(told["csv"].encode())
+    assert saved["device"].to_list() == least["device"].to_list()
+    assert saved["useful_ns"].to_list() == least["useful_ns"].to_list()
+
+
+def test_in_a_browser_a_link_into_something_folded_opens_it(run: Run, browser: Browser) -> None:
+    script = """
+    const answer = async () => {
+      location.hash = "#definition-findings";
+      await new Promise((done) => setTimeout(done, 100));
+      return [document.querySelector("#definitions details").open, document.querySelector("#run details").open];
+    };
+    """
+    assert answer(browser, run.html, script) == [True, False]
+
+
+def test_axe_finds_nothing_serious(run: Run, browser: Browser) -> None:
+    script = f"""
+    {axe_or_skip()}
+    const answer = async () => {{
+      for (const one of document.querySelectorAll("details")) one.open = true;
+      await new Promise((done) => setTimeout(done, 0));
+      const {{violations, passes}} = await axe.run(document, {{resultTypes: ["violations"]}});
+      return {{violations:
+        violations.map((one) => [one.impact, one.id, one.nodes.slice(0, 3).map((node) => node.html.slice(0, 99))]),
+              passes: passes.length}};
+    }};
+    """
+    told = answer(browser, run.html, script)
+
+    assert told["passes"] > 20
+    assert [one for one in told["violations"] if one[0] in ("serious", "critical")] == []
+
+
+@pytest.mark.thorough
+def test_the_page_prints_to_few_pages(run: Run, browser: Browser, tmp_path: Path) -> None:
+    printed = tmp_path / "page.pdf"
+    browser.run(run.html, f"--print-to-pdf={printed}")
+
+    pages = re.findall(rb"/Type\s*/Page\b", printed.read_bytes())
+    assert 2 <= len(pages) <= MOST_PAGES

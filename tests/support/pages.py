@@ -1,0 +1,55 @@
+"""A measured run with its page, as tests look at both."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsys2prv.efficiency.outputs.page import page
+from nsys2prv.efficiency.results import EfficiencyResult
+from support.browser import PageReader
+
+AXE = "NSYS2PRV_AXE"
+"""Environment variable with the path of `axe.min.js` of axe-core."""
+_WITH_AXE = ("axe_playwright_python", "axe_core_python", "axe_selenium_python")
+"""Packages of PyPI that carry it."""
+
+
+@dataclass
+class Run:
+    """A measured run and its page."""
+
+    measured: EfficiencyResult
+    html: str
+    read: PageReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.read = PageReader(self.html)
+
+
+def run_of(measured: EfficiencyResult) -> Run:
+    return Run(measured, page(measured.head, measured.tables))
+
+
+def unpacked(column: dict[str, Any]) -> list[Any]:
+    """Values of a column of a table in the page."""
+    if "texts" not in column:
+        return list(column["values"])
+    return [None if place is None else column["texts"][place] for place in column["values"]]
+
+
+def axe_or_skip() -> str:
+    """The script of axe-core; the test is skipped where it is not installed."""
+    if given := os.environ.get(AXE):
+        return Path(given).read_text(encoding="utf-8")
+    for package in _WITH_AXE:
+        found = importlib.util.find_spec(package)
+        for folder in found.submodule_search_locations or () if found is not None else ():
+            for script in sorted(Path(folder).rglob("axe*.js")):
+                return script.read_text(encoding="utf-8")
+    pytest.skip(f"axe-core is not installed: ${AXE} names no axe.min.js, and there is none of {', '.join(_WITH_AXE)}")
