@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.outputs.page.colours import LINES
-from nsys2prv.efficiency.outputs.page.plot import Axis, Plot, time_axis
+from nsys2prv.efficiency.outputs.page.plot import Axis, Plot, round_numbers, time_axis
 from nsys2prv.vocabulary.wording import percent, rate, short, size, time
 
 _BAR, _SECOND_BAR = LINES[:2]
@@ -80,13 +80,13 @@ def iterations(rows: pl.DataFrame) -> tuple[Plot, list[str], list[tuple[str, str
     of_ranks = lengths.partition_by("task", "device", maintain_order=True)
     low, high = (float(value) for value in lengths.select(pl.col("low").min(), pl.col("high").max()).row(0))
     first, last = (float(value) for value in lengths.select(a=pl.col("iteration").min(), b=pl.col("iteration").max()).row(0))
-    plot = Plot("Length of each iteration on each rank", Axis(first, max(last, first + 1), "iteration"),
-                time_axis(0, high * 1.05, "length"), 180)  # fmt: skip
+    x = Axis(first, max(last, first + 1), "iteration", named=_whole_numbers(first, last))
+    plot = Plot("Length of each iteration on each rank", x, time_axis(0, high * 1.05, "length"), 180)
     over = lengths.group_by("iteration").agg(pl.col("low").min(), pl.col("high").max(), mid=pl.col("length_ns").median())
     over = over.sort("iteration")
     plot.band(over["iteration"], over["low"], over["high"], LINES[0])
     plot.line(over["iteration"], over["mid"], LINES[0], 2, "median over ranks")
-    legend = [("", "median over ranks; the band is from the shortest to the longest", LINES[0])]
+    legend = [("", "median and range over ranks", LINES[0])]
     shown = far if len(of_ranks) > _MOST_LINES else list(range(len(of_ranks)))
     for place in shown:
         part = of_ranks[place]
@@ -101,6 +101,10 @@ def iterations(rows: pl.DataFrame) -> tuple[Plot, list[str], list[tuple[str, str
     ]
     usual = f"median of all {time(float(np.median(medians['length_ns'].to_numpy())))}, from {time(low)} to {time(high)}"
     return plot, [usual, *said], legend
+
+
+def _whole_numbers(first: float, last: float) -> tuple[tuple[float, str], ...]:
+    return tuple((number, f"{number:,.0f}") for number in round_numbers(first, last, 6) if number == int(number))
 
 
 def bandwidth(rows: pl.DataFrame) -> tuple[Plot, list[tuple[str, str, str]]] | None:

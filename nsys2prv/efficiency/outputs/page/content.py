@@ -58,10 +58,10 @@ DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", 
 
 _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("devices-and-hosts", "Devices and hosts", "devices", ("nodes", "devices", "useful", "tasks", "threads")),
-    ("regions", "Regions, iterations, time", "iterations", ("windows", "iterations", "task_iterations",
+    ("regions", "Regions, iterations, time", "iterations", ("iterations", "windows", "task_iterations",
                                                                                      "regions", "bins")),
-    ("kernels", "Kernels", "kernels", ("families", "kernels", "kernel_modes", "kernel_devices")),
-    ("communication", "Communication", "nccl", ("overlap_summary", "overlap", "nccl", "nccl_exposure", "nccl_waits",
+    ("kernels", "Kernels", "kernels", ("kernels", "families", "kernel_modes", "kernel_devices")),
+    ("communication", "Communication", "nccl", ("nccl_exposure", "nccl", "overlap_summary", "overlap", "nccl_waits",
                                                 "nccl_stragglers", "nccl_collectives", "memory_operations", "mpi_calls")),
     ("absent", "Time without computation", "compute-absent-time", ("absent_time", "absent_regions", "absent_iterations",
                                                                    "absent_parts", "absent_calls", "absent_ranges",
@@ -107,8 +107,9 @@ def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
             allowed_scripts=hashes(scripts),
         )
 
-    room = LARGEST - len(rendered({}).encode())
-    return rendered(_fitting(frames, room))
+    least = _fitting(frames, 0)
+    without_tables = len(rendered(least).encode()) - sum(one.size for one in least.values())
+    return rendered(_fitting(frames, LARGEST - without_tables))
 
 
 def definitions() -> tuple[Markup, list[str]]:
@@ -364,7 +365,7 @@ def _parts(frame: pl.DataFrame, column: str) -> list[tuple[tuple[Any, ...], pl.D
 
 
 def _fitting(frames: Mapping[str, pl.DataFrame], room: int) -> dict[str, PageTable]:
-    """Tables with as many rows as fit into so many bytes."""
+    """Tables with as many rows as fit into so many bytes; with few where none fit."""
     packed: dict[str, PageTable] = {}
     for cells in _CELLS:
         for table in table_registry.TABLES:
@@ -373,8 +374,7 @@ def _fitting(frames: Mapping[str, pl.DataFrame], room: int) -> dict[str, PageTab
             most = min(cells, SHORT.get(table.name, cells))
             if table.name not in DRAWN and frame.height and (former is None or former.rows * len(table.columns) > most):
                 packed[table.name] = pack(table, frame, most, _not_shown(table, frame))
-        # Each table also has its heading, and names are longer where they are escaped.
-        if sum(one.size + 2_000 for one in packed.values()) * 1.02 < room:
+        if sum(one.size for one in packed.values()) < room:
             break
     return packed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
+from nsys2prv.efficiency.outputs.page.template import json_in_html
 from nsys2prv.efficiency.result_tables import Column, Table
 from nsys2prv.vocabulary.metric_units import unit_of_metric
 
@@ -26,6 +26,7 @@ _MAIN: Mapping[str, Sequence[str]] = {
                 "memory_alone_ns"),
     "tasks": ("task", "devices", "useful_ns", "communication_ns", "host_useful_ns", "cuda_ns", "mpi_ns"),
     "bins": ("bin", "begin_ns", "end_ns", *_TREE),
+    "windows": ("window", "begin_ns", "length_ns", "share", *_TREE),
     "regions": ("region", "domain", "count", "tasks", "total_ns", "mean_ns", *_TREE),
     "iterations": ("iteration", "begin_ns", "shortest_ns", "longest_ns", *_TREE),
     "kernels": ("kernel", "family", "count", "total_ns", "share", "mean_ns", "median_ns", "p95_ns", "max_ns", "modes",
@@ -84,8 +85,8 @@ class PageTable:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in the page, roughly."""
-        return len(json.dumps(self.packed, separators=(",", ":")))
+        """Bytes that it takes in the page, without its heading."""
+        return len(json_in_html(self.packed).encode())
 
 
 def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] = ()) -> PageTable:

@@ -22,6 +22,7 @@ from nsys2prv.vocabulary.printable import printable
 SIDE = 1000
 """Side of the box."""
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+_FEW_POWERS = 2
 _STEPS = (1, 2, 2.5, 5, 10)
 Numbers = NDArray[np.float64]
 
@@ -81,10 +82,16 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
 
 
 def _powers(low: float, high: float) -> list[float]:
+    """Round numbers on a logarithmic axis: powers of 10, and 2 and 5 times them where these are few.
+
+    >>> _powers(3, 40), _powers(1, 10_000)
+    ([5.0, 10.0, 20.0], [1.0, 10.0, 100.0, 1000.0, 10000.0])
+    """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, (last - first) // 5)
-    found = [10.0**power for power in range(first, last + 1, every) if low <= 10.0**power <= high]
-    return found if len(found) > 1 else [low, high]
+    steps = (1, 2, 5) if last - first <= _FEW_POWERS else (1,)
+    found = [step * 10.0**power for power in range(first, last + 1, every) for step in steps]
+    return [one for one in found if low <= one <= high] or [low, high]
 
 
 def time_axis(low: float, high: float, title: str = "", *, is_log: bool = False) -> Axis:
