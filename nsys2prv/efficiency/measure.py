@@ -27,6 +27,7 @@ from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.meters.meter import Meter, TableMeter
 from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
+from nsys2prv.efficiency.meters.nvtx_tree import NvtxTree
 from nsys2prv.efficiency.meters.overlap import Overlap
 from nsys2prv.efficiency.meters.regions import Iterations, Regions
 from nsys2prv.efficiency.meters.run_totals import RUN, Totals
@@ -115,6 +116,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         NcclExposure(context, nccl, absent, event_waits),
         totals,
         Overlap(context),
+        NvtxTree(context),
         MemoryOperations(context),
         Sampled(context, bins, kernels),
         *([path] if path is not None else []),

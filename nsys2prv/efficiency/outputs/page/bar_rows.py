@@ -16,6 +16,9 @@ MOST_ROWS = 16
 """Rows of one drawing."""
 _MOST_BELOW = 12
 _LEAST_SHARE = 0.001
+_LEAST_WIDTH = 0.15
+_PALE = ("#bcd3f2", "#f8d9ae", "#b5e2d5", "#e3c7ec", "#f3c3c8", "#d9dfb2", "#b4dfe8", "#dccdc7")
+"""Colours behind black text."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,41 @@ def path_rows(totals: pl.DataFrame) -> list[tuple[str, list[BarRow]]]:
                 for row in rows.iter_rows(named=True)
             ]))  # fmt: skip
     return found
+
+
+@dataclass(frozen=True)
+class IcicleBar:
+    """A bar of an icicle: its place from the left and its width, 0 to 100, its row from the top, its name, the text under the
+    pointer, and its colour."""
+
+    left: float
+    width: float
+    level: int
+    name: str
+    title: str
+    colour: str
+
+
+def icicle(nodes: pl.DataFrame) -> list[IcicleBar]:
+    """The table `nvtx_tree`, the outermost ranges at the top; the width is the time. What is too narrow to see is left out."""
+    places: dict[int, float] = {}
+    rest = 0.0
+    bars = []
+    for row in nodes.iter_rows(named=True):
+        width = 100 * (row["share"] or 0.0)
+        left = rest if row["parent"] is None else places.get(row["parent"], 0.0)
+        if row["parent"] is None:
+            rest += width
+        else:
+            places[row["parent"]] = left + width
+        places[row["node"]] = left
+        if width >= _LEAST_WIDTH:
+            title = (
+                f"{row['range']}: {time(row['total_ns'])} in {row['count']:,} ranges ({percent(row['share'])}), "
+                f"{time(row['own_ns'])} in none inside of it"
+            )
+            bars.append(IcicleBar(left, width, row["level"], row["range"], title, _PALE[row["node"] % len(_PALE)]))
+    return bars
 
 
 _BUSY_METRICS = (

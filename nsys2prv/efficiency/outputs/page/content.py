@@ -58,7 +58,7 @@ DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", 
 
 _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("devices-and-hosts", "Devices and hosts", "devices", ("nodes", "devices", "useful", "tasks", "threads")),
-    ("regions", "Regions, iterations, time", "iterations", ("iterations", "windows", "task_iterations",
+    ("regions", "Regions, iterations, time", "iterations", ("iterations", "windows", "task_iterations", "nvtx_tree",
                                                                                      "regions", "bins")),
     ("kernels", "Kernels", "kernels", ("kernels", "families", "kernel_modes", "kernel_devices")),
     ("communication", "Communication", "nccl", ("nccl_exposure", "nccl", "overlap_summary", "overlap", "nccl_waits",
@@ -163,6 +163,7 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dic
         "idle": _idle(frames["gaps"]),
         "iteration_chart": _iterations(frames["task_iterations"]),
         "device_chart": _devices(frames["devices"]),
+        "icicle": bar_rows.icicle(frames["nvtx_tree"]),
         "bandwidth": _bandwidth(frames["nccl"]),
         "families": bar_rows.family_tree(frames["families"], frames["kernels"]) if frames["families"].height else [],
         "unit_activity": bar_rows.unit_activity(frames["sampled_summary"], frames["families"]),

@@ -77,7 +77,7 @@
       for (const column of this.columns) {
         column.unit = unitOf(column);
         const isSum = column.form === "ns" || column.form === "0 to 1" || column.form === "bytes";
-        column.most = isSum && !column.is_moment ? column.values.reduce((most, value) => Math.max(most, value ?? 0), 0) : 0;
+        column.most = isSum && !column.is_moment ? column.values.reduce((most, value) => Math.max(most, value ?? 0), column.form === "0 to 1" ? 1 : 0) : 0;
       }
       this.count = this.columns[0].values.length;
       this.all = Array.from({length: this.count}, (_, row) => row);

@@ -25,7 +25,6 @@ class PyNsys2prv(PythonPackage):
     with default_args(type="run"):
         depends_on("py-adbc-driver-manager@1.3.0:")
         depends_on("py-adbc-driver-sqlite@1.3.0:")
-        depends_on("py-bokeh@3.7.0:")
         depends_on("py-jinja2@3.1.3:")
         depends_on("py-markdown-it-py@3.0.0:")
         depends_on("py-numpy@1.26.4:")

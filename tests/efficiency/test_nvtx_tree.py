@@ -1,0 +1,85 @@
+"""NVTX ranges inside of each other: made ranges, of which every ns is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.report_builder import ReportBuilder
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
+from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.meters.nvtx_tree import enclosing
+from nsys2prv.efficiency.outputs.page.bar_rows import icicle
+
+
+def tree(report: ReportBuilder, folder: Path, **options: Any) -> list[tuple[Any, ...]]:
+    """Parent, level, range, count, total and own time of each node."""
+    found = measure([report.write(folder / "report.sqlite")], EfficiencyOptions(progress=False, **options)).tables["nvtx_tree"]
+    assert found["node"].to_list() == list(range(found.height))
+    return found.select("parent", "level", "range", "count", "total_ns", "own_ns").rows()
+
+
+def training() -> ReportBuilder:
+    """Two iterations with loading, and a forward part with two layers each; a second thread has ranges beside them."""
+    report = ReportBuilder().gpu(0)
+    for number in range(2):
+        begin = 1_000 * number
+        report.nvtx_range(f"iteration {number}", begin, begin + 1_000)
+        report.nvtx_range("load", begin, begin + 300)
+        report.nvtx_range("forward", begin + 300, begin + 900)
+        report.nvtx_range("layer 1", begin + 300, begin + 500).nvtx_range("layer 2", begin + 500, begin + 800)
+        report.kernel("k", begin + 320, begin + 900, launch=(begin + 310, begin + 320))
+    return report.nvtx_range("load", 100, 400, tid=77)
+
+
+def test_ranges_are_inside_of_those_around_them_on_their_thread(tmp_path: Path) -> None:
+    assert tree(training(), tmp_path) == [
+        (None, 0, "iteration #", 2, 2_000, 200),
+        (0, 1, "forward", 2, 1_200, 200),
+        (1, 2, "layer #", 4, 1_000, 1_000),
+        (0, 1, "load", 2, 600, 600),
+        (None, 0, "load", 1, 300, 300),
+    ]
+
+
+def test_the_window_cuts_ranges(tmp_path: Path) -> None:
+    found = tree(training(), tmp_path, window=window_choice("1100ns:2000ns"))
+
+    assert found[0] == (None, 0, "iteration #", 1, 900, 100)
+    assert found[-1] == (0, 1, "load", 1, 200, 200)
+
+
+def test_without_ranges_there_is_no_tree(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.kernel("k", 10, 20, launch=(0, 5))
+
+    assert tree(report, tmp_path) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_innermost_interval_around_each_is_found(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    begin, length = random.integers(0, 60, 80), random.integers(1, 30, 80)
+    group = random.integers(0, 3, 80)
+    order = np.lexsort((-(begin + length), begin, group))
+    group, begin, end = group[order], begin[order], (begin + length)[order]
+
+    def around(place: int) -> int:
+        inside = [one for one in range(place) if group[one] == group[place] and end[one] >= end[place]]
+        return inside[-1] if inside else -1
+
+    assert enclosing(group, begin, end).tolist() == [around(place) for place in range(80)]
+
+
+def test_an_icicle_has_ranges_below_those_around_them(tmp_path: Path) -> None:
+    measured = measure([training().write(tmp_path / "report.sqlite")], EfficiencyOptions(progress=False))
+    bars = icicle(measured.tables["nvtx_tree"])
+
+    placed = {(bar.name, bar.level): (round(bar.left, 2), round(bar.width, 2)) for bar in bars}
+    assert placed == {
+        ("iteration #", 0): (0, 86.96), ("forward", 1): (0, 52.17), ("layer #", 2): (0, 43.48), ("load", 1): (52.17, 26.09),
+        ("load", 0): (86.96, 13.04),
+    }  # fmt: skip
