@@ -17,7 +17,7 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page import bar_rows, charts
 from nsys2prv.efficiency.outputs.page.first_screen import first_screen_html
-from nsys2prv.efficiency.outputs.page.plot import Axis, Plot
+from nsys2prv.efficiency.outputs.page.plot import Plot, PlotAxis
 from nsys2prv.efficiency.verdict import verdict
 
 MOST_PAGES = 6
@@ -143,7 +143,7 @@ def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run
 
 
 def test_places_on_a_drawing_follow_its_axes() -> None:
-    plot = Plot("a", Axis(0, 200), Axis(1, 100, is_log=True), 100)
+    plot = Plot("a", PlotAxis(0, 200), PlotAxis(1, 100, is_log=True), 100)
     plot.bars([50], [100], [1], [10], "#123456", ["<b>"])
 
     assert '<rect x="250" y="500" width="250" height="500" fill="#123456"><title>&lt;b&gt;</title></rect>' in plot.html()

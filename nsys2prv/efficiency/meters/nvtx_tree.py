@@ -18,7 +18,7 @@ MOST_NODES = 1_000
 MOST_LEVELS = 12
 """Ranges that are nested more deeply are part of the one around them."""
 _MOST_PATHS = 20_000
-"""Different paths that are told apart; ranges of further ones are part of the one around them."""
+"""Different paths that are known; ranges of further ones are part of the one around them."""
 _NO_PARENT = -1
 _SCHEMA = dict.fromkeys(("path", "count", "total"), pl.Int64)
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.outputs.page.colours import LINES
-from nsys2prv.efficiency.outputs.page.plot import Axis, Plot, round_numbers, time_axis
+from nsys2prv.efficiency.outputs.page.plot import Plot, PlotAxis, round_numbers, time_axis
 from nsys2prv.vocabulary.wording import percent, rate, short, size, time
 
 _BAR, _SECOND_BAR = LINES[:2]
@@ -54,7 +54,7 @@ def histogram(kernel: str, bars: pl.DataFrame, modes: pl.DataFrame) -> Plot:
         which = np.searchsorted(starts, left, side="right")
         colours = [_SECOND_BAR if place > 1 else _BAR for place in which]
     axis = time_axis(float(left.min()), float(right.max()), "duration", is_log=is_log)
-    plot = Plot(f"Histogram of durations of {short(kernel)}", axis, Axis(0, float(count.max()), "executions"), 120)
+    plot = Plot(f"Histogram of durations of {short(kernel)}", axis, PlotAxis(0, float(count.max()), "executions"), 120)
     titles = [
         f"{time(low)} to {time(high)}: {number:,.0f} executions, {time(total)} together"
         for low, high, number, total in zip(left, right, count, bars["total_ns"], strict=True)
@@ -80,7 +80,7 @@ def iterations(rows: pl.DataFrame) -> tuple[Plot, list[str], list[tuple[str, str
     of_ranks = lengths.partition_by("task", "device", maintain_order=True)
     low, high = (float(value) for value in lengths.select(pl.col("low").min(), pl.col("high").max()).row(0))
     first, last = (float(value) for value in lengths.select(a=pl.col("iteration").min(), b=pl.col("iteration").max()).row(0))
-    x = Axis(first, max(last, first + 1), "iteration", named=_whole_numbers(first, last))
+    x = PlotAxis(first, max(last, first + 1), "iteration", named=_whole_numbers(first, last))
     plot = Plot("Length of each iteration on each rank", x, time_axis(0, high * 1.05, "length"), 180)
     over = lengths.group_by("iteration").agg(pl.col("low").min(), pl.col("high").max(), mid=pl.col("length_ns").median())
     over = over.sort("iteration")
@@ -117,10 +117,10 @@ def bandwidth(rows: pl.DataFrame) -> tuple[Plot, list[tuple[str, str, str]]] | N
     low, high = float(sizes.min()) / 2, float(sizes.max()) * 2
     powers = range(int(np.floor(np.log2(low))), int(np.ceil(np.log2(high))) + 1)
     every = max(1, len(powers) // 6)
-    x = Axis(low, high, "message", is_log=True, named=tuple((2.0**power, _round_size(power)) for power in powers[::every]))
+    x = PlotAxis(low, high, "message", is_log=True, named=tuple((2.0**power, _round_size(power)) for power in powers[::every]))
     is_log = bool(rates.max() > _LOGARITHMIC_FROM * rates.min())
     bottom = 10.0 ** np.floor(np.log10(rates.min())) if is_log else 0.0
-    y = Axis(float(bottom), float(rates.max()) * (1.6 if is_log else 1.08), "GB/s", is_log=is_log, divisor=1e9)
+    y = PlotAxis(float(bottom), float(rates.max()) * (1.6 if is_log else 1.08), "GB/s", is_log=is_log, divisor=1e9)
     plot = Plot("NCCL bus bandwidth over message size", x, y, 200)
     operations = known["operation"].unique(maintain_order=True).to_list()
     legend = []
@@ -156,8 +156,8 @@ def devices(rows: pl.DataFrame) -> tuple[Plot, list[str]]:
     far = outliers(shares)
     high = max(shares, default=0) * 1.15 or 1
     last = len(names) - 1
-    x = Axis(-0.5, last + 0.5, "device", named=((0, names[0]), (last, names[-1])))
-    plot = Plot("Useful time of each device", x, Axis(0, high, "useful, % of the time", divisor=0.01), 140)
+    x = PlotAxis(-0.5, last + 0.5, "device", named=((0, names[0]), (last, names[-1])))
+    plot = Plot("Useful time of each device", x, PlotAxis(0, high, "useful, % of the time", divisor=0.01), 140)
     places = list(range(len(names)))
     titles = [f"{name}: {percent(share)}" for name, share in zip(names, shares, strict=True)]
     usual = [place for place in places if place not in far]
@@ -177,7 +177,7 @@ def clocks(rows: pl.DataFrame) -> tuple[Plot, list[tuple[str, str, str]]]:
     of_hosts = rows.partition_by("host", maintain_order=True, as_dict=True)
     few = len(of_hosts) <= len(LINES)
     named = tuple((share / 4, f"{25 * share} %") for share in range(5))
-    x = Axis(0, 1, "time, from the first collective to the last", named=named)
+    x = PlotAxis(0, 1, "time, from the first collective to the last", named=named)
     y = time_axis(-largest, largest, "remaining error")
     plot = Plot("Remaining error of clocks over time", x, y, 180)
     legend = []

@@ -19,7 +19,7 @@ from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, CAUSES, legend
 from nsys2prv.efficiency.outputs.page.first_screen import first_screen, places_of, small_activity
 from nsys2prv.efficiency.outputs.page.page_tables import PageTable, pack
 from nsys2prv.efficiency.outputs.page.plot import unit
-from nsys2prv.efficiency.outputs.page.template import FOLDER, code, environment, hashes, json_in_html, part
+from nsys2prv.efficiency.outputs.page.template import FOLDER, environment, hashes, json_in_html, part, script_of_page
 from nsys2prv.efficiency.outputs.page.time_charts import EFFICIENCY_LINES, Activity, TimeCharts
 from nsys2prv.efficiency.outputs.text import iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import Table
@@ -92,7 +92,7 @@ def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
     content = _content(head, frames)
     maps = {one["id"]: one["packed"] for one in content["maps"]}
     island = {"maps": maps, "places": places_of(content["findings"]), "time": content["time"], "title": str(head["title"])}
-    scripts = [code("page.js")]
+    scripts = [script_of_page("page.js")]
     template = environment().get_template("page.html.j2")
 
     def rendered(packed: Mapping[str, PageTable]) -> str:

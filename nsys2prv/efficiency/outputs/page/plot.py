@@ -28,7 +28,7 @@ Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Axis:
+class PlotAxis:
     """An axis: its range, what it is called, whether it is logarithmic, and its ticks if they are not round numbers.
 
     Attributes
@@ -94,10 +94,10 @@ def _powers(low: float, high: float) -> list[float]:
     return [one for one in found if low <= one <= high] or [low, high]
 
 
-def time_axis(low: float, high: float, title: str = "", *, is_log: bool = False) -> Axis:
+def time_axis(low: float, high: float, title: str = "", *, is_log: bool = False) -> PlotAxis:
     """An axis of times in ns, written in the unit that fits the largest."""
     divisor, name = unit(high)
-    return Axis(low, high, f"{title} [{name}]".strip(), is_log, divisor)
+    return PlotAxis(low, high, f"{title} [{name}]".strip(), is_log, divisor)
 
 
 def unit(longest: float) -> tuple[int, str]:
@@ -130,8 +130,8 @@ class Plot:
     """
 
     title: str
-    x: Axis
-    y: Axis
+    x: PlotAxis
+    y: PlotAxis
     height: int = 180
     is_over_time: bool = False
     role: str = "img"

@@ -39,7 +39,7 @@ def part(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
 
 
-def code(name: str) -> Markup:
+def script_of_page(name: str) -> Markup:
     """A script of the page, unchanged: its hash is in the policy. It must not contain what would end the element."""
     text = part(name)
     if "</script" in text.lower() or "<!--" in text:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nsys2prv.efficiency.metrics import DEVICE_TREE
 from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, LINES
-from nsys2prv.efficiency.outputs.page.plot import SIDE, Axis, Plot, text, time_axis
+from nsys2prv.efficiency.outputs.page.plot import SIDE, Plot, PlotAxis, text, time_axis
 from nsys2prv.vocabulary.metric_units import unit_of_metric
 from nsys2prv.vocabulary.wording import percent, short, time
 
@@ -160,7 +160,7 @@ class TimeCharts:
         count = len(drawn.rows)
         ranks = range(count) if count <= _ROWS_WITH_LABELS else np.linspace(0, count - 1, _LABELS).round().astype(int).tolist()
         named = tuple((count - 0.5 - row, short(drawn.rows[row], _LONGEST_LABEL)) for row in ranks)
-        plot = Plot(title, self.axis, Axis(0, count, named=named), height, is_over_time=True)
+        plot = Plot(title, self.axis, PlotAxis(0, count, named=named), height, is_over_time=True)
         plot.picture(drawn.narrowed().pixels())
         plot.rules(self._iterations, "iteration")
         return plot
@@ -195,7 +195,7 @@ class TimeCharts:
 
     def _shares(self, title: str, label: str, height: int) -> Plot:
         named = tuple((share / 4, f"{25 * share} %") for share in range(5))
-        return Plot(title, self.axis, Axis(0, 1.02, label, named=named), height, is_over_time=True)
+        return Plot(title, self.axis, PlotAxis(0, 1.02, label, named=named), height, is_over_time=True)
 
     def _tips(self, plot: Plot, rows: Sequence[Sequence[tuple[str, float | None]]]) -> None:
         """Numbers of each bin, shown under the pointer."""
@@ -208,10 +208,10 @@ class TimeCharts:
         plot.bars(self._edges[:-1], self._edges[1:], [0] * len(rows), [1.02] * len(rows), "transparent", titles)
 
 
-def metric_axis(metric: str, values: pl.Series) -> Axis:
+def metric_axis(metric: str, values: pl.Series) -> PlotAxis:
     """The axis of a sampled metric: percentages from 0 to 100, clocks in GHz, others from 0 in what they are."""
     unit, largest = unit_of_metric(metric), float(values.max() or 0)  # type: ignore[arg-type]
     if unit == "%":
-        return Axis(0, 100, "%")
+        return PlotAxis(0, 100, "%")
     divisor, name = (1e9, "GHz") if unit == "Hz" else (1e3, "GHz") if unit == "MHz" else (1, unit)
-    return Axis(0, max(largest * 1.05, divisor * 1e-9), name, divisor=divisor)
+    return PlotAxis(0, max(largest * 1.05, divisor * 1e-9), name, divisor=divisor)
