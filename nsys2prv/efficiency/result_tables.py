@@ -96,7 +96,7 @@ SPREAD = (
     Column.number("maximum", "largest"),
     Column.number("minimum", "smallest"),
     Column.number("deviation", "standard deviation of the population"),
-    Column.number("avg_max", "average / maximum; 1 is balanced"),
+    Column.share("avg_max", "average / maximum; 1 is balanced"),
 )
 """Columns that several tables share."""
 

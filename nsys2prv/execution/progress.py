@@ -105,6 +105,9 @@ def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown
             ended.set()
             if ticking.ident is not None:
                 ticking.join()
+            if bar.format_dict["elapsed"] >= _DELAY:
+                # What was drawn between updates is not known to `close`, and would stay before the next line.
+                bar.clear()
 
 
 def _tick(refresh: Callable[[], object], ended: threading.Event) -> None:

@@ -8,13 +8,15 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nsys2prv.execution.private_folders import left_by_dead, make_marked, make_private, missing_folders, new_name
 from nsys2prv.execution.publishing import complete_or_take_back, holds_former
 
 _paths: set[Path] = set()
+_made: list[Path] = []
+"""Folders for outputs that were made and may still be empty, outer ones first."""
 _TRIES = 100
 _leaving = threading.Event()
 
@@ -28,6 +30,7 @@ def remove_temporary() -> None:
             _remove(path)
             if not os.path.lexists(path):
                 break
+    _remove_empty(_made)
 
 
 def make_folder(folder: Path) -> None:
@@ -61,6 +64,27 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
     finally:
         _remove(folder)
         _paths.discard(folder)
+
+
+@contextlib.contextmanager
+def folder_for_outputs(folder: Path) -> Iterator[None]:
+    """A folder, made with its parents where they are missing. Those that are empty when the block ends, or when the process is
+    interrupted in it, are removed again."""
+    missing = list(missing_folders(folder))
+    _made.extend(missing)
+    try:
+        for one in missing:
+            one.mkdir(exist_ok=True)
+        yield
+    finally:
+        _remove_empty(missing)
+        _made.clear()
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _remove_left(parent: Path) -> None:

@@ -17,6 +17,8 @@ from nsys2prv.vocabulary.wording import short
 
 NEWEST_KNOWN_SCHEMA = (3, 28)
 
+_LAUNCHER = "nsys-launcher"
+"""What nsys starts before the program, in the same process."""
 _LONGEST_HOST = 128
 """Characters of the name of a host; Linux allows 64."""
 NVTX_THREAD_NAME, NVTX_DOMAIN_CREATED = 39, 75
@@ -262,7 +264,12 @@ def host_name(text: str) -> str:
 
 def _process_names(report: Report) -> dict[int, str]:
     names = _read(report, "PROCESSES", "globalPid", Text("name"))
-    return {pid: name or "" for pid, name in names.iter_rows() if pid is not None}
+    found = {pid: name or "" for pid, name in names.iter_rows() if pid is not None}
+    if _LAUNCHER in found.values():
+        # It became the program after nsys noted its name: the name of its first thread is that of the program.
+        threads = dict(_system_thread_names(report).iter_rows())
+        found = {pid: (name if name != _LAUNCHER else threads.get(pid + pid_of(pid)) or name) for pid, name in found.items()}
+    return found
 
 
 def _read(report: Report, table: str, *columns: str) -> pl.DataFrame:
@@ -286,14 +293,21 @@ def _schema_version(export: Mapping[str, str | None]) -> tuple[int, int] | None:
     return None if major is None or minor is None else (major, minor)
 
 
-def _thread_names(report: Report) -> pl.DataFrame:
+@once
+def _system_thread_names(report: Report) -> pl.DataFrame:
+    """Columns `globalTid`, `name` of threads as the system calls them."""
     names = _read(report, "ThreadNames", "globalTid", "nameId")
     named = names.join(report.strings, left_on="nameId", right_on="id", how="left")
+    return named.select("globalTid", name=pl.col("value").fill_null("")).sort("globalTid", "name")
+
+
+def _thread_names(report: Report) -> pl.DataFrame:
+    named = _system_thread_names(report)
     # What the program calls a thread says more than what the system does, which often is the name of the program. That of a
     # rank is in the name of its process.
     by_program = _named_with_nvtx(report).filter(~pl.col("name").str.contains(_NAME_OF_RANK))
     return (
-        pl.concat([named.select("globalTid", name=pl.col("value").fill_null("")).sort("globalTid", "name"), by_program])
+        pl.concat([named, by_program])
         .drop_nulls("globalTid")
         .unique("globalTid", keep="last", maintain_order=True)
         .sort("globalTid")

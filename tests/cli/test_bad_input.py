@@ -400,6 +400,17 @@ def test_an_interrupt_leaves_a_former_output_whole(
     assert contents(out.parent) == former
 
 
+def test_a_demo_that_is_interrupted_while_it_makes_reports_leaves_no_folder(command_line: CommandLine) -> None:
+    process = command_line.start("demo", "new/DEMO", "--nodes", "8", "--gpus", "8")
+    reports = command_line.folder / "new" / "DEMO" / "reports"
+    wait_until(lambda: any(reports.glob(".*")) or process.poll() is not None)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=300)
+
+    sentence(subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr), INTERRUPTED, "interrupted")
+    assert contents(command_line.folder) == {}
+
+
 def wait_until(reached: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not reached():

@@ -111,3 +111,46 @@ def test_signs_that_the_encoding_lacks_are_replaced(report: Path, tmp_path: Path
     assert " us" in texts[1]
     assert "\\u" not in texts[1]
     assert texts[0].count("\n") == texts[1].count("\n")
+
+
+def test_the_summary_has_colors_on_a_terminal_and_the_same_text(
+    command_line: CommandLine, report: Path, tmp_path: Path
+) -> None:
+    piped = command_line.run("efficiency", report, "-v")
+
+    shown = on_terminal("efficiency", report, "-v", folder=tmp_path)
+
+    assert len(COLOR.findall(shown)) > 10
+    # A progress bar on the terminal is wiped out.
+    without = re.sub(r"[^\n]*\r", "", COLOR.sub("", shown))
+    assert without == piped.stdout + piped.stderr
+
+
+def test_the_summary_begins_as_the_page_does(command_line: CommandLine, report: Path) -> None:
+    """Verdict with the window, wall time by cause, numbers, findings; evidence and advice with -v; no view without a trace."""
+    short, long = (command_line.run("efficiency", report, *options).stdout for options in ((), ("-v",)))
+
+    order = (
+        "GPU computed ",
+        "Wall time by cause",
+        "GPU busy ",
+        "causes that are looked for",
+        "Device Parallel",
+        "Kernel families",
+    )
+    places = [short.index(text) for text in order]
+    assert places == sorted(places)
+    assert "(the whole run)" in short.splitlines()[1]
+    assert "Not decidable: " in long
+    assert "Not decidable: " not in short
+    assert ".cfgs" not in long
+
+
+def test_findings_of_a_trace_name_the_file_of_their_view(command_line: CommandLine, tmp_path: Path) -> None:
+    assert command_line.run("demo", "DEMO", "--nodes", "1", "--gpus", "2").returncode == 0
+
+    done = command_line.run("efficiency", "DEMO/demo.prv", "-v")
+
+    named = re.findall(r" in (\S+\.cfg)$", done.stdout, re.MULTILINE)
+    assert named
+    assert all((tmp_path / name).is_file() for name in named)

@@ -19,6 +19,7 @@ from nsys2prv.demo import write_report
 from nsys2prv.errors import DamagedReport, EmptyReport, ExportError, MissingColumn, NotAReport, ReportNotFound, SameReportTwice
 from nsys2prv.exports import describe, find_reports, open_report
 from nsys2prv.exports.columns import Real, Text
+from nsys2prv.exports.identity import pid_of
 from nsys2prv.exports.nsys import NsysExport
 from nsys2prv.exports.stored_tables import StoredTables, store_columns
 from nsys2prv.run.inspect import as_text, inspect, with_clocks
@@ -292,3 +293,18 @@ def test_a_file_that_replaces_another_is_read(tmp_path: Path) -> None:
     for host in ("first", "second"):
         (tmp_path / "a.sqlite").unlink(missing_ok=True)
         assert describe(open_report(ReportBuilder(host=host).write(tmp_path / "a.sqlite"))).host == host
+
+
+def test_a_process_that_nsys_started_by_its_launcher_is_called_as_the_program(tmp_path: Path) -> None:
+    """PROCESSES may have the name from before the program took the place of the launcher."""
+    builder = ReportBuilder()
+    builder.kernel("k", 0, 10)
+    for pid, thread in ((2000, "gem_main"), (3000, None)):
+        builder.process(pid, "nsys-launcher")
+        if thread is not None:
+            builder.thread(pid, pid=pid, name=thread)
+            builder.thread(pid + 1, pid=pid, name="helper")
+    identity = describe(open_report(builder.write(tmp_path / "one.sqlite")))
+
+    names = {pid_of(global_pid): name for global_pid, name in identity.processes.items()}
+    assert names == {1000: "python3", 2000: "gem_main", 3000: "nsys-launcher"}

@@ -30,7 +30,7 @@ OVERLAP = Table(
     ),
     when="NCCL kernels",
 )
-_SHARES = tuple(column if column.name == "avg_max" else replace(column, unit="0 to 1") for column in SPREAD)
+_SHARES = tuple(replace(column, unit="0 to 1") for column in SPREAD)
 
 OVERLAP_SUMMARY = Table(
     "overlap_summary",
