@@ -1,6 +1,7 @@
-"""Draws the pictures of docs/views.md from the demo, and writes their texts: `python tools/pictures.py`.
+"""Draws pictures of docs/views.md from the demo, and writes the texts of all: `python tools/pictures.py`.
 
-They are drawn without Paraver, from the demo's trace and views: the same demo gives the same files. The texts between
+They are drawn without Paraver, from the demo's trace and views: the same demo gives the same files. Views of the first group
+have photographs of Paraver's windows in their place (`docs/views/*.png`), which this program leaves alone. The texts between
 `<!-- pictures GROUP -->` and `<!-- end of pictures -->` come from the table of views.
 """
 
@@ -63,30 +64,26 @@ _ON_HOST = Legend(
 )
 _AT_ONCE = Legend(names={1: "communication alone", 2: "communication and one more kernel"})
 PICTURES: Mapping[str, Picture] = {
-    "states": Picture(),
     "kernel_families": _IN_DETAIL,
     "nvtx_ranges": Picture(_TWO_ITERATIONS, "default"),
-    "cuda_activities": _IN_DETAIL,
     "kernel_name": _IN_DETAIL,
     "nccl_on_gpu": _IN_DETAIL,
     "kernel_duration": Picture(_TWO_ITERATIONS, legend=_TIMES),
     "nvtx_on_gpu": Picture(_TWO_ITERATIONS, "default"),
     "mpi_calls": Picture(),
-    "device_activity": Picture(_TWO_ITERATIONS, legend=_ON_GPU),
-    "device_activity_time": Picture(legend=_ON_GPU),
     "useful_time": Picture(legend=_ON_GPU),
     "kernels_in_flight": Picture(_TWO_ITERATIONS, legend=_KERNELS),
     "overlap": Picture(_TWO_ITERATIONS, legend=_KERNELS),
     "overlap_of_communication": Picture(legend=_AT_ONCE),
-    "kernel_time": Picture(),
     "nccl_time": Picture(),
-    "host_activity": Picture(_TWO_ITERATIONS, legend=_ON_HOST),
     "useful_per_iteration": Picture(legend=_TIMES),
     "metric": Picture(_TWO_ITERATIONS, "tensor_active", _PERCENT),
     "tensor_per_gemm": Picture(legend=_PERCENT),
     "dram_added": Picture(_TWO_ITERATIONS, legend=_PERCENT),
 }
 """The important views that are drawn, by their names in the table."""
+PHOTOGRAPHED = "0-start-here"
+"""The group whose views are shown as Paraver itself shows them: `docs/views/NAME.png`, taken by hand."""
 
 
 def rewritten(page: str) -> str:
@@ -94,15 +91,18 @@ def rewritten(page: str) -> str:
     views = read_view_table().views
 
     def sections(group: str) -> str:
-        return "".join(_section(view) for view in views if view.group == group and view.name in PICTURES)
+        return "".join(
+            _section(view) for view in views if view.group == group and (group == PHOTOGRAPHED or view.name in PICTURES)
+        )
 
     return _SECTIONS.sub(lambda found: f"{found[1]}\n{sections(found['group'])}{found[3]}", page)
 
 
 def _section(view: View) -> str:
-    member = PICTURES[view.name].member.replace("_", " ")
+    is_drawn = view.name in PICTURES
+    member = PICTURES[view.name].member.replace("_", " ") if is_drawn else ""
     title = f"{view.general_title}: {member}" if member else view.general_title
-    return f"### {title}\n\n`{view.path}`: {view.text}\n\n![{title}](views/{view.name}.svg)\n\n"
+    return f"### {title}\n\n`{view.path}`: {view.text}\n\n![{title}](views/{view.name}.{'svg' if is_drawn else 'png'})\n\n"
 
 
 def drawn(prv: Path) -> dict[str, str]:

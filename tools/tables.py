@@ -52,7 +52,7 @@ _TAGS = {
     event_types.TAG_CRITICAL_PATH: "the critical path goes to another row (`--critical-path`)",
 }
 
-_VIEW_ROWS = {"streams": "streams", "hosts": "host threads", "metrics": "GPUs"}
+_VIEW_ROWS = {"streams": "streams", "hosts": "host threads", "hosts_and_streams": "threads and streams", "metrics": "GPUs"}
 
 _SERIES = {
     device_memory.DEVICE_MEMORY: ("*kind of memory*", "one type per kind"),

@@ -175,6 +175,7 @@ _WINDOW_KEYS: dict[str, Callable[[str], bool]] = {
     "window_flags_enabled": _BOOL,
     "window_noncolor_mode": _BOOL,
     "window_color_mode": _one_of(*_COLOUR_MODES),
+    "window_gradient_function": _one_of(*(f"gradient_function_{name}" for name in ("linear", "steps", "log", "exp"))),
     "window_custom_color_enabled": _BOOL,
     "window_semantic_scale_min_at_zero": _BOOL,
     "window_logical_filtered": _BOOL,

@@ -144,6 +144,9 @@ class Semantics:
             pl.col("column").replace_strict({column: place for place, column in enumerate(columns)}),
         )
         cells[places["row"].to_numpy(), places["column"].to_numpy()] = found["cell"].to_numpy()
+        if keys["Analyzer2D.SortCols:"] == "True":
+            order = np.argsort(-np.nansum(cells, axis=0), kind="stable")
+            columns, cells = tuple(columns[place] for place in order), cells[:, order]
         if statistic == "% Time":
             cells = 100 * cells / np.nansum(cells, axis=1, keepdims=True)
         return Table(rows, self.level(control), columns, cells, statistic)
@@ -176,8 +179,8 @@ class Semantics:
             found = self._in_transit(window, threads, count_bytes="Bytes" in function)
         elif function == "In Thread ID":
             found = self._in_threads(window, threads)
-        elif function in ("Last Evt Val", "Next Evt Val"):
-            found = self._by_events(window, threads, is_next=function == "Next Evt Val")
+        elif function in ("Last Evt Val", "Next Evt Val", "Last Evt Type", "Next Evt Type"):
+            found = self._by_events(window, threads, is_next=function.startswith("Next"), of_types=function.endswith("Type"))
         else:
             raise NotDrawn(f"the function {function}")
         return self._raised(window, found, _THREADS)
@@ -208,7 +211,7 @@ class Semantics:
         values = summed.select("row", "time", value=pl.col("change").cum_sum().over("row").cast(pl.Float64))
         return self._complete(self._until_next(values), threads)
 
-    def _by_events(self, window: Window, threads: pl.DataFrame, *, is_next: bool) -> pl.DataFrame:
+    def _by_events(self, window: Window, threads: pl.DataFrame, *, is_next: bool, of_types: bool) -> pl.DataFrame:
         types = [int(number) for number in window.filters["evt_type"]]
         events = self._trace.events(types)
         if window.functions["evt_value"] == "=":
@@ -217,6 +220,8 @@ class Semantics:
         for number in types:
             if (known := self._trace.labels.types.get(number)) and known.precision:
                 value = pl.when(pl.col("type") == number).then(value / 10**known.precision).otherwise(value)
+        if of_types:
+            value = pl.col("type").cast(pl.Float64)
         pairs = (
             events.select(row=self._trace.header.row_of(pl.col("task"), pl.col("thread")), time="time", value=value)
             .join(threads.select("row"), on="row", how="semi", maintain_order="left")
@@ -321,6 +326,9 @@ def _composed(found: pl.DataFrame, window: Window, what: str) -> pl.DataFrame:
         "1-Sign": lambda: 1 - value.sign(),
         "Burst Time": lambda: length,
         "Enumerate": lambda: (value != 0).cum_sum().over("row").cast(pl.Float64),
+        "log N": lambda: (
+            pl.when(value > 1).then(value.log(float(window.values[f"parameters of {what}"].split()[1]))).otherwise(0)
+        ),
         "Add": lambda: value + float(window.values[f"parameters of {what}"].split()[1]),
     }
     if function == "Join Bursts":

@@ -14,7 +14,7 @@ from pathlib import Path
 from nsys2prv.paraver.views.index_page import index_page
 from nsys2prv.paraver.views.rendered import RenderedView
 from nsys2prv.paraver.views.templates import template_environment
-from nsys2prv.paraver.views.trace_content import Devices, TraceContent, TypeInTrace, Value
+from nsys2prv.paraver.views.trace_content import Devices, Selection, TraceContent, TypeInTrace, Value
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
 from nsys2prv.paraver.views.workspace import Hint, Workspace, workspace_ws, workspaces_xml
 from nsys2prv.timeline.labels import LONGEST_LABEL
@@ -158,7 +158,24 @@ class ViewRenderer:
         head = self._environment.get_template("macros/head.cfg.j2").render(
             windows=len(re.findall(r"^window_name ", body, re.MULTILINE)), title=title, view=view
         )
-        return re.sub(r"\n{3,}", "\n\n", f"{head}\n{_numbered(body)}".strip("\n")) + "\n"
+        tall = body.replace(
+            _HEIGHT.format(_LOWEST), _HEIGHT.format(self._height(rows[view.rows] if view.rows else None, devices))
+        )
+        return re.sub(r"\n{3,}", "\n\n", f"{head}\n{_numbered(tall)}".strip("\n")) + "\n"
+
+    def _height(self, selection: Selection | None, devices: Devices | None) -> int:
+        """Pixels of a timeline in which its rows have room for their names."""
+        tasks = self._content.header.tasks
+        if devices is not None:
+            rows = 1 if devices.level == "appl" else sum(devices.tasks.tasks) if devices.tasks else len(tasks)
+        else:
+            shown = selection or Selection((True,) * len(tasks), {})
+            rows = sum(
+                sum(shown.threads[index]) if index in shown.threads else task.threads
+                for index, task in enumerate(tasks)
+                if shown.tasks[index]
+            )
+        return min(max(_PER_ROW * rows + _BESIDE_ROWS, _LOWEST), _TALLEST)
 
     def _has(self, name: str) -> bool:
         return self._content.has_messages if name == MESSAGES else bool(self._types_of(name))
@@ -183,6 +200,11 @@ class ViewRenderer:
                 return _SelectedValues([member], [self._content.value(*one) for one in sorted(matching.items())])
         return _SelectedValues([], [])
 
+
+_HEIGHT = "window_height {}"
+_LOWEST, _TALLEST = 300, 800
+_PER_ROW, _BESIDE_ROWS = 18, 40
+"""Heights of timelines on a screen, in pixels; `_LOWEST` is that of macros/windows.cfg.j2."""
 
 _IDS = re.compile(
     r"^(?P<key>window_id|window_identifiers|Analyzer2D\.(?:Control|Data|3D_Control)Window:)(?P<ids>(?: \S+)+)$", re.MULTILINE

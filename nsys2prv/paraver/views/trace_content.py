@@ -174,6 +174,11 @@ class TraceContent:
         return self._select(row for row in self._rows if row.is_host and (not with_gpu or row.task in with_gpu))
 
     @cached_property
+    def hosts_and_streams(self) -> Selection | None:
+        """Host threads and streams: rows that do something, unlike those of counters; None where no row is one."""
+        return self._select(row for row in self._rows if row.is_host or row.is_stream)
+
+    @cached_property
     def devices(self) -> list[Devices]:
         """GPUs as rows: one file for all where each task uses one GPU alone.
 

@@ -31,7 +31,7 @@ GROUPS: Mapping[str, str] = {
     "9-raw-attributes": "Raw attributes",
 }
 """Groups of views: folder and title. File dialogs sort by name, so the folders begin with their place."""
-ROWS = ("streams", "hosts", "metrics")
+ROWS = ("streams", "hosts", "hosts_and_streams", "metrics")
 """Rows that a view can be restricted to: properties of `trace_content.TraceContent`."""
 MESSAGES = "messages"
 """A need that is not an event type: messages between ranks."""

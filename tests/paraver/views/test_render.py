@@ -62,7 +62,7 @@ ConfigFile.Version: 3.4
 ConfigFile.NumWindows: 1
 ConfigFile.BeginDescription
 Kernels. Kernel that runs on each stream.
-One colour for each kernel name; light blue is idle.
+One colour for each kernel name; black is idle.
 ConfigFile.EndDescription
 
 ################################################################################
@@ -79,6 +79,7 @@ window_comm_lines_enabled false
 window_flags_enabled false
 window_noncolor_mode true
 window_color_mode window_in_code_mode
+window_gradient_function gradient_function_linear
 window_custom_color_enabled false
 window_semantic_scale_min_at_zero false
 window_units Nanoseconds
@@ -163,7 +164,7 @@ def test_tasks_are_the_rows_where_each_uses_one_gpu_alone(tmp_path: Path) -> Non
 def test_a_process_with_several_gpus_gives_a_file_for_each_of_them(tmp_path: Path) -> None:
     files = rendered(content(TYPES, SEVERAL_GPUS), "1-gpu-kernels/useful_time", tmp_path)
 
-    assert list(files) == ["analysis/useful_time_d0.cfg", "analysis/useful_time_d1.cfg"]
+    assert list(files) == ["1-gpu-kernels/useful_time_d0.cfg", "1-gpu-kernels/useful_time_d1.cfg"]
     for device, cfg in enumerate(files.values()):
         # Paraver adds up all threads of a task: those of other devices are multiplied with 0 before.
         kernels, of_device, window = cfg.windows
@@ -178,8 +179,8 @@ def test_a_process_with_several_gpus_gives_a_file_for_each_of_them(tmp_path: Pat
 def test_a_shared_gpu_is_one_row_so_that_overlap_counts_once(tmp_path: Path) -> None:
     files = rendered(content(TYPES, SHARED_GPU), "1-gpu-kernels/useful_time", tmp_path)
 
-    assert list(files) == ["analysis/useful_time_a_d0.cfg", "analysis/useful_time_b_d0.cfg"]
-    _, of_device, window = files["analysis/useful_time_a_d0.cfg"].windows
+    assert list(files) == ["1-gpu-kernels/useful_time_a_d0.cfg", "1-gpu-kernels/useful_time_b_d0.cfg"]
+    _, of_device, window = files["1-gpu-kernels/useful_time_a_d0.cfg"].windows
     assert of_device.values["parameters of thread"] == "3 2 3 5"
     assert (window.level, window.functions["task"], window.functions["appl"]) == ("appl", "AddingSign", "AddingSign")
     assert window.rows["task", 0] == [True, True, False]
@@ -191,8 +192,9 @@ def test_timelines_of_threads_show_all_rows_of_their_kind_whatever_the_size(
 ) -> None:
     types = {**TYPES, event_types.CUDA_CALL: ("CUDA library call", {0: "End", 9: "cudaLaunchKernel"})}
     found = content(types, tasks)
-    kinds = {"streams": "CUDA", "metrics": "Metrics GPU"}
-    for view, shown in [("cuda_calls", None), ("states", None), ("kernels", "streams"), ("metric", "metrics")]:
+    kinds = {"streams": ("CUDA",), "metrics": ("Metrics GPU",), "hosts_and_streams": ("main", "other", "CUDA")}
+    views = [("cuda_calls", None), ("states", "hosts_and_streams"), ("kernels", "streams"), ("metric", "metrics")]
+    for view, shown in views:
         for cfg in rendered(found, view, tmp_path).values():
             for window in cfg.windows:
                 assert window.level == "thread"
@@ -218,6 +220,36 @@ def test_every_view_of_the_table_renders_for_a_trace_that_has_everything(tmp_pat
         assert {one.view.path for one in written} == {view.path for view in TABLE.views}
         views = parse_views(folder)
         assert {path: cfg.kind for path, cfg in views.items()} == {one.path: one.view.kind for one in written}
+
+
+def test_no_view_draws_lines_before_someone_switches_them_on(tmp_path: Path) -> None:
+    types = {one.number: (one.label.replace("{}", "mine"), {0: "End", 1: "a"} if one.values else None) for one in EVENT_TYPES}
+    for cfg in render_and_parse(ViewRenderer(content(types, ONE_GPU)), tmp_path).values():
+        assert {window.values["window_comm_lines_enabled"] for window in cfg.windows} == {"false"}
+
+
+@pytest.mark.parametrize(
+    ("view", "tasks", "height"),
+    [
+        ("states", ONE_GPU, 300),
+        ("states", SIXTEEN_NODES[:16], 40 + 18 * 32),
+        ("kernels", SIXTEEN_NODES, 800),
+        ("gaps", SIXTEEN_NODES[:20], 40 + 18 * 20),
+    ],
+    ids=["few rows", "threads and streams", "more rows than a screen has", "GPUs"],
+)
+def test_timelines_are_as_tall_as_their_rows(
+    view: str, tasks: list[tuple[int, list[str]]], height: int, tmp_path: Path
+) -> None:
+    (cfg,) = rendered(content(TYPES, tasks), view, tmp_path).values()
+
+    assert {window.values["window_height"] for window in cfg.windows} == {str(height)}
+
+
+def test_lengths_of_time_have_colours_on_a_logarithmic_scale(tmp_path: Path) -> None:
+    for view in ("gaps", "useful_bursts", "kernel_duration"):
+        (cfg,) = rendered(content(TYPES, ONE_GPU), view, tmp_path).values()
+        assert cfg.windows[-1].values["window_gradient_function"] == "gradient_function_log"
 
 
 HOSTILE = [
