@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from nsys2prv.efficiency.compared_times import ITERATION_LENGTHS, WALL_TIME, iteration_lengths, wall_time
 from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions, ScalingKind
 from nsys2prv.efficiency.gate import check_conditions, judge
 from nsys2prv.efficiency.gate_table import GATE
@@ -111,7 +112,7 @@ CHANGES = Table(
 )
 
 
-TABLES = (RUNS, METRICS, MATCHED, CHANGES, GATE)
+TABLES = (RUNS, METRICS, WALL_TIME, CHANGES, MATCHED, ITERATION_LENGTHS, GATE)
 """All tables of a comparison."""
 
 FORMAT = "nsys2prv-comparison"
@@ -175,6 +176,8 @@ def compare_measured(
     tables: Filled = {
         RUNS: rows,
         METRICS: _metrics(runs),
+        WALL_TIME: wall_time(runs, rows[0]["basis"]),
+        ITERATION_LENGTHS: iteration_lengths(runs),
         MATCHED: _matched(runs, rows),
         CHANGES: _changes(runs),
         GATE: judge(options.fail_if, rows, runs, names_of(runs, labels.values()), RUNS.columns),

@@ -39,7 +39,9 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
         # Near the start, where a file of this program is recognized by it.
         "nsys2prv": {"version": __version__, "nccl": head["nccl"], "inputs": head["inputs"]},
         "timestamp": head["began"] or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"),
-        "resources": {name: whole[name] for name in ("numCpus", "numNodes", "numMpiRanks", "numGpus")},
+        # talp-pages draws runs of the same resources as one series. How many threads call CUDA depends on the version of a
+        # program: they are counted in its regions, and a process is one CPU here.
+        "resources": {"numCpus": run["processes"], **{name: whole[name] for name in ("numNodes", "numMpiRanks", "numGpus")}},
         "Application": regions,
     }
 

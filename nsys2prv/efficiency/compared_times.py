@@ -1,0 +1,92 @@
+"""What the wall time of each run of a comparison went to, and how long its iterations took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
+from nsys2prv.efficiency.result_tables import Column, Table
+from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.verdict import wall_time_parts
+from nsys2prv.efficiency.window.usual_lengths import WARM_UP
+
+_RUN = Column.text("run", "`A`, `B`, ... in the order given")
+WALL_TIME = Table(
+    "wall_time",
+    "Wall time by cause, side by side",
+    "one part of the wall time of one run; parts that no run has are absent",
+    (
+        _RUN,
+        Column.text("part", "`compute`, or a cause of compute-absent time"),
+        Column.text("title", "for people"),
+        Column.text("group", "`compute`, or a group of causes"),
+        Column.mean_ns(
+            "value_ns", "mean over devices (without a GPU: over host threads); of an iteration where `basis` says so"
+        ),
+        Column.share("share", "of the wall time"),
+        Column.mean_ns("difference_ns", "to the first run"),
+    ),
+)
+ITERATION_LENGTHS = Table(
+    "iteration_lengths",
+    "Iterations of the runs",
+    "one iteration of one run",
+    (
+        _RUN,
+        Column.count("iteration", "0, 1, ..."),
+        Column.ns("length_ns", "on the device on which it takes longest"),
+        Column.text("kind", "as in `iterations` of `efficiency`; null for a usual one"),
+    ),
+    when="runs in which iterations were found",
+)
+
+
+def wall_time(runs: Mapping[str, EfficiencyResult], basis: str) -> list[dict[str, Any]]:
+    """Rows of `wall_time`: of runs with these letters, the first first; `basis` is `run` or `iteration`."""
+    parts = {run: {part.name: part for part in wall_time_parts(_of_basis(one, basis))} for run, one in runs.items()}
+    first = next(iter(parts.values()))
+    names = dict.fromkeys(name for of_run in parts.values() for name in of_run)
+    rows = []
+    for run, of_run in parts.items():
+        for name in names:
+            like = next(others[name] for others in parts.values() if name in others)
+            value = of_run[name].value if name in of_run else 0.0
+            rows.append(
+                {
+                    "run": run,
+                    "part": name,
+                    "title": like.title,
+                    "group": like.group,
+                    "value_ns": value,
+                    "share": of_run[name].share if name in of_run else 0.0,
+                    "difference_ns": value - (first[name].value if name in first else 0.0),
+                }
+            )
+    return rows
+
+
+def _of_basis(one: EfficiencyResult, basis: str) -> Mapping[str, pl.DataFrame]:
+    """The tables of a run, or with its mean iteration in the place of the whole run."""
+    if basis == "run" or one.tables["absent_iterations"].is_empty():
+        return one.tables
+    usual = one.tables["iterations"].filter(pl.col("kind").fill_null("") != WARM_UP)["iteration"]
+    of_devices = (
+        one.tables["absent_iterations"]
+        .filter(pl.col("iteration").is_in(usual.implode()))
+        .group_by("device", maintain_order=True)
+        .agg(pl.col("elapsed_ns", "compute_ns", *PART_COLUMNS).mean())
+    )
+    return {**one.tables, "absent_time": of_devices, "absent_parts": one.tables["absent_parts"].clear()}
+
+
+def iteration_lengths(runs: Mapping[str, EfficiencyResult]) -> pl.DataFrame:
+    """Rows of `iteration_lengths`."""
+    return pl.concat(
+        one.tables["iterations"].select(
+            pl.lit(run, pl.String).alias("run"), "iteration", pl.col("longest_ns").alias("length_ns"), "kind"
+        )
+        for run, one in runs.items()
+    )
