@@ -20,7 +20,8 @@ import typer
 from nsys2prv import errors
 from nsys2prv.cli.app import app
 from nsys2prv.cli.options import SHARED_OPTIONS
-from nsys2prv.efficiency import comparison, table_registry, what_if
+from nsys2prv.efficiency import comparison_tables as of_comparisons
+from nsys2prv.efficiency import table_registry, what_if
 from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES, Threshold
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.result_tables import Table
@@ -247,7 +248,7 @@ def efficiency_head() -> str:
 
 def comparison_head() -> str:
     """The keys beside the tables in the JSON of `compare`."""
-    return _keys(comparison.HEAD)
+    return _keys(of_comparisons.HEAD)
 
 
 def _keys(head: Iterable[tuple[str, str, str]]) -> str:
@@ -261,7 +262,7 @@ def efficiency_tables() -> str:
 
 def comparison_tables() -> str:
     """Every table of `compare` with its columns."""
-    return _with_columns(comparison.TABLES)
+    return _with_columns(of_comparisons.TABLES)
 
 
 def what_if_head() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +23,10 @@ def compare(
             show_default=False,
         ),
     ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="PAGE.html", help="Write a page with drawings and tables, which works offline."),
+    ] = None,
     json_file: JsonFile = None,
     csv: CsvFolder = None,
     force: ForceResults = False,
@@ -37,7 +42,8 @@ def compare(
     For scaling, or before and after a change: efficiency trees, kernels by name and family, largest changes; and a gate for
     continuous integration (--fail-if).
     """
-    from nsys2prv.efficiency.comparison import TABLES, compare
+    from nsys2prv.efficiency.comparison import compare
+    from nsys2prv.efficiency.comparison_tables import TABLES
     from nsys2prv.efficiency.from_trace import files_read
     from nsys2prv.efficiency.gate_table import gate_error
     from nsys2prv.efficiency.outputs.export import check_places, json_text
@@ -47,9 +53,9 @@ def compare(
         raise UsageError("--json and --markdown: the result is printed once; give one of them, and --json-file FILE for a file")
     read = [*files_read(runs), *options.files_read]
     tables = {table.name: table.schema for table in TABLES}
-    check_places(read, tables, force=force, json_path=json_file, csv_folder=csv)
+    check_places(read, tables, force=force, json_path=json_file, csv_folder=csv, page_path=out)
     compared = compare(runs, options)
-    compared.write(json_path=json_file, csv_folder=csv)
+    compared.write(json_path=json_file, csv_folder=csv, page_path=out)
     if as_json:
         print(json_text(compared.as_json()), end="")
     elif as_markdown:

@@ -8,40 +8,9 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
-from nsys2prv.efficiency.result_tables import Column, Table
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import wall_time_parts
 from nsys2prv.efficiency.window.usual_lengths import WARM_UP
-
-_RUN = Column.text("run", "`A`, `B`, ... in the order given")
-WALL_TIME = Table(
-    "wall_time",
-    "Wall time by cause, side by side",
-    "one part of the wall time of one run; parts that no run has are absent",
-    (
-        _RUN,
-        Column.text("part", "`compute`, or a cause of compute-absent time"),
-        Column.text("title", "for people"),
-        Column.text("group", "`compute`, or a group of causes"),
-        Column.mean_ns(
-            "value_ns", "mean over devices (without a GPU: over host threads); of an iteration where `basis` says so"
-        ),
-        Column.share("share", "of the wall time"),
-        Column.mean_ns("difference_ns", "to the first run"),
-    ),
-)
-ITERATION_LENGTHS = Table(
-    "iteration_lengths",
-    "Iterations of the runs",
-    "one iteration of one run",
-    (
-        _RUN,
-        Column.count("iteration", "0, 1, ..."),
-        Column.ns("length_ns", "on the device on which it takes longest"),
-        Column.text("kind", "as in `iterations` of `efficiency`; null for a usual one"),
-    ),
-    when="runs in which iterations were found",
-)
 
 
 def wall_time(runs: Mapping[str, EfficiencyResult], basis: str) -> list[dict[str, Any]]:

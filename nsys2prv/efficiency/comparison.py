@@ -10,13 +10,24 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency.compared_times import ITERATION_LENGTHS, WALL_TIME, iteration_lengths, wall_time
+from nsys2prv.efficiency.compared_times import iteration_lengths, wall_time
+from nsys2prv.efficiency.comparison_tables import (
+    CHANGES,
+    FORMAT,
+    ITERATION_LENGTHS,
+    MATCHED,
+    METRICS,
+    RUNS,
+    TABLES,
+    VERSION,
+    WALL_TIME,
+)
 from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions, ScalingKind
 from nsys2prv.efficiency.gate import check_conditions, judge
 from nsys2prv.efficiency.gate_table import GATE
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.metrics import TREE_COLUMNS_OF_RUN, TREE_TABLE, tree_rows
-from nsys2prv.efficiency.result_tables import Column, Filled, Table, frames_by_name
+from nsys2prv.efficiency.metrics import tree_rows
+from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.run_labels import check_labels, labels_of, names_of, path_labels
 from nsys2prv.efficiency.window.usual_lengths import WARM_UP
@@ -30,103 +41,6 @@ MOST_KERNELS = 500
 """Kernels that are matched: those that take most time in any run."""
 
 _IDLE = "idle"
-
-_RUN = Column.text("run", "`A`, `B`, ... in the order given")
-RUNS = Table(
-    "runs",
-    "The runs",
-    "one run",
-    (
-        _RUN,
-        Column.text("label", "what it is called: as given with `--label`, else what differs in the paths"),
-        Column.text("title", "name of what was measured"),
-        *TREE_COLUMNS_OF_RUN,
-        Column.ns("idle_ns", "sum over devices of E - A: time in which they neither compute nor move data"),
-        Column.count("iterations", "iterations without warm-up; null where none were found"),
-        Column.mean_ns("iteration_ns", "their mean length: from the first start to the last end over devices; null likewise"),
-        Column.text(
-            "basis",
-            "`run`; `iteration` where the runs have different numbers of iterations: then times of the "
-            "columns below are those of one iteration",
-        ),
-        Column.text("scaling", "`strong` (all runs do the same work) or `weak` (each device does), against the first run"),
-        Column.number("speedup", "E of the first run / E"),
-        Column.number(
-            "scaling_efficiency",
-            "speedup / the speedup that the scaling allows: n of this run / n of the first (strong), 1 (weak)",
-        ),
-        Column.number("useful_scalability", "sum U of the first run / sum U: 1 when equal work takes equal time (strong)"),
-        Column.number("useful_scalability_per_device", "mean U of the first run / mean U (weak scaling)"),
-        Column.number("scalability", "that of the two that belongs to the scaling"),
-        Column.number("global_efficiency", "device parallel efficiency x useful scalability"),
-        Column.number("global_efficiency_per_device", "device parallel efficiency x useful scalability per device"),
-    ),
-    by_nccl_policy=True,
-)
-METRICS = Table(
-    "metrics",
-    "Efficiencies side by side",
-    "one efficiency of one run",
-    (
-        _RUN,
-        *(column for column in TREE_TABLE.columns if column.name not in ("formula", "reads_as")),
-        Column.number("change", "difference to the first run"),
-    ),
-    by_nccl_policy=True,
-)
-MATCHED = Table(
-    "matched",
-    "Kernels and families side by side",
-    "one kernel or family of one run",
-    (
-        Column.text("level", "`kernel` or `family`"),
-        Column.text("name", "its name"),
-        Column.text("family", "family of a kernel"),
-        _RUN,
-        Column.count("runs", "runs that have it"),
-        Column.count("count", "executions"),
-        Column.ns("total_ns", "sum of durations"),
-        Column.mean_ns("mean_ns", "mean duration"),
-        Column.share("share", "of the sum of durations of all kernels of the run"),
-        Column.number("mean_ratio", "mean duration / that of the first run; null where one of them has none"),
-        Column.number(
-            "scalability",
-            "sum of durations in the first run / sum here, of an iteration and of a device where basis and scaling of the "
-            "run say so; null where one of them has none",
-        ),
-    ),
-)
-CHANGES = Table(
-    "changes",
-    "What changed most",
-    "one item that takes time, in one run against the first",
-    (
-        _RUN,
-        Column.text("what", "`devices`, `family`, `kernel`, `gaps`, `memory`, `CUDA call` or `MPI call`"),
-        Column.text("name", "its name; of gaps: what the launching thread did"),
-        Column.mean_ns("before_ns", "time in the first run, per device (of calls: per host thread)"),
-        Column.mean_ns("after_ns", "time in this run, likewise"),
-        Column.mean_ns("difference_ns", "after - before"),
-        Column.number("ratio", "after / before; null for what the first run does not have"),
-    ),
-)
-
-
-TABLES = (RUNS, METRICS, WALL_TIME, CHANGES, MATCHED, ITERATION_LENGTHS, GATE)
-"""All tables of a comparison."""
-
-FORMAT = "nsys2prv-comparison"
-VERSION = 2
-HEAD: tuple[tuple[str, str, str], ...] = (
-    ("format", "text", f"`{FORMAT}`"),
-    ("version", "number", f"of this format: {VERSION}"),
-    ("nsys2prv", "text", "version of the program"),
-    ("runs", "list of objects", "`run` (`A`, `B`, ...), `label`, `input`, `title`"),
-    ("nccl", "text", "`communication` or `useful`: what NCCL kernels count as"),
-    ("warnings", "list of texts", "what is odd, of all runs"),
-    ("tables", "object", "as above"),
-)
-"""Keys of the JSON: key, type, meaning."""
 
 
 def compare(runs: Sequence[str | Path | EfficiencyResult], options: EfficiencyOptions | None = None) -> ComparisonResult:
@@ -179,7 +93,7 @@ def compare_measured(
         WALL_TIME: wall_time(runs, rows[0]["basis"]),
         ITERATION_LENGTHS: iteration_lengths(runs),
         MATCHED: _matched(runs, rows),
-        CHANGES: _changes(runs),
+        CHANGES: _changes(runs, {row["run"]: row["share"] for row in rows}),
         GATE: judge(options.fail_if, rows, runs, names_of(runs, labels.values()), RUNS.columns),
     }
     head = {
@@ -358,9 +272,9 @@ def _matched(runs: _Runs, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     ).sort("level", "largest", "name", "run", descending=[False, True, False, False])
 
 
-def _changes(runs: _Runs) -> pl.DataFrame:
-    """Items whose time per device, or per thread, differs from the first run."""
-    before, *others = (_times(one) for one in runs.values())
+def _changes(runs: _Runs, shares: Mapping[str, float]) -> pl.DataFrame:
+    """Items whose time per device, or per thread, differs from the first run; of runs so many of whose parts are compared."""
+    before, *others = (_times(one).with_columns(pl.col("time") * shares[run]) for run, one in runs.items())
     what = ["what", "name"]
     frames = []
     for name, after in zip(list(runs)[1:], others, strict=True):

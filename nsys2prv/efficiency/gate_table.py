@@ -48,11 +48,15 @@ def worded(value: float | None, unit: str) -> str:
     return quantity(value, unit) or f"{value:,.6g}"
 
 
+def gate_order(gate: pl.DataFrame) -> list[dict[str, Any]]:
+    """Rows of the table: those that fail first."""
+    order = {FAILS: 0, NOT_DECIDABLE: 1, PASSES: 2}
+    return sorted(gate.iter_rows(named=True), key=lambda row: order[row["result"]])
+
+
 def gate_lines(gate: pl.DataFrame) -> list[str]:
     """Each condition with its result and numbers: those that fail first."""
-    order = {FAILS: 0, NOT_DECIDABLE: 1, PASSES: 2}
-    rows = sorted(gate.iter_rows(named=True), key=lambda row: order[row["result"]])
-    return [f"{row['result']}: {_sentence(row)}" for row in rows]
+    return [f"{row['result']}: {_sentence(row)}" for row in gate_order(gate)]
 
 
 def _sentence(row: Mapping[str, Any]) -> str:

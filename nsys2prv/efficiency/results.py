@@ -111,6 +111,12 @@ class EfficiencyResult(Results):
         """Write one HTML page with charts, tables and definitions."""
         self.write(page_path=Path(path))
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first screen of the page, without scripts."""
+        from nsys2prv.efficiency.outputs.page import first_screen_html
+
+        return first_screen_html(self.head, self.tables)
+
     def to_talp(self, path: str | Path) -> None:
         """Write a file as DLB's TALP does."""
         self.write(talp_path=Path(path))
@@ -147,6 +153,25 @@ class ComparisonResult(Results):
 
     def __repr__(self) -> str:
         return f"<ComparisonResult of {', '.join(str(run['title']) for run in self.head['runs'])}>"
+
+    def to_html(self, path: str | Path) -> None:
+        """Write one HTML page with drawings and tables."""
+        self.write(page_path=Path(path))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first screen of the page, without scripts."""
+        from nsys2prv.efficiency.outputs.page import comparison_first_html
+
+        return comparison_first_html(self.head, self.tables)
+
+    def write(self, *, json_path: Path | None = None, csv_folder: Path | None = None, page_path: Path | None = None) -> None:
+        """Write several files, which appear together when all are complete."""
+        files = self._files(json_path, csv_folder)
+        if page_path is not None:
+            from nsys2prv.efficiency.outputs.page import comparison_page
+
+            files[page_path] = comparison_page(self.head, self.tables)
+        self._write(files)
 
     def as_text(self, rows: int = 10) -> str:
         """A summary for a terminal, with so many rows of each table."""
