@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import polars.selectors as cs
@@ -22,6 +22,9 @@ from nsys2prv.errors import NoDevices, NotEfficiency, counted
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.vocabulary.input_files import read_ordinary
 from nsys2prv.vocabulary.wording import did_you_mean
+
+if TYPE_CHECKING:
+    from nsys2prv.efficiency.outputs.page import Drawing
 
 _MOST_BYTES = 512 << 20
 """Size of a JSON that is read."""
@@ -116,6 +119,24 @@ class EfficiencyResult(Results):
         from nsys2prv.efficiency.outputs.page import first_screen_html
 
         return first_screen_html(self.head, self.tables)
+
+    def plot(self, name: str) -> Drawing:
+        """A drawing that a notebook shows.
+
+        Parameters
+        ----------
+        name
+            `activity` (of devices, over time), `efficiencies` (over time), `wall_time` (by cause), `iterations` (per rank),
+            `devices` (useful time), `families` (of kernels), `bandwidth` (of NCCL over message size).
+
+        Raises
+        ------
+        UsageError
+            When there is no such drawing, or the run has nothing to show in it.
+        """
+        from nsys2prv.efficiency.outputs.page import drawing
+
+        return drawing(name, self.tables)
 
     def to_talp(self, path: str | Path) -> None:
         """Write a file as DLB's TALP does."""
