@@ -24,12 +24,12 @@ _VERDICTS = {FAILS: "fails", NOT_DECIDABLE: "is not decidable", PASSES: "passes"
 def comparison_as_markdown(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int = _ROWS) -> str:
     """A summary of a `ComparisonResult` in Markdown, the gate first, with so many rows of each table and run."""
     lines = ["### Comparison of runs", ""]
-    lines += [f"- {one['run']}: {code(one['label'])} ({code(one['input'])})" for one in head["runs"]]
+    lines += [f"- {one['run']}: {as_code(one['label'])} ({as_code(one['input'])})" for one in head["runs"]]
     lines += ["", *_gate(tables["gate"])] if tables["gate"].height else []
     for section in comparison_sections(head, tables, rows):
         lines += ["", *_section(section)]
     if head["warnings"]:
-        lines += ["", *_folded(f"Warnings ({len(head['warnings'])})", [f"- {code(text)}" for text in head["warnings"]])]
+        lines += ["", *_folded(f"Warnings ({len(head['warnings'])})", [f"- {as_code(text)}" for text in head["warnings"]])]
     return "\n".join(lines) + "\n"
 
 
@@ -41,7 +41,7 @@ def _gate(gate: pl.DataFrame) -> Iterator[str]:
     cells = []
     for row in gate.iter_rows(named=True):
         numbers = [worded(row[name], row["unit"]) for name in ("value", "bound")]
-        cells.append([row["result"], row["run"], code(row["condition"]), *numbers, code(row["reason"] or "")])
+        cells.append([row["result"], row["run"], as_code(row["condition"]), *numbers, as_code(row["reason"] or "")])
     yield from markdown_table(["result", "run", "fails if", "value", "bound", "reason"], cells, left=(0, 1, 2, 5))
 
 
@@ -50,7 +50,7 @@ def _section(section: Section) -> list[str]:
     for row in section.rows:
         words = [_words(cell) for cell in row[: section.names]]
         if section.is_foreign:
-            words[-1] = code(row[section.names - 1])
+            words[-1] = as_code(row[section.names - 1])
         rows.append([*words, *row[section.names :]])
     table = markdown_table([_heading(column) for column in section.columns], rows, range(section.names))
     if section.is_detail:
@@ -67,17 +67,17 @@ def _words(text: str) -> str:
 def _heading(text: str) -> str:
     """A heading: the letter of a run has its label behind it."""
     letter, blank, label = text.partition(" ")
-    return f"{letter} {code(label)}" if blank and letter.isupper() else text
+    return f"{letter} {as_code(label)}" if blank and letter.isupper() else text
 
 
 def _folded(title: str, lines: Sequence[str]) -> list[str]:
     return ["<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>"]
 
 
-def code(text: str) -> str:
+def as_code(text: str) -> str:
     """A text from outside, on one line, as code: neither Markdown nor HTML in it, nor a name of a user or an issue, is read.
 
-    >>> code("gemm<float>"), code("a `b`"), code(" ")
+    >>> as_code("gemm<float>"), as_code("a `b`"), as_code(" ")
     ('`gemm<float>`', '`` a `b` ``', '')
     """
     text = short(text, _LONGEST_TEXT)
@@ -91,7 +91,7 @@ def code(text: str) -> str:
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
     """Lines of a table; columns in these places are aligned to the left. Cells are Markdown.
 
-    >>> markdown_table(["", "A"], [[code("a|b"), "1"]], left=[0])
+    >>> markdown_table(["", "A"], [[as_code("a|b"), "1"]], left=[0])
     ['|  | A |', '| --- | ---: |', '| `a\\\\|b` | 1 |']
     """
     rule = ["---" if place in left else "---:" for place in range(len(columns))]

@@ -15,8 +15,8 @@ from nsys2prv.efficiency.outputs.comparison_sections import scaling_rows
 from nsys2prv.efficiency.outputs.page.bar_rows import BarRow, Piece
 from nsys2prv.efficiency.outputs.page.colours import LINES, colours_of_groups, legend
 from nsys2prv.efficiency.outputs.page.page_tables import pack
-from nsys2prv.efficiency.outputs.page.plot import Axis, Plot, time_axis
-from nsys2prv.efficiency.outputs.page.template import code, environment, hashes, json_in_html, part
+from nsys2prv.efficiency.outputs.page.plot import Plot, PlotAxis, time_axis
+from nsys2prv.efficiency.outputs.page.template import environment, hashes, json_in_html, part, script_of_page
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.efficiency.verdict import FAIR, GOOD, POOR, level
 from nsys2prv.vocabulary.wording import percent, time
@@ -48,7 +48,7 @@ def comparison_page(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame])
     """A `ComparisonResult` as one HTML file, which loads nothing else."""
     shown = [table for table in TABLES if frames[table.name].height]
     packed = {table.name: pack(table, frames[table.name], _CELLS, _not_shown(table)) for table in shown}
-    scripts = [code("page.js")]
+    scripts = [script_of_page("page.js")]
     title = " and ".join(map(_named, head["runs"]))
     of_tables = {name: one.packed for name, one in packed.items()}
     island = {"maps": {}, "places": {}, "time": None, "title": title, "tables": of_tables}
@@ -66,7 +66,7 @@ def comparison_page(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame])
             tables=packed,
             island=json_in_html(island),
             scripts=scripts,
-            style=Markup(part("first_screen.css") + part("page.css") + part("comparison.css")),
+            style=Markup(part("first_screen.css") + part("rows.css") + part("page.css") + part("comparison.css")),
             allowed_scripts=hashes(scripts),
         )
     )
@@ -96,7 +96,8 @@ def comparison_first_html(head: Mapping[str, Any], frames: Mapping[str, pl.DataF
     """The first screen alone, as a notebook shows it: no script, no link, and a style that touches nothing else."""
     template = environment().get_template("comparison_notebook.html.j2")
     return template.render(
-        **comparison_first_screen(head, frames), style=Markup(part("first_screen.css") + part("comparison.css"))
+        **comparison_first_screen(head, frames),
+        style=Markup(part("first_screen.css") + part("rows.css") + part("comparison.css")),
     )
 
 
@@ -245,7 +246,7 @@ def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> dict[str, Any
         return None
     most, longest = int(lengths["iteration"].max()), float(lengths["length_ns"].max())  # type: ignore[arg-type]
     plot = Plot(
-        "Length of each iteration of the runs", Axis(0, max(most, 1), "iteration"), time_axis(0, longest, "length"), 200
+        "Length of each iteration of the runs", PlotAxis(0, max(most, 1), "iteration"), time_axis(0, longest, "length"), 200
     )
     numbers, entries = [], []
     for place, run in enumerate(head["runs"]):
@@ -269,7 +270,7 @@ def _scaling(runs: pl.DataFrame) -> list[dict[str, Any]]:
         return []
     devices = ordered["devices"].to_list()
     ticks = tuple((float(number), f"{number:,}") for number in dict.fromkeys(devices))
-    x = Axis(devices[0], devices[-1], "GPUs", is_log=True, named=ticks)
+    x = PlotAxis(devices[0], devices[-1], "GPUs", is_log=True, named=ticks)
     drawn = []
     if ScalingKind.WEAK.value not in ordered["scaling"]:
         first = runs["devices"][0]
@@ -280,9 +281,11 @@ def _scaling(runs: pl.DataFrame) -> list[dict[str, Any]]:
     return drawn
 
 
-def _lines(title: str, y: str, x: Axis, devices: Sequence[int], lines: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
+def _lines(
+    title: str, y: str, x: PlotAxis, devices: Sequence[int], lines: Mapping[str, Sequence[float | None]]
+) -> dict[str, Any]:
     most = max((value for values in lines.values() for value in values if value is not None), default=1.0)
-    plot = Plot(f"{title} over the number of GPUs", x, Axis(0, most * 1.05, y), 220)
+    plot = Plot(f"{title} over the number of GPUs", x, PlotAxis(0, most * 1.05, y), 220)
     entries = []
     for place, (name, values) in enumerate(lines.items()):
         colour = "#8c8c8c" if name == "ideal" else LINES[place % len(LINES)]

@@ -103,7 +103,7 @@ def page(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> str:
             groups=_groups(packed),
             island=json_in_html({**island, "tables": {name: one.packed for name, one in packed.items()}}),
             scripts=scripts,
-            style=Markup(part("first_screen.css") + part("page.css")),
+            style=Markup(part("first_screen.css") + part("rows.css") + part("page.css")),
             allowed_scripts=hashes(scripts),
         )
 

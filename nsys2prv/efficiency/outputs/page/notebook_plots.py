@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 from markupsafe import Markup
@@ -53,7 +54,7 @@ class _Content:
 
     plot: Plot | None = None
     rows: Sequence[BarRow] = ()
-    entries: Sequence[tuple[str, str, str]] = ()
+    entries: Sequence[tuple[Any, ...]] = ()
 
 
 def _over_time(frames: Frames) -> TimeCharts | None:
@@ -130,6 +131,6 @@ def drawing(name: str, frames: Frames) -> Drawing:
         raise UsageError(f"plot {name!r}: this run has nothing to show there")
     drawn = None if content.plot is None else content.plot.html()
     template = environment().get_template("drawing.html.j2")
-    style = Markup(part("first_screen.css") + part("drawing.css"))
+    style = Markup(part("first_screen.css") + part("rows.css"))
     html = template.render(title=title, drawn=drawn, rows=content.rows, legend=legend(content.entries), style=style)
     return Drawing(name, title, html)
