@@ -217,13 +217,17 @@ def _runs(runs: _Runs, labels: Mapping[str, str], wanted: ScalingKind) -> list[d
                 "scalability": total if scaling == ScalingKind.STRONG else per_device,
                 "useful_scalability": total,
                 "useful_scalability_per_device": per_device,
-                "global_efficiency": None if total is None else efficiency * total,
-                "global_efficiency_per_device": None if per_device is None else efficiency * per_device,
+                "global_efficiency": _product(efficiency, total),
+                "global_efficiency_per_device": _product(efficiency, per_device),
             }
         )
     # The first run is on the scale of the others.
     found[0]["scaling"] = found[1]["scaling"] if len(found) > 1 else found[0]["scaling"]
     return found
+
+
+def _product(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one * other
 
 
 def _of_ideal(speedup: float | None, scaling: ScalingKind, first: int, devices: int) -> float | None:
