@@ -197,7 +197,7 @@ def test_json_has_every_key_table_and_column_of_the_schema(runs: list[Path]) -> 
     for table in comparison.TABLES:
         columns = content["tables"][table.name]
         assert list(columns) == list(table.schema)
-        assert pl.DataFrame(columns, schema=table.schema).height > 0
+        assert pl.DataFrame(columns, schema=table.schema).height > 0 or table is comparison.ITERATION_LENGTHS
 
 
 def test_the_command_prints_and_writes(runs: list[Path], command_line: CommandLine) -> None:
