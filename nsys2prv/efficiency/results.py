@@ -18,7 +18,7 @@ from nsys2prv.efficiency.outputs.export import csv_files, json_text, write_files
 from nsys2prv.efficiency.outputs.markdown import comparison_as_markdown
 from nsys2prv.efficiency.outputs.talp import as_talp
 from nsys2prv.efficiency.outputs.text import efficiency_as_text
-from nsys2prv.errors import NoDevices, NotEfficiency, counted
+from nsys2prv.errors import NotEfficiency, counted
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.vocabulary.input_files import read_ordinary
 from nsys2prv.vocabulary.wording import did_you_mean
@@ -151,8 +151,6 @@ class EfficiencyResult(Results):
         page_path: Path | None = None,
     ) -> None:
         """Write several files, which appear together when all are complete."""
-        if page_path is not None and not self.tables["run"]["devices"][0]:
-            raise NoDevices(self.inputs)
         files = self._files(json_path, csv_folder)
         if talp_path is not None:
             files[talp_path] = json_text(as_talp(self.head, self.tables))

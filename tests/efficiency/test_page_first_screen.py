@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from support.browser import Browser, PageReader, browser_or_skip, with_script
 from support.pages import Run, axe_or_skip, run_of, unpacked
+from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -96,6 +97,19 @@ def test_a_notebook_gets_the_first_screen_without_scripts_and_links(run: Run) ->
     assert not any(name.startswith("on") for element in read.elements for name in element.attributes)
 
 
+def test_a_run_without_a_gpu_has_a_page_of_its_hosts(tmp_path: Path) -> None:
+    report = ReportBuilder().mpi_rank(0)
+    report.mpi_collective("MPI_Barrier", 300, 400).nvtx_range("step", 0, 1_000)
+    run = run_of(measure([report.write(tmp_path / "rank0.sqlite")]))
+
+    assert run.read.one("p", id="verdict").text.startswith("no GPU was used; ")
+    assert not run.read.all("svg")
+    assert {one.attributes["class"] for one in run.read.all("li") if "data-tile" in one.attributes} == {"tile unknown"}
+    assert "none is found; " in run.read.one("section", id="overview").text
+    assert run.read.one("div", id="tree-host")
+    assert not run.read.all("div", id="tree-device")
+
+
 # -- drawings --------------------------------------------------------------------------------------------------------------
 
 
@@ -143,12 +157,12 @@ def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run
 
 
 def test_places_on_a_drawing_follow_its_axes() -> None:
-    plot = Plot("a", PlotAxis(0, 200), PlotAxis(1, 100, is_log=True), 100)
+    plot = Plot("a", PlotAxis(0, 200), PlotAxis(1, 10_000, is_log=True), 100)
     plot.bars([50], [100], [1], [10], "#123456", ["<b>"])
 
-    assert '<rect x="250" y="500" width="250" height="500" fill="#123456"><title>&lt;b&gt;</title></rect>' in plot.html()
+    assert '<rect x="250" y="750" width="250" height="250" fill="#123456"><title>&lt;b&gt;</title></rect>' in plot.html()
     assert [text for _, text in plot.x.ticks(4)] == ["0", "50", "100", "150", "200"]
-    assert [text for _, text in plot.y.ticks(4)] == ["1", "10", "100"]
+    assert [text for _, text in plot.y.ticks(4)] == ["1", "10", "100", "1,000", "10,000"]
 
 
 def test_sampled_metrics_have_units(run: Run) -> None:

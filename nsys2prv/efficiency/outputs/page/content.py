@@ -135,7 +135,9 @@ def definitions() -> tuple[Markup, list[str]]:
 
 def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
     """Everything that the template shows except tables."""
-    over_time = TimeCharts(frames["bins"], frames["iterations"]) if frames["bins"].height else None
+    # Without a GPU there is nothing that the drawings over time could show.
+    is_drawn = frames["bins"].height and frames["devices"].height
+    over_time = TimeCharts(frames["bins"], frames["iterations"]) if is_drawn else None
     timeline: list[dict[str, Any]] = []
     maps: list[dict[str, Any]] = []
     sampled: list[dict[str, Any]] = []

@@ -49,7 +49,7 @@ def first_screen(
         Piece(one.share, colour, f"{one.title}: {wording.time(one.value)}, {wording.percent(one.share)}")
         for one, colour in zip(found.bar, colours, strict=True)
     ]
-    if over_time is None and frames["bins"].height:
+    if over_time is None and frames["bins"].height and frames["devices"].height:
         over_time, small = TimeCharts(frames["bins"], frames["iterations"]), small_activity(frames)
     return {
         "verdict": found,
@@ -57,6 +57,7 @@ def first_screen(
         "activities": legend(ACTIVITIES),
         "findings": findings_in_lines(frames),
         "checks": frames["finding_checks"].height,
+        "not_decidable": frames["finding_checks"].filter(pl.col("result") == "not decidable").height,
         "small_map": None
         if over_time is None or small is None
         else small_map(over_time, small, frames["findings"], linked=linked),
