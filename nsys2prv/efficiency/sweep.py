@@ -134,9 +134,9 @@ class TimeChunk:
             for column in (started["row"], started["start"], self.launches["to_row"], self.launches["to_time"])
         )
         rows = len(self.context.events.rows.names) + 1
-        keys = to_time * rows + to_row
+        keys = (to_time - self.begin) * rows + to_row
         order = np.lexsort((self.launches["time"].to_numpy(), keys))
-        asked = start * rows + row
+        asked = (start - self.begin) * rows + row
         place = order[np.minimum(np.searchsorted(keys[order], asked), len(order) - 1)]
         return np.where(keys[place] == asked, place, found)
 

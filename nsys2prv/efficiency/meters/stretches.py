@@ -84,9 +84,9 @@ def _following(chunk: TimeChunk, stretches: pl.DataFrame, chosen: Numbers) -> tu
     It is much faster than a join: both are in the order of time on each device.
     """
     started, rows = chunk.started[ON_DEVICES.name], chunk.context.events.rows
-    span = chunk.context.events.length + 2
-    keys = rows.device[started["row"].to_numpy()[chosen]] * span + started["start"].to_numpy()[chosen]
-    ends = stretches["device"].to_numpy() * span + stretches["start"].to_numpy()
+    span = chunk.end - chunk.begin + 2
+    keys = rows.device[started["row"].to_numpy()[chosen]] * span + (started["start"].to_numpy()[chosen] - chunk.begin)
+    ends = stretches["device"].to_numpy() * span + (stretches["start"].to_numpy() - chunk.begin)
     if not len(ends):
         return ends, ends
     stretch = np.searchsorted(ends, keys)
