@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency import comparison
+from nsys2prv.efficiency import comparison_tables
 from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
@@ -192,12 +192,12 @@ def test_json_has_every_key_table_and_column_of_the_schema(runs: list[Path]) -> 
     options = CompareOptions(align="utc", fail_if=["speedup < A"])
     content = json.loads(json.dumps(compare(list(runs), options).as_json(), allow_nan=False))
 
-    assert list(content) == [key for key, _, _ in comparison.HEAD]
-    assert list(content["tables"]) == [table.name for table in comparison.TABLES]
-    for table in comparison.TABLES:
+    assert list(content) == [key for key, _, _ in comparison_tables.HEAD]
+    assert list(content["tables"]) == [table.name for table in comparison_tables.TABLES]
+    for table in comparison_tables.TABLES:
         columns = content["tables"][table.name]
         assert list(columns) == list(table.schema)
-        assert pl.DataFrame(columns, schema=table.schema).height > 0 or table is comparison.ITERATION_LENGTHS
+        assert pl.DataFrame(columns, schema=table.schema).height > 0 or table is comparison_tables.ITERATION_LENGTHS
 
 
 def test_the_command_prints_and_writes(runs: list[Path], command_line: CommandLine) -> None:
@@ -206,7 +206,7 @@ def test_the_command_prints_and_writes(runs: list[Path], command_line: CommandLi
     assert done.returncode == 0, done.stderr
     assert "speedup" in done.stdout
     assert "1.600" in done.stdout
-    assert json.loads((command_line.folder / "out.json").read_text())["format"] == comparison.FORMAT
+    assert json.loads((command_line.folder / "out.json").read_text())["format"] == comparison_tables.FORMAT
     assert pl.read_csv(command_line.folder / "tables" / "runs.csv")["useful_ns"].to_list() == [800, 1025]
     printed = command_line.run("compare", *runs, "--align", "utc", "--json")
     assert json.loads(printed.stdout) == json.loads((command_line.folder / "out.json").read_text())
