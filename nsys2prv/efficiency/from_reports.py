@@ -191,6 +191,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         launches=read.launches if read.launches.rows else None,
         callers=rows.using_gpus(read.callers),
         messages=_messages(read, selection),
+        ranks_of_run=plan.run.size,
         began=_utc(min(starts)) if starts else None,
         clocks=clocks,
         report_clocks=report_clocks,

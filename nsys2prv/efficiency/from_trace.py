@@ -212,6 +212,7 @@ class _TraceReading:
             launches=self._launches if self._launches.rows else None,
             callers=self._rows.using_gpus(self._callers),
             messages=self._messages if self._messages.rows else None,
+            ranks_of_run=account.get("run", {}).get("size", 0),
             began=moment.isoformat() if (moment := self._trace.header.moment) else None,
             clocks=self._clocks,
             report_clocks=self._report_clocks,

@@ -241,7 +241,10 @@ class EfficiencyTree(Generic[Times]):
         return one.formula + product + without
 
 
-_REPLAY = "a replay with an ideal network, which needs the graph of the run and NCCL kernels that count as communication"
+_REPLAY = (
+    "a replay with an ideal network, which needs the graph of the run, NCCL kernels that count as communication, and all ranks "
+    "of collectives and messages"
+)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -365,6 +365,8 @@ class RunEvents:
         MESSAGE_SCHEMA, sorted by `to_time`; None: there are none, or they were not requested.
     callers
         Rows of host threads, of tasks that use a GPU, that call CUDA or MPI; of a run without GPUs `RunRows.using_gpus`.
+    ranks_of_run
+        Number of ranks of the run as far as it is known, those that are not read included; 0: not known.
     began
         Start of the recording, in UTC (ISO 8601); None: not known.
     clocks, report_clocks
@@ -389,6 +391,7 @@ class RunEvents:
     messages: ExternalSort | None = None
     offset: int = 0
     recorded: int | None = None
+    ranks_of_run: int = 0
     began: str | None = None
     clocks: list[dict[str, Any]] = field(default_factory=list)
     report_clocks: list[dict[str, Any]] = field(default_factory=list)
@@ -396,6 +399,17 @@ class RunEvents:
     gpus: tuple[str, ...] = ()
     warnings: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def missing_ranks(self) -> int:
+        """Number of ranks of the run that are not read: they are not in the reports, or were not selected."""
+        ranks = {task.rank for task in self.rows.tasks if task.rank is not None}
+        return max(self.ranks_of_run - len(ranks), 0)
+
+    @property
+    def has_all_ranks(self) -> bool:
+        """Whether it is known that all ranks of the run are read."""
+        return self.ranks_of_run > 0 and self.missing_ranks == 0
 
     def named(self, numbers: pl.Series, values: pl.Series) -> pl.Series:
         """Names of values of event types; null without a number (null or 0) or a value."""

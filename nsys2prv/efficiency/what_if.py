@@ -17,8 +17,8 @@ from nsys2prv.efficiency.graph.late_ranks import no_late_ranks
 from nsys2prv.efficiency.graph.path_segments import PathReader
 from nsys2prv.efficiency.graph.path_tables import CRITICAL_PATH, longest_segments, segment_rows
 from nsys2prv.efficiency.graph.path_totals import PathTotals
-from nsys2prv.efficiency.graph.replay import Replay, as_measured, replay
-from nsys2prv.efficiency.graph.replay_bounds import CLOCKS, ReplayBounds, replay_bounds
+from nsys2prv.efficiency.graph.replay import Change, Replay, as_measured, replay
+from nsys2prv.efficiency.graph.replay_bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, release
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.length_interval import LengthInterval, length_interval
@@ -197,7 +197,7 @@ def replayed_events(events: RunEvents, options: WhatIfOptions, folder: Path) -> 
     measured = as_measured(built.graph)
     change = changes.combined(steps(built, options, folder))
     replayed = replay(built.graph, change, folder)
-    bounds = replay_bounds(built, change, folder)
+    bounds = _bounds(built, change, options, folder)
     frames = frames_by_name(_tables(built, measured, replayed, bounds, iterations, interval), TABLES)
     tables = {table.name: at_moments(table, frames[table.name], events.offset) for table in TABLES}
     head = {
@@ -211,6 +211,15 @@ def replayed_events(events: RunEvents, options: WhatIfOptions, folder: Path) -> 
         "warnings": [*events.warnings, *window.warnings, *built.warnings],
     }
     return WhatIfResult(head, tables)
+
+
+def _bounds(built: BuiltGraph, change: Change, options: WhatIfOptions, folder: Path) -> ReplayBounds:
+    """The bounds of the replay with options; what compares ranks needs all of them."""
+    events = built.context.events
+    lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
+    if (options.no_late_ranks and built.open_collectives) or (options.rank and lacks_ranks):
+        return ReplayBounds(None, None, (NOT_TYPICAL,), is_known=False)
+    return replay_bounds(built, change, folder)
 
 
 def steps(built: BuiltGraph, options: WhatIfOptions, folder: Path) -> list[changes.Step]:
@@ -315,7 +324,8 @@ def _with_replays(
     new = lengths(replayed).alias("replayed_ns")
     of_bounds = [lengths(one) for one in (bounds.least, bounds.most) if one is not None]
     all_replays = pl.DataFrame([new, *(series.alias(f"bound {place}") for place, series in enumerate(of_bounds))])
-    return measured.with_columns(new, least_ns=all_replays.min_horizontal(), most_ns=all_replays.max_horizontal())
+    most = pl.lit(None, pl.Int64) if bounds.is_open else all_replays.max_horizontal()
+    return measured.with_columns(new, least_ns=all_replays.min_horizontal(), most_ns=most)
 
 
 def _between(built: BuiltGraph, replayed: Replay, parts: pl.DataFrame) -> pl.Series:

@@ -28,6 +28,7 @@ _FORM: Mapping[str, Any] = {
         "types": [int],
     },
     "messages": {"written": int},
+    "run": {"size": int},
     "nodes": [{"name": str, "cpus": int}],
     "tasks": [{"name": str, "threads": [str], "report": (str, NoneType)}],
     "event_types": [{"number": int, "label": str}],

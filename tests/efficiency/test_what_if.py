@@ -76,18 +76,26 @@ def test_the_length_with_a_change_is_known(tmp_path: Path, changes: dict[str, An
 
 @pytest.mark.parametrize(
     ("factor", "replayed", "least", "most"),
-    # It computes for 200 us and reduces for 50 us with a rank that is not in the run.
-    [(0.5, -100, -150, 0), (2, 200, 150, 200)],
+    # It computes for 200 us and reduces for 50 us with a rank that is not in the run, which may take longer, too.
+    [(0.5, -100, -150, 0), (2, 200, 150, None)],
 )
 def test_of_a_rank_whose_partner_is_missing_the_length_is_known_to_an_interval(
-    factor: float, replayed: int, least: int, most: int, tmp_path: Path
+    factor: float, replayed: int, least: int, most: int | None, tmp_path: Path
 ) -> None:
     result = what_if([rank(tmp_path, 1)], WhatIfOptions(scale=(f"compute={factor}",)))  # type: ignore[arg-type]
     row = result.what_if.row(0, named=True)
-    found = [row[name] - row["measured_ns"] for name in ("replayed_ns", "least_ns", "most_ns")]
-    assert found == [change * US for change in (replayed, least, most)]
-    assert "the other members of 1 NCCL kernel are not in the run" in row["reason"]
-    assert "not exact: the other members" in result.as_text()
+    expected = [None if change is None else row["measured_ns"] + change * US for change in (replayed, least, most)]
+    assert [row[name] for name in ("replayed_ns", "least_ns", "most_ns")] == expected
+    assert "other members of 1 operation of NCCL or MPI are not in the run" in row["reason"]
+    assert "not exact: other members" in result.as_text()
+    assert ("may take longer, too" in row["reason"]) == ("to not known" in result.as_text()) == (most is None)
+
+
+@pytest.mark.parametrize("changes", [{"no_late_ranks": True}, {"rank": ["1=median"]}])
+def test_without_all_ranks_none_is_typical(changes: dict[str, Any], tmp_path: Path) -> None:
+    row = what_if([rank(tmp_path, 1)], WhatIfOptions(**changes)).what_if.row(0, named=True)
+    assert [row[name] for name in ("replayed_ns", "least_ns", "most_ns")] == [None] * 3
+    assert row["reason"] == "ranks of the run are missing: how long the typical rank takes is not known"
 
 
 def test_an_exact_length_has_no_interval_and_no_reason(tmp_path: Path) -> None:
@@ -157,7 +165,7 @@ def test_transfer_and_serialization_are_null_with_a_reason_where_nothing_was_rep
     tree = {row["metric"]: row for row in np.open_run(reports).efficiency(**without).tree.iter_rows(named=True)}
     for metric in ("transfer_efficiency", "serialization_efficiency"):
         assert tree[metric]["value"] is None
-        assert "needs the graph of the run and NCCL kernels that count as communication" in tree[metric]["reason"]
+        assert "needs the graph of the run, NCCL kernels that count as communication, and all ranks" in tree[metric]["reason"]
     assert tree["progress_efficiency"]["value"] > 0
     assert tree["progress_efficiency"]["reason"] is None
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsys2prv.efficiency.findings.finding import Finding
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
 from nsys2prv.efficiency.graph.gains import Gain, MeasuredGraph
 
 BY_REPLAY = "by replay"
@@ -59,15 +59,18 @@ def from_graph(
     return [
         _smaller(
             from_devices(finding, evidence),
-            Saved(_on_path(finding, evidence, graph), PATH_BOUND) if change is None else _gained(next(gains), change),
+            Saved(_on_path(finding, evidence, graph), PATH_BOUND)
+            if change is None
+            else _gained(next(gains), is_bound=change.at_most or len(graph.built.open_ends) > 0),
         )
         for (_, finding), change in zip(found, changes, strict=True)
     ]
 
 
-def _gained(gain: Gain, change: Without) -> Saved:
+def _gained(gain: Gain, *, is_bound: bool) -> Saved:
+    """Ranks that are not known may let others wait as they did: then a replay that ends these waits earlier is a bound."""
     if gain.is_replayed and gain.unexplained <= _MOST_UNEXPLAINED * gain.saved:
-        return Saved(gain.saved, REPLAY_BOUND if change.at_most else BY_REPLAY)
+        return Saved(gain.saved, REPLAY_BOUND if is_bound else BY_REPLAY)
     return Saved(gain.saved + gain.unexplained, REPLAY_BOUND if gain.is_replayed else PATH_BOUND)
 
 

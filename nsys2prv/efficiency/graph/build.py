@@ -36,6 +36,7 @@ from nsys2prv.efficiency.graph.launch_queue import LaunchQueue
 from nsys2prv.efficiency.graph.least_weights import LeastWeights, class_code
 from nsys2prv.efficiency.graph.loading import LEAST_BYTES, LoadingTimes
 from nsys2prv.efficiency.graph.moment_files import EDGE_COLUMNS, END, NOT_FOUND, START, ColumnFiles, MomentFiles
+from nsys2prv.efficiency.graph.open_ends import OpenEnds
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, WHOLE, Edges, Moments, RunGraph, edge_order, release, settle
 from nsys2prv.efficiency.graph.taking_turns import TakingTurns
 from nsys2prv.efficiency.graph.waiting_calls import CALLS, OPERATIONS, WaitingCalls
@@ -72,6 +73,10 @@ class BuiltGraph:
         Times in which hosts load data (`loading.SCHEMA`).
     kinds
         Kinds of edges that the graph has.
+    open_ends
+        Moments, in order, at which something ends that may have waited for ranks that are not known: `open_ends.OpenEnds`.
+    open_collectives
+        How many of these are of collectives, and not of sends and receives of NCCL.
     """
 
     graph: RunGraph
@@ -81,6 +86,8 @@ class BuiltGraph:
     counted_rows: npt.NDArray[np.bool_]
     loading: pl.DataFrame
     kinds: frozenset[int]
+    open_ends: Numbers
+    open_collectives: int
 
     @property
     def warnings(self) -> list[str]:
@@ -153,6 +160,7 @@ class GraphBuilder:
         self._event_waits = event_waits
         self._queue = LaunchQueue(context)
         self._turns = TakingTurns(len(rows.names) + 1)
+        self._open_ends = OpenEnds(context.events, self.labels)
         self._host_waits = HostWaits(context.events, folder / "collectives", self._moments, self._least)
         nothing: Numbers = np.zeros(0, dtype=np.int64)
         self._carried = {ON_DEVICES.name: nothing, ON_HOSTS.name: nothing}
@@ -183,6 +191,7 @@ class GraphBuilder:
         own = OwnEdges.of(moments)
         self._waits(chunk, devices, hosts, launches, by_events.on_hosts, own, edges)
         found = self._host_waits.update(chunk, hosts, own)
+        self._open_ends.add_calls(hosts, own)
         for kind, source, target, weight in found.pieces:
             edges.add(kind, source, target, weight)
         for kind, source, target, weight in found.late:
@@ -228,8 +237,9 @@ class GraphBuilder:
         graph = RunGraph(moments, Edges(*(merged.column(name) for name in EDGE_COLUMNS)))
         settle(graph)
         return BuiltGraph(
-            graph, self.labels, self._left_out, self._context, self._counted, self._loading.finish(), frozenset(kinds)
-        )
+            graph, self.labels, self._left_out, self._context, self._counted, self._loading.finish(), frozenset(kinds),
+            self._open_ends.finish(), self._open_ends.collectives,
+        )  # fmt: skip
 
     # -- intervals of a chunk ---------------------------------------------------------------------------------------------
 
@@ -455,11 +465,14 @@ class GraphBuilder:
         if not self._members:
             return
         members = pl.concat(self._members)
-        matched = self._nccl.members.select("row", *COLLECTIVE, "transfer", begin="start")
+        matched = self._nccl.members.select("row", *COLLECTIVE, "transfer", "complete", begin="start")
         matched = one_of_each(matched.with_columns(pl.col("row").cast(pl.Int64)), _LAUNCH_KEY)
         found = members.join(matched, on=_LAUNCH_KEY, how="left", maintain_order="left", nulls_equal=False)
         alone = found.filter(pl.col("transfer").is_null())
         self._add_late(edge_kinds.DEVICE_WORK, alone["start"].to_numpy(), alone["end"].to_numpy(), WHOLE)
+        incomplete = found.filter(~pl.col("complete").fill_null(value=False))
+        ends = np.asarray(incomplete["end"].to_numpy(), dtype=np.int64)
+        self._open_ends.add_kernels(ends, np.asarray(self._moments.columns.column("label")[ends], dtype=np.int64))
         together = found.filter(pl.col("transfer").is_not_null())
         # The last one to arrive.
         last = together.with_columns(hub=pl.col("start").max().over(COLLECTIVE))

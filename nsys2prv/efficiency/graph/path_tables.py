@@ -16,11 +16,13 @@ from nsys2prv.efficiency.graph.moment_slack import slacks
 from nsys2prv.efficiency.graph.path_segments import KINDS, SEGMENT_SCHEMA, PathReader
 from nsys2prv.efficiency.graph.path_totals import PathTotals
 from nsys2prv.efficiency.graph.replay import as_measured, replay
+from nsys2prv.efficiency.graph.replay_bounds import replay_bounds
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.execution.merging import Merging
+from nsys2prv.vocabulary.wording import time
 
 MOST_SEGMENTS = 2_000
 """Segments that have a row each: the longest."""
@@ -90,7 +92,7 @@ class CriticalPath(TableMeter):
     Attributes
     ----------
     ideal_length
-        After `tables`: length of the window with an ideal network, ns; None: nothing happened.
+        After `tables`: length of the window with an ideal network, ns; None: nothing happened, or it is not known.
     graph
         Likewise the graph.
     """
@@ -117,16 +119,30 @@ class CriticalPath(TableMeter):
             longest.add(piece)
         if not totals.length:
             return {}
-        self.ideal_length = reader.length
-        if not built.kinds.isdisjoint(changes.TRANSFERS):
-            ideal = replay(built.graph, changes.combined([changes.ideal_network]), self._folder)
-            self.ideal_length = PathReader(built, ideal).length
+        self._replay_ideal_network(built, reader.length)
         self.graph = MeasuredGraph(built, measured, totals, self._folder)
         return {
             CRITICAL_PATH: segment_rows(built, longest.rows),
             CRITICAL_PATH_TOTALS: totals.rows(built),
             CRITICAL_PATH_ROWS: _by_row(built, totals.by("row")),
         }
+
+    def _replay_ideal_network(self, built: BuiltGraph, measured: int) -> None:
+        """Find the length with an ideal network, or say between what it is; `measured` is that of the run."""
+        change = changes.combined([changes.ideal_network])
+        if not len(built.open_ends):
+            is_changed = not built.kinds.isdisjoint(changes.TRANSFERS)
+            replayed = PathReader(built, replay(built.graph, change, self._folder)).length if is_changed else measured
+            self.ideal_length = replayed
+            return
+        bounds = replay_bounds(built, change, self._folder)
+        known = [time(PathReader(built, one).length) for one in (bounds.least, bounds.most) if one is not None]
+        self._warnings = [
+            *self._warnings,
+            "transfer and serialization efficiency are not decidable: "
+            + "; ".join(bounds.reasons)
+            + (f". With an ideal network the window takes {' to '.join(known)}" if known else ""),
+        ]
 
     @property
     def warnings(self) -> Sequence[str]:

@@ -44,7 +44,7 @@ from nsys2prv.efficiency.meters.absent_tables import (
 from nsys2prv.efficiency.meters.absent_walk import Predecessors
 from nsys2prv.efficiency.meters.absent_windows import PartsInWindows, part_sums
 from nsys2prv.efficiency.meters.meter import TableMeter
-from nsys2prv.efficiency.meters.nccl_stats import Nccl
+from nsys2prv.efficiency.meters.nccl_stats import Nccl, is_complete
 from nsys2prv.efficiency.meters.regions import MOST_REGIONS, NamedRanges
 from nsys2prv.efficiency.meters.stretches import UNKNOWN, last_of_each, stretches_before, with_next
 from nsys2prv.efficiency.result_tables import Filled
@@ -430,7 +430,7 @@ class AbsentTime(TableMeter):
 
     @cached_property
     def _arrivals(self) -> pl.DataFrame | None:
-        waits = [_arrivals(waits) for waits in (self._nccl.waits, self._nccl.waits_in_pairs) if waits.height]
+        waits = [_arrivals(waits, self._context) for waits in (self._nccl.waits, self._nccl.waits_in_pairs) if waits.height]
         return pl.concat(waits).unique(["row", "start"], keep="any") if waits else None
 
     def _finish(self) -> None:
@@ -636,11 +636,11 @@ def _longest(stretches: pl.DataFrame) -> pl.DataFrame:
     return stretches.sort("length", "begin", "device", descending=[True, False, False]).head(parts.MOST_STRETCHES)
 
 
-def _arrivals(waits: pl.DataFrame) -> pl.DataFrame:
+def _arrivals(waits: pl.DataFrame, context: SweepContext) -> pl.DataFrame:
     """Of kernels in collectives whose ranks are all in the run: `row`, `start`, `waited`, `undecided` as of
     `nccl_waits.waits_of_ranks`, and `task`, the rank that arrived last (null: not decidable)."""
     late = pl.col("task").filter(pl.col("is_last")).first().over("collective").cast(pl.Int64)
-    complete = pl.col("ranks").is_null() | (pl.col("members") >= pl.col("ranks"))
+    complete = is_complete(pl.col("ranks"), context)
     return waits.with_columns(late=late).filter(complete).select(pl.col("row").cast(pl.Int64), "start", "waited", "undecided",
                                                                  task="late")  # fmt: skip
 

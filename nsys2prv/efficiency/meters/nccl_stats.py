@@ -74,6 +74,12 @@ NCCL_OPERATIONS = Table(
 )
 
 
+def is_complete(ranks: pl.Expr, context: SweepContext) -> pl.Expr:
+    """Whether all ranks of matched collectives (`members`: so many are in the run) are in the run; `ranks` is the size of the
+    communicator (null: not known)."""
+    return (pl.col("members") >= ranks).fill_null(context.events.missing_ranks == 0)
+
+
 def is_point_to_point(kernel: pl.Expr) -> pl.Expr:
     """Whether kernels of some names are NCCL's sends and receives; the names are those of any events."""
     return kernel.str.contains("(?i)nccl") & (first_match(kernel, _OPERATIONS, _UNKNOWN_OPERATION) == _POINT_TO_POINT)
@@ -126,18 +132,22 @@ class Nccl(TableMeter):
 
     @property
     def members(self) -> pl.DataFrame:
-        """Kernels that are matched with those of the other ranks: `row`, `start`, the columns of COLLECTIVE, and `transfer`,
-        the shortest duration of the collective.
+        """Kernels that are matched with those of the other ranks: `row`, `start`, the columns of COLLECTIVE, `transfer`, the
+        shortest duration of the collective, and `complete`: all ranks of the communicator are in the run.
 
         Matched are collectives, and sends and receives between the only two devices of a communicator.
         """
         if not self._found:
             schema = {"communicator": pl.Int64, "operation": pl.String, "turn": pl.Int64}
-            return pl.DataFrame(schema={"row": pl.Int32, "start": pl.Int64, **schema, "transfer": pl.Int64})
+            columns = {"row": pl.Int32, "start": pl.Int64, **schema, "transfer": pl.Int64, "complete": pl.Boolean}
+            return pl.DataFrame(schema=columns)
         whole = self._whole()
         shortest = (pl.col("end") - pl.col("start")).min().over(COLLECTIVE)
         matched = (self._matched(whole), _pairs(whole, self._context))
-        return pl.concat([kernels.select("row", "start", *COLLECTIVE, transfer=shortest) for kernels in matched])
+        complete = is_complete(pl.col("ranks").max().over(COLLECTIVE), self._context)
+        return pl.concat(
+            [kernels.select("row", "start", *COLLECTIVE, transfer=shortest, complete=complete) for kernels in matched]
+        )
 
     @property
     def transfers(self) -> pl.DataFrame:

@@ -23,8 +23,11 @@ from support.simulated_run.cluster import DATA, HALO, PIPELINE, TENSOR, Cluster
 from support.simulated_run.truth import simulate
 from support.simulated_run.write import write_reports
 
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
+from nsys2prv.trace.translate import translate
 
 
 def is_predicted(slow: Cluster, changed: Cluster, folder: Path, *, in_step: bool = True, **changes: Any) -> None:
@@ -121,6 +124,59 @@ def test_what_ranks_do_that_are_not_recorded_is_not_known(tmp_path: Path) -> Non
 
     assert_bounds(row, true["measured_ns"])
     assert "not in the run" in row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "changes"),
+    [
+        (DATA, {"scale": scalings("Flash attention forward=0.5")}),
+        pytest.param(DATA, {"ideal_network": True}, marks=pytest.mark.thorough),
+        pytest.param(TENSOR, {"no_launch_cost": True}, marks=pytest.mark.thorough),
+        pytest.param(PIPELINE, {"scale": scalings("Flash attention forward=0.5")}, marks=pytest.mark.thorough),
+        (HALO, {"ideal_network": True}),
+        pytest.param(HALO, {"scale": scalings("*interior*=0.5")}, marks=pytest.mark.thorough),
+    ],
+)
+def test_without_one_of_several_ranks_the_interval_has_what_all_ranks_say(
+    pattern: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """Also where the collectives of the others match: the missing rank may be the one that they waited for."""
+    cluster = Cluster(pattern=pattern, gpus=4, iterations=3, start_up=1_000_000, late_rank=(SLOW_RANK, 2_000_000))
+    reports = write_reports(simulate(cluster), tmp_path)
+    options = WhatIfOptions(per_iteration="iteration", **changes)
+
+    of_all = what_if(reports, options)
+    without = what_if([report for rank, report in enumerate(reports) if rank != SLOW_RANK], options)
+
+    whole, true = (result.what_if.row(0, named=True) for result in (without, of_all))
+    assert true["reason"] is None or pattern == PIPELINE
+    # The rank that is missing may be the first or the last.
+    longer = whole["measured_ns"] - true["measured_ns"]
+    assert_bounds(whole, true["replayed_ns"] + longer)
+    assert whole["least_ns"] < whole["most_ns"]
+    assert "not in the run" in whole["reason"]
+
+
+def test_selected_ranks_are_not_all_ranks_also_of_a_trace(tmp_path: Path) -> None:
+    reports = write_reports(simulate(small(DATA)), tmp_path)
+    trace = translate(reports, tmp_path / "OUT").prv
+    found = [what_if(inputs, replace(_HALF, ranks=frozenset({0, 1}))).what_if for inputs in (reports, [trace])]
+    of_part = what_if([translate(reports[:2], tmp_path / "PART").prv], _HALF).what_if
+    for row in (*(one.row(0, named=True) for one in found), of_part.row(0, named=True)):
+        assert row["least_ns"] < row["most_ns"]
+        assert "not in the run" in row["reason"]
+
+
+def test_transfer_efficiency_is_not_decidable_without_all_ranks(tmp_path: Path) -> None:
+    reports = write_reports(simulate(small(DATA)), tmp_path)
+    result = measure(reports[:2], EfficiencyOptions())
+    tree = {row["metric"]: row for row in result.tree.iter_rows(named=True)}
+    for metric in ("transfer_efficiency", "serialization_efficiency"):
+        assert tree[metric]["value"] is None
+        assert "all ranks of collectives" in tree[metric]["reason"]
+    (warning,) = [text for text in result.head["warnings"] if text.startswith("transfer and serialization")]
+    assert "not in the run" in warning
+    assert "With an ideal network the window takes" in warning
 
 
 @pytest.mark.thorough
