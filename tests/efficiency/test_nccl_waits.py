@@ -160,6 +160,19 @@ def test_the_time_range_of_a_trace_moves_the_intervals(trace: Path) -> None:
     ]  # fmt: skip
 
 
+def test_where_a_rank_is_missing_nobody_is_known_to_be_last(tmp_path: Path) -> None:
+    """The rank that is not in the run may have been later than all others."""
+    result = measure(reports(tmp_path)[:3])
+    assert result.tables["nccl_waits"].select("collectives", "decided").row(0) == (3, 0)
+    assert result.tables["nccl_stragglers"]["last"].sum() == 0
+    assert result.tables["nccl_collectives"]["last_task"].null_count() == 3
+    residence, waited, undecided = result.tables["nccl_waits"].select("residence_ns", "waited_ns", "undecided_ns").row(0)
+    assert undecided == residence - waited
+    checks = {row["kind"]: row for row in result.tables["finding_checks"].iter_rows(named=True)}
+    assert checks["straggler"]["result"] == "not decidable"
+    assert "not in the run" in checks["straggler"]["reason"]
+
+
 def test_without_an_account_nothing_is_known_between_nodes(trace: Path) -> None:
     account = trace.with_suffix(".json")
     content = json.loads(account.read_text())

@@ -61,7 +61,11 @@ def _several_devices(evidence: Evidence) -> str | None:
 
 
 def _matched_collectives(evidence: Evidence) -> str | None:
-    if evidence.tables["nccl"].is_empty() or evidence.transfers.height:
+    if evidence.tables["nccl"].is_empty():
+        return None
+    if evidence.collectives.height and not evidence.collectives["complete"].any():
+        return "ranks of the communicators are not in the run: they may be those that the others wait for"
+    if evidence.transfers.height:
         return None
     return "collectives could not be matched over ranks: reports of other ranks are missing, or ranks have different counts"
 

@@ -37,6 +37,7 @@ COLLECTIVE = ["communicator", "operation", "turn"]
 _MATCHED: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("row", "start", "end", "task", "device", "communicator", "turn", "members"), pl.Int64),
     **dict.fromkeys(("communicator_name", "operation"), pl.String),
+    "complete": pl.Boolean,
 }
 _UNKNOWN_OPERATION = "other"
 _POINT_TO_POINT = "SendRecv"
@@ -128,7 +129,16 @@ class Nccl(TableMeter):
 
     def _waits(self, matched: pl.DataFrame) -> pl.DataFrame:
         columns = ("row", "start", "end", "task", "device", *COLLECTIVE, "communicator_name", "ranks", "members")
-        return waits_of_ranks(matched.select(columns), self._context) if matched.height else pl.DataFrame()
+        if matched.is_empty():
+            return pl.DataFrame()
+        waits = waits_of_ranks(matched.select(columns), self._context)
+        # Where ranks are not in the run, they may have been last, and all others may have waited for them.
+        complete = is_complete(pl.col("ranks").max().over("collective"), self._context)
+        return waits.with_columns(
+            is_last=pl.col("is_last") & complete,
+            is_decided=pl.col("is_decided") & complete,
+            undecided=pl.when(complete).then("undecided").otherwise(pl.col("residence") - pl.col("waited")),
+        )
 
     @property
     def members(self) -> pl.DataFrame:
@@ -144,9 +154,8 @@ class Nccl(TableMeter):
         whole = self._whole()
         shortest = (pl.col("end") - pl.col("start")).min().over(COLLECTIVE)
         matched = (self._matched(whole), _pairs(whole, self._context))
-        complete = is_complete(pl.col("ranks").max().over(COLLECTIVE), self._context)
         return pl.concat(
-            [kernels.select("row", "start", *COLLECTIVE, transfer=shortest, complete=complete) for kernels in matched]
+            [kernels.select("row", "start", *COLLECTIVE, transfer=shortest, complete=self._complete) for kernels in matched]
         )
 
     @property
@@ -159,10 +168,16 @@ class Nccl(TableMeter):
     @property
     def collectives(self) -> pl.DataFrame:
         """Kernels of collectives that are matched over ranks: `row`, `start`, `end`, `task`, `device`, `communicator`,
-        `communicator_name`, `operation`, `turn`, and `members`, the number of ranks."""
+        `communicator_name`, `operation`, `turn`, `members`, the number of ranks in the run, and `complete`: whether these are
+        all of the communicator."""
         if not self._found:
             return pl.DataFrame(schema=_MATCHED)
-        return self._matched(self._whole()).select(pl.col(name).cast(dtype) for name, dtype in _MATCHED.items())
+        found = self._matched(self._whole()).with_columns(complete=self._complete)
+        return found.select(pl.col(name).cast(dtype) for name, dtype in _MATCHED.items())
+
+    @property
+    def _complete(self) -> pl.Expr:
+        return is_complete(pl.col("ranks").max().over(COLLECTIVE), self._context)
 
     def _whole(self) -> pl.DataFrame:
         """All kernels with their operations and communicators."""

@@ -84,7 +84,7 @@ def straggler_rule(rules: Iterable[FindingRule]) -> FindingRule:
 
 def _judge(evidence: Evidence, rules: Mapping[str, FindingRule]) -> Finding | None:
     """The rank that costs most."""
-    waits = _waits(evidence.collectives)
+    waits = _waits(evidence.collectives.filter("complete"))
     late = _late(waits)
     found = [
         one
