@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +61,8 @@ _CATEGORY_OF_STATE = {
     event_types.STATE_ALLOCATING: ALLOCATION,
     event_types.STATE_FREEING: ALLOCATION,
 }
+
+Followed = TypeVar("Followed")
 
 KindOf = Callable[[npt.NDArray[np.generic], Numbers], Numbers]
 """Kinds of events by their types and values."""
@@ -201,11 +204,19 @@ class SweepContext:
         )
         in_order = pairs and tasks == sorted(tasks)
         self.only_task: Numbers | None = np.array(tasks, dtype=np.int64).reshape(-1) if in_order else None
+        self._followed: dict[Callable[[SweepContext], Any], Any] = {}
         names = events.types.get(event_types.CUDA_CALL)
         values = dict(names.values or {}) if names else {}
         self._categories: Numbers = np.full(max(values, default=0) + 1, OTHER_CUDA, dtype=np.int64)
         if values:
             self._categories[list(values)] = call_categories(pl.Series(list(values.values()), dtype=pl.String))
+
+    def followed_once(self, kind: Callable[[SweepContext], Followed]) -> Followed:
+        """What several meters follow together: the one that is made of this context when it is first asked for."""
+        if kind not in self._followed:
+            self._followed[kind] = kind(self)
+        found: Followed = self._followed[kind]
+        return found
 
     def device_names(self, index: pl.Expr) -> pl.Expr:
         """Names of devices by their index."""

@@ -158,7 +158,7 @@ class GraphBuilder:
         self._former_end = Former(len(rows.names) + 1)
         self._waiting = WaitingCalls(context.events)
         self._event_waits = event_waits
-        self._queue = LaunchQueue(context)
+        self._queue = context.followed_once(LaunchQueue)
         self._turns = TakingTurns(len(rows.names) + 1)
         self._open_ends = OpenEnds(context.events, self.labels)
         self._host_waits = HostWaits(context.events, folder / "collectives", self._moments, self._least)

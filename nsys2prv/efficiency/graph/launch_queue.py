@@ -7,6 +7,7 @@ started, and that ends right after another one of them has.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +49,10 @@ class _Operations:
 
 
 class LaunchQueue:
-    """Finds blocked calls, chunk by chunk: each with the chunk in which what it launched starts."""
+    """Finds blocked calls, chunk by chunk: each with the chunk in which what it launched starts.
+
+    The graph of the run and the rule of findings follow the same one: `SweepContext.followed_once`.
+    """
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
@@ -58,9 +62,17 @@ class LaunchQueue:
         nothing: Numbers = np.zeros(0, dtype=np.int64)
         self._none = _Operations(nothing, nothing, nothing, 0)
         self._operations: list[_Operations] = []
+        self._lock = threading.Lock()
+        self._latest: tuple[tuple[int, int], pl.DataFrame] | None = None
 
     def update(self, chunk: TimeChunk) -> pl.DataFrame:
-        """Blocked calls: columns of BLOCKED."""
+        """Blocked calls: columns of BLOCKED. Several meters may ask for those of a chunk, each on its thread."""
+        with self._lock:
+            if self._latest is None or self._latest[0] != (chunk.begin, chunk.end):
+                self._latest = (chunk.begin, chunk.end), self._follow(chunk)
+            return self._latest[1]
+
+    def _follow(self, chunk: TimeChunk) -> pl.DataFrame:
         self._add_calls(chunk)
         started = chunk.started[ON_DEVICES.name].select(pl.col("row").cast(pl.Int64), "start")
         self._keep(started)

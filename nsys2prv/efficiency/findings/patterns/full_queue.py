@@ -40,7 +40,7 @@ class BlockedLaunches:
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
-        self._queue = LaunchQueue(context)
+        self._queue = context.followed_once(LaunchQueue)
         self._blocked = OccurrenceSums(("device", "part"), _SUMS)
 
     def update(self, chunk: TimeChunk) -> None:
