@@ -61,6 +61,10 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = {
     },
     "CUPTI_ACTIVITY_KIND_MEMSET": {**_ON_STREAM, "value": _I, "bytes": _I, "graphNodeId": _I, "memKind": _I},
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": {**_ON_STREAM, "syncType": _I, "eventId": _I},
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": {
+        "deviceId": _I, "contextId": _I, "greenContextId": _I, "streamId": _I, "correlationId": _I, "globalPid": _I,
+        "eventId": _I,
+    },
     "NVTX_EVENTS": {
         **_INTERVAL, "eventType": _I, "rangeId": _I, "category": _I, "color": _I, "text": _T, "globalTid": _I,
         "endGlobalTid": _I, "textId": _I, "domainId": _I, "uint64Value": _I, "int64Value": _I, "doubleValue": _R,

@@ -50,6 +50,9 @@ _COMMUNICATOR, _NCCL_COMMUNICATOR, _REQUEST = 94_577_367_172_512, 11_223_344_556
 _START_ALLOCATIONS = 16
 _FIRST_ITERATION_CALL = 100
 """Correlation ids below it belong to the start of the run."""
+_RECORD, _BEFORE_RECORD = 1_900, 900
+"""Of the record of an event after each collective: its call, and the time before it, ns."""
+_NO_EVENT = 4_294_967_295
 
 _NEWER = {("CUPTI_ACTIVITY_KIND_KERNEL", "graphId"), ("NVTX_EVENTS", "binaryData")}
 
@@ -224,12 +227,58 @@ class RankReport:
         driver = np.array([int(not call.name.startswith("cuda")) for call in iteration.calls])
         repeated = [np.tile(column, self.cluster.iterations) for column in (driver, threads, names)]
         calls = self._api_calls(start, end, self._correlations(np.arange(len(names))), *repeated)
-        syncs = self._synchronizations(iteration.indices("cudaStreamSynchronize_v3020"), DEFAULT_STREAM, 3)
-        waits = self._synchronizations(iteration.indices("cudaStreamWaitEvent_v3020"), NCCL_STREAM, 2)
+        called = pl.concat([self._start_calls(), calls, self._records_of_collectives()])
+        syncs = self._synchronizations(iteration.indices("cudaStreamSynchronize_v3020"), DEFAULT_STREAM, 3, [_NO_EVENT])
         return {
-            "CUPTI_ACTIVITY_KIND_RUNTIME": pl.concat([self._start_calls(), calls]).with_columns(**constants(returnValue=0)),
-            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": pl.concat([syncs, waits]).sort("start"),
+            "CUPTI_ACTIVITY_KIND_RUNTIME": called.with_columns(**constants(returnValue=0)),
+            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": pl.concat([syncs, *self._waits_for_events()]).sort("start"),
+            "CUPTI_ACTIVITY_KIND_CUDA_EVENT": self._event_records(),
         }
+
+    def _records_of_collectives(self) -> pl.DataFrame:
+        """After each collective an event is recorded on its stream, as PyTorch does; the call is in the time between two
+        others, and changes none of them."""
+        collectives = self.iteration.collectives
+        start = self.on_host[1][:, collectives] + _BEFORE_RECORD
+        threads = np.array([self._thread(self.iteration.calls[index].thread) for index in collectives], dtype=np.int64)
+        name = np.full(start.size, self._string("cudaEventRecord_v3020") if start.size else 0)
+        repeated = np.tile(threads, self.cluster.iterations)
+        return self._api_calls(
+            start, start + _RECORD, self._correlations_of_records, np.zeros(start.size, dtype=np.int64), repeated, name
+        )
+
+    @property
+    def _correlations_of_records(self) -> Array:
+        """Of the records after collectives: behind those of all other calls."""
+        calls = _FIRST_ITERATION_CALL + self.cluster.iterations * len(self.iteration.calls)
+        return calls + np.arange(self.cluster.iterations * len(self.iteration.collectives))
+
+    def _waits_for_events(self) -> list[pl.DataFrame]:
+        """Each collective waits for what computes before it, and the optimizer for the last collective."""
+        waits = self.iteration.indices("cudaStreamWaitEvent_v3020")
+        computed, reduced = self._events
+        return [
+            self._synchronizations(waits[: len(computed)], NCCL_STREAM, 2, computed),
+            self._synchronizations(waits[len(computed) :], DEFAULT_STREAM, 2, reduced[-1:]),
+        ]
+
+    @property
+    def _events(self) -> tuple[Array, Array]:
+        """Events that are recorded before and after the collectives of an iteration: each is used again in the next one."""
+        number = 2 * np.arange(len(self.iteration.collectives))
+        return number + 1, number + 2
+
+    def _event_records(self) -> pl.DataFrame:
+        """Records of events: before a collective on the stream that computes, after it on its own."""
+        steps = self.cluster.iterations
+        before, after = (np.tile(events, steps) for events in self._events)
+        calls = self._correlations(self.iteration.indices("cudaEventRecord_v3020"))
+        columns = {
+            "streamId": np.repeat([DEFAULT_STREAM, NCCL_STREAM], [len(before), len(after)]),
+            "correlationId": np.concatenate([calls, self._correlations_of_records]),
+            "eventId": np.concatenate([before, after]),
+        }
+        return pl.DataFrame(columns).with_columns(**constants(deviceId=0, contextId=1, globalPid=global_pid(self.pid)))
 
     def _start_calls(self) -> pl.DataFrame:
         """Allocations, and the broadcast of the parameters with the wait for it."""
@@ -250,10 +299,11 @@ class RankReport:
         columns = {"eventClass": driver, "globalTid": thread, "correlationId": correlation, "nameId": name}
         return pl.DataFrame({"start": self._local(start), "end": self._local(end), **columns})
 
-    def _synchronizations(self, indices: Array, stream: int, kind: int) -> pl.DataFrame:
+    def _synchronizations(self, indices: Array, stream: int, kind: int, events: Array | list[int]) -> pl.DataFrame:
         start, end = self.on_host
         frame = self._on_stream(stream, start[:, indices] + 600, end[:, indices] - 300, self._correlations(indices))
-        return frame.with_columns(**constants(syncType=kind, eventId=4294967295))
+        of_calls = np.tile(np.broadcast_to(events, indices.shape), self.cluster.iterations)
+        return frame.with_columns(**constants(syncType=kind), eventId=of_calls)
 
     def _nvtx(self) -> Tables:
         schedule, rank, iteration = self.schedule, self.rank, self.iteration

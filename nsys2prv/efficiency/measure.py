@@ -101,6 +101,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     event_waits = EventWaits(events)
     path = None if options.no_critical_path else CriticalPath(context, nccl, event_waits, folder / "graph")
     absent = AbsentTime(context, nccl, event_waits, window.iterations, options.regions)
+    exposure = NcclExposure(context, nccl, absent, event_waits)
     meters: list[TableMeter] = [
         # The slowest come first, so that none is left to run alone at the end of a chunk.
         Gaps(context, findings.update_gaps),
@@ -113,7 +114,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         windows,
         Calls(context),
         nccl,
-        NcclExposure(context, nccl, absent, event_waits),
+        exposure,
         totals,
         Overlap(context),
         NvtxTree(context),
@@ -145,6 +146,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
             collectives=nccl.collectives,
             contradictions=device_clocks.contradictions,
             lost_work=lost_work,
+            exposure=exposure,
             graph=path.graph if path is not None else None,
         )
         if has_devices

@@ -147,6 +147,8 @@ def test_a_gpu_that_is_late_against_its_host_is_named() -> None:
     assert 324_500_000 < most < least < 324_800_000
     assert any("nothing starts sooner than 324.722 ms after its launch" in text for text in measured.head["warnings"])
     assert reasons["start-up"] == "times of nid003748:D0 contradict those of the host"
+    # By these times its queue is full.
+    assert reasons["full-launch-queue"] == reasons["start-up"]
 
 
 @dataclass(frozen=True)

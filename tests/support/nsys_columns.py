@@ -86,8 +86,7 @@ COLUMNS: dict[str, dict[str, type[pl.DataType]]] = COLUMNS_OF_DEMO | {
         **COLUMNS_OF_DEMO["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"], "eventSyncId": _I,
     },
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": {
-        "timestamp": _I, "deviceId": _I, "contextId": _I, "greenContextId": _I, "streamId": _I, "correlationId": _I,
-        "globalPid": _I, "eventId": _I, "eventSyncId": _I,
+        "timestamp": _I, **COLUMNS_OF_DEMO["CUPTI_ACTIVITY_KIND_CUDA_EVENT"], "eventSyncId": _I,
     },
     "CUDA_GRAPH_EVENTS": {
         **_ON_THREAD, "eventClass": _I, "nameId": _I, "graphId": _I, "originalGraphId": _I, "graphExecId": _I,

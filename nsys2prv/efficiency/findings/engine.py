@@ -16,6 +16,7 @@ from nsys2prv.efficiency.findings.rule_registry import RULES
 from nsys2prv.efficiency.findings.saved_time import Saved, from_devices, from_graph, is_explained
 from nsys2prv.efficiency.graph.gains import MeasuredGraph
 from nsys2prv.efficiency.meters.lost_work import LostWork
+from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import NO_LAUNCH, SweepContext, TimeChunk
@@ -63,6 +64,7 @@ class Findings:
         collectives: pl.DataFrame,
         contradictions: Mapping[int, str],
         lost_work: LostWork,
+        exposure: NcclExposure,
         graph: MeasuredGraph | None = None,
     ) -> Filled:
         """The tables of findings, those first that cost the run most; parameters as of `Evidence`, and the graph of the run."""
@@ -77,6 +79,7 @@ class Findings:
             collectives,
             contradictions,
             lost_work,
+            exposure,
             has_launches=self._launches > 0,
             has_graphs=self._graphs > 0,
         )

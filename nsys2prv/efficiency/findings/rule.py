@@ -15,6 +15,7 @@ from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.changes import Step
 from nsys2prv.efficiency.meters.lost_work import LostWork
+from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 
@@ -155,6 +156,8 @@ class Evidence:
         Devices whose times contradict those of their hosts, and how (`DeviceClocks.contradictions`).
     lost_work
         Launches of which no work is recorded.
+    exposure
+        NCCL kernels: exposed, hidden, and waited for.
     has_launches, has_graphs
         Whether any launch of work in the window is known, and whether executions of graphs were recorded as a whole.
     """
@@ -170,6 +173,7 @@ class Evidence:
     collectives: pl.DataFrame
     contradictions: Mapping[int, str]
     lost_work: LostWork
+    exposure: NcclExposure
     has_launches: bool
     has_graphs: bool
     _findings: dict[str, Finding | None] = field(default_factory=dict)

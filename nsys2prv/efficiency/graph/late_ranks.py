@@ -8,6 +8,7 @@ determine when it arrives, all by one share, so that it takes as long as the typ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,9 @@ _NOT_OWN = (edge_kinds.TRANSFER, edge_kinds.COLLECTIVE, edge_kinds.ARRIVAL, edge
 _OF_ALL = (edge_kinds.ARRIVAL, edge_kinds.COLLECTIVE)
 
 
-def no_late_ranks(built: BuiltGraph, former: list[Step], folder: Path) -> Step:
+def no_late_ranks(
+    built: BuiltGraph, former: list[Step], folder: Path | None = None, tasks: Sequence[int] | None = None
+) -> Step:
     """Collectives start when their typical member arrives.
 
     Parameters
@@ -37,7 +40,9 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], folder: Path) -> Step:
     former
         Changes that are made before.
     folder
-        For files of the replays without waits.
+        For files of the replays without waits; None: they stay in memory.
+    tasks
+        Only these become as fast as the typical member; None: all.
     """
     arrivals = _arrivals(built)
     less = _Less(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
@@ -45,7 +50,7 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], folder: Path) -> Step:
         return less.step
     for _ in range(_MOST_PASSES):
         alone = replay(built.graph, combined([*former, less.step, _without_waits]), folder, keep_edges=True)
-        found = _reductions(built, alone, arrivals)
+        found = _reductions(built, alone, arrivals, tasks)
         less = less.plus(found)
         if int(found["less"].sum()) <= _LEAST_LESS * built.context.events.length:
             break
@@ -100,7 +105,7 @@ def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     return members.join(labelled, on="moment").filter(~pl.col("label").is_in(sends.tolist())).drop("label")
 
 
-def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame) -> pl.DataFrame:
+def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> pl.DataFrame:
     """Edges that take less time: columns `edge`, `less` (ns).
 
     Parameters
@@ -116,6 +121,8 @@ def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame) -> pl.
     own = pl.col("time") - pl.col("since")
     typical = own.quantile(0.5, interpolation="lower").over("hub").cast(pl.Int64)
     late = timed.with_columns(own=own, excess=own - typical).filter(pl.col("excess") > 0)
+    if tasks is not None:
+        late = late.filter(pl.col("task").is_in(list(tasks)))
     ways = _ways(built, alone, late)
     # What took the time of each way, without what belongs to others, is shorter by one share of it.
     kind = np.asarray(built.graph.edges.kind[ways["edge"].to_numpy()], dtype=np.int64)

@@ -132,7 +132,9 @@ class LaunchQueue:
         free = order[np.maximum(behind - 1, 0)]
         free_start = recent.start[free]
         is_same = recent.stream[free] == stream
-        is_released = is_same & (free_start > long["begin"].to_numpy()) & (until - free_start <= LONGEST_RELEASE)
+        # Before the first of all operations there is none that makes place.
+        is_released = is_same & (behind > 0) & (free_start > long["begin"].to_numpy())
+        is_released &= until - free_start <= LONGEST_RELEASE
         found = long.with_columns(
             usual=pl.lit(self._usual_length, pl.Int64),
             pending=pl.Series(own + 1 - behind, dtype=pl.Int64),

@@ -140,6 +140,20 @@ def without_transfers(built: BuiltGraph, devices: Sequence[int]) -> Step:
     return step
 
 
+def without_collectives(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
+    """Some NCCL kernels (columns `group`: row of the stream, `begin`, `end`) take no time, once all members are there."""
+    spans = Spans(kernels, built.context.events.length)
+    is_nccl = np.append(built.labels.is_of(event_types.NCCL_KERNEL), False)
+
+    def step(window: GraphWindow, weight: Numbers) -> Numbers:
+        row, end = window.row[window.target], window.time[window.target]
+        own = is_nccl[window.label[window.target]] & (spans.inside(row, end - 1, end) > 0)
+        moves = np.isin(window.kind, (edge_kinds.TRANSFER, edge_kinds.COLLECTIVE, edge_kinds.DEVICE_WORK))
+        return np.where(own & moves, 0, weight)
+
+    return step
+
+
 def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float) -> Step:
     """Copies (columns `group`: row of the stream, `begin`, `end`) take so many times as long, and calls that copy don't take
     the time of the copies: they don't wait for them, nor move their data themselves."""

@@ -46,6 +46,7 @@ from nsys2prv.efficiency.meters.absent_windows import PartsInWindows, part_sums
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.nccl_stats import Nccl, is_complete
 from nsys2prv.efficiency.meters.regions import MOST_REGIONS, NamedRanges
+from nsys2prv.efficiency.meters.starved_beside_nccl import StarvedBesideNccl
 from nsys2prv.efficiency.meters.stretches import UNKNOWN, last_of_each, stretches_before, with_next
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, ON_DEVICES, ON_HOSTS, RANGES, RECORDS
@@ -155,6 +156,7 @@ class AbsentTime(TableMeter):
         self._by_host = Sums(_HOST_SCHEMA, ["thread", "part", "call", "range"])
         # NCCL kernels are few: they are divided at the end, when all ranks of their collectives are known.
         self._collectives: list[pl.DataFrame] = []
+        self.starved_beside_nccl = StarvedBesideNccl(context)
         self._chosen = NamedRanges(context.events, regions) if regions else None
         self._devices_of_task = members_by_device(context.events.rows)
         self._in_regions, self._in_iterations = PartsInWindows(), PartsInWindows()
@@ -383,6 +385,7 @@ class AbsentTime(TableMeter):
         tasks = self._context.events.rows.task[found["next_row"].fill_null(0).to_numpy()]
         stretches = found.select("device", since="begin", task=pl.Series(tasks, dtype=pl.Int64))
         pieces = pieces.with_columns(stretches[pieces["stretch"].to_numpy()])
+        self.starved_beside_nccl.add(pieces, found["thread"].to_numpy())
         self._in_regions.add(pieces)
         self._in_iterations.add(pieces)
         waits = pieces.filter(pl.col("part") == parts.PART_COMMUNICATION).with_columns(slot=pl.lit(None, pl.Int64))

@@ -7,6 +7,8 @@ one that is hidden behind some kernels may block others.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import polars as pl
 
@@ -165,11 +167,20 @@ class NcclExposure(TableMeter):
         while len(self._past) > 1 and sum(len(steps) for *_, steps in self._past) > memory.scaled(_MOST_STEPS):
             self._past.pop(0)
 
-    def tables(self) -> Filled:
-        """The table of NCCL kernels that are exposed, or block."""
+    @property
+    def starved(self) -> pl.DataFrame | None:
+        """When devices are launch-starved while NCCL kernels run: `StarvedBesideNccl.stretches`."""
+        return self._absent.starved_beside_nccl.stretches
+
+    @cached_property
+    def kernels(self) -> pl.DataFrame:
+        """After all chunks, all NCCL kernels: `row`, `start`, `end`, `task`, `device`, `communicator` and its name,
+        `operation`, `ranks`, `size`, `placement`, and of their time (ns) what is `exposed`, `blocking` (of it before a late
+        rank arrived: `late_rank`, and on its own device: `own_blocking`), and hidden and waited for (`hidden_wait`). Empty:
+        there are none."""
         kernels = self._nccl.kernels
         if kernels.is_empty():
-            return {}
+            return kernels
         length, part = pl.col("end") - pl.col("begin"), pl.col("part")
         rows = self._context.events.rows
         waits = self._absent.waits_for_nccl
@@ -185,16 +196,26 @@ class NcclExposure(TableMeter):
         measured = ["exposed", "hidden_wait", "blocking", "late_rank", "own_blocking"]
         is_first = pl.struct(_KERNEL).is_first_distinct()
         nodes = pl.Series([task.node for task in rows.tasks], dtype=pl.String)
+        located = found.with_columns(pl.when(is_first).then(pl.col(measured)).fill_null(0), node=pl.lit(nodes).gather("task"))
+        members, several = pl.struct("task", "device").n_unique(), pl.col("node").n_unique() > 1
+        complete = members >= pl.col("ranks").max()
+        placement = pl.when(several).then(pl.lit(OVER_NODES)).when(complete).then(pl.lit(INSIDE_A_NODE))
+        return located.with_columns(
+            placement=pl.when(pl.col("communicator").is_not_null()).then(placement.over("communicator", "operation"))
+        )
+
+    def tables(self) -> Filled:
+        """The table of NCCL kernels that are exposed, or block."""
+        if self.kernels.is_empty():
+            return {}
+        measured = ("exposed", "hidden_wait", "blocking", "late_rank", "own_blocking")
         summed = (
-            found.with_columns(
-                pl.when(is_first).then(pl.col(measured)).fill_null(0),
-                node=pl.lit(nodes).gather("task"),
-                total=pl.col("end") - pl.col("start"),
-            )
+            self.kernels.with_columns(total=pl.col("end") - pl.col("start"))
             .group_by("communicator", "communicator_name", "operation")
             .agg(
                 pl.len().alias("count"),
                 pl.col("total", *measured).sum(),
+                pl.col("placement").first(),
                 members=pl.struct("task", "device").n_unique(),
                 nodes=pl.col("node").n_unique(),
                 ranks=pl.col("ranks").max(),
@@ -202,17 +223,10 @@ class NcclExposure(TableMeter):
             )
             .sort("total", "communicator", "operation", descending=[True, False, False], nulls_last=True)
         )
-        complete = pl.col("members") >= pl.col("ranks")
-        known = pl.col("communicator").is_not_null()
-        placement = (
-            pl.when(known & (pl.col("nodes") > 1)).then(pl.lit(OVER_NODES))
-            .when(known & complete).then(pl.lit(INSIDE_A_NODE))
-        )  # fmt: skip
         return {
             NCCL_EXPOSURE: summed.select(
-                "operation", "members", "nodes", "ranks", "count", "bytes",
+                "operation", "placement", "members", "nodes", "ranks", "count", "bytes",
                 communicator="communicator_name",
-                placement=placement,
                 total_ns="total",
                 exposed_ns="exposed",
                 overlapped_ns=pl.col("total") - pl.col("exposed"),

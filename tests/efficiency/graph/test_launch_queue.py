@@ -41,6 +41,18 @@ def test_calls_are_blocked_where_the_queue_has_a_limit_and_not_where_it_has_none
     assert found == (pytest.approx(truly, rel=0.05) if has_limit else None)
 
 
+def test_before_the_first_work_of_a_run_nothing_makes_place(tmp_path: Path) -> None:
+    """A module is loaded while more than 1,000 kernels are launched: a call that takes long then is not blocked by a queue."""
+    made = ReportBuilder(rank=0, ranks=1, pid=1000).gpu(0)
+    for index in range(1_300):
+        call = index * 10 * US
+        start = 20_000 * US + index * 20 * US
+        made.kernel("k(int)", start, start + 15 * US, launch=(call, call + (9 if index >= 1_000 else 2) * US))
+    found = measure([made.write(tmp_path / "rank0.sqlite")]).tables["findings"]
+
+    assert "full-launch-queue" not in found["kind"].to_list()
+
+
 def test_the_graph_and_the_rule_follow_one_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, followed = [], []
     create, follow = LaunchQueue.__init__, LaunchQueue._follow

@@ -17,7 +17,9 @@ from nsys2prv.efficiency.findings.aggregate import part_of
 from nsys2prv.efficiency.findings.device_stats import DeviceStats
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, SHARE, Finding, Number
 from nsys2prv.efficiency.findings.gap_causes import AT_START
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
+from nsys2prv.efficiency.graph.build import BuiltGraph
+from nsys2prv.efficiency.graph.late_ranks import no_late_ranks
 from nsys2prv.vocabulary.wording import short, time
 
 KIND = "straggler"
@@ -33,6 +35,8 @@ CAUSE_PART = Threshold(
 )  # fmt: skip
 
 _COLLECTIVE = ["communicator", "operation", "turn"]
+_MOST_MOMENTS = 2_500_000
+"""Moments of a graph in which a rank is made faster: that takes several replays."""
 _MOST_STEPS = 8
 """Longest chain of ranks that wait for another one."""
 
@@ -59,6 +63,16 @@ class _Cause:
     longer: int
 
 
+@dataclass(frozen=True)
+class _Found:
+    """The waits of ranks (`_waits`), the late rank with those that make it late, the last of them first, and the cause of that
+    one; None: nothing explains it."""
+
+    waits: pl.DataFrame
+    chain: list[_Late]
+    cause: _Cause | None
+
+
 def straggler_rule(rules: Iterable[FindingRule]) -> FindingRule:
     """The rule that explains late ranks by what other rules find."""
     by_kind = {rule.kind: rule for rule in rules}
@@ -73,17 +87,24 @@ def straggler_rule(rules: Iterable[FindingRule]) -> FindingRule:
         "it spends more time on than the median of the other ranks: kernels, copies, gaps by their cause, or waits in "
         "collectives of another communicator, which are followed to the rank that is last there",
         needs=(needs.SEVERAL_DEVICES, needs.ALL_RANKS),
-        cost="of each collective in which it is last what all others are in it longer; saved is "
-        "the shortest of these, and no more than what its cause takes longer",
+        cost="of each collective in which it is last what all others are in it longer; saved is what a replay gains in which "
+        "it, and the ranks for which it waits itself, take as long as the typical member of their collectives",
         view="3-communication/nccl_time",
         advice="Look at the rank for which the others wait, not at the collective: its cause is in the text.",
         thresholds=(FEWEST_LAST, LAST_PART, LEAST_LOST, CAUSE_PART),
         judge=judge,
+        without=_without,
     )
 
 
 def _judge(evidence: Evidence, rules: Mapping[str, FindingRule]) -> Finding | None:
     """The rank that costs most."""
+    found = _found(evidence)
+    return _described(found, evidence, rules) if found is not None else None
+
+
+def _found(evidence: Evidence) -> _Found | None:
+    """The rank that costs most, and where that began."""
     waits = _waits(evidence.collectives.filter("complete"))
     late = _late(waits)
     found = [
@@ -97,7 +118,12 @@ def _judge(evidence: Evidence, rules: Mapping[str, FindingRule]) -> Finding | No
         return None
     worst = max(found, key=lambda one: (one.lost, -one.device))
     chain, cause = _followed(worst, late, waits, evidence)
-    first = chain[-1]
+    return _Found(waits, chain, cause)
+
+
+def _described(found: _Found, evidence: Evidence, rules: Mapping[str, FindingRule]) -> Finding:
+    waits, chain, cause = found.waits, found.chain, found.cause
+    worst, first = chain[0], chain[-1]
     ranks = ", then ".join(evidence.device_name(one.device) for one in chain[1:])
     text = (
         f"{_rank(evidence, worst.device)} is last in {worst.last:,} of {worst.collectives:,} collectives"
@@ -122,6 +148,16 @@ def _judge(evidence: Evidence, rules: Mapping[str, FindingRule]) -> Finding | No
     # What makes a rank late can be seen in several collectives.
     wall = worst.lost if cause is None else min(worst.lost, cause.longer)
     return Finding(text, [stats], numbers, wall=wall, follows=_follows(cause, first, evidence, rules))
+
+
+def _without(evidence: Evidence, _finding: Finding, built: BuiltGraph) -> Without | None:
+    """The late rank, and those that make it late, take as long as the typical member of their collectives."""
+    found = _found(evidence)
+    if found is None or len(built.graph.moments) > _MOST_MOMENTS:
+        return None
+    of_device = evidence.context.events.rows.tasks_of_device
+    tasks = sorted({task for one in found.chain for task in of_device.get(one.device, ())})
+    return Without(no_late_ranks(built, [], tasks=tasks))
 
 
 def _waits(collectives: pl.DataFrame) -> pl.DataFrame:
