@@ -48,31 +48,36 @@ def calls_of(path: Path) -> list[Call]:
 
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         launching = {number for number, name in database.execute("SELECT id, value FROM StringIds") if _LAUNCH.search(name)}
-        by_correlation: dict[tuple[int, int], tuple[int, int, int]] = {}
+        by_correlation: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+        ends: dict[tuple[int, int], int] = defaultdict(int)
         calls = "SELECT globalTid, start, end, correlationId, nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY start DESC"
         for thread, start, end, correlation, name in rows(calls):
+            if name in launching:
+                ends[thread, start] = max(ends[thread, start], end)
             # The first is the outermost. Old tables have no process of what runs: it is 0.
             for process in (thread >> 24 << 24, 0):
-                by_correlation[process, correlation] = (start, end, name)
-        streams: dict[tuple[int, ...], list[tuple[int, tuple[int, int, int] | None]]] = defaultdict(list)
+                by_correlation[process, correlation] = (thread, start, end, name)
+        streams: dict[tuple[int, ...], list[tuple[int, tuple[int, int, int, int] | None]]] = defaultdict(list)
         for table in tables & {f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")}:
             columns = {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
             process = "globalPid" if "globalPid" in columns else "0"
             sql = f"SELECT {process}, deviceId, streamId, start, correlationId FROM {table}"
             for pid, device, stream, start, correlation in rows(sql):
                 streams[pid, device, stream].append((start, by_correlation.get((pid, correlation))))
-    found = []
+    found: dict[tuple[int, int], Call] = {}
     for operations in streams.values():
         starts = sorted(start for start, _ in operations)
-        for start, call in operations:
-            if call is None or call[2] not in launching:
+        for start, call in sorted(operations, key=lambda operation: operation[0]):
+            if call is None or call[3] not in launching:
                 continue
-            begin, end, _ = call
+            thread, begin, end, _ = call
+            # Some calls begin at the same time, of which the longest counts, and a graph has many operations.
+            end = max(end, ends[thread, begin])
             started = bisect.bisect_right(starts, end)
             before = starts[started - 1] if started else -1
             pending = bisect.bisect_left(starts, start) + 1 - started
-            found.append(Call(end - begin, pending, end - before if before > begin else None))
-    return found
+            found.setdefault((thread, begin), Call(end - begin, pending, end - before if before > begin else None))
+    return list(found.values())
 
 
 def found_in(name: str, folder: Path) -> pl.DataFrame:

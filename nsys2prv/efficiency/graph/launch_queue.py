@@ -79,7 +79,10 @@ class LaunchQueue:
         launches = chunk.launches.select(
             pl.col("row").cast(pl.Int64), begin="time", next_row=pl.col("to_row").cast(pl.Int64), next_start="to_time"
         )
-        long = launches.join(self._calls, on=["row", "begin"], how="inner")
+        # A graph has many operations: its call waits once. Of calls that begin at the same time the longest counts.
+        first = launches.sort("next_start").unique(["row", "begin"], keep="first", maintain_order=True)
+        calls = self._calls.sort("until").unique(["row", "begin"], keep="last", maintain_order=True)
+        long = first.join(calls, on=["row", "begin"], how="inner")
         self._calls = self._calls.join(long, on=["row", "begin"], how="anti").tail(_MOST_CALLS)
         return self._blocked(long) if long.height else pl.DataFrame(schema=BLOCKED)
 
