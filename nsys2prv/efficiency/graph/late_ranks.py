@@ -76,13 +76,12 @@ class _Less:
 
     def step(self, window: GraphWindow, weight: Numbers) -> Numbers:
         """The change of a window."""
-        low, high = np.searchsorted(self._edge, [window.first_edge, window.behind_edge])
-        place = self._edge[low:high] - window.first_edge
-        changed: Numbers = weight.copy()
+        if not len(self._edge):
+            return weight
+        place = np.minimum(np.searchsorted(self._edge, window.number), len(self._edge) - 1)
+        less = np.where(self._edge[place] == window.number, self._less[place], 0)
         # Times of replays are whole ns.
-        shorter = np.maximum(weight[place] - self._less[low:high], 0)
-        changed[place] = np.where(weight[place] == REMOVED, REMOVED, shorter)
-        return changed
+        return np.where(weight == REMOVED, REMOVED, np.maximum(weight - less, 0))
 
 
 def _arrivals(built: BuiltGraph) -> pl.DataFrame:

@@ -183,6 +183,11 @@ class GraphWindow:
         inside: npt.NDArray[np.bool_] = self.source >= self.first
         return inside
 
+    @cached_property
+    def number(self) -> Numbers:
+        """Number of each edge among all of the graph."""
+        return np.arange(self.first_edge, self.behind_edge, dtype=np.int64)
+
     def of_sources(self, column: Column, inside: Numbers) -> Numbers:
         """Values of a column of all moments at the sources of the edges; `inside` has those of this window."""
         place = self.source - self.first
@@ -192,9 +197,9 @@ class GraphWindow:
         return found
 
     def only(self, edges: Numbers) -> GraphWindow:
-        """The same moments with some of the edges (places among those of the window), which have no numbers any more."""
+        """The same moments with some of the edges (places among those of the window): they do not follow each other."""
         chosen = replace(self, first_edge=NO_NUMBER, behind_edge=NO_NUMBER)
-        columns = ("source", "target", "weight", "kind", "source_time", "source_row")
+        columns = ("number", "source", "target", "weight", "kind", "source_time", "source_row")
         vars(chosen).update({name: getattr(self, name)[edges] for name in columns})
         vars(chosen).update({name: getattr(self, name) for name in ("time", "row", "label")})
         return chosen
