@@ -232,16 +232,15 @@ class Report:
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
             raise self.tables.failure or read_error(self.path, error) from error
 
-    @cached_property
+    @property
     def distinct(self) -> Report:
-        """The same report, for pipelines that only ask which values there are: equal rows may be missing, which a database
-        finds out much faster than it gives them all."""
-        return Report(self.path, self.tables, self.session_time, distinct=True, folded=self._folded)
+        """The same report, for one pipeline that only asks which values there are: equal rows may be missing, which are found
+        out faster than read.
 
-    def surveyed(self) -> Report:
-        """`distinct`, for one pipeline that is built and collected with it: where it scans short tables alone, it is run in
-        memory, which takes a tenth of what polars needs to start a streaming run."""
-        return _SurveyedReport(self)
+        Where the pipeline, built and collected with it, scans short tables alone, it is run in memory: that takes a tenth of
+        the time in which polars prepares a streaming run.
+        """
+        return _DistinctReport(self)
 
     @property
     def all_rows(self) -> Report:
@@ -294,8 +293,8 @@ def _devices_of_contexts(report: Report) -> pl.DataFrame:
     return found.filter(devices.n_unique() == 1).select("context", device=devices.first())
 
 
-class _SurveyedReport(Report):
-    """A report, all rows of it or distinct ones, that knows which tables were scanned by way of it."""
+class _DistinctReport(Report):
+    """A report without rows that are equal to others; it knows which tables were scanned by way of it."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(report.path, report.tables, report.session_time, distinct=True, folded=report._folded)

@@ -364,13 +364,17 @@ def _summed(extents: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
 def _few(
     frames: Iterable[pl.DataFrame], merge: Callable[[pl.DataFrame], pl.DataFrame], empty: pl.DataFrame
 ) -> pl.DataFrame | None:
-    """Frames, merged; None where that has many rows."""
+    """Frames, each of them merged, merged with each other; None where that has many rows."""
     merging = Merging(merge, empty, _MOST_VALUES)
+    added = 0
     for frame in frames:
         merging.add(frame)
+        added += 1
         if merging.least > _MOST_VALUES:
             return None
-    return merging.rows if merging.rows.height <= _MOST_VALUES else None
+    # A merge of few rows takes as long as that of thousands.
+    found = frame if added == 1 else merging.rows
+    return found if found.height <= _MOST_VALUES else None
 
 
 def _with_values(rows: pl.DataFrame, column: str, values: Sequence[int]) -> pl.DataFrame:
@@ -384,11 +388,11 @@ def _with_values(rows: pl.DataFrame, column: str, values: Sequence[int]) -> pl.D
 def _distinct(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows without those that are equal to another."""
     # What is the same in all rows, as nearly all columns are, need not be compared.
-    differing = [column.name for column in rows.get_columns() if not is_constant(column)]
-    if differing or rows.is_empty():
-        return rows.unique(differing or None)
+    differing = [column.name for column in rows.get_columns() if rows.height > 1 and not is_constant(column)]
+    if differing:
+        return rows.unique(differing)
     # Not a slice: it would keep the whole batch, which is mapped, until those of all other batches are there.
-    return rows[[0]]
+    return rows[[0]] if rows.height else rows.clear()
 
 
 def _in_types(rows: pl.DataFrame, schema: Schema) -> pl.DataFrame:

@@ -149,7 +149,7 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
     Without a folder for intermediate files, overlaps on streams are not counted. Raises ReportError when the table can't be
     read or misses a column.
     """
-    values = report.surveyed()
+    values = report.distinct
     frame = complete(source.surveyed(values))
     if LEFT_OUT in frame.collect_schema().names():
         frame = frame.filter(pl.col(LEFT_OUT).is_null())

@@ -72,11 +72,11 @@ def test_a_pipeline_over_short_tables_gives_the_same_in_memory(tmp_path: Path, m
 
     found = {}
     for table in ("NVTX_EVENTS", "StringIds"):
-        surveyed = opened.surveyed()
-        frame = surveyed.scan(table, optional=("start", "id")).select(pl.len())
+        distinct = opened.distinct
+        frame = distinct.scan(table, optional=("start", "id")).select(pl.len())
         with monkeypatch.context() as patched:
             patched.setattr(pl.LazyFrame, "collect", noting)
-            found[table] = surveyed.collect(frame).item()
+            found[table] = distinct.collect(frame).item()
 
     assert found["NVTX_EVENTS"] == 2
     # How long a table is that was not stored is not known.

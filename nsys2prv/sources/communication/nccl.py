@@ -97,8 +97,9 @@ def _communicators(report: Report) -> pl.DataFrame:
     Columns `globalPid`, the id of the communicator, `ranks`, `rank` (null when the process has several), `communicator`.
     """
     size, rank, name = (pl.col(field) for field in (nccl_names.RANKS, nccl_names.RANK, nccl_names.COMMUNICATOR))
-    found = report.collect(
-        _with_fields(report.distinct, REGIONS).filter(name.is_not_null()).select("globalPid", name, size, rank).unique()
+    values = report.distinct
+    found = values.collect(
+        _with_fields(values, REGIONS).filter(name.is_not_null()).select("globalPid", name, size, rank).unique()
     )
     ranks = _ranks_of_processes(report, found["globalPid"].unique().to_list())
     reported = found.group_by("globalPid", name, maintain_order=True).agg(

@@ -30,8 +30,9 @@ def has_messages(report: Report) -> bool:
         return False
     if report.strings["value"].is_in(names).any():
         return True
-    texts = report.distinct.scan(nccl.REGIONS.table, optional=(Text("text"),)).filter(pl.col("text").is_in(names))
-    return report.count(texts.head(1)) > 0
+    values = report.distinct
+    texts = values.scan(nccl.REGIONS.table, optional=(Text("text"),)).filter(pl.col("text").is_in(names))
+    return values.count(texts.head(1)) > 0
 
 
 def nccl_message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:

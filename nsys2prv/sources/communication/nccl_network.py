@@ -48,8 +48,9 @@ def has_network_messages(report: Report) -> bool:
         return False
     if report.strings["value"].str.contains(_NOTE).any():
         return True
-    texts = report.distinct.scan(nvtx_ranges.FIELDS.table, optional=(Text("text"),)).filter(pl.col("text").str.contains(_NOTE))
-    return report.count(texts.head(1)) > 0
+    values = report.distinct
+    texts = values.scan(nvtx_ranges.FIELDS.table, optional=(Text("text"),)).filter(pl.col("text").str.contains(_NOTE))
+    return values.count(texts.head(1)) > 0
 
 
 def network_message_ends(report: Report, folder: Path) -> Iterator[pl.DataFrame]:

@@ -142,6 +142,13 @@ def _on_threads(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
         )
 
 
+def _ids_of_calls(report: Report) -> pl.LazyFrame:
+    """Columns `process`, `id` of calls with a correlation id."""
+    calls = report.scan_events(CALLS_TABLE, ("globalTid", "correlationId"), (), None)
+    ids = calls.select(process=process_of("globalTid"), id="correlationId").drop_nulls()
+    return ids.filter(pl.col("id") > 0)
+
+
 class _KnownCalls:
     """Which correlation ids the calls of each process have: one bit per id."""
 
@@ -150,9 +157,7 @@ class _KnownCalls:
         self._words = Merging(_merged, pl.DataFrame(schema=dict.fromkeys(("process", "word", "bits"), pl.Int64)), PIECE_ROWS)
         if not report.has(CALLS_TABLE, "globalTid", "correlationId"):
             return
-        calls = report.scan(CALLS_TABLE, ("globalTid", "correlationId"))
-        ids = calls.select(process=process_of("globalTid"), id="correlationId").drop_nulls()
-        for piece in report.batches(ids.filter(pl.col("id") > 0), PIECE_ROWS):
+        for piece in report.pieces(_ids_of_calls, PIECE_ROWS):
             if piece.is_empty():
                 continue
             number, process = piece["id"].to_numpy(), piece["process"].to_numpy()
@@ -176,14 +181,17 @@ def _merged(words: pl.DataFrame) -> pl.DataFrame:
 def _waits_of_no_call(report: Report) -> pl.LazyFrame:
     """For the survey: devices with waits of no known call. They are few, and the others must not get empty rows."""
     columns = (*RowKind.DEVICE.key, "correlationId", "streamId", "eventId")
-    waits = ON_DEVICES.scan(report).select(columns)
-    if not report.tables.row_count(TABLE):
-        found = pl.DataFrame(schema=waits.collect_schema())
-    else:
+
+    def waits(of_report: Report) -> pl.LazyFrame:
+        return ON_DEVICES.scan(of_report).select(columns)
+
+    nothing = pl.DataFrame(schema=waits(report).collect_schema())
+    distinct: list[pl.DataFrame] = []
+    if report.tables.row_count(TABLE):
         known = _KnownCalls(report)
-        pieces = [piece.filter(~known.have(piece)) for piece in report.batches(waits, PIECE_ROWS)]
+        pieces = (piece.filter(~known.have(piece)) for piece in report.pieces(waits, PIECE_ROWS))
         distinct = [piece.with_columns(correlationId=None).unique() for piece in pieces if piece.height]
-        found = pl.concat(distinct).unique() if distinct else pl.DataFrame(schema=waits.collect_schema())
+    found = pl.concat(distinct).unique() if distinct else nothing
     absent = [pl.lit(None, pl.Int64).alias(column) for column in ("start", "end", "contextId", "eventSyncId")]
     return found.lazy().with_columns(absent).select(*_of_devices())
 

@@ -49,8 +49,9 @@ def _is_whole_system(report: Report, table: str) -> bool:
     settings = dict(report.read("META_DATA_CAPTURE", optional=(Text("name"), Text("value"))).iter_rows())
     if settings.get(_WHOLE_SYSTEM[table]) == "true" or "system" in (settings.get(_COLLECTION_MODE) or "").lower():
         return True
-    threads = report.distinct.scan(table, optional=("globalTid",)).select("globalTid").unique()
-    return report.count(threads.filter(pid_of(pl.col("globalTid")) == 0)) > 0
+    values = report.distinct
+    threads = values.scan(table, optional=("globalTid",)).select("globalTid").unique()
+    return values.count(threads.filter(pid_of(pl.col("globalTid")) == 0)) > 0
 
 
 @once
@@ -59,8 +60,9 @@ def _with_other_events(report: Report) -> set[int]:
     for table in report.tables.names():
         for column in ("globalTid", "globalPid"):
             if TRACED_TABLES.fullmatch(table) and report.has(table, column):
-                processes = report.distinct.scan(table, (column,)).select(process_of(column)).unique()
-                found |= set(report.collect(processes)[column].drop_nulls())
+                values = report.distinct
+                processes = values.scan(table, (column,)).select(process_of(column)).unique()
+                found |= set(values.collect(processes)[column].drop_nulls())
     return found
 
 
