@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -22,6 +24,8 @@ PAGES = {
     "cfgs/README.md": "templates.md",
 }
 """Pages of the site that are not in `docs/`, by files of the checkout."""
+NOTEBOOK, NOTEBOOK_PAGE = CHECKOUT / "docs" / "notebook.ipynb", "notebook.md"
+_OUTPUT = '<div class="notebook-output" id="output-{}"></div>'
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)]*)?\)|(?<=\]\()docs/(?=[^)]*\))")
 
 
@@ -31,7 +35,43 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     for name, page in PAGES.items():
         files.append(File.generated(config, page, content=(CHECKOUT / name).read_text(encoding="utf-8")))
+    files.append(File.generated(config, NOTEBOOK_PAGE, content=notebook_as_markdown()))
     return files
+
+
+def notebook_as_markdown() -> str:
+    """The notebook as a page, with a place for each output: outputs are HTML, and Markdown would read their indentation."""
+    parts = []
+    for number, cell in enumerate(_cells()):
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```\n\n{_OUTPUT.format(number)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Outputs of the notebook in their places."""
+    if page.file.src_uri != NOTEBOOK_PAGE:
+        return html
+    for number, cell in enumerate(_cells()):
+        if cell["cell_type"] == "code":
+            html = html.replace(_OUTPUT.format(number), "".join(map(_output_as_html, cell["outputs"])))
+    return html
+
+
+def _output_as_html(output: dict[str, Any]) -> str:
+    if output["output_type"] == "stream":
+        return f"<pre>{escape(''.join(output['text']))}</pre>"
+    data = output["data"]
+    if "text/html" not in data:
+        return f"<pre>{escape(''.join(data['text/plain']))}</pre>"
+    # A tree of its kind: neither do the styles of the site reach the output, nor those of the output the site.
+    inside = f"<style>:host {{ overflow-x: auto; display: block }}</style>{''.join(data['text/html'])}"
+    return f'<div class="notebook-output"><template shadowrootmode="open">{inside}</template></div>'
+
+
+def _cells() -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    return cells
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
