@@ -37,8 +37,8 @@ Tables = dict[str, pl.DataFrame]
 Run = Callable[..., Tables]
 
 
-def report(rank: int = 0, **options: Any) -> ReportBuilder:
-    return ReportBuilder(rank=rank, with_mpi=True, ranks=4, pid=1000 + rank, **options).gpu(rank)
+def report(rank: int = 0, ranks: int = 4, **options: Any) -> ReportBuilder:
+    return ReportBuilder(rank=rank, with_mpi=True, ranks=ranks, pid=1000 + rank, **options).gpu(rank)
 
 
 @pytest.fixture
@@ -467,7 +467,7 @@ def test_durations_that_are_near_or_have_another_reason_are_no_contention(run: R
 
 def reducing(rank: int, late: int, *, covered: int = 0, count: int = 12) -> ReportBuilder:
     """Steps of 2 ms: a kernel of 1 ms, then a reduction of 0.5 ms that the last rank starts; `covered` ns of it are covered."""
-    made = report(rank)
+    made = report(rank, ranks=2)
     for index in range(count):
         begin = index * 2 * MS
         made.kernel("k(int)", begin + late, begin + late + MS)
