@@ -142,11 +142,12 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dic
     maps: list[dict[str, Any]] = []
     sampled: list[dict[str, Any]] = []
     small: Activity | None = None
-    if over_time is not None:
+    if over_time is not None and frames["devices"].height:
         of_devices = Activity.of(frames["bins"], frames["device_bins"], frames["devices"])
         small = small_activity(frames)
         timeline = _timeline(over_time, of_devices)
         maps = _maps(over_time, small, of_devices)
+    if over_time is not None:
         sampled = [
             {"title": str(metric), "drawn": over_time.sampled(str(metric), rows).html()}
             for (metric,), rows in _parts(frames["sampled_bins"], "metric")[:MOST_SAMPLED]
@@ -216,8 +217,8 @@ def _facts(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> list[
         ("hosts", [f"{len(hosts):,}", *_some(hosts)]),
         ("ranks", [f"{len(numbers):,}", wording.ranges(numbers)] if numbers else ["not known"]),
         ("devices", [f"{run['devices']:,}", *_some(models)]),
-        ("processes that use a GPU", [f"{run['processes']:,}"]),
-        ("their threads that call CUDA or MPI", [f"{run['threads']:,}"]),
+        ("processes that use a GPU" if run["devices"] else "processes", [f"{run['processes']:,}"]),
+        ("their threads that call CUDA or MPI" if run["devices"] else "their threads", [f"{run['threads']:,}"]),
         ("time", [time]),
         ("measured", [measured]),
         ("iterations", [iterations_line(head, frames["iterations"])]),
