@@ -31,6 +31,7 @@ def measured(folder: Path, name: str, useful: int, threads: int, *, with_mpi: bo
     (folder / name).mkdir()
     for rank in range(ranks):
         report = ReportBuilder(rank=rank, ranks=ranks, pid=1000 + rank, with_mpi=with_mpi).gpu(rank)
+        report.api_call("cudaFree_v3020", 0, 10)
         report.kernel("gemm", 100, 100 + useful, launch=(20, 30))
         for thread in range(threads):
             report.api_call("cudaDeviceSynchronize_v3020", 990, 1000, tid=2000 + thread)
