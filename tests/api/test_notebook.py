@@ -19,7 +19,7 @@ from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import UsageError
 
 notebook = tool("notebook")
-site = tool("site")
+site = tool("site_pages")
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from nsys2prv.paraver.views.view_table import read_view_table
 from nsys2prv.sources.registry import EVENT_TYPES, SOURCES
 
 tables = tool("tables")
-site = tool("site")
+site = tool("site_pages")
 
 PAGES = {
     **{path.name: path.read_text(encoding="utf-8") for path in (CHECKOUT / "docs").glob("*.md")},
@@ -98,7 +98,9 @@ def test_troubleshooting_says_what_to_do_at_every_exit_code() -> None:
 def test_the_navigation_has_every_page_once() -> None:
     navigation = (CHECKOUT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
 
-    assert sorted(re.findall(r"^ +- .*: (\S+\.md)$", navigation, re.MULTILINE)) == sorted({*PAGES} | {"index.md"})
+    assert sorted(re.findall(r"^ +- .*: (\S+\.md)$", navigation, re.MULTILINE)) == sorted(
+        {*PAGES, "index.md", site.NOTEBOOK_PAGE}
+    )
 
 
 @pytest.mark.thorough

@@ -11,6 +11,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.comparison import TABLES, compare_measured
+from nsys2prv.efficiency.efficiency_options import CompareOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult, read_efficiency
 
@@ -54,7 +55,7 @@ def test_methods_write_files(result: EfficiencyResult, tmp_path: Path) -> None:
 
 
 def test_a_comparison_has_frames_and_files_too(result: EfficiencyResult, tmp_path: Path) -> None:
-    compared = compare_measured([result, result], ["one", "two"])
+    compared = compare_measured([result, result], [["one"], ["two"]], CompareOptions())
     compared.to_json(tmp_path / "out.json")
     compared.to_csv(tmp_path / "tables")
 

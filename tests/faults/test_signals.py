@@ -79,7 +79,7 @@ def test_a_signal_while_modules_are_loaded_is_one_sentence(
     # As long as a module is not loaded to its end it has no functions.
     for name in ("workers", "scratch", "programs", "publishing"):
         monkeypatch.setitem(sys.modules, f"nsys2prv.execution.{name}", types.ModuleType(name))
-    monkeypatch.setattr("nsys2prv.cli.app.app", lambda standalone_mode: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("nsys2prv.cli.app.app", lambda **_: os.kill(os.getpid(), signal.SIGTERM))
 
     sentence(command_line.run("inspect", "rank0.sqlite"), 143, "interrupted by SIGTERM")
 

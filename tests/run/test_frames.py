@@ -58,7 +58,7 @@ def test_events_of_host_threads_have_their_thread(tmp_path: Path) -> None:
 def test_a_source_without_events_gives_an_empty_frame_and_an_unknown_one_an_error(tmp_path: Path) -> None:
     with session_of(tmp_path, rank_report(0)) as session:
         assert events_frame(session, "mpi").collect().schema == pl.Schema(EVENT_SCHEMA)
-        with pytest.raises(UsageError, match="there is no source gpu; the sources are nvtx"):
+        with pytest.raises(UsageError, match="there is no source gpu; did you mean kernels, copies or memsets"):
             events_frame(session, "gpu")
 
 
