@@ -42,7 +42,8 @@ def _of_same_type(chance: random.Random, content: bytes) -> bytes:
     """A value of a table or of the head, or a whole column, is another one of its type, or null."""
     whole = json.loads(content)
     # An earlier change may have put something else in the place of a table.
-    tables = [table for table in whole["tables"].values() if isinstance(table, dict) and any(table.values())]
+    all_tables = whole["tables"].values() if isinstance(whole["tables"], dict) else ()
+    tables = [table for table in all_tables if isinstance(table, dict) and any(table.values())]
     columns = list(chance.choice(tables).values()) if tables and chance.random() < 0.9 else [whole["window"], whole]
     column = chance.choice([one for one in columns if one and isinstance(one, dict | list)] or [whole])
     places = list(column) if isinstance(column, dict) else range(len(column))

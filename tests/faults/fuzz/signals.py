@@ -30,7 +30,8 @@ _COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("whatif", (*_RESULTS, "--ideal-network", "--no-launch-cost")),
 )
 """Commands that write, and what they are told besides their reports; most runs are translations."""
-_NEXT = ("translate", "rank0.sqlite", "-o", "NEXT")
+_NEXT = ("NEXT", "OUT/NEXT")
+"""Outputs of next runs: each removes what a killed one left in its folder; the second one's is that of `--csv`."""
 
 
 class Signals:
@@ -77,10 +78,11 @@ class Signals:
     def _after_a_kill(
         self, folder: Path, commands: Commands, reports: dict[str, bytes], former: dict[str, bytes], successor: dict[str, bytes]
     ) -> str | None:
-        run = commands.run(*_NEXT, folder=folder)
-        if problem := fault_of(run) or (f"the next run ended with {run.code}" if run.code else None):
-            return problem
-        after = {name: content for name, content in _contents(folder).items() if not name.startswith("NEXT")}
+        for output in (output for output in _NEXT if (folder / output).parent.is_dir()):
+            run = commands.run("translate", "rank0.sqlite", "-o", output, folder=folder)
+            if problem := fault_of(run) or (f"the next run ended with {run.code}" if run.code else None):
+                return problem
+        after = {name: content for name, content in _contents(folder).items() if not name.startswith(_NEXT)}
         if not (_same(after, {**reports, **former}) or _same(after, {**reports, **successor})):
             return f"the next run left neither the former nor the new output: {' '.join(sorted(after))[-300:]}"
         return trace_fault(folder / "OUT.prv") if "OUT.prv" in after else None
