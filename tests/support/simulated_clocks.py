@@ -150,7 +150,7 @@ KINDS: Mapping[str, ClusterKind] = {
     "MPI and its messages": ClusterKind(text="a collective of MPI and messages in each iteration", mpi=1, mpi_messages=True),
     "MPI messages": ClusterKind(text="messages of MPI, no collectives", mpi_messages=True),
     "unequal latency": ClusterKind(
-        text="messages of MPI, no collectives; 5 us to the next node, 150 us back", mpi_messages=True,
+        text="messages of MPI, no collectives; 5 µs to the next node, 150 µs back", mpi_messages=True,
         latency=(5_000, 150_000), width=1_000_000,
     ),
     "NCCL messages": ClusterKind(
@@ -188,7 +188,7 @@ KINDS: Mapping[str, ClusterKind] = {
     ),
     "missing ranks": ClusterKind(text="40 % of the ranks have no report", nccl=1, mpi_messages=True, missing=0.4),
     "UTC only": ClusterKind(
-        text="no monotonic clock; sessions of a host start within 200 ms, their UTC differs by up to 100 us", nccl=2,
+        text="no monotonic clock; sessions of a host start within 200 ms, their UTC differs by up to 100 µs", nccl=2,
         ranks_per_node=3, monotonic=False, sessions_apart=200_000_000, utc_read=100_000, utc_apart=50_000_000, width=1_000_000,
     ),
     "UTC only, few collectives": ClusterKind(
@@ -221,7 +221,7 @@ KINDS: Mapping[str, ClusterKind] = {
     ),
     "every third collective": ClusterKind(text="one host has only every third collective", nccl=2, sparse_host=True),
     "regular iterations": ClusterKind(
-        text="iterations equally long to 10 us, reports begin up to three iterations late", nccl=1, jitter=2.5e-5,
+        text="iterations equally long to 10 µs, reports begin up to three iterations late", nccl=1, jitter=2.5e-5,
         imbalance=3_000, late_starts=3, width=None,
     ),
     "regular iterations, UTC within 0.1 ms": ClusterKind(
