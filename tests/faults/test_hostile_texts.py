@@ -40,7 +40,7 @@ LONG = (
     ("translate", *REPORTS, "-o", "OUT", "--critical-path"),
     ("translate", *REPORTS, "-o", "again", "--json", "--strict"),
     ("check", "OUT.prv"),
-    ("efficiency", *REPORTS, "-o", "page.html", *RESULTS, "--per-iteration", "step"),
+    ("efficiency", *REPORTS, "-o", "page.html", *RESULTS, "--per-iteration", "*", "-v"),
     ("efficiency", *REPORTS, "--json"),
     ("efficiency", "OUT.prv", "--csv", "csv of trace", "-o", "trace.html", "--regions", "*"),
     ("efficiency", *REPORTS, "--window", "1us:4us", "--json-file", "window.json", "-o", "window.html"),
@@ -48,6 +48,8 @@ LONG = (
     ("whatif", "OUT.prv", *CHANGES, "--json"),
     ("compare", REPORTS[0], "all.json", "OUT.prv", "--csv", "compared", "--json-file", "compared.json"),
     ("compare", "OUT.prv", "all.json", "window.json", "--json"),
+    ("compare", "all.json", "window.json", "-o", "compared.html", "--markdown"),
+    ("inspect", *REPORTS, "--nvtx"),
     ("views", "OUT.prv", "-o", "views"),
     ("views", "OUT.prv", "--list"),
 )
