@@ -270,7 +270,7 @@ def assert_true(run: SimulatedRun, found: dict[str, pl.DataFrame]) -> None:
         assert row["late_rank_ns"] + row["communication_ns"] >= wanted["late_rank_ns"] - spread
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", [PATTERNS[0], *(pytest.param(one, marks=pytest.mark.thorough) for one in PATTERNS[1:])])
 def test_parts_are_those_of_simulated_runs_from_reports_and_from_their_trace(pattern: str, tmp_path: Path) -> None:
     run = simulate(Cluster(pattern=pattern, iterations=2))
     reports = write_reports(run, tmp_path / "reports")
@@ -283,7 +283,10 @@ def test_parts_are_those_of_simulated_runs_from_reports_and_from_their_trace(pat
         assert of_trace[name].equals(of_reports[name]), name
 
 
-@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize(
+    "cause",
+    [cause if number % 4 == 0 else pytest.param(cause, marks=pytest.mark.thorough) for number, cause in enumerate(CAUSES)],
+)
 def test_parts_are_those_of_runs_with_a_cause(cause: str, tmp_path: Path) -> None:
     slow, _ = with_and_without(Cluster(gpus=3, iterations=2), cause)
     run = simulate(slow)

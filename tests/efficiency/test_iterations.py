@@ -179,7 +179,7 @@ def test_requested_ranges_are_the_iterations(tmp_path: Path) -> None:
         found([report], tmp_path, "other")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_iterations_of_the_demo_are_the_same_with_and_without_nvtx(tmp_path: Path) -> None:
     paths = write_reports(tmp_path / "reports", cluster_of_demo())
     options = EfficiencyOptions(progress=False)

@@ -116,7 +116,7 @@ def test_where_communicators_are_not_known_neither_is_the_placement(tmp_path: Pa
     assert (row["communicator"], row["placement"], row["ranks"], row["bytes"]) == (None, None, None, None)
 
 
-@pytest.mark.parametrize("pattern", [DATA, TENSOR])
+@pytest.mark.parametrize("pattern", [DATA, pytest.param(TENSOR, marks=pytest.mark.thorough)])
 def test_blocking_time_is_that_of_compute_absent_time(pattern: str, tmp_path: Path) -> None:
     reports = write_reports(simulate(Cluster(pattern=pattern, nodes=2, gpus=2, iterations=2)), tmp_path)
     trace = translate(reports, tmp_path / "OUT", TranslateOptions(align="utc")).prv

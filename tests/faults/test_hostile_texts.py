@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from support.view_parser import parse_views
 
 from nsys2prv.exports.columns import Text
 from nsys2prv.exports.report import Report, open_report
+from nsys2prv.vocabulary.styles import ERROR, FAINT, FAIR, GOOD, POOR, STRONG, WARNING
 
 REPORTS = ("rank0.sqlite", "rank1.sqlite")
 RESULTS = ("--json-file", "all.json", "--csv", "csv", "--talp", "talp.json", "--regions", "*")
@@ -55,6 +58,7 @@ LONG = (
 )
 PIECES = len(BEFORE) + len(BEHIND)
 NOT_COMPLETE = 9
+_STYLED = re.compile(rf"\x1b\[(?:{'|'.join((STRONG, GOOD, FAIR, POOR, FAINT, ERROR, WARNING))})m([^\x1b]*)\x1b\[0m")
 
 
 def write_reports(folder: Path, first: int, ranks: int) -> None:
@@ -187,11 +191,25 @@ def test_views_of_hostile_labels_load_in_paraver(command_line: CommandLine, tmp_
 @pytest.mark.parametrize("command", SHORT, ids=lambda command: command[0])
 def test_a_terminal_gets_plain_lines(command: tuple[str, ...], command_line: CommandLine) -> None:
     write_reports(command_line.folder, 11, ranks=1)
+    plain = _on_a_terminal(command_line.folder, *command, NO_COLOR="1")
+    for output in command_line.folder.glob("OUT*"):
+        shutil.rmtree(output) if output.is_dir() else output.unlink()
+    colored = _on_a_terminal(command_line.folder, *command)
+
+    assert len(plain) > 100
+    assert acting_characters(plain) == []
+    # Styles are ours only, and each ends.
+    assert acting_characters(_STYLED.sub(r"\1", colored)) == []
+    assert ("\x1b" in colored) == (command[0] == "efficiency")
+
+
+def _on_a_terminal(folder: Path, *command: str, **environment: str) -> str:
+    """What a command prints on a terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "nsys2prv", *command],
-        cwd=command_line.folder,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "NSYS_HOME": ""},
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "NSYS_HOME": "", "TERM": "xterm", **environment},
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         stderr=subprocess.DEVNULL,
@@ -201,11 +219,8 @@ def test_a_terminal_gets_plain_lines(command: tuple[str, ...], command_line: Com
     while chunk := _read(ours):
         printed += chunk
     os.close(ours)
-
     assert process.wait() == 0
-    lines = printed.decode().replace("\r\n", "\n")
-    assert len(lines) > 100
-    assert acting_characters(lines) == []
+    return printed.decode().replace("\r\n", "\n")
 
 
 def _read(terminal: int) -> bytes:

@@ -19,6 +19,8 @@ from nsys2prv.efficiency.graph import launch_queue
 from nsys2prv.efficiency.graph.launch_queue import FEWEST_PENDING, LONGER, LONGEST_RELEASE, LaunchQueue
 from nsys2prv.efficiency.sweep import SweepContext, time_chunks
 
+from .conftest import in_make_test
+
 _LATE_CLOCK = "4gpu_baseline"
 """Its GPU is 325 ms late, so that far more seems to be pending than is: the rule does not decide there."""
 WITH_LAUNCHES = (
@@ -88,7 +90,7 @@ def found_in(name: str, folder: Path) -> pl.DataFrame:
     return pl.concat([queue.update(chunk) for chunk in time_chunks(context)])
 
 
-@pytest.mark.parametrize("report", WITH_LAUNCHES)
+@pytest.mark.parametrize("report", [pytest.param(name, marks=in_make_test(name)) for name in WITH_LAUNCHES])
 def test_launch_queues_are_as_long_as_sql_says(report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if report not in RUNS:
         pytest.skip(f"no report {report}")

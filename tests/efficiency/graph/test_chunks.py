@@ -24,7 +24,7 @@ def graph_of(reports: list[Path], folder: Path) -> BuiltGraph:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("rows", [40, 400])
+@pytest.mark.parametrize("rows", [pytest.param(40, marks=pytest.mark.thorough), 400])
 def test_small_chunks_give_the_same_graph(pattern: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reports = write_reports(simulate(Cluster(pattern=pattern, gpus=2, iterations=2)), tmp_path / "reports")
     whole = graph_of(reports, tmp_path / "whole")

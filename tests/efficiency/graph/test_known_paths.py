@@ -109,7 +109,7 @@ def known_path(slow: int) -> list[tuple[int, int, str, str, str | None]]:
 
 
 @pytest.mark.parametrize("events", [NUMBERED, BY_EVENT, NOT_RECORDED])
-@pytest.mark.parametrize("slow", [0, 1])
+@pytest.mark.parametrize("slow", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_the_path_over_events_a_collective_and_a_message(tmp_path: Path, slow: int, events: str) -> None:
     reports = ranks(tmp_path, slow, events)
     trace = translate(reports, tmp_path / "OUT", TranslateOptions()).prv
