@@ -24,7 +24,8 @@ demo: .venv/.with-nothing
 	$(BIN)/nsys2prv demo demo
 
 # Neighbours in the list share what they are made of: each worker gets a half of it, and takes from the other at the end.
-PYTEST := -m pytest -n $(WORKERS) --dist worksteal
+# A test that hangs ends its worker, and with it the run: a new worker would begin with that test again.
+PYTEST := -m pytest -n $(WORKERS) --dist worksteal --max-worker-restart 0
 
 test: .venv/.with-test
 	$(BIN)/python $(PYTEST) -m "not thorough" $(PYTEST_OPTIONS)

@@ -33,8 +33,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for the real reports is marked, so that `-m "not real"` leaves them out."""
+    """Whoever asks for the real reports is marked, so that `-m "not real"` leaves them out; what is thorough may take hours."""
     for item in items:
+        if item.get_closest_marker("thorough"):
+            item.add_marker(pytest.mark.timeout(0))
         if "real_reports" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.real)
 
