@@ -436,10 +436,13 @@ def _client(scheduler: str) -> Any:
     is_address = "://" in scheduler or scheduler.rpartition(":")[2].isdecimal()
     address = scheduler if is_address else _address_in(scheduler)
     # Its type hints are incomplete.
-    connect: Any = Client
+    client: Any = Client.__new__(Client)
     try:
-        return connect(address=address, timeout=f"{_SECONDS_TO_ANSWER}s")
+        client.__init__(address=address, timeout=f"{_SECONDS_TO_ANSWER}s")
+        return client
     except Exception as error:
+        # It is half made. When the interpreter collected it, perhaps while another one is made, both would wait for each other.
+        client.close()
         # Whatever is wrong with an address, it is found out by many libraries, each with its own errors.
         if (lack := lack_in(error)) is not None:
             raise lack from error
