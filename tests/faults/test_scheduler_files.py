@@ -39,9 +39,12 @@ def _nothing_runs_on() -> Iterator[None]:
     """A client that is left behind waits, when it is collected while another one is made, for a lock that this one holds."""
     before = set(threading.enumerate())
     gc.disable()
-    yield
-    gc.enable()
-    assert [thread for thread in threading.enumerate() if thread.name == "IO loop" and thread not in before] == []
+    try:
+        yield
+        left = {thread.name for thread in threading.enumerate() if thread not in before}
+    finally:
+        gc.enable()
+    assert "IO loop" not in left
 
 
 @pytest.mark.parametrize("kind", [*CONTENTS, "folder", "pipe", "nothing"])
