@@ -173,7 +173,7 @@ class _TraceReading:
         self._kind = {kind: self._rows.of_kind(kind) for kind in (HOST, STREAM, METRICS)}
         self._by_state = not any(number in trace.labels.types for number in _KERNEL_TYPES)
         self._attributes = {int(number) for one in collections for number in one.columns}
-        self._on = {number: one.on for one in collections if one.samples for number in one.types}
+        self._on = {number: one for one in collections if one.samples for number in one.types}
         self._known = {number for one in collections for number in one.types}
         self._intervals = {number for number in self._known if TYPES[number].role is event_types.Role.INTERVAL}
         self._open: pl.DataFrame | None = None
@@ -351,13 +351,13 @@ class _TraceReading:
     def _points(self, block: Block, row: Numbers, types: Mapping[int, int]) -> pl.DataFrame:
         """Samples and marks on rows of the kind that they belong to, with the attributes that are on their lines."""
         found = self._pairs(block, row, types)
-        of_kinds = [found.clear().drop("record")]
-        for kind in (METRICS, STREAM, HOST) if found.height else ():
-            of_kind = pl.col("type").is_in([number for number in types.values() if self._on[self._base(number)] == kind])
-            pairs = found.filter(of_kind & pl.Series(self._kind[kind][found["row"].to_numpy()]))
+        points = [found.clear().drop("record")]
+        for one in (one for one in self._kinds if one.samples and found.height):
+            of_kind = pl.col("type").is_in([number for number in types.values() if self._on[self._base(number)] is one])
+            pairs = found.filter(of_kind & pl.Series(self._kind[one.on][found["row"].to_numpy()]))
             # Samples of metrics are many, and have no attributes.
-            of_kinds.append(self._with_attributes(block, pairs) if kind != METRICS and pairs.height else pairs.drop("record"))
-        return pl.concat(of_kinds, how="diagonal").rename({"time": "start", "type": "number"}).with_columns(end="start")
+            points.append(self._with_attributes(block, pairs) if one.attributes and pairs.height else pairs.drop("record"))
+        return pl.concat(points, how="diagonal").rename({"time": "start", "type": "number"}).with_columns(end="start")
 
     def _states(self, block: Block) -> pl.DataFrame:
         placed = block.states.with_columns(self._row(block.states, "task", "thread")).filter(pl.col("row") >= 0)

@@ -11,6 +11,7 @@ from typing import Any
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.activity_times import Trees
 from nsys2prv.efficiency.clock_tables import clock_tables
+from nsys2prv.efficiency.closeups import closeup_tables
 from nsys2prv.efficiency.efficiency_options import ALL, EfficiencyOptions, NcclPolicy
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.findings import Findings, nothing_judged
@@ -24,6 +25,7 @@ from nsys2prv.efficiency.meters.found_iterations import FoundIterations
 from nsys2prv.efficiency.meters.gaps import Gaps
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.lost_work import LostWork
+from nsys2prv.efficiency.meters.memory_in_use import MemoryInUse
 from nsys2prv.efficiency.meters.meter import Meter, TableMeter
 from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
@@ -49,7 +51,7 @@ from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.version import __version__
 
-_OF_DEVICES = (Gaps, AbsentTime, Kernels, Nccl, NcclExposure, Overlap, MemoryOperations, Sampled)
+_OF_DEVICES = (Gaps, AbsentTime, Kernels, Nccl, NcclExposure, Overlap, MemoryOperations, MemoryInUse, Sampled)
 """Meters that measure nothing in a run without GPUs."""
 NO_DEVICES = "no process uses a GPU"
 
@@ -98,6 +100,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     totals, bins, kernels, nccl = Totals(context, trees), Bins(context, trees, options.bins), Kernels(context), Nccl(context)
     windows, device_clocks, lost_work = WindowTimes(context, trees, window), DeviceClocks(context), LostWork(context)
     iterations = FoundIterations(context, trees, window.iterations, with_trees=options.per_iteration is None)
+    memory_in_use = MemoryInUse(context, bins)
     event_waits = EventWaits(events)
     path = None if options.no_critical_path else CriticalPath(context, nccl, event_waits, folder / "graph")
     absent = AbsentTime(context, nccl, event_waits, window.iterations, options.regions)
@@ -119,14 +122,15 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         Overlap(context),
         NvtxTree(context),
         MemoryOperations(context),
+        memory_in_use,
         Sampled(context, bins, kernels),
         *([path] if path is not None else []),
     ]
     if has_devices:
-        _sweep(context, [meters[0], findings, *meters[1:], device_clocks, lost_work], windows)
+        _sweep(context, [meters[0], findings, *meters[1:], device_clocks, lost_work], [windows, memory_in_use])
     else:
         meters = [meter for meter in meters if not isinstance(meter, _OF_DEVICES)]
-        _sweep(context, meters, windows)
+        _sweep(context, meters, [windows])
     filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
     for meter in meters:
         filled |= meter.tables()
@@ -153,6 +157,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         else nothing_judged(NO_DEVICES)
     )
     tables |= {table.name: table.frame(rows) for table, rows in found.items()}
+    tables |= {table.name: table.frame(rows) for table, rows in closeup_tables(events, tables).items()}
     tables = {name: at_moments(table_registry.BY_NAME[name], frame, events.offset) for name, frame in tables.items()}
     warnings = [
         *events.warnings,
@@ -197,7 +202,7 @@ def _head(
     }
 
 
-def _sweep(context: SweepContext, meters: Sequence[Meter], of_run: Meter) -> None:
+def _sweep(context: SweepContext, meters: Sequence[Meter], of_run: Sequence[Meter]) -> None:
     """Go through the events once; several meters work at the same time, each on one chunk after the other. What is not in the
     window is for `of_run` alone."""
 
@@ -209,7 +214,7 @@ def _sweep(context: SweepContext, meters: Sequence[Meter], of_run: Meter) -> Non
 
     with ThreadPoolExecutor(at_once()) as pool:
         for chunk in ahead(prepared()):
-            chosen = meters if chunk.is_measured else [of_run]
+            chosen = meters if chunk.is_measured else of_run
             list(pool.map(lambda meter, chunk=chunk: meter.update(chunk), chosen))
 
 

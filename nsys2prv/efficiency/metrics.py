@@ -192,6 +192,8 @@ class EfficiencyTree(Generic[Times]):
         For programs and for people.
     times
         Columns of the measured times; each is an attribute of the times.
+    title_without_gpus
+        Of a run in which no process uses a GPU.
     times_of_run
         Those that only the run as a whole has.
     efficiencies
@@ -203,6 +205,7 @@ class EfficiencyTree(Generic[Times]):
     times: tuple[Column, ...]
     efficiencies: tuple[Efficiency[Times], ...]
     times_of_run: tuple[Column, ...] = ()
+    title_without_gpus: str = ""
 
     @property
     def of_parts(self) -> tuple[Efficiency[Times], ...]:
@@ -361,6 +364,7 @@ DEVICE_TREE: EfficiencyTree[DeviceTimes] = EfficiencyTree(
 HOST_TREE: EfficiencyTree[HostTimes] = EfficiencyTree(
     "host",
     "Hosts: threads that call CUDA or MPI, of processes that use a GPU",
+    title_without_gpus="Hosts",
     times=(
         Column.count("processes", "processes that use a GPU"),
         Column.count("threads", "their threads that call CUDA or MPI"),

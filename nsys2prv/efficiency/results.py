@@ -127,7 +127,8 @@ class EfficiencyResult(Results):
         ----------
         name
             `activity` (of devices, over time), `efficiencies` (over time), `wall_time` (by cause), `iterations` (per rank),
-            `devices` (useful time), `families` (of kernels), `bandwidth` (of NCCL over message size).
+            `devices` (useful time), `families` (of kernels), `bandwidth` (of NCCL over message size),
+            `memory` (of GPUs, in use over time).
 
         Raises
         ------

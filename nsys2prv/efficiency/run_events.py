@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.sources.cuda import synchronization
+from nsys2prv.sources.cuda import device_memory, synchronization
 from nsys2prv.sources.host import call_chains, cpu_samples
 from nsys2prv.sources.registry import TYPES, type_of
 from nsys2prv.timeline.time_axis import ClockError
@@ -231,6 +231,13 @@ ON_HOSTS = Collection(
 )
 RANGES = Collection("ranges", (event_types.NVTX_PUSHPOP, event_types.NVTX_RANGE))
 SAMPLES = Collection("samples", (event_types.GPU_METRIC,), samples=True)
+MEMORY_CHANGES = Collection(
+    "memory",
+    (device_memory.DEVICE_MEMORY,),
+    {"allocated": (device_memory.DEVICE_MEMORY_ALLOCATED,), "freed": (device_memory.DEVICE_MEMORY_FREED,)},
+    samples=True,
+)
+"""Allocations and frees of GPU memory, bytes, and how much of the kind (`number`) the process has afterwards (`value`)."""
 OFF_CPU_TIMES = Collection("off_cpu", (event_types.OFF_CPU,))
 """Times of threads off their CPU."""
 FUNCTION_SAMPLES = Collection(
@@ -282,6 +289,7 @@ COLLECTIONS = (
     ON_HOSTS,
     RANGES,
     SAMPLES,
+    MEMORY_CHANGES,
     OFF_CPU_TIMES,
     FUNCTION_SAMPLES,
     WAITS,

@@ -245,12 +245,13 @@ class SweepContext:
 
 
 def time_chunks(context: SweepContext) -> Iterator[TimeChunk]:
-    """The events of the window in chunks, from start to end; the collections are used up."""
+    """The events of the window in chunks, from start to end; all collections are used up but ON_DEVICES."""
     return (chunk for chunk in chunks_of_run(context) if chunk.is_measured)
 
 
 def chunks_of_run(context: SweepContext) -> Iterator[TimeChunk]:
-    """The events of the whole recording in chunks; those that are not measured are before and after the window."""
+    """The events of the whole recording in chunks; those that are not measured are before and after the window. All collections
+    are used up but ON_DEVICES."""
     events = context.events
     recorded = events.length if events.recorded is None else events.recorded
     low, high = events.offset, events.offset + events.length
@@ -316,7 +317,9 @@ def chunks_of_run(context: SweepContext) -> Iterator[TimeChunk]:
             messages = messages.with_columns(pl.col("time", "to_begin", "to_time") - low)
         yield TimeChunk(begin - low, end - low, started, inside, launches, messages, context, is_measured)
         for each in sorted_rows:
-            each.drop_before(window.end)
+            # Close-ups are chosen at the end, and read what devices did there again.
+            if each is not collections[ON_DEVICES.name]:
+                each.drop_before(window.end)
 
 
 def _cut(windows: Sequence[Window], edges: Sequence[int]) -> list[Window]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nsys2prv.efficiency import clock_tables
+from nsys2prv.efficiency import clock_tables, closeups
 from nsys2prv.efficiency.findings import finding_tables
 from nsys2prv.efficiency.graph import path_tables
 from nsys2prv.efficiency.meters import (
@@ -13,6 +13,7 @@ from nsys2prv.efficiency.meters import (
     found_iterations,
     gaps,
     kernel_stats,
+    memory_in_use,
     nccl_exposure,
     nccl_stats,
     nccl_waits,
@@ -50,6 +51,8 @@ TABLES: tuple[Table, ...] = (
     nvtx_tree.NVTX_TREE,
     regions.ITERATIONS,
     found_iterations.TASK_ITERATIONS,
+    closeups.CLOSEUPS,
+    closeups.CLOSEUP_BARS,
     overlap.OVERLAP,
     overlap.OVERLAP_SUMMARY,
     kernel_stats.FAMILIES,
@@ -60,6 +63,8 @@ TABLES: tuple[Table, ...] = (
     sampled_metrics.SAMPLED_KERNELS,
     sampled_metrics.SAMPLED_SUMMARY,
     sampled_metrics.SAMPLED_BINS,
+    memory_in_use.MEMORY_IN_USE,
+    memory_in_use.MEMORY_BINS,
     absent_tables.ABSENT_TIME,
     absent_tables.ABSENT_REGIONS,
     absent_tables.ABSENT_ITERATIONS,

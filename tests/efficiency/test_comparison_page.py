@@ -166,7 +166,8 @@ def test_hostile_texts_are_texts(runs: dict[str, EfficiencyResult], browser: Bro
     assert browser.requests(html) == []
 
 
-def test_axe_finds_nothing_serious(compared: Callable[..., ComparisonResult], browser: Browser) -> None:
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_serious(compared: Callable[..., ComparisonResult], browser: Browser, dark: bool) -> None:
     axe = axe_or_skip()
     result = compared("before", "larger", fail_if=["speedup < 2"])
     script = f"""{axe};
@@ -174,7 +175,7 @@ def test_axe_finds_nothing_serious(compared: Callable[..., ComparisonResult], br
       const serious = found.violations.filter((one) => ["serious", "critical"].includes(one.impact));
       document.title = "axe: " + serious.map((one) => one.id).join(" ");
     }});"""
-    dump, _ = browser.run(with_script(page_of(result), script), "--dump-dom")
+    dump, _ = browser.in_colours(with_script(page_of(result), script), dark=dark)
 
     assert PageReader(dump).all("title")[0].text == "axe: "
 

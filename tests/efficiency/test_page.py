@@ -344,7 +344,8 @@ def test_a_longer_run_makes_no_larger_page(tmp_path: Path) -> None:
         measured = measure([path])
         sizes.append(len(page(measured.head, measured.tables)))
 
-    assert sizes[1] < sizes[0] + 20_000
+    # Close-ups have more bars, up to a bound.
+    assert sizes[1] < sizes[0] + 120_000
 
 
 # -- the command ---------------------------------------------------------------

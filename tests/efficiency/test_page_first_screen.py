@@ -37,8 +37,8 @@ def browser(tmp_path: Path) -> Browser:
     return browser_or_skip(tmp_path)
 
 
-def answer(browser: Browser, html: str, script: str) -> Any:
-    """What a script finds out in the page: its function `answer` is called when the page is complete."""
+def answer(browser: Browser, html: str, script: str, *, dark: bool = False) -> Any:
+    """What a script finds out in the page, in light or dark colours: its function `answer` is called when it is complete."""
     asking = f"""
     {script}
     addEventListener("load", async () => {{
@@ -47,7 +47,7 @@ def answer(browser: Browser, html: str, script: str) -> Any:
       document.body.append(made);
     }});
     """
-    dom, complaints = browser.run(with_script(html, asking), "--dump-dom")
+    dom, complaints = browser.in_colours(with_script(html, asking), dark=dark)
     assert complaints == ""
     return json.loads(PageReader(dom).one("pre", id="answer").text)
 
@@ -266,7 +266,8 @@ def test_in_a_browser_a_link_into_something_folded_opens_it(run: Run, browser: B
     assert answer(browser, run.html, script) == [True, False]
 
 
-def test_axe_finds_nothing_serious(run: Run, browser: Browser) -> None:
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_serious(run: Run, browser: Browser, dark: bool) -> None:
     script = f"""
     {axe_or_skip()}
     const answer = async () => {{
@@ -278,7 +279,7 @@ def test_axe_finds_nothing_serious(run: Run, browser: Browser) -> None:
               passes: passes.length}};
     }};
     """
-    told = answer(browser, run.html, script)
+    told = answer(browser, run.html, script, dark=dark)
 
     assert told["passes"] > 20
     assert [one for one in told["violations"] if one[0] in ("serious", "critical")] == []

@@ -104,14 +104,21 @@ class Browser:
         # What no page began is the browser's own.
         return sorted({params["url"] for params in asked if params["initiator"] != "not an origin"})
 
+    def in_colours(self, html: str, *, dark: bool) -> tuple[str, str]:
+        """The page after its scripts, and what the browser complained of, where the system has dark or light colours."""
+        return self.run(html, _scheme(dark=dark), "--dump-dom")
+
     def picture(self, html: str, *, dark: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Rows x columns x colours."""
         path = self.folder / "picture.png"
-        options = (f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--window-size=1200,6000")
-        _, complaints = self.run(html, *options, f"--screenshot={path}")
+        _, complaints = self.run(html, _scheme(dark=dark), "--window-size=1200,6000", f"--screenshot={path}")
         assert complaints == ""
         with Image.open(path) as image:
             return np.asarray(image.convert("RGB"))
+
+
+def _scheme(*, dark: bool) -> str:
+    return f"--blink-settings=preferredColorScheme={0 if dark else 1}"
 
 
 def browser_or_skip(folder: Path) -> Browser:

@@ -10,7 +10,7 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.result_tables import Table
 
 _NAMES = frozenset({"device", "node", "task", "tasks", "devices", "host"})
-_AS_LONG = frozenset({"kernels", "longest_gaps", "nccl_collectives", "findings"})
+_AS_LONG = frozenset({"kernels", "longest_gaps", "nccl_collectives", "findings", "closeups", "closeup_bars"})
 """Tables that have as many rows in a large run."""
 _AS_THEY_ARE = frozenset({"from_ns", "to_ns", "elapsed_ns"})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -49,11 +49,11 @@ def simple_row(name: str, share: float, widest: float, number: str, note: str = 
 
 def family_tree(families: pl.DataFrame, kernels: pl.DataFrame) -> list[BarRow]:
     """Kernels by kind (GEMM is one number first), below that by family, and by kernel; shares are of all kernel time."""
-    kinds = sorted({rule.kind for rule in shipped_rules() if rule.what == FAMILY and rule.kind}, key=len, reverse=True)
+    kinds = kinds_of_families(families["family"])
     total = float(families["total_ns"].sum()) or 1
     by_kind: dict[str, list[dict[str, object]]] = {}
     for row in families.iter_rows(named=True):
-        by_kind.setdefault(_kind(row["family"], kinds), []).append(row)
+        by_kind.setdefault(kinds[row["family"]], []).append(row)
     kernels_of: dict[object, list[dict[str, object]]] = {family: [] for family in families["family"]}
     for row in kernels.iter_rows(named=True):
         kernels_of.setdefault(row["family"], []).append(row)
@@ -90,13 +90,16 @@ def _row(name: str, row: Mapping[str, object], total: float, widest: float, belo
     return simple_row(name, spent / total, widest, f"{time(spent)}, {percent(spent / total)}", f"{count:,} kernels", below)
 
 
-def _kind(family: str, kinds: Sequence[str]) -> str:
-    """The family without details: the longest kind that it begins with, else itself.
+def kinds_of_families(families: Iterable[str]) -> dict[str, str]:
+    """Families without details: the longest kind of kernel that each begins with, else the family itself.
 
-    >>> _kind("GEMM bf16 nt 128x128x64", ["Grouped GEMM", "GEMM"]), _kind("mine::step", ["GEMM"])
-    ('GEMM', 'mine::step')
+    >>> kinds_of_families(["GEMM bf16 nt 128x128x64", "mine::step"])
+    {'GEMM bf16 nt 128x128x64': 'GEMM', 'mine::step': 'mine::step'}
     """
-    return next((kind for kind in kinds if family == kind or family.startswith(f"{kind} ")), family)
+    kinds = sorted({rule.kind for rule in shipped_rules() if rule.what == FAMILY and rule.kind}, key=len, reverse=True)
+    return {
+        family: next((kind for kind in kinds if family == kind or family.startswith(f"{kind} ")), family) for family in families
+    }
 
 
 def wall_rows(devices: pl.DataFrame, most: int) -> tuple[list[BarRow], list[tuple[str, str, str]]]:

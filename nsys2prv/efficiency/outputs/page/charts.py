@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -63,8 +63,13 @@ def histogram(kernel: str, bars: pl.DataFrame, modes: pl.DataFrame) -> Plot:
     return plot
 
 
-def iterations(rows: pl.DataFrame) -> tuple[Plot, list[str], list[tuple[str, str, str]]]:
-    """Length of each iteration on each rank, from `task_iterations`; ranks that differ from the others, and the legend."""
+def iterations(
+    rows: pl.DataFrame, links: Mapping[int, tuple[str, str]] | None = None
+) -> tuple[Plot, list[str], list[tuple[str, str, str]]]:
+    """Length of each iteration on each rank, from `task_iterations`; ranks that differ from the others, and the legend.
+
+    Iterations in `links` have a point that leads to a place of the page: its id, and what it is.
+    """
     every = -(-(int(rows["iteration"].max() or 0) + 1) // _MOST_ITERATIONS)  # type: ignore[arg-type]
     lengths = (
         rows.group_by("task", "device", pl.col("iteration") // every * every)
@@ -99,6 +104,10 @@ def iterations(rows: pl.DataFrame) -> tuple[Plot, list[str], list[tuple[str, str
         f"{of_ranks[place]['task'][0]} on {of_ranks[place]['device'][0]}: median {time(medians['length_ns'][place])}"
         for place in far
     ]
+    of_iterations = dict(over.select("iteration", "high").iter_rows())
+    for iteration, (target, what) in (links or {}).items():
+        at = iteration // every * every
+        plot.link(at, of_iterations[at], target, f"{what}: iteration {iteration}, {time(of_iterations[at])}")
     usual = f"median of all {time(float(np.median(medians['length_ns'].to_numpy())))}, from {time(low)} to {time(high)}"
     return plot, [usual, *said], legend
 
@@ -117,7 +126,9 @@ def bandwidth(rows: pl.DataFrame) -> tuple[Plot, list[tuple[str, str, str]]] | N
     low, high = float(sizes.min()) / 2, float(sizes.max()) * 2
     powers = range(int(np.floor(np.log2(low))), int(np.ceil(np.log2(high))) + 1)
     every = max(1, len(powers) // 6)
-    x = PlotAxis(low, high, "message", is_log=True, named=tuple((2.0**power, _round_size(power)) for power in powers[::every]))
+    x = PlotAxis(
+        low, high, "size of a message", is_log=True, named=tuple((2.0**power, _round_size(power)) for power in powers[::every])
+    )
     is_log = bool(rates.max() > _LOGARITHMIC_FROM * rates.min())
     bottom = 10.0 ** np.floor(np.log10(rates.min())) if is_log else 0.0
     y = PlotAxis(float(bottom), float(rates.max()) * (1.6 if is_log else 1.08), "GB/s", is_log=is_log, divisor=1e9)

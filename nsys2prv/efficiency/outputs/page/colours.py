@@ -40,7 +40,7 @@ _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
 """Colours of the parts of the wall time, by group."""
 
 
-def colours_of_groups(groups: Sequence[str]) -> list[str]:
+def _colours_of_groups(groups: Sequence[str]) -> list[str]:
     """A colour for each part of the wall time, from their groups."""
     left = dict.fromkeys(groups, 0)
     found = []
@@ -51,8 +51,15 @@ def colours_of_groups(groups: Sequence[str]) -> list[str]:
     return found
 
 
+def colours_of_parts(shown: Sequence[tuple[str, str]]) -> list[str]:
+    """A colour for each part of the wall time, from its name and its group: the same wherever it is shown."""
+    others = [(name, group) for name, group in shown if name not in COLOUR_OF_PART]
+    of_others = dict(zip(others, _colours_of_groups([group for _, group in others]), strict=True))
+    return [COLOUR_OF_PART[name] if name in COLOUR_OF_PART else of_others[name, group] for name, group in shown]
+
+
 def _wall_parts() -> tuple[tuple[str, str, str], ...]:
-    colours = colours_of_groups(["compute", *(part.group for part in parts.PARTS)])
+    colours = _colours_of_groups(["compute", *(part.group for part in parts.PARTS)])
     titles = [("compute_ns", "computing"), *((part.column, part.title) for part in parts.PARTS)]
     return tuple((column, title, colour) for (column, title), colour in zip(titles, colours, strict=True))
 

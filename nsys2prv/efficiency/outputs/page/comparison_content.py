@@ -13,10 +13,10 @@ from nsys2prv.efficiency.efficiency_options import ScalingKind
 from nsys2prv.efficiency.gate_table import FAILS, PASSES, gate_order, worded
 from nsys2prv.efficiency.outputs.comparison_sections import scaling_rows
 from nsys2prv.efficiency.outputs.page.bar_rows import BarRow, Piece
-from nsys2prv.efficiency.outputs.page.colours import LINES, colours_of_groups, legend
+from nsys2prv.efficiency.outputs.page.colours import LINES, colours_of_parts, legend
 from nsys2prv.efficiency.outputs.page.page_tables import pack
 from nsys2prv.efficiency.outputs.page.plot import Plot, PlotAxis, time_axis
-from nsys2prv.efficiency.outputs.page.template import environment, hashes, json_in_html, part, script_of_page
+from nsys2prv.efficiency.outputs.page.template import environment, hashes, json_in_html, notebook_style, part, script_of_page
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.efficiency.verdict import FAIR, GOOD, POOR, level
 from nsys2prv.vocabulary.wording import percent, time
@@ -97,7 +97,7 @@ def comparison_first_html(head: Mapping[str, Any], frames: Mapping[str, pl.DataF
     template = environment().get_template("comparison_notebook.html.j2")
     return template.render(
         **comparison_first_screen(head, frames),
-        style=Markup(part("first_screen.css") + part("rows.css") + part("comparison.css")),
+        style=notebook_style("first_screen.css", "rows.css", "comparison.css"),
     )
 
 
@@ -190,7 +190,7 @@ def _points(change: float | None) -> str:
 def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> tuple[list[BarRow], list[tuple[str, str, str]]]:
     """A bar for each run, all on one scale, and the legend."""
     parts = wall.unique("part", keep="first", maintain_order=True)
-    colours = dict(zip(parts["part"], colours_of_groups(parts["group"].to_list()), strict=True))
+    colours = dict(zip(parts["part"], colours_of_parts(parts.select("part", "group").rows()), strict=True))
     totals = dict(wall.group_by("run").agg(pl.col("value_ns").sum()).iter_rows())
     longest = max(totals.values(), default=0) or 1
     rows = []

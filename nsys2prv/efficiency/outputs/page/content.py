@@ -15,12 +15,13 @@ from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import bar_rows, charts
+from nsys2prv.efficiency.outputs.page.closeup_plots import closeup_figures, closeup_links, iteration_links
 from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, CAUSES, legend
 from nsys2prv.efficiency.outputs.page.first_screen import first_screen, places_of, small_activity
 from nsys2prv.efficiency.outputs.page.page_tables import PageTable, pack
 from nsys2prv.efficiency.outputs.page.plot import unit
 from nsys2prv.efficiency.outputs.page.template import FOLDER, environment, hashes, json_in_html, part, script_of_page
-from nsys2prv.efficiency.outputs.page.time_charts import EFFICIENCY_LINES, Activity, TimeCharts
+from nsys2prv.efficiency.outputs.page.time_charts import EFFICIENCY_LINES, Activity, TimeCharts, memory_plots
 from nsys2prv.efficiency.outputs.text import iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, level
@@ -53,7 +54,7 @@ _MOST_NAMES = 12
 _NOT_SHOWN = ("nccl",)
 """The page says above all tables what NCCL kernels count as."""
 DRAWN = frozenset({"run", "tree", "findings", "finding_numbers", "device_bins", "kernel_histograms", "sampled_bins",
-                    "clock_bins"})  # fmt: skip
+                    "clock_bins", "memory_bins", "closeups", "closeup_bars"})  # fmt: skip
 """Tables that the page shows in another form."""
 
 _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
@@ -62,14 +63,15 @@ _GROUPS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
                                                                                      "regions", "bins")),
     ("kernels", "Kernels", "kernels", ("kernels", "families", "kernel_modes", "kernel_devices")),
     ("communication", "Communication", "nccl", ("nccl_exposure", "nccl", "overlap_summary", "overlap", "nccl_waits",
-                                                "nccl_stragglers", "nccl_collectives", "memory_operations", "mpi_calls")),
+                                                "nccl_stragglers", "nccl_collectives", "mpi_calls")),
     ("absent", "Time without computation", "compute-absent-time", ("absent_time", "absent_regions", "absent_iterations",
                                                                    "absent_parts", "absent_calls", "absent_ranges",
                                                                    "absent_functions", "absent_stretches")),
     ("path", "Critical path", "critical-path", ("critical_path_totals", "critical_path",
                                                 "critical_path_rows")),
-    ("gaps", "Gaps and calls", "gaps", ("gaps", "longest_gaps", "cuda_calls")),
-    ("metrics", "Sampled metrics", "kernels", ("sampled_summary", "sampled_kernels")),
+    ("gaps", "Gaps and calls", "gaps", ("gaps", "longest_gaps", "cuda_calls", "os_calls")),
+    ("memory", "Memory and copies", "memory-in-use", ("memory_in_use", "memory_operations")),
+    ("metrics", "Sampled metrics", "sampled-metrics", ("sampled_summary", "sampled_kernels")),
 )  # fmt: skip
 """Groups of tables: id, title, where their definitions are, names."""
 _ELSEWHERE = frozenset({"finding_devices", "finding_checks", "clocks"})
@@ -135,19 +137,16 @@ def definitions() -> tuple[Markup, list[str]]:
 
 def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
     """Everything that the template shows except tables."""
-    # Without a GPU there is nothing that the drawings over time could show.
-    is_drawn = frames["bins"].height and frames["devices"].height
-    over_time = TimeCharts(frames["bins"], frames["iterations"]) if is_drawn else None
+    over_time = TimeCharts.of(frames)
     timeline: list[dict[str, Any]] = []
     maps: list[dict[str, Any]] = []
     sampled: list[dict[str, Any]] = []
     small: Activity | None = None
-    if over_time is not None and frames["devices"].height:
+    if over_time is not None:
         of_devices = Activity.of(frames["bins"], frames["device_bins"], frames["devices"])
         small = small_activity(frames)
         timeline = _timeline(over_time, of_devices)
         maps = _maps(over_time, small, of_devices)
-    if over_time is not None:
         sampled = [
             {"title": str(metric), "drawn": over_time.sampled(str(metric), rows).html()}
             for (metric,), rows in _parts(frames["sampled_bins"], "metric")[:MOST_SAMPLED]
@@ -158,13 +157,15 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dic
         "title": head["title"],
         "reading": _NCCL_POLICIES[head["nccl"]],
         "facts": _facts(head, frames),
-        "trees": _trees(frames["tree"]),
+        "trees": _trees(frames["tree"], has_devices=frames["devices"].height > 0),
         "time": None if over_time is None else {"begin": over_time.axis.low, "end": over_time.axis.high},
         "timeline": timeline,
         "maps": maps,
         "wall": _wall_time(frames["absent_time"]),
         "idle": _idle(frames["gaps"]),
-        "iteration_chart": _iterations(frames["task_iterations"]),
+        "closeups": closeup_figures(frames),
+        "closeup_links": closeup_links(frames),
+        "iteration_chart": _iterations(frames),
         "device_chart": _devices(frames["devices"]),
         "icicle": bar_rows.icicle(frames["nvtx_tree"]),
         "bandwidth": _bandwidth(frames["nccl"]),
@@ -172,6 +173,10 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dic
         "unit_activity": bar_rows.unit_activity(frames["sampled_summary"], frames["families"]),
         "path": bar_rows.path_rows(frames["critical_path_totals"]),
         "sampled": sampled,
+        "memory": [
+            {"title": one.title, "reading": one.reading, "drawn": one.plot.html(), "legend": legend(one.legend)}
+            for one in ([] if over_time is None else memory_plots(over_time, frames))
+        ],
         "histograms": _histograms(frames),
         "all_kernels": frames["kernels"].height,
         "clocks": _clocks(frames),
@@ -241,10 +246,10 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _trees(tree: pl.DataFrame) -> list[dict[str, Any]]:
+def _trees(tree: pl.DataFrame, *, has_devices: bool) -> list[dict[str, Any]]:
     rows = tree.to_dicts()
     trees = []
-    for title, which in ((one.title, one.name) for one in TREES):
+    for title, which in ((one.title if has_devices else one.title_without_gpus, one.name) for one in TREES):
         leaves = []
         seen: set[str | None] = set()
         for row in (row for row in rows if row["tree"] == which):
@@ -286,10 +291,11 @@ def _maps(over_time: TimeCharts, small: Activity, of_devices: Activity) -> list[
     return maps
 
 
-def _iterations(rows: pl.DataFrame) -> dict[str, Any] | None:
+def _iterations(frames: Mapping[str, pl.DataFrame]) -> dict[str, Any] | None:
+    rows = frames["task_iterations"]
     if rows["length_ns"].count() == 0:
         return None
-    plot, said, entries = charts.iterations(rows)
+    plot, said, entries = charts.iterations(rows, iteration_links(frames["closeups"]))
     return {"drawn": plot.html(), "said": said, "legend": legend(entries)}
 
 

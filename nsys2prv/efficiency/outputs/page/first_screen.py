@@ -9,8 +9,8 @@ import polars as pl
 from markupsafe import Markup
 
 from nsys2prv.efficiency.outputs.page.bar_rows import Piece
-from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, colours_of_groups, legend
-from nsys2prv.efficiency.outputs.page.template import environment, part
+from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, colours_of_parts, legend
+from nsys2prv.efficiency.outputs.page.template import environment, notebook_style
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.verdict import verdict
 from nsys2prv.vocabulary import wording
@@ -44,13 +44,13 @@ def first_screen(
         Whether findings and their places are links into the page.
     """
     found = verdict(head, frames)
-    colours = colours_of_groups([one.group for one in found.bar])
+    colours = colours_of_parts([(one.name, one.group) for one in found.bar])
     pieces = [
         Piece(one.share, colour, f"{one.title}: {wording.time(one.value)}, {wording.percent(one.share)}")
         for one, colour in zip(found.bar, colours, strict=True)
     ]
-    if over_time is None and frames["bins"].height and frames["devices"].height:
-        over_time, small = TimeCharts(frames["bins"], frames["iterations"]), small_activity(frames)
+    if over_time is None and (over_time := TimeCharts.of(frames)) is not None:
+        small = small_activity(frames)
     return {
         "verdict": found,
         "pieces": pieces,
@@ -123,7 +123,7 @@ def _number(value: float | None, unit: str) -> str:
 def first_screen_html(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> str:
     """The first screen alone, as a notebook shows it: no script, no link, and a style that touches nothing else."""
     template = environment().get_template("notebook.html.j2")
-    style = Markup(part("first_screen.css"))
+    style = notebook_style("first_screen.css")
     return template.render(**first_screen(head, frames, linked=False), head=head, style=style, title=head["title"])
 
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-from markupsafe import Markup
 
 from nsys2prv.efficiency.outputs.page import bar_rows, charts
 from nsys2prv.efficiency.outputs.page.bar_rows import BarRow
 from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, legend
 from nsys2prv.efficiency.outputs.page.plot import Plot
-from nsys2prv.efficiency.outputs.page.template import environment, part
-from nsys2prv.efficiency.outputs.page.time_charts import EFFICIENCY_LINES, Activity, TimeCharts
+from nsys2prv.efficiency.outputs.page.template import environment, notebook_style
+from nsys2prv.efficiency.outputs.page.time_charts import EFFICIENCY_LINES, Activity, TimeCharts, memory_plots
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.wording import did_you_mean
 
@@ -57,20 +56,22 @@ class _Content:
     entries: Sequence[tuple[Any, ...]] = ()
 
 
-def _over_time(frames: Frames) -> TimeCharts | None:
-    return TimeCharts(frames["bins"], frames["iterations"]) if frames["bins"].height else None
-
-
 def _activity(frames: Frames) -> _Content | None:
-    if (over_time := _over_time(frames)) is None:
+    if (over_time := TimeCharts.of(frames)) is None:
         return None
     shares = Activity.of(frames["bins"], frames["device_bins"], frames["devices"]).shares.mean(axis=0)
     return _Content(over_time.activity(shares), entries=ACTIVITIES)
 
 
 def _efficiencies(frames: Frames) -> _Content | None:
-    over_time = _over_time(frames)
+    over_time = TimeCharts.of(frames)
     return None if over_time is None else _Content(over_time.efficiencies(), entries=EFFICIENCY_LINES)
+
+
+def _memory(frames: Frames) -> _Content | None:
+    over_time = TimeCharts.of(frames)
+    found = [] if over_time is None else memory_plots(over_time, frames)
+    return _Content(found[0].plot, entries=found[0].legend) if found else None
 
 
 def _iterations(frames: Frames) -> _Content | None:
@@ -109,6 +110,7 @@ _DRAWINGS: Mapping[str, tuple[str, Callable[[Frames], _Content | None]]] = {
     "iterations": ("Iteration time per rank", _iterations),
     "devices": ("Useful time of each device", _devices),
     "families": ("Kernel families", _families),
+    "memory": ("GPU memory in use", _memory),
     "bandwidth": ("NCCL bus bandwidth over message size", _bandwidth),
 }
 NAMES = tuple(_DRAWINGS)
@@ -131,6 +133,6 @@ def drawing(name: str, frames: Frames) -> Drawing:
         raise UsageError(f"plot {name!r}: this run has nothing to show there")
     drawn = None if content.plot is None else content.plot.html()
     template = environment().get_template("drawing.html.j2")
-    style = Markup(part("first_screen.css") + part("rows.css"))
+    style = notebook_style("first_screen.css", "rows.css")
     html = template.render(title=title, drawn=drawn, rows=content.rows, legend=legend(content.entries), style=style)
     return Drawing(name, title, html)

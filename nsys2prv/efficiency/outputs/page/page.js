@@ -28,12 +28,12 @@
   const plain = (value) => Number.isInteger(value) ? grouped(value) : String(Number(value.toPrecision(4)));
   const fixed = (value, digits) => value.toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits});
 
-  /* One unit for a column: the one that fits its median. */
+  /* One unit for a column: the one that fits between its median and its largest value. */
   const unitOf = (column) => {
     const units = UNITS[column.form];
     if (!units) return null;
     const sizes = column.values.filter((value) => value).map(Math.abs).sort((one, other) => one - other);
-    const middle = sizes[sizes.length >> 1] ?? 1;
+    const middle = sizes.length ? Math.sqrt(sizes[sizes.length >> 1] * sizes.at(-1)) : 1;
     return units.find(([factor]) => middle >= factor) ?? units[units.length - 1];
   };
   const inUnit = (value, [factor]) => {
@@ -77,7 +77,8 @@
       for (const column of this.columns) {
         column.unit = unitOf(column);
         const isSum = column.form === "ns" || column.form === "0 to 1" || column.form === "bytes";
-        column.most = isSum && !column.is_moment ? column.values.reduce((most, value) => Math.max(most, value ?? 0), column.form === "0 to 1" ? 1 : 0) : 0;
+        const isBound = column.name === "from_ns" || column.name === "to_ns";
+        column.most = isSum && !isBound && !column.is_moment ? column.values.reduce((most, value) => Math.max(most, value ?? 0), column.form === "0 to 1" ? 1 : 0) : 0;
       }
       this.count = this.columns[0].values.length;
       this.all = Array.from({length: this.count}, (_, row) => row);

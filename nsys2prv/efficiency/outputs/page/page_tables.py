@@ -43,6 +43,8 @@ _MAIN: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 """Columns of wide tables that are shown at first; all can be."""
 
+_HEADINGS = {"avg_max": "average / largest", "peak_at_ns": "peak at"}
+"""Headings that names of columns do not give."""
 _WORST_FIRST: Mapping[str, tuple[str, bool]] = {
     "nodes": (_TREE[0], False),
     "devices": ("useful_ns", False),
@@ -57,6 +59,7 @@ _WORST_FIRST: Mapping[str, tuple[str, bool]] = {
     "absent_iterations": ("absent_ns", True),
     "absent_stretches": ("length_ns", True),
     "gaps": ("total_ns", True),
+    "memory_in_use": ("peak_bytes", True),
     "clocks": ("interval_ns", True),
 }
 """Column by which a table is sorted at first, and whether downwards; others have the order of the JSON."""
@@ -145,6 +148,8 @@ def heading(column: Column) -> str:
     >>> heading(Column("mean_wait_ns", pl.Float64, "ns", ""))
     'mean wait'
     """
+    if column.name in _HEADINGS:
+        return _HEADINGS[column.name]
     efficiency = EFFICIENCIES.get(column.name)
     return efficiency.heading if efficiency else column.name.removesuffix(f"_{column.unit}").replace("_", " ")
 

@@ -183,6 +183,15 @@ class Plot:
                 f'stroke-linecap="round"><title>{text(title)}</title></path>'
             )
 
+    def link(self, x: float, y: float, target: str, title: str) -> None:
+        """A round point that leads to the place of the page with an id."""
+        self.role = "group"
+        (x0,), (y0,) = self.x.at([x]), SIDE - self.y.at([y])
+        self._shapes.append(
+            f'<a href="#{escape(target)}" aria-label="{text(title)}"><path class="line link" d="M{_n(x0)} {_n(y0)}h0">'
+            f"<title>{text(title)}</title></path></a>"
+        )
+
     def dots(self, x: Iterable[float], y: Iterable[float], colour: str, width: float = 4) -> None:
         """Round points without texts."""
         path = "".join(f"M{_n(x0)} {_n(y0)}h0" for x0, y0 in zip(self.x.at(x), SIDE - self.y.at(y), strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from nsys2prv.vocabulary import wording
 from nsys2prv.vocabulary.printable import printable, safe_json
 
 FOLDER = Path(__file__).parent
+_OWN = ".nsys2prv"
+"""What notebooks show is inside of an element of this class."""
 
 
 @functools.cache
@@ -37,6 +40,26 @@ def environment() -> jinja2.Environment:
 def part(name: str) -> str:
     """A file of this folder."""
     return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def notebook_style(*names: str) -> Markup:
+    """Files of this folder as a style that touches nothing outside of `.nsys2prv`."""
+    return Markup("".join(map(_within_own, map(part, names))))
+
+
+def _within_own(style: str) -> str:
+    """A style sheet whose rules are for what is inside of `.nsys2prv`; rules for that itself stay.
+
+    >>> _within_own("@media print { .a, b { c: d; } }/* x, */ .nsys2prv { e: f; }")
+    '@media print { .nsys2prv .a, .nsys2prv b { c: d; } } .nsys2prv { e: f; }'
+    """
+
+    def scoped(found: re.Match[str]) -> str:
+        space, selectors = found["space"], [one.strip() for one in found["selectors"].split(",")]
+        return space + ", ".join(one if one.startswith(_OWN) else f"{_OWN} {one}" for one in selectors) + " {"
+
+    plain = re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)
+    return re.sub(r"(?P<space>(?:^|(?<=[{}]))\s*)(?P<selectors>[^{}@;\s][^{}@;]*)\{", scoped, plain)
 
 
 def script_of_page(name: str) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from nsys2prv.efficiency.metrics import DEVICE_TREE
 from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, LINES
 from nsys2prv.efficiency.outputs.page.plot import SIDE, Plot, PlotAxis, text, time_axis
 from nsys2prv.vocabulary.metric_units import unit_of_metric
-from nsys2prv.vocabulary.wording import percent, short, time
+from nsys2prv.vocabulary.wording import percent, short, size, time
 
 EFFICIENCY_LINES = tuple(
     (one.name, one.title, LINES[place % len(LINES)], 1.2 if one.parent else 2.5)
@@ -33,7 +33,9 @@ _MOST_ITERATIONS = 200
 """With more there would be a mark at each pixel."""
 _LEAST_VISIBLE = 0.25
 _LONGEST_LABEL = 22
-_METRIC_HEIGHT = 110
+_METRIC_HEIGHT, _MEMORY_HEIGHT = 110, 150
+_RANGE = "#8c8c8c"
+_SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,13 @@ class TimeCharts:
         begins = iterations["begin_ns"] if iterations.height <= _MOST_ITERATIONS else iterations["begin_ns"].head(0)
         self._iterations = [begin for begin in begins if self._edges[0] < begin < self._edges[-1]]
 
+    @classmethod
+    def of(cls, frames: Mapping[str, pl.DataFrame]) -> TimeCharts | None:
+        """Drawings of a run; None without a GPU: there is nothing that they could show."""
+        if frames["bins"].is_empty() or frames["devices"].is_empty():
+            return None
+        return cls(frames["bins"], frames["iterations"])
+
     def activity(self, shares: NDArray[np.float64]) -> Plot:
         """Mean activity of devices; `shares`: bins x ACTIVITIES."""
         plot = self._shares("Device activity over time", "share of devices", 150)
@@ -193,6 +202,35 @@ class TimeCharts:
         plot.line(shown["at"], shown["mean"], LINES[0])
         return plot
 
+    def memory(self, title: str, bins: pl.DataFrame, peaks: pl.DataFrame) -> tuple[Plot, list[tuple[str, str, str]]]:
+        """Memory in use of one kind: its rows of `memory_bins` and `memory_in_use`; and the legend.
+
+        A line per device, or where there are many, their range and the device with the highest peak, which is marked.
+        """
+        divisor, unit = next((one for one in _SIZES if peaks["peak_bytes"].max() >= one[0]), _SIZES[-1])  # type: ignore[operator]
+        most = float(peaks["peak_bytes"].max() or 0)  # type: ignore[arg-type]
+        plot = Plot(title, self.axis, PlotAxis(0, most * 1.08 or 1, unit, divisor=divisor), _MEMORY_HEIGHT, is_over_time=True)
+        highest = peaks.sort("peak_bytes", "device", descending=[True, False]).row(0, named=True)
+        of_devices = bins.sort("bin").partition_by("device", as_dict=True, maintain_order=True)
+        legend = []
+        if len(of_devices) > len(LINES):
+            over = bins.group_by("bin").agg(low=pl.col("peak_bytes").min(), high=pl.col("peak_bytes").max()).sort("bin")
+            plot.band(self._as_steps(), over["low"].to_numpy().repeat(2), over["high"].to_numpy().repeat(2), _RANGE)
+            legend.append(("", "from the lowest to the highest device", _RANGE))
+            of_devices = {(highest["device"],): of_devices[highest["device"],]}
+        for place, ((device,), part) in enumerate(of_devices.items()):
+            colour = LINES[place]
+            plot.line(self._as_steps(), part["peak_bytes"].to_numpy().repeat(2), colour, 2, str(device))
+            legend.append(("", str(device), colour))
+        plot.rules(self._iterations, "iteration")
+        named = f"{highest['device']}: {size(most)} at {time(highest['peak_at_ns'])}"
+        plot.points([highest["peak_at_ns"]], [most], LINES[list(of_devices).index((highest["device"],))], [named])
+        return plot, legend
+
+    def _as_steps(self) -> NDArray[np.int64]:
+        """Start and end of each bin."""
+        return np.repeat(self._edges, 2)[1:-1]
+
     def _shares(self, title: str, label: str, height: int) -> Plot:
         named = tuple((share / 4, f"{25 * share} %") for share in range(5))
         return Plot(title, self.axis, PlotAxis(0, 1.02, label, named=named), height, is_over_time=True)
@@ -215,3 +253,46 @@ def metric_axis(metric: str, values: pl.Series) -> PlotAxis:
         return PlotAxis(0, 100, "%")
     divisor, name = (1e9, "GHz") if unit == "Hz" else (1e3, "GHz") if unit == "MHz" else (1, unit)
     return PlotAxis(0, max(largest * 1.05, divisor * 1e-9), name, divisor=divisor)
+
+
+_MEMORY_TITLES = {
+    "device": ("GPU memory in use", "Memory on the device that is allocated"),
+    "managed": ("Managed memory", "Managed (unified) memory that is allocated; it may be on the host"),
+    "host": ("Pinned host memory", "Memory on the host that processes have pinned for the device"),
+}
+_LEAST_MEMORY = 0.01
+"""Share of the largest peak from which a kind of memory is drawn."""
+
+
+@dataclass(frozen=True)
+class MemoryPlot:
+    """A drawing of memory in use: its title, what it shows with its peak, and the legend."""
+
+    title: str
+    reading: str
+    plot: Plot
+    legend: list[tuple[str, str, str]]
+
+
+def memory_plots(over_time: TimeCharts, frames: Mapping[str, pl.DataFrame]) -> list[MemoryPlot]:
+    """Drawings of memory in use: of the kinds of memory that change over time, and whose peak is not small beside others."""
+    peaks, bins = frames["memory_in_use"], frames["memory_bins"]
+    found = []
+    for name, (title, reading) in _MEMORY_TITLES.items():
+        own, over = peaks.filter(pl.col("memory") == name), bins.filter(pl.col("memory") == name)
+        least = _LEAST_MEMORY * float(peaks["peak_bytes"].max() or 0)  # type: ignore[arg-type]
+        is_constant = over.group_by("device").agg(pl.col("peak_bytes").n_unique())["peak_bytes"].max() == 1
+        if own.is_empty() or is_constant or float(own["peak_bytes"].max()) < least:  # type: ignore[arg-type]
+            continue
+        plot, entries = over_time.memory(title, over, own)
+        highest = own.sort("peak_bytes", "device", descending=[True, False]).row(0, named=True)
+        peak = f"The peak is {size(highest['peak_bytes'])}, on {highest['device']} at {time(highest['peak_at_ns'])}."
+        found.append(MemoryPlot(title, f"{reading}. {peak} {_before(own)}", plot, entries))
+    return found
+
+
+def _before(peaks: pl.DataFrame) -> str:
+    known = int(peaks["before_bytes"].sum())
+    return f"Of this at least {size(known)} were allocated before the recording." if known else (
+        "What was allocated before the recording is not known."
+    )  # fmt: skip
