@@ -24,6 +24,4 @@ REPORTS_AT_ONCE = 32
 ROWS_OF_GROUP = 400_000
 """Rows of tables above which a group gets no more reports: launch lines of all of them wait for the last."""
 WINDOWS_OF_PART = 64
-"""Time windows in one part of a trace at most, where it is a separate file."""
-WINDOWS_IN_MEMORY = 2
-"""The same where its text waits in memory for its place."""
+"""Time windows in one part of a trace at most."""

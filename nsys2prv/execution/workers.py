@@ -62,13 +62,10 @@ class Workers(ABC):
         How many pieces run at once.
     is_here
         Whether the work runs in this process: its results may stay in memory then.
-    in_order
-        Whether all pieces run on this machine, and each starts after those before it have started: it may wait for them.
     """
 
     count: int = 1
     is_here: bool = False
-    in_order: bool = False
 
     def groups(self, sizes: Sequence[int], most: int, largest: float = math.inf) -> list[range]:
         """Groups of neighbours as pieces of work: each of about the same size, and enough of them for all workers.
@@ -156,9 +153,6 @@ class _Waiting(Generic[S, T]):
 
 class LocalWorkers(Workers):
     """Some processes on this machine."""
-
-    # They take pieces from one queue, also those that are repeated.
-    in_order = True
 
     def __init__(self, count: int, allotment: memory.Allotment = memory.USUAL) -> None:
         self.count = count

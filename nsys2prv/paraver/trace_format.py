@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from nsys2prv.paraver.pcf import write_pcf
 from nsys2prv.paraver.prv import PrvWriter, join_parts
 from nsys2prv.paraver.row import write_row
 from nsys2prv.timeline.labels import UsedType
-from nsys2prv.timeline.records import EncodedRecords, RecordBatch, TimelineHead
+from nsys2prv.timeline.records import TimelineHead
 from nsys2prv.timeline.rows import Rows
 
 
@@ -26,11 +26,6 @@ class ParaverFormat:
         """Suffix of the file of records."""
         return ".prv.gz" if self.compressed else ".prv"
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the file has lines as they are."""
-        return not self.compressed
-
     def fit(self, rows: Rows) -> Rows:
         """Rows within Paraver's limits; raises TooManyRows."""
         return fit_rows(rows)
@@ -38,10 +33,6 @@ class ParaverFormat:
     def writer(self, path: Path, head: TimelineHead, *, is_first: bool) -> PrvWriter:
         """Writes records to a file."""
         return PrvWriter(path, head, is_first=is_first)
-
-    def encoder(self, head: TimelineHead) -> Callable[[Sequence[RecordBatch]], EncodedRecords]:
-        """Makes lines of records."""
-        return self.writer(Path(), head, is_first=False).encode
 
     def join(self, whole: Path, parts: Iterable[Path]) -> None:
         """Append parts to a file."""

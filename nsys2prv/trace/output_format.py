@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -40,10 +40,6 @@ class TraceFormat(Protocol[W]):
     def suffix(self) -> str:
         """Suffix of the file of records."""
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the file has the encoded records as they are: they may be written to their places in it in any order."""
-
     def fit(self, rows: Rows) -> Rows:
         """Rows within the limits of the format.
 
@@ -55,9 +51,6 @@ class TraceFormat(Protocol[W]):
 
     def writer(self, path: Path, head: TimelineHead, *, is_first: bool) -> AbstractContextManager[W]:
         """What writes a file: that of the trace, or a part of it that is not the first."""
-
-    def encoder(self, head: TimelineHead) -> Callable[[Sequence[RecordBatch]], EncodedRecords]:
-        """What `RecordWriter.encode` is, without a file: for parts that are written to their places."""
 
     def join(self, whole: Path, parts: Iterable[Path]) -> None:
         """Append parts to the first file, in their order, and remove them."""

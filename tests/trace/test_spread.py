@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ from nsys2prv.errors import DamagedReport, UsageError
 from nsys2prv.execution import workers as execution
 from nsys2prv.execution.gzip_blocks import GzipBlocks
 from nsys2prv.paraver.check import check_trace
-from nsys2prv.trace import write
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -128,30 +126,6 @@ def test_the_trace_is_the_same_from_one_process_and_from_several(
     assert outputs(spread) == {".prv.gz" if with_gzip else ".prv", ".pcf", ".row", ".json", ".cfgs"}
 
 
-def test_workers_write_parts_of_a_plain_trace_to_their_places_in_it(
-    reports: Path, alone: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nsys2prv.execution.external_sort.WINDOW_ROWS", 50)
-    parts: list[int] = []
-    sizes_of = write.PartSizes.of
-    monkeypatch.setattr(write.PartSizes, "of", lambda count, path: parts.append(count) or sizes_of(count, path))
-    spread = translate([reports], tmp_path / "trace", TranslateOptions(workers=2))
-
-    assert files_of(spread) == alone
-    assert outputs(spread) == {".prv", ".pcf", ".row", ".json", ".cfgs"}
-    assert len(parts) == 1
-    assert parts[0] > 4
-
-
-def test_a_part_waits_for_the_sizes_of_those_before_it(tmp_path: Path) -> None:
-    sizes = write.PartSizes.of(3, tmp_path / "sizes")
-    with ThreadPoolExecutor(2) as pool:
-        later = [pool.submit(sizes.place, part, size) for part, size in ((2, 5), (1, 70))]
-        assert not any(one.done() for one in later)
-        assert sizes.place(0, 100) == 0
-        assert [one.result(60) for one in later] == [170, 100]
-
-
 def in_blocks(trace: bytes) -> bytes:
     """A trace as it is compressed: the header, then the records."""
     header = b"".join(line for line in trace.splitlines(keepends=True) if line.startswith((b"#", b"c:")))
@@ -205,12 +179,7 @@ def kill_when(reached: Callable[[], bool], processes: Callable[[], list[psutil.P
         time.sleep(0.001)
 
 
-MOMENTS = {
-    "surveying": ("**/survey.pickle",),
-    "collecting": ("**/group*/**/*.arrow",),
-    # To its place in the trace, or to a file.
-    "writing": ("**/sizes", "**/part-*"),
-}
+MOMENTS = {"surveying": "**/survey.pickle", "collecting": "**/group*/**/*.arrow", "writing": "**/part-*"}
 
 
 @pytest.mark.parametrize(
@@ -236,7 +205,7 @@ def test_a_killed_worker_changes_nothing_but_the_time(
     watch = threading.Thread(
         target=kill_when,
         args=(
-            lambda: any(any((tmp_path / "several").glob(f".*/{files}")) for files in MOMENTS[moment]),
+            lambda: any((tmp_path / "several").glob(f".*/{MOMENTS[moment]}")),
             nannied if way == "dask" else children,
             killed,
         ),
