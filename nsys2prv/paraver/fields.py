@@ -16,7 +16,7 @@ _AT_ONCE = 4
 """Digits of a number that are read at once."""
 _BEFORE = 24
 """Bytes before a piece of text in which numbers of 18 digits begin that end in it, and some more."""
-_CHUNK = 1 << 19
+_CHUNK = 1 << 20
 """Bytes of text that are worked on at a time: as many stay in the processor's cache, with what is made of them."""
 
 
@@ -108,6 +108,8 @@ class Fields:
 
     def _read_long(self) -> Indices:
         """Read fields of so many digits that they may not fit in 64 bits; the result are those that do not."""
+        if self.length.max() <= _SURE_DIGITS:
+            return np.zeros(0, np.int64)
         found: Indices = np.flatnonzero(self.length > _SURE_DIGITS)
         values = pl.Series([self.field(field) for field in found.tolist()], dtype=pl.String).cast(pl.Int64, strict=False)
         self.values[found] = values.fill_null(0).to_numpy()
@@ -148,33 +150,36 @@ class _Piece:
         self.length = np.minimum(length, 255).astype(np.uint8)
         self.last_end = int(self.ends[-1]) if len(ends) else last_end
         digits *= is_digit
-        tails = _tails(digits, is_digit.view(np.uint8))
+        # Of each byte: the number of two digits that ends there, as digits are 0 at other bytes.
+        two = digits * np.uint8(1)
+        two[1:] += digits[:-1] * np.uint8(10)
         ends -= 1
-        self.values = tails.take(ends, mode="wrap").astype(np.int64)
+        self.values = _last_four(two, ends, self.length)
         longer = np.flatnonzero(self.length > _AT_ONCE)
         at, length = ends.take(longer), self.length.take(longer)
         for read in range(_AT_ONCE, _SURE_DIGITS, _AT_ONCE):
             at -= _AT_ONCE
-            self.values[longer] += tails.take(at, mode="wrap") * np.int64(10**read)
+            self.values[longer] += _last_four(two, at, length - np.uint8(read)) * 10**read
             is_longer = length > read + _AT_ONCE
             if not is_longer.all():
                 longer, at, length = longer[is_longer], at[is_longer], length[is_longer]
 
 
-def _tails(digits: npt.NDArray[np.uint8], is_digit: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
-    """At each byte that is a digit: the number that its field has up to there, of which the last four digits count.
+def _last_four(two: npt.NDArray[np.uint8], ends: Indices, length: npt.NDArray[np.uint8]) -> Indices:
+    """The numbers that the last four digits of fields make, or all where they have fewer.
 
-    `digits` are 0 at other bytes.
+    Parameters
+    ----------
+    two
+        Of each byte: the number of two digits that ends there.
+    ends
+        The last byte of each field, as an index into it.
+    length
+        Digits of each field.
     """
-    two = digits[:-1] * np.uint8(10)
-    two += digits[1:]
-    # Two digits before two others, without another byte between them.
-    before = two[:-2] * is_digit[1:-2]
-    before *= is_digit[2:-1]
-    tails = np.empty(len(digits), np.uint16)
-    tails[:1] = digits[:1]
-    tails[1:] = two
-    tails[3:] += before * np.uint16(100)
-    # Before the second and third byte is one digit.
-    tails[2:3] += digits[:1] * is_digit[1:2] * np.uint16(100)
-    return tails
+    higher = two.take(ends - 2, mode="wrap")
+    higher *= length > _AT_ONCE // 2
+    values = higher.astype(np.int64)
+    values *= 100
+    values += two.take(ends, mode="wrap")
+    return values
