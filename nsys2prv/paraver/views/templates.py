@@ -14,7 +14,8 @@ from pathlib import Path
 import jinja2
 from jinja2.bccache import Bucket
 
-from nsys2prv.paraver.views.trace_content import TypeInTrace
+from nsys2prv.paraver.views.trace_content import TypeInTrace, Value
+from nsys2prv.vocabulary.event_types import END_LABEL
 from nsys2prv.vocabulary.printable import on_one_line
 
 
@@ -36,6 +37,7 @@ def template_environment(folder: Path) -> jinja2.Environment:
         number=lambda number: f"{number:.12g}",
         span=_span,
         selected=_selected,
+        has_long_names=_has_long_names,
         per_nanosecond=lambda clock: 1e-3 if "MHz" in clock.label else 1e-9,
     )
     return environment
@@ -74,6 +76,18 @@ def _span(types: Sequence[TypeInTrace]) -> tuple[int, int]:
     """Lowest and highest value that has a label, without 0; (0, 1) of plain numbers."""
     values = [value for one in types for value in one.values or () if value]
     return (min(values), max(values)) if values else (0, 1)
+
+
+_LONGEST_OF_COLUMN = 48
+"""Characters of a name in the head of a table's column: three such columns fill a window."""
+
+
+def _has_long_names(named: Sequence[TypeInTrace | Value]) -> bool:
+    """Whether the values of event types, or some values, do not fit beside each other as heads of a table's columns: there are
+    more than two, and one has a long name."""
+    labels = {label for one in named for label in ([one.label] if isinstance(one, Value) else (one.values or {}).values())}
+    lengths = [len(label) for label in labels if label != END_LABEL]
+    return len(lengths) > 2 and max(lengths) > _LONGEST_OF_COLUMN
 
 
 def _selected(shown: Sequence[bool], own_level: bool) -> str:

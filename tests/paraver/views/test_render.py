@@ -252,6 +252,24 @@ def test_lengths_of_time_have_colours_on_a_logarithmic_scale(tmp_path: Path) -> 
         assert cfg.windows[-1].values["window_gradient_function"] == "gradient_function_log"
 
 
+@pytest.mark.parametrize(
+    ("kernels", "zoom"),
+    [
+        ({1: "sgemm", 2: "softmax", 3: "copy"}, "Disabled"),
+        ({1: "sgemm", 2: "softmax", 3: "x" * 49}, "Enabled"),
+        ({1: "sgemm", 2: "x" * 49}, "Disabled"),
+    ],
+    ids=["short names", "a long name", "two columns fit"],
+)
+def test_tables_with_long_names_of_columns_open_as_an_overview(kernels: dict[int, str], zoom: str, tmp_path: Path) -> None:
+    types = {**TYPES, event_types.KERNEL: ("CUDA kernel", {0: "End", **kernels})}
+    named, numbered = ["kernel_time", "kernel_average", "kernel_count", "metric_per_kernel"], ["useful_time", "gaps_by_length"]
+    views = render_and_parse(ViewRenderer(content(types, ONE_GPU)), tmp_path, [*named, *numbered])
+
+    zooms = {Path(path).stem.partition("-")[0]: cfg.histogram["Analyzer2D.Zoom:"] for path, cfg in views.items()}
+    assert zooms == dict.fromkeys(named, zoom) | dict.fromkeys(numbered, "Disabled")
+
+
 HOSTILE = [
     'a "quoted" name', "a * star", "back\\slash", "{ 1, { All } }", "# hash", "<b>&amp;</b>", "日本語 ✓", "x" * 5000, "Unknown",
     "100 %", "tab\tand\nnewline", "[", "'", "{{ 7 * 7 }}{% raw %}", "../../etc/passwd", "=============a.cfg", "End",
