@@ -17,6 +17,9 @@ _WORDING = {
     "Value error, ": "",
     "Input should be a valid integer, unable to parse string as an integer": "not a whole number",
     "Input should be a valid integer": "not a whole number",
+    "is not a valid integer range": "is not a whole number",
+    "is not a valid integer": "is not a whole number",
+    " (env var: 'None')": "",
 }
 """Words of the libraries that read values, and ours."""
 

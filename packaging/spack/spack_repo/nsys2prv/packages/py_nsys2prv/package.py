@@ -27,7 +27,7 @@ class PyNsys2prv(PythonPackage):
         depends_on("py-adbc-driver-sqlite@1.3.0:")
         depends_on("py-jinja2@3.1.3:")
         depends_on("py-markdown-it-py@3.0.0:")
-        depends_on("py-numpy@1.26.4:")
+        depends_on("py-numpy@2.0.0:")
         depends_on("py-polars@1.37.1:")
         depends_on("py-pyarrow@16.1.0:")
         # Compressions that folders of Parquet and Arrow tables come with.
