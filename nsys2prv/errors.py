@@ -26,7 +26,7 @@
     │   ├── WorkerDied                    workers died repeatedly during the same work
     │   └── MemoryCapReached              the work takes more than --memory allows
     ├── NothingToMeasure             12   a run without a GPU or a host thread
-    │   └── NoDevices                     whatif and compare of a run in which no process uses a GPU
+    │   └── NoDevices                     whatif of a run in which no process uses a GPU
     ├── NotEfficiency                13   a file that `efficiency --json-file` did not write
     ├── Defect                       14   an error in nsys2prv itself
     ├── GateFailed                   15   compare: a condition of --fail-if is true
@@ -297,7 +297,7 @@ class MemoryCapReached(NoResources):
 
 
 class NothingToMeasure(Nsys2prvError):
-    """`efficiency`: neither a GPU nor a host thread did anything. `compare`, `whatif`: no process uses a GPU."""
+    """`efficiency`, `compare`: neither a GPU nor a host thread did anything. `whatif`: no process uses a GPU."""
 
     exit_code = 12
 

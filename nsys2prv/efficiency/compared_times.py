@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
+from nsys2prv.efficiency.comparison_basis import ComparisonBasis
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.efficiency.verdict import wall_time_parts
+from nsys2prv.efficiency.verdict import BarPart, wall_time_of_hosts, wall_time_parts
 from nsys2prv.efficiency.window.usual_lengths import WARM_UP
 
 
-def wall_time(runs: Mapping[str, EfficiencyResult], basis: str) -> list[dict[str, Any]]:
+def wall_time(runs: Mapping[str, EfficiencyResult], basis: str, over: ComparisonBasis) -> list[dict[str, Any]]:
     """Rows of `wall_time`: of runs with these letters, the first first; `basis` is `run` or `iteration`."""
-    parts = {run: {part.name: part for part in wall_time_parts(_of_basis(one, basis))} for run, one in runs.items()}
+    parts = {run: {part.name: part for part in _parts(one, basis, over)} for run, one in runs.items()}
     first = next(iter(parts.values()))
     names = dict.fromkeys(name for of_run in parts.values() for name in of_run)
     rows = []
@@ -35,6 +36,12 @@ def wall_time(runs: Mapping[str, EfficiencyResult], basis: str) -> list[dict[str
                 }
             )
     return rows
+
+
+def _parts(one: EfficiencyResult, basis: str, over: ComparisonBasis) -> Sequence[BarPart]:
+    if over.is_of_hosts:
+        return wall_time_of_hosts(one.tables, with_mpi=over.has_mpi)
+    return wall_time_parts(_of_basis(one, basis))
 
 
 def _of_basis(one: EfficiencyResult, basis: str) -> Mapping[str, pl.DataFrame]:

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.efficiency.compared_times import iteration_lengths, wall_time
+from nsys2prv.efficiency.comparison_basis import ComparisonBasis, comparison_basis
 from nsys2prv.efficiency.comparison_tables import (
     CHANGES,
     FORMAT,
@@ -31,7 +32,7 @@ from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.run_labels import check_labels, labels_of, names_of, path_labels
 from nsys2prv.efficiency.window.usual_lengths import WARM_UP
-from nsys2prv.errors import NoDevices, UsageError
+from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.version import __version__
 
@@ -70,7 +71,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: EfficiencyOp
     # Before runs are measured, which takes time.
     labels = asked.label or path_labels([_inputs(run) for run in runs])
     check_conditions(asked.fail_if, RUNS.columns, names_of(letters, labels))
-    measured = [_with_devices(run, options) for run in runs]
+    measured = [_measured(run, options) for run in runs]
     return compare_measured(measured, [_inputs(run) for run in runs], asked)
 
 
@@ -86,14 +87,15 @@ def compare_measured(
         )
     runs = {_letters(place): one for place, one in enumerate(measured)}
     labels = dict(zip(runs, options.label or labels_of(inputs, measured), strict=True))
-    rows = _runs(runs, labels, options.scaling)
+    basis = comparison_basis(_rows_of_run(runs))
+    rows = _runs(runs, labels, options.scaling, basis)
     tables: Filled = {
         RUNS: rows,
         METRICS: _metrics(runs),
-        WALL_TIME: wall_time(runs, rows[0]["basis"]),
+        WALL_TIME: wall_time(runs, rows[0]["basis"], basis),
         ITERATION_LENGTHS: iteration_lengths(runs),
-        MATCHED: _matched(runs, rows),
-        CHANGES: _changes(runs, {row["run"]: row["share"] for row in rows}),
+        MATCHED: () if basis.is_of_hosts else _matched(runs, rows),
+        CHANGES: _changes(runs, {row["run"]: row["share"] for row in rows}, basis),
         GATE: judge(options.fail_if, rows, runs, names_of(runs, labels.values()), RUNS.columns),
     }
     head = {
@@ -105,6 +107,7 @@ def compare_measured(
             for (name, one), given in zip(runs.items(), inputs, strict=True)
         ],
         "nccl": policies[0],
+        "not_compared": basis.not_compared,
         "warnings": [f"{name}: {warning}" for name, one in runs.items() for warning in one.head["warnings"]],
     }
     return ComparisonResult(head, frames_by_name(tables, TABLES))
@@ -112,13 +115,6 @@ def compare_measured(
 
 def _inputs(run: str | Path | EfficiencyResult) -> list[str]:
     return list(run.head["inputs"]) if isinstance(run, EfficiencyResult) else [str(run)]
-
-
-def _with_devices(run: str | Path | EfficiencyResult, options: EfficiencyOptions) -> EfficiencyResult:
-    found = _measured(run, options)
-    if not found.tables["run"]["devices"][0]:
-        raise NoDevices(found.inputs)
-    return found
 
 
 def _measured(run: str | Path | EfficiencyResult, options: EfficiencyOptions) -> EfficiencyResult:
@@ -162,14 +158,14 @@ def _iterations(one: EfficiencyResult) -> pl.DataFrame:
     return one.tables["iterations"].filter(pl.col("kind").fill_null("") != WARM_UP)
 
 
-def _extents(runs: _Runs, rows: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, _Extent]]:
+def _extents(runs: _Runs, rows: Mapping[str, Mapping[str, Any]], useful: str) -> tuple[str, dict[str, _Extent]]:
     """`run` or `iteration`, and what of each run is compared: iterations, where all runs have them and not equally many."""
     iterations = {name: _iterations(one) for name, one in runs.items()}
     numbers = {table.height for table in iterations.values()}
     if len(numbers) == 1 or 0 in numbers:
-        return "run", {name: _Extent(run["elapsed_ns"], run["useful_ns"], 1.0) for name, run in rows.items()}
+        return "run", {name: _Extent(run["elapsed_ns"], run[useful], 1.0) for name, run in rows.items()}
     return "iteration", {
-        name: _Extent(_mean_length(table), float(table["useful_ns"].to_numpy().mean()), 1 / table.height)
+        name: _Extent(_mean_length(table), float(table[useful].to_numpy().mean()), 1 / table.height)
         for name, table in iterations.items()
     }
 
@@ -188,18 +184,19 @@ def _scaling(wanted: ScalingKind, total: float | None, per_device: float | None)
     return ScalingKind.STRONG if abs(math.log(total)) <= abs(math.log(per_device)) else ScalingKind.WEAK
 
 
-def _runs(runs: _Runs, labels: Mapping[str, str], wanted: ScalingKind) -> list[dict[str, Any]]:
+def _runs(runs: _Runs, labels: Mapping[str, str], wanted: ScalingKind, over: ComparisonBasis) -> list[dict[str, Any]]:
     rows = _rows_of_run(runs)
-    first = rows["A"]
-    basis, extents = _extents(runs, rows)
+    size_of_first = rows["A"][over.size]
+    basis, extents = _extents(runs, rows, over.useful)
     before = extents["A"]
     found = []
     for name, run in rows.items():
         of_run, iterations = extents[name], _iterations(runs[name])
-        total = _ratio(before.useful, of_run.useful)
-        per_device = _ratio(before.useful * run["devices"], of_run.useful * first["devices"])
-        scaling = _scaling(wanted, total, per_device)
-        efficiency = run["device_parallel_efficiency"]
+        total = _ratio(before.useful, of_run.useful) if over.is_same_work else None
+        per_one = _ratio(before.useful * run[over.size], of_run.useful * size_of_first) if over.is_same_work else None
+        scaling = _scaling(wanted, total, per_one)
+        efficiency, speedup = run[over.efficiency], _ratio(before.elapsed, of_run.elapsed)
+        of_ideal = _of_ideal(speedup, scaling, size_of_first, run[over.size]) if over.is_same_work else None
         found.append(
             {
                 "run": name,
@@ -210,15 +207,17 @@ def _runs(runs: _Runs, labels: Mapping[str, str], wanted: ScalingKind) -> list[d
                 "iteration_ns": _mean_length(iterations) if iterations.height else None,
                 "basis": basis,
                 "scaling": scaling.value,
+                "per": over.per,
+                "size": run[over.size],
                 "share": of_run.share,
                 "idle_ns": run["elapsed_ns"] * run["devices"] - run["active_ns"],
-                "speedup": (speedup := _ratio(before.elapsed, of_run.elapsed)),
-                "scaling_efficiency": _of_ideal(speedup, scaling, first["devices"], run["devices"]),
-                "scalability": total if scaling == ScalingKind.STRONG else per_device,
+                "speedup": speedup,
+                "scaling_efficiency": of_ideal,
+                "scalability": total if scaling == ScalingKind.STRONG else per_one,
                 "useful_scalability": total,
-                "useful_scalability_per_device": per_device,
+                "useful_scalability_per_device": per_one,
                 "global_efficiency": _product(efficiency, total),
-                "global_efficiency_per_device": _product(efficiency, per_device),
+                "global_efficiency_per_device": _product(efficiency, per_one),
             }
         )
     # The first run is on the scale of the others.
@@ -230,10 +229,10 @@ def _product(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one * other
 
 
-def _of_ideal(speedup: float | None, scaling: ScalingKind, first: int, devices: int) -> float | None:
-    if speedup is None or scaling == ScalingKind.WEAK or not devices:
+def _of_ideal(speedup: float | None, scaling: ScalingKind, first: int, size: int) -> float | None:
+    if speedup is None or scaling == ScalingKind.WEAK or not size:
         return speedup
-    return speedup * first / devices
+    return speedup * first / size
 
 
 def _metrics(runs: _Runs) -> list[dict[str, Any]]:
@@ -266,7 +265,7 @@ def _matched(runs: _Runs, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     factors = {
         row["run"]: first_row["share"]
         / row["share"]
-        * (row["devices"] / first_row["devices"] if row["scaling"] == ScalingKind.WEAK else 1)
+        * (row["size"] / max(first_row["size"], 1) if row["scaling"] == ScalingKind.WEAK else 1)
         for row in rows
     }
     factor = pl.col("run").replace_strict(factors, return_dtype=pl.Float64)
@@ -276,9 +275,10 @@ def _matched(runs: _Runs, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     ).sort("level", "largest", "name", "run", descending=[False, True, False, False])
 
 
-def _changes(runs: _Runs, shares: Mapping[str, float]) -> pl.DataFrame:
+def _changes(runs: _Runs, shares: Mapping[str, float], over: ComparisonBasis) -> pl.DataFrame:
     """Items whose time per device, or per thread, differs from the first run; of runs so many of whose parts are compared."""
-    before, *others = (_times(one).with_columns(pl.col("time") * shares[run]) for run, one in runs.items())
+    times = {run: _times_of_hosts(one, over) if over.is_of_hosts else _times(one) for run, one in runs.items()}
+    before, *others = (of_run.with_columns(pl.col("time") * shares[run]) for run, of_run in times.items())
     what = ["what", "name"]
     frames = []
     for name, after in zip(list(runs)[1:], others, strict=True):
@@ -298,7 +298,7 @@ def _times(one: EfficiencyResult) -> pl.DataFrame:
     """Columns `what`, `name`, `time` (ns per device; of calls per host thread)."""
     tables = one.tables
     run = tables["run"].row(0, named=True)
-    devices, threads = max(run["devices"], 1), max(run["threads"], 1)
+    devices = max(run["devices"], 1)
     total = pl.col("total_ns").sum()
     causes = [column for column in tables["gaps"].columns if column.endswith("_ns") and column not in _NOT_CAUSES]
     gaps = tables["gaps"].select(pl.col(causes).sum()).unpivot(variable_name="name", value_name="total_ns")
@@ -310,10 +310,27 @@ def _times(one: EfficiencyResult) -> pl.DataFrame:
         _part("kernel", devices, tables["kernels"].select("total_ns", name="kernel")),
         _part("gaps", devices, gaps.with_columns(pl.col("name").str.strip_suffix("_ns").str.replace_all("_", " "))),
         _part("memory", devices, tables["memory_operations"].group_by(name="operation").agg(total)),
-        _part("CUDA call", threads, tables["cuda_calls"].select("total_ns", name="call")),
-        _part("MPI call", threads, tables["mpi_calls"].select("total_ns", name="call")),
     ]
-    return pl.concat(frames)
+    return pl.concat([*frames, *_calls(one)])
+
+
+def _calls(one: EfficiencyResult) -> list[pl.DataFrame]:
+    threads = max(one.tables["run"]["threads"][0], 1)
+    return [
+        _part(what, threads, one.tables[name].select("total_ns", name="call"))
+        for what, name in (("CUDA call", "cuda_calls"), ("MPI call", "mpi_calls"))
+    ]
+
+
+def _times_of_hosts(one: EfficiencyResult, over: ComparisonBasis) -> pl.DataFrame:
+    """Columns `what`, `name`, `time` (ns per host thread; of calls of the OS per process, all of whose threads they are of).
+
+    Where all runs have MPI, most calls of the OS are waits inside of MPI and of its helper threads: only those that read and
+    write count.
+    """
+    counted = pl.col("kind") == "io" if over.has_mpi else pl.lit(value=True)
+    calls = one.tables["os_calls"].filter(counted).select("total_ns", name="call")
+    return pl.concat([*_calls(one), _part("OS call", max(one.tables["tasks"].height, 1), calls)])
 
 
 _NOT_CAUSES = ("from_ns", "to_ns", "total_ns")

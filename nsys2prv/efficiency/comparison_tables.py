@@ -16,6 +16,10 @@ RUNS = Table(
         Column.text("label", "what it is called: as given with `--label`, else what differs in the paths"),
         Column.text("title", "name of what was measured"),
         *TREE_COLUMNS_OF_RUN,
+        Column.text(
+            "per", "`GPU`; `process` where a run uses no GPU: n and U of the columns below are then those of processes"
+        ),
+        Column.count("size", "n"),
         Column.ns("idle_ns", "sum over devices of E - A: time in which they neither compute nor move data"),
         Column.count("iterations", "iterations without warm-up; null where none were found"),
         Column.mean_ns("iteration_ns", "their mean length: from the first start to the last end over devices; null likewise"),
@@ -28,13 +32,14 @@ RUNS = Table(
         Column.number("speedup", "E of the first run / E"),
         Column.number(
             "scaling_efficiency",
-            "speedup / the speedup that the scaling allows: n of this run / n of the first (strong), 1 (weak)",
+            "speedup / the speedup that the scaling allows: n of this run / n of the first (strong), 1 (weak); null, as all "
+            "below, where useful times can't be compared: of a run with GPUs and one without, and of hosts without MPI",
         ),
         Column.number("useful_scalability", "sum U of the first run / sum U: 1 when equal work takes equal time (strong)"),
         Column.number("useful_scalability_per_device", "mean U of the first run / mean U (weak scaling)"),
         Column.number("scalability", "that of the two that belongs to the scaling"),
-        Column.number("global_efficiency", "device parallel efficiency x useful scalability"),
-        Column.number("global_efficiency_per_device", "device parallel efficiency x useful scalability per device"),
+        Column.number("global_efficiency", "device (of processes: host) parallel efficiency x useful scalability"),
+        Column.number("global_efficiency_per_device", "the same x useful scalability per device"),
     ),
     by_nccl_policy=True,
 )
@@ -77,11 +82,15 @@ CHANGES = Table(
     "one item that takes time, in one run against the first",
     (
         _RUN,
-        Column.text("what", "`devices`, `family`, `kernel`, `gaps`, `memory`, `CUDA call` or `MPI call`"),
+        Column.text(
+            "what",
+            "`devices`, `family`, `kernel`, `gaps`, `memory`, `CUDA call`, `MPI call`; `OS call` where a run uses no GPU",
+        ),
         Column.text("name", "its name; of gaps: what the launching thread did"),
         Column.mean_ns(
             "before_ns",
-            "time in the first run, per device (of calls: per host thread); / its iterations where `basis` says so",
+            "time in the first run, per device (of calls: per host thread; of calls of the OS: per process); / its iterations "
+            "where `basis` says so",
         ),
         Column.mean_ns("after_ns", "time in this run, likewise"),
         Column.mean_ns("difference_ns", "after - before"),
@@ -99,7 +108,7 @@ WALL_TIME = Table(
         Column.text("title", "for people"),
         Column.text("group", "`compute`, or a group of causes"),
         Column.mean_ns(
-            "value_ns", "mean over devices (without a GPU: over host threads); of an iteration where `basis` says so"
+            "value_ns", "mean over devices (where a run uses no GPU: over host threads); of an iteration where `basis` says so"
         ),
         Column.share("share", "of the wall time"),
         Column.mean_ns("difference_ns", "to the first run"),
@@ -129,6 +138,7 @@ HEAD: tuple[tuple[str, str, str], ...] = (
     ("nsys2prv", "text", "version of the program"),
     ("runs", "list of objects", "`run` (`A`, `B`, ...), `label`, `input`, `title`"),
     ("nccl", "text", "`communication` or `useful`: what NCCL kernels count as"),
+    ("not_compared", "text", "what can't be compared, of a run with GPUs and one without; null otherwise"),
     ("warnings", "list of texts", "what is odd, of all runs"),
     ("tables", "object", "as above"),
 )

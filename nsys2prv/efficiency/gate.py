@@ -16,7 +16,7 @@ import polars as pl
 from nsys2prv.efficiency.gate_conditions import FACTOR, SHARE, TIME, Condition, Quantity
 from nsys2prv.efficiency.gate_table import FAILS, NOT_DECIDABLE, PASSES, worded
 from nsys2prv.efficiency.known_values import Known, known_value
-from nsys2prv.efficiency.metrics import EFFICIENCIES
+from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES
 from nsys2prv.efficiency.result_tables import Column
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import UsageError
@@ -24,6 +24,8 @@ from nsys2prv.vocabulary.wording import did_you_mean, short
 
 _RESULTS = {True: FAILS, False: PASSES, None: NOT_DECIDABLE}
 _LONGEST_REASON = 200
+_OF_GPUS = {"idle_ns", *(column.name for column in DEVICE_TREE.columns_of_run), "device_offload_efficiency"}
+"""Numbers that a run without GPUs does not have."""
 _UNITS = {"0 to 1": (FACTOR, SHARE), "ns": (FACTOR, TIME), "": (FACTOR, SHARE)}
 """Units that amounts may have, by the unit of the metric."""
 
@@ -142,5 +144,7 @@ def _why_missing(metric: str, one: EfficiencyResult) -> str:
         return f" ({reasons[metric]})"
     if metric in ("iterations", "iteration_ns"):
         return f" (no iterations: {short(str(one.head['iterations'].get('reason')), _LONGEST_REASON)})"
+    if metric in _OF_GPUS and not one.tables["run"]["devices"][0]:
+        return " (no process uses a GPU)"
     without = EFFICIENCIES[metric].null_without if metric in EFFICIENCIES else ""
     return f" (without {without})" if without else ""

@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nsys2prv.efficiency.comparison_basis import PROCESS
 from nsys2prv.efficiency.length_interval import LengthInterval
-from nsys2prv.efficiency.metrics import EFFICIENCIES, at_length
+from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE, at_length
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.vocabulary.limits import LONGEST_NS
 
 OF_LENGTH = ("speedup", "scaling_efficiency")
 """Columns of the table `runs` that are the length of the first run over that of a run, times a constant."""
 OF_EFFICIENCY = ("global_efficiency", "global_efficiency_per_device")
-"""Those that are the device parallel efficiency times a constant."""
+"""Those that are the parallel efficiency of devices, or of hosts, times a constant."""
+_OF_DEVICES = frozenset({"idle_ns", *(column.name for column in DEVICE_TREE.times)} - {"devices", "elapsed_ns"})
+"""Times that a run without GPUs does not have."""
 
 _ROUNDING = 1e-12
 
@@ -67,7 +70,7 @@ def known_value(metric: str, run: str, rows: Rows, measured: Mapping[str, Effici
     """
     row, one, first = rows[run], measured[run], next(iter(rows))
     value = row[metric]
-    if value is None:
+    if value is None or (metric in _OF_DEVICES and not row["devices"]):
         return None
     if metric in EFFICIENCIES:
         return _efficiency(metric, row, one)
@@ -80,7 +83,8 @@ def known_value(metric: str, run: str, rows: Rows, measured: Mapping[str, Effici
         ratio = Known(at_measured, before.least / after.most, before.most / after.least if after.least else math.inf)
         return ratio.scaled(value / at_measured if at_measured else 0.0)
     if metric in OF_EFFICIENCY:
-        efficiency = _efficiency("device_parallel_efficiency", row, one)
+        root = HOST_TREE if row["per"] == PROCESS else DEVICE_TREE
+        efficiency = _efficiency(root.efficiencies[0].name, row, one)
         return efficiency.scaled(value / efficiency.value if efficiency.value else 0.0)
     return Known.exactly(float(value))
 

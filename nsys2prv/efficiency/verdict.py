@@ -133,7 +133,7 @@ def wall_time_parts(tables: Mapping[str, pl.DataFrame]) -> tuple[BarPart, ...]:
     """All parts of the wall time that are not 0: of devices those of compute-absent time, else what host threads did."""
     devices = tables["absent_time"]
     if devices.is_empty():
-        return _wall_time_of_hosts(tables)
+        return wall_time_of_hosts(tables)
     elapsed = float(devices["elapsed_ns"].mean() or 0)  # type: ignore[arg-type]
     means = devices.select(pl.col("compute_ns", *parts.PART_COLUMNS).cast(pl.Float64).mean()).row(0, named=True)
     spent = [("compute", "computing", "compute", means["compute_ns"])]
@@ -168,11 +168,19 @@ def _undecided(of_parts: pl.DataFrame, devices: int, mean: float) -> list[tuple[
     return [*found, ("undecided", undecided.title, undecided.group, rest)] if rest > 1 else found
 
 
-def _wall_time_of_hosts(tables: Mapping[str, pl.DataFrame]) -> tuple[BarPart, ...]:
+def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | None = None) -> tuple[BarPart, ...]:
+    """Parts of the wall time that are not 0, of what host threads did.
+
+    Parameters
+    ----------
+    with_mpi
+        Without MPI, calls of the OS are all that is known of hosts; with it they are part of computing, as in the tree. None:
+        as the run has it.
+    """
     run, threads = tables["run"].row(0, named=True), tables["threads"]
-    # Without MPI, calls of the OS are all that is known of hosts; with it they are part of computing, as in the tree.
-    os = 0 if _has_mpi(run) else int(threads["os_ns"].sum())
-    computing = "computing" if _has_mpi(run) else "computing, or off the CPU"
+    has_mpi = _has_mpi(run) if with_mpi is None else with_mpi
+    os = 0 if has_mpi else int(threads["os_ns"].sum())
+    computing = "computing" if has_mpi else "computing, or off the CPU"
     spent = (
         ("compute", computing, "compute", run["host_useful_ns"] - os),
         ("cuda", "CUDA calls", parts.STARVED, run["cuda_ns"]),

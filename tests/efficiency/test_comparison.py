@@ -18,7 +18,7 @@ from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import ComparisonResult, read_efficiency
-from nsys2prv.errors import NoDevices, NotEfficiency, UsageError
+from nsys2prv.errors import NotEfficiency, UsageError
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -267,14 +267,3 @@ def test_numbers_without_a_fraction_are_numbers(runs: list[Path], tmp_path: Path
     path.write_text(json.dumps(content))
 
     assert read_efficiency(path).tables["run"]["load_balance"].to_list() == [1.0]
-
-
-def test_a_run_without_a_gpu_can_not_be_compared(runs: list[Path], tmp_path: Path, command_line: CommandLine) -> None:
-    report = ReportBuilder()
-    report.nvtx_range("f", 0, 10)
-    path = report.write(tmp_path / "cpu.sqlite")
-    done = command_line.run("compare", runs[0], path, "--json-file", "out.json")
-
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (NoDevices.exit_code, "", 1)
-    assert "cpu.sqlite" in done.stderr
-    assert not (command_line.folder / "out.json").exists()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
+from nsys2prv.efficiency.comparison_basis import GPU, plural
 from nsys2prv.efficiency.efficiency_options import ScalingKind
 from nsys2prv.vocabulary.wording import percent, short, time
 
 _LONGEST_HEADING = 24
+_LEAST_SHARE = 0.001
+"""Least part of the longest wall time that outputs show."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +42,20 @@ class Section:
 
 
 def comparison_sections(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int) -> Iterator[Section]:
-    """Sizes, trees and scaling side by side; what changed most in each run; families and kernels; so many rows of each."""
+    """Sizes, trees and scaling side by side; wall time by cause; what changed most in each run; families and kernels; so many
+    rows of each."""
     names = tables["runs"]["run"].to_list()
     headings = [f"{one['run']} {short(one['label'], _LONGEST_HEADING)}" for one in head["runs"]]
     yield Section("", ["", *headings], [*_sizes(tables["runs"]), *_trees(tables["metrics"], names), *_scaling(tables["runs"])])
+    yield from _wall_time(tables, names)
     for run in names[1:]:
         changes = tables["changes"].filter(pl.col("run") == run).head(rows)
         cells = [
-            [row["what"], short(row["name"]), time(row["before_ns"]), time(row["after_ns"]), time(row["difference_ns"])]
+            [row["what"], short(row["name"]), time(row["before_ns"]), time(row["after_ns"]), signed_time(row["difference_ns"])]
             for row in changes.iter_rows(named=True)
         ]
         if cells:
-            title = f"What changed most in {run}, per device (calls: per host thread)"
+            title = f"What changed most in {run}, {time_of_changes(tables['runs'])}"
             yield Section(title, ["what", "", "before", "after", "difference"], cells, 2, is_foreign=True)
     for level, title in (("family", "Families compared"), ("kernel", "Kernels compared")):
         if cells := _matched_cells(tables["matched"].filter(pl.col("level") == level), names, rows):
@@ -63,11 +68,63 @@ def comparison_sections(head: Mapping[str, Any], tables: Mapping[str, pl.DataFra
             )
 
 
+def time_of_changes(runs: pl.DataFrame) -> str:
+    """What the times of `changes` are per, for headings."""
+    return "per device (calls: per host thread)" if runs["per"][0] == GPU else "per host thread (OS calls: per process)"
+
+
+def wall_time_title(runs: pl.DataFrame) -> str:
+    """What the times of `wall_time` are of, for headings: `of one iteration, mean over devices`."""
+    whole = "one iteration" if "iteration" in runs["basis"] else "the measured window"
+    return f"of {whole}, mean over {'devices' if runs['per'][0] == GPU else 'host threads'}"
+
+
+def shown_wall_time(wall: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `wall_time` that outputs show: of parts that take a thousandth of the longest wall time in a run or more."""
+    whole = pl.col("value_ns").sum().over("run")
+    return wall.filter(pl.col("value_ns").max().over("part") > _LEAST_SHARE * whole.max())
+
+
+def _wall_time(tables: Mapping[str, pl.DataFrame], names: Sequence[str]) -> Iterator[Section]:
+    """Each cause with its time in all runs, the share of their wall times, and the difference of all but the first."""
+    shown = shown_wall_time(tables["wall_time"])
+    body = []
+    for (_, title), rows in shown.partition_by("part", "title", maintain_order=True, as_dict=True).items():
+        times = [f"{time(value)} {percent(share):>7}" for value, share in rows.select("value_ns", "share").iter_rows()]
+        body.append([str(title), *times, *map(signed_time, rows["difference_ns"][1:])])
+    if body:
+        columns = ["cause", *names, *(f"difference {run}" for run in names[1:])]
+        yield Section(f"Wall time by cause, {wall_time_title(tables['runs'])}", columns, body)
+
+
+def signed_time(nanoseconds: float) -> str:
+    """A difference, with its sign.
+
+    >>> signed_time(-2e6), signed_time(5)
+    ('−2.000 ms', '+5 ns')
+    """
+    return f"{'−' if nanoseconds < 0 else '+'}{time(abs(nanoseconds))}"
+
+
+def size_rows(runs: pl.DataFrame) -> dict[str, tuple[str, Callable[[float], str]]]:
+    """Rows of sizes and times: their titles, columns of `runs` and forms."""
+    if runs["per"][0] == GPU:
+        return {"GPUs": ("devices", "{:,}".format), "time": ("elapsed_ns", time), "useful time": ("useful_ns", time)}
+    has_gpus = {"GPUs": ("devices", "{:,}".format)} if (runs["devices"] > 0).any() else {}
+    outside = {"time outside of MPI": ("host_useful_ns", time)} if runs["mpi_parallel_efficiency"].null_count() == 0 else {}
+    return {
+        **has_gpus,
+        "processes": ("processes", "{:,}".format),
+        "host threads": ("threads", "{:,}".format),
+        "time": ("elapsed_ns", time),
+        **outside,
+    }
+
+
 def _sizes(runs: pl.DataFrame) -> list[list[str]]:
-    """Devices, times and iterations of each run."""
-    sizes = {"GPUs": ("devices", "{:,}".format), "time": ("elapsed_ns", time), "useful time": ("useful_ns", time)}
-    body = [[title, *(form(value) for value in runs[column])] for title, (column, form) in sizes.items()]
-    if runs["iteration_ns"].count():
+    """Devices or processes, times and iterations of each run."""
+    body = [[title, *(form(value) for value in runs[column])] for title, (column, form) in size_rows(runs).items()]
+    if runs["iteration_ns"].count() and runs["per"][0] == GPU:
         lengths = ["-" if value is None else time(value) for value in runs["iteration_ns"]]
         numbers = ["-" if value is None else f"{value:,}" for value in runs["iterations"]]
         body += [["iterations", *numbers], ["  mean length", *lengths]]
@@ -85,7 +142,10 @@ def _trees(metrics: pl.DataFrame, names: Sequence[str]) -> list[list[str]]:
 def scaling_rows(runs: pl.DataFrame) -> dict[str, str]:
     """Columns of `runs` that say how the runs scale, and their titles: those that have a meaning for this kind of scaling."""
     per = ", per iteration" if "iteration" in runs["basis"] else ""
-    if runs["devices"].n_unique() == 1:
+    if not runs["useful_scalability"].count():
+        return {"speedup": f"speedup{per}"}
+    one, several = runs["per"][0].replace(GPU, "device"), plural(runs["per"][0])
+    if runs["size"].n_unique() == 1:
         # Not of several sizes: both kinds of scaling are the same.
         return {
             "speedup": f"speedup{per}",
@@ -95,19 +155,20 @@ def scaling_rows(runs: pl.DataFrame) -> dict[str, str]:
     if ScalingKind.WEAK.value in runs["scaling"]:
         return {
             "scaling_efficiency": f"weak scaling efficiency (time of A / time{per})",
-            "scalability": "  scalability of useful time per device",
+            "scalability": f"  scalability of useful time per {one}",
             "global_efficiency_per_device": "  global efficiency",
         }
     return {
         "speedup": f"speedup{per}",
-        "scaling_efficiency": "strong scaling efficiency (speedup / GPUs)",
+        "scaling_efficiency": f"strong scaling efficiency (speedup / {several})",
         "scalability": "  scalability of useful time",
         "global_efficiency": "  global efficiency",
     }
 
 
 def _scaling(runs: pl.DataFrame) -> list[list[str]]:
-    kinds = [["scaling", *runs["scaling"]]] if runs["devices"].n_unique() > 1 else []
+    is_scaled = runs["size"].n_unique() > 1 and runs["useful_scalability"].count() > 0
+    kinds = [["scaling", *runs["scaling"]]] if is_scaled else []
     return [*kinds, *([title, *(_factor(value) for value in runs[column])] for column, title in scaling_rows(runs).items())]
 
 

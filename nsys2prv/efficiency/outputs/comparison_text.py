@@ -23,7 +23,10 @@ def comparison_as_text(head: Mapping[str, Any], tables: Mapping[str, pl.DataFram
         f"{one['run']}  " + ", ".join(short(one[name], _LONGEST_PATH) for name in ("label", "title", "input"))
         for one in head["runs"]
     ]
-    lines += [f"(NCCL kernels count as {head['nccl']})"]
+    if "GPU" in tables["runs"]["per"]:
+        lines += [f"(NCCL kernels count as {head['nccl']})"]
+    if head["not_compared"] is not None:
+        lines += ["", head["not_compared"]]
     for section in comparison_sections(head, tables, rows):
         lines += ["", *([section.title] if section.title else [])]
         lines += grid(section.columns, section.rows, frozenset(range(section.names)))

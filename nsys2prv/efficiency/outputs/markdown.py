@@ -25,6 +25,8 @@ def comparison_as_markdown(head: Mapping[str, Any], tables: Mapping[str, pl.Data
     """A summary of a `ComparisonResult` in Markdown, the gate first, with so many rows of each table and run."""
     lines = ["### Comparison of runs", ""]
     lines += [f"- {one['run']}: {as_code(one['label'])} ({as_code(one['input'])})" for one in head["runs"]]
+    if head["not_compared"] is not None:
+        lines += ["", head["not_compared"]]
     lines += ["", *_gate(tables["gate"])] if tables["gate"].height else []
     for section in comparison_sections(head, tables, rows):
         lines += ["", *_section(section)]

@@ -8,10 +8,19 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
+from nsys2prv.efficiency.comparison_basis import GPU, counted_per, plural
 from nsys2prv.efficiency.comparison_tables import TABLES
 from nsys2prv.efficiency.efficiency_options import ScalingKind
 from nsys2prv.efficiency.gate_table import FAILS, PASSES, gate_order, worded
-from nsys2prv.efficiency.outputs.comparison_sections import scaling_rows
+from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE
+from nsys2prv.efficiency.outputs.comparison_sections import (
+    scaling_rows,
+    shown_wall_time,
+    signed_time,
+    size_rows,
+    time_of_changes,
+    wall_time_title,
+)
 from nsys2prv.efficiency.outputs.page.bar_rows import BarRow, Piece
 from nsys2prv.efficiency.outputs.page.colours import LINES, colours_of_parts, legend
 from nsys2prv.efficiency.outputs.page.page_tables import pack
@@ -23,7 +32,6 @@ from nsys2prv.vocabulary.wording import percent, time
 
 _CELLS = 20_000
 """Cells of one table."""
-_LEAST_SHARE = 0.001
 _MOST_ROWS = 10
 """Rows of one drawing of changes."""
 _LEAST_CHANGE = 0.005
@@ -35,9 +43,9 @@ _KINDS = (
     ("memory", "Copies and memsets"),
     ("CUDA call", "CUDA calls, per host thread"),
     ("MPI call", "MPI calls, per host thread"),
+    ("OS call", "OS calls, per process"),
 )
 _FACTORS = (
-    ("device_parallel_efficiency", "Device Parallel Efficiency"),
     ("scalability", "scalability of useful time"),
     ("scaling_efficiency", "scaling efficiency"),
 )
@@ -59,7 +67,7 @@ def comparison_page(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame])
             **comparison_first_screen(head, frames),
             head=head,
             title=title,
-            per=_per(frames["runs"]),
+            per=f"{_per(frames['runs'])}, {time_of_changes(frames['runs'])}",
             changes=[_changed(one, frames["changes"]) for one in head["runs"][1:]],
             iterations=_iterations(head, frames["iteration_lengths"]),
             scaling=_scaling(frames["runs"]),
@@ -85,7 +93,8 @@ def comparison_first_screen(head: Mapping[str, Any], frames: Mapping[str, pl.Dat
         ],
         "wall": wall,
         "wall_legend": legend(entries),
-        "wall_per": _per(frames["runs"]),
+        "wall_of": wall_time_title(frames["runs"]),
+        "not_compared": head["not_compared"],
         "causes": [_differences(frames["wall_time"], one) for one in head["runs"][1:]],
         "numbers": _numbers(frames["runs"]),
         "tree": _tree(frames["metrics"], [one["run"] for one in head["runs"]]),
@@ -122,36 +131,26 @@ def _sentence(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame], row: 
     before, after = time(first[column]), time(row[column])
     what = " per iteration" if per_iteration else ""
     said = f"{names[row['run']]} takes {after}{what}, {names[first['run']]} {before}"
-    if row["devices"] != first["devices"] and row["scaling_efficiency"] is not None:
-        gpus = f"{row['devices']:,} instead of {first['devices']:,} GPUs"
+    if row["size"] != first["size"] and row["scaling_efficiency"] is not None:
+        gpus = f"{row['size']:,} instead of {first['size']:,} {plural(row['per'])}"
         said += f" ({gpus}: {row['scaling']} scaling efficiency {percent(row['scaling_efficiency'])})"
     elif row["speedup"]:
         said += f" (speedup {row['speedup']:.2f})"
     differences = frames["wall_time"].filter(pl.col("run") == row["run"]).sort(pl.col("difference_ns").abs(), descending=True)
     if differences.height and (most := differences.row(0, named=True))["difference_ns"]:
-        said += f"; changed most: {most['title']}, {_signed(most['difference_ns'])}"
+        said += f"; changed most: {most['title']}, {signed_time(most['difference_ns'])}"
     return said
-
-
-def _signed(nanoseconds: float) -> str:
-    """A difference, with its sign.
-
-    >>> _signed(-2e6), _signed(5)
-    ('−2.000 ms', '+5 ns')
-    """
-    return f"{'−' if nanoseconds < 0 else '+'}{time(abs(nanoseconds))}"
 
 
 def _numbers(runs: pl.DataFrame) -> list[dict[str, Any]]:
     """Rows of the small table: a title and a text for each run."""
     rows: list[tuple[str, list[str]]] = [
-        ("GPUs", [f"{value:,}" for value in runs["devices"]]),
-        ("Time", [time(value) for value in runs["elapsed_ns"]]),
+        (title[0].upper() + title[1:], [form(value) for value in runs[column]])
+        for title, (column, form) in size_rows(runs).items()
     ]
-    if runs["iterations"].count():
+    if runs["iterations"].count() and runs["per"][0] == GPU:
         rows.append(("Iterations", ["–" if value is None else f"{value:,}" for value in runs["iterations"]]))
         rows.append(("Mean iteration", ["–" if value is None else time(value) for value in runs["iteration_ns"]]))
-    rows.append(("Useful time, sum", [time(value) for value in runs["useful_ns"]]))
     for column, title in scaling_rows(runs).items():
         rows.append((title.strip(), ["–" if value is None else f"{value:.3f}" for value in runs[column]]))
     return [{"title": title, "values": values} for title, values in rows]
@@ -193,6 +192,7 @@ def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> tuple[list[BarRow
     colours = dict(zip(parts["part"], colours_of_parts(parts.select("part", "group").rows()), strict=True))
     totals = dict(wall.group_by("run").agg(pl.col("value_ns").sum()).iter_rows())
     longest = max(totals.values(), default=0) or 1
+    shown = shown_wall_time(wall).unique("part", keep="first", maintain_order=True)
     rows = []
     for run in head["runs"]:
         own, total = wall.filter(pl.col("run") == run["run"]), totals.get(run["run"], 0)
@@ -200,11 +200,9 @@ def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> tuple[list[BarRow
             Piece(row["value_ns"] / longest, colours[row["part"]],
                   f"{run['run']}: {row['title']} {time(row['value_ns'])} ({percent(row['share'])})")
             for row in own.iter_rows(named=True)
-            if row["value_ns"] > _LEAST_SHARE * longest
+            if row["part"] in shown["part"]
         )  # fmt: skip
         rows.append(BarRow(_named(run), pieces, time(total)))
-    largest = wall.group_by("part", maintain_order=True).agg(pl.col("value_ns").max(), pl.col("title").first())
-    shown = largest.filter(pl.col("value_ns") > _LEAST_SHARE * longest)
     return rows, [(part, title, colours[part]) for part, title in shown.select("part", "title").iter_rows()]
 
 
@@ -225,7 +223,7 @@ def _diverging(rows: pl.DataFrame, name: str) -> list[BarRow]:
         title = f"{row[name]}: {time(after - difference)} before, {time(after)} after"
         bar = Piece(half, _LESS if difference < 0 else _MORE, title)
         space = Piece(0.5 - half if difference < 0 else 0.5, "transparent", "")
-        found.append(BarRow(row[name], (space, bar), _signed(difference), f"{time(after - difference)} to {time(after)}"))
+        found.append(BarRow(row[name], (space, bar), signed_time(difference), f"{time(after - difference)} to {time(after)}"))
     return found
 
 
@@ -265,34 +263,40 @@ def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> dict[str, Any
 
 def _scaling(runs: pl.DataFrame) -> list[dict[str, Any]]:
     """Speedup and efficiencies over the number of devices, where the runs have several."""
-    ordered = runs.filter(pl.col("devices") > 0).sort("devices", maintain_order=True)
-    if ordered["devices"].n_unique() < 2:
+    ordered = runs.filter(pl.col("size") > 0).sort("size", maintain_order=True)
+    if ordered["size"].n_unique() < 2 or not runs["useful_scalability"].count():
         return []
-    devices = ordered["devices"].to_list()
-    ticks = tuple((float(number), f"{number:,}") for number in dict.fromkeys(devices))
-    x = PlotAxis(devices[0], devices[-1], "GPUs", is_log=True, named=ticks)
+    sizes, per = ordered["size"].to_list(), str(runs["per"][0])
+    ticks = tuple((float(number), f"{number:,}") for number in dict.fromkeys(sizes))
+    x = PlotAxis(sizes[0], sizes[-1], plural(per), is_log=True, named=ticks)
     drawn = []
     if ScalingKind.WEAK.value not in ordered["scaling"]:
-        first = runs["devices"][0]
-        ideal = [number / first for number in devices]
-        drawn.append(_lines("Speedup", "speedup", x, devices, {"ideal": ideal, "measured": ordered["speedup"].to_list()}))
-    lines = {title: ordered[column].to_list() for column, title in _FACTORS}
-    drawn.append(_lines("Efficiencies", "", x, devices, {**lines, "ideal": [1.0] * len(devices)}))
+        ideal = [number / runs["size"][0] for number in sizes]
+        drawn.append(_lines("Speedup", per, x, sizes, {"ideal": ideal, "measured": ordered["speedup"].to_list()}))
+    lines = {title: ordered[column].to_list() for column, title in _factors(per)}
+    drawn.append(_lines("Efficiencies", per, x, sizes, {**lines, "ideal": [1.0] * len(sizes)}))
     return drawn
 
 
+def _factors(per: str) -> tuple[tuple[str, str], ...]:
+    """Columns of efficiencies over the number of GPUs or processes, and their titles."""
+    root = DEVICE_TREE.efficiencies[0] if per == GPU else HOST_TREE.efficiencies[0]
+    return ((root.name, root.title), *_FACTORS)
+
+
 def _lines(
-    title: str, y: str, x: PlotAxis, devices: Sequence[int], lines: Mapping[str, Sequence[float | None]]
+    title: str, per: str, x: PlotAxis, sizes: Sequence[int], lines: Mapping[str, Sequence[float | None]]
 ) -> dict[str, Any]:
     most = max((value for values in lines.values() for value in values if value is not None), default=1.0)
-    plot = Plot(f"{title} over the number of GPUs", x, PlotAxis(0, most * 1.05, y), 220)
+    y = "speedup" if title == "Speedup" else ""
+    plot = Plot(f"{title} over the number of {plural(per)}", x, PlotAxis(0, most * 1.05, y), 220)
     entries = []
     for place, (name, values) in enumerate(lines.items()):
         colour = "#8c8c8c" if name == "ideal" else LINES[place % len(LINES)]
         numbers = [float("nan") if value is None else value for value in values]
-        plot.line(devices, numbers, colour, 1 if name == "ideal" else 2, name)
-        known = [(at, value) for at, value in zip(devices, values, strict=True) if value is not None and name != "ideal"]
-        titles = [f"{at:,} GPUs: {name} {value:.3f}" for at, value in known]
+        plot.line(sizes, numbers, colour, 1 if name == "ideal" else 2, name)
+        known = [(at, value) for at, value in zip(sizes, values, strict=True) if value is not None and name != "ideal"]
+        titles = [f"{counted_per(at, per)}: {name} {value:.3f}" for at, value in known]
         plot.points([at for at, _ in known], [value for _, value in known], colour, titles)
         entries.append((name, name, colour))
     return {"title": title, "drawn": plot.html(), "legend": legend(entries)}
