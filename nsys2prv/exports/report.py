@@ -315,12 +315,6 @@ class _DistinctReport(Report):
     def distinct(self) -> Report:
         return self
 
-    def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
-        if not all(map(self.tables.is_short, self._scanned & self.tables.names())):
-            return super().collect(frame)
-        with self._read_errors():
-            return frame.collect(engine="in-memory")
-
 
 class _PiecewiseReport(Report):
     """A report whose events are, at any time, those of one piece."""

@@ -57,7 +57,7 @@ def test_all_rows_of_a_short_table_are_those_of_its_scan(tmp_path: Path) -> None
             opened.read("CUPTI_ACTIVITY_KIND_KERNEL", ("gridX9",))
 
 
-def test_a_pipeline_over_short_tables_gives_the_same_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_surveys_use_the_streaming_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = ReportBuilder()
     report.nvtx_range("a", 0, 5).nvtx_range("b", 7, 9)
     opened = open_report(report.write(tmp_path / "a.sqlite"))
@@ -79,8 +79,8 @@ def test_a_pipeline_over_short_tables_gives_the_same_in_memory(tmp_path: Path, m
             found[table] = distinct.collect(frame).item()
 
     assert found["NVTX_EVENTS"] == 2
-    # How long a table is that was not stored is not known.
-    assert [engine for engine in engines if engine != "auto"] == ["in-memory", "streaming"]
+    # In memory, scans of the threads of polars would wait for each other where one makes what several need.
+    assert engines == ["streaming", "streaming"]
 
 
 def test_text_after_many_rows_without_is_read(tmp_path: Path) -> None:
