@@ -109,10 +109,6 @@ class Tables(ABC):
         """What `scan` gives of all rows of a table that is short."""
         return self.scan(table, schema, NO_SELECTION).collect(engine="streaming")
 
-    def is_short(self, table: str) -> bool:
-        """Whether a table is known to have few rows: what is made of them may be in memory as a whole."""
-        return False
-
     def stretches(self, table: str, count: int) -> list[Stretch | None]:
         """Parts of a table, about `count` of equal length, that can be read at once; one, None, where it is read as a whole."""
         return [None]

@@ -236,11 +236,8 @@ class Report:
     def distinct(self) -> Report:
         """The same report, for one pipeline that only asks which values there are: equal rows may be missing, which are found
         out faster than read.
-
-        Where the pipeline, built and collected with it, scans short tables alone, it is run in memory: that takes a tenth of
-        the time in which polars prepares a streaming run.
         """
-        return _DistinctReport(self)
+        return Report(self.path, self.tables, self.session_time, distinct=True, folded=self._folded)
 
     @property
     def all_rows(self) -> Report:
@@ -293,29 +290,6 @@ def _devices_of_contexts(report: Report) -> pl.DataFrame:
     return found.filter(devices.n_unique() == 1).select("context", device=devices.first())
 
 
-class _DistinctReport(Report):
-    """A report without rows that are equal to others; it knows which tables were scanned by way of it."""
-
-    def __init__(self, report: Report) -> None:
-        super().__init__(report.path, report.tables, report.session_time, distinct=True, folded=report._folded)
-        self._scanned: set[str] = set()
-
-    def scan(
-        self,
-        table: str,
-        required: Sequence[str] = (),
-        optional: Sequence[str] = (),
-        *,
-        only: Mapping[str, Sequence[int]] | None = None,
-    ) -> pl.LazyFrame:
-        self._scanned.add(table)
-        return super().scan(table, required, optional, only=only)
-
-    @property
-    def distinct(self) -> Report:
-        return self
-
-
 class _PiecewiseReport(Report):
     """A report whose events are, at any time, those of one piece."""
 
@@ -343,6 +317,8 @@ class _PiecewiseReport(Report):
             if waiting and (batch is None or sum(map(len, waiting)) >= memory.scaled(rows)):
                 self._piece = pl.concat(waiting)
                 waiting = []
+                # Quicker to begin than the streaming engine. No scan in it waits for a lock, which could be held by a thread
+                # that waits for this engine's threads.
                 yield frame.collect(engine="in-memory")
 
 

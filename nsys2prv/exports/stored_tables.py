@@ -177,9 +177,6 @@ class StoredTables(SqliteTables):
         selected = tuple((column, tuple(values)) for column, values in only.items())
         return LOOKUPS.get(self, ("values", table, tuple(names), selected), find)
 
-    def is_short(self, table: str) -> bool:
-        return table in self._stored and self._stored[table].rows <= STORED_ROWS
-
     def stretches(self, table: str, count: int) -> list[Stretch | None]:
         stored = self._stored.get(table)
         if stored is None:
