@@ -23,8 +23,10 @@ def read_events(
 ) -> RunEvents:
     """Read the events of a run: reports (files, folders, globs), or one .prv or .prv.gz.
 
-    Of a trace, the options `time`, `ranks` and `progress` count. NVTX ranges are read `with_ranges`, and what says which events
-    wait for which (collections that are `optional`) `with_dependencies`. Raises Nsys2prvError with one sentence for the user.
+    Of a trace, the options `time`, `ranks`, `cache` and `progress` count. NVTX ranges are read `with_ranges`, and what says
+    which events wait for which (collections that are `optional`) `with_dependencies`.
+
+    Raises Nsys2prvError with one sentence for the user.
     """
     collections = tuple(
         one for one in COLLECTIONS if (with_ranges or one is not RANGES) and (with_dependencies or not one.optional)

@@ -16,6 +16,7 @@ import polars as pl
 
 from nsys2prv.efficiency.clock_tables import clock_errors
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.kept_trace import KeptTrace, LinesRead
 from nsys2prv.efficiency.run_events import (
     HOST,
     LAUNCH_SCHEMA,
@@ -34,11 +35,9 @@ from nsys2prv.efficiency.run_events import (
     calling_rows,
     distinct_names,
     narrow,
-    new_collections,
     on_first_rows,
 )
 from nsys2prv.errors import NothingToTranslate, TraceError
-from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.interval_pairs import match_ends, pair_intervals
@@ -92,7 +91,10 @@ def files_read(arguments: Iterable[str | Path]) -> list[Path]:
 
 def events_of_trace(path: Path, options: ReadOptions, folder: Path, collections: Sequence[Collection]) -> RunEvents:
     """Read collections of a trace; parameters and errors are those of `event_input.read_events`."""
-    return _TraceReading(open_trace(path), options, folder, collections).run_events()
+    # Before the trace is opened: what is kept is of this state of it.
+    whole = options.time is None and options.ranks is None
+    kept = KeptTrace(options.cache, files_read([path])) if options.cache is not None and whole else None
+    return _TraceReading(open_trace(path), options, folder, collections, kept).run_events()
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,8 @@ class _Selected:
     ----------
     records, end
         Number of records, and time of the last end, ns.
-    bases
-        The event type of a collection that each type that occurs belongs to; -1: to none.
+    numbers
+        Event types that occur.
     intervals, callers
         Whole intervals as rows of collections, and the rows of threads that call CUDA or MPI in them.
     edges, points, states, launches, messages
@@ -115,7 +117,7 @@ class _Selected:
 
     records: int
     end: int
-    bases: Mapping[int, int]
+    numbers: set[int]
     intervals: list[tuple[Collection, pl.DataFrame]]
     callers: set[int]
     edges: pl.DataFrame
@@ -128,9 +130,13 @@ class _Selected:
 class _TraceReading:
     """One run of `events_of_trace`."""
 
-    def __init__(self, trace: Trace, options: ReadOptions, folder: Path, collections: Sequence[Collection]) -> None:
+    def __init__(
+        self, trace: Trace, options: ReadOptions, folder: Path, collections: Sequence[Collection], kept: KeptTrace | None
+    ) -> None:
         self._trace = trace
         self._options = options
+        self._folder = folder
+        self._kept = kept
         self._kinds = collections
         self._warnings: list[str] = []
         try:
@@ -158,7 +164,6 @@ class _TraceReading:
         chosen_time = options.time or TimeRange()
         begin, end = chosen_time.begin or 0, _FOREVER if chosen_time.end is None else chosen_time.end
         self._window = TimeSelection((begin,), (max(end, begin + 1),))
-        self._end = max(trace.header.end, 1)
         self._aliases = {
             number: event_types.CUDA_CALL
             for number, names in trace.labels.types.items()
@@ -166,10 +171,7 @@ class _TraceReading:
         }
         # An earlier version wrote some types under other numbers.
         self._moved = renumbered({number: names.label for number, names in trace.labels.types.items()})
-        self._collections = new_collections(folder, collections)
-        self._launches = ExternalSort(["to_time"], folder / "launches")
-        self._messages = ExternalSort(["to_time"], folder / "messages")
-        self._callers: set[int] = set()
+        self._read = LinesRead.in_folder(folder, collections, max(trace.header.end, 1))
         self._kind = {kind: self._rows.of_kind(kind) for kind in (HOST, STREAM, METRICS)}
         self._by_state = not any(number in trace.labels.types for number in _KERNEL_TYPES)
         self._attributes = {int(number) for one in collections for number in one.columns}
@@ -177,19 +179,19 @@ class _TraceReading:
         self._known = {number for one in collections for number in one.types}
         self._intervals = {number for number in self._known if TYPES[number].role is event_types.Role.INTERVAL}
         self._open: pl.DataFrame | None = None
-        self._bases: dict[int, int] = {}  # of the types that the blocks so far have
         self._bases_of: dict[int, int] = {}
 
     def run_events(self) -> RunEvents:
         size = self._trace.path.stat().st_size
-        with progress_bar("reading", "line", shown=self._options.progress) as bar:
-            for found in self._trace.read(self._select):
-                if isinstance(found, str):
-                    raise TraceError(self._trace.path, found)
-                self._take(found)
-                bar.update(found.records)
-        self._window = self._up_to_the_end()
-        self._close()
+        kept = self._kept.take(self._kinds, self._folder / "kept") if self._kept is not None else None
+        if kept is not None:
+            self._read = kept
+            self._window = self._up_to_the_end()
+        else:
+            self._read_lines()
+            if self._kept is not None and (problem := self._kept.keep(self._read)) is not None:
+                self._warnings.append(f"{self._trace.path}: {problem}")
+        read = self._read
         warnings = self._warnings
         if not self._trace.has_names:
             warnings.append(f"{self._trace.path}: there is no .row beside it, so it is not known which rows are CUDA streams")
@@ -208,10 +210,10 @@ class _TraceReading:
             begin=self._origin + self._window.origin,
             length=self._window.length,
             types=self._types(),
-            collections={name: found for name, found in self._collections.items() if found.rows},
-            launches=self._launches if self._launches.rows else None,
-            callers=self._rows.using_gpus(self._callers),
-            messages=self._messages if self._messages.rows else None,
+            collections={name: found for name, found in read.collections.items() if found.rows},
+            launches=read.launches if read.launches.rows else None,
+            callers=self._rows.using_gpus(read.callers),
+            messages=read.messages if read.messages.rows else None,
             ranks_of_run=account.get("run", {}).get("size", 0),
             began=moment.isoformat() if (moment := self._trace.header.moment) else None,
             clocks=self._clocks,
@@ -220,6 +222,16 @@ class _TraceReading:
             gpus=distinct_names(gpu.get("name") for report in reports for gpu in report.get("gpus", ())),
             warnings=warnings,
         )
+
+    def _read_lines(self) -> None:
+        with progress_bar("reading", "line", shown=self._options.progress) as bar:
+            for found in self._trace.read(self._select):
+                if isinstance(found, str):
+                    raise TraceError(self._trace.path, found)
+                self._take(found)
+                bar.update(found.records)
+        self._window = self._up_to_the_end()
+        self._close()
 
     def _account_options(self) -> Mapping[str, Any]:
         """Options of the translation as OUT.json has them; empty where it has none."""
@@ -246,9 +258,9 @@ class _TraceReading:
         ]
 
     def _up_to_the_end(self) -> TimeSelection:
-        found = TimeSelection((0,), (self._end,)).intersection(self._window)
+        found = TimeSelection((0,), (self._read.end,)).intersection(self._window)
         if not found.starts:
-            raise NothingToTranslate(f"the trace ends at {self._end / 1e9:.6f} s, before the time chosen")
+            raise NothingToTranslate(f"the trace ends at {self._read.end / 1e9:.6f} s, before the time chosen")
         return found
 
     def _types(self) -> dict[int, TypeNames]:
@@ -257,7 +269,7 @@ class _TraceReading:
         renamed: dict[int, TypeNames] = {alias: types.pop(number) for number, alias in self._aliases.items()}
         named = {**types, **(_NAMES_BY_STATE if self._by_state else {}), **renamed}
         # Traces of others, and damaged ones, have events of types without a label.
-        unnamed = {number for number, base in self._bases.items() if base >= 0} - named.keys()
+        unnamed = {number for number in self._read.numbers if self._base(number) >= 0} - named.keys()
         return {**named, **{number: TypeNames(f"event type {number}", None) for number in unnamed}}
 
     def _select(self, block: Block) -> _Selected | str:
@@ -281,7 +293,7 @@ class _TraceReading:
         return _Selected(
             len(block),
             max(int(times.max(initial=0)) for times in last),
-            bases,
+            set(bases),
             intervals,
             callers,
             left,
@@ -292,8 +304,8 @@ class _TraceReading:
         )
 
     def _take(self, found: _Selected) -> None:
-        self._end = max(self._end, found.end)
-        self._bases |= found.bases
+        self._read.end = max(self._read.end, found.end)
+        self._read.numbers |= found.numbers
         edges = found.edges if self._open is None else pl.concat([self._open, found.edges], how="diagonal")
         paired = pair_intervals(edges, ["row", "type"])
         self._open = paired.open
@@ -304,9 +316,9 @@ class _TraceReading:
                 self._add(self._of_collection(self._window.clip(found.points), collection))
         if found.states is not None:
             self._add(self._of_collection(self._window.clip(found.states), ON_DEVICES))
-        self._launches.add(found.launches)
+        self._read.launches.add(found.launches)
         if found.messages is not None:
-            self._messages.add(found.messages)
+            self._read.messages.add(found.messages)
 
     def _row(self, places: pl.DataFrame, task: str, thread: str) -> pl.Series:
         """The row of each place among those chosen; -1: it is on none of them."""
@@ -402,7 +414,7 @@ class _TraceReading:
     def _close(self) -> None:
         """Intervals without an end last to the end of the trace."""
         if self._open is not None and self._open.height:
-            self._add(self._narrowed(self._open.with_columns(end=pl.lit(self._end, pl.Int64))))
+            self._add(self._narrowed(self._open.with_columns(end=pl.lit(self._read.end, pl.Int64))))
 
     def _narrowed(self, found: pl.DataFrame) -> list[tuple[Collection, pl.DataFrame]]:
         """Intervals as rows of the collections that they belong to."""
@@ -427,10 +439,10 @@ class _TraceReading:
     def _add(self, found: Sequence[tuple[Collection, pl.DataFrame]], callers: Iterable[int] | None = None) -> None:
         """Add rows of collections; `callers` are those in them, None: they are not known."""
         for collection, kept in found:
-            self._collections[collection.name].add(kept)
+            self._read.collections[collection.name].add(kept)
             if callers is None and collection is ON_HOSTS:
-                self._callers |= calling_rows(kept)
-        self._callers.update(callers or ())
+                self._read.callers |= calling_rows(kept)
+        self._read.callers.update(callers or ())
 
 
 def _tasks(trace: Trace) -> list[TaskRows]:

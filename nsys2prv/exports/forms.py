@@ -15,6 +15,7 @@ from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, NoResources, ReportError, UnfinishedReport
 from nsys2prv.execution import memory
+from nsys2prv.execution.cache_folder import Stamp, stamp
 from nsys2prv.execution.lacks import lack_in
 from nsys2prv.vocabulary.limits import EARLIEST_NS
 
@@ -41,7 +42,7 @@ class Tables(ABC):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.failure: ReportError | NoResources | None = None
-        self._seen: list[tuple[int, int, int]] = []
+        self._seen: list[Stamp] = []
 
     @abstractmethod
     def _files_of_export(self) -> list[Path]:
@@ -50,13 +51,12 @@ class Tables(ABC):
     def _check_complete(self) -> None:  # noqa: B027  # most forms have no files beside them
         """Raise UnfinishedReport when rows are in other files than those that are read."""
 
-    def _stamps(self) -> list[tuple[int, int, int]]:
-        stats = [file.stat() for file in self._files_of_export()]
-        return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in stats]
+    def _stamps(self) -> list[Stamp]:
+        return list(map(stamp, self._files_of_export()))
 
     @property
-    def stamps(self) -> Sequence[tuple[int, int, int]]:
-        """Inode, size and time of change (ns) of each file, when the export was opened."""
+    def stamps(self) -> Sequence[Stamp]:
+        """Stamp of each file, when the export was opened."""
         return self._seen
 
     def check_unchanged(self) -> None:

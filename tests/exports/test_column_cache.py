@@ -19,7 +19,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import write_report
 from nsys2prv.errors import OutputError
-from nsys2prv.exports import column_cache
+from nsys2prv.execution import cache_folder
 from nsys2prv.exports.column_cache import ColumnCache, store_or_take
 from nsys2prv.exports.sqlite_form import SqliteTables
 from nsys2prv.exports.stored_tables import StoredTables
@@ -221,7 +221,7 @@ def test_what_was_not_used_for_the_longest_time_goes_where_there_is_too_much(com
 
 def test_what_goes_while_it_is_taken_is_read_again(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     commands.read()
-    known = column_cache._known
+    known = cache_folder._known
 
     def known_and_gone(path: Path) -> list[int]:
         found = known(path)
@@ -229,7 +229,7 @@ def test_what_goes_while_it_is_taken_is_read_again(commands: Commands, monkeypat
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(column_cache, "_known", known_and_gone)
+        patched.setattr(cache_folder, "_known", known_and_gone)
         tables = StoredTables(commands.path)
         rest = ColumnCache(commands.cache).take(tables, NEEDED, commands.path.parent / "gone")
     assert set(rest) == {TABLE, OTHER}
