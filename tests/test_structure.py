@@ -33,6 +33,7 @@ LEVEL = {package: level for level, group in enumerate(ORDER) for package in grou
 BRIDGES = {
     ("nsys2prv.trace.translate", "paraver"),
     ("nsys2prv.efficiency.from_trace", "paraver"),
+    ("nsys2prv.efficiency.trace_lines", "paraver"),
     ("nsys2prv.trace.path_records", "efficiency"),
 }
 

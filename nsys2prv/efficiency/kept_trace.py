@@ -73,10 +73,12 @@ class KeptTrace:
         self._origin = self._as_it_is()
 
     def take(self, collections: Sequence[Collection], folder: Path) -> LinesRead | None:
-        """What is kept of some collections, as files in a folder; None: not all of it is there.
+        """What is kept of some collections, as files in a folder; None: not all of it is there, or the trace has changed.
 
         Raises OSError when files can't be placed in the folder.
         """
+        if self._as_it_is() != self._origin:
+            return None
         wanted = {one.name for one in collections}
         kept = next((one for one in self._cache.kept(self._origin).values() if wanted <= one["rows"].keys()), None)
         if kept is None:
