@@ -138,7 +138,7 @@ class TimeChunk:
         )
         rows = len(self.context.events.rows.names) + 1
         keys = (to_time - self.begin) * rows + to_row
-        order = np.lexsort((self.launches["time"].to_numpy(), keys))
+        order = np.lexsort((self.launches["row"].to_numpy(), self.launches["time"].to_numpy(), keys))
         asked = (start - self.begin) * rows + row
         place = order[np.minimum(np.searchsorted(keys[order], asked), len(order) - 1)]
         return np.where(keys[place] == asked, place, found)

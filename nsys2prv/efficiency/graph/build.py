@@ -181,7 +181,9 @@ class GraphBuilder:
         outside = outside_calls(hosts, np.isin(number, HOST_CALLS), self._context.events.length)
         hosts.is_kept &= outside | ~hosts.is_new
         devices.is_kept &= self._is_stream[devices.row] | ~devices.is_new
-        moments = moments_of(self._moments.count, devices, hosts, chunk.end)
+        waits = self.labels.waits
+        may_wait = waits[hosts.label] != NO_WAIT if len(waits) else np.zeros(len(hosts.label), dtype=bool)
+        moments = moments_of(self._moments.count, devices, hosts, may_wait, chunk.end)
         shown = stretch_labels(moments, hosts)
         self._moments.append(chunk.begin, {"time": moments.time, "row": moments.row, "label": shown, "side": moments.side})
         edges = _Pending()
@@ -314,7 +316,10 @@ class GraphBuilder:
         edges.add(edge_kinds.STREAM_ORDER, former[has_former], start[has_former], code[has_former])
         thread, launched = (launches[name].fill_null(NOT_FOUND).to_numpy()[place] for name in ("thread", "launched"))
         call = np.full(len(start), NOT_FOUND, dtype=np.int64)
-        known = thread != NOT_FOUND
+        # A later call may be in a chunk that was not read yet: what the count is must not depend on it.
+        is_later = launched > devices.begin[place]
+        self._leave_out(edge_kinds.LAUNCH, int(is_later.sum()))
+        known = (thread != NOT_FOUND) & ~is_later
         call[known] = self._moments.find(thread[known], launched[known], START)
         has_call = call != NOT_FOUND
         of_launch = class_code(edge_kinds.LAUNCH, number[place].astype(np.int64))
@@ -445,8 +450,12 @@ class GraphBuilder:
         """The edges that do not go back in time; the others are counted."""
         is_forward = columns["source"] < columns["target"]
         for kind, count in zip(*np.unique(columns["kind"][~is_forward], return_counts=True), strict=True):
-            self._left_out[int(kind)] = self._left_out.get(int(kind), 0) + int(count)
+            self._leave_out(int(kind), int(count))
         return {name: column[is_forward] for name, column in columns.items()}
+
+    def _leave_out(self, kind: int, count: int) -> None:
+        if count:
+            self._left_out[kind] = self._left_out.get(kind, 0) + count
 
     def _add_late(self, kind: int, source: Numbers, target: Numbers, weight: Numbers | int) -> None:
         """Add edges of any time."""

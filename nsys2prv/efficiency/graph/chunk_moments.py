@@ -84,28 +84,43 @@ class ChunkMoments:
         return len(self.time)
 
 
-def moments_of(first: int, devices: OpenIntervals, hosts: OpenIntervals, until: int) -> ChunkMoments:
+def moments_of(first: int, devices: OpenIntervals, hosts: OpenIntervals, may_wait: Mask, until: int) -> ChunkMoments:
     """The moments of a chunk, and their numbers in `start` and `end` of the intervals.
 
     At one time ends come before starts, ends of inner calls before those of outer ones, starts of calls before those of what
-    they launch, and ends of operations before those of calls that wait for them.
+    they launch, and ends of operations before those of calls that wait for them. The order depends on what the intervals are,
+    not on their places.
+
+    Parameters
+    ----------
+    first
+        Number of the first moment.
+    devices, hosts
+        Intervals of the chunk; those of devices and those of host threads.
+    may_wait
+        Which of `hosts` can wait for a device.
+    until
+        End of the chunk.
     """
     columns = []
     for is_host, intervals in ((False, devices), (True, hosts)):
         for side, chosen in ((START, intervals.is_new & intervals.is_kept), (END, intervals.ended(until))):
             place = np.flatnonzero(chosen)
             of_intervals = (getattr(intervals, name)[place] for name in ("begin", "until", "row", "label"))
-            columns.append((*of_intervals, np.full(len(place), side), np.full(len(place), is_host), place))
-    begin, end, row, label, side_of, host, place = (np.concatenate(several) for several in zip(*columns, strict=True))
+            waits = may_wait[place] if is_host else np.zeros(len(place), dtype=bool)
+            columns.append((*of_intervals, np.full(len(place), side), np.full(len(place), is_host), waits, place))
+    begin, end, row, label, side_of, host, waits, place = (np.concatenate(several) for several in zip(*columns, strict=True))
     time = np.where(side_of == END, end, begin)
     order = np.argsort(time, kind="stable")
     like_before = ~differ_from_before(time[order])
     # Few moments have the same time: only these are sorted by more than that.
     tied = np.flatnonzero(like_before | np.append(like_before[1:], False)[: len(order)])
     at = order[tied]
-    turn = _turns_at_one_time(begin[at], end[at], side_of[at], host[at], place[at])
-    # Rows and labels: the order is the same whatever the events are read from.
-    order[tied] = at[np.lexsort((label[at], row[at], *turn, time[at]))]
+    turn = _turns_at_one_time(begin[at], end[at], side_of[at], host[at], waits[at])
+    # What differs in none of these is the same but for its place. Calls without length that wait are one inside of the other.
+    is_last = waits[at] & (side_of[at] == END) & (begin[at] == end[at])
+    sign = np.where(is_last, -1, 1)
+    order[tied] = at[np.lexsort((sign * (place[at] * 2 + side_of[at]), sign * label[at], row[at], *turn, time[at]))]
     moments = ChunkMoments(first, time[order], row[order], label[order], side_of[order], host[order], place[order])
     for is_host, intervals in ((False, devices), (True, hosts)):
         of_kind = moments.is_host == is_host
@@ -116,12 +131,14 @@ def moments_of(first: int, devices: OpenIntervals, hosts: OpenIntervals, until: 
 
 
 def _turns_at_one_time(
-    begin: Numbers, end: Numbers, side: Numbers, is_host: Mask, place: Numbers
+    begin: Numbers, end: Numbers, side: Numbers, is_host: Mask, waits: Mask
 ) -> tuple[Numbers, Numbers, Numbers]:
     """What decides between moments of one time, the last of it first; `begin` and `end` are those of their intervals."""
     is_end, has_length = side == END, end > begin
-    inner = np.where(has_length, np.where(is_end, -begin, -end), place * 2 + side)
-    device_or_host = np.where(has_length, (is_host == is_end).astype(np.int64), 0)
+    inner = np.where(has_length, np.where(is_end, -begin, -end), 0)
+    # Of what has no length: calls that launch, the start of those that wait, operations, the end of those that wait.
+    no_length = np.where(is_host, np.where(waits, np.where(is_end, 3, 1), 0), 2)
+    device_or_host = np.where(has_length, (is_host == is_end).astype(np.int64), no_length)
     turn = np.where(has_length, np.where(is_end, 0, 2), 1)
     return inner, device_or_host, turn
 
@@ -165,9 +182,9 @@ def stretch_labels(moments: ChunkMoments, hosts: OpenIntervals) -> Numbers:
     Of moments of devices, the label stays.
     """
     on_hosts = np.flatnonzero(moments.is_host)
-    # Calls that are open when the chunk begins, the outer ones first.
+    # Calls that are open when the chunk begins, the outer ones first, in the order of their starts.
     opened = np.flatnonzero(~hosts.is_new & hosts.is_kept)
-    opened = opened[np.lexsort((-hosts.until[opened], hosts.begin[opened]))]
+    opened = opened[np.lexsort((hosts.label[opened], -hosts.until[opened], hosts.begin[opened]))]
     frame = pl.DataFrame(
         {
             "row": np.concatenate([hosts.row[opened], moments.row[on_hosts]]),
@@ -205,7 +222,8 @@ def outside_calls(hosts: OpenIntervals, is_call: Mask, length: int) -> Mask:
     """
     if is_call.all():
         return is_call
-    order = np.lexsort((-hosts.until, hosts.begin, hosts.row))
+    # What is as long as a call is inside of it.
+    order = np.lexsort((~is_call, -hosts.until, hosts.begin, hosts.row))
     row, until = hosts.row[order], hosts.until[order]
     # The end of the last call so far, by row: rows follow each other, so a later row is always above.
     span = length + 2

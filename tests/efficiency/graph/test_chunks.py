@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.report_builder import ReportBuilder
 from support.simulated_run.cluster import PATTERNS, Cluster
 from support.simulated_run.truth import simulate
 from support.simulated_run.write import write_reports
 
 from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.graph.build import BuiltGraph, built_graph
 from nsys2prv.efficiency.graph.replay import replay
 from nsys2prv.execution import external_sort
@@ -40,3 +42,15 @@ def test_small_chunks_give_the_same_graph(pattern: str, rows: int, tmp_path: Pat
     assert whole.left_out == parts.left_out
     assert whole.loading.sort("row", "begin").equals(parts.loading.sort("row", "begin"))
     assert np.array_equal(replay(parts.graph).time, parts.graph.moments.time)
+
+
+@pytest.mark.parametrize("rows", [4, 90_000], ids=["small chunks", "one chunk"])
+def test_launches_after_what_they_launch_are_counted_in_any_chunks(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(external_sort, "WINDOW_ROWS", rows)
+    monkeypatch.setattr(external_sort, "_BATCH_ROWS", max(1, rows // 4))
+    report = ReportBuilder().gpu()
+    for place in range(20):
+        report.kernel("before its launch", place * 1000, place * 1000 + 500, launch=(place * 1000 + 9000, place * 1000 + 9100))
+    assert graph_of([report.write(tmp_path / "report.sqlite")], tmp_path / "graph").left_out == {edge_kinds.LAUNCH: 20}
