@@ -33,6 +33,16 @@ _EXPOSED = ("exposed_communication", "Exposed communication")
 _BALANCE = ("load_balance", "Load balance")
 _TENSOR = ("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active")
 _SM = ("sm_active", "SM activity", r"(?i)^sms? active")
+_OF_MPI = (
+    ("host_parallel_efficiency", "Computing", "outside of MPI, mean over host threads"),
+    ("mpi_load_balance", "MPI load balance", "mean over largest time outside of MPI of a process"),
+    (
+        "mpi_communication_efficiency",
+        "MPI communication efficiency",
+        "of the process that is longest outside of MPI",
+    ),
+)
+_LARGEST_CALL = ("largest_mpi_call", "Largest MPI call")
 """Tiles: name, title, and of sampled ones the pattern of the metric."""
 
 
@@ -240,8 +250,20 @@ def _clocks_allow(head: Mapping[str, Any]) -> str:
 def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
     run, devices = tables["run"].row(0, named=True), tables["devices"]
     if devices.is_empty():
+        if _has_mpi(run):
+            return _tiles_of_mpi(run, tables["mpi_calls"])
         return tuple(Tile(*named, None, None, "no GPU was used") for named in (_BUSY, _EXPOSED, _BALANCE, _TENSOR[:2]))
     return (_busy(run, devices), _exposed(devices, tables), _balance(run), _sampled(tables["sampled_bins"]))
+
+
+def _tiles_of_mpi(run: Mapping[str, Any], calls: pl.DataFrame) -> tuple[Tile, ...]:
+    """Of a run without a GPU: the efficiencies of its processes, and the call of MPI that takes most time."""
+    values = [run[name] for name, *_ in _OF_MPI]
+    tiles = [Tile(name, title, value, level(value), note) for (name, title, note), value in zip(_OF_MPI, values, strict=True)]
+    if calls.is_empty():
+        return (*tiles, Tile(*_LARGEST_CALL, None, None, "no MPI call in this window"))
+    call = calls.sort("total_ns", "call", descending=[True, False]).row(0, named=True)
+    return (*tiles, Tile(*_LARGEST_CALL, call["share"], None, f"{call['call']}, of the time of threads that call MPI"))
 
 
 def _busy(run: Mapping[str, Any], devices: pl.DataFrame) -> Tile:

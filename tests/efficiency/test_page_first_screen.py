@@ -20,8 +20,11 @@ from nsys2prv.efficiency.outputs.page import bar_rows, charts
 from nsys2prv.efficiency.outputs.page.first_screen import first_screen_html
 from nsys2prv.efficiency.outputs.page.plot import Plot, PlotAxis
 from nsys2prv.efficiency.verdict import verdict
+from nsys2prv.vocabulary.wording import time
 
 MOST_PAGES = 6
+NARROW = 390
+"""Pixels, as of a phone."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +40,7 @@ def browser(tmp_path: Path) -> Browser:
     return browser_or_skip(tmp_path)
 
 
-def answer(browser: Browser, html: str, script: str, *, dark: bool = False) -> Any:
+def answer(browser: Browser, html: str, script: str, *, dark: bool = False, width: int | None = None) -> Any:
     """What a script finds out in the page, in light or dark colours: its function `answer` is called when it is complete."""
     asking = f"""
     {script}
@@ -47,7 +50,7 @@ def answer(browser: Browser, html: str, script: str, *, dark: bool = False) -> A
       document.body.append(made);
     }});
     """
-    dom, complaints = browser.in_colours(with_script(html, asking), dark=dark)
+    dom, complaints = browser.in_colours(with_script(html, asking), dark=dark, width=width)
     assert complaints == ""
     return json.loads(PageReader(dom).one("pre", id="answer").text)
 
@@ -104,7 +107,14 @@ def test_a_run_without_a_gpu_has_a_page_of_its_hosts(tmp_path: Path) -> None:
 
     assert run.read.one("p", id="verdict").text.startswith("no GPU was used; ")
     assert not run.read.all("svg")
-    assert {one.attributes["class"] for one in run.read.all("li") if "data-tile" in one.attributes} == {"tile unknown"}
+    tiles = {one.attributes["data-tile"]: one for one in run.read.all("li") if "data-tile" in one.attributes}
+    assert " ".join(tiles["host_parallel_efficiency"].text.split()).startswith("Computing 90.0 % outside of MPI")
+    assert tiles["host_parallel_efficiency"].attributes["class"] == "tile good"
+    assert " ".join(tiles["largest_mpi_call"].text.split()).startswith("Largest MPI call 10.0 % MPI_Barrier, ")
+    assert "NCCL kernels count" not in run.read.one("section", id="efficiencies").text
+    main = [column["name"] for column in run.read.island["tables"]["nodes"]["columns"] if column["main"]]
+    assert main == ["node", "devices", "host_parallel_efficiency", "mpi_parallel_efficiency", "mpi_load_balance",
+                    "mpi_communication_efficiency"]  # fmt: skip
     assert "none is found; " in run.read.one("section", id="overview").text
     assert run.read.one("div", id="tree-host")
     assert not run.read.all("div", id="tree-device")
@@ -214,6 +224,64 @@ def test_in_a_browser_zooming_one_drawing_zooms_all_and_a_place_is_a_click(run: 
     first, length = (float(number) / 1000 * (whole["end"] - whole["begin"]) for number in place.split())
     assert whole["begin"] + first <= begin * 1.001
     assert whole["begin"] + first + length >= end * 0.999
+
+
+def test_in_a_browser_close_ups_are_reached_by_clicks_and_stay_as_they_are(run: Run, browser: Browser) -> None:
+    links = [one for one in run.read.all("a") if one.attributes["href"].startswith("#closeup-")]
+    assert len(links) >= 3, "of findings, and of iterations"
+    script = """
+    const answer = async () => {
+      const told = {reached: [], tips: []};
+      for (const link of document.querySelectorAll('a[href^="#closeup-"]')) {
+        scrollTo(0, 0);
+        // A click where the link is drawn: nothing covers it, and nothing else takes it.
+        link.scrollIntoView({block: "center"});
+        const {left, top, width, height} = (link.querySelector("path") ?? link).getBoundingClientRect();
+        const below = document.elementFromPoint(left + width / 2, top + height / 2);
+        const follows = below.closest("a") === link;
+        below.dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true, view: window}));
+        await new Promise((done) => setTimeout(done, 50));
+        const target = document.querySelector(link.getAttribute("href")).getBoundingClientRect();
+        const seen = target.top >= 0 && target.top < innerHeight;
+        told.reached.push([link.getAttribute("href"), location.hash, follows, seen]);
+      }
+      const closeup = document.querySelector("#closeups svg"), bar = closeup.querySelector("rect[fill^='#']");
+      const {left, top, width, height} = bar.getBoundingClientRect();
+      bar.scrollIntoView({block: "center"});
+      told.before = closeup.getAttribute("viewBox");
+      document.querySelector('[data-zoom="2"]').click();
+      told.after = closeup.getAttribute("viewBox");
+      told.zoomed = document.querySelector("svg[data-time]").getAttribute("viewBox");
+      told.tip = bar.querySelector("title").textContent;
+      told.size = [width, height];
+      return told;
+    };
+    """
+    told = answer(browser, run.html, script)
+
+    assert told["reached"] == [[link.attributes["href"]] * 2 + [True, True] for link in links]
+    # A close-up has a time of its own.
+    assert told["before"] == told["after"] != told["zoomed"]
+    bar = run.measured.tables["closeup_bars"].row(0, named=True)
+    assert told["tip"].endswith(time(bar["end_ns"] - bar["begin_ns"]))
+    assert min(told["size"]) > 0
+
+
+def test_in_a_narrow_browser_names_of_devices_are_whole_and_nothing_is_wider_than_the_page(run: Run, browser: Browser) -> None:
+    # Windows of the browser are not that narrow, but what is narrow in the style is wider than they are.
+    script = f"""
+    const answer = () => {{
+      document.body.style.width = "{NARROW}px";
+      const names = [...document.querySelectorAll(".y-ticks span")];
+      return {{
+        rows: document.querySelectorAll("#map .y-ticks span").length, page: document.body.scrollWidth,
+        cut: names.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent),
+      }};
+    }};
+    """
+    told = answer(browser, run.html, script, width=500)
+
+    assert told == {"rows": run.measured.tables["devices"].height, "page": NARROW, "cut": []}
 
 
 def test_in_a_browser_the_mark_of_a_place_opens_its_finding(run: Run, browser: Browser) -> None:

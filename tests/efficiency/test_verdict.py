@@ -89,7 +89,14 @@ def test_without_a_gpu_the_sentence_is_of_the_hosts(tmp_path: Path) -> None:
     assert found.sentence == (
         "no GPU was used; 4 host threads computed 75.0 % of 1.000 µs (the whole run); largest loss: MPI calls, 25.0 %"
     )
-    assert {tile.note for tile in found.tiles} == {"no GPU was used"}
+    assert [(tile.name, tile.note) for tile in found.tiles] == [
+        ("host_parallel_efficiency", "outside of MPI, mean over host threads"),
+        ("mpi_load_balance", "mean over largest time outside of MPI of a process"),
+        ("mpi_communication_efficiency", "of the process that is longest outside of MPI"),
+        ("largest_mpi_call", "no MPI call in this window"),
+    ]
+    without_mpi = verdict(result.head, {**result.tables, **empty, "run": run.with_columns(mpi_parallel_efficiency=None)})
+    assert {tile.note for tile in without_mpi.tiles} == {"no GPU was used"}
 
 
 @pytest.fixture(scope="module")

@@ -104,9 +104,11 @@ class Browser:
         # What no page began is the browser's own.
         return sorted({params["url"] for params in asked if params["initiator"] != "not an origin"})
 
-    def in_colours(self, html: str, *, dark: bool) -> tuple[str, str]:
-        """The page after its scripts, and what the browser complained of, where the system has dark or light colours."""
-        return self.run(html, _scheme(dark=dark), "--dump-dom")
+    def in_colours(self, html: str, *, dark: bool, width: int | None = None) -> tuple[str, str]:
+        """The page after its scripts, and what the browser complained of, where the system has dark or light colours, in a
+        window of this width, pixels."""
+        size = [] if width is None else [f"--window-size={width},900"]
+        return self.run(html, _scheme(dark=dark), *size, "--dump-dom")
 
     def picture(self, html: str, *, dark: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Rows x columns x colours."""

@@ -11,6 +11,7 @@ from nsys2prv.efficiency import closeups
 from nsys2prv.efficiency.outputs.page.bar_rows import kinds_of_families
 from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, LINES, legend
 from nsys2prv.efficiency.outputs.page.plot import SIDE, Plot, PlotAxis, time_axis
+from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import short, time
 
 _OF_ACTIVITY = {name: colour for name, (_, _, colour) in zip(closeups.ACTIVITIES, ACTIVITIES, strict=True)}
@@ -45,7 +46,9 @@ def closeup_figures(frames: Mapping[str, pl.DataFrame]) -> dict[str, Any] | None
 def _reading(row: Mapping[str, Any], bars: pl.DataFrame) -> str:
     length, begin = time(row["end_ns"] - row["begin_ns"]), time(row["begin_ns"])
     place = time(row["place_end_ns"] - row["place_begin_ns"])
-    said = f"{length} from {begin} on, on {row['device']} and some others"
+    others = bars["device"].n_unique() - 1
+    where = f"{row['device']} and {counted(others, 'other device')}" if others > 0 else row["device"]
+    said = f"{length} from {begin} on, on {where}"
     if row["what"] == closeups.FINDING:
         said += f"; the grey part, {place}, is where it costs most"
     drawn = f"{row['operations']:,} activities"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import polars as pl
+
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 
@@ -67,6 +69,11 @@ def _wall_parts() -> tuple[tuple[str, str, str], ...]:
 WALL_PARTS = _wall_parts()
 """Parts of the wall time of a device: column of `absent_time`, name, colour."""
 COLOUR_OF_PART = {column.removesuffix("_ns"): colour for column, _, colour in WALL_PARTS}
+
+
+def activities_of(device_bins: pl.DataFrame) -> list[tuple[str, str, str]]:
+    """Those of ACTIVITIES that the devices of a run have."""
+    return [one for one in ACTIVITIES if (device_bins[one[0]] > 0).any()]
 
 
 def legend(entries: Sequence[Sequence[Any]]) -> list[Mapping[str, str]]:

@@ -152,7 +152,9 @@ def _numbers(runs: pl.DataFrame) -> list[dict[str, Any]]:
         rows.append(("Iterations", ["–" if value is None else f"{value:,}" for value in runs["iterations"]]))
         rows.append(("Mean iteration", ["–" if value is None else time(value) for value in runs["iteration_ns"]]))
     for column, title in scaling_rows(runs).items():
-        rows.append((title.strip(), ["–" if value is None else f"{value:.3f}" for value in runs[column]]))
+        rows.append(
+            (title.strip()[0].upper() + title.strip()[1:], ["–" if value is None else f"{value:.3f}" for value in runs[column]])
+        )
     return [{"title": title, "values": values} for title, values in rows]
 
 

@@ -16,7 +16,7 @@ from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import bar_rows, charts
 from nsys2prv.efficiency.outputs.page.closeup_plots import closeup_figures, closeup_links, iteration_links
-from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, CAUSES, legend
+from nsys2prv.efficiency.outputs.page.colours import CAUSES, activities_of, legend
 from nsys2prv.efficiency.outputs.page.first_screen import first_screen, places_of, small_activity
 from nsys2prv.efficiency.outputs.page.page_tables import PageTable, pack
 from nsys2prv.efficiency.outputs.page.plot import unit
@@ -145,7 +145,7 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dic
     if over_time is not None:
         of_devices = Activity.of(frames["bins"], frames["device_bins"], frames["devices"])
         small = small_activity(frames)
-        timeline = _timeline(over_time, of_devices)
+        timeline = _timeline(over_time, of_devices, activities_of(frames["device_bins"]))
         maps = _maps(over_time, small, of_devices)
         sampled = [
             {"title": str(metric), "drawn": over_time.sampled(str(metric), rows).html()}
@@ -155,7 +155,7 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dic
     return {
         **first_screen(head, frames, over_time, small),
         "title": head["title"],
-        "reading": _NCCL_POLICIES[head["nccl"]],
+        "reading": _NCCL_POLICIES[head["nccl"]] if frames["nccl"].height else "",
         "facts": _facts(head, frames),
         "trees": _trees(frames["tree"], has_devices=frames["devices"].height > 0),
         "time": None if over_time is None else {"begin": over_time.axis.low, "end": over_time.axis.high},
@@ -186,13 +186,13 @@ def _content(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> dic
     }
 
 
-def _timeline(over_time: TimeCharts, of_devices: Activity) -> list[dict[str, Any]]:
+def _timeline(over_time: TimeCharts, of_devices: Activity, activities: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     return [
         {
             "title": "Device activity",
             "reading": "The height of a colour is its share of the time, as a mean over all devices; the empty rest is idle "
             "time.",
-            "legend": legend(ACTIVITIES),
+            "legend": legend(activities),
             "drawn": over_time.activity(of_devices.shares.mean(axis=0)).html(),
         },
         {

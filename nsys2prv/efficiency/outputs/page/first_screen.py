@@ -9,7 +9,7 @@ import polars as pl
 from markupsafe import Markup
 
 from nsys2prv.efficiency.outputs.page.bar_rows import Piece
-from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, colours_of_parts, legend
+from nsys2prv.efficiency.outputs.page.colours import activities_of, colours_of_parts, legend
 from nsys2prv.efficiency.outputs.page.template import environment, notebook_style
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.verdict import verdict
@@ -54,7 +54,7 @@ def first_screen(
     return {
         "verdict": found,
         "pieces": pieces,
-        "activities": legend(ACTIVITIES),
+        "activities": legend(activities_of(frames["device_bins"])),
         "findings": findings_in_lines(frames),
         "checks": frames["finding_checks"].height,
         "not_decidable": frames["finding_checks"].filter(pl.col("result") == "not decidable").height,

@@ -19,6 +19,8 @@ _DIGITS = 9
 """Digits of numbers that are not whole."""
 _TREE = (*(one.name for one in DEVICE_TREE.of_parts), HOST_TREE.efficiencies[0].name)
 """Efficiencies that wide tables show at first."""
+_OF_HOSTS = tuple(one.name for one in HOST_TREE.of_parts if not one.needs_gpus)
+"""The same of a run without GPUs."""
 
 _MAIN: Mapping[str, Sequence[str]] = {
     "nodes": ("node", "devices", *_TREE),
@@ -109,13 +111,13 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
     if by is not None:
         frame = frame.sort(by[0], descending=by[1], nulls_last=True, maintain_order=True)
     shown = in_units(table, frame.head(max(cells // len(columns), 1)))
-    main = _MAIN.get(table.name)
+    main = _main(table.name, shown)
     packed = [
         {
             "name": column.name,
             "heading": heading(column),
             "meaning": column.meaning.replace("`", ""),
-            "main": main is None or column.name in main,
+            "main": column.name in main,
             "is_moment": column.is_moment,
             "form": form(column),
             **_values(shown[column.name]),
@@ -123,6 +125,14 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
         for column in columns
     ]
     return PageTable(table, shown.height, frame.height, {"columns": packed, "sorted": by})
+
+
+def _main(name: str, shown: pl.DataFrame) -> list[str]:
+    """Columns that are shown at first: without GPUs efficiencies of hosts, and nothing that is not known in any row."""
+    columns = list(_MAIN.get(name, shown.columns))
+    if _TREE[0] in columns and _TREE[0] in shown.columns and not shown[_TREE[0]].count():
+        columns += [one for one in _OF_HOSTS if one in shown.columns and one not in columns]
+    return [one for one in columns if one in shown.columns and (shown.is_empty() or shown[one].count())]
 
 
 def in_units(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
