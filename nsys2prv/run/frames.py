@@ -106,7 +106,8 @@ def ranks_frame(plan: RunPlan) -> pl.DataFrame:
             "process": task.pid,
             "name": task.name,
             "threads": sum(thread.kind == "thread" for thread in task.threads),
-            "streams": sum(thread.kind == "stream" for thread in task.threads),
+            # Rows of one name are lanes of a stream, or streams with one id of several contexts.
+            "streams": len({thread.name for thread in task.threads if thread.kind == "stream"}),
             "report": as_utf8(str(plan.reports[task.report].report.path)),
             "nsys": plan.reports[task.report].identity.tool or None,
         }

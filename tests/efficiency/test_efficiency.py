@@ -21,6 +21,7 @@ from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
 
+from nsys2prv import open_run
 from nsys2prv.cli.app import app
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -265,6 +266,17 @@ def test_kernels_that_overlap_on_one_stream_and_in_other_contexts_are_united(tmp
     found = measured([report.write(tmp_path / "one.sqlite")])
 
     assert found.tables["devices"]["useful_ns"].to_list() == [70]
+
+
+def test_a_stream_whose_kernels_overlap_is_one_stream(tmp_path: Path) -> None:
+    report = ReportBuilder(rank=0).gpu()
+    for stream, start in ((7, 0), (7, 50), (7, 80), (9, 200)):
+        report.kernel("k", start, start + 100, stream=stream)
+    path = report.write(tmp_path / "r.sqlite")
+    trace = translate([path], tmp_path / "OUT", TranslateOptions()).prv
+    assert sum("CUDA-D0.S7" in line for line in trace.with_suffix(".row").read_text().splitlines()) == 3
+    assert [measured([of]).devices["streams"].item() for of in (path, trace)] == [2, 2]
+    assert open_run(path).ranks["streams"].item() == 2
 
 
 def test_a_graph_that_was_recorded_as_a_whole_is_useful_and_said_so(tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ DEVICES = Table(
         Column.text("node", "its node"),
         Column.count("number", "its number on the node"),
         Column.text("tasks", "processes that use it; empty for one that was idle"),
-        Column.count("streams", "CUDA streams with rows on it"),
+        Column.count(
+            "streams", "CUDA streams with rows on it; those with one id of several contexts of a process count as one"
+        ),
         NCCL_POLICY,
         Column.ns("elapsed_ns", "E, length of the window"),
         Column.ns("useful_ns", "U"),
@@ -197,13 +199,15 @@ class Totals(TableMeter):
     def _device_rows(self) -> pl.DataFrame:
         rows, length = self._context.events.rows, self._context.events.length
         users = [rows.tasks_of_device.get(index, ()) for index in range(len(rows.devices))]
+        # Lanes are further rows of a stream.
+        is_stream = rows.of_kind(STREAM) & (rows.first_of_stream == np.arange(len(rows.names)))
         frame = pl.DataFrame(
             {
                 "device": [device.name for device in rows.devices],
                 "node": [device.node for device in rows.devices],
                 "number": [device.number for device in rows.devices],
                 "tasks": ["; ".join(rows.tasks[task].name for task in tasks) for tasks in users],
-                "streams": np.bincount(rows.device[rows.of_kind(STREAM)], minlength=len(rows.devices)),
+                "streams": np.bincount(rows.device[is_stream], minlength=len(rows.devices)),
                 **self._activity(self.devices),
                 **{name: time_where(self.devices, masks) for name, masks in _MASKS_OF_COLUMN.items()},
                 "first_ns": self.first,
