@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from nsys2prv.efficiency.outputs.export import csv_files, json_text, write_files
 from nsys2prv.efficiency.outputs.markdown import comparison_as_markdown
 from nsys2prv.efficiency.outputs.talp import as_talp
 from nsys2prv.efficiency.outputs.text import efficiency_as_text
+from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.errors import NotEfficiency, counted
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.vocabulary.input_files import read_ordinary
@@ -203,7 +204,9 @@ class ComparisonResult(Results):
 
 
 def read_efficiency(path: Path) -> EfficiencyResult:
-    """Efficiency numbers that `EfficiencyResult.to_json` wrote.
+    """Efficiency numbers that `EfficiencyResult.to_json` wrote, of this version of the program or an earlier one.
+
+    Tables and columns that an earlier version did not have are without rows and null; a warning names them.
 
     Raises
     ------
@@ -224,22 +227,51 @@ def read_efficiency(path: Path) -> EfficiencyResult:
         )
     try:
         given = content.pop("tables")
-        # A file may have further columns.
-        tables = {
-            table.name: pl.DataFrame(
-                [pl.Series(name, given[table.name][name], dtype=dtype) for name, dtype in table.schema.items()]
-            )
-            for table in table_registry.TABLES
-        }
+        tables = {table.name: _table_of_file(table, given) for table in table_registry.TABLES}
         if tables["run"].height != 1:
             raise ValueError(f"the table run has {tables['run'].height} rows")
         for name, table in tables.items():
             _check_numbers(name, table)
         head = {key: content[key] for key, _, _ in table_registry.HEAD if key != "tables"}
         _check_head(head)
+        if lacks := _lacks_of_file(given):
+            head["warnings"] = [*head["warnings"], _lacks_text(path, head["nsys2prv"], lacks)]
         return EfficiencyResult(head, tables)
     except (KeyError, TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
         raise NotEfficiency(path, f"a table or a key of it is missing or damaged ({error})") from error
+
+
+def _table_of_file(table: Table, given: Mapping[str, Any]) -> pl.DataFrame:
+    """A table of a file, which may have further columns, and lack those that came later."""
+    if table.name not in given and table.name in table_registry.ADDED_TABLES:
+        return table.empty
+    columns, added = given[table.name], table_registry.ADDED_COLUMNS.get(table.name, frozenset())
+    known = [
+        pl.Series(name, columns[name], dtype=dtype)
+        for name, dtype in table.schema.items()
+        if name in columns or name not in added
+    ]
+    return pl.DataFrame(known).select(
+        pl.col(name) if name in columns else pl.lit(None, dtype).alias(name) for name, dtype in table.schema.items()
+    )
+
+
+def _lacks_of_file(given: Mapping[str, Any]) -> list[str]:
+    """What of the tables a file lacks because it came later."""
+    columns = (
+        f"{table}.{name}"
+        for table, added in table_registry.ADDED_COLUMNS.items()
+        for name in sorted(added)
+        if name not in given[table]
+    )
+    return [*(table.name for table in table_registry.TABLES if table.name not in given), *columns]
+
+
+def _lacks_text(path: Path, version: str, lacks: Sequence[str]) -> str:
+    return (
+        f"{path} was written by nsys2prv {version}, which did not measure {', '.join(lacks)}: nothing is known of these here; "
+        f"measure the run again to have them"
+    )
 
 
 _HEAD_TYPES: Mapping[str, type] = {"text": str, "number": int, "object": dict, "list of texts": list, "list of objects": list}

@@ -31,6 +31,17 @@ from nsys2prv.efficiency.result_tables import Table
 FORMAT = "nsys2prv-efficiency"
 VERSION = 3
 """Counts up when a column or a table is removed or changes its meaning; a new one does not change it."""
+ADDED_TABLES = frozenset({
+    "absent_functions", "closeup_bars", "closeups", "memory_bins", "memory_in_use", "nccl_exposure", "nvtx_tree", "os_calls",
+})  # fmt: skip
+"""Tables that came after the first files of this VERSION: a file may lack them, and they have no rows then."""
+ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
+    "absent_calls": frozenset({"off_cpu_ns"}),
+    "absent_ranges": frozenset({"off_cpu_ns"}),
+    "absent_time": frozenset({"off_cpu_ns"}),
+    "findings": frozenset({"saved_how"}),
+}
+"""Likewise columns by table; they have nulls then."""
 
 TABLES: tuple[Table, ...] = (
     run_totals.RUN,

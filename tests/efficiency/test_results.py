@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
 from support.report_builder import ReportBuilder
 
+from nsys2prv import __version__
 from nsys2prv.efficiency import table_registry
-from nsys2prv.efficiency.comparison import TABLES, compare_measured
+from nsys2prv.efficiency.comparison import TABLES, compare, compare_measured
 from nsys2prv.efficiency.efficiency_options import CompareOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult, read_efficiency
+from nsys2prv.errors import NotEfficiency
 
 
 @pytest.fixture
@@ -62,3 +66,59 @@ def test_a_comparison_has_frames_and_files_too(result: EfficiencyResult, tmp_pat
     assert compared.runs["speedup"].to_list() == [1.0, 1.0]
     assert list(json.loads((tmp_path / "out.json").read_text())["tables"]) == [table.name for table in TABLES]
     assert (tmp_path / "tables" / "runs.csv").is_file()
+
+
+_FIRST_TABLES = Path(__file__).with_name("first_tables_of_version_3.json")
+"""Tables and columns of the first files of version 3."""
+
+
+def file_of_the_first_version(result: EfficiencyResult, path: Path) -> dict[str, Any]:
+    """What the program wrote when the version of the format was new."""
+    written = json.loads(json.dumps(result.as_json()))
+    first: dict[str, list[str]] = json.loads(_FIRST_TABLES.read_text())
+    written["tables"] = {table: {name: written["tables"][table][name] for name in names} for table, names in first.items()}
+    path.write_text(json.dumps(written))
+    return written
+
+
+def test_files_of_all_programs_that_wrote_this_version_are_read(result: EfficiencyResult, tmp_path: Path) -> None:
+    """When this fails: what is new belongs to ADDED_TABLES or ADDED_COLUMNS, or VERSION counts up (with a new list here)."""
+    assert table_registry.VERSION == 3
+    path = tmp_path / "old.json"
+    file_of_the_first_version(result, path)
+    old = read_efficiency(path)
+    for table in table_registry.TABLES:
+        assert dict(old.tables[table.name].schema) == table.schema
+        added = table_registry.ADDED_COLUMNS.get(table.name, frozenset())
+        if table.name in table_registry.ADDED_TABLES:
+            assert old.tables[table.name].is_empty()
+        else:
+            assert_frame_equal(old.tables[table.name].drop(added), result.tables[table.name].drop(added))
+            assert not any(old.tables[table.name][name].count() for name in added)
+    (warning,) = set(old.head["warnings"]) - set(result.head["warnings"])
+    assert warning.startswith(f"{path} was written by nsys2prv {__version__}, which did not measure ")
+    assert {*table_registry.ADDED_TABLES, "findings.saved_how"} < set(re.findall(r"[a-z_.]+(?=[,:])", warning))
+
+
+def test_a_file_of_an_earlier_version_has_a_text_and_a_page_and_is_compared(tmp_path: Path) -> None:
+    report = ReportBuilder(rank=0).gpu(0)
+    for start in (0, 2_000_000_000):
+        report.kernel("k(int)", start, start + 100)
+    result = measure([report.write(tmp_path / "rank0.sqlite")])
+    file_of_the_first_version(result, tmp_path / "old.json")
+    result.to_json(tmp_path / "new.json")
+    assert "devices are idle nearly all the time (not known how)" in read_efficiency(tmp_path / "old.json").as_text()
+    read_efficiency(tmp_path / "old.json").to_html(tmp_path / "page.html")
+    compared = compare([tmp_path / "old.json", tmp_path / "new.json"])
+    assert compared.runs["speedup"].to_list() == [1.0, 1.0]
+    assert any(warning.startswith("A: ") and "memory_in_use" in warning for warning in compared.head["warnings"])
+
+
+@pytest.mark.parametrize("lost", ["devices", "run", "findings/saved_ns"])
+def test_a_file_that_lacks_what_all_had_is_damaged(result: EfficiencyResult, tmp_path: Path, lost: str) -> None:
+    written = file_of_the_first_version(result, tmp_path / "old.json")
+    table, _, column = lost.partition("/")
+    del (written["tables"][table] if column else written["tables"])[column or table]
+    (tmp_path / "lost.json").write_text(json.dumps(written))
+    with pytest.raises(NotEfficiency, match="missing or damaged"):
+        read_efficiency(tmp_path / "lost.json")

@@ -210,7 +210,9 @@ def finding_lines(
         wide, long = max(map(len, shares)), max(map(len, times))
         for row, share, saved in zip(findings.iter_rows(named=True), shares, times, strict=True):
             cause = f"; a consequence of {row['consequence_of']}" if row["consequence_of"] is not None else ""
-            lines.append(f"  {row['place']:>2}.  {share:>{wide}}  {saved:>{long}}  {row['title']} ({row['saved_how']}{cause})")
+            # Files of the first programs do not say it.
+            how = row["saved_how"] or "not known how"
+            lines.append(f"  {row['place']:>2}.  {share:>{wide}}  {saved:>{long}}  {row['title']} ({how}{cause})")
             if verbose:
                 lines += [[(f"       {text}", FAINT)] for text in _evidence(head, row)]
     if not checks.height:
