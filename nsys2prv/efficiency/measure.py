@@ -94,7 +94,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     # Edges of other windows are times, and no events whose clocks can be wrong.
     whole = length_interval(recorded) if window.name == ALL else LengthInterval(recorded.length, recorded.length)
     interval = whole.of_part(events.length, recorded.length)
-    context = SweepContext(events)
+    context = SweepContext(events, folder / "meters")
     trees = Trees(context, options.nccl, has_mpi=any(number in events.types for number in event_types.MPI_TYPES.values()))
     findings = Findings(context, None if options.no_critical_path else folder / "gaps")
     totals, bins, kernels, nccl = Totals(context, trees), Bins(context, trees, options.bins), Kernels(context), Nccl(context)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -181,6 +182,8 @@ class SweepContext:
     ----------
     events
         The events of the run.
+    folder
+        For files of meters; None: all that they keep stays in memory.
     callers
         Rows of calling host threads, in order.
     place_of_caller
@@ -191,8 +194,9 @@ class SweepContext:
         How far times of different tasks can be wrong against each other.
     """
 
-    def __init__(self, events: RunEvents) -> None:
+    def __init__(self, events: RunEvents, folder: Path | None = None) -> None:
         self.events = events
+        self.folder = folder
         self.clocks = TaskClocks(events.rows.tasks, events.offset)
         self.callers: Numbers = np.array(sorted(events.callers), dtype=np.int64)
         self.place_of_caller: Numbers = np.full(len(events.rows.names) + 1, -1, dtype=np.int64)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import polars as pl
 
 from nsys2prv.execution import memory
+from nsys2prv.execution.external_sort import ExternalSort
+
+MOST_MERGED = 100_000
+"""Merged rows that `MergingOnDisk` holds in memory."""
 
 
 class Merging:
@@ -49,6 +54,12 @@ class Merging:
             self._frames = [self._merge(pl.concat(self._frames))]
             self._pending = 0
         return self._frames[0]
+
+    def take(self) -> pl.DataFrame:
+        """All rows, merged; there are none afterwards."""
+        rows = self.rows
+        self._frames = [rows.clear()]
+        return rows
 
 
 class Sums(Merging):
@@ -94,3 +105,48 @@ class Sums(Merging):
     def by(self, key: Sequence[str], frame: pl.DataFrame | None = None) -> pl.DataFrame:
         """Sums by a shorter key, of all rows or of those of a frame."""
         return (self.rows if frame is None else frame).group_by(key).agg(self._aggregates)
+
+
+class MergingOnDisk:
+    """As `Merging`, in bounded memory however many merged rows there are: of many, sorted runs are on disk.
+
+    Parameters
+    ----------
+    merge, empty
+        As of `Merging`.
+    by
+        Column (Int64, no nulls) in which rows that are merged are equal. Rows that are equal in it are in memory together.
+    folder
+        Of the runs, made when it is needed; None: all rows stay in memory.
+    """
+
+    def __init__(
+        self,
+        merge: Callable[[pl.DataFrame], pl.DataFrame],
+        empty: pl.DataFrame,
+        by: str,
+        folder: Path | None,
+    ) -> None:
+        self._merge = merge
+        self._by = by
+        self._in_memory = Merging(merge, empty, MOST_MERGED // 2)
+        self._on_disk = ExternalSort([by], folder) if folder is not None else None
+        self._is_complete = False
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Add rows; none after `windows`."""
+        assert not self._is_complete, "windows were read before"
+        self._in_memory.add(frame)
+        if self._on_disk is not None and self._in_memory.least > memory.scaled(MOST_MERGED):
+            self._on_disk.add(self._in_memory.take())
+
+    def windows(self) -> Iterator[pl.DataFrame]:
+        """All rows, merged, in frames in the order of `by`; those that are equal in it are in one frame. May be read again."""
+        self._is_complete = True
+        if self._on_disk is None or not self._on_disk.rows:
+            yield self._in_memory.rows.sort(self._by)
+            return
+        if (rest := self._in_memory.take()).height:
+            self._on_disk.add(rest)
+        for rows in self._on_disk.windows(keep=True, any_ties=True):
+            yield self._merge(rows).sort(self._by)

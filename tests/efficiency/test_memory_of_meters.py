@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from support.report_builder import ReportBuilder
 
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.graph.launch_queue import LaunchQueue
+from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.gaps import MOST_GAPS, _longest
+from nsys2prv.efficiency.sweep import SweepContext, time_chunks
+from nsys2prv.execution import external_sort, merging
 from nsys2prv.execution.memory import _resident
+from nsys2prv.execution.merging import MergingOnDisk
+
+US = 1_000
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 
 
 def test_the_longest_gaps_of_a_chunk_keep_no_other_gaps_in_memory() -> None:
@@ -24,3 +40,57 @@ def test_the_longest_gaps_of_a_chunk_keep_no_other_gaps_in_memory() -> None:
     assert kept[0]["length"].is_sorted(descending=True)
     # All gaps of all chunks are 220 MB.
     assert _resident() - before < 60_000_000
+
+
+def many_durations() -> ReportBuilder:
+    """101 executions of one kernel, 50 of them longer beside an NCCL kernel, and 99 of another, of as many lengths."""
+    made, time = ReportBuilder(rank=0, ranks=1, pid=1000).gpu(0), 0
+    for index in range(200):
+        is_first, is_beside = index < 101, 51 <= index < 101
+        length = (150 if is_beside else 100 if is_first else 30 + 37 * index % 101) * US + index
+        made.kernel("k(int)" if is_first else "other(int)", time, time + length)
+        time += length
+    made.kernel(NCCL, 51 * 100 * US, 51 * 100 * US + 50 * 150 * US, stream=8)
+    return made
+
+
+def test_durations_of_kernels_are_the_same_in_windows_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = many_durations().write(tmp_path / "rank0.sqlite")
+    expected = measure([path]).tables
+    spilled: list[int] = []
+    windows = MergingOnDisk.windows
+
+    def shorter(self: MergingOnDisk) -> Iterator[pl.DataFrame]:
+        for window in windows(self):
+            spilled.append(self._on_disk.rows if self._on_disk is not None else 0)
+            place = pl.col(self._by).rle_id()
+            yield from (window.filter(place * 4 // (place.max() + 1) == part) for part in range(4))
+
+    monkeypatch.setattr(merging, "MOST_MERGED", 2)
+    monkeypatch.setattr(MergingOnDisk, "windows", shorter)
+    found = measure([path]).tables
+
+    assert "contention-slowdown" in expected["findings"]["kind"].to_list()
+    assert min(spilled) > 0
+    for name in expected:
+        assert_frame_equal(found[name], expected[name])
+    other = expected["kernels"].filter(pl.col("kernel") == "other(int)").row(0, named=True)
+    lengths = sorted((30 + 37 * index % 101) * US + index for index in range(101, 200))
+    assert (other["median_ns"], other["p95_ns"]) == (lengths[49], lengths[94])
+
+
+def test_operations_that_no_call_can_have_waited_for_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, kernels = ReportBuilder(rank=0, ranks=1, pid=1000).gpu(0), 2_000
+    for index in range(kernels):
+        call = index * 10 * US
+        made.kernel("k(int)", call + 5 * US, call + 9 * US, launch=(call, call + 3 * US))
+    monkeypatch.setattr(external_sort, "WINDOW_ROWS", 300)
+    monkeypatch.setattr(external_sort, "_BATCH_ROWS", 50)
+    events = read_events([made.write(tmp_path / "rank0.sqlite")], EfficiencyOptions(), tmp_path, with_dependencies=True)
+    queue, kept = LaunchQueue(SweepContext(events)), []
+    for chunk in time_chunks(SweepContext(events)):
+        queue.update(chunk)
+        kept.append(sum(len(one.start) for one in queue._operations))
+
+    assert len(kept) > 10
+    assert max(kept) < kernels / 5

@@ -11,6 +11,7 @@ import threading
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.graph.logical_streams import LogicalStreams
@@ -42,8 +43,7 @@ and start of the operation that made place, and of the one that was launched."""
 class _Operations:
     """Operations that started in a chunk: columns of equal length, and the last start (ns)."""
 
-    stream: Numbers
-    row: Numbers
+    row: npt.NDArray[np.int32]
     start: Numbers
     last: int
 
@@ -60,7 +60,7 @@ class LaunchQueue:
         self._bars: Numbers = np.zeros(64 * _BARS_OF_DOUBLING, dtype=np.int64)
         self._calls = pl.DataFrame(schema=dict.fromkeys(("row", "begin", "until"), pl.Int64))
         nothing: Numbers = np.zeros(0, dtype=np.int64)
-        self._none = _Operations(nothing, nothing, nothing, 0)
+        self._none = _Operations(nothing.astype(np.int32), nothing, 0)
         self._operations: list[_Operations] = []
         self._lock = threading.Lock()
         self._latest: tuple[tuple[int, int], pl.DataFrame] | None = None
@@ -74,8 +74,7 @@ class LaunchQueue:
 
     def _follow(self, chunk: TimeChunk) -> pl.DataFrame:
         self._add_calls(chunk)
-        started = chunk.started[ON_DEVICES.name].select(pl.col("row").cast(pl.Int64), "start")
-        self._keep(started)
+        self._keep(chunk.started[ON_DEVICES.name].select(pl.col("row").cast(pl.Int32), "start"))
         launches = chunk.launches.select(
             pl.col("row").cast(pl.Int64), begin="time", next_row=pl.col("to_row").cast(pl.Int64), next_start="to_time"
         )
@@ -84,7 +83,9 @@ class LaunchQueue:
         calls = self._calls.sort("until").unique(["row", "begin"], keep="last", maintain_order=True)
         long = first.join(calls, on=["row", "begin"], how="inner")
         self._calls = self._calls.join(long, on=["row", "begin"], how="anti").tail(_MOST_CALLS)
-        return self._blocked(long) if long.height else pl.DataFrame(schema=BLOCKED)
+        found = self._blocked(long) if long.height else pl.DataFrame(schema=BLOCKED)
+        self._forget(chunk.end)
+        return found
 
     @property
     def _usual_length(self) -> int:
@@ -105,9 +106,8 @@ class LaunchQueue:
     def _keep(self, started: pl.DataFrame) -> None:
         if started.is_empty():
             return
-        stream = self._stream[started["row"].to_numpy()]
         row, start = (started[name].to_numpy() for name in ("row", "start"))
-        self._operations.append(_Operations(stream, row, start, int(start.max())))
+        self._operations.append(_Operations(row, start, int(start.max())))
         kept = sum(len(one.start) for one in self._operations)
         while len(self._operations) > 1 and kept > _MOST_OPERATIONS:
             kept -= len(self._operations.pop(0).start)
@@ -115,8 +115,14 @@ class LaunchQueue:
     def _since(self, time: int) -> _Operations:
         """Kept operations that started at a time or later, and some before."""
         kept = [self._none, *(one for one in self._operations if one.last >= time)]
-        stream, row, start = (np.concatenate([getattr(one, name) for one in kept]) for name in ("stream", "row", "start"))
-        return _Operations(stream, row, start, kept[-1].last)
+        return _Operations(
+            np.concatenate([one.row for one in kept]), np.concatenate([one.start for one in kept]), kept[-1].last
+        )
+
+    def _forget(self, until: int) -> None:
+        """Keep no operations but those that calls may have waited for which are kept, or which begin at a time or later."""
+        earliest = min([until, *self._calls.select(pl.col("until").min()).to_series().drop_nulls()]) - LONGEST_RELEASE
+        self._operations = [one for one in self._operations if one.last >= earliest]
 
     def _blocked(self, long: pl.DataFrame) -> pl.DataFrame:
         stream = self._stream[long["next_row"].to_numpy()]
@@ -127,21 +133,22 @@ class LaunchQueue:
             return pl.DataFrame(schema=BLOCKED)
         # Streams follow each other in one order of keys.
         span = self._context.events.length + 2
-        keys = recent.stream * span + recent.start
+        stream_of = self._stream[recent.row]
+        keys = stream_of * span + recent.start
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         own = np.searchsorted(keys, stream * span + long["next_start"].to_numpy())
         behind = np.searchsorted(keys, stream * span + until, side="right")
         free = order[np.maximum(behind - 1, 0)]
         free_start = recent.start[free]
-        is_same = recent.stream[free] == stream
+        is_same = stream_of[free] == stream
         # Before the first of all operations there is none that makes place.
         is_released = is_same & (behind > 0) & (free_start > long["begin"].to_numpy())
         is_released &= until - free_start <= LONGEST_RELEASE
         found = long.with_columns(
             usual=pl.lit(self._usual_length, pl.Int64),
             pending=pl.Series(own + 1 - behind, dtype=pl.Int64),
-            free_row=pl.Series(recent.row[free], dtype=pl.Int64),
+            free_row=pl.Series(recent.row[free]).cast(pl.Int64),
             free_start=pl.Series(free_start, dtype=pl.Int64),
         )
         return found.filter(pl.Series(is_released) & (pl.col("pending") >= FEWEST_PENDING)).select(list(BLOCKED))

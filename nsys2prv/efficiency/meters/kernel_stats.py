@@ -1,7 +1,6 @@
 """Durations of kernels: by name, by device and by family, with histograms and their modes.
 
-Counts, sums, shortest and longest are exact. So are medians and percentiles, as long as there are at most `MOST_DURATIONS`
-different (kernel, device, duration); beyond, durations count with ten significant bits, which is 0.1 %.
+All are exact: different durations of kernels are counted, and of many the counts are on disk, in the order of durations.
 """
 
 from __future__ import annotations
@@ -18,13 +17,9 @@ from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES, RunEvents
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
-from nsys2prv.execution.merging import Merging, Sums
+from nsys2prv.execution.merging import MergingOnDisk, Sums
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.kernel_families import families
-
-MOST_DURATIONS = 2_000_000
-_PENDING_COUNTS = 1_000_000
-_SIGNIFICANT_BITS = 10
 
 BARS_PER_DOUBLING = 8
 """Bars of a histogram: each is 1/8 of a doubling wide, so modes that differ by a tenth are separate."""
@@ -137,8 +132,8 @@ class Kernels(TableMeter):
     def __init__(self, context: SweepContext) -> None:
         self._context = context
         self._sums = Sums(_SUMS, [*_NAME, "family", "device"], smallest=["shortest"], largest=["longest"])
-        self._counts = Merging(self._added_counts, pl.DataFrame(schema=_COUNTS), _PENDING_COUNTS)
-        self._rounded = False
+        folder = context.folder / "durations" if context.folder is not None else None
+        self._counts = MergingOnDisk(_added_counts, pl.DataFrame(schema=_COUNTS), "duration", folder)
 
     def update(self, chunk: TimeChunk) -> None:
         started = chunk.started[ON_DEVICES.name].filter(pl.col("number").is_in(list(_KINDS)))
@@ -155,24 +150,26 @@ class Kernels(TableMeter):
         )
         self._counts.add(counts.select(list(_COUNTS)))
 
-    def _added_counts(self, counts: pl.DataFrame) -> pl.DataFrame:
-        key = [*_NAME, "device", "duration"]
-        whole = counts if self._rounded else counts.group_by(key).agg(pl.col("count").sum())
-        self._rounded |= whole.height > MOST_DURATIONS
-        if self._rounded:
-            whole = whole.with_columns(_rounded("duration")).group_by(key).agg(pl.col("count").sum())
-        return whole
-
     def tables(self) -> Filled:
         """The tables of kernels."""
         sums = self._sums.rows
         if sums.is_empty():
             return {}
-        durations = self._counts.rows.sort(*_NAME, "duration")
         by_device = self._sums.by([*_NAME, "device"]).with_columns(mean_ns=pl.col("total") / pl.col("count"))
-        by_name = self._by_name(sums, by_device, durations)
+        by_name = self._by_name(sums, by_device)
         shown = by_name.head(SHOWN_KERNELS)
-        histograms = _histograms(durations, shown)
+        of_shown = shown.select(*_NAME, "kernel").with_row_index("place")
+        of_devices = of_shown.join(by_device, on=_NAME, how="inner")
+        names = _Quantiles(by_name, _NAME, {"median_ns": 0.5, "p95_ns": 0.95})
+        devices = _Quantiles(of_devices, [*_NAME, "device"], {"median_ns": 0.5})
+        bars = []
+        for durations in self._counts.windows():
+            names.update(durations)
+            durations_of_shown = durations.join(of_shown, on=_NAME, how="inner")
+            devices.update(durations_of_shown)
+            bars.append(_bars(durations_of_shown))
+        by_name = by_name.join(names.frame(), on=_NAME, how="left", maintain_order="left")
+        histograms = _histograms(pl.concat(bars))
         modes = _modes(histograms)
         counted = modes.group_by("kernel").agg(modes=pl.len())
         return {
@@ -180,18 +177,17 @@ class Kernels(TableMeter):
                 pl.col("modes").fill_null(1)
             ),
             FAMILIES: _families(by_name),
-            KERNEL_DEVICES: _of_devices(by_device, durations, shown).with_columns(
-                device=self._context.device_names(pl.col("device"))
-            ),
+            KERNEL_DEVICES: of_devices.join(devices.frame(), on=[*_NAME, "device"], how="left")
+            .sort("place", "device")
+            .with_columns(total_ns="total", device=self._context.device_names(pl.col("device"))),
             KERNEL_HISTOGRAMS: histograms,
             KERNEL_MODES: modes.filter(pl.len().over("kernel") > 1),
         }
 
-    def _by_name(self, sums: pl.DataFrame, by_device: pl.DataFrame, durations: pl.DataFrame) -> pl.DataFrame:
-        """Columns of the table `kernels` but `modes`, and _NAME; those that take most time first."""
+    def _by_name(self, sums: pl.DataFrame, by_device: pl.DataFrame) -> pl.DataFrame:
+        """Columns of the table `kernels` but quantiles and `modes`, and _NAME; those that take most time first."""
         events = self._context.events
         of_families = sums.group_by(_NAME).agg(pl.col("family").drop_nulls().first())
-        quantiles = _quantiles(durations, _NAME, {"median_ns": 0.5, "p95_ns": 0.95})
         slowest = (
             by_device.sort("mean_ns", "device", descending=[True, False])
             .group_by(_NAME, maintain_order=True)
@@ -202,7 +198,7 @@ class Kernels(TableMeter):
             )
         )
         by_name = self._sums.by(_NAME, by_device)
-        for further in (of_families, quantiles, slowest):
+        for further in (of_families, slowest):
             by_name = by_name.join(further, on=_NAME, how="left")
         by_name = with_names(by_name, events).sort("total", "kernel", descending=[True, False])
         several = pl.col("devices") > 1
@@ -228,12 +224,6 @@ class Kernels(TableMeter):
         is_counted = (pl.col("number") != event_types.NCCL_KERNEL) & (pl.col("device") >= 0)
         return self._sums.by(key).filter(is_counted).select(*key, "count", "total").sort(key)
 
-    @property
-    def warnings(self) -> list[str]:
-        """A warning when durations were rounded."""
-        what = "there are more than two million different durations of kernels: medians and percentiles are within 0.1 %"
-        return [what] if self._rounded else []
-
 
 def with_names(frame: pl.DataFrame, events: RunEvents) -> pl.DataFrame:
     """With a column `kernel`: the name of `number` and `value`."""
@@ -250,29 +240,51 @@ def family_names(by_name: pl.DataFrame, events: RunEvents) -> pl.Series:
     return by_name.select(name.alias("family")).to_series()
 
 
-def _rounded(name: str) -> pl.Expr:
-    """With ten significant bits."""
-    bits = (pl.col(name).cast(pl.Float64) + 1).log(2).floor().cast(pl.Int64)
-    step = pl.lit(2, pl.Int64).pow((bits - _SIGNIFICANT_BITS + 1).clip(lower_bound=0)).cast(pl.Int64)
-    return (pl.col(name) // step) * step
+def _added_counts(counts: pl.DataFrame) -> pl.DataFrame:
+    return counts.group_by(*_NAME, "device", "duration").agg(pl.col("count").sum())
 
 
-def _quantiles(durations: pl.DataFrame, key: list[str], shares: Mapping[str, float]) -> pl.DataFrame:
+class _Quantiles:
     """Durations at quantiles of each key, by nearest rank (the lower one of two).
 
     Parameters
     ----------
-    durations
-        Sorted by the key and by duration.
+    counts
+        Of each key, once: how many durations there are (`count`).
     shares
         Each quantile, 0 to 1, by the name of its column.
     """
-    by_key = durations.group_by([*key, "duration"], maintain_order=True).agg(pl.col("count").sum())
-    running = pl.col("count").cum_sum()
-    return by_key.group_by(key, maintain_order=True).agg(
-        pl.col("duration").filter(running >= (pl.col("count").sum() * share).ceil()).first().alias(name)
-        for name, share in shares.items()
-    )
+
+    def __init__(self, counts: pl.DataFrame, key: list[str], shares: Mapping[str, float]) -> None:
+        self._key = key
+        self._names = list(shares)
+        self._shorter = counts.select(
+            *key, **{name: (pl.col("count") * share).ceil() for name, share in shares.items()}, shorter=pl.lit(0, pl.Int64)
+        )
+        self._found = {name: [counts.select(*key, pl.lit(None, pl.Int64).alias(name)).clear()] for name in shares}
+
+    def update(self, durations: pl.DataFrame) -> None:
+        """Add durations (columns of _COUNTS), all longer than those that were added before."""
+        here = durations.group_by(*self._key, "duration").agg(pl.col("count").sum()).sort("duration")
+        running = here.join(self._shorter, on=self._key, how="inner", maintain_order="left").with_columns(
+            until=pl.col("shorter") + pl.col("count").cum_sum().over(self._key)
+        )
+        for name in self._names:
+            is_rank = (pl.col(name) <= pl.col("until")) & (pl.col(name) > pl.col("until") - pl.col("count"))
+            self._found[name].append(running.filter(is_rank).select(*self._key, pl.col("duration").alias(name)))
+        passed = here.group_by(self._key).agg(passed=pl.col("count").sum())
+        self._shorter = (
+            self._shorter.join(passed, on=self._key, how="left")
+            .with_columns(shorter=pl.col("shorter") + pl.col("passed").fill_null(0))
+            .drop("passed")
+        )
+
+    def frame(self) -> pl.DataFrame:
+        """The key, and a column of each quantile."""
+        found = self._shorter.select(self._key)
+        for name in self._names:
+            found = found.join(pl.concat(self._found[name]), on=self._key, how="left")
+        return found
 
 
 def bar_of(duration: pl.Expr) -> pl.Expr:
@@ -286,13 +298,16 @@ def bar_edge(bar: Numbers) -> Numbers:
     return np.where(bar < 0, 0, np.ceil(np.exp2(np.maximum(bar, 0) / BARS_PER_DOUBLING) - 1e-6)).astype(np.int64)
 
 
-def _histograms(durations: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
-    bars = (
-        durations.join(shown.select(*_NAME, "kernel").with_row_index("place"), on=_NAME, how="inner")
-        .group_by("place", "kernel", bar=bar_of(pl.col("duration")))
-        .agg(total_ns=(pl.col("duration") * pl.col("count")).sum(), count=pl.col("count").sum())
-        .sort("place", "bar")
+def _bars(durations: pl.DataFrame) -> pl.DataFrame:
+    """Bars of the histograms of some durations (columns of _COUNTS, `place` and `kernel`)."""
+    return durations.group_by("place", "kernel", bar=bar_of(pl.col("duration"))).agg(
+        total_ns=(pl.col("duration") * pl.col("count")).sum(), count=pl.col("count").sum()
     )
+
+
+def _histograms(bars: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `kernel_histograms`, of bars that may be there several times."""
+    bars = bars.group_by("place", "kernel", "bar").agg(pl.col("total_ns", "count").sum()).sort("place", "bar")
     bar = bars["bar"].to_numpy()
     edges = {"from_ns": bar_edge(bar), "to_ns": bar_edge(bar + 1)}
     return bars.select("kernel", "count", "total_ns", "bar").with_columns(
@@ -354,16 +369,6 @@ def _shallow(smooth: np.ndarray[Any, Any], heights: np.ndarray[Any, Any], left: 
     lower = min(smooth[slice(*left)].max(), smooth[slice(*right)].max())
     valley = smooth[max(right[0] - 1, left[0]) : right[0] + 1].min()
     return float(valley / lower)
-
-
-def _of_devices(by_device: pl.DataFrame, durations: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
-    """Columns of the table `kernel_devices`, with the index of the device, for some kernels in their order."""
-    key = [*_NAME, "device"]
-    of_shown = durations.join(shown.select(*_NAME), on=_NAME, how="semi").sort(*key, "duration")
-    places = shown.select(*_NAME, "kernel").with_row_index("place")
-    of_devices = places.join(by_device, on=_NAME, how="inner")
-    medians = _quantiles(of_shown, key, {"median_ns": 0.5})
-    return of_devices.join(medians, on=key, how="left").sort("place", "device").with_columns(total_ns="total")
 
 
 def _families(by_name: pl.DataFrame) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
@@ -53,11 +54,15 @@ class _Marks:
     start: Numbers
     before: Numbers
     work: Numbers
-    sketch: Numbers
+    sketch: npt.NDArray[np.int32]
 
     def every(self, stride: int, first: int) -> _Marks:
         """Every so many of them, from one on."""
-        return _Marks(*(column[first::stride] for column in (self.start, self.before, self.work, self.sketch)))
+        return self.only(slice(first, None, stride))
+
+    def only(self, places: slice) -> _Marks:
+        """Those at some places."""
+        return _Marks(self.start[places], self.before[places], self.work[places], self.sketch[places])
 
 
 @dataclass(frozen=True)
@@ -91,10 +96,10 @@ def period_iterations(events: RunEvents, groups: WorkGroups) -> tuple[pl.DataFra
             empty,
             f"no kernel, copy or collective is executed {LEAST_ITERATIONS + 1} times or more over the time of the work",
         )
-    marks = _marks(events, groups, streams, tried)
+    marks = _marks(events, groups, streams, tried.join(counts, on=["group", "key"], how="left"))
     total = dict(counts.group_by("group").agg(pl.col("total").sum()).iter_rows())
     distinct = dict(counts.group_by("group").agg(pl.col("key").n_unique()).iter_rows())
-    periods = {pair: _period(found, total[pair[0]]) for pair, found in marks.items()}
+    periods = {pair: _periods(found, 1, total[pair[0]])[0] for pair, found in marks.items()}
     good = {pair: one for pair, one in periods.items() if one is not None and one.operations > 1}
     covered = max((one.covered for one in good.values()), default=0.0)
     every = _every_several(marks, periods, total) if covered < HARDLY_COVERED else {}
@@ -170,13 +175,16 @@ def _tried(counts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _marks(events: RunEvents, groups: WorkGroups, streams: Numbers, tried: pl.DataFrame) -> dict[tuple[int, int], _Marks]:
-    """Executions of each pair of group and key that is tried."""
-    pairs = tried.sort("group", "key").with_row_index("pair")
+    """Executions of each pair of group and key that is tried (with how many there are, `count`)."""
+    pairs = tried.group_by("group", "key").agg(pl.col("count").sum()).sort("group", "key").with_row_index("pair")
+    edges: Numbers = np.concatenate([[0], np.cumsum(pairs["count"].to_numpy())])
+    # There may be millions: they are put where those of their pair are, and not sorted afterwards.
+    free, count = edges[:-1].copy(), int(edges[-1])
+    start, numbers, works = (np.empty(count, dtype=np.int64) for _ in range(3))
+    sketch: npt.NDArray[np.int32] = np.empty((count, _SIGNS), dtype=np.int32)
     work_before = np.zeros(len(groups), dtype=np.int64)
     number_before = np.zeros(len(groups), dtype=np.int64)
     sketch_before = np.zeros((len(groups), _SIGNS), dtype=np.int64)
-    found: list[tuple[Numbers, ...]] = []
-    sketches: list[Numbers] = []
     for piece in device_work(events, groups):
         ordered = piece.filter(pl.col("stream").is_in(streams)).sort("group", maintain_order=True)
         if ordered.is_empty():
@@ -187,6 +195,7 @@ def _marks(events: RunEvents, groups: WorkGroups, streams: Numbers, tried: pl.Da
         work, number = (ordered["end"] - ordered["start"]).to_numpy(), np.ones(len(group), dtype=np.int64)
         joined = ordered.join(pairs, on=["group", "key"], how="left", maintain_order="left")["pair"]
         places = np.flatnonzero(joined.is_not_null().to_numpy())
+        target = _places_in_order(joined.drop_nulls().to_numpy().astype(np.int64), free)
         part = np.searchsorted(first, places, side="right") - 1
 
         def before(values: Numbers, carried: Numbers, *, first: Numbers = first, places: Numbers = places,
@@ -197,23 +206,26 @@ def _marks(events: RunEvents, groups: WorkGroups, streams: Numbers, tried: pl.Da
             carried[of_group] += sums[behind] - sums[first]
             return result
 
-        found.append(
-            (
-                joined.to_numpy(allow_copy=True)[places].astype(np.int64) if len(places) else places,
-                ordered["start"].to_numpy()[places],
-                before(number, number_before),
-                before(work, work_before),
-            )
-        )
-        sketches.append(before(_signs(ordered["key"].to_numpy()), sketch_before).astype(np.int32))
-    pair, start, numbers, works = (np.concatenate(column) for column in zip(*found, strict=True))
-    sketch = np.concatenate(sketches)
-    order = np.argsort(pair, kind="stable")
-    edges = np.searchsorted(pair[order], np.arange(pairs.height + 1))
+        start[target] = ordered["start"].to_numpy()[places]
+        numbers[target] = before(number, number_before)
+        works[target] = before(work, work_before)
+        sketch[target] = before(_signs(ordered["key"].to_numpy()), sketch_before)
+    marks = _Marks(start, numbers, works, sketch)
     return {
-        (group, key): _Marks(*(values[order[edges[index] : edges[index + 1]]] for values in (start, numbers, works, sketch)))
-        for index, group, key in pairs.iter_rows()
+        (group, key): marks.only(slice(edges[pair], edges[pair + 1]))
+        for pair, group, key in pairs.select("pair", "group", "key").iter_rows()
     }
+
+
+def _places_in_order(pair: Numbers, free: Numbers) -> Numbers:
+    """The next free place of each pair, one after the other; `free` is moved on behind them."""
+    order = np.argsort(pair, kind="stable")
+    ordered = pair[order]
+    first = np.searchsorted(ordered, ordered, side="left")
+    places: Numbers = np.empty(len(pair), dtype=np.int64)
+    places[order] = free[ordered] + np.arange(len(pair)) - first
+    free += np.bincount(pair, minlength=len(free))
+    return places
 
 
 def _signs(keys: Numbers) -> Numbers:
@@ -227,15 +239,27 @@ def _signs(keys: Numbers) -> Numbers:
     return signs
 
 
-def _period(marks: _Marks, total: int) -> _Period | None:
-    """How well the executions of a name mark a period; None: they mark none."""
-    if len(marks.start) <= LEAST_ITERATIONS:
-        return None
-    like = _alike(marks)
-    covered = float(np.diff(marks.work)[like].sum()) / max(total, 1)
-    if covered < LEAST_COVERED or like.sum() < LEAST_ITERATIONS:
-        return None
-    return _Period(covered, int(like.sum()), round(float(np.median(np.diff(marks.before)[like]))))
+def _periods(marks: _Marks, stride: int, total: int) -> list[_Period | None]:
+    """How well every so many executions of a name mark a period, from the first, the second, ... on; None: they mark none."""
+    found: list[_Period | None] = []
+    behind = len(marks.start)
+    # Those from the last ones on may be one less: what is of one length is compared together.
+    for offsets in (np.arange(behind % stride), np.arange(behind % stride, stride)):
+        length = (behind - int(offsets[0]) - 1) // stride + 1 if len(offsets) else 0
+        if length <= LEAST_ITERATIONS:
+            found += [None] * len(offsets)
+            continue
+        places = np.arange(length)[:, None] * stride + offsets
+        like = _alike(marks.sketch[places])
+        work, operations = (np.diff(values[places], axis=0) for values in (marks.work, marks.before))
+        covered = np.where(like, work, 0).sum(axis=0) / max(total, 1)
+        found += [
+            _Period(float(share), int(which.sum()), round(float(np.median(inside[which]))))
+            if share >= LEAST_COVERED and which.sum() >= LEAST_ITERATIONS
+            else None
+            for share, which, inside in zip(covered, like.T, operations.T, strict=True)
+        ]
+    return found
 
 
 def _every_several(
@@ -249,21 +273,22 @@ def _every_several(
         if single is not None and single.covered >= LEAST_OF_SEVERAL:
             continue
         for stride in range(2, _MOST_EXECUTIONS + 1):
-            thinned = [all_marks.every(stride, first) for first in range(stride)]
-            known = [(one, period) for one in thinned if (period := _period(one, total[pair[0]])) is not None]
+            known = [(first, one) for first, one in enumerate(_periods(all_marks, stride, total[pair[0]])) if one is not None]
             best = max(known, key=lambda one: one[1].covered, default=None)
             if best is not None and best[1].covered >= LEAST_OF_SEVERAL:
-                found[pair] = best
+                found[pair] = all_marks.every(stride, best[0]), best[1]
                 break
     return found
 
 
-def _alike(marks: _Marks) -> np.ndarray:
-    """Which stretches between neighbouring marks hold the same work as most of them."""
-    sketch = np.diff(marks.sketch.astype(np.float64), axis=0)
-    usual = np.median(sketch, axis=0)
-    differs = np.linalg.norm(sketch - usual, axis=1)
-    found: np.ndarray = differs <= LIKE * max(float(np.linalg.norm(usual)), 1.0)
+def _alike(sketches: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """Which stretches between marks hold the same work as most of them; sketches of marks are along the first axis."""
+    sketch = np.diff(sketches, axis=0)
+    ordered, stretches = np.sort(sketch, axis=0), len(sketch)
+    # Their medians: numpy's takes three times as long.
+    usual = (ordered[(stretches - 1) // 2].astype(np.float64) + ordered[stretches // 2]) / 2
+    differs = np.linalg.norm(sketch - usual, axis=-1)
+    found: npt.NDArray[np.bool_] = differs <= LIKE * np.maximum(np.linalg.norm(usual, axis=-1), 1.0)
     return found
 
 
@@ -329,7 +354,7 @@ def _first_operation(
 ) -> tuple[int, int, int]:
     """The operation that an iteration begins with: its key, and which of this key it is in the stretch between two marks,
     counted from the start (0, 1, ...) and from the end (1, 2, ...)."""
-    like = np.flatnonzero(_alike(marks))
+    like = np.flatnonzero(_alike(marks.sketch))
     middle = like[len(like) // 2]
     chosen = like[np.argsort(np.abs(like - middle), kind="stable")[:_SAMPLED_ITERATIONS]]
     low, high = int(chosen.min()), int(chosen.max()) + 1

@@ -7,6 +7,7 @@ NCCL kernels, can be compared.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -23,7 +24,7 @@ from nsys2prv.efficiency.meters.kernel_stats import bar_of
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.sweep import KERNEL, KERNEL_TYPES, NCCL, SweepContext, TimeChunk
 from nsys2prv.errors import counted
-from nsys2prv.execution.merging import Merging
+from nsys2prv.execution.merging import MergingOnDisk
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, short, time
 
@@ -42,7 +43,6 @@ _WORK = "work"
 _VALUE_BITS, _BAR_BITS = 24, 10
 _BARS = 8
 """Bars of a doubling, as in the histograms of kernels."""
-_PENDING_ROWS = 500_000
 
 
 class NcclContention:
@@ -54,7 +54,10 @@ class NcclContention:
         # The kernel that began last on each row; 0: none.
         self._former: Numbers = np.zeros(len(context.events.rows.names), dtype=np.int64)
         # By work, whether beside NCCL, and bar; and by work, device and part of the run, of those beside NCCL.
-        self._durations, self._places = _Executions(), _Executions()
+        self._durations, self._places = (
+            _Executions(context.folder / name if context.folder is not None else None)
+            for name in ("contention_bars", "contention_places")
+        )
 
     def update(self, chunk: TimeChunk) -> None:
         """Add the kernels that begin in a chunk."""
@@ -95,73 +98,79 @@ class NcclContention:
         -------
         Columns `work`, `executions`, `beside` and `alone` (executions), `beside_mean`, `alone_mean` (ns), and others.
         """
-        frame = self._durations.rows.with_columns(
-            beside=pl.col("key") // (1 << _BAR_BITS), bar=pl.col("key") % (1 << _BAR_BITS) - 1
-        )
-        is_beside = pl.col("beside") == 1
-        means = (
-            frame.group_by(_WORK)
-            .agg(
-                executions=pl.col("count").sum(),
-                beside=pl.col("count").filter(is_beside).sum(),
-                alone=pl.col("count").filter(~is_beside).sum(),
-                beside_length=pl.col("length").filter(is_beside).sum(),
-                alone_length=pl.col("length").filter(~is_beside).sum(),
-            )
-            .filter(pl.min_horizontal("beside", "alone") >= FEWEST_EXECUTIONS.value)
-            .with_columns(
-                beside_mean=pl.col("beside_length") / pl.col("beside"), alone_mean=pl.col("alone_length") / pl.col("alone")
-            )
-            .filter(pl.col("beside_mean") >= SLOWDOWN.value * pl.col("alone_mean"))
-        )
-        middle = ((pl.col("beside_mean") * pl.col("alone_mean")).log(2) / 2 * _BARS).floor()
-        separated = (
-            frame.join(means, on=_WORK, how="inner", suffix="_of_all")
-            .with_columns(separated=pl.when(is_beside).then(pl.col("bar") >= middle).otherwise(pl.col("bar") <= middle))
-            .group_by(_WORK)
-            .agg(
-                of_beside=pl.col("count").filter(is_beside & pl.col("separated")).sum(),
-                of_alone=pl.col("count").filter(~is_beside & pl.col("separated")).sum(),
-            )
-        )
-        least = SEPARATION.value
-        slowed = means.join(separated, on=_WORK, how="inner").filter(
-            (pl.col("of_beside") >= least * pl.col("beside")) & (pl.col("of_alone") >= least * pl.col("alone"))
-        )
-        lost = (pl.col("beside_mean") - pl.col("alone_mean")) * pl.col("beside")
-        return slowed.with_columns(lost=lost).sort("lost", _WORK, descending=[True, False])
+        found = pl.concat(_slowed(durations) for durations in self._durations.windows())
+        return found.sort("lost", _WORK, descending=[True, False])
 
     def losses(self, slowed: pl.DataFrame) -> pl.DataFrame:
         """What executions of slowed work beside NCCL kernels take longer than the mean alone, by device and part of the run:
         columns as of `OccurrenceSums.frame`."""
-        places = self._places.rows.join(slowed.select(_WORK, "alone_mean"), on=_WORK, how="inner")
         extra = (pl.col("length") - pl.col("alone_mean") * pl.col("count")).round().cast(pl.Int64).clip(lower_bound=0)
+        costs = pl.concat(
+            places.join(slowed.select(_WORK, "alone_mean"), on=_WORK, how="inner").with_columns(cost=extra)
+            for places in self._places.windows()
+        )
         return (
-            places.with_columns(cost=extra)
-            .group_by(device=pl.col("key") // PARTS, part=pl.col("key") % PARTS)
+            costs.group_by(device=pl.col("key") // PARTS, part=pl.col("key") % PARTS)
             .agg(pl.col("count", "cost").sum(), pl.col("begin").min(), pl.col("end").max())
             .with_columns(top_cost="cost", top_begin="begin", top_end="end", top_row=pl.lit(NONE), top_thread=pl.lit(NONE))
             .sort("device", "part")
         )
 
 
-class _Executions(Merging):
-    """Count, length, first begin and last end of executions by work and a key: `rows` has the columns `work`, `key`, `begin`,
-    `end`, `length`, `count`."""
+def _slowed(durations: pl.DataFrame) -> pl.DataFrame:
+    """Columns of `NcclContention.slowed`, of all durations of some work."""
+    frame = durations.with_columns(beside=pl.col("key") // (1 << _BAR_BITS), bar=pl.col("key") % (1 << _BAR_BITS) - 1)
+    is_beside = pl.col("beside") == 1
+    means = (
+        frame.group_by(_WORK)
+        .agg(
+            executions=pl.col("count").sum(),
+            beside=pl.col("count").filter(is_beside).sum(),
+            alone=pl.col("count").filter(~is_beside).sum(),
+            beside_length=pl.col("length").filter(is_beside).sum(),
+            alone_length=pl.col("length").filter(~is_beside).sum(),
+        )
+        .filter(pl.min_horizontal("beside", "alone") >= FEWEST_EXECUTIONS.value)
+        .with_columns(
+            beside_mean=pl.col("beside_length") / pl.col("beside"), alone_mean=pl.col("alone_length") / pl.col("alone")
+        )
+        .filter(pl.col("beside_mean") >= SLOWDOWN.value * pl.col("alone_mean"))
+    )
+    middle = ((pl.col("beside_mean") * pl.col("alone_mean")).log(2) / 2 * _BARS).floor()
+    separated = (
+        frame.join(means, on=_WORK, how="inner", suffix="_of_all")
+        .with_columns(separated=pl.when(is_beside).then(pl.col("bar") >= middle).otherwise(pl.col("bar") <= middle))
+        .group_by(_WORK)
+        .agg(
+            of_beside=pl.col("count").filter(is_beside & pl.col("separated")).sum(),
+            of_alone=pl.col("count").filter(~is_beside & pl.col("separated")).sum(),
+        )
+    )
+    least = SEPARATION.value
+    slowed = means.join(separated, on=_WORK, how="inner").filter(
+        (pl.col("of_beside") >= least * pl.col("beside")) & (pl.col("of_alone") >= least * pl.col("alone"))
+    )
+    lost = (pl.col("beside_mean") - pl.col("alone_mean")) * pl.col("beside")
+    return slowed.with_columns(lost=lost)
 
-    def __init__(self) -> None:
+
+class _Executions(MergingOnDisk):
+    """Count, length, first begin and last end of executions by work and a key: `windows` have the columns `work`, `key`,
+    `begin`, `end`, `length`, `count`. Many are in a folder; None: they stay in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
         columns = (_WORK, "key", "begin", "end", "length", "count")
-        super().__init__(self._summed, pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64)), _PENDING_ROWS)
+        super().__init__(_summed, pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64)), _WORK, folder)
 
     def update(self, work: Numbers, key: Numbers, begin: Numbers, end: Numbers) -> None:
         """Add executions."""
         frame = pl.DataFrame({_WORK: work, "key": key, "begin": begin, "end": end, "length": end - begin})
-        self.add(self._summed(frame.with_columns(count=pl.lit(1, pl.Int64))))
+        self.add(_summed(frame.with_columns(count=pl.lit(1, pl.Int64))))
 
-    @staticmethod
-    def _summed(rows: pl.DataFrame) -> pl.DataFrame:
-        sums = pl.col("length", "count").sum()
-        return rows.group_by(_WORK, "key").agg(pl.col("begin").min(), pl.col("end").max(), sums)
+
+def _summed(rows: pl.DataFrame) -> pl.DataFrame:
+    sums = pl.col("length", "count").sum()
+    return rows.group_by(_WORK, "key").agg(pl.col("begin").min(), pl.col("end").max(), sums)
 
 
 def _judge(evidence: Evidence) -> Finding | None:
