@@ -26,6 +26,8 @@ _FORM: Mapping[str, Any] = {
         **dict.fromkeys(("bytes", "records", "length_ns", "origin_ns", "nodes", "tasks", "rows"), int),
         "windows_ns": [[int]],
         "types": [int],
+        "rows_of_types": [{"types": [int], "rows": [[int]]}],
+        "rows_of_messages": [[int]],
     },
     "messages": {"written": int},
     "run": {"size": int},

@@ -59,6 +59,7 @@ class Messages:
         self._any_tag = _Distinct({name: END_SCHEMA[name] for name in _PAIR})
         self._members = _Distinct(dict.fromkeys(("communicator", "rank"), pl.Int64))
         self.matched = self.backward = 0
+        self.senders: set[int] = set()
         self.left_out: Counter[str] = Counter()
         self.unmatched: dict[str, Counter[str]] = {SENDS: Counter(), RECEIVES: Counter()}
 
@@ -186,6 +187,7 @@ class Messages:
             if count:
                 self.left_out[reason] += count
         self.backward += inside.filter(pl.col("to_time") < pl.col("time")).height
+        self.senders.update(inside["row"].unique())
         origin = selection.origin
         return inside.select(
             "row",

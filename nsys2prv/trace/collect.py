@@ -28,13 +28,14 @@ from nsys2prv.run.rank_message_ends import add_message_ends
 from nsys2prv.run.session import ReportGroup, ReportPart
 from nsys2prv.sources.registry import SOURCES, kinds_with_messages
 from nsys2prv.sources.source import RowKind, Source
-from nsys2prv.timeline import coverage, states
+from nsys2prv.timeline import coverage, rows_of_types, states
 from nsys2prv.timeline.coverage import SourceCoverage
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.placement import gives_intervals
 from nsys2prv.timeline.rank_messages import Messages
 from nsys2prv.timeline.reader import EventReader, Request, TimelinePlan
 from nsys2prv.timeline.records import RecordKind
+from nsys2prv.timeline.rows_of_types import RowsOfTypes
 from nsys2prv.timeline.survey import CPU, Survey
 from nsys2prv.trace.merge import TraceStore, record_sort
 from nsys2prv.trace.translate_options import TranslateOptions
@@ -107,6 +108,7 @@ class Collected:
     tables: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # the account of each report, by its number
     lanes: set[tuple[int, int, int]] = field(default_factory=set)  # that overlapping ranges took, for `Labels.used_with`
     types: set[int] = field(default_factory=set)  # event types in the records
+    on_rows: RowsOfTypes = field(default_factory=RowsOfTypes)
     broken: dict[int, ReportError] = field(default_factory=dict)
     unfinished: dict[int, _Unfinished] = field(default_factory=dict)  # of reports that were read in shares
 
@@ -130,6 +132,7 @@ class Collected:
         self.tables |= group.tables
         self.lanes |= group.lanes
         self.types |= group.types
+        self.on_rows.add(group.on_rows.rows)
         for index, unfinished in group.unfinished.items():
             self.unfinished.setdefault(index, _Unfinished(self.folder / f"report{index}")).absorb(unfinished)
 
@@ -202,6 +205,7 @@ class _SourceRecords:
         self.records = records
         self.edges = edges
         self.types: set[int] = set()
+        self.on_rows = RowsOfTypes()
         self.events: Counter[int] = Counter()  # by type, without attributes
 
     def add(self, placed: pl.DataFrame) -> None:
@@ -212,6 +216,7 @@ class _SourceRecords:
         with_values = [name for name in kept.columns if name.isdigit() and kept[name].null_count() < kept.height]
         self.events.update(dict(kept["number"].value_counts().iter_rows()))
         self.types |= {*self.events, *map(int, with_values)}
+        self.on_rows.add(rows_of_types.of_events(kept))
         self.records.add(kept)
 
 
@@ -262,6 +267,7 @@ class _Collector:
             collected.tables[index] = coverage.account(part.opened.report, read.coverage, self._sources, SOURCES)
         for request, sink in read.sinks:
             collected.types |= sink.types
+            collected.on_rows.add(sink.on_rows.rows)
             collected.store.absorb(_collection(request.survey.source), sink.records)
             unfinished.edges[request.survey.source.row].absorb(sink.edges)
         unfinished.add(index, read.launches, read.coverage)

@@ -14,8 +14,10 @@ from nsys2prv.efficiency.graph.measured_path import NEEDED, measured_path
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.merging import Sums
 from nsys2prv.run.session import RunSession
+from nsys2prv.timeline import rows_of_types
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.records import RecordKind
+from nsys2prv.timeline.rows_of_types import RowsOfTypes
 from nsys2prv.trace.merge import record_sort
 from nsys2prv.vocabulary.event_types import CRITICAL_PATH, CRITICAL_PATH_PARTS, END_LABEL, TAG_CRITICAL_PATH
 
@@ -30,11 +32,14 @@ class CriticalPathRecords:
         Records: where it is, and where it goes to another row.
     total_ns
         Time in each part, ns, by its place in CRITICAL_PATH_PARTS.
+    on_rows
+        Rows that it is on.
     """
 
     intervals: ExternalSort
     lines: ExternalSort
     total_ns: Mapping[int, int]
+    on_rows: RowsOfTypes
 
     @property
     def used_type(self) -> UsedType:
@@ -78,18 +83,21 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
         record_sort(RecordKind.MESSAGES, folder / "path-lines"),
     )
     totals = Sums({"part": pl.Int64, "total": pl.Int64}, ["part"])
+    on_rows = RowsOfTypes()
     later: pl.DataFrame | None = None
     for segments in measured_path(events, folder / "graph"):
         if segments.is_empty():
             continue
         value = pl.col("part") + 1
-        intervals.add(segments.select("row", "start", "end", number=pl.lit(CRITICAL_PATH.number, pl.Int64), value=value))
+        path = segments.select("row", "start", "end", number=pl.lit(CRITICAL_PATH.number, pl.Int64), value=value)
+        intervals.add(path)
+        on_rows.add(rows_of_types.of_events(path))
         totals.add(segments.select("part", total=pl.col("end") - pl.col("start")))
         # Pieces, and the segments in them, come from the last to the first.
         both = segments if later is None else pl.concat([later, segments])
         lines.add(_lines(both))
         later = segments.tail(1)
-    return CriticalPathRecords(intervals, lines, dict(totals.rows.select("part", "total").iter_rows()))
+    return CriticalPathRecords(intervals, lines, dict(totals.rows.select("part", "total").iter_rows()), on_rows)
 
 
 def _lines(segments: pl.DataFrame) -> pl.DataFrame:

@@ -14,8 +14,10 @@ from nsys2prv.run.clock_check import disagreement_json, disagreement_text
 from nsys2prv.run.open import LeftOut, OpenedReport
 from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.ranks import RanksAndHosts
+from nsys2prv.timeline import rows_of_types
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.rows import Rows
+from nsys2prv.timeline.rows_of_types import RowRanges
 from nsys2prv.vocabulary.version import __version__
 
 FORMAT = 1
@@ -34,6 +36,8 @@ class TraceSummary:
     tables: Mapping[int, list[dict[str, Any]]]
     used_types: Sequence[UsedType]
     types: Collection[int] | None  # that occur; None: not known
+    on_rows: Mapping[int, RowRanges]  # rows that show each of them
+    senders: RowRanges  # rows that send messages to other ranks
     messages: Mapping[str, Any]
     critical_path: Mapping[str, Any] | None  # None: it was not asked for
     trace_bytes: int
@@ -59,7 +63,7 @@ class TraceSummary:
                 "nodes": len(rows.nodes),
                 "tasks": len(rows.tasks),
                 "rows": rows.table.height,
-                **({} if self.types is None else {"types": sorted(self.types)}),
+                **({} if self.types is None else self._occurring(self.types)),
             },
             "messages": dict(self.messages),
             **({} if self.critical_path is None else {"critical_path": dict(self.critical_path)}),
@@ -82,6 +86,14 @@ class TraceSummary:
                 *map(disagreement_text, plan.axis.disagreements),
                 *self.warnings,
             ],
+        }
+
+    def _occurring(self, types: Collection[int]) -> dict[str, Any]:
+        """Event types that occur, and where."""
+        return {
+            "types": sorted(types),
+            "rows_of_types": rows_of_types.as_json(self.on_rows),
+            "rows_of_messages": rows_of_types.ranges_as_json(self.senders),
         }
 
 

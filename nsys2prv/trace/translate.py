@@ -27,11 +27,12 @@ from nsys2prv.paraver.dimemas import DimemasFormat, account_of
 from nsys2prv.paraver.pcf import read_earlier_labels
 from nsys2prv.paraver.trace_format import ParaverFormat
 from nsys2prv.paraver.trace_reader import open_trace
-from nsys2prv.paraver.views.trace_content import TraceContent
+from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
 from nsys2prv.run.plan import RunPlan
 from nsys2prv.run.session import RunSession, seen_by_workers
 from nsys2prv.sources.registry import select_sources
 from nsys2prv.timeline.records import TimelineHead
+from nsys2prv.timeline.rows_of_types import row_ranges
 from nsys2prv.timeline.task_groups import communicators_of
 from nsys2prv.trace.collect import MESSAGES, PATH, PATH_LINES, Collected, collect
 from nsys2prv.trace.summary import TraceSummary
@@ -124,6 +125,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             collected.store.absorb(PATH, path.intervals)
             collected.store.absorb(PATH_LINES, path.lines)
             collected.types.add(path.used_type.number)
+            collected.on_rows.add(path.on_rows.rows)
         plan = session.plan
         with session.bar("pairing messages"):
             messages, paired = pair_messages(collected.messages, plan.timeline.selection, some, collected.folder)
@@ -136,6 +138,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         used = [*plan.timeline.labels.used_with(collected.lanes), *([path.used_type] if path is not None else [])]
         used.sort(key=attrgetter("number"))
         trace_format.write_names(staging / "trace", head, used, base.name)
+        on_rows, senders = collected.on_rows.ranges(), row_ranges(sorted(messages.senders))
         content = TraceSummary(
             options=_changed(options),
             plan=plan,
@@ -144,6 +147,8 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             used_types=used,
             # Dimemas gets calls that it does not know under another type.
             types=None if options.for_dimemas else collected.types,
+            on_rows=on_rows,
+            senders=senders,
             messages=messages.as_json(),
             critical_path=path.as_json() if path is not None else None,
             trace_bytes=prv.stat().st_size,
@@ -158,7 +163,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             content["warnings"] += account.warnings
         if not options.no_views:
             with session.bar("writing views"):
-                content["views"] = _write_views(staged, final, trace_format.suffix, collected.types, content)
+                content["views"] = _write_views(staged, final, trace_format.suffix, Occurring(on_rows, senders))
         if final[VIEWS].exists():
             _keep_own_files(final[VIEWS], staged[VIEWS])
         order = [*([VIEWS] if staged[VIEWS].exists() else []), ".pcf", ".row", ".json", trace_format.suffix]
@@ -180,14 +185,13 @@ def _head(plan: RunPlan) -> TimelineHead:
 
 
 def _write_views(
-    staged: Mapping[str, Path], final: Mapping[str, Path], suffix: str, types: set[int], content: Mapping[str, Any]
+    staged: Mapping[str, Path], final: Mapping[str, Path], suffix: str, occurring: Occurring
 ) -> list[dict[str, str]]:
     """Write the views of a trace; the result is what OUT.json has of them."""
     # Templates are not loaded where no views are written.
     from nsys2prv.paraver.views.render import write_views
 
-    has_messages = content["messages"]["written"] > 0
-    found = TraceContent.of(open_trace(staged[suffix]), types, has_messages=has_messages)
+    found = TraceContent.of(open_trace(staged[suffix]), occurring)
     views = write_views(staged[VIEWS], found, final[suffix], final[VIEWS])
     return [{"path": one.path, "title": one.title} for one in views]
 

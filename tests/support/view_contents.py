@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from nsys2prv.paraver.header import Header, HeaderTask
 from nsys2prv.paraver.pcf import PcfLabels, TypeLabel
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.render import ViewRenderer
-from nsys2prv.paraver.views.trace_content import TraceContent
+from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
+from nsys2prv.timeline.rows_of_types import RowRanges
 from nsys2prv.vocabulary import event_types
 from support.view_parser import Cfg, parse_views
 
 
 def content(
-    types: dict[int, tuple[str, dict[int, str] | None]], tasks: list[tuple[int, list[str]]], used: list[int] | None = None
+    types: dict[int, tuple[str, dict[int, str] | None]],
+    tasks: list[tuple[int, list[str]]],
+    rows: Mapping[int, RowRanges] | None = None,
 ) -> TraceContent:
-    """Content of a trace: types with labels and values, and for each task its node (1, 2, ...) and the names of its rows."""
+    """Content of a trace: types with labels and values, and for each task its node (1, 2, ...) and the names of its rows.
+
+    `rows` has the rows of each type that occurs; None: all types occur, and may be on any row.
+    """
     header_tasks, first = [], 0
     for node, names in tasks:
         header_tasks.append(HeaderTask(len(names), node, first))
@@ -25,7 +32,7 @@ def content(
     labels = PcfLabels({}, {number: TypeLabel(label, 0, values) for number, (label, values) in types.items()})
     header = Header("", 1000, (4,) * nodes, tuple(header_tasks))
     names = {"THREAD": tuple(name for _, of_task in tasks for name in of_task), "NODE": tuple("abcdefghijklmnop"[:nodes])}
-    return TraceContent.of(Trace(Path("trace.prv"), header, labels, names, True, True), used)
+    return TraceContent.of(Trace(Path("trace.prv"), header, labels, names, True, True), Occurring(rows, ()) if rows else None)
 
 
 KERNELS = {1: "sgemm", 2: "softmax", 5: "gemm [x]"}

@@ -153,9 +153,14 @@ class _Timeline:
         first = ((pl.col("begin").clip(self._begin) - self._begin) * per_ns).floor().cast(pl.Int64)
         last = ((pl.col("end").clip(None, self._end) - self._begin) * per_ns).ceil().cast(pl.Int64) - 1
         mode = self._window.values.get("window_drawmode", "draw_maximum")
+        not_zero = pl.col("value").filter(pl.col("value") != 0)
         modes = {
             "draw_maximum": pl.col("value").max(),
-            "draw_averagenotzero": pl.col("value").filter(pl.col("value") != 0).mean(),
+            "draw_averagenotzero": not_zero.mean(),
+            # As if at random, and the same each time.
+            "draw_randnotzero": not_zero.get(
+                (pl.col("pixel").first() * 7919 + pl.col("place").first() * 104_729) % not_zero.len()
+            ),
         }
         if mode not in modes:
             raise NotDrawn(f"the draw mode {mode}")
@@ -168,7 +173,7 @@ class _Timeline:
             .filter(pl.col("first") < self._pixels)
             .with_columns(pixel=pl.int_ranges("first", pl.col("last") + 1))
             .explode("pixel")
-            .group_by("place", "pixel")
+            .group_by("place", "pixel", maintain_order=True)
             .agg(value=modes[mode].fill_null(0.0))
             .sort("place", "pixel")
         )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from nsys2prv.errors import OutputError, OutputExists, TraceError
 from nsys2prv.execution.output_files import VIEWS, output_errors, staging_folder, without_suffix
@@ -14,6 +16,7 @@ from nsys2prv.execution.progress import progress_bar
 from nsys2prv.execution.publishing import Staged, publish
 from nsys2prv.exports.kept_files import check_kept
 from nsys2prv.paraver.blocks import Block
+from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.record_checks import LARGEST_TYPE
 from nsys2prv.paraver.summary_file import read_summary
 from nsys2prv.paraver.trace_files import companion, read_errors
@@ -21,8 +24,9 @@ from nsys2prv.paraver.trace_reader import Trace, open_trace
 from nsys2prv.paraver.views.own_files import keep_own_files
 from nsys2prv.paraver.views.render import BETWEEN_NO_RANKS, WORKSPACE, ViewRenderer, write_views
 from nsys2prv.paraver.views.rendered import RenderedView
-from nsys2prv.paraver.views.trace_content import TraceContent
+from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
 from nsys2prv.paraver.views.view_table import GROUPS, read_view_table
+from nsys2prv.timeline.rows_of_types import RowsOfTypes, from_json, is_attribute, ranges_from_json, row_ranges
 from nsys2prv.vocabulary.input_files import check_ordinary
 
 
@@ -115,40 +119,49 @@ def content_of(trace: Path) -> TraceContent:
     translation; without one of this very trace, all records are read. Raises TraceError when it can't be read.
     """
     opened = open_trace(trace, _skip_malformed)
-    used, has_messages = _summarized(trace) or _read(opened)
+    occurring = _summarized(opened) or _read(opened)
     # Paraver takes another type for a larger number: no view can show it.
-    return TraceContent.of(opened, {number for number in used if 0 <= number <= LARGEST_TYPE}, has_messages=has_messages)
+    rows = {number: of_type for number, of_type in occurring.rows.items() if 0 <= number <= LARGEST_TYPE}
+    return TraceContent.of(opened, Occurring(rows, occurring.senders))
 
 
-def _summarized(trace: Path) -> tuple[set[int], bool] | None:
-    """Event types that occur and whether there are messages between ranks, as OUT.json has it; None: it does not have it, or
-    has it of a trace of another size."""
+def _summarized(trace: Trace) -> Occurring | None:
+    """What occurs as OUT.json has it; None: it does not have it, or has it of a trace of another size."""
     try:
-        summary = read_summary(trace) or {}
+        summary = read_summary(trace.path) or {}
     except TraceError:
         # `check` reports it.
         return None
-    said, messages = summary.get("trace", {}), summary.get("messages", {})
-    with read_errors(trace):
-        is_of_trace = said.get("bytes") == trace.stat().st_size
-    return (set(said["types"]), messages["written"] > 0) if is_of_trace and "types" in said and "written" in messages else None
+    said = summary.get("trace", {})
+    with read_errors(trace.path):
+        is_of_trace = said.get("bytes") == trace.path.stat().st_size
+    if not is_of_trace or not {"rows_of_types", "rows_of_messages"} <= said.keys():
+        return None
+    rows = from_json(said["rows_of_types"], trace.header.rows)
+    senders = ranges_from_json(said["rows_of_messages"], trace.header.rows)
+    return None if rows is None or senders is None else Occurring(rows, senders)
 
 
-def _read(trace: Trace) -> tuple[set[int], bool]:
+def _read(trace: Trace) -> Occurring:
     """The same out of all records."""
-    used: set[int] = set()
-    has_messages = False
+    found, senders = RowsOfTypes(), set[int]()
     with progress_bar("reading", "block") as bar:
-        for types, with_messages in trace.read(_types_and_messages, _skip_malformed):
+        for on_rows, sending in trace.read(partial(_rows_of_block, header=trace.header), _skip_malformed):
             bar.update()
-            used.update(types)
-            has_messages = has_messages or with_messages
-    return used, has_messages
+            found.add(on_rows)
+            senders.update(sending)
+    return Occurring(found.ranges(), row_ranges(sorted(senders)))
 
 
-def _types_and_messages(block: Block) -> tuple[list[int], bool]:
-    """Event types that occur, and whether there are messages between ranks."""
-    return block.pair_types.numbers.tolist(), not np.isin(block.message_column("tag"), BETWEEN_NO_RANKS).all()
+def _rows_of_block(block: Block, header: Header) -> tuple[pl.DataFrame, list[int]]:
+    """Rows and types of the events of a block, and rows that send messages to other ranks."""
+    rows, types = block.rows(header), block.pair_types
+    attributes = np.array([is_attribute(number) for number in types.numbers.tolist()], dtype=bool)
+    on_rows = pl.DataFrame({"row": rows[block.pair_record], "type": types.numbers[types.place]})
+    shown = ~attributes[types.place] | (block.pair_value != 0)
+    between_ranks = ~np.isin(block.message_column("tag"), BETWEEN_NO_RANKS)
+    senders = np.unique(rows[block.of_messages[between_ranks]])
+    return on_rows.filter(shown & (on_rows["row"].to_numpy() >= 0)).unique(), senders[senders >= 0].tolist()
 
 
 def _skip_malformed(line: int | None, problem: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from nsys2prv.paraver.views.index_page import index_page
 from nsys2prv.paraver.views.rendered import RenderedView
 from nsys2prv.paraver.views.templates import template_environment
-from nsys2prv.paraver.views.trace_content import Devices, Selection, TraceContent, TypeInTrace, Value
+from nsys2prv.paraver.views.trace_content import Devices, Rows, Selection, TraceContent, TypeInTrace, Value
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, ROWS, View, ViewTable, cfgs_folder, event_type, read_view_table
 from nsys2prv.paraver.views.workspace import Hint, Workspace, workspace_ws, workspaces_xml
 from nsys2prv.timeline.labels import LONGEST_LABEL
@@ -119,7 +119,9 @@ class ViewRenderer:
     def fitting(self, only: Iterable[str] = ()) -> list[View]:
         """Views whose needs the trace meets, of those that `only` names (views or groups; empty: all)."""
         selected = self._table.select(only)
-        return [view for view in selected if all(any(self._has(name) for name in need) for need in view.needs)]
+        return [
+            view for view in selected if all(any(self._has(name) for name in need) for need in view.needs) and self._shows(view)
+        ]
 
     def render(self, folder: Path, only: Iterable[str] = ()) -> list[RenderedView]:
         """Write all fitting views into a folder, one folder for each group; UsageError when `only` names no view."""
@@ -127,6 +129,8 @@ class ViewRenderer:
         taken: set[str] = set()
         for view in self.fitting(only):
             for member in self._content.members(event_type(view.each)) if view.each else [None]:
+                if not self._shows(view, member):
+                    continue
                 for devices in self._content.devices if view.devices else [None]:
                     path = _file_name(view, member, devices, taken)
                     title = on_one_line(view.title.replace("{}", member.label if member else ""))
@@ -140,9 +144,9 @@ class ViewRenderer:
 
     def text(self, view: View, title: str, member: TypeInTrace | None = None, devices: Devices | None = None) -> str:
         """Text of one file."""
-        needed = [name for need in view.needs for name in need if name != MESSAGES]
-        subject = [member] if member else [one for name in needed for one in self._types_of(name)]
-        rows = {name: getattr(self._content, name) for name in ROWS}
+        subject = [member] if member else [one for need in view.needs for name in need for one in self._types_of(name)]
+        rows = {kind: self._selection(view, kind, member) for kind in ROWS}
+        shown = None if view.devices else self._selection(view, view.rows, member)
         body = self._environment.get_template(view.template).render(
             title=title,
             subject=subject,
@@ -150,7 +154,7 @@ class ViewRenderer:
             metrics=self._metrics,
             values=self._values,
             rows=rows,
-            shown=rows[view.rows] if view.rows else None,
+            shown=shown,
             device=devices,
             states=event_types,
             tags=_TAGS,
@@ -158,10 +162,24 @@ class ViewRenderer:
         head = self._environment.get_template("macros/head.cfg.j2").render(
             windows=len(re.findall(r"^window_name ", body, re.MULTILINE)), title=title, view=view
         )
-        tall = body.replace(
-            _HEIGHT.format(_LOWEST), _HEIGHT.format(self._height(rows[view.rows] if view.rows else None, devices))
-        )
+        tall = body.replace(_HEIGHT.format(_LOWEST), _HEIGHT.format(self._height(shown, devices)))
         return re.sub(r"\n{3,}", "\n\n", f"{head}\n{_numbered(tall)}".strip("\n")) + "\n"
+
+    def _shows(self, view: View, member: TypeInTrace | None = None) -> bool:
+        """Whether there is a row for a view to show."""
+        return view.devices or bool(self._rows(view, view.rows, member).any())
+
+    def _selection(self, view: View, kind: str | None, member: TypeInTrace | None) -> Selection | None:
+        rows = self._rows(view, kind, member)
+        return self._content.selection(rows) if rows.any() else None
+
+    def _rows(self, view: View, kind: str | None, member: TypeInTrace | None) -> Rows:
+        """Rows of a kind that have an event of each need of a view."""
+        rows = self._content.rows_of_kind(kind)
+        for need in view.rows_of or view.needs:
+            types = [member] if member and view.each in need else [one for name in need for one in self._types_of(name)]
+            rows = rows & self._content.rows_with(types, messages=MESSAGES in need)
+        return rows
 
     def _height(self, selection: Selection | None, devices: Devices | None) -> int:
         """Pixels of a timeline in which its rows have room for their names."""
@@ -181,6 +199,8 @@ class ViewRenderer:
         return self._content.has_messages if name == MESSAGES else bool(self._types_of(name))
 
     def _types_of(self, name: str) -> list[TypeInTrace]:
+        if name == MESSAGES:
+            return []
         if name in self._metrics:
             return self._metrics[name]
         if name in self._values:

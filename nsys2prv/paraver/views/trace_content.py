@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+
 from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.pcf import PcfLabels
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.sources.registry import type_of
+from nsys2prv.timeline.rows_of_types import RowRanges
 from nsys2prv.vocabulary import event_types, row_names
 from nsys2prv.vocabulary.printable import ACTING
 
+Rows = npt.NDArray[np.bool_]
+"""Whether each row of a trace is shown."""
 _UNQUOTED = re.compile(f'["*{ACTING}]')
+
+
+@dataclass(frozen=True)
+class Occurring:
+    """What occurs in a trace, and where: rows of each event type, as `timeline/rows_of_types.py` counts them, and rows that
+    send messages to other ranks (none: there are no such messages).
+    """
+
+    rows: Mapping[int, RowRanges]
+    senders: RowRanges
 
 
 @dataclass(frozen=True)
@@ -89,7 +106,8 @@ class TraceContent:
     """The content of a trace: header, event types that occur by number, all labels of the .pcf, and names of the .row (empty
     where there is none).
 
-    Messages between ranks count as messages, those from a call to what it launches do not.
+    Messages between ranks count as messages, those from a call to what it launches do not. `occurring` is None where it is not
+    known: each type may be on any row then.
     """
 
     header: Header
@@ -97,20 +115,25 @@ class TraceContent:
     labelled: PcfLabels
     thread_names: tuple[str, ...]
     node_names: tuple[str, ...]
-    has_messages: bool
+    occurring: Occurring | None
 
     @classmethod
-    def of(cls, trace: Trace, used: Iterable[int] | None = None, *, has_messages: bool = True) -> TraceContent:
-        """Content of an open trace in which the event types `used` occur (None: all that the .pcf names)."""
+    def of(cls, trace: Trace, occurring: Occurring | None = None) -> TraceContent:
+        """Content of an open trace, with the event types that occur; None: all that the .pcf names."""
         labels = trace.labels.types
         times = Counter(type_label.label for type_label in labels.values())
         types = {}
-        for number in sorted(labels if used is None else used):
+        for number in sorted(labels if occurring is None else occurring.rows):
             label = labels[number].label if number in labels else ""
             values = labels[number].values if number in labels else None
             types[number] = TypeInTrace(number, label, values, _quoted(label, times[label] == 1))
         threads, nodes = trace.names.get("THREAD", ()), trace.names.get("NODE", ())
-        return cls(trace.header, types, trace.labels, threads, nodes, has_messages)
+        return cls(trace.header, types, trace.labels, threads, nodes, occurring)
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether there are messages between ranks."""
+        return self.occurring is None or bool(self.occurring.senders)
 
     def members(self, event_type: event_types.EventType) -> list[TypeInTrace]:
         """The event types of the trace that belong to one of nsys2prv: itself, members of a series, lanes; by number.
@@ -157,26 +180,44 @@ class TraceContent:
                 rows.append(_Row(index, thread, task.node - 1, device, stream is not None, is_host))
         return rows
 
-    @cached_property
-    def streams(self) -> Selection | None:
-        """Rows that are CUDA streams; None where no row is one."""
-        return self._select(row for row in self._rows if row.is_stream)
+    def rows_of_kind(self, kind: str | None) -> Rows:
+        """Which rows are of a kind, one of ROWS; all are where none is, and for None."""
+        return self._kinds.get(kind or "", np.ones(self.header.rows, dtype=bool))
 
     @cached_property
-    def metrics(self) -> Selection | None:
-        """Rows of GPUs as a whole; None where no row is one."""
-        return self._select(row for row in self._rows if row.device is not None and not row.is_stream)
-
-    @cached_property
-    def hosts(self) -> Selection | None:
-        """Host threads of tasks that use GPUs, or of all where no row is a stream."""
+    def _kinds(self) -> Mapping[str, Rows]:
+        """The rows of each kind that has some."""
         with_gpu = {row.task for row in self._rows if row.is_stream}
-        return self._select(row for row in self._rows if row.is_host and (not with_gpu or row.task in with_gpu))
+        kinds = {
+            "streams": [row.is_stream for row in self._rows],
+            # GPUs as a whole.
+            "metrics": [row.device is not None and not row.is_stream for row in self._rows],
+            # Host threads of tasks that use GPUs, or of all where no row is a stream.
+            "hosts": [row.is_host and (not with_gpu or row.task in with_gpu) for row in self._rows],
+            # Rows that do something, unlike those of counters.
+            "hosts_and_streams": [row.is_host or row.is_stream for row in self._rows],
+        }
+        return {kind: np.array(rows, dtype=bool) for kind, rows in kinds.items() if any(rows)}
 
-    @cached_property
-    def hosts_and_streams(self) -> Selection | None:
-        """Host threads and streams: rows that do something, unlike those of counters; None where no row is one."""
-        return self._select(row for row in self._rows if row.is_host or row.is_stream)
+    def rows_with(self, types: Iterable[TypeInTrace], *, messages: bool = False) -> Rows:
+        """Which rows show any of these types, or send messages."""
+        if self.occurring is None:
+            return np.ones(self.header.rows, dtype=bool)
+        shown = np.zeros(self.header.rows, dtype=bool)
+        ranges = [self.occurring.rows[one.number] for one in types] + ([self.occurring.senders] if messages else [])
+        for first, last in itertools.chain.from_iterable(ranges):
+            shown[first : last + 1] = True
+        return shown
+
+    def selection(self, rows: Rows) -> Selection | None:
+        """Some rows as a window selects them; None: all rows."""
+        if rows.all():
+            return None
+        by_task = [tuple(rows[task.first_row : task.first_row + task.threads].tolist()) for task in self.header.tasks]
+        return Selection(
+            tuple(any(shown) for shown in by_task),
+            {task: shown for task, shown in enumerate(by_task) if any(shown) and not all(shown)},
+        )
 
     @cached_property
     def devices(self) -> list[Devices]:
@@ -217,17 +258,6 @@ class TraceContent:
         tasks = set(tasks)
         shown = tuple(task in tasks for task in range(len(self.header.tasks)))
         return Selection(shown, {}) if any(shown) and not all(shown) else None
-
-    def _select(self, rows: Iterable[_Row]) -> Selection | None:
-        threads: dict[int, list[bool]] = {}
-        for row in rows:
-            threads.setdefault(row.task, [False] * self.header.tasks[row.task].threads)[row.thread] = True
-        if not threads:
-            return None
-        return Selection(
-            tuple(task in threads for task in range(len(self.header.tasks))),
-            {task: tuple(shown) for task, shown in sorted(threads.items()) if not all(shown)},
-        )
 
 
 def _quoted(label: str, is_unique: bool) -> str:

@@ -32,12 +32,12 @@ GROUPS: Mapping[str, str] = {
 }
 """Groups of views: folder and title. File dialogs sort by name, so the folders begin with their place."""
 ROWS = ("streams", "hosts", "hosts_and_streams", "metrics")
-"""Rows that a view can be restricted to: properties of `trace_content.TraceContent`."""
+"""Kinds of rows that a view can be restricted to: those of `TraceContent.rows_of_kind`."""
 MESSAGES = "messages"
 """A need that is not an event type: messages between ranks."""
 
 _METRICS, _VALUES, _SERIES = "metrics", "values", "series"
-_KEYS = {"title", "needs", "each", "rows", "devices", "kind", "template", "description", "reading"}
+_KEYS = {"title", "needs", "each", "rows", "rows_of", "devices", "kind", "template", "description", "reading"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ class View:
     each
         The need whose members have a file each; None: one file.
     rows
-        The rows of the trace that it shows, one of ROWS; None: all, or those that its template selects.
+        The kind of rows that it shows, one of ROWS; None: all kinds. Of these, it shows those that have an event of each need.
+    rows_of
+        What its rows have instead of its needs, in the same form; empty: its needs. What the trace does not have is no matter.
     devices
         Whether its rows are GPUs.
     kind
@@ -75,6 +77,7 @@ class View:
     needs: tuple[tuple[str, ...], ...]
     each: str | None
     rows: str | None
+    rows_of: tuple[tuple[str, ...], ...]
     devices: bool
     kind: str
     template: str
@@ -152,7 +155,7 @@ def read_view_table(path: Path | None = None) -> ViewTable:
     if repeated := [name for name, times in Counter(view.name for view in views).items() if times > 1]:
         raise ValueError(f"{repeated[0]} is the name of two views: a view keeps its name when it moves to another group")
     known = {MESSAGES, *metrics, *values}
-    for name in {name for view in views for need in view.needs for name in need} - known:
+    for name in {name for view in views for need in (*view.needs, *view.rows_of) for name in need} - known:
         event_type(name)
     return ViewTable(views, metrics, values)
 
@@ -161,7 +164,7 @@ def _view(section: configparser.SectionProxy, series: Mapping[str, str]) -> View
     group, _, name = section.name.partition("/")
     kind, rows, each = section.get("kind", "timeline"), section.get("rows"), section.get("each")
     title = section.get("title", "")
-    needs = tuple(tuple(need.split("|")) for need in section.get("needs", "").split())
+    needs, rows_of = (tuple(tuple(one.split("|")) for one in section.get(key, "").split()) for key in ("needs", "rows_of"))
     if group not in GROUPS or not re.fullmatch(r"[a-z0-9_]+", name):
         problem = f"the name of a view is group/name, and the groups are {', '.join(GROUPS)}"
     elif set(section) - _KEYS or kind not in KINDS or not title or not section.get("description"):
@@ -181,6 +184,7 @@ def _view(section: configparser.SectionProxy, series: Mapping[str, str]) -> View
             needs,
             each,
             rows,
+            rows_of,
             section.getboolean("devices", False),
             kind,
             f"templates/{section.get('template', name)}.cfg.j2",

@@ -6,20 +6,24 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
 from support.whole_trace import open_whole
 
+from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.errors import OutputError, OutputExists, TraceError, UsageError
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.of_trace import content_of, list_views, render_views
 from nsys2prv.paraver.views.render import ViewRenderer
 from nsys2prv.paraver.views.rendered import RenderedView
-from nsys2prv.paraver.views.trace_content import TraceContent
+from nsys2prv.paraver.views.trace_content import Occurring, TraceContent
 from nsys2prv.paraver.views.view_table import GROUPS, read_view_table
+from nsys2prv.sources.cuda.memory_operations import MEMSET_VALUE
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
+from nsys2prv.vocabulary import event_types
 
 TABLE = read_view_table()
 
@@ -170,7 +174,9 @@ def test_views_are_chosen_without_reading_a_trace_that_is_the_one_of_its_summary
     assert read == [prv]
 
 
-@pytest.mark.parametrize("change", ["", "[]", '{"nsys2prv": 1, "trace": {"types": "all"}}', "types", "bytes", "messages"])
+@pytest.mark.parametrize(
+    "change", ["", "[]", '{"nsys2prv": 1, "trace": {"rows_of_types": "all"}}', "rows_of_types", "bytes", "rows_of_messages"]
+)
 def test_a_summary_that_lacks_something_or_is_damaged_is_not_used_for_views(change: str, report: Path, tmp_path: Path) -> None:
     summary = translate([report], tmp_path / "out")
     content = {**summary.content, "trace": {**summary.content["trace"]}}
@@ -178,6 +184,16 @@ def test_a_summary_that_lacks_something_or_is_damaged_is_not_used_for_views(chan
     for part in (content, content["trace"]):
         part.pop(change, None)
     (tmp_path / "out.json").write_text(change if "{" in change or len(change) < 3 else json.dumps(content))
+
+    assert content_of(summary.prv) == expected
+
+
+@pytest.mark.parametrize("rows", [[], [[0, 1]], [[2, 1]], [[1, 999]], [[1, 2, 3]]], ids=str)
+def test_rows_of_another_trace_are_not_used_for_views(rows: list[list[int]], report: Path, tmp_path: Path) -> None:
+    summary = translate([report], tmp_path / "out")
+    expected = content_of(summary.prv)
+    trace = {**summary.content["trace"], "rows_of_types": [{"types": [event_types.KERNEL.number], "rows": rows}]}
+    (tmp_path / "out.json").write_text(json.dumps({**summary.content, "trace": trace}))
 
     assert content_of(summary.prv) == expected
 
@@ -216,14 +232,31 @@ def test_the_command_renders_lists_and_reports_errors(report: Path, tmp_path: Pa
 def test_types_that_the_translation_counts_are_those_that_the_trace_has(
     report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reported: list[set[int]] = []
+    reported: list[Occurring | None] = []
     original: Callable[..., TraceContent] = TraceContent.of.__func__  # type: ignore[attr-defined]
 
-    def spy(cls: type[TraceContent], trace: object, used: set[int] | None = None, **others: bool) -> TraceContent:
-        reported.append(set(used or ()))
-        return original(cls, trace, used, **others)
+    def spy(cls: type[TraceContent], trace: object, occurring: Occurring | None = None) -> TraceContent:
+        reported.append(occurring)
+        return original(cls, trace, occurring)
 
     monkeypatch.setattr(TraceContent, "of", classmethod(spy))
     prv = translate([report], tmp_path / "out").prv
 
-    assert reported == [set(open_whole(prv).events()["type"])]
+    assert reported[0] is not None
+    assert set(reported[0].rows) == set(open_whole(prv).events().filter(pl.col("value") != 0)["type"])
+
+
+def test_rows_of_types_are_the_same_from_the_translation_and_from_the_records(tmp_path: Path) -> None:
+    cluster = Cluster(nodes=1, gpus_per_node=2, iterations=1, layers=1, gpu_metrics_hz=500)
+    prv = translate(write_reports(tmp_path / "reports", cluster), tmp_path / "out", TranslateOptions(critical_path=True)).prv
+    from_translation = content_of(prv)
+    (tmp_path / "out.json").unlink()
+
+    assert from_translation == content_of(prv)
+    occurring = from_translation.occurring
+    assert occurring is not None
+    assert occurring.senders
+    assert event_types.CRITICAL_PATH.number in occurring.rows
+    # All memsets of the demo write 0: who looks at it sees nothing.
+    assert MEMSET_VALUE.number in set(open_whole(prv).events()["type"]) - set(occurring.rows)
+    assert "memset_value" not in {view.name for view in ViewRenderer(from_translation).fitting()}

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.view_contents import ONE_GPU, SEVERAL_GPUS, SHARED_GPU, SIXTEEN_NODES, TYPES, content, render_and_parse, rendered
-from support.view_parser import MalformedCfg, parse_views
+from support.view_parser import Cfg, MalformedCfg, parse_views
 
 from nsys2prv.paraver.views.of_trace import content_of
 from nsys2prv.paraver.views.render import ViewRenderer, slug, write_views
@@ -125,7 +125,7 @@ def test_views_take_the_numbers_that_metrics_and_kernels_have_in_this_trace(tmp_
 
 
 def test_event_types_that_have_labels_but_no_events_do_not_count() -> None:
-    found = content(TYPES, ONE_GPU, used=[event_types.KERNEL])
+    found = content(TYPES, ONE_GPU, rows={event_types.KERNEL: ((1, 2),)})
     paths = {view.path for view in ViewRenderer(found).fitting()}
 
     assert "1-gpu-kernels/useful_time" in paths
@@ -203,6 +203,68 @@ def test_timelines_of_threads_show_all_rows_of_their_kind_whatever_the_size(
                     of_task = window.rows.get(("task", 0), [True] * len(tasks))[task]
                     threads = window.rows.get(("thread", task), [True] * len(names))
                     assert [of_task and one for one in threads] == expected
+
+
+def selected_rows(cfg: Cfg, tasks: list[tuple[int, list[str]]]) -> set[tuple[int, str]]:
+    """Task and name of each row that the last window of a view selects."""
+    rows = cfg.windows[-1].rows
+    return {
+        (task, name)
+        for task, (_, names) in enumerate(tasks)
+        if rows.get(("task", 0), [True] * len(tasks))[task]
+        for name, is_shown in zip(names, rows.get(("thread", task), [True] * len(names)), strict=True)
+        if is_shown
+    }
+
+
+CALLS = {0: "End", 1: "a"}
+WHERE = {
+    event_types.CUDA_CALL: ("CUDA library call", CALLS),
+    event_types.MPI_COLLECTIVE.number: ("MPI Collective Comm", CALLS),
+    event_types.KERNEL: ("CUDA kernel", CALLS),
+    event_types.NCCL_KERNEL: ("NCCL kernel", CALLS),
+    event_types.NCCL_SIZE: ("NCCL message size", None),
+    event_types.NCCL_REGION: ("NCCL call", CALLS),
+}
+TWO_TASKS = [(1, ["main", "idle", "CUDA-D0.S7", "CUDA-D0.S14"]), (1, ["main", "mpi", "CUDA-D1.S7", "Metrics GPU1"])]
+ROWS_OF_TYPES = {
+    event_types.CUDA_CALL: ((0, 0), (4, 4)),
+    event_types.MPI_COLLECTIVE.number: ((5, 5),),
+    event_types.KERNEL: ((2, 2), (6, 6)),
+    event_types.NCCL_KERNEL: ((3, 3), (6, 6)),
+    event_types.NCCL_SIZE: ((0, 0), (3, 3)),
+    event_types.NCCL_REGION: ((0, 0), (4, 4)),
+}
+
+
+@pytest.mark.parametrize(
+    ("view", "rows"),
+    [
+        ("cuda_calls", {(0, "main"), (1, "main")}),
+        ("mpi_calls", {(1, "mpi")}),
+        ("mpi_count", {(1, "mpi")}),
+        ("host_activity", {(0, "main"), (1, "main"), (1, "mpi")}),
+        ("kernel_time", {(0, "CUDA-D0.S7"), (1, "CUDA-D1.S7")}),
+        ("nccl_kernels", {(0, "CUDA-D0.S14"), (1, "CUDA-D1.S7")}),
+        ("nccl_calls_by_size", {(0, "main")}),
+        ("kernels_in_flight", {(0, "main"), (1, "main")}),
+        ("activity_time_percent", {(0, "main"), (0, "CUDA-D0.S7"), (0, "CUDA-D0.S14"), (1, "main"), (1, "CUDA-D1.S7")}),
+        ("useful", {(0, name) for name in TWO_TASKS[0][1]} | {(1, name) for name in TWO_TASKS[1][1]}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_view_shows_the_rows_that_have_what_it_needs(view: str, rows: set[tuple[int, str]], tmp_path: Path) -> None:
+    (cfg,) = rendered(content(WHERE, TWO_TASKS, ROWS_OF_TYPES), view, tmp_path).values()
+
+    assert selected_rows(cfg, TWO_TASKS) == rows
+
+
+def test_a_view_of_which_no_row_has_all_that_it_needs_is_not_written(tmp_path: Path) -> None:
+    sizes, calls = event_types.NCCL_SIZE, event_types.NCCL_REGION
+    for rows, is_written in [({sizes: ((0, 0),), calls: ((0, 0),)}, True), ({sizes: ((0, 0),), calls: ((4, 4),)}, False)]:
+        found = content(WHERE, TWO_TASKS, rows)
+        assert bool(rendered(found, "nccl_calls_by_size", tmp_path)) == is_written
+        assert ("nccl_calls_by_size" in {view.name for view in ViewRenderer(found).fitting()}) == is_written
 
 
 def test_every_view_of_the_table_renders_for_a_trace_that_has_everything(tmp_path: Path) -> None:
@@ -327,7 +389,9 @@ def test_a_wrong_template_fails_when_it_is_rendered_or_read_strictly(tmp_path: P
     (folder / "macros").mkdir()
     for path in (cfgs_folder() / "macros").glob("*.j2"):
         (folder / "macros" / path.name).write_text(path.read_text())
-    view = View("0-start-here", "mine", "Mine", "Mine", (), None, None, False, "timeline", "templates/mine.cfg.j2", "Text.", "")
+    view = View(
+        "0-start-here", "mine", "Mine", "Mine", (), None, None, (), False, "timeline", "templates/mine.cfg.j2", "Text.", ""
+    )
     renderer = ViewRenderer(content(TYPES, ONE_GPU), replace(TABLE, views=(view,)), folder)
     start = '{% from "macros/windows.cfg.j2" import single, derived %}\n'
 

@@ -153,6 +153,8 @@ def test_kernel_profiles_are_total_number_and_average_of_each_name_on_each_strea
         (streams,) = {tuple(sorted({row[2] for row in shown.kernels(rank)} | set(durations)))}
         for stream in streams:
             expected = durations.get(stream, {})
+            if not expected:
+                continue  # A stream of NCCL kernels alone is not shown.
             for name in total.columns:
                 of_name = expected.get(name, [])
                 assert total.column(name)[place] == pytest.approx(sum(of_name), abs=ROUNDING)
@@ -170,8 +172,11 @@ def test_families_add_up_to_the_time_of_all_kernels(shown: Shown) -> None:
     )
 
     assert len(families.columns) < len(kernels.columns) + len(nccl.columns)
-    for (_, by_family), (_, by_name), (_, by_nccl) in zip(families.rows, kernels.rows, nccl.rows, strict=True):
-        assert sum(by_family) == pytest.approx(sum(by_name) + sum(by_nccl), abs=0.1)
+    of_kernels, of_nccl = dict(kernels.rows), dict(nccl.rows)
+    assert not set(of_kernels) & set(of_nccl)
+    assert len(of_kernels) + len(of_nccl) == len(families.rows)
+    for stream, by_family in families.rows:
+        assert sum(by_family) == pytest.approx(sum({**of_kernels, **of_nccl}[stream]), abs=0.1)
 
 
 def test_tensor_use_per_gemm_is_the_mean_over_the_time_of_its_kernels(shown: Shown) -> None:
@@ -250,11 +255,11 @@ def test_a_straggler_has_more_useful_time_and_less_nccl_time_in_every_iteration(
 
 def test_host_activity_fills_the_whole_time_of_threads_with_calls(shown: Shown) -> None:
     table = shown.table("5-host-and-cuda-api/host_activity_time")
-    expected = [0 if name.startswith("pt_data_pin") else shown.length for name, _ in table.rows]
 
     assert table.columns == ("1", "13", "32")
-    assert expected.count(0) == SMALL.nodes * SMALL.gpus_per_node
-    assert [sum(numbers) for _, numbers in table.rows] == pytest.approx(expected, abs=0.05)
+    assert [name.split()[0] for name, _ in table.rows] == ["MPI", "autograd"] * SMALL.nodes * SMALL.gpus_per_node
+    for _, numbers in table.rows:
+        assert sum(numbers) == pytest.approx(shown.length, abs=0.05)
 
 
 def test_spread_of_kernel_durations_counts_every_kernel(shown: Shown) -> None:
@@ -289,9 +294,8 @@ def test_the_same_views_show_all_rows_whatever_the_size_of_the_run(
     # paramedir prints all rows, also those that a view does not show.
     assert len(read_timeline(shown["0-start-here/states"])) == header.rows
     assert len(read_timeline(shown["1-gpu-kernels/useful"])) == nodes * gpus
-    streams = sum(name.startswith("CUDA-") for name in open_whole(prv).names["THREAD"])
-    for view, rows in [("1-gpu-kernels/useful_time", nodes * gpus), ("0-start-here/kernel_time", streams)]:
+    for view in ("1-gpu-kernels/useful_time", "0-start-here/kernel_time"):
         table = read_table(shown[view])
-        assert len(table.rows) == rows
-        assert all(sum(numbers) > 0 for _, numbers in table.rows) or "kernel_time" in view
+        assert len(table.rows) == nodes * gpus
+        assert all(sum(numbers) > 0 for _, numbers in table.rows)
     assert len(read_table(shown["2-gpu-metrics/tensor_per_gemm"]).rows) == nodes * gpus
