@@ -24,6 +24,8 @@ from nsys2prv.sources.registry import TYPES, type_of
 from nsys2prv.timeline.time_axis import ClockError
 from nsys2prv.vocabulary import event_types, row_names
 
+_NO_VALUE = pl.Series([None], dtype=pl.Int64)
+
 HOST, STREAM, METRICS, OTHER = "host", "stream", "metrics", "other"
 """Kinds of rows: host threads, CUDA streams, GPUs as a whole, and parts of nodes."""
 
@@ -326,8 +328,10 @@ def narrow(placed: pl.DataFrame, collection: Collection) -> pl.DataFrame:
     columns = {name: chosen[name] for name in collection.schema if name not in collection.attributes}
     for name, numbers_of in collection.attributes.items():
         found = [chosen[str(number)] for number in numbers_of if str(number) in chosen.columns]
-        empty = pl.repeat(None, chosen.height, dtype=pl.Int64, eager=True)
-        columns[name] = found[0] if len(found) == 1 else pl.select(pl.coalesce(found)).to_series() if found else empty
+        if not found:
+            columns[name] = _NO_VALUE.new_from_index(0, chosen.height)
+        else:
+            columns[name] = found[0] if len(found) == 1 else pl.select(pl.coalesce(found)).to_series()
     if any(number != base and not collection.samples for number, base in bases.items()):
         # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.
         columns["number"] = columns["number"].replace({number: _without_lane(number, base) for number, base in bases.items()})
