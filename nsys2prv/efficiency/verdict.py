@@ -134,7 +134,7 @@ def level(value: float | None) -> str | None:
 
 def verdict(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> Verdict:
     """What matters first, from the head and the tables of an `EfficiencyResult`."""
-    bar = _shown(wall_time_parts(tables))
+    bar = _shown(_by_scheduling(wall_time_parts(tables), tables["absent_time"]))
     found = Verdict("", bar, _tiles(tables))
     return Verdict(_sentence(head, tables, found), bar, found.tiles)
 
@@ -159,8 +159,28 @@ def wall_time_parts(tables: Mapping[str, pl.DataFrame]) -> tuple[BarPart, ...]:
     )
 
 
+def _by_scheduling(bar: tuple[BarPart, ...], devices: pl.DataFrame) -> tuple[BarPart, ...]:
+    """Parts of the wall time where that of hosts in no call is divided, as far as the scheduling of threads was recorded."""
+    scheduled = devices.filter(pl.col("off_cpu_ns").is_not_null())
+    found: list[BarPart] = []
+    for part in bar:
+        if part.name != "starved_host" or scheduled.is_empty():
+            found.append(part)
+            continue
+        off, known = (float(scheduled[name].sum()) / devices.height for name in ("off_cpu_ns", "starved_host_ns"))
+        for name, title, value in (
+            ("starved_computing", "host computing", known - off),
+            ("starved_off_cpu", "host off its CPU", off),
+            (part.name, "host computing or off its CPU", part.value - known),
+        ):
+            if value > 0.5:
+                share = part.share * value / part.value
+                found.append(BarPart(name, f"{parts.STARVED} ({title})", part.group, value, share))
+    return tuple(found)
+
+
 def _title(part: parts.Part) -> str:
-    """The title of a part inside a sentence: `launch-starved (host computing)`."""
+    """The title of a part inside a sentence: `launch-starved (allocating)`."""
     group, _, cause = part.title.partition(": ")
     return f"{group} ({cause})" if cause else part.title
 

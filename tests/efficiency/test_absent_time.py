@@ -191,14 +191,14 @@ def test_a_thread_that_launches_too_late_computes_or_is_off_its_cpu_and_samples_
     row = found["absent_time"].row(0, named=True)
     assert (row["starved_host_ns"], row["off_cpu_ns"], row["starved_synchronization_ns"]) == (170, 60, 30)
     assert found["absent_calls"].select("part", "call", "total_ns", "off_cpu_ns").rows() == [
-        ("launch-starved: host computing", None, 170, 60),
+        ("launch-starved: host computing or off its CPU", None, 170, 60),
         ("launch-starved: waiting for the device", "cudaStreamSynchronize", 30, 15),
     ]
     # Those at 150 and 550 are beside kernels, and that at 340 has no call chain.
     assert found["absent_functions"].select("part", "function", "module", "samples", "share").rows() == [
-        ("launch-starved: host computing", "decode", "libimage.so", 2, 0.5),
+        ("launch-starved: host computing or off its CPU", "decode", "libimage.so", 2, 0.5),
         ("launch-starved: waiting for the device", "copy", "libimage.so", 1, 0.25),
-        ("launch-starved: host computing", "copy", "libimage.so", 1, 0.25),
+        ("launch-starved: host computing or off its CPU", "copy", "libimage.so", 1, 0.25),
     ]
     for name in TABLES:
         assert of_trace[name].equals(found[name]), name

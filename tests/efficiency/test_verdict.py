@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -11,6 +12,7 @@ from support.report_builder import ReportBuilder
 from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.meters.absent_tables import STARVED
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import Verdict, level, verdict
 
@@ -26,9 +28,9 @@ def measured(folder: Path, *reports: ReportBuilder, options: EfficiencyOptions |
     return measure(paths, options or EfficiencyOptions(align="utc", progress=False))
 
 
-def alone() -> ReportBuilder:
-    """Computes for 500 of 1,000 ns; the host computes for 350 before it launches the second kernel."""
-    report = ReportBuilder().gpu(0)
+def alone(**options: Any) -> ReportBuilder:
+    """Computes for 500 of 1,000 ns; the host is in no call for 350 before it launches the second kernel."""
+    report = ReportBuilder(**options).gpu(0)
     report.kernel("first", 100, 400, launch=(0, 100))
     report.kernel("second", 800, 1_000, launch=(750, 800))
     return report
@@ -38,7 +40,8 @@ def test_the_sentence_has_the_share_the_window_and_the_largest_loss(tmp_path: Pa
     found = of(measured(tmp_path, alone()))
 
     assert found.sentence == (
-        "1 GPU computed 50.0 % of 1.000 µs (the whole run); largest loss: launch-starved (host computing), 35.0 %"
+        "1 GPU computed 50.0 % of 1.000 µs (the whole run); "
+        "largest loss: launch-starved (host computing or off its CPU), 35.0 %"
     )
     assert [(part.name, part.value, part.share) for part in found.bar] == [
         ("compute", 500, 0.5), ("start_up", 100, 0.1), ("starved_host", 350, 0.35), ("queued", 50, 0.05),
@@ -49,8 +52,38 @@ def test_a_chosen_window_is_named(tmp_path: Path) -> None:
     options = EfficiencyOptions(align="utc", progress=False, window=window_choice("100ns:1000ns"))
 
     assert of(measured(tmp_path, alone(), options=options)).sentence == (
-        "1 GPU computed 55.6 % of 900 ns (the chosen window); largest loss: launch-starved (host computing), 38.9 %"
+        "1 GPU computed 55.6 % of 900 ns (the chosen window); "
+        "largest loss: launch-starved (host computing or off its CPU), 38.9 %"
     )
+
+
+def scheduled(report: ReportBuilder) -> ReportBuilder:
+    """The thread is off its CPU for 250 of the 350 ns in which the host is in no call."""
+    return report.on_cpu(0, 450).on_cpu(700, 1_000)
+
+
+def test_where_scheduling_was_recorded_the_loss_is_the_host_off_its_cpu(tmp_path: Path) -> None:
+    found = of(measured(tmp_path, scheduled(alone())))
+
+    assert found.sentence == (
+        "1 GPU computed 50.0 % of 1.000 µs (the whole run); largest loss: launch-starved (host off its CPU), 25.0 %"
+    )
+    assert [(part.title, part.value) for part in found.bar if part.group == STARVED] == [
+        ("launch-starved (host computing)", 100),
+        ("launch-starved (host off its CPU)", 250),
+    ]
+    assert sum(part.share for part in found.bar) == pytest.approx(1)
+
+
+def test_where_scheduling_was_recorded_of_some_processes_the_rest_is_either(tmp_path: Path) -> None:
+    first, other = (alone(rank=rank, ranks=2, pid=1000 + rank, host=f"node{rank}") for rank in (0, 1))
+    found = of(measured(tmp_path, scheduled(first), other))
+
+    assert [(part.title, part.value) for part in found.bar if part.group == STARVED] == [
+        ("launch-starved (host computing)", 50),
+        ("launch-starved (host off its CPU)", 125),
+        ("launch-starved (host computing or off its CPU)", 175),
+    ]
 
 
 def test_what_is_not_known_says_why(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ PARTS: tuple[Part, ...] = (
             ("other_cuda", "other CUDA calls", "likewise in other CUDA calls"),
             ("mpi", "MPI", "likewise in MPI calls"),
             ("os", "OS", "likewise in calls of the OS runtime (as far as they were recorded)"),
-            ("host", "host computing", "likewise in none of these: it computed, or was off its CPU "
+            ("host", "host computing or off its CPU", "likewise in none of these: it computed, or was off its CPU "
              "(`off_cpu_ns` of `absent_time`)"),
             ("unified_memory", "unified memory", "likewise in none of these, while unified memory moved between host and this "
              "device"),
@@ -87,7 +87,7 @@ PARTS: tuple[Part, ...] = (
     Part("queued", "queued", QUEUED, "it was launched, and nothing is known that it waited for: latency, or resources of the "
          "device"),
     Part("undecided", "not decidable", UNDECIDED, "the launch of the next compute kernel, or what it waited for, was not "
-         "recorded: `absent_parts` has the reason"),
+         "recorded, or times of the device contradict those of its host: `absent_parts` has the reason"),
     Part("shut_down", "shut-down", SHUT_DOWN, "after the last work of any device"),
 )  # fmt: skip
 """All parts, in the order in which people read them. For one device they add up to its compute-absent time."""
@@ -113,9 +113,10 @@ REASONS = {
     "streams wait for events (cudaStreamWaitEvent), these were not recorded, and NCCL kernels ran":
         "NCCL runs, CUDA events were not recorded",
     "what it waited for lies too far back": "too far back",
+    "times of the device contradict those of its host": "times of device and host contradict each other",
 }  # fmt: skip
 """Why something is not decidable, and the same in a few words."""
-NO_LAUNCHES, NO_LAUNCH, NO_EVENTS, _, TOO_FAR = range(len(REASONS))
+NO_LAUNCHES, NO_LAUNCH, NO_EVENTS, _, TOO_FAR, CONTRADICTED = range(len(REASONS))
 UNDIVIDED = (
     "other ranks of the collective are not in the run, or can't be matched",
     "ranks arrive closer together than their clocks are known",

@@ -324,7 +324,7 @@ def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame) -> list[str]:
         cells.append(["less each", time(rest), percent(rest / elapsed)])
     title = f"Time without computation: {time(absent)} of device time ({percent(absent / elapsed)})"
     off = int(devices["off_cpu_ns"].sum())
-    note = f"  Of host computing, the launching threads were off their CPUs for {time(off)}"
+    note = f"  Of host computing or off its CPU, the launching threads were off their CPUs for {time(off)}"
     noted = [note] if off >= elapsed * _LEAST_PART else []
     return ["", title, *grid(["cause", "total", "of all time"], cells, frozenset({0})), *noted]
 
