@@ -20,6 +20,7 @@ from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.length_interval import LengthInterval, clock_warnings, length_interval
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.calls import Calls, MemoryOperations
+from nsys2prv.efficiency.meters.contradicted_devices import not_compared
 from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
 from nsys2prv.efficiency.meters.found_iterations import FoundIterations
 from nsys2prv.efficiency.meters.gaps import Gaps
@@ -131,6 +132,11 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     else:
         meters = [meter for meter in meters if not isinstance(meter, _OF_DEVICES)]
         _sweep(context, meters, [windows])
+    doubted = list(device_clocks.contradictions)
+    if doubted and path is not None:
+        # Edges of its graph compare devices with their hosts.
+        meters.remove(path)
+        path = None
     filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
     for meter in meters:
         filled |= meter.tables()
@@ -139,7 +145,11 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     if path is not None and path.ideal_length is not None and options.nccl == NcclPolicy.COMMUNICATION:
         run = with_ideal_network(run, path.ideal_length)
     filled |= {RUN: [run], TREE_TABLE: tree_rows(run)}
-    tables = frames_by_name(filled, table_registry.TABLES)
+    tables = not_compared(
+        frames_by_name(filled, table_registry.TABLES),
+        [events.rows.devices[device].name for device in doubted],
+        [events.rows.tasks[task].name for device in doubted for task in events.rows.tasks_of_device.get(device, ())],
+    )
     activity = totals.first.tolist(), totals.last.tolist()
     found = (
         findings.tables(

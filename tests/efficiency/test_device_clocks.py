@@ -9,7 +9,9 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.verdict import verdict
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -57,6 +59,20 @@ def test_what_compares_a_device_with_its_host_is_not_decidable(tmp_path: Path, l
         }
         # What is measured on the device alone is known.
         assert found["exposed-copies"] == "not found"
+        assert not result.critical_path.height
+        absent, whole = (table.row(0, named=True) for table in (result.absent_time, result.run))
+        assert (absent["undecided_ns"], absent["off_cpu_ns"]) == (absent["absent_ns"], None)
+        assert absent["absent_ns"] == whole["elapsed_ns"] - 20 * 8 * MS
+        assert sum(absent[name] for name in PART_COLUMNS) == absent["absent_ns"]
+        assert result.absent_parts.select("part", "detail", "total_ns").rows() == [
+            ("not decidable", "times of the device contradict those of its host", absent["absent_ns"])
+        ]
+        assert (result.absent_stretches["undecided_ns"] == result.absent_stretches["length_ns"]).all()
+        assert result.absent_calls.is_empty()
+        assert (result.gaps["unknown_ns"] == result.gaps["total_ns"]).all()
+        assert whole["transfer_efficiency"] is None
+        sentence = verdict(result.head, result.tables).sentence
+        assert "largest loss: not decidable (times of device and host contradict each other)" in sentence
 
 
 @pytest.mark.parametrize("late", [0, 500 * US])
@@ -64,6 +80,8 @@ def test_devices_in_time_are_not_doubted(tmp_path: Path, late: int) -> None:
     for result in run(tmp_path, late):
         assert not any("contradict" in text for text in result.head["warnings"])
         assert results(result)["idle-devices"] != "not decidable"
+        assert not result.absent_time["undecided_ns"].item()
+        assert result.critical_path.height
 
 
 def test_work_that_is_launched_far_ahead_contradicts_nothing(tmp_path: Path) -> None:

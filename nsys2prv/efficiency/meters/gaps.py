@@ -48,6 +48,7 @@ CAUSE_TITLES = {
 """Names of these columns for people, in the order in which they are shown."""
 CAUSE_COLUMNS = [column.name for column in _CAUSES]
 """Columns with the idle time by what the launching thread does: those of CAUSES, then `host_ns` and `unknown_ns`."""
+UNKNOWN_COLUMN = CAUSE_COLUMNS[-1]
 
 _CLASS_SCHEMA = dict.fromkeys(("device", "of_class", "count", "length", *CAUSE_COLUMNS), pl.Int64)
 _LONGEST_SCHEMA: dict[str, type[pl.DataType]] = {
