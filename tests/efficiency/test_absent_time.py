@@ -285,7 +285,10 @@ def test_parts_are_those_of_simulated_runs_from_reports_and_from_their_trace(pat
 
 @pytest.mark.parametrize(
     "cause",
-    [cause if number % 4 == 0 else pytest.param(cause, marks=pytest.mark.thorough) for number, cause in enumerate(CAUSES)],
+    [
+        cause if cause in ("slow network", "launch-bound", "allocations") else pytest.param(cause, marks=pytest.mark.thorough)
+        for cause in CAUSES
+    ],
 )
 def test_parts_are_those_of_runs_with_a_cause(cause: str, tmp_path: Path) -> None:
     slow, _ = with_and_without(Cluster(gpus=3, iterations=2), cause)
@@ -344,11 +347,10 @@ def test_times_in_iterations_are_those_of_a_window_of_the_same_edges(tmp_path: P
     iterations, edges = found["absent_iterations"], found["task_iterations"]
 
     assert iterations.height == edges.height > run.cluster.ranks
-    first = edges.row(0, named=True)
-    for edge in (first, edges.filter(pl.col("device") != first["device"]).row(-1, named=True)):
-        window = window_choice((edge["begin_ns"], edge["end_ns"]))
-        alone = measure(reports, replace(UTC, window=window)).tables["absent_time"].filter(pl.col("device") == edge["device"])
-        inside = iterations.filter(pl.col("device") == edge["device"], pl.col("iteration") == edge["iteration"])
-        total = ["elapsed_ns", "compute_ns", "absent_ns"]
-        assert inside.select(total).equals(alone.select(total))
-        assert inside.select(pl.sum_horizontal(PART_COLUMNS)).item() == inside["absent_ns"].item() > 0
+    edge = edges.row(-1, named=True)
+    window = window_choice((edge["begin_ns"], edge["end_ns"]))
+    alone = measure(reports, replace(UTC, window=window)).tables["absent_time"].filter(pl.col("device") == edge["device"])
+    inside = iterations.filter(pl.col("device") == edge["device"], pl.col("iteration") == edge["iteration"])
+    total = ["elapsed_ns", "compute_ns", "absent_ns"]
+    assert inside.select(total).equals(alone.select(total))
+    assert inside.select(pl.sum_horizontal(PART_COLUMNS)).item() == inside["absent_ns"].item() > 0

@@ -97,14 +97,15 @@ def trained(folder: Path, ranks: int, iterations: int) -> Path:
 
 def test_weak_scaling_with_the_same_work_on_each_device_is_perfect(tmp_path: Path) -> None:
     runs = [trained(tmp_path / "one", 1, 8), trained(tmp_path / "four", 4, 8)]
-    found = compared(*runs).tables["runs"]
+    weak = compared(*runs)
+    found = weak.tables["runs"]
     assert picked(found, "scaling", "basis", "speedup", "scalability") == [("weak", "run", 1.0, 1.0)] * 2
     assert found["useful_scalability"].to_list() == [1.0, 0.25]
-    kernels = compared(*runs).tables["matched"].filter(pl.col("level") == "kernel")
+    kernels = weak.tables["matched"].filter(pl.col("level") == "kernel")
     assert kernels["scalability"].to_list() == [1.0] * 6
     strong = compare(list(runs), CompareOptions(align="utc", scaling="strong"))
     assert strong.tables["runs"]["scalability"].to_list() == [1.0, 0.25]
-    assert re.search(r"scaling +weak +weak\n", compared(*runs).as_text())
+    assert re.search(r"scaling +weak +weak\n", weak.as_text())
 
 
 def test_runs_of_different_numbers_of_iterations_are_compared_by_iteration(tmp_path: Path) -> None:

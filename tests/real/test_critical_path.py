@@ -31,8 +31,12 @@ def build(inputs: tuple[Path, ...], folder: Path) -> BuiltGraph:
     return builder.finish()
 
 
+REPEATED = {"nccl-3nodes-9gpus", "nccl-2nodes-6gpus-utc"}
+"""Runs like others of the list."""
+
+
 @pytest.mark.every_report
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", [pytest.param(run, marks=[pytest.mark.thorough] if run in REPEATED else []) for run in RUNS])
 def test_a_replay_without_a_change_is_the_run(run: str, tmp_path: Path) -> None:
     built = build(RUNS[run], tmp_path)
     replayed, measured = replay(built.graph), as_measured(built.graph)

@@ -410,9 +410,8 @@ def test_the_command_measures_with_workers(command_line: CommandLine, reports: P
     assert (both.returncode, both.stderr.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    "way", [pytest.param("2 workers", id="2 workers"), pytest.param("dask", id="dask", marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["2 workers", "dask"])
 def test_workers_keep_columns_and_use_those_that_are_kept(
     way: str, request: pytest.FixtureRequest, reports: Path, alone: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -233,9 +233,11 @@ def with_names(frame: pl.DataFrame, events: RunEvents) -> pl.DataFrame:
 def family_names(by_name: pl.DataFrame, events: RunEvents) -> pl.Series:
     """Names of the families: those of the trace, else those of the rules of the package."""
     recorded = events.named(pl.repeat(event_types.KERNEL_FAMILY, by_name.height, eager=True), by_name["family"])
-    by_rules = dict(families(by_name["kernel"]).select("name", "family").iter_rows())
+    is_graph = by_name["number"] == event_types.GRAPH_EXECUTION
+    others = by_name["kernel"].filter(recorded.is_null() & ~is_graph)
+    # To ask the rules takes a moment, and nearly always there is nothing to ask.
+    by_rules = dict(families(others).select("name", "family").iter_rows()) if others.len() else {}
     rules = by_name["kernel"].replace_strict(by_rules, default=None, return_dtype=pl.String)
-    is_graph = pl.col("number") == event_types.GRAPH_EXECUTION
     name = pl.when(is_graph).then(pl.lit("CUDA graph")).otherwise(pl.coalesce(recorded, rules))
     return by_name.select(name.alias("family")).to_series()
 

@@ -91,7 +91,7 @@ def test_small_chunks_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         made.wait(13, 5)
         made.launch(13, (at + 501 + turn % 10) * US, (at + 600) * US)
         expected.append((stream(13), at + 501 + turn % 10, stream(7), at + 20, at + 500))
-    for rows in (1_000_000, 10, 3):
+    for rows in (1_000_000, 3):
         for constant, value in (("WINDOW_ROWS", rows), ("_BATCH_ROWS", rows), ("_KEPT_ROWS", 0)):
             monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)
         for events in from_both(tmp_path / str(rows), made.report):
