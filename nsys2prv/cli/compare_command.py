@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.console import print_summary, print_warnings
+from nsys2prv.cli.console import print_summary, print_warnings, terminal_width
 from nsys2prv.cli.options import AsJson, CsvFolder, ForceResults, JsonFile, check_json_flag, takes
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions
 from nsys2prv.errors import UsageError
@@ -61,7 +61,7 @@ def compare(
     elif as_markdown:
         print(compared.as_markdown(), end="")
     else:
-        print_summary(compared.as_text())
+        print_summary(compared.as_text(width=terminal_width()))
         print_warnings(compared.head["warnings"])
     if (error := gate_error(compared.tables["gate"])) is not None:
         raise error

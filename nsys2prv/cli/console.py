@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import io
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -48,6 +49,14 @@ def has_colors(stream: Any = None) -> bool:
     with contextlib.suppress(OSError, ValueError):
         return stream is not None and bool(stream.isatty())
     return False
+
+
+def terminal_width() -> int | None:
+    """Characters in a line of the terminal that shows results (as $COLUMNS has it, or the terminal); None where it is none."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stdout is not None and sys.stdout.isatty():
+            return shutil.get_terminal_size().columns
+    return None
 
 
 def print_summary(text: str) -> None:

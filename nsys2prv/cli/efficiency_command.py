@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.console import has_colors, print_summary, print_warnings
+from nsys2prv.cli.console import has_colors, print_summary, print_warnings, terminal_width
 from nsys2prv.cli.options import AsJson, CsvFolder, ForceResults, JsonFile, check_json_flag, takes
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.errors import LEFT_OUT_EXIT_CODE
@@ -58,7 +58,7 @@ def efficiency(
     if as_json:
         print(json_text(measured.as_json()), end="")
     else:
-        print_summary(measured.as_text(verbose=verbose, colors=has_colors()))
+        print_summary(measured.as_text(verbose=verbose, colors=has_colors(), width=terminal_width()))
         print_warnings(measured.head["warnings"])
     if measured.left_out:
         raise typer.Exit(LEFT_OUT_EXIT_CODE)

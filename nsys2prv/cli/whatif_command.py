@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nsys2prv.cli.console import print_summary, print_warnings
+from nsys2prv.cli.console import print_summary, print_warnings, terminal_width
 from nsys2prv.cli.options import AsJson, CsvFolder, ForceResults, JsonFile, check_json_flag, takes
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 
@@ -41,5 +41,5 @@ def whatif(
     if as_json:
         print(json_text(replayed.as_json()), end="")
     else:
-        print_summary(replayed.as_text())
+        print_summary(replayed.as_text(width=terminal_width()))
         print_warnings(replayed.head["warnings"])

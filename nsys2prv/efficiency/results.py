@@ -107,9 +107,10 @@ class EfficiencyResult(Results):
         """Number of reports that could not be read."""
         return len(self.head["left_out"])
 
-    def as_text(self, rows: int = 10, *, verbose: bool = False, colors: bool = False) -> str:
-        """A summary for a terminal, with so many rows of each table; `verbose` with evidence and advice of the findings."""
-        return efficiency_as_text(self.head, self.tables, rows, verbose=verbose, colors=colors)
+    def as_text(self, rows: int = 10, *, verbose: bool = False, colors: bool = False, width: int | None = None) -> str:
+        """A summary for a terminal, with so many rows of each table; `verbose` with evidence and advice of the findings, fit
+        into lines of `width` characters where that is not None."""
+        return efficiency_as_text(self.head, self.tables, rows, verbose=verbose, colors=colors, width=width)
 
     def to_html(self, path: str | Path) -> None:
         """Write one HTML page with charts, tables and definitions."""
@@ -194,9 +195,10 @@ class ComparisonResult(Results):
             files[page_path] = comparison_page(self.head, self.tables)
         self._write(files)
 
-    def as_text(self, rows: int = 10) -> str:
-        """A summary for a terminal, with so many rows of each table."""
-        return comparison_as_text(self.head, self.tables, rows)
+    def as_text(self, rows: int = 10, *, width: int | None = None) -> str:
+        """A summary for a terminal, with so many rows of each table, fit into lines of `width` characters where that is not
+        None."""
+        return comparison_as_text(self.head, self.tables, rows, width)
 
     def as_markdown(self, rows: int = 10) -> str:
         """The same in Markdown, for a merge request on GitHub or GitLab, with the gate first."""

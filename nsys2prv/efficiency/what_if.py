@@ -114,15 +114,16 @@ class WhatIfResult(Results):
     def __repr__(self) -> str:
         return f"<WhatIfResult of {self.head['title']}: {' '.join(self.head['changes']) or 'no change'}>"
 
-    def as_text(self, rows: int = 10) -> str:
-        """A summary for a terminal, with so many rows of each table."""
+    def as_text(self, rows: int = 10, *, width: int | None = None) -> str:
+        """A summary for a terminal, with so many rows of each table, fit into lines of `width` characters where that is not
+        None."""
         lines = [f"{short(self.head['title'])}: {' '.join(self.head['changes']) or 'no change'}", ""]
         lengths = self.tables[LENGTHS.name]
         cells = [
             [row["part"], time(row["measured_ns"]), _interval(row), _factor(row["speedup"])]
             for row in lengths.iter_rows(named=True)
         ]
-        lines += grid(["length", "measured", "replayed", "speedup"], cells, frozenset({0}))
+        lines += grid(["length", "measured", "replayed", "speedup"], cells, frozenset({0}), width)
         lines += [f"  not exact: {reason}" for reason in lengths["reason"].drop_nulls().unique()]
         iterations = [
             f"  iteration {one['iteration']}: {time(one['measured_ns'])} -> {_interval(one)}"
@@ -138,7 +139,7 @@ class WhatIfResult(Results):
                     [short(row["name"]), time(row["measured_ns"]), time(row["replayed_ns"])]
                     for row in part.iter_rows(named=True)
                 ]
-                lines += ["", f"Critical path by {division}", *grid(["", "measured", "replayed"], cells, frozenset({0}))]
+                lines += ["", f"Critical path by {division}", *grid(["", "measured", "replayed"], cells, frozenset({0}), width)]
         return printable_lines(lines)
 
 

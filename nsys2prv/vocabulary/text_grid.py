@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
+from nsys2prv.vocabulary.wording import short
 
-def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int]) -> list[str]:
+_BETWEEN = "  "
+_LEAST_TEXT = 30
+"""Characters of texts to which a narrow terminal shortens them before it leaves out columns."""
+_SHORTEST_TEXT = 12
+"""The same where nothing else helps."""
+_MOST_LINES = 2
+"""Lines of a heading."""
+
+
+def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int], width: int | None = None) -> list[str]:
     """Cells in columns of equal width.
 
     Parameters
@@ -16,17 +27,81 @@ def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[
         Cells, as many as headings in each.
     left
         Places of the columns that are aligned to the left.
+    width
+        Of the terminal, characters: where the table is wider, headings have several lines, and texts in the columns `left` are
+        shortened in the middle. Numbers never are, so that it can still be wider. None: as wide as it is.
 
     >>> grid(["name", "count"], [["a", "7"], ["long", "12"]], frozenset({0}))
     ['  name  count', '  a         7', '  long     12']
+    >>> grid(["kernel", "of the run"], [["a kernel with a long name", "12 %"]], frozenset({0}), 24)
+    ['                  of the', '  kernel             run', '  a kerne...name    12 %']
     """
-    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+    if width is not None and _needed(_widths(columns, rows)) > width:
+        return _fitted(columns, rows, left, width)
+    widths = _widths(columns, rows)
+    return [_line(cells, widths, left) for cells in (columns, *rows)]
 
-    def line(cells: Sequence[str]) -> str:
-        aligned = (
-            f"{cell:<{width}}" if place in left else f"{cell:>{width}}"
-            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return "  " + "  ".join(aligned).rstrip()
 
-    return [line(columns), *map(line, rows)]
+def is_too_wide(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int], width: int | None) -> bool:
+    """Whether a table does not fit into a terminal of this width even with shortened texts, unless less of them remains than
+    says something; never where the width is None.
+    """
+    if width is None:
+        return False
+    widths = [
+        min(widest, _LEAST_TEXT) if place in left else widest for place, widest in enumerate(_broken_widths(columns, rows))
+    ]
+    return _needed(widths) > width
+
+
+def _fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int], width: int) -> list[str]:
+    widths = _broken_widths(columns, rows)
+    while (excess := _needed(widths) - width) > 0 and left:
+        widest = max(left, key=lambda place: widths[place])
+        if widths[widest] <= _SHORTEST_TEXT:
+            break
+        others = max((widths[place] for place in left if place != widest), default=0)
+        widths[widest] = max(widths[widest] - excess, min(others, widths[widest] - 1), _SHORTEST_TEXT)
+    for place, heading in enumerate(columns):
+        # Headings stay on one line where there is room.
+        if len(heading) > widths[place] and _needed(widths) + len(heading) - widths[place] <= width:
+            widths[place] = len(heading)
+    headings = [_broken(heading, size) for heading, size in zip(columns, widths, strict=True)]
+    height = max(map(len, headings))
+    # The last line of each is just above the cells.
+    above = zip(*([""] * (height - len(heading)) + heading for heading in headings), strict=True)
+    cells = (
+        [short(cell, widths[place]) if place in left else cell for place, cell in enumerate(one)] for one in (*above, *rows)
+    )
+    return [_line(one, widths, left) for one in cells]
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+
+
+def _broken_widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The same where headings have two lines."""
+    lengths = [
+        next(width for width in range(len(heading) + 1) if len(_broken(heading, max(width, 1))) <= _MOST_LINES)
+        for heading in columns
+    ]
+    return _widths(
+        [max(_broken(heading, max(length, 1)), key=len) for heading, length in zip(columns, lengths, strict=True)], rows
+    )
+
+
+def _broken(heading: str, width: int) -> list[str]:
+    return textwrap.wrap(heading, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _needed(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_BETWEEN) * len(widths)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], left: frozenset[int]) -> str:
+    aligned = (
+        f"{cell:<{width}}" if place in left else f"{cell:>{width}}"
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return _BETWEEN + _BETWEEN.join(aligned).rstrip()

@@ -118,7 +118,7 @@ def test_the_summary_has_colors_on_a_terminal_and_the_same_text(
 ) -> None:
     piped = command_line.run("efficiency", report, "-v")
 
-    shown = on_terminal("efficiency", report, "-v", folder=tmp_path)
+    shown = on_terminal("efficiency", report, "-v", folder=tmp_path, COLUMNS="1000")
 
     assert len(COLOR.findall(shown)) > 10
     # A progress bar on the terminal is wiped out.
@@ -154,3 +154,15 @@ def test_findings_of_a_trace_name_the_file_of_their_view(command_line: CommandLi
     named = re.findall(r" in (\S+\.cfg)$", done.stdout, re.MULTILINE)
     assert named
     assert all((tmp_path / name).is_file() for name in named)
+
+
+def test_results_fit_into_the_terminal_and_are_whole_in_a_pipe(command_line: CommandLine, report: Path, tmp_path: Path) -> None:
+    narrow, wide = (
+        on_terminal("efficiency", "good.sqlite", "--no-color", folder=tmp_path, COLUMNS=columns) for columns in ("70", "1000")
+    )
+
+    piped = command_line.run("efficiency", "good.sqlite")
+    assert piped.stdout in wide
+    assert max(map(len, piped.stdout.splitlines())) > 70
+    results = narrow.partition("warning: ")[0]
+    assert max(map(len, results.splitlines())) <= 70

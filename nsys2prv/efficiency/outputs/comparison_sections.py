@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -31,6 +31,8 @@ class Section:
         Whether the last of these are names from the reports.
     is_detail
         Whether it is long and can be folded.
+    narrower
+        The same with less in it, for a terminal on which it is too wide.
     """
 
     title: str
@@ -39,6 +41,7 @@ class Section:
     names: int = 1
     is_foreign: bool = False
     is_detail: bool = False
+    narrower: Section | None = None
 
 
 def comparison_sections(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], rows: int) -> Iterator[Section]:
@@ -59,13 +62,10 @@ def comparison_sections(head: Mapping[str, Any], tables: Mapping[str, pl.DataFra
             yield Section(title, ["what", "", "before", "after", "difference"], cells, 2, is_foreign=True)
     for level, title in (("family", "Families compared"), ("kernel", "Kernels compared")):
         if cells := _matched_cells(tables["matched"].filter(pl.col("level") == level), names, rows):
-            yield Section(
-                title,
-                ["mean duration", *names, *(f"scalability {run}" for run in names[1:])],
-                cells,
-                is_foreign=True,
-                is_detail=True,
-            )
+            columns = ["mean duration", *names]
+            means = Section(title, columns, [row[: len(columns)] for row in cells], is_foreign=True, is_detail=True)
+            scalability = [f"scalability {run}" for run in names[1:]]
+            yield replace(means, columns=[*columns, *scalability], rows=cells, narrower=means)
 
 
 def time_of_changes(runs: pl.DataFrame) -> str:
@@ -87,14 +87,21 @@ def shown_wall_time(wall: pl.DataFrame) -> pl.DataFrame:
 
 def _wall_time(tables: Mapping[str, pl.DataFrame], names: Sequence[str]) -> Iterator[Section]:
     """Each cause with its time in all runs, the share of their wall times, and the difference of all but the first."""
-    shown = shown_wall_time(tables["wall_time"])
-    body = []
-    for (_, title), rows in shown.partition_by("part", "title", maintain_order=True, as_dict=True).items():
-        times = [f"{time(value)} {percent(share):>7}" for value, share in rows.select("value_ns", "share").iter_rows()]
-        body.append([str(title), *times, *map(signed_time, rows["difference_ns"][1:])])
-    if body:
-        columns = ["cause", *names, *(f"difference {run}" for run in names[1:])]
-        yield Section(f"Wall time by cause, {wall_time_title(tables['runs'])}", columns, body)
+    of_parts = shown_wall_time(tables["wall_time"]).partition_by("part", "title", maintain_order=True, as_dict=True)
+    if not of_parts:
+        return
+    times = [[str(title), *map(time, rows["value_ns"])] for (_, title), rows in of_parts.items()]
+    shares = [["", *(f" {percent(share):>7}" for share in rows["share"])] for rows in of_parts.values()]
+    differences = [list(map(signed_time, rows["difference_ns"][1:])) for rows in of_parts.values()]
+    columns, of_differences = ["cause", *names], [f"difference {run}" for run in names[1:]]
+    only_times = Section(f"Wall time by cause, {wall_time_title(tables['runs'])}", columns, times)
+    bodies = [[*one, *other] for one, other in zip(times, differences, strict=True)]
+    without_shares = replace(only_times, columns=[*columns, *of_differences], rows=bodies, narrower=only_times)
+    bodies = [
+        [*(value + share for value, share in zip(*row, strict=True)), *other]
+        for *row, other in zip(times, shares, differences, strict=True)
+    ]
+    yield replace(without_shares, rows=bodies, narrower=without_shares)
 
 
 def signed_time(nanoseconds: float) -> str:

@@ -3,78 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency import verdict as levels
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
-from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE
-from nsys2prv.efficiency.result_tables import Column
+from nsys2prv.efficiency.metrics import EFFICIENCIES
+from nsys2prv.efficiency.outputs.text_tables import SHOWN, is_shown, section
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.metric_units import unit_of_metric
-from nsys2prv.vocabulary.styles import FAINT, FAIR, GOOD, POOR, STRONG, Line, styled_lines
+from nsys2prv.vocabulary.styles import FAINT, FAIR, GOOD, POOR, STRONG, Line, styled_lines, wrapped
 from nsys2prv.vocabulary.text_grid import grid
-from nsys2prv.vocabulary.wording import percent, quantity, short, time
+from nsys2prv.vocabulary.wording import percent, short, time
 
 _ROWS = 10
 _LONGEST_PATH = 200
 _LEAST_PART = 0.01
 
-_OF_DEVICES = {one.name: one.abbreviation for one in DEVICE_TREE.of_parts}
-_OF_HOSTS = {one.name: one.abbreviation for one in HOST_TREE.of_parts if not one.needs_gpus}
-_HOST_ROOT = HOST_TREE.efficiencies[0]
-# Columns of each table that are shown, and their headings.
-_SHOWN: tuple[tuple[str, Mapping[str, str]], ...] = (
-    ("tasks", {"task": "process", "threads": "threads", "host_useful_ns": "outside of MPI", "mpi_ns": "MPI",
-               "os_ns": "OS calls"}),
-    ("threads", {"task": "process", "thread": "thread", "host_useful_ns": "outside of MPI", "mpi_ns": "MPI",
-                 "os_ns": "OS calls"}),
-    ("nodes", {"node": "node", "devices": "GPUs", **_OF_DEVICES, _HOST_ROOT.name: _HOST_ROOT.abbreviation}),
-    ("devices", {"device": "device", "useful_ns": "useful", "communication_ns": "communication", "idle_ns": "idle",
-                 "useful_share": "useful share", "active_share": "active share"}),
-    ("regions", {"region": "region", "count": "count", "total_ns": "total", **_OF_DEVICES}),
-    ("windows", {"window": "part of the run", "begin_ns": "start", "length_ns": "length", "share": "of the run",
-                 **_OF_DEVICES}),
-    ("iterations", {"iteration": "iteration", "begin_ns": "start", "longest_ns": "length", "kind": "kind", **_OF_DEVICES}),
-    ("overlap_summary", {"kernels": "kernels at once", "base": "of", "average": "average", "maximum": "maximum",
-                         "minimum": "minimum", "deviation": "deviation"}),
-    ("families", {"family": "kernels", "count": "count", "total_ns": "total", "mean_ns": "mean", "share": "share"}),
-    ("kernels", {"kernel": "kernel", "count": "count", "total_ns": "total", "median_ns": "median", "p95_ns": "p95",
-                 "modes": "modes", "share": "share"}),
-    ("memory_operations", {"operation": "operation", "source": "from", "destination": "to", "from_bytes": "sizes from",
-                           "count": "count", "bytes": "sum", "total_ns": "total", "bandwidth": "bandwidth"}),
-    ("nccl", {"operation": "NCCL", "communicator": "communicator", "size_bytes": "size", "count": "count",
-              "mean_ns": "mean", "bandwidth": "bandwidth", "bus_bandwidth": "bus bandwidth"}),
-    ("nccl_exposure", {"operation": "NCCL", "communicator": "communicator", "placement": "members", "total_ns": "total",
-                       "exposed_ns": "exposed", "blocking_ns": "blocking", "not_blocking_ns": "exposed, not blocking",
-                       "overlapped_blocking_ns": "blocking, not exposed"}),
-    ("nccl_waits", {"communicator": "communicator", "collectives": "collectives", "residence_ns": "time in them",
-                    "transfer_ns": "transfer", "waiting_ns": "rest", "waited_ns": "waited", "undecided_ns": "not decidable"}),
-    ("nccl_stragglers", {"task": "task", "collectives": "collectives", "decided": "decided", "last": "last",
-                         "waited_ns": "waited", "caused_ns": "others waited", "undecided_ns": "not decidable"}),
-    ("cuda_calls", {"call": "CUDA call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
-    ("mpi_calls", {"call": "MPI call", "count": "count", "total_ns": "total", "mean_ns": "mean", "max_ns": "longest"}),
-    ("os_calls", {"call": "OS call", "kind": "kind", "count": "count", "total_ns": "total", "mean_ns": "mean",
-                  "max_ns": "longest"}),
-    ("critical_path_totals", {"by": "by", "name": "critical path", "total_ns": "total", "share": "share"}),
-    ("longest_gaps", {"device": "gap on", "begin_ns": "at", "length_ns": "length", "after": "until"}),
-    ("clocks", {"host": "clock of", "method": "method", "interval_ns": "known to within", "offset_ns": "offset",
-                "drift_ppm": "drift [ppm]", "anchors": "anchors", "contradiction_ns": "contradiction"}),
-)  # fmt: skip
-_HOST_TABLES = ("tasks", "threads", "os_calls")
-"""Tables that are shown where there are no devices."""
-_OF_TREES = ("nodes", "regions", "windows", "iterations")
 _LEVELS = {levels.GOOD: GOOD, levels.FAIR: FAIR, levels.POOR: POOR}
 _BLOCK, _LONGEST_BAR = "█", 50
-_ALL_GAPS, _WAITS, _CLOCKS = "gaps", "nccl_waits", "clocks"
-_SEVERAL = 2
-
-_LEFT = frozenset({"of", "from", "to", "until", "communicator"})
+_ALL_GAPS, _WAITS = "gaps", "nccl_waits"
+_LEAST_TITLE, _LEAST_BAR = 24, 10
+"""Characters of titles of parts of the wall time, and of the longest bar, on a narrow terminal."""
 
 
 def efficiency_as_text(
@@ -84,6 +38,7 @@ def efficiency_as_text(
     *,
     verbose: bool = False,
     colors: bool = False,
+    width: int | None = None,
 ) -> str:
     """A summary of an `EfficiencyResult`, in the order of its page.
 
@@ -95,46 +50,35 @@ def efficiency_as_text(
         Whether findings have their evidence, their place and what to do, and what was not found is listed.
     colors
         Whether a terminal shows it that takes colors.
+    width
+        Characters in a line of the terminal: longer ones are broken, tables are made narrower as `text_grid.grid` does it, and
+        some leave out columns. None: nothing of that.
     """
-    columns_of = dict if tables["run"]["devices"][0] else _without_devices
-    lines: list[Line] = [
-        *_first_lines(head, tables),
+    prose: list[Line] = [
+        *_first_lines(head, tables, width),
         *finding_lines(head, tables["findings"], tables["finding_checks"], verbose=verbose),
         "",
         *tree_lines(tables["tree"]),
     ]
-    for name, columns in _SHOWN:
-        if not _is_shown(name, tables):
+    lines = _wrapped(prose, width)
+    for name in SHOWN:
+        if not is_shown(name, tables):
             continue
-        lines += _section(name, tables[name], columns_of(columns), rows)
+        lines += section(name, tables, rows, width)
         if name == "devices":
-            lines += _idle(tables[_ALL_GAPS])
-            lines += _absent(tables["absent_time"], tables["absent_parts"])
-            lines += _sampled(tables["sampled_bins"], rows)
+            lines += _wrapped(_idle(tables[_ALL_GAPS]), width)
+            lines += _absent(tables["absent_time"], tables["absent_parts"], width)
+            lines += _sampled(tables["sampled_bins"], rows, width)
         if name == _WAITS:
-            lines += [f"  {sentence}" for sentence in undecided(tables[_WAITS])]
+            lines += _wrapped([f"  {sentence}" for sentence in undecided(tables[_WAITS])], width)
     return styled_lines(lines, colors=colors)
 
 
-def _without_devices(columns: Mapping[str, str]) -> dict[str, str]:
-    """Columns with efficiencies of hosts in the place of those of devices."""
-    kept = {name: title for name, title in columns.items() if name not in _OF_DEVICES and name != "devices"}
-    return {**kept, **_OF_HOSTS} if len(kept) < len(columns) else kept
+def _wrapped(lines: Iterable[Line], width: int | None) -> list[Line]:
+    return [one for line in lines for one in wrapped(line, width)]
 
 
-def _is_shown(name: str, tables: Mapping[str, pl.DataFrame]) -> bool:
-    """Whether a table says something that no other does: of hosts alone where there is no GPU, of clocks of several hosts."""
-    run = tables["run"].row(0, named=True)
-    if name == _CLOCKS:
-        return tables[name].height >= _SEVERAL
-    if run["devices"]:
-        return name not in _HOST_TABLES
-    if name == "threads":
-        return tables[name].height > tables["tasks"].height
-    return run["mpi_parallel_efficiency"] is not None or name not in _OF_TREES
-
-
-def _first_lines(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> list[Line]:
+def _first_lines(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], width: int | None) -> list[Line]:
     """What matters first: the verdict, the wall time by cause, and four numbers."""
     found = verdict(head, tables)
     lines: list[Line] = [
@@ -147,13 +91,13 @@ def _first_lines(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) ->
     if tables["nccl"].height:
         lines.append(f"NCCL kernels count as {head['nccl']}")
     if found.bar:
-        lines += ["", "Wall time by cause", *_bar_lines(found.bar)]
+        lines += ["", "Wall time by cause", *_bar_lines(found.bar, width)]
     if any(tile.value is not None for tile in found.tiles):
-        width = max(len(tile.title) for tile in found.tiles)
+        longest = max(len(tile.title) for tile in found.tiles)
         lines.append("")
         lines += [
             [
-                (f"  {tile.title:<{width}}  ", ""),
+                (f"  {tile.title:<{longest}}  ", ""),
                 (f"{tile.text:>8}", _LEVELS.get(tile.level or "", "")),
                 (f"  {tile.note}", FAINT),
             ]
@@ -162,16 +106,21 @@ def _first_lines(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) ->
     return lines
 
 
-def _bar_lines(bar: Sequence[BarPart]) -> list[Line]:
+def _bar_lines(bar: Sequence[BarPart], width: int | None) -> list[Line]:
     """A line for each part of the wall time, with a bar as long as its share."""
-    width = max(len(part.title) for part in bar)
+    title, longest = max(len(part.title) for part in bar), _LONGEST_BAR
+    if width is not None:
+        # Blanks, the share and the time.
+        room = width - 25
+        title = min(title, max(room - _LEAST_BAR, _LEAST_TITLE))
+        longest = max(min(longest, int((room - title) / max(part.share for part in bar))), 0)
     return [
         [
-            (f"  {part.title:<{width}}  {percent(part.share):>7}  {time(part.value):>10}", ""),
+            (f"  {short(part.title, title):<{title}}  {percent(part.share):>7}  {time(part.value):>10}", ""),
             ("  " + _BLOCK * blocks if blocks else "", GOOD if part.name == "compute" else FAIR),
         ]
         for part in bar
-        for blocks in [round(part.share * _LONGEST_BAR)]
+        for blocks in [round(part.share * longest)]
     ]
 
 
@@ -212,7 +161,8 @@ def finding_lines(
             cause = f"; a consequence of {row['consequence_of']}" if row["consequence_of"] is not None else ""
             # Files of the first programs do not say it.
             how = row["saved_how"] or "not known how"
-            lines.append(f"  {row['place']:>2}.  {share:>{wide}}  {saved:>{long}}  {row['title']} ({how}{cause})")
+            number = f"  {row['place']:>2}.  {share:>{wide}}  {saved:>{long}}"
+            lines.append([(number, ""), (f"  {row['title']} ({how}{cause})", "")])
             if verbose:
                 lines += [[(f"       {text}", FAINT)] for text in _evidence(head, row)]
     if not checks.height:
@@ -284,22 +234,6 @@ def reading(metric: str, value: float | None) -> str:
     return f"{one.loss}: {percent(None if value is None else 1 - value)}" if one.loss else one.reads_as
 
 
-def _section(name: str, table: pl.DataFrame, columns: Mapping[str, str], most: int) -> list[str]:
-    if table.is_empty():
-        return []
-    known = table_registry.BY_NAME[name]
-    units = {column.name: column for column in known.columns}
-    cells = [
-        [_cell(units[column], value) for column, value in zip(columns, row, strict=True)]
-        for row in table.head(most).select(list(columns)).iter_rows()
-    ]
-    left = frozenset(
-        place for place, (column, title) in enumerate(columns.items()) if units[column].dtype is pl.String or title in _LEFT
-    )
-    more = f" ({table.height - most} more)" if table.height > most else ""
-    return ["", f"{known.title}{more}", *grid(list(columns.values()), cells, left)]
-
-
 def _idle(gaps: pl.DataFrame) -> list[str]:
     total = int(gaps["total_ns"].sum())
     if not total:
@@ -309,7 +243,7 @@ def _idle(gaps: pl.DataFrame) -> list[str]:
     return [f"  Idle GPU time by host activity: {shown}"]
 
 
-def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame) -> list[str]:
+def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame, width: int | None) -> list[Line]:
     """What the time without computation of all devices went to: what takes a hundredth of their time or more, and the rest."""
     elapsed, absent = int(devices["elapsed_ns"].sum()), int(devices["absent_ns"].sum())
     if not absent:
@@ -325,11 +259,11 @@ def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame) -> list[str]:
     title = f"Time without computation: {time(absent)} of device time ({percent(absent / elapsed)})"
     off = int(devices["off_cpu_ns"].sum())
     note = f"  Of host computing or off its CPU, the launching threads were off their CPUs for {time(off)}"
-    noted = [note] if off >= elapsed * _LEAST_PART else []
-    return ["", title, *grid(["cause", "total", "of all time"], cells, frozenset({0})), *noted]
+    noted = wrapped(note, width) if off >= elapsed * _LEAST_PART else []
+    return ["", *wrapped(title, width), *grid(["cause", "total", "of all time"], cells, frozenset({0}), width), *noted]
 
 
-def _sampled(bins: pl.DataFrame, most: int) -> list[str]:
+def _sampled(bins: pl.DataFrame, most: int, width: int | None) -> list[str]:
     """Means of sampled metrics over the window: of percentages and clocks, those of devices that were sampled."""
     if bins.is_empty():
         return []
@@ -347,7 +281,8 @@ def _sampled(bins: pl.DataFrame, most: int) -> list[str]:
     ]
     title = f"GPU metrics: {int(means['samples'].sum()):,} samples of {counted(means.height, 'metric')}"
     more = f" ({means.height - most} more metrics)" if means.height > most else ""
-    return ["", f"{title}{more}", *grid(["metric", "mean", "smallest", "largest", "samples", "GPUs"], cells, frozenset({0}))]
+    columns = ["metric", "mean", "smallest", "largest", "samples", "GPUs"]
+    return ["", f"{title}{more}", *grid(columns, cells, frozenset({0}), width)]
 
 
 def metric_value(metric: str, value: float) -> str:
@@ -376,13 +311,3 @@ def undecided(waits: pl.DataFrame) -> list[str]:
         f"({percent(unknown / sums['collectives'])}), and {percent(time_share)} of the time in them may be waits: "
         f"ranks arrive closer together than their clocks are known"
     ]
-
-
-def _cell(column: Column, value: Any) -> str:
-    if value is None:
-        return "-"
-    if with_unit := quantity(value, column.unit):
-        return with_unit
-    if column.dtype is pl.Int64:
-        return f"{value:,}"
-    return short(str(value)) if column.dtype is pl.String else f"{value:.3g}"
