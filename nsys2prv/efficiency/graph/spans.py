@@ -24,7 +24,7 @@ class Spans:
 
     def __init__(self, frame: pl.DataFrame, length: int) -> None:
         self._stride = length + 2
-        ordered = frame.filter(pl.col("end") > pl.col("begin")).sort("group", "begin")
+        ordered = frame.filter(pl.col("end") > pl.col("begin")).cast(SCHEMA).sort("group", "begin")  # type: ignore[arg-type]
         # The end of all so far in the group; groups follow each other, so one larger number per group keeps them apart.
         key = pl.col("group") * self._stride
         merged = (
@@ -46,7 +46,8 @@ class Spans:
 
     def _until(self, group: Numbers, time: Numbers) -> Numbers:
         """Time of the spans of all groups before, and of this one until a time."""
-        at = group * self._stride + time
+        # Rows and devices may be numbers of 32 bits.
+        at = group.astype(np.int64) * self._stride + time
         place = np.searchsorted(self._keys, at, side="right") - 1
         known = np.maximum(place, 0)
         rest = np.clip(self._ends[known] - at, 0, None)
