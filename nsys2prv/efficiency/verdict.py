@@ -14,6 +14,7 @@ import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY
 from nsys2prv.efficiency.meters import absent_tables as parts
+from nsys2prv.efficiency.window.mpi_phases import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.metric_units import unit_of_metric
 from nsys2prv.vocabulary.wording import percent, time
@@ -210,11 +211,21 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
     run, threads = tables["run"].row(0, named=True), tables["threads"]
     has_mpi = _has_mpi(run) if with_mpi is None else with_mpi
     os = 0 if has_mpi else int(threads["os_ns"].sum())
+    starting, ending = (_time_in(tables["mpi_calls"], calls) for calls in (START_UP_CALLS, SHUT_DOWN_CALLS))
+    # Nested calls count once.
+    starting, ending = min(starting, run["mpi_ns"]), min(ending, max(run["mpi_ns"] - starting, 0))
     computing = "computing" if has_mpi else "computing, or off the CPU"
     spent = (
         ("compute", computing, "compute", run["host_useful_ns"] - os),
         ("cuda", "CUDA calls", parts.STARVED, run["cuda_ns"]),
-        ("mpi", "MPI calls", parts.COMMUNICATION, run["mpi_ns"]),
+        ("mpi_start_up", "MPI start-up (MPI_Init)", parts.START_UP, starting),
+        (
+            "mpi",
+            "MPI calls" if not starting + ending else "other MPI calls",
+            parts.COMMUNICATION,
+            run["mpi_ns"] - starting - ending,
+        ),
+        ("mpi_shut_down", "MPI shut-down (MPI_Finalize)", parts.SHUT_DOWN, ending),
         ("os", "OS calls", parts.STARVED, os),
     )
     total = sum(value for *_, value in spent)
@@ -225,6 +236,10 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
         for name, title, group, value in spent
         if value or name == "compute"
     )
+
+
+def _time_in(calls: pl.DataFrame, pattern: str) -> int:
+    return int(calls.filter(pl.col("call").str.contains(pattern))["total_ns"].sum())
 
 
 def _has_mpi(run: Mapping[str, Any]) -> bool:

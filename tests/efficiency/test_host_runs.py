@@ -46,6 +46,19 @@ def of_hosts(tmp_path: Path) -> Path:
     return report.write(tmp_path / "host.sqlite")
 
 
+@pytest.fixture
+def with_start_up(tmp_path: Path) -> list[Path]:
+    """As `of_mpi`, from 20 to 30 ms: before it MPI starts until 18 and 20 ms, and it ends from 30 ms on for 5 ms."""
+    paths = []
+    for rank, work in enumerate((6, 8)):
+        report = ReportBuilder(rank=rank, pid=1000 + rank).communicator(rank=rank, size=2)
+        report.mpi_other("MPI_Init_thread", 0, (18 + 2 * rank) * MS)
+        report.mpi_collective("MPI_Allreduce", (20 + work) * MS, 30 * MS, size=8)
+        report.mpi_other("MPI_Finalize", 30 * MS, 35 * MS)
+        paths.append(report.write(tmp_path / f"rank{rank}.sqlite"))
+    return paths
+
+
 def measured(reports: list[Path], **options: object) -> EfficiencyResult:
     return measure(reports, EfficiencyOptions(align="utc", **options))  # type: ignore[arg-type]
 
@@ -62,6 +75,29 @@ def test_a_run_with_mpi_has_the_tree_of_its_hosts(of_mpi: list[Path]) -> None:
     assert result.tables["tasks"]["os_ns"].to_list() == [MS, 0]
     assert result.tables["mpi_calls"].select("call", "count", "total_ns").rows() == [("MPI_Allreduce", 2, 6 * MS)]
     assert result.tables["os_calls"].select("call", "kind", "count", "total_ns", "tasks").rows() == [("read", "io", 1, MS, 1)]
+
+
+def test_the_start_and_the_end_of_mpi_are_apart_from_its_communication(with_start_up: list[Path], tmp_path: Path) -> None:
+    trace = translate(with_start_up, tmp_path / "OUT").prv
+    for result in (measured(with_start_up), measure([trace])):
+        found = verdict(result.head, result.tables)
+        assert [(part.name, part.title, part.value) for part in found.bar] == [
+            ("compute", "computing", 8 * MS),
+            ("mpi_start_up", "MPI start-up (MPI_Init)", 19 * MS),
+            ("mpi", "other MPI calls", 3 * MS),
+            ("mpi_shut_down", "MPI shut-down (MPI_Finalize)", 5 * MS),
+        ]
+        assert "largest loss: MPI start-up (MPI_Init), 54.3 %" in found.sentence
+        windows = result.tables["windows"]
+        assert windows.select("window", "begin_ns", "end_ns").rows() == [
+            ("whole run", 0, 35 * MS),
+            ("start-up", 0, 20 * MS),
+            ("work of processes", 20 * MS, 30 * MS),
+            ("shut-down", 30 * MS, 35 * MS),
+        ]
+        work = windows.row(2, named=True)
+        # The tree of what is between them is that of a run without them.
+        assert {name: work[name] for name in HOST_TREE} == pytest.approx(HOST_TREE)
 
 
 def test_the_trace_of_a_run_with_mpi_has_the_same_numbers(of_mpi: list[Path], tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ WINDOWS = Table(
         Column.text(
             "window",
             "`whole run` (from the first to the last event of the program), `start-up` (before the first work of any device), "
-            "`work of devices`, `shut-down` (after the last), `steady part` (iterations without warm-up), or `chosen window`",
+            "`work of devices`, `shut-down` (after the last), `steady part` (iterations without warm-up), or `chosen window`; "
+            "without GPUs, `start-up` is until all processes are out of MPI_Init, `shut-down` from the first MPI_Finalize on, "
+            "and `work of processes` between them",
         ),
         Column.moment("begin_ns", "where it begins"),
         Column.moment("end_ns", "where it ends"),

@@ -9,6 +9,7 @@ from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY, Efficien
 from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES, RunEvents
 from nsys2prv.efficiency.window.device_work import whole_span
 from nsys2prv.efficiency.window.iterations import RunIterations, Span, find_iterations
+from nsys2prv.efficiency.window.mpi_phases import mpi_phases, work_of_processes
 from nsys2prv.errors import NothingToTranslate, UsageError
 from nsys2prv.run.option_values import TimeRange
 from nsys2prv.vocabulary.wording import time
@@ -36,6 +37,8 @@ class MeasuredWindow:
         Length of the recording, with what the profiler and others do before and after the program.
     iterations
         What repeats in the program.
+    mpi_work
+        Of a run without GPUs: between the calls that start and end MPI in all processes; None: these are not known.
     """
 
     name: str
@@ -43,16 +46,19 @@ class MeasuredWindow:
     program: Span
     recorded: int
     iterations: RunIterations
+    mpi_work: Span | None = None
 
     @property
     def parts(self) -> Mapping[str, Span]:
         """Parts of the run by name: the whole program, its start-up before the first work of devices and its shut-down after
-        the last, and the steady part, as far as they have a length."""
+        the last (without GPUs: until all are out of MPI_Init, and from the first MPI_Finalize on), and the steady part, as far
+        as they have a length."""
         begin, end = self.program
-        work, steady = self.iterations.work, self.iterations.steady
+        work, steady = self.iterations.work or self.mpi_work, self.iterations.steady
         parts = {"whole run": self.program}
         if work is not None:
-            parts |= {"start-up": (begin, work[0]), "work of devices": work, "shut-down": (work[1], end)}
+            title = "work of processes" if self.iterations.work is None else "work of devices"
+            parts |= {"start-up": (begin, work[0]), title: work, "shut-down": (work[1], end)}
         if steady is not None:
             parts["steady part"] = steady
         if self.name == CHOSEN:
@@ -89,6 +95,7 @@ def measured_window(events: RunEvents, options: EfficiencyOptions) -> MeasuredWi
     """
     program = _program(events, options.time)
     iterations = find_iterations(events, options.per_iteration)
+    mpi_work = None if events.rows.devices else work_of_processes(mpi_phases(events), program)
     name, times = options.window.name, options.window.times
     if name == CHOSEN and times is not None:
         begin, end = max(times.begin or 0, program[0]), program[1] if times.end is None else min(times.end, program[1])
@@ -96,12 +103,12 @@ def measured_window(events: RunEvents, options: EfficiencyOptions) -> MeasuredWi
             raise NothingToTranslate(
                 f"the window lies outside of the run, which is from {time(program[0])} to {time(program[1])}"
             )
-        return MeasuredWindow(CHOSEN, (begin, end), program, events.length, iterations)
+        return MeasuredWindow(CHOSEN, (begin, end), program, events.length, iterations, mpi_work)
     if name == STEADY:
         if iterations.steady is None:
             raise UsageError(f"--window steady: no iterations are found, as {iterations.reason}; give --window BEGIN:END")
         return MeasuredWindow(STEADY, iterations.steady, program, events.length, iterations)
-    return MeasuredWindow(ALL, program, program, events.length, iterations)
+    return MeasuredWindow(ALL, program, program, events.length, iterations, mpi_work)
 
 
 def _program(events: RunEvents, chosen: TimeRange | None) -> Span:
