@@ -42,10 +42,17 @@ class CriticalPathRecords:
     on_rows: RowsOfTypes
 
     @property
-    def used_type(self) -> UsedType:
-        """Its event type, with the labels of the values that it has."""
+    def used_type(self) -> UsedType | None:
+        """Its event type, with the labels of the values that it has; None without a path."""
+        if not self.total_ns:
+            return None
         values = {part + 1: CRITICAL_PATH_PARTS[part] for part in sorted(self.total_ns)}
         return UsedType(CRITICAL_PATH.number, CRITICAL_PATH.label, CRITICAL_PATH, {0: END_LABEL, **values})
+
+    @property
+    def warnings(self) -> list[str]:
+        """A warning where a path was asked for and there is none."""
+        return [] if self.total_ns else ["no critical path: no work of a GPU, CUDA call or MPI call is in the trace"]
 
     def as_json(self) -> dict[str, Any]:
         """What OUT.json has of it."""

@@ -124,7 +124,8 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             path = critical_path_records(session, arguments, collected.folder)
             collected.store.absorb(PATH, path.intervals)
             collected.store.absorb(PATH_LINES, path.lines)
-            collected.types.add(path.used_type.number)
+            if path.used_type is not None:
+                collected.types.add(path.used_type.number)
             collected.on_rows.add(path.on_rows.rows)
         plan = session.plan
         with session.bar("pairing messages"):
@@ -135,7 +136,9 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
         prv = staged[trace_format.suffix]
         with session.bar("writing", collected.store.weight, "record") as bar:
             records = write_trace(prv, trace_format, collected.store, head, some, collected.folder, bar.update)
-        used = [*plan.timeline.labels.used_with(collected.lanes), *([path.used_type] if path is not None else [])]
+        used = plan.timeline.labels.used_with(collected.lanes)
+        if path is not None and path.used_type is not None:
+            used.append(path.used_type)
         used.sort(key=attrgetter("number"))
         trace_format.write_names(staging / "trace", head, used, base.name)
         on_rows, senders = collected.on_rows.ranges(), row_ranges(sorted(messages.senders))
@@ -154,7 +157,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             trace_bytes=prv.stat().st_size,
             trace_records=records,
             seconds=time.monotonic() - started,
-            warnings=_size_warnings(prv.stat().st_size),
+            warnings=[*(path.warnings if path is not None else []), *_size_warnings(prv.stat().st_size)],
         ).as_json()
         if options.for_dimemas:
             with session.bar("reading the trace"):

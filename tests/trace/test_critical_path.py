@@ -100,6 +100,19 @@ def test_what_is_measured_of_a_trace_does_not_change_with_it(tmp_path: Path) -> 
     assert first == second
 
 
+def test_a_run_without_work_of_a_gpu_or_mpi_has_none(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.os_call("read", 100, 500)
+
+    summary = translate_reports(tmp_path, report, options=WITH_PATH)
+
+    assert check_trace(summary.prv).violations == ()
+    assert event_types.CRITICAL_PATH.number not in summary.content["trace"]["types"]
+    assert str(event_types.CRITICAL_PATH.number) not in summary.prv.with_suffix(".pcf").read_text()
+    assert summary.content["critical_path"]["segments"] == 0
+    assert [text for text in summary.content["warnings"] if "no critical path" in text] != []
+
+
 @pytest.mark.parametrize(
     "options",
     [{"fold_streams": True}, {"nvtx": NvtxRange("step", None)}, {"for_dimemas": True}],
