@@ -17,7 +17,7 @@ help:
 	@echo "make floors  the tests with the oldest versions that pyproject.toml allows"
 	@echo "make wheel-test  the wheel, installed into a fresh environment: the demo and some tests"
 	@echo "make wheels  a folder of wheels, build/wheels, for an installation without a network"
-	@echo "make pictures  draw the pictures of docs/views.md again, from the demo"
+	@echo "make pictures  draw the pictures of docs/views.md again, and that of the page, from the demo"
 	@echo "make clean   remove everything that these made"
 
 demo: .venv/.with-nothing
@@ -67,8 +67,9 @@ wheels:
 	build/wheels-env/bin/python -m pip wheel --quiet --disable-pip-version-check --wheel-dir build/wheels .
 	@echo 'pip install --no-index --find-links build/wheels nsys2prv'
 
-pictures: .venv/.with-nothing
+pictures: .venv/.with-test
 	$(BIN)/python tools/pictures.py
+	$(BIN)/python tools/page_picture.py
 
 clean:
 	rm -rf .venv .bench demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,7 +9,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+from PIL import Image
 from support.browser import Browser, PageReader, browser_or_skip, with_script
+from support.checkout import CHECKOUT
 from support.pages import Run, axe_or_skip, run_of, unpacked
 from support.report_builder import ReportBuilder
 
@@ -351,6 +353,15 @@ def test_axe_finds_nothing_serious(run: Run, browser: Browser, dark: bool) -> No
 
     assert told["passes"] > 20
     assert [one for one in told["violations"] if one[0] in ("serious", "critical")] == []
+
+
+def test_the_picture_of_the_page_is_a_small_file() -> None:
+    """`python tools/page_picture.py` takes it."""
+    with Image.open(CHECKOUT / "docs" / "page.png") as image:
+        assert image.width > 1_000
+    assert (CHECKOUT / "docs" / "page.png").stat().st_size < 150_000
+    for page in ("README.md", "docs/first-trace.md", "docs/reading.md"):
+        assert "page.png)" in (CHECKOUT / page).read_text(encoding="utf-8")
 
 
 @pytest.mark.thorough

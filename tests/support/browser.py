@@ -123,9 +123,14 @@ def _scheme(*, dark: bool) -> str:
     return f"--blink-settings=preferredColorScheme={0 if dark else 1}"
 
 
+def found_browser() -> str | None:
+    """The first of BROWSERS that is on PATH."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
 def browser_or_skip(folder: Path) -> Browser:
     """A browser that keeps its files in a folder; the test is skipped where none is installed."""
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    program = found_browser()
     if program is None:
         pytest.skip(f"no browser is on PATH: none of {', '.join(BROWSERS)}")
     return Browser(program, folder)
