@@ -47,21 +47,26 @@ OTHER_PROGRAM = "parse_nsys_stats.py"
 """The module of the other program of this name that its command starts with."""
 
 
+def prepare_libraries() -> None:
+    """Have libraries that are loaded afterwards, and memory, work as commands need them."""
+    for name, value in LIBRARY_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    memory.keep_freed()
+    # Millions of rows are a few objects: there is little to collect, and looking for garbage takes time.
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+
+
 def main() -> None:
     """Entry point of the console script."""
     hold_standard_streams()
     prepare_output()
     end_by_signals(_leave)
-    for name, value in LIBRARY_SETTINGS.items():
-        os.environ.setdefault(name, value)
     if sys.argv[1:] == ["--version"]:
         # Batch scripts ask each time. `app` has the option too, for its help.
         print_version()
         end(0)
     _warn_of_the_other_program()
-    memory.keep_freed()
-    # Millions of rows are a few objects: there is little to collect, and looking for garbage takes time.
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    prepare_libraries()
     try:
         memory.check_address_space()
         from nsys2prv.cli.app import app

@@ -36,7 +36,7 @@ ROWS = ("streams", "hosts", "hosts_and_streams", "metrics")
 MESSAGES = "messages"
 """A need that is not an event type: messages between ranks."""
 
-_METRICS, _VALUES, _SERIES = "metrics", "values", "series"
+_METRICS, _VALUES, _SERIES = _NO_VIEWS = "metrics", "values", "series"
 _KEYS = {"title", "needs", "each", "rows", "rows_of", "devices", "kind", "template", "description", "reading"}
 
 
@@ -151,7 +151,8 @@ def read_view_table(path: Path | None = None) -> ViewTable:
         event_type(constant)
         values[alias] = (constant, re.compile(pattern, re.IGNORECASE))
     series = dict(parser[_SERIES]) if parser.has_section(_SERIES) else {}
-    views = tuple(_view(parser[one], series) for one in parser.sections() if one not in (_METRICS, _VALUES, _SERIES))
+    # As dictionaries: a section of the parser looks for each key in several places.
+    views = tuple(_view(one, dict(parser.items(one)), series) for one in parser.sections() if one not in _NO_VIEWS)
     if repeated := [name for name, times in Counter(view.name for view in views).items() if times > 1]:
         raise ValueError(f"{repeated[0]} is the name of two views: a view keeps its name when it moves to another group")
     known = {MESSAGES, *metrics, *values}
@@ -160,8 +161,8 @@ def read_view_table(path: Path | None = None) -> ViewTable:
     return ViewTable(views, metrics, values)
 
 
-def _view(section: configparser.SectionProxy, series: Mapping[str, str]) -> View:
-    group, _, name = section.name.partition("/")
+def _view(path: str, section: Mapping[str, str], series: Mapping[str, str]) -> View:
+    group, _, name = path.partition("/")
     kind, rows, each = section.get("kind", "timeline"), section.get("rows"), section.get("each")
     title = section.get("title", "")
     needs, rows_of = (tuple(tuple(one.split("|")) for one in section.get(key, "").split()) for key in ("needs", "rows_of"))
@@ -175,6 +176,8 @@ def _view(section: configparser.SectionProxy, series: Mapping[str, str]) -> View
         problem = f"its title has {{}}, and [{_SERIES}] has no words for {each}"
     elif rows is not None and rows not in ROWS:
         problem = f"there are no rows {rows}, only {', '.join(ROWS)}"
+    elif section.get("devices", "yes") != "yes":
+        problem = f"devices is {section['devices']}, and can only be yes"
     else:
         return View(
             group,
@@ -185,13 +188,13 @@ def _view(section: configparser.SectionProxy, series: Mapping[str, str]) -> View
             each,
             rows,
             rows_of,
-            section.getboolean("devices", False),
+            "devices" in section,
             kind,
             f"templates/{section.get('template', name)}.cfg.j2",
             section["description"],
             section.get("reading", ""),
         )
-    raise ValueError(f"[{section.name}]: {problem}")
+    raise ValueError(f"[{path}]: {problem}")
 
 
 def _capitalized(title: str) -> str:

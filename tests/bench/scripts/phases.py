@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nsys2prv.cli.main import LIBRARY_SETTINGS
-from nsys2prv.execution import memory
+from nsys2prv.cli.main import prepare_libraries
 
 
 def taken() -> list[float]:
@@ -22,9 +21,7 @@ def taken() -> list[float]:
 
 
 def main() -> None:
-    for name, value in LIBRARY_SETTINGS.items():
-        os.environ.setdefault(name, value)
-    memory.keep_freed()
+    prepare_libraries()
     import nsys2prv.paraver.views.render  # noqa: F401  # loaded with the rest, for the time of the start
     from nsys2prv.execution.progress import progress_bar
     from nsys2prv.run import session

@@ -8,8 +8,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.cli.main import prepare_libraries
+
+prepare_libraries()
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions  # noqa: E402
+from nsys2prv.efficiency.event_input import read_events  # noqa: E402
 
 with tempfile.TemporaryDirectory() as folder:
     began = time.perf_counter()

@@ -81,6 +81,7 @@ def test_every_event_type_has_a_view() -> None:
     [
         ("[0-start-here/x]\ntitle = X\nneeds = NOTHING\ndescription = Text.", "NOTHING is not an event type"),
         ("[0-start-here/x]\ntitle = X", "a title and a description"),
+        ("[0-start-here/x]\ntitle = X\ndescription = Text.\ndevices = no", "devices is no, and can only be yes"),
         ("[0-start-here/x]\ntitle = X\ndescription = Text.\nkind = picture", "kind"),
         ("[0-start-here/x]\ntitle = X\ndescription = Text.\nneed = KERNEL", "no other keys"),
         ("[0-start-here/x]\ntitle = X\ndescription = Text.\nrows = gpus", "no rows gpus"),
