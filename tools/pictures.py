@@ -53,7 +53,7 @@ class Picture:
 
 
 _IN_DETAIL = Picture(_TWO_ITERATIONS)
-_KERNELS, _PERCENT, _TIMES = (Legend(unit) for unit in ("kernels", "%", "ns"))
+_KERNELS, _PERCENT, _TIMES, _POWERS = (Legend(unit) for unit in ("kernels", "%", "ns", "(power of ten, ns)"))
 _ON_GPU = Legend(names={0: "idle", event_types.RUNNING: "useful", event_types.STATE_GROUP: "communication only"})
 _ON_HOST = Legend(
     names={
@@ -68,7 +68,7 @@ PICTURES: Mapping[str, Picture] = {
     "nvtx_ranges": Picture(_TWO_ITERATIONS, "default"),
     "kernel_name": _IN_DETAIL,
     "nccl_on_gpu": _IN_DETAIL,
-    "kernel_duration": Picture(_TWO_ITERATIONS, legend=_TIMES),
+    "kernel_duration": Picture(_TWO_ITERATIONS, legend=_POWERS),
     "nvtx_on_gpu": Picture(_TWO_ITERATIONS, "default"),
     "mpi_calls": Picture(),
     "useful_time": Picture(legend=_ON_GPU),

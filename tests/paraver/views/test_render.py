@@ -308,10 +308,10 @@ def test_timelines_are_as_tall_as_their_rows(
     assert {window.values["window_height"] for window in cfg.windows} == {str(height)}
 
 
-def test_lengths_of_time_have_colours_on_a_logarithmic_scale(tmp_path: Path) -> None:
+def test_lengths_of_time_are_powers_of_ten(tmp_path: Path) -> None:
     for view in ("gaps", "useful_bursts", "kernel_duration"):
         (cfg,) = rendered(content(TYPES, ONE_GPU), view, tmp_path).values()
-        assert cfg.windows[-1].values["window_gradient_function"] == "gradient_function_log"
+        assert cfg.windows[-1].functions["topcompose1"] == "log N"
 
 
 @pytest.mark.parametrize(
@@ -330,6 +330,12 @@ def test_tables_with_long_names_of_columns_open_as_an_overview(kernels: dict[int
 
     zooms = {Path(path).stem.partition("-")[0]: cfg.histogram["Analyzer2D.Zoom:"] for path, cfg in views.items()}
     assert zooms == dict.fromkeys(named, zoom) | dict.fromkeys(numbered, "Disabled")
+
+
+def test_distributions_open_as_an_overview(tmp_path: Path) -> None:
+    views = render_and_parse(ViewRenderer(content(TYPES, ONE_GPU)), tmp_path, ["kernel_durations", "metric_per_kernel_spread"])
+
+    assert [cfg.histogram["Analyzer2D.Zoom:"] for cfg in views.values()] == ["Enabled", "Enabled"]
 
 
 HOSTILE = [

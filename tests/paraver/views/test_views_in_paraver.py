@@ -226,12 +226,14 @@ def test_gaps_are_the_idle_time_of_each_gpu(shown: Shown) -> None:
 def test_gaps_are_in_columns_by_powers_of_ten(shown: Shown) -> None:
     table = shown.table("0-start-here/gaps_by_length")
     steps = read_timeline(shown.output("0-start-here/gaps"))
-    lengths = [duration for _, duration, value in next(iter(steps.values())) if value]
+    gaps = [(duration, value) for _, duration, value in next(iter(steps.values())) if value]
+    lengths = [duration for duration, _ in gaps]
     expected = {
         column: sum(one for one in lengths if 10 ** int(column) <= one < 10 ** (int(column) + 1)) for column in table.columns
     }
 
     assert len(table.columns) > 3
+    assert [value for _, value in gaps] == pytest.approx(np.log10(lengths).tolist(), abs=ROUNDING)
     assert dict(zip(table.columns, table.rows[0][1], strict=True)) == pytest.approx(expected, abs=0.05)
 
 
