@@ -52,7 +52,7 @@ class CriticalPathRecords:
     @property
     def warnings(self) -> list[str]:
         """A warning where a path was asked for and there is none."""
-        return [] if self.total_ns else ["no critical path: no work of a GPU, CUDA call or MPI call is in the trace"]
+        return [] if self.total_ns else ["no critical path: no GPU and no MPI was used"]
 
     def as_json(self) -> dict[str, Any]:
         """What OUT.json has of it."""
