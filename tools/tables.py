@@ -22,7 +22,7 @@ from nsys2prv.cli.app import app
 from nsys2prv.cli.options import SHARED_OPTIONS
 from nsys2prv.efficiency import comparison_tables as of_comparisons
 from nsys2prv.efficiency import table_registry, what_if
-from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES, Threshold
+from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, HOST_RULES, RULES, Threshold
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, View, event_type, read_view_table
@@ -304,7 +304,7 @@ def _with_columns(tables: Iterable[Table]) -> str:
 def finding_rules() -> str:
     """Every rule of findings."""
     pieces = []
-    for rule in RULES:
+    for rule in (*RULES, *HOST_RULES):
         needs = ", ".join(need.text for need in rule.needs)
         parts = {"Pattern": rule.sees, "Needs": needs, "Cost": rule.cost, "View": f"`{rule.view}`", "Advice": rule.advice}
         lines = "".join(f"- {part}: {text if text.endswith('.') else f'{text}.'}\n" for part, text in parts.items())
@@ -315,7 +315,7 @@ def finding_rules() -> str:
 def finding_thresholds() -> str:
     """Every threshold of the rules."""
     thresholds = [("all rules", threshold) for threshold in GENERAL_THRESHOLDS]
-    thresholds += [(f"`{rule.kind}`", threshold) for rule in RULES for threshold in rule.thresholds]
+    thresholds += [(f"`{rule.kind}`", threshold) for rule in (*RULES, *HOST_RULES) for threshold in rule.thresholds]
     rows = [(rule, threshold.what, _threshold(threshold), threshold.reason) for rule, threshold in thresholds]
     return _table(("rule", "what is compared", "threshold", "why"), rows)
 

@@ -14,7 +14,7 @@ from nsys2prv.efficiency.clock_tables import clock_tables
 from nsys2prv.efficiency.closeups import closeup_tables
 from nsys2prv.efficiency.efficiency_options import ALL, EfficiencyOptions, NcclPolicy
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.findings import Findings, nothing_judged
+from nsys2prv.efficiency.findings import Findings, HostEvidence, host_findings
 from nsys2prv.efficiency.graph.event_waits import EventWaits
 from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.length_interval import LengthInterval, clock_warnings, length_interval
@@ -25,6 +25,7 @@ from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
 from nsys2prv.efficiency.meters.found_iterations import FoundIterations
 from nsys2prv.efficiency.meters.gaps import Gaps
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
+from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.meters.memory_in_use import MemoryInUse
 from nsys2prv.efficiency.meters.meter import Meter, TableMeter
@@ -43,6 +44,7 @@ from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk, chunks_of_run
 from nsys2prv.efficiency.window.measured_window import MeasuredWindow, measured_window
+from nsys2prv.efficiency.window.mpi_phases import phases_in_window
 from nsys2prv.errors import NothingToMeasure
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import scratch_alone
@@ -131,7 +133,8 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         _sweep(context, [meters[0], findings, *meters[1:], device_clocks, lost_work], [windows, memory_in_use])
     else:
         meters = [meter for meter in meters if not isinstance(meter, _OF_DEVICES)]
-        _sweep(context, meters, [windows])
+        late, phases = LateProcesses(context, folder / "late"), phases_in_window(events)
+        _sweep(context, [*meters, late], [windows])
     doubted = list(device_clocks.contradictions)
     if doubted and path is not None:
         # Edges of its graph compare devices with their hosts.
@@ -164,7 +167,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
             graph=path.graph if path is not None else None,
         )
         if has_devices
-        else nothing_judged(NO_DEVICES)
+        else host_findings(HostEvidence(context, tables, phases, late), NO_DEVICES)
     )
     tables |= {table.name: table.frame(rows) for table, rows in found.items()}
     tables |= {table.name: table.frame(rows) for table, rows in closeup_tables(events, tables).items()}

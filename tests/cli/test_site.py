@@ -16,7 +16,7 @@ import nsys2prv as np
 from nsys2prv.cli.app import app
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.comparison import TABLES as COMPARISON_TABLES
-from nsys2prv.efficiency.findings import RULES
+from nsys2prv.efficiency.findings import HOST_RULES, RULES
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.paraver.views.view_table import read_view_table
 from nsys2prv.sources.registry import EVENT_TYPES, SOURCES
@@ -43,7 +43,7 @@ def options() -> Iterable[str]:
 
 
 def rules() -> Iterable[str]:
-    yield from (f"`{rule.kind}`" for rule in RULES)
+    yield from (f"`{rule.kind}`" for rule in (*RULES, *HOST_RULES))
 
 
 def efficiencies() -> Iterable[str]:

@@ -10,6 +10,7 @@ from support.command_line import CommandLine
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.findings import HOST_RULES, RULES
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
@@ -131,8 +132,11 @@ def test_it_is_said_that_no_gpu_was_used_and_what_is_absent(of_mpi: list[Path], 
     talp = json.loads((command_line.folder / "talp.json").read_text())
     assert talp["Application"]["Global"]["mpiParallelEfficiency"] == pytest.approx(0.7)
     checks = json.loads((command_line.folder / "out.json").read_text())["tables"]["finding_checks"]
-    assert set(checks["result"]) == {"not decidable"}
-    assert set(checks["reason"]) == {"no process uses a GPU"}
+    of_gpus = len(RULES)
+    assert set(zip(checks["result"][:of_gpus], checks["reason"][:of_gpus], strict=True)) == {
+        ("not decidable", "no process uses a GPU")
+    }
+    assert checks["kind"][of_gpus:] == [rule.kind for rule in HOST_RULES]
 
 
 def test_its_page_has_the_numbers_of_hosts_and_no_drawing_of_devices(of_mpi: list[Path], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.efficiency.findings.finding import Finding
-from nsys2prv.efficiency.findings.finding_tables import FINDING_CHECKS, finding_tables
+from nsys2prv.efficiency.findings.finding_tables import finding_tables
 from nsys2prv.efficiency.findings.gap_causes import GapCauses
 from nsys2prv.efficiency.findings.rule import LEAST_COST, LEAST_SHARE, Evidence, FindingRule
 from nsys2prv.efficiency.findings.rule_registry import RULES
@@ -102,12 +102,6 @@ class Findings:
         # Sorting is stable: of the same cost, the earlier rule comes first.
         found.sort(key=lambda pair: (pair[1].follows is not None, -saved[pair[0].kind].ns))
         return finding_tables(found, saved, checks, evidence)
-
-
-def nothing_judged(reason: str) -> Filled:
-    """The tables of findings of a run in which no rule can decide, for a reason."""
-    checks = [{"kind": rule.kind, "title": rule.title, "result": "not decidable", "reason": reason} for rule in RULES]
-    return {FINDING_CHECKS: checks}
 
 
 def _least(evidence: Evidence) -> int:

@@ -24,11 +24,18 @@ FINDINGS = Table(
         Column.text("saved_how", f"how that is known: {', '.join(f'`{how}`' for how in HOW)}"),
         Column.share("saved_share", "the same, of E"),
         Column.text("consequence_of", "kind of another finding that causes this one; null for none"),
-        Column.ns("cost_ns", "device time that it costs, summed over devices as docs/efficiency.md defines for each rule"),
-        Column.share("share", "the cost against E n: of the time of all devices"),
+        Column.ns(
+            "cost_ns",
+            "device time that it costs, summed over devices as docs/efficiency.md defines for each rule; of a "
+            "run without a GPU, time of processes",
+        ),
+        Column.share("share", "the cost against E n: of the time of all devices, or processes"),
         Column.count("devices", "devices that show it; they are listed in `finding_devices`"),
-        Column.text("device", "the one of them where it costs most: its node and its number there, `node01:D0`"),
-        Column.text("tasks", "processes that use that device, joined by `; `"),
+        Column.text(
+            "device",
+            "the one of them where it costs most: its node and its number there, `node01:D0`; null in a run without a GPU",
+        ),
+        Column.text("tasks", "processes that use that device, joined by `; `; of a run without a GPU, the process to look at"),
         Column.text("ranks", "ranks of all these devices, `0-3,7`; null where ranks are not known"),
         Column.text("rows", "names of rows of that device, or of its processes, that show it, joined by `; `"),
         Column.moment("begin_ns", "start of the first occurrence"),

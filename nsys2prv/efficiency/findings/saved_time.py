@@ -21,11 +21,13 @@ BY_REPLAY = "by replay"
 REPLAY_BOUND = "at most, by replay"
 PATH_BOUND = "at most, from the critical path"
 DEVICE_BOUND = "at most, from device time"
+HOST_BOUND = "at most, from the time of processes"
+HOST_ESTIMATE = "about, from the waits of processes"
 _LEAST_EXPLAINED = 0.9
 """Part of the critical path on streams, and on threads that launch work or call MPI."""
 _MOST_UNEXPLAINED = 0.1
 """Waits of unknown cause on the path that stays, against what a replay saves: more may be saved, too."""
-HOW = (BY_REPLAY, REPLAY_BOUND, PATH_BOUND, DEVICE_BOUND)
+HOW = (BY_REPLAY, REPLAY_BOUND, PATH_BOUND, DEVICE_BOUND, HOST_BOUND, HOST_ESTIMATE)
 """How the saved time of a finding is known."""
 
 

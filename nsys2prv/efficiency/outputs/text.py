@@ -187,7 +187,8 @@ def _evidence(head: Mapping[str, Any], finding: Mapping[str, Any]) -> list[str]:
     """What was seen of a finding, where, which view shows it where there is a trace, and what to do."""
     where = finding["device"] if finding["devices"] == 1 else f"{finding['devices']} GPUs, most on {finding['device']}"
     place = f"{_seconds(finding['worst_begin_ns'])} to {_seconds(finding['worst_end_ns'])} s"
-    cost = f"{time(finding['cost_ns'])} of device time ({percent(finding['share'])}), on {where}"
+    what, where = ("time of processes", finding["tasks"]) if finding["device"] is None else ("device time", f"on {where}")
+    cost = f"{time(finding['cost_ns'])} of {what} ({percent(finding['share'])}), {where}"
     return [finding["seen"], f"{cost}; look at {place}{_view(head, finding['view'])}", finding["advice"]]
 
 

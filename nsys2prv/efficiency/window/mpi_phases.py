@@ -43,6 +43,13 @@ def mpi_phases(events: RunEvents) -> pl.DataFrame:
     return pl.concat(found).sort("start", "task", "end")
 
 
+def phases_in_window(events: RunEvents) -> pl.DataFrame:
+    """The same as far as they are in the window, whose times they have."""
+    moved = mpi_phases(events).with_columns(pl.col("start", "end") - events.offset)
+    inside = moved.filter((pl.col("end") > 0) & (pl.col("start") < events.length))
+    return inside.with_columns(pl.col("start", "end").clip(0, events.length))
+
+
 def work_of_processes(phases: pl.DataFrame, program: Span) -> Span | None:
     """From the end of the last call that starts MPI to the start of the first one that ends it; None: they are not known, or
     nothing is in between."""

@@ -94,7 +94,7 @@ def findings_in_lines(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]
             **row,
             "cost": None if row["saved_ns"] is None else wording.time(row["saved_ns"]),
             "percent": None if row["saved_share"] is None else wording.percent(row["saved_share"]),
-            "device_time": _device_time(row["cost_ns"], row["share"]),
+            **dict(zip(("device_time", "process_time"), _times_of(row), strict=True)),
             "when": time_span(row["begin_ns"], row["end_ns"]),
             "worst": time_span(row["worst_begin_ns"], row["worst_end_ns"]),
             "numbers": numbers.get(row["place"], []),
@@ -103,10 +103,16 @@ def findings_in_lines(frames: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]
     ]
 
 
-def _device_time(cost: int | None, share: float | None) -> str | None:
-    if cost is None:
-        return None
-    return wording.time(cost) + ("" if share is None else f" ({wording.percent(share)} of all devices)")
+def _times_of(finding: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Device time that a finding costs, and time of processes, of which one is not None."""
+    if finding["cost_ns"] is None:
+        return None, None
+    of_processes = finding["device"] is None
+    whole = "all processes" if of_processes else "all devices"
+    text = wording.time(finding["cost_ns"])
+    if finding["share"] is not None:
+        text += f" ({wording.percent(finding['share'])} of {whole})"
+    return (None, text) if of_processes else (text, None)
 
 
 def time_span(begin: int | None, end: int | None) -> str | None:
