@@ -20,6 +20,7 @@ from nsys2prv.paraver.rules import TraceRule
 from nsys2prv.paraver.trace_files import companion, shown
 from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.labels import readable
+from nsys2prv.timeline.rows_of_types import from_json, ranges_from_json
 from nsys2prv.vocabulary import row_names
 from nsys2prv.vocabulary.event_types import CRITICAL_PATH, LARGEST_LABELLED_NUMBER, TAG_CRITICAL_PATH, Role
 
@@ -214,10 +215,16 @@ class Account(RecordCheck):
             yield f"the times of {_PATH}.total_ns add up to {total} ns, and those in the trace to {self._path_time} ns"
 
     def _types(self, summary: Mapping[str, Any]) -> Iterator[str]:
-        """Event types that occur."""
+        """Event types that occur, and rows."""
         said = summary["trace"].get("types")
         if said is not None and (differing := self._points.keys() ^ set(said)):
             yield f"trace.types are not those of the trace: {min(differing)} is in one of them only"
+        rows = self.trace.header.rows
+        on_rows = from_json(summary["trace"].get("rows_of_types", ()), rows)
+        if on_rows is None or ranges_from_json(summary["trace"].get("rows_of_messages", ()), rows) is None:
+            yield f"trace.rows_of_types or trace.rows_of_messages has other rows than 1 to {rows}"
+        elif absent := on_rows.keys() - self._points.keys():
+            yield f"trace.rows_of_types has {min(absent)}, which is not in the trace"
 
 
 def _role(number: int) -> Role | None:

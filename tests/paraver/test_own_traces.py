@@ -170,6 +170,15 @@ def with_source(**keys: object) -> dict[str, Any]:
         (changed(records=12), "trace.records is 12, and that of the trace 11"),
         (changed(length_ns=999), "trace.length_ns is 999"),
         (changed(types=[63000000]), "trace.types are not those of the trace: 63000006 is in one of them only"),
+        (
+            changed(rows_of_types=[{"types": [63000000], "rows": [[1, 3]]}]),
+            "trace.rows_of_types or trace.rows_of_messages has other rows than 1 to 2",
+        ),
+        (changed(rows_of_messages=[[2, 1]]), "trace.rows_of_types or trace.rows_of_messages has other rows than 1 to 2"),
+        (
+            changed(rows_of_types=[{"types": [63000000, 9], "rows": [[1, 2]]}]),
+            "trace.rows_of_types has 9, which is not in the trace",
+        ),
         (changed(rows="2"), "trace.rows is '\"2\"' and not a whole number"),
         ({**SUMMARY, "nodes": [{"name": "n1", "cpus": 4}]}, "names of level NODE"),
         ({**SUMMARY, "nodes": [{"name": "n0", "cpus": 5}]}, "CPUs of its nodes"),

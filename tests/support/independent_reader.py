@@ -467,9 +467,20 @@ class _Reader:
             self._events_agree(for_dimemas),
             self._path_agrees(summary.get("critical_path", {})),
             set(summary["trace"].get("types", self.events)) == set(self.events),
+            self._rows_agree(summary["trace"]),
         ]
         if not all(agrees):
             self.broken.add("account")
+
+    def _rows_agree(self, trace: dict[str, Any]) -> bool:
+        rows = sum(threads for threads, _ in self.tasks)
+        by_type = trace.get("rows_of_types", ())
+        ranges = [one for types in by_type for one in types.get("rows", ())]
+        return (
+            all(len(one) == 2 and 1 <= one[0] <= one[1] <= rows for one in [*ranges, *trace.get("rows_of_messages", ())])
+            and all(types.get("rows") for types in by_type)
+            and {number for types in by_type for number in types.get("types", ())} <= set(self.events)
+        )
 
     def _types_said(self) -> dict[int | None, str | None]:
         said = {one.get("number"): one.get("label") for one in (self.summary or {})["event_types"]}
@@ -541,6 +552,9 @@ _JSON_FORM = (
     *((f"trace.{key}", "number") for key in ("bytes", "records", "length_ns", "origin_ns", "nodes", "tasks", "rows")),
     ("trace.windows_ns.*.*", "number"),
     ("trace.types.*", "number"),
+    ("trace.rows_of_types.*.types.*", "number"),
+    ("trace.rows_of_types.*.rows.*.*", "number"),
+    ("trace.rows_of_messages.*.*", "number"),
     ("messages.written", "number"),
     ("nodes.*.name", "text"),
     ("nodes.*.cpus", "number"),
