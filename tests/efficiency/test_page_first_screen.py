@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
 from support.browser import Browser, PageReader, browser_or_skip, with_script
 from support.checkout import CHECKOUT
+from support.large_run import grown
 from support.pages import Run, axe_or_skip, run_of, unpacked
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.outputs.page import bar_rows, charts
-from nsys2prv.efficiency.outputs.page.first_screen import first_screen_html
+from nsys2prv.efficiency.outputs.page import bar_rows, charts, page
+from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES
+from nsys2prv.efficiency.outputs.page.first_screen import first_screen_html, small_map
 from nsys2prv.efficiency.outputs.page.plot import Plot, PlotAxis
+from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.verdict import verdict
 from nsys2prv.vocabulary.wording import time
 
@@ -144,6 +149,30 @@ def test_the_slow_device_is_named_and_no_other(run: Run) -> None:
     slow = run.measured.tables["devices"]["device"][1]
     assert [text.rpartition(": ")[0] for text in far] == [slow]
     assert far[0] in run.read.one("section", id="devices-and-hosts").text
+
+
+def test_of_many_devices_that_differ_all_have_a_colour_and_the_rest_is_counted(run: Run) -> None:
+    devices = pl.DataFrame([
+        {"device": f"D{place}", "useful_share": 0.9 if place % 10 == 0 else 0.5 + place / 1e5} for place in range(200)
+    ])  # fmt: skip
+    plot, far = charts.devices(devices)
+
+    assert far == [*(f"D{place}: 90.0 %" for place in range(0, 60, 10)), "and 14 more devices"]
+    assert plot.html().count("<title>D") == 20
+
+
+@pytest.mark.parametrize("rows", [1, 8, 12, 13, 64])
+def test_names_of_a_small_map_have_room(run: Run, rows: int) -> None:
+    over_time = TimeCharts.of(run.measured.tables)
+    assert over_time is not None
+    edges = np.linspace(over_time.axis.low, over_time.axis.high, 3)
+    activity = Activity([f"D{row}" for row in range(rows)], [], edges, np.zeros((rows, 2, len(ACTIVITIES))))
+    drawn = small_map(over_time, activity, run.measured.tables["findings"], linked=False)
+
+    (height,) = map(int, re.findall(r"--height:(\d+)px", drawn))
+    places = [float(place) / 100 * height for place in re.findall(r'top:([\d.]+)%"', drawn)]
+    assert len(places) == (rows if rows <= 12 else {13: 7, 64: 11}[rows])
+    assert all(below - above >= 12 for above, below in itertools.pairwise(sorted(places)))
 
 
 def test_iterations_of_a_rank_that_is_slower_are_named() -> None:
@@ -360,14 +389,16 @@ def test_the_picture_of_the_page_is_a_small_file() -> None:
     with Image.open(CHECKOUT / "docs" / "page.png") as image:
         assert image.width > 1_000
     assert (CHECKOUT / "docs" / "page.png").stat().st_size < 150_000
-    for page in ("README.md", "docs/first-trace.md", "docs/reading.md"):
-        assert "page.png)" in (CHECKOUT / page).read_text(encoding="utf-8")
+    for name in ("README.md", "docs/first-trace.md", "docs/reading.md"):
+        assert "page.png)" in (CHECKOUT / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.thorough
-def test_the_page_prints_to_few_pages(run: Run, browser: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, 64], ids=["4-gpus", "256-gpus"])
+def test_the_page_prints_to_few_pages(run: Run, browser: Browser, tmp_path: Path, times: int) -> None:
     printed = tmp_path / "page.pdf"
-    browser.run(run.html, f"--print-to-pdf={printed}")
+    html = run.html if times == 1 else page(run.measured.head, grown(run.measured.tables, times))
+    browser.run(html, f"--print-to-pdf={printed}")
 
     pages = re.findall(rb"/Type\s*/Page\b", printed.read_bytes())
     assert 2 <= len(pages) <= MOST_PAGES

@@ -39,8 +39,7 @@ def outliers(values: Sequence[float]) -> list[int]:
     found = np.asarray(values, dtype=np.float64)
     apart = np.abs(found - np.median(found))
     least = max(_FAR * _DEVIATION * float(np.median(apart)), _LEAST_APART * abs(float(np.median(found))))
-    far = [int(place) for place in np.argsort(-apart, kind="stable") if apart[place] > least]
-    return far[:_OUTLIERS]
+    return [int(place) for place in np.argsort(-apart, kind="stable") if apart[place] > least]
 
 
 def histogram(kernel: str, bars: pl.DataFrame, modes: pl.DataFrame) -> Plot:
@@ -81,7 +80,8 @@ def iterations(
         .sort("iteration", "task", "device")
     )
     medians = lengths.group_by("task", "device", maintain_order=True).agg(pl.col("length_ns").median())
-    far = outliers(medians["length_ns"].to_list())
+    differing = outliers(medians["length_ns"].to_list())
+    far = differing[:_OUTLIERS]
     of_ranks = lengths.partition_by("task", "device", maintain_order=True)
     low, high = (float(value) for value in lengths.select(pl.col("low").min(), pl.col("high").max()).row(0))
     first, last = (float(value) for value in lengths.select(a=pl.col("iteration").min(), b=pl.col("iteration").max()).row(0))
@@ -103,7 +103,7 @@ def iterations(
     said = [
         f"{of_ranks[place]['task'][0]} on {of_ranks[place]['device'][0]}: median {time(medians['length_ns'][place])}"
         for place in far
-    ]
+    ] + _further(differing, "ranks")
     of_iterations = dict(over.select("iteration", "high").iter_rows())
     for iteration, (target, what) in (links or {}).items():
         at = iteration // every * every
@@ -171,14 +171,19 @@ def devices(rows: pl.DataFrame) -> tuple[Plot, list[str]]:
     plot = Plot("Useful time of each device", x, PlotAxis(0, high, "useful, % of the time", divisor=0.01), 140)
     places = list(range(len(names)))
     titles = [f"{name}: {percent(share)}" for name, share in zip(names, shares, strict=True)]
-    usual = [place for place in places if place not in far]
+    usual = sorted(set(places) - set(far))
     if len(names) <= 64:
         left, right = ([place + edge for place in places] for edge in (-0.4, 0.4))
         plot.bars(left, right, [0] * len(names), shares, [_SECOND_BAR if place in far else _BAR for place in places], titles)
     else:
         plot.dots(usual, [shares[place] for place in usual], _BAR)
         plot.points(far, [shares[place] for place in far], _SECOND_BAR, [titles[place] for place in far], 9)
-    return plot, [titles[place] for place in far]
+    return plot, [titles[place] for place in far[:_OUTLIERS]] + _further(far, "devices")
+
+
+def _further(far: Sequence[int], what: str) -> list[str]:
+    """How many outliers are not named."""
+    return [f"and {len(far) - _OUTLIERS:,} more {what}"] if len(far) > _OUTLIERS else []
 
 
 def clocks(rows: pl.DataFrame) -> tuple[Plot, list[tuple[str, str, str]]]:

@@ -67,6 +67,7 @@ def comparison_page(head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame])
             **comparison_first_screen(head, frames),
             head=head,
             title=title,
+            has_gpus=frames["runs"]["per"][0] == GPU,
             per=f"{_per(frames['runs'])}, {time_of_changes(frames['runs'])}",
             changes=[_changed(one, frames["changes"]) for one in head["runs"][1:]],
             iterations=_iterations(head, frames["iteration_lengths"]),

@@ -383,7 +383,8 @@
       const {x, width} = this.drawing.viewBox.baseVal;
       this.drawing.setAttribute("viewBox", `${x} ${first / this.rows * SIDE} ${width} ${count / this.rows * SIDE}`);
       if (count >= this.rows) return this.names.replaceChildren(...this.firstNames);
-      const every = Math.max(1, Math.ceil(count / 12)), names = [];
+      const most = Math.max(2, Math.min(12, Math.floor(this.names.clientHeight / 16)));
+      const every = Math.max(1, Math.ceil(count / most)), names = [];
       for (let row = Math.ceil(first); row < first + count; row += every)
         names.push(made("span", {style: `top:${100 * (row + 0.5 - first) / count}%`}, made("bdi", {}, this.map.rows[row])));
       return this.names.replaceChildren(...names);

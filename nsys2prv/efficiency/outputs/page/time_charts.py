@@ -25,8 +25,10 @@ EFFICIENCY_LINES = tuple(
 MOST_CELLS = 80_000
 """Cells of a heat map; of longer tables neighbouring bins are drawn as one."""
 _FEWEST_BINS = 24
-_ROWS_WITH_LABELS = 24
+_HEIGHT_OF_LABEL = 12
+"""Pixels of the name of a row of a map, at least."""
 _LABELS = 12
+"""Names of rows where not all have one."""
 _MOST_TIPS = 400
 """Bins whose numbers are shown under the pointer; those of more are in the table."""
 _MOST_ITERATIONS = 200
@@ -167,8 +169,9 @@ class TimeCharts:
     def heat_map(self, drawn: Activity, title: str, height: int) -> Plot:
         """A row per device or node; `page.js` reads out the cells."""
         count = len(drawn.rows)
-        ranks = range(count) if count <= _ROWS_WITH_LABELS else np.linspace(0, count - 1, _LABELS).round().astype(int).tolist()
-        named = tuple((count - 0.5 - row, short(drawn.rows[row], _LONGEST_LABEL)) for row in ranks)
+        most = max(height // _HEIGHT_OF_LABEL, 2)
+        every = 1 if count <= most else -(-count // min(most, _LABELS))
+        named = tuple((count - 0.5 - row, short(drawn.rows[row], _LONGEST_LABEL)) for row in range(0, count, every))
         plot = Plot(title, self.axis, PlotAxis(0, count, named=named), height, is_over_time=True)
         plot.picture(drawn.narrowed().pixels())
         plot.rules(self._iterations, "iteration")
