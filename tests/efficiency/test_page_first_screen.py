@@ -22,7 +22,7 @@ from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page import bar_rows, charts, page
-from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES
+from nsys2prv.efficiency.outputs.page.colours import ACTIVITIES, LINES
 from nsys2prv.efficiency.outputs.page.first_screen import first_screen_html, small_map
 from nsys2prv.efficiency.outputs.page.plot import Plot, PlotAxis
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
@@ -158,7 +158,9 @@ def test_of_many_devices_that_differ_all_have_a_colour_and_the_rest_is_counted(r
     plot, far = charts.devices(devices)
 
     assert far == [*(f"D{place}: 90.0 %" for place in range(0, 60, 10)), "and 14 more devices"]
-    assert plot.html().count("<title>D") == 20
+    # Those that are named have a text under the pointer, the others are points of one line.
+    (others,) = re.findall(rf'<path class="line" d="((?:M[\d.]+ [\d.]+h0)+)" stroke="{LINES[1]}" stroke-width="4"', plot.html())
+    assert (plot.html().count("<title>D"), others.count("M")) == (6, 14)
 
 
 @pytest.mark.parametrize("rows", [1, 8, 12, 13, 64])

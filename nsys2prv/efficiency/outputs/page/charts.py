@@ -177,7 +177,9 @@ def devices(rows: pl.DataFrame) -> tuple[Plot, list[str]]:
         plot.bars(left, right, [0] * len(names), shares, [_SECOND_BAR if place in far else _BAR for place in places], titles)
     else:
         plot.dots(usual, [shares[place] for place in usual], _BAR)
-        plot.points(far, [shares[place] for place in far], _SECOND_BAR, [titles[place] for place in far], 9)
+        named, others = far[:_OUTLIERS], far[_OUTLIERS:]
+        plot.dots(others, [shares[place] for place in others], _SECOND_BAR)
+        plot.points(named, [shares[place] for place in named], _SECOND_BAR, [titles[place] for place in named], 9)
     return plot, [titles[place] for place in far[:_OUTLIERS]] + _further(far, "devices")
 
 
