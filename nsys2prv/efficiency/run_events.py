@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.sources.cuda import device_memory, synchronization
+from nsys2prv.sources.cuda import device_memory, synchronization, unified_memory
 from nsys2prv.sources.host import call_chains, cpu_samples
 from nsys2prv.sources.registry import TYPES, type_of
 from nsys2prv.timeline.time_axis import ClockError
@@ -240,6 +240,8 @@ MEMORY_CHANGES = Collection(
     samples=True,
 )
 """Allocations and frees of GPU memory, bytes, and how much of the kind (`number`) the process has afterwards (`value`)."""
+PAGE_FAULTS = Collection("page_faults", (unified_memory.GPU_PAGE_FAULT,))
+"""Times in which page faults of a GPU are handled."""
 OFF_CPU_TIMES = Collection("off_cpu", (event_types.OFF_CPU,))
 """Times of threads off their CPU."""
 FUNCTION_SAMPLES = Collection(
@@ -292,6 +294,7 @@ COLLECTIONS = (
     RANGES,
     SAMPLES,
     MEMORY_CHANGES,
+    PAGE_FAULTS,
     OFF_CPU_TIMES,
     FUNCTION_SAMPLES,
     WAITS,

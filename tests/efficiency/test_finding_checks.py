@@ -11,6 +11,7 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import RULES
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.trace.translate import translate
 
 US, MS = 1_000, 1_000_000
 MIB = 1 << 20
@@ -157,6 +158,27 @@ def test_pages_that_migrate_back_and_forth(tmp_path: Path) -> None:
 
     assert found["saved_ns"] == 200 * 40 * US
     assert "back and forth" in str(found["seen"])
+    # Kernels wait for longer than pages move.
+    assert found["saved_how"] == "about, from device time"
+    assert "how long kernels wait for page faults was not recorded" in str(found["seen"])
+
+
+def test_kernels_wait_while_page_faults_are_handled(tmp_path: Path) -> None:
+    made = report()
+    for index in range(200):
+        begin = index * 100 * US
+        made.kernel("k(int)", begin, begin + 90 * US)
+        # The second fault overlaps the first one, and a page moves after both.
+        made.gpu_page_fault(begin, begin + 30 * US, 1).gpu_page_fault(begin + 20 * US, begin + 50 * US, 1)
+        made.copy(begin + 40 * US, begin + 60 * US, 65_536, kind=11, stream=13)
+    path = made.write(tmp_path / "faults.sqlite")
+    for tables in (measured(tmp_path, made), measure([translate([path], tmp_path / "OUT").prv]).tables):
+        found = finding(tables, "unified-memory")
+        assert (found["saved_ns"], found["cost_ns"]) == (200 * 60 * US, 200 * 60 * US)
+        assert found["saved_how"] == "at most, from device time"
+        assert "page faults of kernels are handled for 10.000 ms" in str(found["seen"])
+        numbers = dict(tables["finding_numbers"].select("number", "value").iter_rows())
+        assert numbers["groups of page faults of kernels"] == 400
 
 
 def clocked(low: int, rank: int = 0) -> ReportBuilder:

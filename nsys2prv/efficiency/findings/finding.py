@@ -30,6 +30,8 @@ class Finding:
         Time by which the run is shorter without it at most, ns; None: `saved` estimates it from the costs of devices.
     follows
         Kind of another finding that causes this one: it vanishes with that.
+    is_bound
+        Whether no more time can be saved than device time says; else what others wait for it was not recorded.
     """
 
     text: str
@@ -37,6 +39,7 @@ class Finding:
     numbers: Sequence[Number] = ()
     wall: int | None = None
     follows: str | None = None
+    is_bound: bool = True
 
     @property
     def cost(self) -> int:

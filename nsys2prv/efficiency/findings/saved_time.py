@@ -21,13 +21,14 @@ BY_REPLAY = "by replay"
 REPLAY_BOUND = "at most, by replay"
 PATH_BOUND = "at most, from the critical path"
 DEVICE_BOUND = "at most, from device time"
+DEVICE_ESTIMATE = "about, from device time"
 HOST_BOUND = "at most, from the time of processes"
 HOST_ESTIMATE = "about, from the waits of processes"
 _LEAST_EXPLAINED = 0.9
 """Part of the critical path on streams, and on threads that launch work or call MPI."""
 _MOST_UNEXPLAINED = 0.1
 """Waits of unknown cause on the path that stays, against what a replay saves: more may be saved, too."""
-HOW = (BY_REPLAY, REPLAY_BOUND, PATH_BOUND, DEVICE_BOUND, HOST_BOUND, HOST_ESTIMATE)
+HOW = (BY_REPLAY, REPLAY_BOUND, PATH_BOUND, DEVICE_BOUND, DEVICE_ESTIMATE, HOST_BOUND, HOST_ESTIMATE)
 """How the saved time of a finding is known."""
 
 
@@ -41,7 +42,7 @@ class Saved:
 
 def from_devices(finding: Finding, evidence: Evidence) -> Saved:
     """As far as the times of devices say: never more than the run."""
-    return Saved(min(finding.saved, evidence.length), DEVICE_BOUND)
+    return Saved(min(finding.saved, evidence.length), DEVICE_BOUND if finding.is_bound else DEVICE_ESTIMATE)
 
 
 def is_explained(evidence: Evidence, graph: MeasuredGraph) -> bool:
@@ -78,6 +79,8 @@ def _gained(gain: Gain, *, is_bound: bool) -> Saved:
 
 def _smaller(of_devices: Saved, of_graph: Saved) -> Saved:
     """A replay counts, and of bounds the smaller one."""
+    if of_devices.how == DEVICE_ESTIMATE:
+        return of_devices
     return of_graph if of_graph.how == BY_REPLAY or of_graph.ns <= of_devices.ns else of_devices
 
 

@@ -10,10 +10,11 @@ import polars as pl
 from nsys2prv.efficiency.graph.build import built_graph
 from nsys2prv.efficiency.graph.path_segments import HOST_CAUSES, KINDS, PathReader
 from nsys2prv.efficiency.graph.replay import as_measured
-from nsys2prv.efficiency.run_events import COLLECTIONS, OFF_CPU_TIMES, RANGES, Collection, RunEvents
+from nsys2prv.efficiency.run_events import COLLECTIONS, OFF_CPU_TIMES, PAGE_FAULTS, RANGES, Collection, RunEvents
 from nsys2prv.vocabulary.event_types import CRITICAL_PATH_PARTS
 
-NEEDED: tuple[Collection, ...] = tuple(one for one in COLLECTIONS if one not in (RANGES, OFF_CPU_TIMES) and not one.samples)
+_NOT_IN_GRAPH = (RANGES, OFF_CPU_TIMES, PAGE_FAULTS)
+NEEDED: tuple[Collection, ...] = tuple(one for one in COLLECTIONS if one not in _NOT_IN_GRAPH and not one.samples)
 """Collections that the graph is made of."""
 
 _OF_KIND = {
