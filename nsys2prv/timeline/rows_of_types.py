@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ RowRanges = tuple[tuple[int, int], ...]
 """First and last of rows without a gap, counted from 0."""
 _SCHEMA = {"row": pl.Int64, "type": pl.Int64}
 _MOST_PENDING = 1_000_000
+_MOST_KNOWN = 100_000
+"""Rows with their types that are kept at hand to leave out what is known."""
 
 
 class RowsOfTypes(Merging):
@@ -28,6 +31,21 @@ class RowsOfTypes(Merging):
 
     def __init__(self) -> None:
         super().__init__(pl.DataFrame.unique, pl.DataFrame(schema=_SCHEMA), _MOST_PENDING)
+        self._known: set[tuple[int, int]] = set()
+
+    def add_events(self, events: pl.DataFrame) -> None:
+        """Add events with the columns `row`, `number` and `value`, and attributes in columns named by their types."""
+        rows, numbers = events["row"].unique().to_list(), events["number"].unique().to_list()
+        # Frames of a source mostly have the same rows and types, and to group them takes longer than to see that.
+        new = [name for name in events.columns if name.isdigit() and not self._knows(rows, [int(name)])]
+        if new or not self._knows(rows, numbers):
+            found = _of_events(events.select("row", "number", "value", *new), numbers)
+            if len(self._known) < _MOST_KNOWN:
+                self._known.update(found.iter_rows())
+            self.add(found)
+
+    def _knows(self, rows: Sequence[int], numbers: Sequence[int]) -> bool:
+        return self._known.issuperset(itertools.product(rows, numbers))
 
     def ranges(self) -> dict[int, RowRanges]:
         """Rows of each type."""
@@ -35,12 +53,12 @@ class RowsOfTypes(Merging):
         return {number: row_ranges(rows) for number, rows in by_type.iter_rows()}
 
 
-def of_events(events: pl.DataFrame) -> pl.DataFrame:
-    """Rows and types of events with the columns `row`, `number` and `value`, and attributes in columns named by their types."""
+def _of_events(events: pl.DataFrame, occurring: Iterable[int]) -> pl.DataFrame:
+    """Rows and types of events, which are as `RowsOfTypes.add_events` takes them; `occurring` are their different numbers."""
     attributes = [name for name in events.columns if name.isdigit()]
     found = events.group_by("row", "number").agg(pl.col("value", *attributes).ne(0).any())
     # Some events are nothing but an attribute.
-    alone = [number for number in found["number"].unique() if is_attribute(number)]
+    alone = [number for number in occurring if is_attribute(number)]
     numbers = found.filter(pl.col("value") | ~pl.col("number").is_in(alone)).select("row", type="number")
     if not attributes:
         return numbers

@@ -28,7 +28,7 @@ from nsys2prv.run.rank_message_ends import add_message_ends
 from nsys2prv.run.session import ReportGroup, ReportPart
 from nsys2prv.sources.registry import SOURCES, kinds_with_messages
 from nsys2prv.sources.source import RowKind, Source
-from nsys2prv.timeline import coverage, rows_of_types, states
+from nsys2prv.timeline import coverage, states
 from nsys2prv.timeline.coverage import SourceCoverage
 from nsys2prv.timeline.launches import Launches
 from nsys2prv.timeline.placement import gives_intervals
@@ -216,7 +216,7 @@ class _SourceRecords:
         with_values = [name for name in kept.columns if name.isdigit() and kept[name].null_count() < kept.height]
         self.events.update(dict(kept["number"].value_counts().iter_rows()))
         self.types |= {*self.events, *map(int, with_values)}
-        self.on_rows.add(rows_of_types.of_events(kept))
+        self.on_rows.add_events(kept)
         self.records.add(kept)
 
 

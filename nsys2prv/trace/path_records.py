@@ -14,7 +14,6 @@ from nsys2prv.efficiency.graph.measured_path import NEEDED, measured_path
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.merging import Sums
 from nsys2prv.run.session import RunSession
-from nsys2prv.timeline import rows_of_types
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.records import RecordKind
 from nsys2prv.timeline.rows_of_types import RowsOfTypes
@@ -98,7 +97,7 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
         value = pl.col("part") + 1
         path = segments.select("row", "start", "end", number=pl.lit(CRITICAL_PATH.number, pl.Int64), value=value)
         intervals.add(path)
-        on_rows.add(rows_of_types.of_events(path))
+        on_rows.add_events(path)
         totals.add(segments.select("part", total=pl.col("end") - pl.col("start")))
         # Pieces, and the segments in them, come from the last to the first.
         both = segments if later is None else pl.concat([later, segments])
