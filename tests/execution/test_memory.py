@@ -117,9 +117,15 @@ def test_what_is_free_is_the_least_of_machine_and_control_groups(
 
 
 def test_without_a_cap_sizes_follow_what_is_free_and_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    for free, share in ((100, 0.2), (300, 0.5), (400, 1.0), (10_000, 1.0)):
+    for free, share, is_ample in (
+        (100, 0.2, False),
+        (300, 0.5, False),
+        (400, 1.0, False),
+        (1_100, 1.0, False),
+        (2_000, 1.0, True),
+    ):
         monkeypatch.setattr(memory, "free", lambda free=free: free * MB)
-        assert allotments(None, 0)[0] == Allotment(share)
+        assert allotments(None, 0)[0] == Allotment(share, is_ample=is_ample)
     assert allotments(None, 2)[1].most is None
 
 
@@ -129,6 +135,17 @@ def test_the_strictest_of_several_allotments_counts() -> None:
             assert (memory.scaled(1000), memory.threads(2)) == (250, 1)
         assert memory.scaled(1000) == 500
     assert (memory.scaled(1000), memory.threads(2)) == (1000, 2)
+
+
+def test_more_than_the_usual_sizes_are_taken_where_all_may_take_more() -> None:
+    assert [allotments(size * MB, workers)[0].is_ample for size, workers in ((1_000, 0), (2_000, 0), (2_000, 2))] == [
+        False, True, False,
+    ]  # fmt: skip
+    assert memory.ample(2) == 1
+    with limited(Allotment(1.0, is_ample=True)):
+        assert memory.ample(2) == 2
+        with limited(Allotment(1.0)):
+            assert memory.ample(2) == 1
 
 
 @pytest.mark.thorough
