@@ -37,7 +37,8 @@ class RowsOfTypes(Merging):
         """Add events with the columns `row`, `number` and `value`, and attributes in columns named by their types."""
         rows, numbers = events["row"].unique().to_list(), events["number"].unique().to_list()
         # Frames of a source mostly have the same rows and types, and to group them takes longer than to see that.
-        new = [name for name in events.columns if name.isdigit() and not self._knows(rows, [int(name)])]
+        attributes = [name for name in events.columns if name.isdigit() and not self._knows(rows, [int(name)])]
+        new = [name for name in attributes if events[name].ne(0).any()]
         if new or not self._knows(rows, numbers):
             found = _of_events(events.select("row", "number", "value", *new), numbers)
             if len(self._known) < _MOST_KNOWN:
