@@ -58,8 +58,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Selection:
-    """Rows that a window shows: whether each task is shown, and whether each row of a shown task that does not show all rows,
-    by index of the task.
+    """Rows that a window shows: whether each task is shown, and whether each row of a task is that does not show all rows, by
+    index of the task.
     """
 
     tasks: tuple[bool, ...]
@@ -216,7 +216,8 @@ class TraceContent:
         by_task = [tuple(rows[task.first_row : task.first_row + task.threads].tolist()) for task in self.header.tasks]
         return Selection(
             tuple(any(shown) for shown in by_task),
-            {task: shown for task, shown in enumerate(by_task) if any(shown) and not all(shown)},
+            # Tables of Paraver show the threads of a task that is not selected, unless they are left out one by one.
+            {task: shown for task, shown in enumerate(by_task) if not all(shown)},
         )
 
     @cached_property

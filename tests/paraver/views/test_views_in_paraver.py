@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.paramedir import Paramedir, Table, paramedir_or_skip, read_table, read_tables, read_timeline
+from support.report_builder import ReportBuilder
 from support.whole_trace import open_whole
 
 from nsys2prv.demo import Cluster, write_reports
@@ -271,6 +272,21 @@ def test_spread_of_kernel_durations_counts_every_kernel(shown: Shown) -> None:
     assert set(tables) == set(counts.columns)
     for name, table in tables.items():
         assert [sum(numbers) for _, numbers in table.rows] == counts.column(name)
+
+
+def test_tables_leave_out_tasks_without_such_events(tmp_path: Path, paramedir: Paramedir) -> None:
+    for rank in range(3):
+        builder = ReportBuilder(pid=1000 + rank, rank=rank, ranks=3)
+        builder.kernel("gemm", 1000, 2000, launch=(100, 200))
+        if rank == 1:
+            builder.mpi_other("MPI_Init", 300, 500)
+        builder.write(tmp_path / f"rank{rank}.sqlite")
+    prv = translate([tmp_path], tmp_path / "out").prv
+    shown = paramedir.show(prv, render_views(prv, tmp_path / "chosen", only=["mpi_count", "kernel_count"])[0])
+
+    (of_mpi,) = read_table(shown["4-mpi/mpi_count"]).rows
+    assert of_mpi[1] == (1,)
+    assert [numbers for _, numbers in read_table(shown["1-gpu-kernels/kernel_count"]).rows] == [(1,)] * 3
 
 
 @pytest.mark.parametrize(
