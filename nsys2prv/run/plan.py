@@ -142,7 +142,11 @@ def make_plan(
 def _select_time(reports: Sequence[OpenedReport], axis: Axis, time: TimeRange | None, nvtx: NvtxRange | None) -> TimeSelection:
     ends = [placement.at(one.span[1]) for one, placement in zip(reports, axis.placements, strict=True) if one.span is not None]
     if not ends:
-        raise NothingToTranslate("the reports hold no events of the sources chosen")
+        more = f" and {len(reports) - 1} more" if len(reports) > 1 else ""
+        raise NothingToTranslate(
+            f"{reports[0].report.path}{more}: no events of the sources that are read; see nsys2prv inspect, or record more: "
+            "nsys profile --trace=cuda,nvtx,mpi,osrt"
+        )
     selection = TimeSelection((0,), (max(*ends, 1),))
     if time is not None:
         begin, whole = time.begin or 0, selection.length

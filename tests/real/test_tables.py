@@ -26,6 +26,7 @@ from .conftest import Translated
 # Tables of the real reports whose rows are no events, found by looking at them.
 NO_EVENTS = {
     "ANALYSIS_DETAILS",
+    "ANALYSIS_FILE",
     "DIAGNOSTIC_EVENT",
     "EXPORT_META_DATA",
     "GENERIC_EVENT_SOURCES",
@@ -39,6 +40,7 @@ NO_EVENTS = {
     "OSRT_CALLCHAINS",
     "OSRT_FILE_ACCESS_DESCRIPTORS",
     "PROCESSES",
+    "ProcessStreams",
     "SAMPLING_CALLCHAINS",
     "StringIds",
     "ThreadNames",
