@@ -41,6 +41,8 @@ _MAIN: Mapping[str, Sequence[str]] = {
     "gaps": ("device", "from_ns", "to_ns", "count", "total_ns", "host_ns", "launch_ns", "synchronization_ns", "mpi_ns", "os_ns",
              "unknown_ns"),
     "mpi_calls": ("call", "count", "total_ns", "share", "mean_ns", "max_ns", "bytes", "maximum_task_ns", "maximum_task"),
+    "clocks": ("host", "method", "reports", "interval_ns", "offset_ns", "drift_ppm", "anchors", "contradiction_ns",
+               "median_error_ns", "largest_error_ns"),
     "sampled_summary": ("metric", "level", "name", "samples", "weighted", "maximum", "minimum", "avg_max"),
 }  # fmt: skip
 """Columns of wide tables that are shown at first; all can be."""
