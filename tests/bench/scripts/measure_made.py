@@ -27,9 +27,11 @@ from nsys2prv.efficiency.run_events import (
     TypeNames,
     new_collections,
 )
+from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.vocabulary import event_types
 
+memory.keep_freed()
 intervals, samples, gpus, piece, metrics = int(sys.argv[1]), int(sys.argv[2]), 8, 50_000, 10
 random = np.random.default_rng(5)
 rows = RunRows(
@@ -107,7 +109,9 @@ with tempfile.TemporaryDirectory() as folder:
         launches=launches,
         callers=frozenset(range(0, gpus * 4, 4)),
     )
-    found = measure_events(events, EfficiencyOptions(), Path(folder))
+    # As the command does it.
+    with memory.limited(memory.allotments(None, 0)[0]):
+        found = measure_events(events, EfficiencyOptions(), Path(folder))
     assert found.tables["memory_operations"]["count"].sum() + found.tables["kernels"]["count"].sum() == intervals // 2
     # The window ends with the program: samples behind it do not count.
     assert min(samples, 1) <= found.tables["sampled_bins"]["samples"].sum() <= samples
