@@ -356,6 +356,28 @@ def test_in_a_browser_a_table_is_made_when_it_is_opened_and_saved_as_csv(run: Ru
     assert saved["useful_ns"].to_list() == least["useful_ns"].to_list()
 
 
+def test_in_a_browser_numbers_of_a_column_have_the_same_digits(run: Run, browser: Browser) -> None:
+    script = """
+    const answer = async () => {
+      const place = document.getElementById("table-sampled_summary");
+      place.open = true;
+      await new Promise((done) => setTimeout(done, 0));
+      const heads = [...place.querySelectorAll("th")].map((one) => one.textContent);
+      return [...place.querySelectorAll("tbody tr")].map((row) => row.children[heads.indexOf("weighted")].textContent);
+    };
+    """
+    shown = answer(browser, run.html, script)
+    values = unpacked(next(
+        column for column in run.read.island["tables"]["sampled_summary"]["columns"] if column["name"] == "weighted"
+    ))[: len(shown)]  # fmt: skip
+
+    assert len(shown) > 5
+    digits = {len(text.partition(".")[2]) for text, value in zip(shown, values, strict=True) if value and value >= 0.01}
+    assert len(digits) == 1
+    for text, value in zip(shown, values, strict=True):
+        assert text == "-" if value is None else float(text.replace(",", "")) == pytest.approx(value, abs=0.006, rel=1e-3)
+
+
 def test_in_a_browser_a_link_into_something_folded_opens_it(run: Run, browser: Browser) -> None:
     script = """
     const answer = async () => {

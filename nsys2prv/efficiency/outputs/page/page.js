@@ -36,6 +36,13 @@
     const middle = sizes.length ? Math.sqrt(sizes[sizes.length >> 1] * sizes.at(-1)) : 1;
     return units.find(([factor]) => middle >= factor) ?? units[units.length - 1];
   };
+  /* Digits behind the point for a column of plain numbers: four in all for its median; none where all are whole. */
+  const digitsOf = (column) => {
+    const sizes = column.values.filter((value) => value).map(Math.abs).sort((one, other) => one - other);
+    if (column.form !== "number" || sizes.every(Number.isInteger)) return null;
+    return Math.min(Math.max(3 - Math.floor(Math.log10(sizes[sizes.length >> 1])), 0), 3);
+  };
+  const withDigits = (value, digits) => digits === null || (value !== 0 && Math.abs(value) < 0.5 / 10 ** digits) ? plain(value) : fixed(value, digits);
   const inUnit = (value, [factor]) => {
     const size = value / factor;
     if (factor === 1) return grouped(Math.round(size));
@@ -76,6 +83,7 @@
       this.columns = packed.columns;
       for (const column of this.columns) {
         column.unit = unitOf(column);
+        column.digits = digitsOf(column);
         const isSum = column.form === "ns" || column.form === "0 to 1" || column.form === "bytes";
         const isBound = column.name === "from_ns" || column.name === "to_ns";
         column.most = isSum && !isBound && !column.is_moment ? column.values.reduce((most, value) => Math.max(most, value ?? 0), column.form === "0 to 1" ? 1 : 0) : 0;
@@ -200,7 +208,7 @@
     }
 
     numberCell(column, value) {
-      const cell = made("td", {}, column.unit ? inUnit(value, column.unit) : column.form === "count" ? grouped(value) : plain(value));
+      const cell = made("td", {}, column.unit ? inUnit(value, column.unit) : column.form === "count" ? grouped(value) : withDigits(value, column.digits));
       if (column.most > 0 && this.count > 1) {
         cell.className = "part";
         cell.style.setProperty("--share", `${(100 * Math.max(value, 0) / column.most).toFixed(1)}%`);
