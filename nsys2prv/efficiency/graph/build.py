@@ -156,6 +156,7 @@ class GraphBuilder:
         self._left_out: dict[int, int] = {}
         self._former = Former(len(rows.names) + 1)
         self._former_end = Former(len(rows.names) + 1)
+        self._created = Former(len(rows.tasks) + 1)
         self._waiting = WaitingCalls(context.events)
         self._event_waits = event_waits
         self._queue = context.followed_once(LaunchQueue)
@@ -431,6 +432,12 @@ class GraphBuilder:
         edges.add(edge_kinds.HOST, before[plain], numbers[plain], WHOLE)
         edges.add(edge_kinds.HOST, before[is_woken], numbers[is_woken], 0)
         edges.add(edge_kinds.WAKE_UP, waker[is_woken], numbers[is_woken], 0)
+        # A thread that appears was created before, or waited for another one that launches on its stream.
+        is_creation = self.labels.creates[moments.label[on_hosts]] & (moments.side[on_hosts] == START)
+        task = self._context.events.rows.task[moments.row[on_hosts]].astype(np.int64)
+        cause = np.maximum(self._created.of(task, numbers, is_creation), waker)
+        is_first = ~known & (cause != NOT_FOUND)
+        edges.add(edge_kinds.WAKE_UP, cause[is_first], numbers[is_first], 0)
         for kind in (edge_kinds.BLOCKED_CALL, edge_kinds.TRANSFER):
             of_kind = blocked & (own.kind[on_hosts] == kind)
             edges.add(kind, before[of_kind], numbers[of_kind], own.weight[on_hosts[of_kind]])

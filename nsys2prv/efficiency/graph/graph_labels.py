@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.efficiency.graph.wakeups import WAITING_CALLS
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.efficiency.sweep import MPI, NO_CALL, OS, call_categories
@@ -91,6 +92,19 @@ class GraphLabels:
     def causes(self) -> Numbers:
         """What a host thread does with each label: a place in `sweep.CAUSES`; of the last one, for NOTHING, one behind them."""
         return np.array([*self._causes, NO_CALL], dtype=np.int64)
+
+    @property
+    def in_waits(self) -> npt.NDArray[np.bool_]:
+        """Whether a thread waits in the call of each label, for what may not be known; of the last one, for NOTHING, not."""
+        is_os = self.is_of(event_types.OS_CALL, event_types.PTHREAD_CALL)
+        waits = self.names().str.contains(WAITING_CALLS).fill_null(False).to_numpy() if len(self) else is_os
+        return np.append(is_os & waits, False)
+
+    @property
+    def creates(self) -> npt.NDArray[np.bool_]:
+        """Whether the call of each label starts a thread; of the last one, for NOTHING, not."""
+        is_os = self.is_of(event_types.PTHREAD_CALL)
+        return np.append(is_os & (self.names() == "pthread_create").to_numpy(), False)
 
     def is_of(self, *numbers: int) -> npt.NDArray[np.bool_]:
         """Whether each label is of some event types."""

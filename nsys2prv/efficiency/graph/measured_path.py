@@ -22,6 +22,7 @@ _OF_KIND = {
     "transfer": "transfer of a collective",
     "wake-up": "wake-up of a thread",
     "launch queue": "full launch queue",
+    "unknown wait": "host: OS",
     # Where the cause is not known; each cause has its own part.
     "host": "host: in no call",
 }

@@ -45,10 +45,12 @@ KINDS = (
     "launch queue",
     "before the path",
     "after the path",
+    "unknown wait",
 )
-"""Kinds of segments; a collective whose other members are not known is no transfer."""
+"""Kinds of segments; a collective whose other members are not known is no transfer, and an unknown wait is in a call of the OS
+in which a thread waits, when nothing says for what."""
 _KERNEL, _GRAPH, _COPY, _COLLECTIVE, _TRANSFER, _HOST = range(6)
-_BEFORE, _AFTER = 14, 15
+_BEFORE, _AFTER, _UNKNOWN_WAIT = 14, 15, 16
 _KIND_OF_EDGE = {
     edge_kinds.DEVICE_WORK: _KERNEL,
     edge_kinds.TRANSFER: _TRANSFER,
@@ -104,6 +106,7 @@ class PathReader:
         for number, kind in _KIND_OF_WORK.items():
             self._kind_of_work[:-1][numbers == number] = kind
         self._cause = built.labels.causes
+        self._in_waits = built.labels.in_waits
 
     @property
     def length(self) -> int:
@@ -140,6 +143,8 @@ class PathReader:
         kind = self._kind_of_edge[steps.kind]
         kind = np.where(kind == _KERNEL, self._kind_of_work[label], kind)
         cause = np.where(kind == _HOST, self._cause[label], NOTHING)
+        # Who woke the thread is not known: else the path went on there.
+        kind = np.where((kind == _HOST) & self._in_waits[label], _UNKNOWN_WAIT, kind)
         columns = {"begin": steps.begin, "end": steps.end, "row": row, "kind": kind, "label": label, "cause": cause}
         return pl.DataFrame(columns, schema=SEGMENT_SCHEMA)
 

@@ -51,7 +51,8 @@ class PathTotals:
         is_other = pl.Series(~counted[rows["row"].to_numpy()])
         waits = (pl.col("total_ns") - _LATENCY * pl.col("segments")).clip(lower_bound=0)
         of_streams = rows.filter(pl.col("kind") == KINDS.index("stream order")).select(waits.sum()).item()
-        return int(of_streams + rows.filter((pl.col("kind") == KINDS.index("host")) & is_other)["total_ns"].sum())
+        on_threads = pl.col("kind").is_in([KINDS.index(kind) for kind in ("host", "unknown wait")])
+        return int(of_streams + rows.filter(on_threads & is_other)["total_ns"].sum())
 
     def rows(self, built: BuiltGraph) -> pl.DataFrame:
         """Columns of the table `critical_path_totals`."""
@@ -60,7 +61,7 @@ class PathTotals:
         of_row = self.by("row")
         task = built.context.task_names(pl.lit(pl.Series(rows.task[of_row["row"].to_numpy()])))
         of_task = of_row.select("total_ns", "segments", name=task, by=pl.lit("task"))
-        of_host = self.by("cause").filter(pl.col("cause") >= 0)
+        of_host = self.by("cause", "kind").filter((pl.col("cause") >= 0) & (pl.col("kind") == KINDS.index("host")))
         of_cause = of_host.select(_from(HOST_CAUSES, "cause"), "total_ns", "segments", by=pl.lit("host cause"))
         kernels = self._kernels(built)
         of_kernel = kernels.select("total_ns", "segments", name="kernel", by=pl.lit("kernel"))

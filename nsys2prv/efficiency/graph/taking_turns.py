@@ -1,7 +1,7 @@
 """Threads of a process that take turns: one launches work while another one waits for it, as in the backward pass of training.
 
 Where calls of the OS were not recorded, nothing says who woke a thread. Threads that launch on the same stream don't work at
-the same time: one that was in no call for long, while another one was, waited for the last call of that.
+the same time: one that was in no call for long, or did nothing before, while another one was, waited for the last call of that.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TakingTurns:
         side = moments.side[on_hosts[part]]
         last = self._last_call.of(stream[part], moments.first + on_hosts[part], (side == END) & is_call[part])
         waited = (side == START) & is_call[part] & is_free[part] & (pause[part] >= LEAST_PAUSE)
-        waited &= (before[part] != NOT_FOUND) & (last > before[part])
+        waited &= last > before[part]
         found: Numbers = np.full(len(on_hosts), NOT_FOUND, dtype=np.int64)
         found[part[waited]] = last[waited]
         return found

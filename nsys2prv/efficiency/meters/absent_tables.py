@@ -72,7 +72,7 @@ PARTS: tuple[Part, ...] = (
             ("unified_memory", "unified memory", "likewise in none of these, while unified memory moved between host and this "
              "device"),
             ("unknown", "thread not known", "launch-starved, and nothing is known of the launching thread"),
-            ("ended", "no further kernel", "no compute kernel follows on this device, while others still work"),
+            ("ended", "no compute kernel follows", "no compute kernel follows on this device, while others still work"),
         )
     ),
     Part("late_rank", "waiting for a late rank", COMMUNICATION, "the next compute kernel was launched and waited for a "

@@ -78,3 +78,34 @@ def test_without_the_option_there_is_no_path(tmp_path: Path) -> None:
     result = measure([rank(tmp_path, 0, 100)], EfficiencyOptions(no_critical_path=True))
     assert result.critical_path.is_empty()
     assert result.critical_path_totals.is_empty()
+
+
+@pytest.mark.parametrize("recorded", ["pthread_create", None], ids=["creation recorded", "one stream"])
+def test_the_path_goes_on_in_the_thread_that_created_another_one(tmp_path: Path, recorded: str | None) -> None:
+    report = ReportBuilder(rank=0).gpu(0)
+    report.kernel("forward", 110 * US, 200 * US, launch=(100 * US, 105 * US))
+    if recorded:
+        report.os_call(recorded, 150 * US, 160 * US)
+    # Another thread launches, and is seen for the first time.
+    call = report.api_call("cudaLaunchKernel_v7000", 400 * US, 405 * US, tid=1001)
+    report.kernel("backward", 410 * US, 900 * US, correlation=call)
+    report.api_call("cudaStreamSynchronize_v3020", 406 * US, 905 * US, tid=1001)
+    path = report.write(tmp_path / "report.sqlite")
+    for inputs in ([path], [translate([path], tmp_path / "OUT", TranslateOptions()).prv]):
+        totals = measure(inputs, EfficiencyOptions()).critical_path_totals
+        kinds = {name for by, name in totals.select("by", "name").iter_rows() if by == "kind"}
+        assert "wake-up" in kinds
+        assert not {"before the path"} & kinds
+
+
+def test_a_wait_in_a_call_of_the_os_that_nothing_explains_is_named_so(tmp_path: Path) -> None:
+    report = ReportBuilder(rank=0).gpu(0)
+    report.kernel("first", 110 * US, 200 * US, launch=(100 * US, 105 * US))
+    report.os_call("poll", 300 * US, 800 * US).os_call("write", 810 * US, 850 * US)
+    report.kernel("second", 910 * US, 950 * US, launch=(900 * US, 905 * US))
+    result = measure([report.write(tmp_path / "report.sqlite")], EfficiencyOptions())
+    totals = {(by, name): total for by, name, total in result.critical_path_totals.select("by", "name", "total_ns").iter_rows()}
+    assert totals["kind", "unknown wait"] == 500 * US
+    # It is nothing that the host did.
+    assert totals["host cause", "os"] == 40 * US
+    assert sum(total for (by, _), total in totals.items() if by == "kind") == result.head["window"]["length_ns"]

@@ -11,6 +11,7 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.graph.wakeups import LONGEST_WAKE_UP, WakeUps
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.efficiency.sweep import SweepContext, time_chunks
+from nsys2prv.execution import external_sort
 
 US = 1000
 FIRST, SECOND = "python3 tid 1000", "tid 1001"
@@ -107,3 +108,31 @@ def test_small_chunks_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     small = [woken(events)[0] for events in from_both(tmp_path / "small", report)]
     assert small == whole
     assert LONGEST_WAKE_UP == 50 * US
+
+
+@pytest.mark.parametrize("sleeps", ["epoll_wait", "poll", "usleep", "pthread_cond_wait"])
+@pytest.mark.parametrize("rows", [4, 90_000], ids=["small chunks", "one chunk"])
+def test_a_thread_that_was_asleep_itself_is_not_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sleeps: str, rows: int
+) -> None:
+    monkeypatch.setattr(external_sort, "WINDOW_ROWS", rows)
+    monkeypatch.setattr(external_sort, "_BATCH_ROWS", max(1, rows // 4))
+    report = ReportBuilder()
+    report.os_call("poll", 0, 5 * US, tid=1002)
+    # The helper sleeps from before the wait until shortly before its end; then it signals.
+    report.os_call(sleeps, 10 * US, 90 * US, tid=1001)
+    report.os_call("sem_wait", 50 * US, 120 * US)
+    for time in range(20, 80, 2):
+        report.os_call("write", time * US, (time + 1) * US, tid=1002)
+    report.os_call("sem_post", 100 * US, 102 * US, tid=1001)
+    # Here it is awake when the wait begins, and here soon after that: it may have waited for the thread that waits.
+    for begin, sleeping in ((250, 240), (450, 460)):
+        report.os_call(sleeps, (begin - 50) * US, sleeping * US, tid=1001)
+        report.os_call("sem_wait", begin * US, (begin + 70) * US)
+        report.os_call("sem_post", (begin + 50) * US, (begin + 52) * US, tid=1001)
+    for events in from_both(tmp_path, report):
+        pairs, _ = woken(events)
+        assert [pair for pair in pairs if pair[0] == FIRST] == [
+            (FIRST, 250, 320, SECOND, 300),
+            (FIRST, 450, 520, SECOND, 500),
+        ]
