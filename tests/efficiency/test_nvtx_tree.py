@@ -83,3 +83,14 @@ def test_an_icicle_has_ranges_below_those_around_them(tmp_path: Path) -> None:
         ("iteration #", 0): (0, 86.96), ("forward", 1): (0, 52.17), ("layer #", 2): (0, 43.48), ("load", 1): (52.17, 26.09),
         ("load", 0): (86.96, 13.04),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["as written", "turned"])
+def test_equal_ranges_and_equal_times_are_in_one_order(tmp_path: Path, turned: bool) -> None:
+    ranges = [("b", 0, 100), ("a", 0, 100), ("d", 200, 300), ("c", 400, 500)]
+    report = ReportBuilder().gpu()
+    report.kernel("k", 0, 600, launch=(0, 10))
+    for text, start, end in reversed(ranges) if turned else ranges:
+        report.nvtx_range(text, start, end)
+    found = measure([report.write(tmp_path / "report.sqlite")]).nvtx_tree
+    assert found.select("range", "level").rows() == [("a", 0), ("b", 1), ("c", 0), ("d", 0)]

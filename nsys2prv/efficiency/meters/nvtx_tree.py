@@ -54,7 +54,7 @@ class NvtxTree(TableMeter):
         ]
         known = pl.DataFrame(names, schema={"number": pl.Int32, "value": pl.Int64, "text": pl.String}, orient="row")
         texts = known.with_columns(pl.col("text").str.replace_all(r"[0-9]+", "#"))
-        self._texts = texts["text"].unique(maintain_order=True)
+        self._texts = texts["text"].unique().sort()
         name = texts.select(
             pl.col("text").replace_strict(self._texts, pl.int_range(len(self._texts), eager=True), default=None)
         )
@@ -69,7 +69,8 @@ class NvtxTree(TableMeter):
         if ranges.is_empty():
             return
         ranges = ranges.join(self._names, on=["number", "value"], how="inner")
-        ranges = ranges.sort("row", "begin", "until", descending=[False, False, True], maintain_order=True)
+        # Of equal ranges, the one whose text comes first is around the other.
+        ranges = ranges.sort("row", "begin", "until", "name", descending=[False, False, True, False])
         around = enclosing(*(ranges[name].to_numpy() for name in ("row", "begin", "until")))
         path = self._paths_of(around, ranges["name"].to_numpy())
         found = ranges.select(
@@ -108,8 +109,14 @@ class NvtxTree(TableMeter):
         outer = pl.Series([outer for outer, _ in self._paths], dtype=pl.Int64)
         name = pl.Series([name for _, name in self._paths], dtype=pl.Int64)
         nodes = sums.with_columns(outer=outer.gather(sums["path"]), text=self._texts.gather(name.gather(sums["path"])))
-        # A range is no longer than the one around it, so that this leaves no node without the nodes around it.
-        nodes = nodes.sort("total", "path", descending=[True, False]).head(MOST_NODES)
+        # A range is no longer than the one around it, and its texts follow those of that one: this leaves no node without the
+        # nodes around it, and no order in which paths were found.
+        texts: list[tuple[int, ...]] = []
+        for outer_path, name_of_path in self._paths:
+            texts.append((*(texts[outer_path] if outer_path != _NO_PARENT else ()), name_of_path))
+        place = {path: place for place, path in enumerate(sorted(range(len(texts)), key=texts.__getitem__))}
+        nodes = nodes.with_columns(order=pl.Series([place[path] for path in nodes["path"]], dtype=pl.Int64))
+        nodes = nodes.sort("total", "order", descending=[True, False]).head(MOST_NODES)
         inside: dict[int, list[dict[str, int]]] = {}
         for node in nodes.to_dicts():
             inside.setdefault(node["outer"], []).append(node)
