@@ -22,6 +22,7 @@ from nsys2prv.demo import Cluster, truth, write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES
+from nsys2prv.efficiency.findings.saved_time import DEVICE_BOUND
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.paraver.views.view_table import read_view_table
@@ -216,6 +217,20 @@ def test_idle_time_that_nothing_explains_is_named_with_what_is_known_of_it(run: 
     assert of_idle == {"gaps": 19, "longest gap": 800 * US, "not known": 19 * 800 * US}
     # What another finding explains is not told twice.
     assert all_kinds(run(computing_hosts())) == ["host-bound"]
+
+
+def test_gaps_before_pages_that_the_host_fetches_are_named_though_no_thread_launches_what_ends_them(run: Run) -> None:
+    made = report(0)
+    made.api_call("cudaDeviceSynchronize_v3020", 30 * MS, 40 * MS)
+    made.kernel("k(int)", 20 * US, 40 * MS, launch=(0, 10 * US))
+    for page in range(20):
+        begin = (41 + 5 * page) * MS
+        made.copy(begin, begin + 10 * US, 65_536, kind=12, stream=13, correlation=0)
+    found = run(made)["findings"].row(by_predicate=pl.col("kind") == "idle-devices", named=True)
+
+    # A replay knows of no thread that could be quicker.
+    assert found["saved_how"] == DEVICE_BOUND
+    assert found["saved_ns"] == found["cost_ns"] == 1 * MS + 19 * (5 * MS - 10 * US)
 
 
 def test_one_long_gap_on_all_devices_is_named(run: Run) -> None:

@@ -25,6 +25,8 @@ _BLOCKED_PART = 0.5
 """Time in blocked launches against that of the gaps, from which on these follow from it."""
 _ALIKE = 0.9
 """Lengths of gaps that are alike, against the longest one."""
+_UNKNOWN_PART = 0.1
+"""Time in gaps whose launching thread is not known, against all, from which on a replay without the gaps says too little."""
 
 
 def idle_rule(rules: Iterable[FindingRule]) -> FindingRule:
@@ -110,11 +112,15 @@ def _left(evidence: Evidence, rules: Mapping[str, FindingRule]) -> pl.DataFrame:
 
 
 def _without(evidence: Evidence, finding: Finding, built: BuiltGraph, rules: Mapping[str, FindingRule]) -> Without | None:
-    """Launching threads take no time in these gaps."""
+    """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
     named = {stats.device for stats in finding.devices}
     left = _left(evidence, rules).filter(pl.col("device").is_in(named)).group_by("cause").agg(pl.col("device").unique())
     gaps = evidence.gaps.each(dict(left.iter_rows()))
-    return None if gaps is None else Without(without_gaps(built, gaps))
+    if gaps is None:
+        return None
+    length = pl.col("end") - pl.col("begin")
+    every, unknown = gaps.select(length.sum().alias("every"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
+    return None if unknown > _UNKNOWN_PART * every else Without(without_gaps(built, gaps))
 
 
 def _together(devices: Sequence[DeviceStats], longest: int) -> str:
