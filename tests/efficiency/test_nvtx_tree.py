@@ -13,6 +13,7 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_cho
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.nvtx_tree import enclosing
 from nsys2prv.efficiency.outputs.page.bar_rows import icicle
+from nsys2prv.execution import external_sort
 
 
 def tree(report: ReportBuilder, folder: Path, **options: Any) -> list[tuple[Any, ...]]:
@@ -85,12 +86,14 @@ def test_an_icicle_has_ranges_below_those_around_them(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("turned", [False, True], ids=["as written", "turned"])
-def test_equal_ranges_and_equal_times_are_in_one_order(tmp_path: Path, turned: bool) -> None:
-    ranges = [("b", 0, 100), ("a", 0, 100), ("d", 200, 300), ("c", 400, 500)]
+@pytest.mark.parametrize("rows", [4, 90_000], ids=["small chunks", "one chunk"])
+def test_equal_ranges_and_equal_times_are_in_one_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    for name in ("RUN_ROWS", "WINDOW_ROWS", "_BATCH_ROWS"):
+        monkeypatch.setattr(external_sort, name, rows)
     report = ReportBuilder().gpu()
-    report.kernel("k", 0, 600, launch=(0, 10))
-    for text, start, end in reversed(ranges) if turned else ranges:
+    for start in range(0, 600, 20):
+        report.kernel("k", start, start + 10)
+    for text, start, end in (("b", 0, 100), ("a", 0, 100), ("d", 200, 300), ("c", 400, 500)):
         report.nvtx_range(text, start, end)
     found = measure([report.write(tmp_path / "report.sqlite")]).nvtx_tree
     assert found.select("range", "level").rows() == [("a", 0), ("b", 1), ("c", 0), ("d", 0)]
