@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import needs
+from nsys2prv.efficiency.findings.aggregate import PARTS
 from nsys2prv.efficiency.findings.copy_times import CopyTimes
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import BYTES, NANOSECONDS, SHARE, Finding, Number
@@ -57,17 +58,17 @@ class FaultTimes:
     ----------
     faults
         Of each device, faults that were recorded, in groups of neighbours.
-    handled, waited
-        Of each device, ns: faults are handled; that, or pages migrate.
-    of_any
-        Time in which one of both is so on any device, ns.
+    handled
+        Of each device, ns: faults are handled.
+    waited
+        Of each part of the run (PARTS) and device, ns: that, or pages migrate.
     """
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
         devices = len(context.events.rows.devices)
-        self.faults, self.handled, self.waited = (np.zeros(devices, dtype=np.int64) for _ in range(3))
-        self.of_any = 0
+        self.faults, self.handled = (np.zeros(devices, dtype=np.int64) for _ in range(2))
+        self.waited: Numbers = np.zeros((PARTS, devices), dtype=np.int64)
         names = [event_types.COPY_KINDS[kind] for kind in BothWays.kinds]
         self._migrations = [value_of(context.events.types, event_types.MEMORY_OPERATION, name) for name in names]
 
@@ -84,16 +85,19 @@ class FaultTimes:
             rows.located(frame.select("row", "start", "end")).filter(pl.col("device") >= 0)
             for frame in (faults, pl.concat([faults.select("row", "start", "end"), moved.select("row", "start", "end")]))
         )
-        self.handled += self._covered(of_faults)
+        self.handled += self._covered(of_faults).sum(axis=0)
         self.waited += self._covered(both)
-        self.of_any += int(self._covered(both.with_columns(device=pl.lit(0)))[:1].sum())
 
     def _covered(self, found: pl.DataFrame) -> Numbers:
-        """Time that intervals of each device cover."""
-        parts = segments(Intervals.of(found["device"].to_numpy(), found["start"].to_numpy(), found["end"].to_numpy()))
-        is_open = parts.counts[0] > 0
-        covered: Numbers = np.zeros(len(self.handled), dtype=np.int64)
-        np.add.at(covered, parts.group[is_open], parts.length[is_open])
+        """Time that intervals cover, by the part of the run that they begin in, and device."""
+        found_segments = segments(Intervals.of(found["device"].to_numpy(), found["start"].to_numpy(), found["end"].to_numpy()))
+        is_open = found_segments.counts[0] > 0
+        begin, device, length = (
+            values[is_open] for values in (found_segments.begin, found_segments.group, found_segments.length)
+        )
+        part = np.clip(begin * PARTS // max(self._context.events.length, 1), 0, PARTS - 1)
+        covered: Numbers = np.zeros_like(self.waited)
+        np.add.at(covered, (part, device), length)
         return covered
 
 
@@ -118,7 +122,7 @@ def _judge(evidence: Evidence) -> Finding | None:
     faults, handled = (int(sum(values[device] for device in named)) for values in (waits.faults, waits.handled))
     if faults:
         text += f"; page faults of kernels are handled for {time(handled)}"
-        devices = [replace(stats, cost=int(waits.waited[stats.device])) for stats in devices]
+        devices = [replace(stats, cost=int(waits.waited[:, stats.device].sum())) for stats in devices]
     else:
         text += "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
     numbers = (
@@ -131,7 +135,9 @@ def _judge(evidence: Evidence) -> Finding | None:
         Number("groups of page faults of kernels", faults),
         Number("time in which these are handled", handled, NANOSECONDS),
     )
-    return Finding(text, devices, numbers, wall=waits.of_any if faults else None, is_bound=faults > 0)
+    # Devices that wait in the same part of the run wait together.
+    together = int(waits.waited[:, sorted(named)].max(axis=1).sum())
+    return Finding(text, devices, numbers, wall=together if faults else None, is_bound=faults > 0)
 
 
 RULE = FindingRule(
