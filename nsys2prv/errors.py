@@ -296,16 +296,24 @@ class MemoryCapReached(NoResources):
         )
 
 
+def first_of(inputs: Iterable[str | Path]) -> str:
+    """The first of some inputs, at least one, and how many more there are.
+
+    >>> first_of(["a.sqlite", "b.sqlite", "c.sqlite"])
+    'a.sqlite and 2 more'
+    """
+    first, *others = map(str, inputs)
+    return f"{first} and {len(others)} more" if others else first
+
+
 class NothingToMeasure(Nsys2prvError):
     """`efficiency`, `compare`: neither a GPU nor a host thread did anything. `whatif`: no process uses a GPU."""
 
     exit_code = 12
 
     def __init__(self, inputs: Iterable[str | Path], why: str = "there is no work of a GPU and no host thread") -> None:
-        paths = list(map(str, inputs))
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         super().__init__(
-            f"{paths[0]}{more}: {why}; give reports that include CUDA (nsys profile --trace=cuda), or a trace with rows of "
+            f"{first_of(inputs)}: {why}; give reports that include CUDA (nsys profile --trace=cuda), or a trace with rows of "
             f"CUDA streams"
         )
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from nsys2prv.clocks.align import Axis, align
 from nsys2prv.clocks.sync_points import SyncPoints
-from nsys2prv.errors import ClocksDisagree, InconsistentRun, NothingToTranslate
+from nsys2prv.errors import ClocksDisagree, InconsistentRun, NothingToTranslate, first_of
 from nsys2prv.execution import memory
 from nsys2prv.execution.workers import Workers
 from nsys2prv.run.clock_check import disagreement_text
@@ -142,10 +142,9 @@ def make_plan(
 def _select_time(reports: Sequence[OpenedReport], axis: Axis, time: TimeRange | None, nvtx: NvtxRange | None) -> TimeSelection:
     ends = [placement.at(one.span[1]) for one, placement in zip(reports, axis.placements, strict=True) if one.span is not None]
     if not ends:
-        more = f" and {len(reports) - 1} more" if len(reports) > 1 else ""
         raise NothingToTranslate(
-            f"{reports[0].report.path}{more}: no events of the sources that are read; see nsys2prv inspect, or record more: "
-            "nsys profile --trace=cuda,nvtx,mpi,osrt"
+            f"{first_of(one.report.path for one in reports)}: no events of the sources that are read; see nsys2prv inspect, "
+            "or record more: nsys profile --trace=cuda,nvtx,mpi,osrt"
         )
     selection = TimeSelection((0,), (max(*ends, 1),))
     if time is not None:

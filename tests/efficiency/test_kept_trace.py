@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support.kept_files import EACH_DAMAGE, LONG_AGO, files_in, moved
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -28,7 +29,6 @@ from nsys2prv.run.read_options import ReadOptions
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
-LONG_AGO = 1_700_000_000_000_000_000
 BESIDE = (".pcf", ".row", ".json")
 
 
@@ -81,7 +81,7 @@ class Commands:
 
     @property
     def files(self) -> list[Path]:
-        return sorted(path for path in self.cache.rglob("*") if path.is_file())
+        return files_in(self.cache)
 
     @property
     def list(self) -> Path:
@@ -156,26 +156,7 @@ def test_a_compressed_trace_is_kept_too(commands: Commands, tmp_path: Path) -> N
     assert [commands.read(), commands.read()] == [True, False]
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def flip(path: Path) -> None:
-    changed = bytearray(path.read_bytes())
-    changed[len(changed) // 2] ^= 1
-    path.write_bytes(changed)
-
-
-def link(path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
-    path.symlink_to("elsewhere")
-
-
-def open_to_others(path: Path) -> None:
-    path.chmod(0o644)
-
-
-@pytest.mark.parametrize("damage", [cut, flip, link, Path.unlink, open_to_others], ids=lambda damage: damage.__name__)
+@EACH_DAMAGE
 @pytest.mark.parametrize("which", ["list", "columns"])
 def test_what_is_damaged_or_open_to_others_is_read_again_and_replaced(
     commands: Commands, damage: Callable[[Path], object], which: str
@@ -224,12 +205,6 @@ def other_value(trace: Path) -> None:
     end = text.index("\n", text.index("\n2:", len(text) // 2) + 1)
     trace.write_text(text[: end - 1] + ("2" if text[end - 1] != "2" else "1") + text[end:])
     os.utime(trace, ns=(LONG_AGO, LONG_AGO + 1))
-
-
-def moved(trace: Path) -> None:
-    """Another file with the same content, size and time at the same place."""
-    shutil.copy2(trace, trace.with_name("other"))
-    trace.with_name("other").replace(trace)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from support.kept_files import EACH_DAMAGE, LONG_AGO, files_in, moved
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import write_report
@@ -32,7 +33,6 @@ TABLE, OTHER = "NVTX_EVENTS", "OSRT_API"
 SCHEMA: dict[str, Any] = {"start": pl.Int64, "end": pl.Int64, "text": pl.String, "doubleValue": pl.Float64}
 NUMBERS: dict[str, Any] = {"start": pl.Int64, "end": pl.Int64}
 NEEDED = {TABLE: SCHEMA, OTHER: NUMBERS}
-LONG_AGO = 1_700_000_000_000_000_000
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ class Commands:
 
     @property
     def files(self) -> list[Path]:
-        return sorted(path for path in self.cache.rglob("*") if path.is_file())
+        return files_in(self.cache)
 
     @property
     def list(self) -> Path:
@@ -113,12 +113,6 @@ def test_what_is_kept_is_for_the_user_alone(commands: Commands) -> None:
     assert (modes, {stat.S_IMODE(path.lstat().st_mode) for path in commands.files}) == ({0o700}, {0o600})
 
 
-def moved(path: Path) -> None:
-    """Another file with the same content, size and time at the same place."""
-    shutil.copy2(path, path.with_name("other"))
-    path.with_name("other").replace(path)
-
-
 @pytest.mark.parametrize(
     "change",
     [lambda path: os.utime(path, ns=(LONG_AGO, LONG_AGO + 1)), moved],
@@ -140,26 +134,7 @@ def test_an_export_that_may_still_change_is_not_kept(commands: Commands) -> None
     assert not commands.files
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def link(path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
-    path.symlink_to("elsewhere")
-
-
-def open_to_others(path: Path) -> None:
-    path.chmod(0o644)
-
-
-@pytest.mark.parametrize("damage", [cut, flip, link, Path.unlink, open_to_others], ids=lambda damage: damage.__name__)
+@EACH_DAMAGE
 @pytest.mark.parametrize("which", ["list", "columns"])
 def test_what_is_damaged_or_open_to_others_is_read_again_and_replaced(
     commands: Commands, damage: Callable[[Path], object], which: str

@@ -22,6 +22,7 @@ import psutil
 import pytest
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
+from support.kept_files import LONG_AGO
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, write_reports
@@ -36,8 +37,6 @@ from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
 WAYS = ("2 workers", "dask")
-LONG_AGO = 1_700_000_000_000_000_000
-"""A time of change, ns."""
 NOT_COMPARED = ("seconds", "options")
 """What OUT.json tells of the way, not of the trace."""
 
