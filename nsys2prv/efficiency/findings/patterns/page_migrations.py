@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import needs
-from nsys2prv.efficiency.findings.aggregate import PARTS
+from nsys2prv.efficiency.findings.aggregate import PARTS, part_of
 from nsys2prv.efficiency.findings.copy_times import CopyTimes
 from nsys2prv.efficiency.findings.device_stats import cost, count, on_devices, total
 from nsys2prv.efficiency.findings.finding import BYTES, NANOSECONDS, SHARE, Finding, Number
@@ -95,7 +95,7 @@ class FaultTimes:
         begin, device, length = (
             values[is_open] for values in (found_segments.begin, found_segments.group, found_segments.length)
         )
-        part = np.clip(begin * PARTS // max(self._context.events.length, 1), 0, PARTS - 1)
+        part = pl.select(part_of(pl.lit(pl.Series(begin)), self._context.events.length)).to_series().to_numpy()
         covered: Numbers = np.zeros_like(self.waited)
         np.add.at(covered, (part, device), length)
         return covered
