@@ -71,7 +71,7 @@ class _Columns:
 
     def _chosen(self, column: pl.Series) -> np.ndarray:
         array = column.to_numpy()
-        return array if self._places is None else array[self._places]
+        return array if self._places is None else array.take(self._places)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class RecordText:
         order = _order(shapes)
         every = [(shape, *_text(shape)) for of_batch in shapes for shape in of_batch]
         lengths = np.concatenate([np.zeros(0, np.int64), *(of_lines for _, _, of_lines in every)])
-        ordered = lengths[order]
+        ordered = lengths.take(order)
         behind = np.cumsum(ordered)
         begins = np.empty(len(order), np.int64)
         begins[order] = behind - ordered
@@ -290,7 +290,7 @@ def _order(shapes: Sequence[Sequence[_Lines]]) -> np.ndarray:
         time, begin = np.unique(time, return_inverse=True)[1], 0
     key = (time - begin) * places + place
     order = np.argsort(key, kind="stable")
-    ordered = key[order]
+    ordered = key.take(order)
     like_before = ordered[1:] == ordered[:-1]
     if like_before.any():
         tied = np.flatnonzero(np.append(like_before, False) | np.append(False, like_before))
