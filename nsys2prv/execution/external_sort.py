@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,12 @@ _INTEGERS = {str(dtype()): dtype() for dtype in (pl.Int64, pl.Int32)}
 @dataclass(frozen=True)
 class _Run:
     """Rows in a file, sorted by the first sort column. For each batch: first and last value of that column, largest value of
-    the `until` column, and number of rows. Numbers that are equal in all rows are `constants`, and not in the file."""
+    the `until` column, and number of rows. Numbers that are equal in all rows are `constants`, and not in the file. The rows
+    were added in the types of `schema`; `narrowest` are types that hold them."""
 
     path: Path
     schema: pl.Schema
+    narrowest: pl.Schema
     constants: Mapping[str, int | None]
     firsts: tuple[int, ...]
     lasts: tuple[int, ...]
@@ -60,10 +62,10 @@ class _Run:
     def from_json(cls, path: Path, known: Mapping[str, Any]) -> _Run:
         """The rows of a file, of which `as_json` wrote what is known."""
         schema = pl.Schema({name: _INTEGERS[dtype] for name, dtype in known["schema"].items()})
-        return cls(path, schema, known["constants"], *(tuple(known[name]) for name in _OF_BATCHES))
+        return cls(path, schema, schema, known["constants"], *(tuple(known[name]) for name in _OF_BATCHES))
 
-    def read(self, window: Window, column: str) -> pl.DataFrame | None:
-        """Rows inside a window; None when there are none."""
+    def read(self, window: Window, column: str, types: pl.Schema) -> pl.DataFrame | None:
+        """Rows inside a window, in some types; None when there are none."""
         start = 0 if window.begin is None else bisect.bisect_left(self.lasts, window.begin)
         stop = len(self.firsts) if window.end is None else bisect.bisect_left(self.firsts, window.end)
         if start >= stop:
@@ -73,9 +75,9 @@ class _Run:
                 window.cut_batch(reader.get_batch(index), column) if index in (start, stop - 1) else reader.get_batch(index)
                 for index in range(start, stop)
             ]
-        return self._widened(batches)
+        return self._in_types(batches, types)
 
-    def read_open(self, cut: int, column: str, until: str) -> pl.DataFrame | None:
+    def read_open(self, cut: int, column: str, until: str, types: pl.Schema) -> pl.DataFrame | None:
         """Rows that start before a value of the sort column and last until it or longer; None when there are none."""
         behind = bisect.bisect_left(self.firsts, cut)
         batches = [index for index in range(behind) if self.untils[index] >= cut]
@@ -83,13 +85,12 @@ class _Run:
             return None
         with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
             frames = [
-                self._widened([Window(None, cut).cut_batch(reader.get_batch(index), column)]).filter(pl.col(until) >= cut)
+                self._in_types([Window(None, cut).cut_batch(reader.get_batch(index), column)], types)
                 for index in batches
             ]
-        return pl.concat(frames)
+        return pl.concat(frames).filter(pl.col(until) >= cut)
 
-    def _widened(self, batches: list[pa.RecordBatch]) -> pl.DataFrame:
-        """Batches in the types of the rows as they were added."""
+    def _in_types(self, batches: list[pa.RecordBatch], types: pl.Schema) -> pl.DataFrame:
         narrow = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches), rechunk=False))
         # Column by column: a cast of the frame would wait for threads that are busy.
         return pl.DataFrame(
@@ -97,16 +98,9 @@ class _Run:
                 pl.Series(name, [self.constants[name]], dtype=dtype).new_from_index(0, narrow.height)
                 if name in self.constants
                 else narrow[name].cast(dtype)
-                for name, dtype in self.schema.items()
+                for name, dtype in types.items()
             ]
         )
-
-    def stored(self) -> pl.Schema:
-        """The narrowest types of the columns."""
-        with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
-            in_file = pl.DataFrame(pl.from_arrow(reader.schema.empty_table())).schema
-        constants = {name: pl.Series([value], dtype=self.schema[name]).shrink_dtype() for name, value in self.constants.items()}
-        return pl.Schema({**in_file, **{name: value.dtype for name, value in constants.items()}})
 
 
 @dataclass(frozen=True)
@@ -143,14 +137,21 @@ class ExternalSort:
         Folder of the runs, made when it is needed. Nothing is written for fewer than `RUN_ROWS` rows.
     until
         Column (Int64, no nulls) with the value of the first sort column until which a row lasts: only for `load_open`.
+    wide
+        Columns that have the types in which they were added whenever they are loaded; whole numbers in others have the
+        narrowest types that hold them all, which takes a part of the time. None: all keep their types.
 
     After `spill` it can be pickled: the rows stay on the disk. The unpickled object reads them and removes none.
     """
 
-    def __init__(self, by: Sequence[str], folder: Path, until: str | None = None) -> None:
+    def __init__(
+        self, by: Sequence[str], folder: Path, until: str | None = None, wide: Collection[str] | None = None
+    ) -> None:
         self._by = list(by)
         self._folder = folder
         self._until = until
+        self._wide = wide
+        self._types: pl.Schema | None = None
         self._pending: list[pl.DataFrame] = []
         self._pending_rows = 0
         self._runs: list[_Run] = []
@@ -171,7 +172,7 @@ class ExternalSort:
 
     def part(self) -> ExternalSort:
         """An ExternalSort for a piece of work on another thread; `absorb` it when it is done."""
-        return ExternalSort(self._by, self._folder / f"part{next(self._parts)}", self._until)
+        return ExternalSort(self._by, self._folder / f"part{next(self._parts)}", self._until, self._wide)
 
     def spill(self) -> None:
         """Write what is still in memory."""
@@ -238,6 +239,8 @@ class ExternalSort:
             # Neighbours, so that equal rows keep their order.
             groups = [self._runs[first : first + _JOINED_RUNS] for first in range(0, len(self._runs), _JOINED_RUNS)]
             self._runs = [self._join(group) for group in groups]
+        if self._runs:
+            self._types = _types_of(self._runs, self._wide)
 
     def batches(self) -> Iterator[tuple[int, int]]:
         """First value of the first sort column, and number of rows, of each batch of sorted rows; after `finish`."""
@@ -266,7 +269,8 @@ class ExternalSort:
         if self._whole is not None:
             inside = window.cut(self._whole, column)
             return [inside] if inside.height else []
-        return [rows for run in self._runs if (rows := run.read(window, column)) is not None]
+        assert self._types is not None or not self._runs, "call finish first"
+        return [rows for run in self._runs if (rows := run.read(window, column, self._types)) is not None]
 
     def load_open(self, cut: int) -> list[pl.DataFrame]:
         """Rows that start before a value of the first sort column and last until it or longer, in the order of `load`."""
@@ -274,7 +278,8 @@ class ExternalSort:
         if self._whole is not None:
             before = Window(None, cut).cut(self._whole, self._by[0]).filter(pl.col(self._until) >= cut)
             return [before] if before.height else []
-        found = (run.read_open(cut, self._by[0], self._until) for run in self._runs)
+        assert self._types is not None or not self._runs, "call finish first"
+        found = (run.read_open(cut, self._by[0], self._until, self._types) for run in self._runs)
         return [rows for rows in found if rows is not None and rows.height]
 
     def drop_before(self, value: int | None) -> None:
@@ -301,9 +306,10 @@ class ExternalSort:
         narrow = [column.shrink_dtype() if column.dtype.is_integer() else column for column in frame]
         to_find_rows = (self._by[0], self._until)
         constants = {column.name: column[0] for column in narrow if column.name not in to_find_rows and is_constant(column)}
+        narrowest = pl.Schema({column.name: column.dtype for column in narrow})
         # Windows are sorted by all columns; a run need only be in the order of the first.
         ordered = _in_order(pl.DataFrame([column for column in narrow if column.name not in constants]), self._by[0])
-        self._runs.append(self._write(iter([ordered]), frame.schema, ordered.schema, constants))
+        self._runs.append(self._write(iter([ordered]), frame.schema, narrowest, constants))
 
     def _join(self, runs: list[_Run]) -> _Run:
         """Join several runs into one, and delete them."""
@@ -313,17 +319,18 @@ class ExternalSort:
         several._runs = runs
         several._is_borrowed = self._is_borrowed
         frames = (_sorted(several.load(window), self._by[:1]) for window in plan_windows([(several, 1)]))
-        joined = self._write(frames, runs[0].schema, _widest([run.stored() for run in runs], runs[0].schema), {})
+        joined = self._write(frames, runs[0].schema, _types_of(runs, ()), {})
         several.delete()
         return joined
 
     def _write(
-        self, frames: Iterator[pl.DataFrame], schema: pl.Schema, stored: pl.Schema, constants: Mapping[str, int | None]
+        self, frames: Iterator[pl.DataFrame], schema: pl.Schema, narrowest: pl.Schema, constants: Mapping[str, int | None]
     ) -> _Run:
-        """Write consecutive frames as a run: the columns of `stored`, in these types."""
+        """Write consecutive frames as a run: all columns but constants, in types that hold them."""
         make_folder(self._folder)
         batch = memory.scaled(_BATCH_ROWS)
         path = self._folder / f"run{next(self._files)}.arrow"
+        stored = pl.Schema({name: dtype for name, dtype in narrowest.items() if name not in constants})
         empty = pl.DataFrame(schema=stored).to_arrow(compat_level=pl.CompatLevel.oldest())
         options = pa.ipc.IpcWriteOptions(compression="lz4" if pl.String in stored.dtypes() else None)
         firsts: list[int] = []
@@ -346,16 +353,17 @@ class ExternalSort:
                 rows += (behind - starts).tolist()
                 if self._until is not None:
                     untils += np.maximum.reduceat(frame[self._until].to_numpy(), starts).tolist()
-        return _Run(path, schema, constants, tuple(firsts), tuple(lasts), tuple(untils or lasts), tuple(rows))
+        return _Run(path, schema, narrowest, constants, tuple(firsts), tuple(lasts), tuple(untils or lasts), tuple(rows))
 
 
-def _widest(schemas: Sequence[pl.Schema], whole: pl.Schema) -> pl.Schema:
-    """Types that can hold the columns of several runs; `whole` has the types of the rows as they were added."""
+def _types_of(runs: Sequence[_Run], wide: Collection[str] | None) -> pl.Schema:
+    """Types that can hold the columns of several runs; those of `wide` (None: all) as the rows were added."""
     order = (pl.Int8, pl.Int16, pl.Int32, pl.Int64)
     found: dict[str, pl.DataType] = {}
-    for name, dtype in whole.items():
-        stored = {schema[name] for schema in schemas}
-        found[name] = max(stored, key=order.index) if stored.issubset(order) else dtype
+    for name, dtype in runs[0].schema.items():
+        narrowest = {run.narrowest[name] for run in runs}
+        is_narrow = wide is not None and name not in wide and narrowest.issubset(order)
+        found[name] = max(narrowest, key=order.index) if is_narrow else dtype
     return pl.Schema(found)
 
 
