@@ -14,7 +14,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from nsys2prv.cli.usage_errors import clear_errors
 
-_CONVERSIONS: dict[Any, Callable[[Any], Any]] = {list[str]: list, Path: Path}
+_CONVERSIONS: dict[Any, Callable[[Any], Any]] = {
+    kind: convert for what, convert in ((str, str), (list[str], list), (Path, Path)) for kind in (what, what | None)
+}
 """What a text becomes, or several, by the type of a parameter."""
 
 
