@@ -32,7 +32,7 @@ from nsys2prv.execution import memory
 from nsys2prv.execution.lacks import lack_in
 from nsys2prv.execution.signals import end_by_signals
 
-_OBJECTS_BETWEEN_COLLECTIONS = 100_000
+_OBJECTS_BETWEEN_COLLECTIONS = 250_000
 LIBRARY_SETTINGS = {
     # Nothing here is linear algebra: numpy need not start threads for it.
     "OPENBLAS_NUM_THREADS": "1",
