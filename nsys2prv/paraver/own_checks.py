@@ -14,8 +14,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.paraver.blocks import Block
-from nsys2prv.paraver.fields import Indices
-from nsys2prv.paraver.record_checks import NO_STATE, ROW, CheckedTrace, RecordCheck, StateOrder
+from nsys2prv.paraver.record_checks import NO_STATE, ROW, CheckedTrace, FollowedStates, RecordCheck, StateOrder
 from nsys2prv.paraver.rules import TraceRule
 from nsys2prv.paraver.trace_files import companion, shown
 from nsys2prv.sources.registry import type_of
@@ -46,12 +45,14 @@ class CompleteStates(StateOrder):
         self._before = (0, 0)
         self._windows, self._known_until = _windows(self.trace.summary)
 
-    def follow(self, block: Block, states: Mapping[str, Indices]) -> None:
-        super().follow(block, states)
-        previous = np.maximum(states["previous"], 0)
-        is_gap = states["begin"] > previous
-        columns = {**{name: states[name] for name in ("line", *ROW)}, "previous": previous, "begin": states["begin"]}
-        gaps = pl.DataFrame({name: values[is_gap] for name, values in columns.items()}) if is_gap.any() else None
+    def follow(self, states: FollowedStates) -> None:
+        super().follow(states)
+        block, previous = states.block, np.maximum(states.previous, 0)
+        is_gap = states.begin > previous
+        gaps = None
+        if is_gap.any():
+            columns = {**states.columns(), "previous": previous}
+            gaps = pl.DataFrame({name: columns[name][is_gap] for name in ("line", *ROW, "previous", "begin")})
         if self._windows is not None:
             if gaps is not None:
                 listed = gaps.join(self._windows, on=["previous", "begin"], how="semi")

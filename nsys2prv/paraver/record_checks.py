@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -94,10 +95,13 @@ class RecordCheck:
     def violations(self, rule: TraceRule, offenders: pl.DataFrame, problem: str) -> None:
         self.log.add_rows(rule, self.trace.path, offenders, problem)
 
-    def violations_where(self, rule: TraceRule, is_wrong: Flags, columns: Mapping[str, Indices], problem: str) -> None:
-        """Add a violation for each row of some columns that is wrong; parameters are otherwise those of `violations`."""
+    def violations_where(
+        self, rule: TraceRule, is_wrong: Flags, columns: Callable[[], Mapping[str, Indices]], problem: str
+    ) -> None:
+        """Add a violation for each row of some columns that is wrong; they are made only when there is one. Parameters are
+        otherwise those of `violations`."""
         if is_wrong.any():
-            self.violations(rule, pl.DataFrame({name: values[is_wrong] for name, values in columns.items()}), problem)
+            self.violations(rule, pl.DataFrame({name: values[is_wrong] for name, values in columns().items()}), problem)
 
 
 class _Order(RecordCheck):
@@ -113,8 +117,9 @@ class _Order(RecordCheck):
             problem = f"the first record is at {time[0]} ns and not at 0"
             self.log.add(TraceRule.START, self.trace.path, int(line[0]), problem)
         previous = np.concatenate([time[:1] if self._last is None else [self._last], time[:-1]])
+        problem = "a record at {time} ns follows one at {previous} ns"
         columns = {"line": line, "time": time, "previous": previous}
-        self.violations_where(TraceRule.SORTED, time < previous, columns, "a record at {time} ns follows one at {previous} ns")
+        self.violations_where(TraceRule.SORTED, time < previous, lambda: columns, problem)
         self._last = int(time[-1])
         arrivals = [block.message_column(name) for name in ("physical_send", "logical_recv", "physical_recv")]
         for kind, places, last in (
@@ -123,12 +128,15 @@ class _Order(RecordCheck):
             ("a message", block.of_messages, np.maximum.reduce([time[block.of_messages], *arrivals])),
         ):
             problem = f"{kind} at {{last}} ns is after the end of the trace, {self.trace.header.end} ns"
-            columns = {"line": line[places], "last": last}
-            self.violations_where(TraceRule.END, last > self.trace.header.end, columns, problem)
+            self.violations_where(TraceRule.END, last > self.trace.header.end, partial(_last_of, line, places, last), problem)
 
     def finish(self) -> None:
         if self._last is None:
             self.log.add(TraceRule.START, self.trace.path, None, "it has no record")
+
+
+def _last_of(line: Indices, places: Indices, last: Indices) -> dict[str, Indices]:
+    return {"line": line[places], "last": last}
 
 
 class _Places(RecordCheck):
@@ -186,6 +194,24 @@ class _Places(RecordCheck):
                 self.violations(TraceRule.PLACES, places.filter(pl.col("key").is_in(bad["key"].to_list())), problem)
 
 
+@dataclass(frozen=True)
+class FollowedStates:
+    """The states of a block: their places among its records, begin and end (ns), and `previous`, the end of the state before on
+    the row, NO_STATE for the first."""
+
+    block: Block
+    places: Indices
+    begin: Indices
+    end: Indices
+    previous: Indices
+
+    def columns(self) -> dict[str, Indices]:
+        """Columns line, task, thread, begin, end, previous."""
+        of_records = {"line": self.block.line, "task": self.block.task, "thread": self.block.thread}
+        of_states = {"begin": self.begin, "end": self.end, "previous": self.previous}
+        return {**{name: values[self.places] for name, values in of_records.items()}, **of_states}
+
+
 class StateOrder(RecordCheck):
     """States of a row have a length, and each starts at or after the end of the previous."""
 
@@ -195,29 +221,26 @@ class StateOrder(RecordCheck):
 
     def update(self, block: Block) -> None:
         places = block.of_states
-        states = {"line": block.line[places], "task": block.task[places], "thread": block.thread[places]}
-        states |= {"begin": block.time[places], "end": block.state_column("end")}
-        is_empty = states["end"] <= states["begin"]
-        self.violations_where(TraceRule.STATES, is_empty, states, "a state starts at {begin} ns and ends at {end} ns")
+        begin, end = block.time[places], block.state_column("end")
+        problem = "a state starts at {begin} ns and ends at {end} ns"
+        self.violations_where(TraceRule.STATES, end <= begin, FollowedStates(block, places, begin, end, end).columns, problem)
         # Rows that the header does not have are violations of another rule: what is kept of rows has the size of the header.
         row = block.rows(self.trace.header)[places]
         if (row < 0).any():
-            states, row = {name: values[row >= 0] for name, values in states.items()}, row[row >= 0]
+            places, begin, end, row = (values[row >= 0] for values in (places, begin, end, row))
         order = order_of_keys(row)
-        row, end = row[order], states["end"][order]
+        row, ordered_end = row[order], end[order]
         is_first = differ_from_before(row)
         previous = np.empty_like(row)
-        previous[order] = np.where(is_first, self._last[row], np.roll(end, 1))
-        self.follow(block, {**states, "previous": previous})
+        previous[order] = np.where(is_first, self._last[row], np.roll(ordered_end, 1))
+        self.follow(FollowedStates(block, places, begin, end, previous))
         is_last = np.roll(is_first, -1)
-        self._last[row[is_last]] = end[is_last]
+        self._last[row[is_last]] = ordered_end[is_last]
 
-    def follow(self, _block: Block, states: Mapping[str, Indices]) -> None:
-        """Check the states of a block: columns line, task, thread, begin, end, and `previous`, the end of the state before on
-        the row, NO_STATE for the first.
-        """
+    def follow(self, states: FollowedStates) -> None:
+        """Check the states of a block."""
         problem = "a state of task {task} thread {thread} starts at {begin} ns, before the previous one ends at {previous} ns"
-        self.violations_where(TraceRule.STATES, states["begin"] < states["previous"], states, problem)
+        self.violations_where(TraceRule.STATES, states.begin < states.previous, states.columns, problem)
 
 
 class _Intervals(RecordCheck):
