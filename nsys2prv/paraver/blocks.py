@@ -16,7 +16,7 @@ from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.interval_pairs import is_interval
 from nsys2prv.paraver.keys import Distinct, distinct
 from nsys2prv.paraver.record_text import EVENT, MESSAGE, STATE
-from nsys2prv.paraver.trace_files import MOST_DIGITS, shown
+from nsys2prv.paraver.trace_files import MOST_DIGITS, Bytes, shown
 
 # Fields of a record, by their place on the line; the first six are those of each kind.
 _CPU, _APPLICATION, _TASK, _THREAD, _TIME, _HEAD = 1, 2, 3, 4, 5, 6
@@ -55,7 +55,7 @@ class Block:
         Kind of each record: STATE, EVENT or MESSAGE.
     """
 
-    def __init__(self, first_line: int, text: bytes) -> None:
+    def __init__(self, first_line: int, text: bytes | Bytes) -> None:
         self.first_line = first_line
         fields = Fields(text)
         self._first, self._count, self._values = fields.first, fields.count, fields.values

@@ -16,6 +16,8 @@ _SURE_DIGITS = 18
 """A number of more digits may not fit in 64 bits."""
 _AT_ONCE = 4
 """Digits of a number that are read at once."""
+_MOST_LENGTH = 255
+"""Longer fields count as so long."""
 _BEFORE = 24
 """Bytes before a piece of text in which numbers of 18 digits begin that end in it, and some more."""
 _CHUNK = 1 << 21
@@ -42,7 +44,7 @@ class Fields:
         Positions in the text of all bytes that are neither digits, colons nor line ends.
     """
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes | npt.NDArray[np.uint8]) -> None:
         self.text = text
         self._bytes = np.frombuffer(text, np.uint8)
         separators = [_separators(self._bytes[begin : begin + _CHUNK]) for begin in range(0, len(text), _CHUNK)]
@@ -108,7 +110,7 @@ class Fields:
 
     def _text_of(self, first: int, last: int) -> str:
         begin = self._ends[first - 1] + 1 if first else 0
-        return self.text[begin : self._ends[last]].decode("utf-8", "replace")
+        return bytes(self.text[begin : self._ends[last]]).decode("utf-8", "replace")
 
     def _negative(self) -> Indices:
         """Fields that start with a minus."""
@@ -157,7 +159,8 @@ class _Piece:
     def __init__(self, text: npt.NDArray[np.uint8], begin: int, separators: pl.Series, last_end: int) -> None:
         self._separators = separators
         before, inside = min(begin, _BEFORE), text[begin : begin + _CHUNK]
-        self._digits = np.zeros(_BEFORE + len(inside), np.uint8)
+        self._digits = np.empty(_BEFORE + len(inside), np.uint8)
+        self._digits[: _BEFORE - before] = 0
         np.subtract(text[begin - before : begin + _CHUNK], np.uint8(ZERO), out=self._digits[_BEFORE - before :])
         is_digit = self._digits < 10
         self._digits *= is_digit
@@ -168,13 +171,17 @@ class _Piece:
             self.other = np.flatnonzero(~(separators.to_numpy() | is_digit[_BEFORE:])) + begin
         length = np.diff(self.ends, prepend=np.int32(last_end))
         length -= 1
-        self.length = np.minimum(length, 255).astype(np.uint8)
+        if len(length) and length.max() > _MOST_LENGTH:
+            np.minimum(length, _MOST_LENGTH, out=length)
+        self.length = length.astype(np.uint8)
 
     def read_values(self, values: Indices) -> None:
         """Write the value of each field."""
         # Of each byte: the number of two digits that ends there, as digits are 0 at other bytes.
-        two = self._digits * np.uint8(1)
-        two[1:] += self._digits[:-1] * np.uint8(10)
+        two = np.empty_like(self._digits)
+        two[0] = 0
+        np.multiply(self._digits[:-1], np.uint8(10), out=two[1:])
+        two += self._digits
         self._read(values, pl.Series(two), self.length, [self._separators], 0)
 
     def _read(

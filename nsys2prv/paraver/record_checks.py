@@ -261,15 +261,18 @@ class _Intervals(RecordCheck):
         if not len(pairs):
             return
         record, types = block.pair_record[pairs], block.pair_types
-        edges = {"line": block.line[record], "task": block.task[record], "thread": block.thread[record]}
-        edges["type"] = types.numbers[types.place[pairs]]
-        keys = distinct(one_key([edges["task"], edges["thread"], types.place[pairs]]))
+        task, thread, type_place = block.task[record], block.thread[record], types.place[pairs]
+        keys = distinct(one_key([task, thread, type_place]))
         order = order_of_keys(keys.place)
+
+        def key_columns(edges: Indices) -> dict[str, Indices]:
+            return {"task": task[edges], "thread": thread[edges], "type": types.numbers[type_place[edges]]}
+
         # Edges of one key follow each other now, in their order.
         is_start = (block.pair_value[pairs] != 0)[order]
         first = np.cumsum(keys.count) - keys.count
         group = np.repeat(np.arange(len(first)), keys.count)
-        of_groups = list(zip(*(edges[name][order[first]].tolist() for name in self.KEY), strict=True))
+        of_groups = list(zip(*(values.tolist() for values in key_columns(order[first]).values()), strict=True))
         before_block = [self._open.pop(key, _NOT_OPEN) for key in of_groups]
         step = np.where(is_start, 1, -1)
         depth = np.cumsum(step)
@@ -281,15 +284,18 @@ class _Intervals(RecordCheck):
         before[first] = 0
         is_orphan = lowest < before
         depth -= lowest
-        problem = "type {type} of task {task} thread {thread} ends (value 0) and none is open"
-        orphans = np.sort(order[is_orphan])
-        self.violations(TraceRule.CLOSED, pl.DataFrame({name: values[orphans] for name, values in edges.items()}), problem)
+        if is_orphan.any():
+            problem = "type {type} of task {task} thread {thread} ends (value 0) and none is open"
+            orphans = np.sort(order[is_orphan])
+            columns = {"line": block.line[record[orphans]], **key_columns(orphans)}
+            self.violations(TraceRule.CLOSED, pl.DataFrame(columns), problem)
         self.counts["intervals"] += int((~is_start & ~is_orphan).sum())
-        outermost = np.maximum.reduceat(np.where(is_start & (depth == 1), edges["line"][order], 0), first)
-        nested = depth[[*first[1:] - 1, -1]]
+        outermost = np.maximum.reduceat(np.where(is_start & (depth == 1), order, -1), first).tolist()
+        nested = depth[[*first[1:] - 1, -1]].tolist()
         for place in np.argsort(order[first]).tolist():
             if nested[place] > 0:
-                self._open[of_groups[place]] = int(nested[place]), int(outermost[place]) or before_block[place][1]
+                edge, line = outermost[place], before_block[place][1]
+                self._open[of_groups[place]] = nested[place], line if edge < 0 else int(block.line[record[edge]])
         if len(self._open) > MOST_OPEN:
             raise TraceError(self.trace.path, f"intervals of more than {MOST_OPEN:,} types and rows are open at once")
 

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+import numpy.typing as npt
+import polars as pl
 
 from nsys2prv.errors import TraceError
 from nsys2prv.vocabulary.input_files import check_ordinary
 
+Bytes = npt.NDArray[np.uint8]
 OnMalformed = Callable[[int | None, str], None]
 """Receives the line number (None: the file as a whole) and what is wrong with a malformed line, which is then skipped."""
 
@@ -27,6 +30,8 @@ MOST_NAME_BYTES, MOST_NAME_LINES = 256 << 20, 5_000_000
 MOST_DIGITS = 18
 """Digits of a number of a header, .pcf or .row: more may not fit in 64 bits."""
 _LINE_END = ord("\n")
+_USUAL_LINE = 4096
+"""Bytes of most lines."""
 NO_LINE_END = "the last line has no line end: the file is cut off"
 
 
@@ -108,28 +113,42 @@ def text_lines(path: Path, on_malformed: OnMalformed) -> Iterator[tuple[int, str
         yield line, text
 
 
-def text_blocks(path: Path, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+def text_blocks(path: Path, block_bytes: int) -> Iterator[tuple[int, Bytes]]:
     """Whole lines of a .prv from line 2 on, in blocks: number of the first line, and text. The last line of a file that is cut
     off comes alone, without its line end.
     """
     first_line = 2
-    begun: list[bytes] = []  # pieces of a line whose end is not read yet
+    begun: Bytes = np.zeros(0, np.uint8)  # of a line whose end is not read yet
     with read_errors(path), open_prv(path) as file:
         read_line(path, file, 1, LONGEST_LINE)
-        while chunk := file.read(block_bytes):
-            whole = chunk.rfind(b"\n") + 1
-            if not whole:
-                begun.append(chunk)
-                if sum(map(len, begun)) > LONGEST_LINE:
-                    raise _too_long(path, first_line, LONGEST_LINE)
-                continue
-            text = b"".join([*begun, memoryview(chunk)[:whole]])
-            begun = [chunk[whole:]]
-            yield first_line, text
-            # As arrays: bytes are counted one by one.
-            first_line += int(np.count_nonzero(np.frombuffer(text, np.uint8) == _LINE_END))
-    if left := b"".join(begun):
-        yield first_line, left
+        while True:
+            # Behind what was begun: nothing is copied twice.
+            text = np.empty(len(begun) + block_bytes, np.uint8)
+            text[: len(begun)] = begun
+            read = file.readinto(text[len(begun) :].data)  # type: ignore[attr-defined]
+            if not read:
+                break
+            text = text[: len(begun) + read]
+            whole = _behind_last_line_end(text)
+            begun = text[whole:].copy()
+            if whole:
+                yield first_line, text[:whole]
+                # Bytes are counted one by one, and numpy makes an array of what is equal.
+                first_line += int((pl.Series(text[:whole]) == _LINE_END).sum())
+            elif len(begun) > LONGEST_LINE:
+                raise _too_long(path, first_line, LONGEST_LINE)
+    if len(begun):
+        yield first_line, begun
+
+
+def _behind_last_line_end(text: Bytes) -> int:
+    """Where whole lines end; 0: there is none."""
+    for last in (_USUAL_LINE, len(text)):
+        before = max(len(text) - last, 0)
+        found = text[before:].tobytes().rfind(b"\n")
+        if found >= 0:
+            return before + found + 1
+    return 0
 
 
 def _too_long(path: Path, line: int, most: int) -> TraceError:

@@ -19,10 +19,11 @@ from nsys2prv.errors import TraceError
 from nsys2prv.execution import memory
 from nsys2prv.execution.threads import map_ahead
 from nsys2prv.paraver.blocks import AnnouncedCommunicators, Block
+from nsys2prv.paraver.fields import LINE_END
 from nsys2prv.paraver.header import Header, read_header
 from nsys2prv.paraver.pcf import PcfLabels, read_pcf
 from nsys2prv.paraver.row import read_row
-from nsys2prv.paraver.trace_files import NO_LINE_END, OnMalformed, companion, raising, text_blocks
+from nsys2prv.paraver.trace_files import NO_LINE_END, Bytes, OnMalformed, companion, raising, text_blocks
 
 T = TypeVar("T")
 
@@ -84,7 +85,7 @@ class Trace:
         announced = AnnouncedCommunicators(1 + self.header.communicators, len(self.header.tasks))
         texts = _Texts(self.path, memory.scaled(block_bytes or BLOCK_BYTES))
 
-        def parsed(numbered: tuple[int, bytes]) -> tuple[Block, list[int], T]:
+        def parsed(numbered: tuple[int, Bytes]) -> tuple[Block, list[int], T]:
             block = Block(*numbered)
             return block, block.pair_types.numbers.tolist(), work(block)
 
@@ -126,10 +127,10 @@ class _Texts:
         self._cut_line: int | None = None
         self._error: TraceError | None = None
 
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+    def __iter__(self) -> Iterator[tuple[int, Bytes]]:
         try:
             for first_line, text in text_blocks(self._path, self._block_bytes):
-                if text.endswith(b"\n"):
+                if text[-1] == LINE_END:
                     yield first_line, text
                 else:
                     self._cut_line = first_line
