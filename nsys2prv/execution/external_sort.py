@@ -85,8 +85,7 @@ class _Run:
             return None
         with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
             frames = [
-                self._in_types([Window(None, cut).cut_batch(reader.get_batch(index), column)], types)
-                for index in batches
+                self._in_types([Window(None, cut).cut_batch(reader.get_batch(index), column)], types) for index in batches
             ]
         return pl.concat(frames).filter(pl.col(until) >= cut)
 
@@ -144,14 +143,13 @@ class ExternalSort:
     After `spill` it can be pickled: the rows stay on the disk. The unpickled object reads them and removes none.
     """
 
-    def __init__(
-        self, by: Sequence[str], folder: Path, until: str | None = None, wide: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, by: Sequence[str], folder: Path, until: str | None = None, wide: Collection[str] | None = None) -> None:
         self._by = list(by)
         self._folder = folder
         self._until = until
         self._wide = wide
-        self._types: pl.Schema | None = None
+        # Of what is loaded; known when adding has ended.
+        self._types = pl.Schema()
         self._pending: list[pl.DataFrame] = []
         self._pending_rows = 0
         self._runs: list[_Run] = []
@@ -269,7 +267,6 @@ class ExternalSort:
         if self._whole is not None:
             inside = window.cut(self._whole, column)
             return [inside] if inside.height else []
-        assert self._types is not None or not self._runs, "call finish first"
         return [rows for run in self._runs if (rows := run.read(window, column, self._types)) is not None]
 
     def load_open(self, cut: int) -> list[pl.DataFrame]:
@@ -278,7 +275,6 @@ class ExternalSort:
         if self._whole is not None:
             before = Window(None, cut).cut(self._whole, self._by[0]).filter(pl.col(self._until) >= cut)
             return [before] if before.height else []
-        assert self._types is not None or not self._runs, "call finish first"
         found = (run.read_open(cut, self._by[0], self._until, self._types) for run in self._runs)
         return [rows for rows in found if rows is not None and rows.height]
 

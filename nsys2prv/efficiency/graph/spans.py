@@ -24,19 +24,17 @@ class Spans:
 
     def __init__(self, frame: pl.DataFrame, length: int) -> None:
         self._stride = length + 2
-        ordered = frame.filter(pl.col("end") > pl.col("begin")).cast(SCHEMA).sort("group", "begin")  # type: ignore[arg-type]
-        # The end of all so far in the group; groups follow each other, so one larger number per group keeps them apart.
-        key = pl.col("group") * self._stride
-        merged = (
-            ordered.with_columns(until=(key + pl.col("end")).cum_max() - key)
-            .with_columns(is_new=(key + pl.col("begin") > (key + pl.col("until")).shift(1)).fill_null(True))
-            .group_by(run=pl.col("is_new").cum_sum(), maintain_order=True)
-            .agg(pl.col("group", "begin").first(), pl.col("until").max())
-        )
-        group, begin, end = (merged[name].to_numpy().astype(np.int64) for name in ("group", "begin", "until"))
-        self._keys: Numbers = group * self._stride + begin
-        self._ends: Numbers = group * self._stride + end
-        self._before: Numbers = np.concatenate([[0], np.cumsum(end - begin)]).astype(np.int64)
+        there = frame.filter(pl.col("end") > pl.col("begin"))
+        group = there["group"].to_numpy().astype(np.int64) * self._stride
+        # Groups follow each other: one number per group keeps them apart.
+        keys, ends = group + there["begin"].to_numpy(), group + there["end"].to_numpy()
+        order = np.argsort(keys, kind="stable")
+        keys, ends = keys[order], np.maximum.accumulate(ends[order])
+        is_first = np.ones(len(keys), dtype=bool)
+        is_first[1:] = keys[1:] > ends[:-1]
+        self._keys: Numbers = keys[is_first]
+        self._ends: Numbers = ends[np.append(is_first[1:], True)] if len(ends) else ends
+        self._before: Numbers = np.concatenate([[0], np.cumsum(self._ends - self._keys)]).astype(np.int64)
 
     def inside(self, group: Numbers, begin: Numbers, end: Numbers) -> Numbers:
         """Time of the spans of a group from a begin to an end, ns: columns of equal length."""

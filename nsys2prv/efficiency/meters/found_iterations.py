@@ -12,8 +12,8 @@ from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.efficiency.window.iterations import RunIterations
 from nsys2prv.efficiency.window.usual_lengths import SLOW, WARM_UP
 
-MOST_ROWS = 100_000
-"""Rows of the table of tasks: the first iterations."""
+MOST_ROWS, MOST_TREES = 100_000, 10_000
+"""Rows of each table, and iterations with efficiencies: the first ones."""
 
 TASK_ITERATIONS = Table(
     "task_iterations",
@@ -44,11 +44,16 @@ class FoundIterations(TableMeter):
         offset, length = context.events.offset, context.events.length
         moved = found.iterations.with_columns(pl.col("begin", "end") - offset)
         self._inside = moved.filter((pl.col("begin") >= 0) & (pl.col("end") <= length))
+        numbers = self._inside["number"].unique().sort()
+        self._numbers = numbers.head(MOST_ROWS)
+        self._behind_trees = int(numbers[MOST_TREES]) if len(numbers) > MOST_TREES else None
 
     def update(self, chunk: TimeChunk) -> None:
         if not self._with_trees:
             return
         part = self._inside.filter((pl.col("begin") < chunk.end) & (pl.col("end") > chunk.begin))
+        if self._behind_trees is not None:
+            part = part.filter(pl.col("number") < self._behind_trees)
         begin, end = part["begin"].clip(lower_bound=chunk.begin), part["end"].clip(upper_bound=chunk.end)
         slot, task = part["number"].to_numpy(), part["task"].to_numpy()
         self._times.update(chunk, slot, task, begin.to_numpy(), end.to_numpy())
@@ -68,8 +73,7 @@ class FoundIterations(TableMeter):
         if not self._with_trees:
             return {TASK_ITERATIONS: of_tasks}
         trees = self._trees.of_slots(self._times.devices, self._times.threads)
-        numbers = self._inside["number"].unique()
-        lengths = self._found.lengths.filter(pl.col("number").is_in(numbers.to_list()))
+        lengths = self._found.lengths.filter(pl.col("number").is_in(self._numbers.implode()))
         offset = self._context.events.offset
         rows = [
             {

@@ -58,7 +58,9 @@ ITERATIONS = Table(
             "were found: `nvtx NAME`, with # for numbers that differ, or `period of kernels`, and one begins with its first "
             "work on a device and ends where the next begins",
         ),
-        Column.count("iteration", "0, 1, ..."),
+        Column.count(
+            "iteration", "0, 1, ...; of more than 100,000 that were found the first ones, and efficiencies of the first 10,000"
+        ),
         Column.moment("begin_ns", "first start over tasks"),
         Column.moment("end_ns", "last end over tasks"),
         Column.count("tasks", "tasks that have it"),
