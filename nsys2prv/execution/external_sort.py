@@ -220,6 +220,9 @@ class ExternalSort:
         """
         for window in plan_windows([(self, 1)]):
             ordered = _sorted(self.load(window), self._by)
+            if not keep and window.end is not None:
+                # What is written next can have their place.
+                self.drop_before(window.end)
             yield ordered if any_ties else order_ties(ordered, self._by)
         if not keep:
             self.delete()
