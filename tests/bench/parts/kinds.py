@@ -12,7 +12,7 @@ from bench.results import at_most, plain, with_lines
 from bench.workplace import Workplace
 
 SLOWER_GOAL = 2.0
-"""Times as long for each line as for a line of kernels."""
+"""Times as long for each line, or each row where a line has several, as for a line of kernels."""
 REFERENCE = "kernels"
 
 
@@ -27,16 +27,16 @@ def kinds(place: Workplace) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     reports = {kind: heavy_reports.make(folder, kind, place.sizes.heavy_rows) for kind in heavy_reports.KINDS}
     found = {kind: [place.translate(report, "--no-views") for _ in range(place.runs)] for kind, report in reports.items()}
-    of_line = {
-        kind: statistics.median(one.run.seconds / one.records * 1e6 for one in translations)
-        for kind, translations in found.items()
-    }
+    rows = place.sizes.heavy_rows
+    microseconds = {kind: statistics.median(one.run.seconds for one in of_kind) * 1e6 for kind, of_kind in found.items()}
+    # A line of the trace can have several rows of a table, as samples of metrics: then a row counts.
+    counted = {kind: max(of_kind[0].records, rows) for kind, of_kind in found.items()}
     lines = []
-    for kind, microseconds in of_line.items():
-        text = f"{kind}: {found[kind][0].records / 1e6:.3g} million lines"
-        beside = microseconds / of_line[REFERENCE]
-        rows = statistics.median(one.run.seconds for one in found[kind]) / place.sizes.heavy_rows * 1e6
-        more = f" ({microseconds:.3g} us a line, {rows:.3g} us a row of the table)"
+    for kind, taken in microseconds.items():
+        records = found[kind][0].records
+        text = f"{kind}: {records / 1e6:.3g} million lines of {rows / 1e6:.3g} million rows"
+        beside = taken / counted[kind] / (microseconds[REFERENCE] / counted[REFERENCE])
+        more = f" ({taken / records:.3g} us a line, {taken / rows:.3g} us a row)"
         lines.append(
             plain(text, beside, "times", more) if kind == REFERENCE else at_most(text, beside, SLOWER_GOAL, "times", more)
         )
