@@ -15,7 +15,8 @@ from nsys2prv.execution.gzip_blocks import GzipBlocks
 from nsys2prv.paraver.record_text import RecordText
 from nsys2prv.timeline.records import EncodedRecords, RecordBatch, TimelineHead
 
-_WRITTEN_BYTES, _COPIED_BYTES, _MOVED_BYTES = 1 << 20, 1 << 20, 1 << 28
+_PIECE_BYTES = 1 << 20
+"""Bytes that are written at once: for 20 MB a system can take five times as long, as it looks for memory in large blocks."""
 _APPLICATION = 1
 """A trace has one application."""
 
@@ -80,9 +81,8 @@ class PrvWriter:
     def write(self, encoded: EncodedRecords) -> None:
         """Append the lines of a window, as `encode` returns them."""
         assert self._write is not None, "the writer is a context manager"
-        # A system can take five times as long for one piece of 20 MB, as it then looks for memory in large blocks.
-        for start in range(0, len(encoded.content), _WRITTEN_BYTES):
-            self._write(encoded.content[start : start + _WRITTEN_BYTES])
+        for start in range(0, len(encoded.content), _PIECE_BYTES):
+            self._write(encoded.content[start : start + _PIECE_BYTES])
         self.records += encoded.records
 
 
@@ -95,7 +95,7 @@ def join_parts(path: Path, parts: Iterable[Path]) -> None:
             with part.open("rb", buffering=0) as piece:
                 if plain is not None:
                     _append(piece, plain)
-                while content := piece.read(_COPIED_BYTES):
+                while content := piece.read(_PIECE_BYTES):
                     write(content)
             part.unlink()
 
@@ -105,7 +105,7 @@ def _append(piece: FileIO, plain: BufferedRandom) -> None:
     plain.seek(0, os.SEEK_END)
     # Where it does not, the rest is read and written, and an error is raised there.
     with contextlib.suppress(OSError, AttributeError):
-        while os.copy_file_range(piece.fileno(), plain.fileno(), _MOVED_BYTES):
+        while os.copy_file_range(piece.fileno(), plain.fileno(), _PIECE_BYTES):
             pass
     plain.seek(0, os.SEEK_END)
 
