@@ -91,22 +91,22 @@ class Block:
     @cached_property
     def cpu(self) -> Indices:
         """CPU of each record."""
-        return self._of_heads(_CPU)
+        return self._behind(self._heads, _CPU)
 
     @cached_property
     def task(self) -> Indices:
         """Task of each record; of a message that of its sender."""
-        return self._of_heads(_TASK)
+        return self._behind(self._heads, _TASK)
 
     @cached_property
     def thread(self) -> Indices:
         """Thread of each record; of a message that of its sender."""
-        return self._of_heads(_THREAD)
+        return self._behind(self._heads, _THREAD)
 
     @cached_property
     def time(self) -> Indices:
         """Time of each record: start of a state, logical send of a message."""
-        return self._of_heads(_TIME)
+        return self._behind(self._heads, _TIME)
 
     @cached_property
     def of_states(self) -> Indices:
@@ -200,7 +200,7 @@ class Block:
     @cached_property
     def pair_value(self) -> Indices:
         """Value of each pair."""
-        return self._values[1:].take(self._pair_fields[0])
+        return self._behind(self._pair_fields[0], 1)
 
     @cached_property
     def pair_types(self) -> Distinct:
@@ -262,11 +262,12 @@ class Block:
 
     def _columns(self, records: Indices, places: Mapping[str, int]) -> dict[str, Indices]:
         heads = self._heads[records]
-        return {name: self._values[place:].take(heads) for name, place in places.items()}
+        return {name: self._behind(heads, place) for name, place in places.items()}
 
-    def _of_heads(self, place: int) -> Indices:
-        # What is behind a place, not sums of all heads with it.
-        return self._values[place:].take(self._heads)
+    def _behind(self, fields: Indices, places: int) -> Indices:
+        """Values of the fields that are so many places behind some fields."""
+        # Of a part of all values: sums with each index take as long as to look up.
+        return self._values[places:].take(fields)
 
 
 def _kinds(fields: Fields) -> tuple[npt.NDArray[np.uint8], Indices, Indices]:

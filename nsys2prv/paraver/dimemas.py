@@ -97,7 +97,8 @@ class DimemasWriter(PrvWriter):
     def _operations(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Calls with the attributes of collective operations; as other calls where Dimemas does not know the operation."""
         missing = [name for name in _OF_OPERATION if name not in calls.columns]
-        calls = calls.with_columns(pl.lit(None, pl.Int64).alias(name) for name in missing)
+        # From the disk they come in narrow types, and the keys of `_roots` and limits of sizes are not narrow.
+        calls = calls.cast(pl.Int64).with_columns(pl.lit(None, pl.Int64).alias(name) for name in missing)
         is_collective = pl.col("number") == event_types.MPI_COLLECTIVE.number
         # Exports without communicators: all calls are in one of all tasks.
         communicator = pl.col(_COMMUNICATOR).fill_null(_WORLD)

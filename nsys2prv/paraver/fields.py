@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,6 @@ _BEFORE = 24
 """Bytes before a piece of text in which numbers of 18 digits begin that end in it, and some more."""
 _CHUNK = 1 << 21
 """Bytes of text that are worked on at a time: as many stay in the processor's cache, with what is made of them."""
-_PLACES = pl.Series(np.arange(_CHUNK, dtype=np.int32))
 
 
 class Fields:
@@ -164,7 +164,7 @@ class _Piece:
         np.subtract(text[begin - before : begin + _CHUNK], np.uint8(ZERO), out=self._digits[_BEFORE - before :])
         is_digit = self._digits < 10
         self._digits *= is_digit
-        self.ends = _PLACES[: len(inside)].filter(separators).to_numpy() + np.int32(begin)
+        self.ends = _places()[: len(inside)].filter(separators).to_numpy() + np.int32(begin)
         self.is_line_end = pl.Series(inside).filter(separators).to_numpy() == LINE_END
         self.other: Indices = np.zeros(0, np.int64)
         if len(self.ends) + np.count_nonzero(is_digit[_BEFORE:]) != len(inside):
@@ -215,7 +215,13 @@ class _Piece:
             self._read(found, two, of_longer, [*chosen, mask], read + _AT_ONCE)
             found *= 10**_AT_ONCE
             found += pl.Series(last).filter(mask).to_numpy()
-            values[_PLACES[: len(length)].filter(mask).to_numpy()] = found
+            values[_places()[: len(length)].filter(mask).to_numpy()] = found
+
+
+@cache
+def _places() -> pl.Series:
+    """Places in a piece of text; made when a trace is read, not when a command starts."""
+    return pl.Series(np.arange(_CHUNK, dtype=np.int32))
 
 
 def _separators(text: npt.NDArray[np.uint8]) -> pl.Series:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.errors import TraceError
+from nsys2prv.paraver.fields import LINE_END
 from nsys2prv.vocabulary.input_files import check_ordinary
 
 Bytes = npt.NDArray[np.uint8]
@@ -29,7 +30,6 @@ MOST_NAME_BYTES, MOST_NAME_LINES = 256 << 20, 5_000_000
 """Size of a .pcf or .row, and lines in it."""
 MOST_DIGITS = 18
 """Digits of a number of a header, .pcf or .row: more may not fit in 64 bits."""
-_LINE_END = ord("\n")
 _USUAL_LINE = 4096
 """Bytes of most lines."""
 NO_LINE_END = "the last line has no line end: the file is cut off"
@@ -134,7 +134,7 @@ def text_blocks(path: Path, block_bytes: int) -> Iterator[tuple[int, Bytes]]:
             if whole:
                 yield first_line, text[:whole]
                 # Bytes are counted one by one, and numpy makes an array of what is equal.
-                first_line += int((pl.Series(text[:whole]) == _LINE_END).sum())
+                first_line += int((pl.Series(text[:whole]) == LINE_END).sum())
             elif len(begun) > LONGEST_LINE:
                 raise _too_long(path, first_line, LONGEST_LINE)
     if len(begun):
