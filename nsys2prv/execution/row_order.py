@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -22,6 +22,23 @@ def order_ties(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     tied = rows[places].select(pl.arg_sort_by([turn, *(name for name in rows.columns if name not in by)])).to_series()
     every = pl.int_range(rows.height, dtype=pl.UInt32, eager=True)
     return rows[every.scatter(places, places.gather(tied))]
+
+
+def in_turns(pieces: Iterable[pl.DataFrame], by: str) -> Iterator[pl.DataFrame]:
+    """The same rows, which are sorted by a column without nulls: those that are equal in it in one piece, and in the order of
+    all other columns.
+    """
+    waiting: pl.DataFrame | None = None
+    for piece in pieces:
+        rows = piece if waiting is None else pl.concat([waiting, piece])
+        if rows.is_empty():
+            continue
+        waits = int(rows[by].search_sorted(rows[by][-1], "left"))
+        if waits:
+            yield order_ties(rows[:waits], [by])
+        waiting = rows[waits:]
+    if waiting is not None:
+        yield order_ties(waiting, [by])
 
 
 def in_content_order(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:

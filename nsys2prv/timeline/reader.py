@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,12 @@ import polars as pl
 
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.execution.row_order import in_turns
 from nsys2prv.execution.sizes import MOST_PARTS, READER_PIECE_ROWS, ROWS_OF_PART
-from nsys2prv.execution.threads import Stop, run_all
+from nsys2prv.execution.threads import Stop, ahead, run_all
 from nsys2prv.exports import Report
 from nsys2prv.exports.forms import Stretch
-from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, StreamedSource, count_rows
+from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, StreamedSource, TableSource, count_rows
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.coverage import SourceCoverage
 from nsys2prv.timeline.labels import Labels
@@ -193,7 +194,9 @@ class EventReader:
         )
 
     def _read_part(self, report: Report, part: _Part[S], stretch: Stretch | None, stop: Stop) -> _Part[S]:
-        for piece in self._pieces(report, part, stretch):
+        pieces = self._pieces(report, part, stretch)
+        # A long table that one thread has to read in its order: another thread places its events meanwhile.
+        for piece in ahead(pieces) if _is_whole(part.request) and part.request.survey.rows >= ROWS_OF_PART else pieces:
             stop.check()
             memory.check()
             for placed in part.events.place(piece, part.coverage, part.launches):
@@ -215,16 +218,32 @@ class EventReader:
             for piece in source.events(report, partial(_needed, request), READER_PIECE_ROWS, stretch, folder):
                 yield _counted(piece, entry)
             return
-        ordered = self._ordered.part()
-        for piece in source.events(report, complete, READER_PIECE_ROWS, stretch, folder):
-            taken = _counted(piece, entry)
-            timed = taken.drop_nulls("start")
-            entry.leave_out(coverage.NO_TIME, count_rows(taken) - count_rows(timed))
-            ordered.add(timed)
-        for window in ordered.windows():
+        for window in self._in_order(report, part, stretch, folder):
             kept = step(window)
             entry.leave_out(coverage.SAME_CALL, count_rows(window) - count_rows(kept))
             yield kept
+
+    def _in_order(self, report: Report, part: _Part[S], stretch: Stretch | None, folder: Path) -> Iterator[pl.DataFrame]:
+        """Events of a source in the order of their start; those that start together in one piece, in the order of what is in
+        them.
+        """
+        source, entry = part.request.survey.source, part.coverage
+
+        def timed() -> Iterator[pl.DataFrame]:
+            for piece in source.events(report, complete, READER_PIECE_ROWS, stretch, folder):
+                taken = _counted(piece, entry)
+                with_start = taken.drop_nulls("start")
+                entry.leave_out(coverage.NO_TIME, count_rows(taken) - count_rows(with_start))
+                yield with_start
+
+        if isinstance(source, TableSource) and _is_in_order(source.events(report, _starts, READER_PIECE_ROWS, stretch, folder)):
+            # As rows of most tables are.
+            yield from in_turns(timed(), "start")
+            return
+        ordered = self._ordered.part()
+        for piece in timed():
+            ordered.add(piece)
+        yield from ordered.windows()
 
     def _new_folder(self, what: str) -> Path:
         return self._folder / f"{what}{next(self._numbers)}"
@@ -246,6 +265,22 @@ def _needed(request: Request[S], frame: pl.LazyFrame) -> pl.LazyFrame:
     launch = ("correlationId", "size") if source.launch is not None else ()
     placing = (*source.row.key, "start", "end", *TYPE_COLUMNS, "value", CONTINUATION, LEFT_OUT, REPAIRED, *launch)
     return whole.select(name for name in whole.collect_schema().names() if name in placing or name in request.columns)
+
+
+def _starts(frame: pl.LazyFrame) -> pl.LazyFrame:
+    return frame.select("start").drop_nulls()
+
+
+def _is_in_order(pieces: Iterable[pl.DataFrame]) -> bool:
+    """Whether events come in the order of their start."""
+    last: int | None = None
+    for piece in pieces:
+        start = piece["start"].to_numpy()
+        if len(start):
+            if (last is not None and start[0] < last) or (start[1:] < start[:-1]).any():
+                return False
+            last = int(start[-1])
+    return True
 
 
 def _counted(piece: pl.DataFrame, entry: SourceCoverage) -> pl.DataFrame:

@@ -31,29 +31,42 @@ _CLOCK_TOLERANCE = 1.1
 _CLOCK = r"(?i)\b(GPC|SYS)\b.*\bclock\b"
 
 
+def _kinds(names: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Names of metrics (in a column) with what is asked of each sample, found once for each name: columns `is_percentage`,
+    `is_clock`, `scale`.
+    """
+    of_name = pl.col(name)
+    return names.with_columns(
+        is_percentage=of_name.str.contains(PERCENTAGE),
+        is_clock=of_name.str.contains(_CLOCK),
+        scale=pl.when(of_name.str.contains("[MHz]", literal=True)).then(1e6).otherwise(1.0),
+    )
+
+
 def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
-    """Samples (columns `gpu`, `series`, `value`) with values repaired, and why some are left out."""
+    """Samples (columns `gpu`, `value`, and those of `_kinds`, null for metrics without a name) with values repaired, and why
+    some are left out; without the columns of `_kinds`.
+    """
     gpus = report.read("TARGET_INFO_GPU", optional=("id", "clockRate")).drop_nulls()
     limits = {
         gpu: rate * _CLOCK_TOLERANCE for gpu, rate in gpus.filter(pl.col("clockRate") > 0).select("id", "clockRate").rows()
     }
     gpu = pl.col("gpu") & 0xFF
     limit = gpu.replace_strict(limits, default=_HIGHEST_CLOCK_HZ, return_dtype=pl.Float64)
-    is_percentage = pl.col("series").str.contains(PERCENTAGE)
-    is_clock = pl.col("series").str.contains(_CLOCK)
-    scale = pl.when(pl.col("series").str.contains("[MHz]", literal=True)).then(1e6).otherwise(1.0)
+    is_percentage, is_clock = pl.col("is_percentage").fill_null(False), pl.col("is_clock").fill_null(False)
     wrapped = ~is_percentage & (pl.col("value") < 0) & (pl.col("value") >= -(_WRAP // 2))
     value = pl.when(wrapped).then(pl.col("value") + _WRAP).otherwise("value")
     return (
         samples.with_columns(value.alias("value"), wrapped.alias(REPAIRED))
         .with_columns(
-            pl.when(is_clock & ((pl.col("value") < 0) | (pl.col("value") * scale > limit)))
+            pl.when(is_clock & ((pl.col("value") < 0) | (pl.col("value") * pl.col("scale") > limit)))
             .then(pl.lit(GARBAGE_CLOCK))
             .when(is_percentage & ~pl.col("value").is_between(0, 100))
             .then(pl.lit(GARBAGE_PERCENTAGE))
             .alias(LEFT_OUT)
         )
         .with_columns(pl.col(REPAIRED) & pl.col(LEFT_OUT).is_null())
+        .drop("is_percentage", "is_clock", "scale")
     )
 
 
@@ -61,9 +74,13 @@ def _frame(report: Report) -> pl.LazyFrame:
     names = report.read("TARGET_INFO_GPU_METRICS", optional=("typeId", "metricId", Text("metricName")))
     # Ids of metrics differ between reports: only their names are equal.
     key = ["typeId", "metricId"]
-    named = METRICS.scan(report).join(one_of_each(names, key).lazy(), on=key, how="left", maintain_order="left")
+    known = _kinds(one_of_each(names, key), "metricName")
+    named = METRICS.scan(report).join(known.lazy(), on=key, how="left", maintain_order="left")
     samples = named.select(
         "value",
+        "is_percentage",
+        "is_clock",
+        "scale",
         gpu=pl.col("typeId") & INSTANCE_OF_TYPE,
         start=pl.col("timestamp"),
         end=pl.col("timestamp"),
@@ -113,9 +130,10 @@ def _json_frame(report: Report) -> pl.LazyFrame:
             type=pl.lit(event_types.GPU_METRIC, pl.Int64),
         )
     )
+    kinds = _kinds(pl.DataFrame({"series": list(dict.fromkeys([*names, _NO_NAME]))}), "series")
     unreadable = pl.when(pl.col("value").is_null()).then(pl.lit(UNREADABLE))
     return (
-        _plausible(samples, report)
+        _plausible(samples.join(kinds.lazy(), on="series", how="left", maintain_order="left"), report)
         .with_columns(pl.coalesce(LEFT_OUT, unreadable).alias(LEFT_OUT))
         # Rows are counted: one with a sample that is left out counts as left out, although its others are in the trace.
         .sort("row_of_table", pl.col(LEFT_OUT).is_null(), maintain_order=True)
