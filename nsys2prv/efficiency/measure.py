@@ -107,10 +107,10 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     event_waits = EventWaits(events)
     path = None if options.no_critical_path else CriticalPath(context, nccl, event_waits, folder / "graph")
     absent = AbsentTime(context, nccl, event_waits, window.iterations, options.regions)
+    gaps = Gaps(context, findings.update_gaps)
     exposure = NcclExposure(context, nccl, absent, event_waits)
     meters: list[TableMeter] = [
-        # The slowest come first, so that none is left to run alone at the end of a chunk.
-        Gaps(context, findings.update_gaps),
+        gaps,
         absent,
         kernels,
         bins,
@@ -130,7 +130,10 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         *([path] if path is not None else []),
     ]
     if has_devices:
-        _sweep(context, [meters[0], findings, *meters[1:], device_clocks, lost_work], [windows, memory_in_use])
+        # The slowest come first, so that none is left to run alone at the end of a chunk.
+        slowest: list[Meter] = [gaps, absent, *([path] if path is not None else []), findings]
+        rest = [meter for meter in meters if meter not in slowest]
+        _sweep(context, [*slowest, *rest, device_clocks, lost_work], [windows, memory_in_use])
     else:
         meters = [meter for meter in meters if not isinstance(meter, _OF_DEVICES)]
         late, phases = LateProcesses(context, folder / "late"), phases_in_window(events)

@@ -46,6 +46,7 @@ from nsys2prv.efficiency.run_events import HOST_CALLS, ON_DEVICES, ON_HOSTS, STR
 from nsys2prv.efficiency.sweep import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, SweepContext, TimeChunk, time_chunks
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.threads import map_ahead
 from nsys2prv.vocabulary import event_types
 
 _LAUNCH_KEY = ["row", "begin"]
@@ -216,12 +217,12 @@ class GraphBuilder:
         self._edges.flush()
         self._late.finish()
         merged = ColumnFiles(self._folder / "graph", EDGE_COLUMNS)
-        source, target, weight, kind = (self._edges.column(name) for name in EDGE_COLUMNS)
-        kinds: set[int] = set()
-        for first in range(0, self._moments.count, MOMENTS_OF_WINDOW):
+        own = {name: self._edges.column(name) for name in EDGE_COLUMNS}
+
+        def edges_to(first: int) -> dict[str, Numbers]:
+            """Edges to the moments of a window in their order, those among them that are of any time."""
             behind = first + MOMENTS_OF_WINDOW
-            low, high = np.searchsorted(target, [first, behind])
-            own = {"source": source, "target": target, "weight": weight, "kind": kind}
+            low, high = np.searchsorted(own["target"], [first, behind])
             columns = {name: np.asarray(column[low:high], dtype=np.int64) for name, column in own.items()}
             if late := self._late.load(Window(first, behind)):
                 further = pl.concat(late)
@@ -229,9 +230,13 @@ class GraphBuilder:
             columns = _without_replaced(columns)
             order = edge_order(columns["source"], columns["target"], columns["kind"])
             columns = {name: column[order] for name, column in columns.items()}
+            release(*own.values())
+            return columns
+
+        kinds: set[int] = set()
+        for columns in map_ahead(edges_to, range(0, self._moments.count, MOMENTS_OF_WINDOW)):
             kinds.update(np.flatnonzero(np.bincount(columns["kind"])).tolist())
             merged.append(columns | {"weight": self._least.resolved(columns["weight"])})
-            release(source, target, weight, kind)
         merged.flush()
         merged.close()
         self._edges.close()

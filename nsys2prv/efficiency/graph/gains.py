@@ -6,8 +6,10 @@ replayed with the change. A graph does not know everything: what the path spends
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from nsys2prv.efficiency.graph import edge_kinds
@@ -17,6 +19,7 @@ from nsys2prv.efficiency.graph.critical_path import edges_backwards
 from nsys2prv.efficiency.graph.path_segments import PathReader
 from nsys2prv.efficiency.graph.path_totals import PathTotals
 from nsys2prv.efficiency.graph.replay import REMOVED, Replay, replay
+from nsys2prv.execution.threads import Stop, run_all
 
 MOST_MOMENTS = 20_000_000
 """Moments that are replayed, of all changes together: some 20 s."""
@@ -79,9 +82,10 @@ class MeasuredGraph:
         bounds = [max(min(bound, self.built.context.events.length), 0) for bound in self._bounds(steps)]
         found = [Gain(bound, unexplained, False) for bound in bounds]
         order = sorted(range(len(steps)), key=lambda place: -bounds[place])
-        for place in order[: MOST_MOMENTS // max(len(self.built.graph.moments), 1)]:
-            if bounds[place] + unexplained >= least:
-                found[place] = self._replayed(steps[place])
+        few = order[: MOST_MOMENTS // max(len(self.built.graph.moments), 1)]
+        chosen = [place for place in few if bounds[place] + unexplained >= least]
+        for place, gain in zip(chosen, run_all(partial(self._replayed, steps[place]) for place in chosen), strict=True):
+            found[place] = gain
         return found
 
     def _bounds(self, steps: Sequence[Step]) -> list[int]:
@@ -96,10 +100,13 @@ class MeasuredGraph:
                 bounds[place] += UNBOUNDED if (changed == REMOVED).any() else shorter
         return bounds
 
-    def _replayed(self, step: Step) -> Gain:
-        reader = PathReader(self.built, replay(self.built.graph, combined([step]), self.folder, keep_edges=True))
-        totals = PathTotals()
-        for piece in reader.segments():
-            totals.add(piece)
+    def _replayed(self, step: Step, stop: Stop) -> Gain:
+        stop.check()
+        # Several are replayed at once.
+        with tempfile.TemporaryDirectory(prefix="replay-", dir=self.folder) as folder:
+            reader = PathReader(self.built, replay(self.built.graph, combined([step]), Path(folder), keep_edges=True))
+            totals = PathTotals()
+            for piece in reader.segments():
+                totals.add(piece)
         saved = self.built.context.events.length - reader.length
         return Gain(max(saved, 0), totals.unexplained(self.built.counted_rows), True)

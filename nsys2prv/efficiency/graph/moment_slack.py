@@ -9,6 +9,7 @@ import numpy as np
 from nsys2prv.efficiency.graph.replay import shortest
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, GraphWindow, RunGraph
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.execution.threads import map_ahead
 
 
 def slacks(graph: RunGraph, moments_of_window: int = MOMENTS_OF_WINDOW) -> Iterator[tuple[GraphWindow, Numbers]]:
@@ -20,8 +21,11 @@ def slacks(graph: RunGraph, moments_of_window: int = MOMENTS_OF_WINDOW) -> Itera
     # Moments that are depended on in later windows, and how much later these allow them to be.
     awaited: Numbers = np.zeros(0, dtype=np.int64)
     allowed: Numbers = awaited
-    for window in graph.windows_backwards(moments_of_window):
-        slack = window.time[window.target] - window.source_time - window.weight
+
+    def of_edges(window: GraphWindow) -> tuple[GraphWindow, Numbers]:
+        return window, window.time[window.target] - window.source_time - window.weight
+
+    for window, slack in map_ahead(of_edges, graph.windows_backwards(moments_of_window), most=1):
         inside, outside = window.is_inside, ~window.is_inside
         source = window.source[inside] - window.first
         # Others have no more slack than what depends on them.

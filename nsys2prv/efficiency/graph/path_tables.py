@@ -22,6 +22,7 @@ from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.execution.merging import Merging
+from nsys2prv.execution.threads import run_all
 from nsys2prv.vocabulary.wording import time
 
 MOST_SEGMENTS = 2_000
@@ -111,6 +112,14 @@ class CriticalPath(TableMeter):
         """The tables of the measured run."""
         built = self._builder.finish()
         self._warnings = built.warnings
+        # Neither needs the other.
+        path, beside = run_all([lambda _: self._along_path(built), lambda _: {CRITICAL_PATH_ROWS: _slack_of_rows(built)}])
+        if self.graph is None:
+            return {}
+        return path | {CRITICAL_PATH_ROWS: _by_row(built, beside[CRITICAL_PATH_ROWS], self.graph.totals.by("row"))}
+
+    def _along_path(self, built: BuiltGraph) -> dict[Table, pl.DataFrame]:
+        """The tables of what is on the path; none where it has no length."""
         measured = as_measured(built.graph).with_edges(self._folder)
         reader = PathReader(built, measured)
         totals, longest = PathTotals(), longest_segments()
@@ -121,11 +130,7 @@ class CriticalPath(TableMeter):
             return {}
         self._replay_ideal_network(built, reader.length)
         self.graph = MeasuredGraph(built, measured, totals, self._folder)
-        return {
-            CRITICAL_PATH: segment_rows(built, longest.rows),
-            CRITICAL_PATH_TOTALS: totals.rows(built),
-            CRITICAL_PATH_ROWS: _by_row(built, totals.by("row")),
-        }
+        return {CRITICAL_PATH: segment_rows(built, longest.rows), CRITICAL_PATH_TOTALS: totals.rows(built)}
 
     def _replay_ideal_network(self, built: BuiltGraph, measured: int) -> None:
         """Find the length with an ideal network, or say between what it is; `measured` is that of the run."""
@@ -181,20 +186,24 @@ def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_row(built: BuiltGraph, on_path: pl.DataFrame) -> pl.DataFrame:
-    """Columns of the table `critical_path_rows`."""
-    events, counted = built.context.events, built.counted_rows
-    size = len(counted)
+def _slack_of_rows(built: BuiltGraph) -> pl.DataFrame:
+    """Columns `place` (of a row), `least_slack_ns`, `mean_slack_ns` of rows that count."""
+    size = len(built.counted_rows)
     least: np.ndarray = np.full(size, np.iinfo(np.int64).max, dtype=np.int64)
     sums, counts = np.zeros(size), np.zeros(size)
     for window, slack in slacks(built.graph):
         np.minimum.at(least, window.row, slack)
         sums += np.bincount(window.row, weights=slack, minlength=size)
         counts += np.bincount(window.row, minlength=size)
-    there = np.flatnonzero(counted & (counts > 0))
-    found = pl.DataFrame({"place": there, "least_slack_ns": least[there], "mean_slack_ns": sums[there] / counts[there]})
+    there = np.flatnonzero(built.counted_rows & (counts > 0))
+    return pl.DataFrame({"place": there, "least_slack_ns": least[there], "mean_slack_ns": sums[there] / counts[there]})
+
+
+def _by_row(built: BuiltGraph, slack: pl.DataFrame, on_path: pl.DataFrame) -> pl.DataFrame:
+    """Columns of the table `critical_path_rows`; `slack` is that of `_slack_of_rows`."""
+    events, there = built.context.events, slack["place"].to_numpy()
     return (
-        found.join(on_path.select(place="row", on_path_ns="total_ns"), on="place", how="left", maintain_order="left")
+        slack.join(on_path.select(place="row", on_path_ns="total_ns"), on="place", how="left", maintain_order="left")
         .with_columns(
             pl.col("on_path_ns").fill_null(0),
             task=built.context.task_names(pl.lit(pl.Series(events.rows.task[there]))),

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, GraphWindow, RunGraph, new_column
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.errors import UsageError
+from nsys2prv.execution.threads import map_ahead
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
 Floats = npt.NDArray[np.float64]
@@ -75,8 +76,12 @@ class Replay:
         if self.edges is not None:
             return self
         edges = new_column(folder, _EDGES, len(self.graph.moments))
-        for window in self.graph.windows(moments_of_window, [self.time, edges]):
-            _keep_edges(edges, window, self.determining(window))
+
+        def determined(window: GraphWindow) -> tuple[GraphWindow, Numbers]:
+            return window, self.determining(window)
+
+        for window, edge in map_ahead(determined, self.graph.windows(moments_of_window, [self.time, edges])):
+            _keep_edges(edges, window, edge)
         return replace(self, edges=edges)
 
 
@@ -137,9 +142,14 @@ def replay(
     edges = new_column(folder, "replayed_edge", len(graph.moments)) if keep_edges else None
     found = Replay(graph, time, change, edges)
     growth = 0
-    for window in graph.windows(moments_of_window, [time] if edges is None else [time, edges]):
+
+    def weighed(window: GraphWindow) -> tuple[GraphWindow, Numbers]:
+        return window, found.weights(window)
+
+    windows = graph.windows(moments_of_window, [time] if edges is None else [time, edges])
+    # New weights need no new times: those of the next window are found meanwhile.
+    for window, weight in map_ahead(weighed, windows, most=1):
         inside = slice(window.first, window.behind)
-        weight = found.weights(window)
         if change is not None and not growth and _is_as_measured(window, time, weight):
             time[inside] = window.time
             if edges is not None:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.execution.row_order import differ_from_before
+from nsys2prv.execution.threads import map_ahead
 
 MOMENTS_OF_WINDOW = 200_000
 """Moments that are worked on at once."""
@@ -238,13 +239,17 @@ def settle(graph: RunGraph, moments_of_window: int = MOMENTS_OF_WINDOW) -> None:
     Of the edges that end at a moment, the one that allows it last gets the whole measured difference: what remains beyond its
     least weight is a delay that is not explained, and stays. The others keep their least weight, if that much was measured.
     """
-    for window in graph.windows(moments_of_window):
+
+    def settled(window: GraphWindow) -> tuple[GraphWindow, Numbers]:
         measured = window.time[window.target] - window.source_time
         weight = np.minimum(window.weight, measured)
         # The last member of a collective starts when it likes: the others only wait for it.
         allowed = np.where(window.kind == edge_kinds.ARRIVAL, -1, window.source_time + weight)
         last = latest_edges(window.target, allowed)
         weight[last] = measured[last]
+        return window, weight
+
+    for window, weight in map_ahead(settled, graph.windows(moments_of_window)):
         graph.edges.weight[window.first_edge : window.behind_edge] = weight
 
 
