@@ -66,16 +66,22 @@ class _Run:
 
     def read(self, window: Window, column: str, types: pl.Schema) -> pl.DataFrame | None:
         """Rows inside a window, in some types; None when there are none."""
-        start = 0 if window.begin is None else bisect.bisect_left(self.lasts, window.begin)
-        stop = len(self.firsts) if window.end is None else bisect.bisect_left(self.firsts, window.end)
-        if start >= stop:
+        places = self.batches_of(window)
+        if not places:
             return None
+        ends = places[0], places[-1]
         with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
             batches = [
-                window.cut_batch(reader.get_batch(index), column) if index in (start, stop - 1) else reader.get_batch(index)
-                for index in range(start, stop)
+                window.cut_batch(reader.get_batch(index), column) if index in ends else reader.get_batch(index)
+                for index in places
             ]
         return self._in_types(batches, types)
+
+    def batches_of(self, window: Window) -> range:
+        """Batches with rows that may be inside a window."""
+        start = 0 if window.begin is None else bisect.bisect_left(self.lasts, window.begin)
+        stop = len(self.firsts) if window.end is None else bisect.bisect_left(self.firsts, window.end)
+        return range(start, max(start, stop))
 
     def read_open(self, cut: int, column: str, until: str, types: pl.Schema) -> pl.DataFrame | None:
         """Rows that start before a value of the sort column and last until it or longer; None when there are none."""
@@ -261,6 +267,13 @@ class ExternalSort:
         if self._whole is not None and self._whole.height:
             found.append((int(self._whole[self._by[0]][0]), int(self._whole[self._until].to_numpy().max())))
         return (min(first for first, _ in found), max(last for _, last in found)) if found else None
+
+    def most_rows(self, window: Window) -> int:
+        """How many rows of a window `load` reads at most, after `finish`."""
+        if self._whole is not None:
+            return window.cut(self._whole, self._by[0]).height
+        found = ((run, run.batches_of(window)) for run in self._runs)
+        return sum(sum(run.rows[batches.start : batches.stop]) for run, batches in found)
 
     def load(self, window: Window) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that

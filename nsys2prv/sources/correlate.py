@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
-from nsys2prv.execution.external_sort import ExternalSort, plan_windows
+from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.execution.sizes import HELD_ROWS, PIECE_ROWS
 from nsys2prv.exports import Report
@@ -19,6 +21,8 @@ CALL_COLUMNS = {"globalTid": "callTid", "nameId": "callNameId", "start": "callSt
 """Columns of the table of calls, and what they are called beside an event."""
 
 _PROCESS, _ID = "process", "correlationId"
+_MOST_CALLS = 4 * PIECE_ROWS
+"""Calls that are held for one piece of events."""
 
 
 def with_calls(
@@ -43,7 +47,7 @@ def with_calls(
 
     Yields
     ------
-    The events, in the order of correlation ids, with the values of `CALL_COLUMNS` for `columns`.
+    The events, in any order, with the values of `CALL_COLUMNS` for `columns`.
 
     Raises
     ------
@@ -51,39 +55,87 @@ def with_calls(
         When a table breaks off while it is read.
     """
     # Ids repeat between processes.
-    process = process_of("globalPid").alias(_PROCESS)
-    events = ExternalSort([_ID], folder / "events")
-    few: list[pl.DataFrame] = []
-    for frame_of in frames_of if isinstance(frames_of, Sequence) else [frames_of]:
-        for piece in report.pieces(frame_of, PIECE_ROWS):
-            known = piece.with_columns(process, pl.col(_ID).fill_null(0))
-            events.add(known)
-            if events.rows <= HELD_ROWS:
-                few.append(known.select(_PROCESS, _ID))
-    if not events.rows:
+    columns_of_event = process_of("globalPid").alias(_PROCESS), pl.col(_ID).fill_null(0)
+    tables = frames_of if isinstance(frames_of, Sequence) else [frames_of]
+    pieces = (piece.with_columns(columns_of_event) for frame_of in tables for piece in report.pieces(frame_of, PIECE_ROWS))
+    first: list[pl.DataFrame] = []
+    while sum(map(len, first)) <= HELD_ROWS and (piece := next(pieces, None)) is not None:
+        first.append(piece)
+    if not any(map(len, first)):
         return
-    calls = ExternalSort([_ID], folder / "calls")
-    # The outer one of two calls is the one that starts first.
     read = {name: called for name, called in CALL_COLUMNS.items() if name in columns or name == "start"}
-    few_ids = pl.concat(few) if events.rows <= HELD_ROWS else None
+    few = pl.concat(first).select(_PROCESS, _ID) if sum(map(len, first)) <= HELD_ROWS else None
+    calls = ExternalSort([_ID], folder / "calls")
     for piece in report.pieces(partial(_calls, read), PIECE_ROWS):
         with_id = piece.filter(pl.col(_ID) > 0)
         # All calls of a long report would be sorted on the disk for a few events.
-        calls.add(with_id if few_ids is None else with_id.join(few_ids, on=[_PROCESS, _ID], how="semi"))
-    requested = [CALL_COLUMNS[name] for name in columns]
-    empty = pl.DataFrame(schema=dict.fromkeys((_PROCESS, _ID, *read.values()), pl.Int64))
-    for of_events, of_calls in side_by_side(events, calls):
-        known = empty if of_calls.is_empty() else of_calls
-        if known[_ID].n_unique() < known.height:
-            # A call of the driver inside one of the runtime may carry the same id: the outer one, the first, counts.
-            known = one_of_each(known.select("callStart", pl.exclude("callStart")), [_PROCESS, _ID])
-        key = [_ID] if of_one_process(of_events, known) else [_PROCESS, _ID]
-        joined = of_events.join(known.select(*key, *requested), on=key, how="left", maintain_order="left")
-        yield joined.drop(_PROCESS)
+        calls.add(with_id if few is None else with_id.join(few, on=[_PROCESS, _ID], how="semi"))
+    calls.finish()
+    join = partial(_joined, [CALL_COLUMNS[name] for name in columns])
+    # Most tables are in the order of ids, or nearly: few calls are between the first and the last id of a piece.
+    scattered = ExternalSort([_ID], folder / "events")
+    for piece in itertools.chain(first, pieces):
+        window = _window_of(piece)
+        if calls.most_rows(window) <= _MOST_CALLS:
+            yield join(piece, calls.load(window))
+        else:
+            scattered.add(piece)
+    for window in plan_windows([(scattered, 1), (calls, 1)]):
+        if of_events := scattered.load(window):
+            yield join(pl.concat(of_events), calls.load(window))
+        scattered.drop_before(window.end)
+        calls.drop_before(window.end)
 
 
-def of_one_process(*frames: pl.DataFrame) -> bool:
-    """Whether all rows of frames have the same `process`: ids are distinct then, and a join on one column is much cheaper."""
+def _window_of(events: pl.DataFrame) -> Window:
+    """All ids of events; 0 is none."""
+    ids = events[_ID].filter(events[_ID] > 0)
+    return Window(int(ids.min()), int(ids.max()) + 1) if len(ids) else Window(0, 0)
+
+
+def _joined(columns: Sequence[str], events: pl.DataFrame, loaded: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Events with columns of the calls that are among some."""
+    own = events.drop(_PROCESS)
+    if not loaded:
+        return own.with_columns(pl.lit(None, pl.Int64).alias(name) for name in columns)
+    known, place = places_of_calls(events, pl.concat(loaded), "callStart")
+    return own.with_columns(known[name].gather(place) for name in columns)
+
+
+def places_of_calls(events: pl.DataFrame, calls: pl.DataFrame, start: str) -> tuple[pl.DataFrame, pl.Series]:
+    """Which call caused each event, by columns `process` and `correlationId`.
+
+    Parameters
+    ----------
+    events, calls
+        In any order; fast where both are nearly in the order of ids.
+    start
+        Column with the start of a call: of calls with the same id the first one counts.
+
+    Returns
+    -------
+    The calls in some order, and the place of that of each event among them; null where there is none.
+    """
+    ids = calls[_ID].to_numpy()
+    if (ids[1:] < ids[:-1]).any():
+        calls = calls[np.argsort(ids, kind="stable")]
+        ids = calls[_ID].to_numpy()
+    if (ids[1:] == ids[:-1]).any():
+        # A call of the driver inside one of the runtime may carry the same id: the outer one counts, which starts first.
+        calls = one_of_each(calls.select(start, pl.exclude(start)), [_PROCESS, _ID]).sort(_ID, maintain_order=True)
+        ids = calls[_ID].to_numpy()
+    if not len(ids) or not _of_one_process(events, calls):
+        places = calls.select(_PROCESS, _ID).with_row_index("place")
+        found = events.select(_PROCESS, _ID).join(places, on=[_PROCESS, _ID], how="left", maintain_order="left")
+        return calls, found["place"]
+    # A join takes five times as long.
+    asked = events[_ID].to_numpy()
+    place = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)
+    return calls, pl.Series(place).set(pl.Series(ids[place] != asked), None)
+
+
+def _of_one_process(*frames: pl.DataFrame) -> bool:
+    """Whether all rows of frames have the same `process`: ids are distinct then."""
     bounds = {bound for rows in frames if rows.height for bound in (rows[_PROCESS].min(), rows[_PROCESS].max())}
     return len(bounds) <= 1 and not any(rows[_PROCESS].null_count() for rows in frames)
 

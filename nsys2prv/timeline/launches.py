@@ -8,9 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.exports.global_ids import process_of
-from nsys2prv.sources.correlate import of_one_process, side_by_side
+from nsys2prv.sources.correlate import places_of_calls, side_by_side
 from nsys2prv.sources.source import RowKind, Source
 
 _OUTSIDE = -1
@@ -76,11 +75,7 @@ class Launches:
         for started, of_calls in side_by_side(self._started, self._calls):
             if of_calls.is_empty():
                 continue
-            calls = of_calls
-            if calls["correlationId"].n_unique() < calls.height:
-                # A driver call inside a runtime call may have the same id: the outer one, which is first, counts.
-                calls = one_of_each(calls.select("time", pl.exclude("time")), ["process", "correlationId"])
-            known = calls if calls["row"].min() != _OUTSIDE else calls.filter(pl.col("row") != _OUTSIDE)
-            key = ["correlationId"] if of_one_process(started, known) else ["process", "correlationId"]
-            joined = started.join(known.select(*key, "row", "time"), on=key, how="inner", maintain_order="left")
+            calls, place = places_of_calls(started, of_calls, "time")
+            of_call = calls.select(pl.col("row", "time").gather(place))
+            joined = started.hstack(of_call).filter(pl.col("row").is_not_null() & (pl.col("row") != _OUTSIDE))
             yield joined.select("row", "time", "to_row", "to_time", "size", "tag")
