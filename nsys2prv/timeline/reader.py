@@ -236,10 +236,12 @@ class EventReader:
                 entry.leave_out(coverage.NO_TIME, count_rows(taken) - count_rows(with_start))
                 yield with_start
 
-        if isinstance(source, TableSource) and _is_in_order(source.events(report, _starts, READER_PIECE_ROWS, stretch, folder)):
-            # As rows of most tables are.
-            yield from in_turns(timed(), "start")
-            return
+        if isinstance(source, TableSource) and stretch is None:
+            starts = source.surveyed(report).select("start").drop_nulls()
+            if _is_in_order(report.batches(starts, READER_PIECE_ROWS)):
+                # As rows of most tables are.
+                yield from in_turns(timed(), "start")
+                return
         ordered = self._ordered.part()
         for piece in timed():
             ordered.add(piece)
@@ -265,10 +267,6 @@ def _needed(request: Request[S], frame: pl.LazyFrame) -> pl.LazyFrame:
     launch = ("correlationId", "size") if source.launch is not None else ()
     placing = (*source.row.key, "start", "end", *TYPE_COLUMNS, "value", CONTINUATION, LEFT_OUT, REPAIRED, *launch)
     return whole.select(name for name in whole.collect_schema().names() if name in placing or name in request.columns)
-
-
-def _starts(frame: pl.LazyFrame) -> pl.LazyFrame:
-    return frame.select("start").drop_nulls()
 
 
 def _is_in_order(pieces: Iterable[pl.DataFrame]) -> bool:
