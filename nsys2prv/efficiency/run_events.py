@@ -138,8 +138,10 @@ class RunRows:
 
 def on_first_rows(frame: pl.DataFrame, first_rows: npt.NDArray[np.int64], column: str = "row") -> pl.DataFrame:
     """A frame whose column of rows has the first row of each stream."""
-    rows = frame[column]
-    return frame.with_columns(pl.Series(column, first_rows[rows.to_numpy()], dtype=rows.dtype))
+    rows = frame[column].to_numpy()
+    found = first_rows[rows]
+    # Most streams have one row.
+    return frame if (found == rows).all() else frame.with_columns(pl.Series(column, found, dtype=frame[column].dtype))
 
 
 def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
@@ -335,9 +337,11 @@ def narrow(placed: pl.DataFrame, collection: Collection) -> pl.DataFrame:
             columns[name] = _NO_VALUE.new_from_index(0, chosen.height)
         else:
             columns[name] = found[0] if len(found) == 1 else pl.select(pl.coalesce(found)).to_series()
-    if any(number != base and not collection.samples for number, base in bases.items()):
+    if not collection.samples:
         # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.
-        columns["number"] = columns["number"].replace({number: _without_lane(number, base) for number, base in bases.items()})
+        found_on = {number: _without_lane(number, base) for number, base in bases.items() if number != base}
+        in_lanes = {number: beside for number, beside in found_on.items() if number != beside}
+        columns["number"] = columns["number"].replace(in_lanes) if in_lanes else columns["number"]
     # Column by column: a query over the frame takes longer than these few rows.
     return pl.DataFrame([columns[name].cast(dtype).alias(name) for name, dtype in collection.schema.items()])
 
