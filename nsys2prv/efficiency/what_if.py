@@ -19,7 +19,7 @@ from nsys2prv.efficiency.graph.path_tables import CRITICAL_PATH, longest_segment
 from nsys2prv.efficiency.graph.path_totals import PathTotals
 from nsys2prv.efficiency.graph.replay import Change, Replay, as_measured, replay
 from nsys2prv.efficiency.graph.replay_bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, release
+from nsys2prv.efficiency.graph.run_graph import release, windows_of
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.length_interval import LengthInterval, length_interval
 from nsys2prv.efficiency.result_tables import Column, Filled, Table, at_moments, frames_by_name
@@ -346,14 +346,13 @@ def replayed_times(built: BuiltGraph, replayed: Replay, times: Numbers) -> Numbe
     latest = measured = 0
     behind = np.searchsorted(built.graph.moments.time, times[order], side="right")
     place = 0
-    for first in range(0, len(built.graph.moments), MOMENTS_OF_WINDOW):
-        inside = slice(first, min(first + MOMENTS_OF_WINDOW, len(built.graph.moments)))
+    for inside in windows_of(len(built.graph.moments)):
         counted = built.counted_rows[np.asarray(built.graph.moments.row[inside])]
         new = np.maximum.accumulate(np.where(counted, np.asarray(replayed.time[inside]), latest))
         old = np.maximum.accumulate(np.where(counted, np.asarray(built.graph.moments.time[inside]), measured))
         new, old = np.maximum(new, latest), np.maximum(old, measured)
         while place < len(order) and behind[place] <= inside.stop:
-            at = behind[place] - first - 1
+            at = behind[place] - inside.start - 1
             done, until = (int(new[at]), int(old[at])) if at >= 0 else (latest, measured)
             found[order[place]] = done + int(times[order[place]]) - until
             place += 1

@@ -37,7 +37,7 @@ from nsys2prv.efficiency.graph.least_weights import LeastWeights, class_code
 from nsys2prv.efficiency.graph.loading import LEAST_BYTES, LoadingTimes
 from nsys2prv.efficiency.graph.moment_files import EDGE_COLUMNS, END, NOT_FOUND, START, ColumnFiles, MomentFiles
 from nsys2prv.efficiency.graph.open_ends import OpenEnds
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, WHOLE, Edges, Moments, RunGraph, edge_order, release, settle
+from nsys2prv.efficiency.graph.run_graph import WHOLE, Edges, Moments, RunGraph, edge_order, release, settle, windows_of
 from nsys2prv.efficiency.graph.taking_turns import TakingTurns
 from nsys2prv.efficiency.graph.waiting_calls import CALLS, OPERATIONS, WaitingCalls
 from nsys2prv.efficiency.intervals import Numbers
@@ -219,12 +219,11 @@ class GraphBuilder:
         merged = ColumnFiles(self._folder / "graph", EDGE_COLUMNS)
         own = {name: self._edges.column(name) for name in EDGE_COLUMNS}
 
-        def edges_to(first: int) -> dict[str, Numbers]:
+        def edges_to(inside: slice) -> dict[str, Numbers]:
             """Edges to the moments of a window in their order, those among them that are of any time."""
-            behind = first + MOMENTS_OF_WINDOW
-            low, high = np.searchsorted(own["target"], [first, behind])
+            low, high = np.searchsorted(own["target"], [inside.start, inside.stop])
             columns = {name: np.asarray(column[low:high], dtype=np.int64) for name, column in own.items()}
-            if late := self._late.load(Window(first, behind)):
+            if late := self._late.load(Window(inside.start, inside.stop)):
                 further = pl.concat(late)
                 columns = {name: np.concatenate([column, further[name].to_numpy()]) for name, column in columns.items()}
             columns = _without_replaced(columns)
@@ -234,7 +233,7 @@ class GraphBuilder:
             return columns
 
         kinds: set[int] = set()
-        for columns in map_ahead(edges_to, range(0, self._moments.count, MOMENTS_OF_WINDOW)):
+        for columns in map_ahead(edges_to, windows_of(self._moments.count)):
             kinds.update(np.flatnonzero(np.bincount(columns["kind"])).tolist())
             merged.append(columns | {"weight": self._least.resolved(columns["weight"])})
         merged.flush()

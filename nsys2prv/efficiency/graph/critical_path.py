@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys2prv.efficiency.graph.replay import ANCHOR, Replay
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, GraphWindow, release
+from nsys2prv.efficiency.graph.run_graph import GraphWindow, release, windows_of
 from nsys2prv.efficiency.intervals import Numbers
 
 OUTSIDE = -1
@@ -47,15 +47,14 @@ def last_moment(replay: Replay, rows: npt.NDArray[np.bool_] | None = None, until
     moments = replay.graph.moments
     behind = len(moments) if until is None else int(np.searchsorted(moments.time, until, side="right"))
     latest, found = -1, -1
-    for first in reversed(range(0, behind, MOMENTS_OF_WINDOW)):
-        inside = slice(first, min(first + MOMENTS_OF_WINDOW, behind))
+    for inside in reversed(windows_of(behind)):
         times = np.asarray(replay.time[inside])
         if rows is not None:
             times = np.where(rows[np.asarray(moments.row[inside])], times, -1)
         # Of several, the one that comes last.
         place = len(times) - 1 - int(np.argmax(times[::-1]))
         if times[place] > latest:
-            latest, found = int(times[place]), first + place
+            latest, found = int(times[place]), inside.start + place
         release(replay.time, moments.row)
         if found >= 0 and replay.time is moments.time:
             # Measured times are in order.
@@ -63,7 +62,7 @@ def last_moment(replay: Replay, rows: npt.NDArray[np.bool_] | None = None, until
     return found
 
 
-def path_backwards(replay: Replay, last: int, moments_of_window: int = MOMENTS_OF_WINDOW) -> Iterator[PathSteps]:
+def path_backwards(replay: Replay, last: int, moments_of_window: int | None = None) -> Iterator[PathSteps]:
     """Steps of the path to a moment, in pieces, from the last to the first.
 
     Steps follow each other without a hole: they end with the moment, and begin where nothing determines a moment.
@@ -74,9 +73,7 @@ def path_backwards(replay: Replay, last: int, moments_of_window: int = MOMENTS_O
         yield PathSteps(begin, end, window.kind[taken], source, target)
 
 
-def edges_backwards(
-    replay: Replay, last: int, moments_of_window: int = MOMENTS_OF_WINDOW
-) -> Iterator[tuple[GraphWindow, Numbers]]:
+def edges_backwards(replay: Replay, last: int, moments_of_window: int | None = None) -> Iterator[tuple[GraphWindow, Numbers]]:
     """Edges of the path to a moment, from the last to the first: windows, and the places of the edges among theirs."""
     moment = last
     beside = [column for column in (replay.time, replay.edges) if column is not None]

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from nsys2prv.efficiency.graph.replay import shortest
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, GraphWindow, RunGraph
+from nsys2prv.efficiency.graph.run_graph import GraphWindow, RunGraph
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.execution.threads import map_ahead
 
 
-def slacks(graph: RunGraph, moments_of_window: int = MOMENTS_OF_WINDOW) -> Iterator[tuple[GraphWindow, Numbers]]:
+def slacks(graph: RunGraph, moments_of_window: int | None = None) -> Iterator[tuple[GraphWindow, Numbers]]:
     """Windows of a settled graph with its measured times, from last to first, with the slack of each moment, ns.
 
     It is the smallest sum of slacks on any way from the moment to one that nothing depends on, and from there to the end.

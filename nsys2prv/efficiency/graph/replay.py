@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.efficiency.graph.run_graph import MOMENTS_OF_WINDOW, Column, GraphWindow, RunGraph, new_column
+from nsys2prv.efficiency.graph.run_graph import Column, GraphWindow, RunGraph, new_column
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.errors import UsageError
 from nsys2prv.execution.threads import map_ahead
@@ -71,7 +71,7 @@ class Replay:
             raise ValueError("the edges of this replay are not kept")
         return np.asarray(self.edges[moments], dtype=np.int64)
 
-    def with_edges(self, folder: Path | None = None, moments_of_window: int = MOMENTS_OF_WINDOW) -> Replay:
+    def with_edges(self, folder: Path | None = None, moments_of_window: int | None = None) -> Replay:
         """The same, in which the edge that determines each moment is kept: in a file of the folder; None: in memory."""
         if self.edges is not None:
             return self
@@ -110,7 +110,7 @@ def replay(
     graph: RunGraph,
     change: Change | None = None,
     folder: Path | None = None,
-    moments_of_window: int = MOMENTS_OF_WINDOW,
+    moments_of_window: int | None = None,
     held: Callable[[GraphWindow], Numbers] | None = None,
     *,
     keep_edges: bool = False,
@@ -126,7 +126,7 @@ def replay(
     folder
         Where times are written; None: they stay in memory.
     moments_of_window
-        Moments that are worked on at once; the result does not depend on it.
+        Moments that are worked on at once (None: as many as the memory allows); the result does not depend on it.
     held
         Moments of a window (counted from its first one) that become no earlier than measured, whatever becomes shorter, and
         later by what becomes longer before them.

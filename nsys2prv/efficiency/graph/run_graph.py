@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from nsys2prv.efficiency.graph import edge_kinds
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.execution import memory
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.execution.threads import map_ahead
 
-MOMENTS_OF_WINDOW = 200_000
-"""Moments that are worked on at once."""
+_MOMENTS_OF_WINDOW = 200_000
 NO_NUMBER = -1
 """Number of the edges of a window that has only some of them."""
 WHOLE = 1 << 62
@@ -85,21 +85,21 @@ class RunGraph:
     moments: Moments
     edges: Edges
 
-    def windows(self, moments_of_window: int = MOMENTS_OF_WINDOW, beside: Sequence[Column] = ()) -> Iterator[GraphWindow]:
+    def windows(self, moments_of_window: int | None = None, beside: Sequence[Column] = ()) -> Iterator[GraphWindow]:
         """All moments with the edges that end at them, in windows, from first to last.
+
+        Windows have so many moments (None: as many as the memory allows); nothing depends on it.
 
         Files of the graph, and those of columns that are read or written `beside` it, take memory for one window at a time.
         """
-        for first in range(0, len(self.moments), moments_of_window):
-            yield self.window(first, min(first + moments_of_window, len(self.moments)))
+        for inside in windows_of(len(self.moments), moments_of_window):
+            yield self.window(inside.start, inside.stop)
             self._release(beside)
 
-    def windows_backwards(
-        self, moments_of_window: int = MOMENTS_OF_WINDOW, beside: Sequence[Column] = ()
-    ) -> Iterator[GraphWindow]:
+    def windows_backwards(self, moments_of_window: int | None = None, beside: Sequence[Column] = ()) -> Iterator[GraphWindow]:
         """The same windows from last to first."""
-        for first in reversed(range(0, len(self.moments), moments_of_window)):
-            yield self.window(first, min(first + moments_of_window, len(self.moments)))
+        for inside in reversed(windows_of(len(self.moments), moments_of_window)):
+            yield self.window(inside.start, inside.stop)
             self._release(beside)
 
     def _release(self, beside: Sequence[Column]) -> None:
@@ -206,6 +206,12 @@ class GraphWindow:
         return chosen
 
 
+def windows_of(moments: int, moments_of_window: int | None = None) -> list[slice]:
+    """So many moments in windows, each of so many (None: as many as the memory allows)."""
+    size = memory.scaled(_MOMENTS_OF_WINDOW) if moments_of_window is None else moments_of_window
+    return [slice(first, min(first + size, moments)) for first in range(0, moments, size)]
+
+
 def _loaded(column: Column) -> Numbers:
     return np.asarray(column, dtype=np.int64)
 
@@ -233,7 +239,7 @@ def latest_edges(target: Numbers, allowed: Numbers) -> Numbers:
     return found
 
 
-def settle(graph: RunGraph, moments_of_window: int = MOMENTS_OF_WINDOW) -> None:
+def settle(graph: RunGraph, moments_of_window: int | None = None) -> None:
     """Change least weights, which may be more than was measured, to weights with which a replay gives the measured times.
 
     Of the edges that end at a moment, the one that allows it last gets the whole measured difference: what remains beyond its
