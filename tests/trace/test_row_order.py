@@ -32,6 +32,19 @@ def _outcome(reports: list[Path], folder: Path) -> tuple[dict[str, str], object]
     return files, json.loads(measured.replace(str(reports[0].parent), "REPORTS"))
 
 
+_OVERLAPPING = (
+    [
+        (0, 0, 0, 0), (31, 11, 0, 0), (28, 0, 0, 0), (31, 0, 0, 0), (0, 0, 0, 0), (26, 0, 0, 0), (38, 0, 0, 0),
+        (11, 0, 0, 0), (0, 0, 0, 0), (23, 0, 0, 0), (24, 0, 0, 0),
+    ],
+    [
+        (30, 0, 0, 0), (26, 0, 0, 0), (24, 11, 0, 0), (0, 0, 0, 0), (16, 0, 0, 0), (16, 0, 0, 0), (32, 0, 0, 0),
+        (0, 10, 4, 1), (5, 5, 2, 0), (14, 10, 0, 1), (21, 7, 4, 1), (37, 2, 3, 0), (16, 2, 3, 1), (12, 3, 4, 0),
+        (19, 1, 3, 2), (27, 6, 2, 0), (22, 2, 4, 2), (8, 2, 1, 2), (24, 6, 1, 2),
+    ],
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("examples", [1, pytest.param(300, marks=pytest.mark.thorough)])
 def test_any_order_of_rows_gives_the_same_trace_and_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int
@@ -44,6 +57,8 @@ def test_any_order_of_rows_gives_the_same_trace_and_numbers(
     )
     # A call that starts when a kernel without length does, in another place among others of this time.
     @example(ranks=([(0, 0, 0, 0)] * 10, [(3, 0, 1, 0), *[(0, 0, 0, 0)] * 9]), seed=0, sizes=(40_000, 90_000, 8_192))
+    # Calls of a thread that overlap, of which some have ended in the window before.
+    @example(ranks=_OVERLAPPING, seed=373705, sizes=(20, 15, 4))
     def check(ranks: tuple[list[tuple[int, int, int, int]], ...], seed: int, sizes: tuple[int, int, int]) -> None:
         folder = tmp_path / "example"
         # One that an example before left when it failed would hide why.

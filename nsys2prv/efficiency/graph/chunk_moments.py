@@ -177,7 +177,8 @@ class Former:
 
 
 def stretch_labels(moments: ChunkMoments, hosts: OpenIntervals) -> Numbers:
-    """What each host thread did until each of its moments: the label of the innermost call that was open; NOTHING: none was.
+    """What each host thread did until each of its moments: of the calls that were open the label of the one that started last,
+    which is the innermost one; NOTHING: none was open.
 
     Of moments of devices, the label stays.
     """
@@ -185,27 +186,56 @@ def stretch_labels(moments: ChunkMoments, hosts: OpenIntervals) -> Numbers:
     # Calls that are open when the chunk begins, the outer ones first, in the order of their starts.
     opened = np.flatnonzero(~hosts.is_new & hosts.is_kept)
     opened = opened[np.lexsort((hosts.label[opened], -hosts.until[opened], hosts.begin[opened]))]
-    frame = pl.DataFrame(
-        {
-            "row": np.concatenate([hosts.row[opened], moments.row[on_hosts]]),
-            "label": np.concatenate([hosts.label[opened], moments.label[on_hosts]]),
-            "is_start": np.concatenate([np.ones(len(opened), dtype=bool), moments.side[on_hosts] == START]),
-        }
-    )
-    step = pl.when("is_start").then(1).otherwise(-1)
-    after = (
-        frame.lazy()
-        .with_columns(depth=step.cum_sum().over("row"))
-        .with_columns(after=pl.when("is_start").then("label").forward_fill().over("row", "depth"))
-        # What is not nested is not known by its depth.
-        .with_columns(after=pl.when(pl.col("depth") > 0).then("after"))
-        .select(pl.col("after").shift(1).over("row").fill_null(NOTHING))
-        .collect(engine="in-memory")
-        .to_series()
-    )
+    row = np.concatenate([hosts.row[opened], moments.row[on_hosts]])
+    by_row = np.argsort(row, kind="stable")
+    is_first = differ_from_before(row[by_row])
+    interval = np.concatenate([opened, moments.interval[on_hosts]])[by_row]
+    is_start = np.concatenate([np.ones(len(opened), dtype=bool), moments.side[on_hosts] == START])[by_row]
+    # A call that does not end here is open to the last moment of its row.
+    behind_row = np.append(np.flatnonzero(is_first)[1:], len(row))
+    end = np.full(len(hosts.row), NOT_FOUND, dtype=np.int64)
+    end[interval[~is_start]] = np.flatnonzero(~is_start)
+    start = np.flatnonzero(is_start)
+    end_of_call = end[interval[start]]
+    end_of_call = np.where(end_of_call == NOT_FOUND, behind_row[(np.cumsum(is_first) - 1)[start]], end_of_call)
+    after = last_begun(start, end_of_call, len(row))
+    label = np.where(after != NOT_FOUND, hosts.label[interval[np.maximum(after, 0)]], NOTHING) if len(row) else after
+    until = np.append(NOTHING, label)[: len(row)]
+    until[is_first] = NOTHING
     labels: Numbers = moments.label.copy()
-    labels[on_hosts] = after.to_numpy()[len(opened) :]
+    ordered = np.empty(len(row), dtype=np.int64)
+    ordered[by_row] = until
+    labels[on_hosts] = ordered[len(opened) :]
     return labels
+
+
+def last_begun(first: Numbers, behind: Numbers, size: int) -> Numbers:
+    """Of the stretches that each place is in, the one that begins last: its first place; NOT_FOUND: it is in none.
+
+    A stretch is two of 1, 2, 4, ... places that may overlap, and each of these two of half as many.
+
+    Parameters
+    ----------
+    first, behind
+        Of each stretch: its first place, and the one behind its last.
+    size
+        Number of places.
+
+    >>> last_begun(np.array([0, 1, 2]), np.array([4, 3, 5]), 6).tolist()
+    [0, 1, 2, 2, 2, -1]
+    """
+    found = np.full(size, NOT_FOUND, dtype=np.int64)
+    first, behind = first[behind > first], behind[behind > first]
+    power = np.frexp(behind - first)[1] - 1
+    for one in range(int(power.max(initial=0)), -1, -1):
+        chosen = power == one
+        np.maximum.at(found, first[chosen], first[chosen])
+        np.maximum.at(found, behind[chosen] - 2**one, first[chosen])
+        if one:
+            half = 2 ** (one - 1)
+            second_half = found[:-half].copy()
+            np.maximum(found[half:], second_half, out=found[half:])
+    return found
 
 
 def outside_calls(hosts: OpenIntervals, is_call: Mask, length: int) -> Mask:

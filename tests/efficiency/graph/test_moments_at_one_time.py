@@ -6,8 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nsys2prv.efficiency.graph.chunk_moments import OpenIntervals, moments_of, outside_calls, stretch_labels
+from nsys2prv.efficiency.graph.chunk_moments import OpenIntervals, last_begun, moments_of, outside_calls, stretch_labels
 
 LAUNCH, SYNCHRONIZATION, LONG = 1, 2, 3
 Interval = tuple[int, int, int, int]
@@ -59,3 +61,24 @@ def test_calls_of_one_start_and_end_are_open_in_the_next_chunk_in_the_order_of_t
     hosts = intervals([(0, 5, 9, labels[0]), (0, 5, 9, labels[1]), (0, 7, 8, 3)], carried=2)
     moments = moments_of(2, intervals([]), hosts, np.zeros(3, dtype=bool), 100)
     assert stretch_labels(moments, hosts).tolist()[0] == 2
+
+
+@given(stretches=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=12, unique_by=lambda one: one[0]))
+def test_of_stretches_around_a_place_the_last_one_is_found(stretches: list[tuple[int, int]]) -> None:
+    first, behind = np.array(stretches, dtype=np.int64).reshape(-1, 2).T
+
+    found = last_begun(first, behind, 21).tolist()
+
+    assert found == [max((one for one, end in stretches if one <= place < end), default=-1) for place in range(21)]
+
+
+def test_of_calls_that_overlap_the_one_that_started_last_is_shown_wherever_the_chunk_begins() -> None:
+    # The first ends inside of the second.
+    calls = [(0, 0, 20, 1), (0, 10, 40, 2), (0, 30, 50, 3)]
+    whole, rest = intervals(calls), intervals(calls[1:], carried=1)
+    of_whole = moments_of(0, intervals([]), whole, np.zeros(3, dtype=bool), 100)
+    of_rest = moments_of(0, intervals([]), rest, np.zeros(2, dtype=bool), 100)
+
+    assert stretch_labels(of_whole, whole).tolist() == [-1, 1, 2, 2, 3, 3]
+    assert of_whole.time[-3:].tolist() == of_rest.time.tolist() == [30, 40, 50]
+    assert stretch_labels(of_rest, rest).tolist() == [2, 3, 3]
