@@ -69,6 +69,9 @@ class Tables(ABC):
         if now != self._seen:
             raise UnfinishedReport(self.path, "it was changed while it was read")
 
+    def delete_kept(self) -> None:  # noqa: B027  # most forms keep nothing
+        """Delete what was kept of rows on the disk: from now on they are read of the export, which takes longer."""
+
     @abstractmethod
     def names(self) -> frozenset[str]:
         """Names of the tables that are there."""

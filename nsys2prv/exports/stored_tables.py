@@ -116,6 +116,12 @@ class StoredTables(SqliteTables):
         """Read tables from files from now on."""
         self._stored.update(stored)
 
+    def delete_kept(self) -> None:
+        paths = {batch.path for table in self._stored.values() for batch in table.batches()}
+        self._stored = {}
+        for path in paths:
+            path.unlink(missing_ok=True)
+
     def row_counts(self, tables: Collection[str]) -> dict[str, int]:
         counted = super().row_counts([table for table in tables if table not in self._stored])
         return {table: self._stored[table].rows if table in self._stored else counted[table] for table in tables}

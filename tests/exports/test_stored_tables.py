@@ -162,6 +162,19 @@ def test_other_processes_read_what_is_stored(path: Path, rows_queried: Counter[s
     assert not rows_queried
 
 
+def test_without_what_was_kept_the_database_answers(path: Path, rows_queried: Counter[str]) -> None:
+    tables = stored(path)
+    kept = answers(tables, {"eventType": (60,)})
+    rows_queried.clear()
+
+    tables.delete_kept()
+
+    assert not [file for file in (path.parent / "columns").rglob("*") if file.is_file()]
+    for name, found in answers(tables, {"eventType": (60,)}).items():
+        assert_frame_equal(found, kept[name], check_row_order=name != "distinct")
+    assert rows_queried[TABLE]
+
+
 def test_a_table_without_rows_is_stored(path: Path, rows_queried: Counter[str]) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(f"delete from {TABLE}")
