@@ -23,7 +23,7 @@ from nsys2prv.execution.sizes import MOST_PARTS, READER_PIECE_ROWS, ROWS_OF_PART
 from nsys2prv.execution.threads import Stop, ahead, run_all
 from nsys2prv.exports import Report
 from nsys2prv.exports.forms import Stretch
-from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, StreamedSource, TableSource, count_rows
+from nsys2prv.sources.source import CONTINUATION, LEFT_OUT, REPAIRED, Source, StreamedSource, TableSource, count_rows
 from nsys2prv.timeline import coverage
 from nsys2prv.timeline.coverage import SourceCoverage
 from nsys2prv.timeline.labels import Labels
@@ -194,7 +194,9 @@ class EventReader:
         )
 
     def _read_part(self, report: Report, part: _Part[S], stretch: Stretch | None, stop: Stop) -> _Part[S]:
-        pieces = self._pieces(report, part, stretch)
+        # Two threads do not count together.
+        of_pieces = SourceCoverage.of(part.request.survey.source)
+        pieces = self._pieces(report, part.request, stretch, of_pieces)
         # A long table that one thread has to read in its order: another thread places its events meanwhile.
         for piece in ahead(pieces) if _is_whole(part.request) and part.request.survey.rows >= ROWS_OF_PART else pieces:
             stop.check()
@@ -202,11 +204,13 @@ class EventReader:
             for placed in part.events.place(piece, part.coverage, part.launches):
                 part.sink.add(placed)
             self._progress(piece.height)
+        part.coverage.absorb(of_pieces)
         return part
 
-    def _pieces(self, report: Report, part: _Part[S], stretch: Stretch | None) -> Iterator[pl.DataFrame]:
-        """Events of a source in pieces; in the order of their start where a step needs that."""
-        request, entry = part.request, part.coverage
+    def _pieces(
+        self, report: Report, request: Request[S], stretch: Stretch | None, entry: SourceCoverage
+    ) -> Iterator[pl.DataFrame]:
+        """Events of a source in pieces, whose rows are counted; in the order of their start where a step needs that."""
         source = request.survey.source
         folder = self._new_folder("source")
         step: Callable[[pl.DataFrame], pl.DataFrame] | None = None
@@ -218,16 +222,17 @@ class EventReader:
             for piece in source.events(report, partial(_needed, request), READER_PIECE_ROWS, stretch, folder):
                 yield _counted(piece, entry)
             return
-        for window in self._in_order(report, part, stretch, folder):
+        for window in self._in_order(report, source, stretch, folder, entry):
             kept = step(window)
             entry.leave_out(coverage.SAME_CALL, count_rows(window) - count_rows(kept))
             yield kept
 
-    def _in_order(self, report: Report, part: _Part[S], stretch: Stretch | None, folder: Path) -> Iterator[pl.DataFrame]:
+    def _in_order(
+        self, report: Report, source: Source, stretch: Stretch | None, folder: Path, entry: SourceCoverage
+    ) -> Iterator[pl.DataFrame]:
         """Events of a source in the order of their start; those that start together in one piece, in the order of what is in
         them.
         """
-        source, entry = part.request.survey.source, part.coverage
 
         def timed() -> Iterator[pl.DataFrame]:
             for piece in source.events(report, complete, READER_PIECE_ROWS, stretch, folder):
