@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from nsys2prv.execution import memory
-from nsys2prv.execution.row_order import is_constant, order_ties
+from nsys2prv.execution.row_order import is_constant, order_ties, rows_in_order
 from nsys2prv.execution.scratch import make_folder
 
 RUN_ROWS = 40_000
@@ -320,7 +320,7 @@ class ExternalSort:
         constants = {column.name: column[0] for column in narrow if column.name not in to_find_rows and is_constant(column)}
         narrowest = pl.Schema({column.name: column.dtype for column in narrow})
         # Windows are sorted by all columns; a run need only be in the order of the first.
-        ordered = _in_order(pl.DataFrame([column for column in narrow if column.name not in constants]), self._by[0])
+        ordered = rows_in_order(pl.DataFrame([column for column in narrow if column.name not in constants]), self._by[0])
         self._runs.append(self._write(iter([ordered]), frame.schema, narrowest, constants))
 
     def _join(self, runs: list[_Run]) -> _Run:
@@ -384,14 +384,8 @@ def _sorted(frames: list[pl.DataFrame], by: list[str]) -> pl.DataFrame:
     if not frames:
         return pl.DataFrame(schema=dict.fromkeys(by, pl.Int64))
     if len(by) == 1:
-        return _in_order(pl.concat(frames), by[0])
+        return rows_in_order(pl.concat(frames), by[0])
     return pl.concat(frames).sort(by, maintain_order=True)
-
-
-def _in_order(rows: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Rows in the order of a column: the same frame where they are in it, as rows of most tables are."""
-    values = rows[column].to_numpy()
-    return rows if (values[1:] >= values[:-1]).all() else rows.sort(column, maintain_order=True)
 
 
 def plan_windows(collections: Sequence[tuple[ExternalSort, int]], times: int = 1) -> list[Window]:

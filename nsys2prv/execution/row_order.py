@@ -24,6 +24,14 @@ def order_ties(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     return rows[every.scatter(places, places.gather(tied))]
 
 
+def rows_in_order(rows: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Rows in the order of a column without nulls: the same frame where they are in it, as rows of most tables are. Those that
+    are equal in it stay as they come.
+    """
+    values = rows[column].to_numpy()
+    return rows if (values[1:] >= values[:-1]).all() else rows.sort(column, maintain_order=True)
+
+
 def in_turns(pieces: Iterable[pl.DataFrame], by: str) -> Iterator[pl.DataFrame]:
     """The same rows, which are sorted by a column without nulls: those that are equal in it in one piece, and in the order of
     all other columns.

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
-from nsys2prv.execution.row_order import one_of_each
+from nsys2prv.execution.row_order import one_of_each, rows_in_order
 from nsys2prv.execution.sizes import HELD_ROWS, PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.exports.global_ids import process_of
@@ -116,13 +116,11 @@ def places_of_calls(events: pl.DataFrame, calls: pl.DataFrame, start: str) -> tu
     -------
     The calls in some order, and the place of that of each event among them; null where there is none.
     """
+    calls = rows_in_order(calls, _ID)
     ids = calls[_ID].to_numpy()
-    if (ids[1:] < ids[:-1]).any():
-        calls = calls[np.argsort(ids, kind="stable")]
-        ids = calls[_ID].to_numpy()
     if (ids[1:] == ids[:-1]).any():
         # A call of the driver inside one of the runtime may carry the same id: the outer one counts, which starts first.
-        calls = one_of_each(calls.select(start, pl.exclude(start)), [_PROCESS, _ID]).sort(_ID, maintain_order=True)
+        calls = rows_in_order(one_of_each(calls.select(start, pl.exclude(start)), [_PROCESS, _ID]), _ID)
         ids = calls[_ID].to_numpy()
     if not len(ids) or not _of_one_process(events, calls):
         places = calls.select(_PROCESS, _ID).with_row_index("place")

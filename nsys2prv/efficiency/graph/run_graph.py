@@ -23,6 +23,7 @@ from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.execution.threads import map_ahead
 
 _MOMENTS_OF_WINDOW = 200_000
+"""Moments that are worked on at once where memory is not short."""
 NO_NUMBER = -1
 """Number of the edges of a window that has only some of them."""
 WHOLE = 1 << 62
