@@ -306,6 +306,15 @@ class ExternalSort:
                 run.path.unlink(missing_ok=True)
         self._runs = kept
 
+    def drop_ended(self, value: int) -> None:
+        """Delete runs that neither a window from a value of the first sort column on nor `load_open` of it needs. Copies of
+        this object in other processes may be used on for what comes then.
+        """
+        is_over = [run.lasts[-1] < value and max(run.untils) < value for run in self._runs]
+        for run in itertools.compress(self._runs, is_over):
+            run.path.unlink(missing_ok=True)
+        self._runs = [run for run, over in zip(self._runs, is_over, strict=True) if not over]
+
     def delete(self) -> None:
         """Delete all rows, on disk and in memory."""
         self.drop_before(None)

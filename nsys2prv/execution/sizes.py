@@ -23,5 +23,6 @@ REPORTS_AT_ONCE = 32
 """Reports in one piece of work at most: names of their processes and threads are all in memory."""
 ROWS_OF_GROUP = 400_000
 """Rows of tables above which a group gets no more reports: launch lines of all of them wait for the last."""
-WINDOWS_OF_PART = 64
-"""Time windows in one part of a trace at most."""
+WINDOWS_OF_PART = 4
+"""Time windows in one part of a trace at most. The file of a part is deleted when it is joined: small ones take little
+memory of the system, and all workers end at about the same time."""

@@ -120,6 +120,9 @@ class Workers(ABC):
     def prepare(self, function: Callable[..., object]) -> None:  # noqa: B027  # most need nothing
         """Have all workers load the module of a function, while the first ones may work already."""
 
+    def finish(self) -> None:  # noqa: B027  # most need nothing
+        """No more work comes: who was made for it may end meanwhile."""
+
     @abstractmethod
     def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
         """Results of a function for each item, in order.
@@ -159,6 +162,7 @@ class LocalWorkers(Workers):
         self._allotment = allotment
         threading.excepthook = _hide_end_of_manager
         self._pool = self._new_pool()
+        self._ending: tuple[Any, tuple[Any, ...]] | None = None
         _local.add(self)
 
     def for_pieces(self, count: int) -> Workers:
@@ -253,18 +257,27 @@ class LocalWorkers(Workers):
         if manager is not None and not manager.is_alive():
             raise NoResources(_THREADS) from error
 
+    def finish(self) -> None:
+        # Afterwards the executor does not know them any more.
+        self._ending = self._pool._executor_manager_thread, tuple((self._pool._processes or {}).values())
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
     def close(self) -> None:
         """End the processes, which have no work left."""
+        if self._ending is None:
+            self.finish()
         _local.discard(self)
+        assert self._ending is not None
+        manager, _ = self._ending
         # A thread that could not start can't be waited for.
-        manager: Any = self._pool._executor_manager_thread
-        self._pool.shutdown(wait=manager is None or manager.is_alive(), cancel_futures=True)
+        if manager is not None and manager.is_alive():
+            manager.join()
 
     def kill(self) -> None:
         """End the processes at once, even during work: their files can be removed afterwards."""
         _local.discard(self)
         # The executor has no public access to its processes.
-        processes = list((self._pool._processes or {}).values())
+        processes = self._ending[1] if self._ending is not None else tuple((self._pool._processes or {}).values())
         for process in processes:
             process.terminate()
         until = time.monotonic() + _SECONDS_TO_LEAVE

@@ -274,10 +274,6 @@ class _Collector:
 
     def _finish(self) -> None:
         """Launch lines and states of whole reports."""
-        if not self._group.on_disk and not self._options.critical_path:
-            # All of their events were read: what is written next can have the place.
-            for part in self._group.reports:
-                part.opened.report.tables.delete_kept()
         store = self._collected.store
         made = self._whole.work(self._group.timeline)
         work = [partial(_add_all, store.part(name), make) for name, make in made]

@@ -101,6 +101,11 @@ class TraceStore:
         """About how many lines or events the trace gets, for progress."""
         return sum(collection.records.rows * collection.kind.weight for collection in self._collections.values())
 
+    def drop_ended(self, time: int) -> None:
+        """Take what is over before a time (ns of the trace) off the disk; others may still merge later windows."""
+        for collection in self._collections.values():
+            collection.records.drop_ended(time)
+
     def delete(self) -> None:
         """Take all off the disk."""
         for collection in self._collections.values():

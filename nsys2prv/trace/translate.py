@@ -95,6 +95,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
     ):
         make_folder(scratch)
         some.share(staging, scratch)
+        some.prepare(write_trace)
         staged = {suffix: staging / f"trace{suffix}" for suffix in SUFFIXES}
         trace_format = DimemasFormat() if options.for_dimemas else ParaverFormat(compressed=options.gzip)
         # Reports to events: the reports are opened, planned and read; their events become sorted runs of records.
@@ -133,6 +134,9 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             collected.store.absorb(MESSAGES, paired)
         # Events to files: the records are merged in the order of time, and names are written beside them.
         head = _head(plan)
+        for opened in plan.reports:
+            # All events were read: what is written next can have the place.
+            opened.report.tables.delete_kept()
         prv = staged[trace_format.suffix]
         with session.bar("writing", collected.store.weight, "record") as bar:
             records = write_trace(prv, trace_format, collected.store, head, some, collected.folder, bar.update)

@@ -40,7 +40,7 @@ def write_trace(
     folder: Path,
     progress: Callable[[int], object],
 ) -> int:
-    """Write the file of records, and return their number; the store is empty afterwards."""
+    """Write the file of records, and return their number; the store is empty afterwards, and the workers get no more work."""
     windows = store.windows(on_disk=not workers.is_here)
     with format.writer(path, head, is_first=True) as writer:
         if workers.is_here:
@@ -55,12 +55,16 @@ def write_trace(
 
     def parts(written: Iterable[tuple[Path, int]]) -> Iterator[Path]:
         nonlocal records
-        for part, of_part in written:
+        for of_work, (part, of_part) in zip(work, written, strict=True):
             records += of_part
             progress(of_part)
             yield part
+            # It was joined: what is written next can have the place of its records.
+            if (end := of_work.windows[-1].end) is not None:
+                store.drop_ended(end)
 
     format.join(path, parts(workers.map(write_part, work)))
+    workers.finish()
     store.delete()
     return records
 

@@ -123,3 +123,34 @@ def test_columns_that_are_equal_in_all_rows_of_a_run_come_back(tmp_path: Path, m
     assert pl.concat(collected.windows(keep=True)).equals(together.sort(together.columns))
     again = pickle.loads(pickle.dumps(collected))
     assert pl.concat(again.windows(keep=True)).equals(together.sort(together.columns))
+
+
+@pytest.mark.parametrize("value", [0, 130, 131, 250, 10_000])
+def test_what_is_over_leaves_the_disk_and_later_windows_stay_whole(
+    value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(external_sort, "RUN_ROWS", 10)
+    monkeypatch.setattr(external_sort, "_BATCH_ROWS", 3)
+    collected = ExternalSort(["start"], tmp_path, until="end")
+    for begin in range(0, 400, 10):
+        # One in four runs has an interval that lasts for long.
+        ends = [start + (100 if begin % 40 == 0 and start == begin else 5) for start in range(begin, begin + 10)]
+        collected.add(pl.DataFrame({"start": list(range(begin, begin + 10)), "end": ends}))
+    collected.finish(on_disk=True)
+    elsewhere: ExternalSort = pickle.loads(pickle.dumps(collected))
+    window = external_sort.Window(value, None)
+    later, still_open = elsewhere.load(window), elsewhere.load_open(value)
+
+    collected.drop_ended(value)
+
+    for one in (elsewhere, collected):
+        assert [frame.to_dict(as_series=False) for frame in one.load(window)] == [
+            frame.to_dict(as_series=False) for frame in later
+        ]
+        assert [frame.to_dict(as_series=False) for frame in one.load_open(value)] == [
+            frame.to_dict(as_series=False) for frame in still_open
+        ]
+    needed = sum(
+        begin + 10 > value or begin + 14 >= value or (begin % 40 == 0 and begin + 100 >= value) for begin in range(0, 400, 10)
+    )
+    assert len(list(tmp_path.rglob("*.arrow"))) == needed

@@ -14,7 +14,7 @@ import pytest
 
 from nsys2prv import errors
 from nsys2prv.errors import UsageError, WorkerDied
-from nsys2prv.execution.workers import DaskCluster, Workers, workers
+from nsys2prv.execution.workers import DaskCluster, LocalWorkers, Workers, workers
 
 
 def _square(number: int) -> int:
@@ -113,3 +113,33 @@ def test_all_workers_start_before_there_is_work_for_all_of_them() -> None:
         started = {child.pid for child in multiprocessing.active_children()} - before
         assert len(started) == min(2, os.cpu_count() or 1)
         assert list(some.map(_square, [3])) == [9]
+
+
+def _started(before: set[int | None]) -> list[multiprocessing.process.BaseProcess]:
+    return [child for child in multiprocessing.active_children() if child.pid not in before]
+
+
+def test_workers_without_further_work_end_while_other_work_goes_on() -> None:
+    before = {child.pid for child in multiprocessing.active_children()}
+    with workers(2) as some:
+        assert list(some.map(_square, range(8))) == [number * number for number in range(8)]
+        processes = _started(before)
+        some.finish()
+        for process in processes:
+            process.join(20)
+        assert processes
+        assert not any(process.is_alive() for process in processes)
+
+
+def test_workers_that_are_about_to_end_are_killed_with_the_others() -> None:
+    before = {child.pid for child in multiprocessing.active_children()}
+    some = LocalWorkers(2)
+    next(some.map(time.sleep, [0, 600, 600]))
+    processes = _started(before)
+
+    some.finish()
+    assert any(process.is_alive() for process in processes)
+    some.kill()
+
+    assert not any(process.is_alive() for process in processes)
+    some.close()
