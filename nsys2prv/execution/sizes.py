@@ -11,7 +11,7 @@ WIDE_PIECE_ROWS = 30_000
 """The same where a row takes much memory or becomes several events."""
 HELD_ROWS = 30_000
 """Rows few enough to be kept while a table is read a second time."""
-READER_PIECE_ROWS = 50_000
+READER_PIECE_ROWS = 75_000
 """Events that one thread places on the timeline at once."""
 
 ROWS_OF_PART = 75_000

@@ -16,13 +16,14 @@ import polars as pl
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort, Window, plan_windows
 from nsys2prv.execution.row_order import in_content_order
-from nsys2prv.execution.threads import map_ahead
+from nsys2prv.execution.threads import at_once, map_ahead
 from nsys2prv.timeline.records import RecordBatch, RecordKind
 
 T = TypeVar("T")
 
-_LONGER = 2
-"""How much longer windows of a trace are than others: what is done once for each window takes as long as for 10,000 records."""
+_LONGER, _LONGER_ON_THREADS = 2, 3
+"""How much longer windows of a trace are than others: what is done once for each window takes as long as for 10,000 records.
+Where threads share the interpreter, they hand it over some hundred times for each window."""
 
 
 def record_sort(kind: RecordKind, folder: Path) -> ExternalSort:
@@ -90,11 +91,12 @@ class TraceStore:
             collection.records.spill()
 
     def windows(self, *, on_disk: bool = False) -> list[Window]:
-        """Windows of the time axis for `merge`; nothing can be added after it. With `on_disk`, nothing stays in memory."""
+        """Windows of the time axis for `merge`; nothing can be added after it. With `on_disk`, nothing stays in memory: other
+        processes merge."""
         for collection in self._collections.values():
             collection.records.finish(on_disk=on_disk)
         weighted = [(collection.records, collection.kind.weight) for collection in self._collections.values()]
-        return plan_windows(weighted, _LONGER)
+        return plan_windows(weighted, _LONGER_ON_THREADS if at_once() > 1 and not on_disk else _LONGER)
 
     @property
     def weight(self) -> int:
