@@ -268,7 +268,7 @@ def chunks_of_run(context: SweepContext) -> Iterator[TimeChunk]:
     # What starts at the end of the window is in it.
     edges = [edge for edge, is_inside in ((low, low > 0), (high + 1, high < recorded)) if is_inside]
     # What meters do for each chunk takes as long as what they do for its rows.
-    windows = _cut(plan_windows([(rows, 1) for rows in sorted_rows], memory.ample(_AMPLE_TIMES)), edges)
+    windows = _cut(plan_windows([(rows, 1) for rows in sorted_rows], memory.ample(1, _AMPLE_TIMES)), edges)
     nothing = {one.name: pl.DataFrame(schema={**one.schema, "begin": pl.Int64, "until": pl.Int64}) for one in COLLECTIONS}
     for index, window in enumerate(windows):
         begin = 0 if index == 0 or window.begin is None else window.begin

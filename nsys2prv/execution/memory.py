@@ -67,9 +67,9 @@ def scaled(size: int) -> int:
     return max(round(size * share()), 1)
 
 
-def ample(times: int) -> int:
-    """So many times the usual size where memory is ample, else once."""
-    return times if _in_force and all(one.is_ample for one in _in_force) else 1
+def ample(usual: int, large: int) -> int:
+    """A size of a piece of work: the large one where memory is ample."""
+    return large if _in_force and all(one.is_ample for one in _in_force) else usual
 
 
 def threads(count: int) -> int:

@@ -11,8 +11,9 @@ WIDE_PIECE_ROWS = 30_000
 """The same where a row takes much memory or becomes several events."""
 HELD_ROWS = 30_000
 """Rows few enough to be kept while a table is read a second time."""
-READER_PIECE_ROWS = 75_000
-"""Events that one thread places on the timeline at once."""
+READER_PIECE_ROWS, LARGE_READER_PIECE_ROWS = 50_000, 75_000
+"""Events that one thread places on the timeline at once; more where memory is ample, as threads hand over the interpreter for
+each step of a piece."""
 
 ROWS_OF_PART = 75_000
 """Rows of a table for which one more thread reads it."""

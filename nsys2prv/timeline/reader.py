@@ -19,7 +19,7 @@ import polars as pl
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.row_order import in_turns
-from nsys2prv.execution.sizes import MOST_PARTS, READER_PIECE_ROWS, ROWS_OF_PART
+from nsys2prv.execution.sizes import LARGE_READER_PIECE_ROWS, MOST_PARTS, READER_PIECE_ROWS, ROWS_OF_PART
 from nsys2prv.execution.threads import Stop, ahead, run_all
 from nsys2prv.exports import Report
 from nsys2prv.exports.forms import Stretch
@@ -140,6 +140,7 @@ class EventReader:
         self._folder = folder
         self._numbers = itertools.count()
         self._ordered = ExternalSort(["start"], folder / "ordered")
+        self._rows_of_piece = memory.ample(READER_PIECE_ROWS, LARGE_READER_PIECE_ROWS)
 
     def read(self, index: int, report: ReadableReport, requests: Sequence[Request[S]], share: Share = WHOLE) -> ReadEvents[S]:
         """Read what is requested of the events of a report, or a share of it; `index` is the report's number in the plan.
@@ -219,7 +220,7 @@ class EventReader:
         elif request.by_lane and request.survey.lanes is not None and request.survey.overlaps:
             step = StreamLanes(request.survey.lanes.drop("lanes"))
         if step is None:
-            for piece in source.events(report, partial(_needed, request), READER_PIECE_ROWS, stretch, folder):
+            for piece in source.events(report, partial(_needed, request), self._rows_of_piece, stretch, folder):
                 yield _counted(piece, entry)
             return
         for window in self._in_order(report, source, stretch, folder, entry):
@@ -235,7 +236,7 @@ class EventReader:
         """
 
         def timed() -> Iterator[pl.DataFrame]:
-            for piece in source.events(report, complete, READER_PIECE_ROWS, stretch, folder):
+            for piece in source.events(report, complete, self._rows_of_piece, stretch, folder):
                 taken = _counted(piece, entry)
                 with_start = taken.drop_nulls("start")
                 entry.leave_out(coverage.NO_TIME, count_rows(taken) - count_rows(with_start))
@@ -243,7 +244,7 @@ class EventReader:
 
         if isinstance(source, TableSource) and stretch is None:
             starts = source.surveyed(report).select("start").drop_nulls()
-            if _is_in_order(report.batches(starts, READER_PIECE_ROWS)):
+            if _is_in_order(report.batches(starts, self._rows_of_piece)):
                 # As rows of most tables are.
                 yield from in_turns(timed(), "start")
                 return

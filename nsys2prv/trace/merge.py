@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 _LONGER, _LONGER_ON_THREADS = 2, 3
 """How much longer windows of a trace are than others: what is done once for each window takes as long as for 10,000 records.
-Where threads share the interpreter, they hand it over some hundred times for each window."""
+Where threads share the interpreter, they hand it over some hundred times for each window: it is still longer where memory is
+ample."""
 
 
 def record_sort(kind: RecordKind, folder: Path) -> ExternalSort:
@@ -96,7 +97,8 @@ class TraceStore:
         for collection in self._collections.values():
             collection.records.finish(on_disk=on_disk)
         weighted = [(collection.records, collection.kind.weight) for collection in self._collections.values()]
-        return plan_windows(weighted, _LONGER_ON_THREADS if at_once() > 1 and not on_disk else _LONGER)
+        on_threads = at_once() > 1 and not on_disk
+        return plan_windows(weighted, memory.ample(_LONGER, _LONGER_ON_THREADS) if on_threads else _LONGER)
 
     @property
     def weight(self) -> int:

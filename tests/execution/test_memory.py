@@ -141,11 +141,11 @@ def test_more_than_the_usual_sizes_are_taken_where_all_may_take_more() -> None:
     assert [allotments(size * MB, workers)[0].is_ample for size, workers in ((1_000, 0), (2_000, 0), (2_000, 2))] == [
         False, True, False,
     ]  # fmt: skip
-    assert memory.ample(2) == 1
+    assert memory.ample(50, 75) == 50
     with limited(Allotment(1.0, is_ample=True)):
-        assert memory.ample(2) == 2
+        assert memory.ample(50, 75) == 75
         with limited(Allotment(1.0)):
-            assert memory.ample(2) == 1
+            assert memory.ample(50, 75) == 50
 
 
 @pytest.mark.thorough
