@@ -308,8 +308,10 @@ class ExternalSort:
 
     def drop_ended(self, value: int) -> None:
         """Delete runs that neither a window from a value of the first sort column on nor `load_open` of it needs. Copies of
-        this object in other processes may be used on for what comes then.
+        this object in other processes may be used on for what comes then; they delete nothing.
         """
+        if self._is_borrowed:
+            return
         is_over = [run.lasts[-1] < value and max(run.untils) < value for run in self._runs]
         for run in itertools.compress(self._runs, is_over):
             run.path.unlink(missing_ok=True)

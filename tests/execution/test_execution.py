@@ -141,6 +141,8 @@ def test_what_is_over_leaves_the_disk_and_later_windows_stay_whole(
     window = external_sort.Window(value, None)
     later, still_open = elsewhere.load(window), elsewhere.load_open(value)
 
+    elsewhere.drop_ended(10_000)
+    assert len(list(tmp_path.rglob("*.arrow"))) == 40
     collected.drop_ended(value)
 
     for one in (elsewhere, collected):
