@@ -296,26 +296,21 @@ class ExternalSort:
 
     def drop_before(self, value: int | None) -> None:
         """Delete runs whose rows are all before a value of the first sort column; None: all runs."""
-        if self._is_borrowed:
-            return
-        kept = []
-        for run in self._runs:
-            if value is not None and run.lasts[-1] >= value:
-                kept.append(run)
-            else:
-                run.path.unlink(missing_ok=True)
-        self._runs = kept
+        self._drop([run for run in self._runs if value is None or run.lasts[-1] < value])
 
     def drop_ended(self, value: int) -> None:
         """Delete runs that neither a window from a value of the first sort column on nor `load_open` of it needs. Copies of
         this object in other processes may be used on for what comes then; they delete nothing.
         """
+        self._drop([run for run in self._runs if run.lasts[-1] < value and max(run.untils) < value])
+
+    def _drop(self, runs: Sequence[_Run]) -> None:
         if self._is_borrowed:
             return
-        is_over = [run.lasts[-1] < value and max(run.untils) < value for run in self._runs]
-        for run in itertools.compress(self._runs, is_over):
+        for run in runs:
             run.path.unlink(missing_ok=True)
-        self._runs = [run for run, over in zip(self._runs, is_over, strict=True) if not over]
+        dropped = {run.path for run in runs}
+        self._runs = [run for run in self._runs if run.path not in dropped]
 
     def delete(self) -> None:
         """Delete all rows, on disk and in memory."""
