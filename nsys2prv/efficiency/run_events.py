@@ -18,13 +18,15 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
+from nsys2prv.paraver.keys import Distinct, distinct
 from nsys2prv.sources.cuda import device_memory, synchronization, unified_memory
 from nsys2prv.sources.host import call_chains, cpu_samples
 from nsys2prv.sources.registry import TYPES, type_of
 from nsys2prv.timeline.time_axis import ClockError
 from nsys2prv.vocabulary import event_types, row_names
 
-_NO_VALUE = pl.Series([None], dtype=pl.Int64)
+NO_VALUE = pl.Series([None], dtype=pl.Int64)
+"""What is not known of an event."""
 
 HOST, STREAM, METRICS, OTHER = "host", "stream", "metrics", "other"
 """Kinds of rows: host threads, CUDA streams, GPUs as a whole, and parts of nodes."""
@@ -325,24 +327,28 @@ def base_types(numbers: Sequence[int], collection: Collection) -> dict[int, int]
     return {number: kind.number for number, kind in found.items() if kind is not None and kind.number in collection.types}
 
 
-def narrow(placed: pl.DataFrame, collection: Collection) -> pl.DataFrame:
-    """Placed events (columns `row`, `start`, `end`, `number`, `value`, attributes by number) as rows of a collection."""
-    numbers = placed["number"].unique().to_list()
-    bases = base_types(numbers, collection)
-    chosen = placed if len(bases) == len(numbers) else placed.filter(pl.col("number").is_in(list(bases)))
+def narrow(placed: pl.DataFrame, collection: Collection, numbers: Distinct | None = None) -> pl.DataFrame:
+    """Placed events (columns `row`, `start`, `end`, `number`, `value`, attributes by number) as rows of a collection; `numbers`
+    are those of the events, where they are known."""
+    # Here as below, column by column: each query over a frame takes longer than these few rows.
+    found = numbers or distinct_numbers(placed)
+    bases = base_types(found.numbers.tolist(), collection)
+    needed = collection.schema.keys() | collection.columns
+    chosen = pl.DataFrame([placed[name] for name in placed.columns if name in needed])
+    if len(bases) < len(found.numbers):
+        is_chosen = np.array([number in bases for number in found.numbers.tolist()], dtype=bool)
+        chosen = chosen[np.flatnonzero(is_chosen[found.place])]
     columns = {name: chosen[name] for name in collection.schema if name not in collection.attributes}
     for name, numbers_of in collection.attributes.items():
-        found = [chosen[str(number)] for number in numbers_of if str(number) in chosen.columns]
-        if not found:
-            columns[name] = _NO_VALUE.new_from_index(0, chosen.height)
-        else:
-            columns[name] = found[0] if len(found) == 1 else pl.select(pl.coalesce(found)).to_series()
+        of_types = [chosen[str(number)] for number in numbers_of if str(number) in chosen.columns]
+        columns[name] = of_types[0] if of_types else NO_VALUE.new_from_index(0, chosen.height)
+        for other in of_types[1:]:
+            columns[name] = columns[name].zip_with(columns[name].is_not_null(), other)
     if not collection.samples:
         # A member of a series keeps its number, which is that of its name; a lane is the same events on another row.
         found_on = {number: _without_lane(number, base) for number, base in bases.items() if number != base}
         in_lanes = {number: beside for number, beside in found_on.items() if number != beside}
         columns["number"] = columns["number"].replace(in_lanes) if in_lanes else columns["number"]
-    # Column by column: a query over the frame takes longer than these few rows.
     return pl.DataFrame([columns[name].cast(dtype).alias(name) for name, dtype in collection.schema.items()])
 
 
@@ -445,9 +451,17 @@ class RunEvents:
         return joined.select(pl.coalesce("label", plain)).to_series()
 
 
+def distinct_numbers(placed: pl.DataFrame) -> Distinct:
+    """Event types (column `number`) that occur, and which of them each event has."""
+    return distinct(placed["number"].cast(pl.Int64).to_numpy())
+
+
 def calling_rows(of_hosts: pl.DataFrame) -> set[int]:
     """Rows that call CUDA or MPI in events of the collection ON_HOSTS."""
-    return set(of_hosts.filter(pl.col("number").is_in(HOST_CALLS))["row"].unique())
+    found = distinct_numbers(of_hosts)
+    is_call = np.array([number in HOST_CALLS for number in found.numbers.tolist()], dtype=bool)
+    rows = of_hosts["row"].to_numpy()[is_call[found.place]]
+    return set(distinct(rows.astype(np.int64)).numbers.tolist())
 
 
 def new_collections(folder: Path, collections: Sequence[Collection]) -> dict[str, ExternalSort]:

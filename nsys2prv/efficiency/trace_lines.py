@@ -16,6 +16,7 @@ from nsys2prv.efficiency.run_events import (
     MESSAGE_SCHEMA,
     METRICS,
     MPI_COLLECTIVES,
+    NO_VALUE,
     ON_DEVICES,
     ON_HOSTS,
     STREAM,
@@ -23,6 +24,7 @@ from nsys2prv.efficiency.run_events import (
     RunRows,
     base_types,
     calling_rows,
+    distinct_numbers,
     narrow,
     on_first_rows,
 )
@@ -30,8 +32,9 @@ from nsys2prv.efficiency.trace_types import BY_STATE, TraceTypes
 from nsys2prv.errors import TraceError
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
+from nsys2prv.paraver.fields import Flags
 from nsys2prv.paraver.interval_pairs import match_ends, pair_intervals
-from nsys2prv.paraver.keys import distinct
+from nsys2prv.paraver.keys import Distinct
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary import event_types
@@ -84,6 +87,11 @@ class _Selected:
     states: pl.DataFrame | None
     launches: pl.DataFrame
     messages: pl.DataFrame | None
+
+
+def _frame(columns: Mapping[str, Numbers], schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    """Columns as a frame, in the types of a schema. Where queries are many and small, each waits for threads that are busy."""
+    return pl.DataFrame([pl.Series(name, columns[name]).cast(dtype) for name, dtype in schema.items()])
 
 
 class LineReader:
@@ -165,9 +173,9 @@ class LineReader:
             callers,
             left,
             self._points(block, row, {old: new for old, new in numbers.items() if bases[new] in self._types.samples}),
-            self._states(block) if self._types.by_state else None,
-            self._launch_lines(block.messages),
-            self._rank_messages(block.messages) if MPI_COLLECTIVES in self._collections else None,
+            self._states(block, row) if self._types.by_state else None,
+            self._launch_lines(block, row),
+            self._rank_messages(block, row) if MPI_COLLECTIVES in self._collections else None,
         )
 
     def _take(self, found: _Selected) -> None:
@@ -187,15 +195,10 @@ class LineReader:
         if found.messages is not None:
             self._read.messages.add(found.messages)
 
-    def _row(self, places: pl.DataFrame, task: str, thread: str) -> pl.Series:
-        """The row of each place among those chosen; -1: it is on none of them."""
-        of_file = self._trace.header.rows_at(places[task].to_numpy(), places[thread].to_numpy())
-        return pl.Series("row", self._row_of[of_file])
-
     def _pairs(self, block: Block, row: Numbers, types: Mapping[int, int]) -> pl.DataFrame:
         """Pairs of some types on rows that are chosen: record, row, type (with its number of today), time, value."""
         found = block.pair_types
-        pairs = block.pairs_of(np.isin(found.numbers, list(types)))
+        pairs = block.pairs_of(np.array([number in types for number in found.numbers.tolist()], dtype=bool))
         record = block.pair_record[pairs]
         if (row < 0).any():
             pairs = pairs[row[record] >= 0]
@@ -208,20 +211,22 @@ class LineReader:
         """Pairs with the attributes that are on their lines, by number, in place of the column `record`."""
         found, record = block.pair_types, pairs["record"].to_numpy()
         now = np.array([self._types.today(number) for number in found.numbers.tolist()], dtype=np.int64)
-        attributes = {}
+        columns = {name: pairs[name] for name in pairs.columns if name != "record"}
         for attribute in self._attributes.intersection(now.tolist()):
             places = block.pairs_of(now == attribute)
             of_lines, is_there = np.zeros(len(block), np.int64), np.zeros(len(block), dtype=bool)
             # Of several on a line the first counts: numpy keeps what is written last.
             of_lines[block.pair_record[places][::-1]] = block.pair_value[places][::-1]
             is_there[block.pair_record[places]] = True
-            known, values = pl.Series(is_there[record]), pl.Series(of_lines[record])
+            known, values = is_there[record], pl.Series(of_lines[record])
             if known.any():
-                attributes[str(attribute)] = values if known.all() else pl.select(pl.when(known).then(values)).to_series()
-        return pairs.drop("record").with_columns(**attributes)
+                columns[str(attribute)] = values if known.all() else values.zip_with(pl.Series(known), NO_VALUE)
+        return pl.DataFrame(columns)
 
     def _points(self, block: Block, row: Numbers, types: Mapping[int, int]) -> pl.DataFrame:
         """Samples and marks on rows of the kind that they belong to, with the attributes that are on their lines."""
+        if not types:
+            return pl.DataFrame()
         found = self._pairs(block, row, types)
         points = [found.clear().drop("record")]
         for one in (one for one in self._collections if one.samples and found.height):
@@ -233,45 +238,54 @@ class LineReader:
             points.append(self._with_attributes(block, pairs) if one.attributes and pairs.height else pairs.drop("record"))
         return pl.concat(points, how="diagonal").rename({"time": "start", "type": "number"}).with_columns(end="start")
 
-    def _states(self, block: Block) -> pl.DataFrame:
-        placed = block.states.with_columns(self._row(block.states, "task", "thread")).filter(pl.col("row") >= 0)
-        found = placed.filter(pl.Series(self._kind[STREAM][placed["row"].to_numpy()]))
+    def _states(self, block: Block, row: Numbers) -> pl.DataFrame:
+        of_states = row[block.of_states]
+        is_stream = pl.Series((of_states >= 0) & self._kind[STREAM][of_states])
+        found = block.states.with_columns(row=pl.Series(of_states)).filter(is_stream)
         return found.join(BY_STATE, on="state", maintain_order="left").rename({"begin": "start"})
 
-    def _launch_lines(self, messages: pl.DataFrame) -> pl.DataFrame:
+    def _launch_lines(self, block: Block, row: Numbers) -> pl.DataFrame:
         """Lines from a host thread to a stream, whatever their tags: other tools have others. Only those of the critical path
         are no launches."""
-        messages = messages.filter(pl.col("tag") != event_types.TAG_CRITICAL_PATH)
-        sender, receiver = (self._row(messages, f"{end}_task", f"{end}_thread").to_numpy() for end in ("send", "recv"))
-        is_launch = (sender >= 0) & (receiver >= 0)
-        is_launch &= self._kind[HOST][sender] & self._kind[STREAM][receiver]
+        called, arrived = block.time[block.of_messages], block.message_column("physical_recv")
         origin, end = self._window.origin, self._window.ends[-1]
-        lines = messages.select("logical_send", "physical_recv", row=pl.Series(sender), to_row=pl.Series(receiver))
         # Calls before the selected time are not known of reports either.
-        inside = (pl.col("logical_send") >= origin) & pl.col("physical_recv").is_between(origin, end)
-        found = lines.filter(pl.Series(is_launch) & inside)
-        shaped = found.select("row", "to_row", time=pl.col("logical_send") - origin, to_time=pl.col("physical_recv") - origin)
-        shaped = on_first_rows(shaped, self._first_row, "to_row")
-        return shaped.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items())
+        inside = (called >= origin) & (arrived >= origin) & (arrived <= end)
+        is_launch = inside & (block.message_column("tag") != event_types.TAG_CRITICAL_PATH)
+        places, sender, receiver = self._between(block, row, is_launch, STREAM)
+        columns = {
+            "time": called[places] - origin,
+            "row": sender,
+            "to_time": arrived[places] - origin,
+            "to_row": self._first_row[receiver],
+        }
+        return _frame(columns, LAUNCH_SCHEMA)
 
-    def _rank_messages(self, messages: pl.DataFrame) -> pl.DataFrame:
+    def _rank_messages(self, block: Block, row: Numbers) -> pl.DataFrame:
         """Lines between host threads that have no tag of nsys2prv: messages of MPI."""
-        sender, receiver = (self._row(messages, f"{end}_task", f"{end}_thread").to_numpy() for end in ("send", "recv"))
-        is_message = (sender >= 0) & (receiver >= 0)
-        is_message &= self._kind[HOST][sender] & self._kind[HOST][receiver]
-        origin = self._window.origin
-        lines = messages.select(
-            *("size", "tag"),
-            time=pl.col("logical_send") - origin,
-            row=pl.Series(sender),
+        sent, arrived = block.time[block.of_messages], block.message_column("physical_recv")
+        origin, end = self._window.origin, self._window.ends[-1]
+        inside = (sent >= origin) & (sent <= end) & (arrived >= origin) & (arrived <= end)
+        is_message = inside & ~np.isin(block.message_column("tag"), list(event_types.OWN_TAGS))
+        places, sender, receiver = self._between(block, row, is_message, HOST)
+        columns = {
+            "time": sent[places] - origin,
+            "row": sender,
             # A receive that started before the selected time is cut there.
-            to_begin=(pl.col("logical_recv") - origin).clip(lower_bound=0),
-            to_time=pl.col("physical_recv") - origin,
-            to_row=pl.Series(receiver),
-        )
-        chosen = pl.Series(is_message) & ~pl.col("tag").is_in(event_types.OWN_TAGS)
-        inside = pl.all_horizontal(pl.col("time", "to_time").is_between(0, self._window.ends[-1] - origin))
-        return lines.filter(chosen & inside).select(pl.col(name).cast(dtype) for name, dtype in MESSAGE_SCHEMA.items())
+            "to_begin": np.maximum(block.message_column("logical_recv")[places] - origin, 0),
+            "to_time": arrived[places] - origin,
+            "to_row": receiver,
+            "size": block.message_column("size")[places],
+        }
+        return _frame(columns, MESSAGE_SCHEMA)
+
+    def _between(self, block: Block, row: Numbers, chosen: Flags, kind: str) -> tuple[Numbers, Numbers, Numbers]:
+        """Of the messages of a block that are chosen, those from a host thread to a row of a kind: places among the messages,
+        rows of senders and of receivers."""
+        sender, receiver = row[block.of_messages], self._row_of[block.rows_of_receivers(self._trace.header)]
+        chosen = chosen & (sender >= 0) & (receiver >= 0) & self._kind[HOST][sender] & self._kind[kind][receiver]
+        places = np.flatnonzero(chosen)
+        return places, sender[places], receiver[places]
 
     def _narrowed(self, found: pl.DataFrame) -> list[tuple[Collection, pl.DataFrame]]:
         """Intervals as rows of the collections that they belong to."""
@@ -283,15 +297,17 @@ class LineReader:
             on_streams = pl.Series(self._kind[STREAM][shaped["row"].to_numpy()])
             shaped = shaped.filter(~(pl.col("number").is_in(list(self._types.aliases)) & on_streams))
             shaped = shaped.with_columns(pl.col("number").replace(self._types.aliases))
-        numbers = distinct(shaped["number"].to_numpy()).numbers.tolist()
-        kinds = [one for one in self._collections if not one.samples and base_types(numbers, one)]
-        return [each for one in kinds for each in self._of_collection(shaped, one)]
+        numbers = distinct_numbers(shaped)
+        kinds = [one for one in self._collections if not one.samples and base_types(numbers.numbers.tolist(), one)]
+        return [each for one in kinds for each in self._of_collection(shaped, one, numbers)]
 
-    def _of_collection(self, placed: pl.DataFrame, collection: Collection) -> list[tuple[Collection, pl.DataFrame]]:
+    def _of_collection(
+        self, placed: pl.DataFrame, collection: Collection, numbers: Distinct | None = None
+    ) -> list[tuple[Collection, pl.DataFrame]]:
         if placed.is_empty():
             return []
         # Only now: starts and ends are paired on the rows of the file, on which nothing overlaps.
-        return [(collection, on_first_rows(narrow(placed, collection), self._first_row))]
+        return [(collection, on_first_rows(narrow(placed, collection, numbers), self._first_row))]
 
     def _add(self, found: Sequence[tuple[Collection, pl.DataFrame]], callers: Iterable[int] | None = None) -> None:
         """Add rows of collections; `callers` are those in them, None: they are not known."""

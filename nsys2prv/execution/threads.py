@@ -81,7 +81,7 @@ def map_ahead(function: Callable[[S], T], items: Iterable[S], most: int = _AT_ON
             for item in items:
                 waiting.append(pool.submit(function, item))
                 # One more than there are threads, so that no thread waits while a result is in use.
-                if len(waiting) > threads:
+                if len(waiting) > threads + 1:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

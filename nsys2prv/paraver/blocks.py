@@ -209,10 +209,11 @@ class Block:
 
     def pairs_of(self, chosen: npt.NDArray[np.bool_]) -> Indices:
         """Places of those pairs whose types are chosen, of the numbers of `pair_types`."""
-        if not chosen.any():
-            return np.zeros(0, np.int64)
-        place = self.pair_types.place
-        return np.arange(len(place)) if chosen.all() else np.flatnonzero(chosen[place])
+        place, kinds = self.pair_types.place, np.flatnonzero(chosen)
+        if len(kinds) == len(chosen):
+            return np.arange(len(place))
+        # One number is compared in half the time of a look-up.
+        return np.flatnonzero(place == kinds[0] if len(kinds) == 1 else chosen.take(place))
 
     @cached_property
     def edge_pairs(self) -> Indices:
@@ -256,9 +257,10 @@ class Block:
         count = (self._count[self._lines[record]] - _HEAD) // 2
         # Pairs of all lines before are as many fields too few.
         first = self._heads[record] + _HEAD - 2 * (np.cumsum(count) - count)
-        fields = np.repeat(first, count)
+        line = np.repeat(np.arange(len(record)), count)
+        fields = first.take(line)
         fields += np.arange(0, 2 * len(fields), 2)
-        return fields, np.repeat(record, count)
+        return fields, record.take(line)
 
     def _columns(self, records: Indices, places: Mapping[str, int]) -> dict[str, Indices]:
         heads = self._heads[records]
@@ -274,11 +276,13 @@ def _kinds(fields: Fields) -> tuple[npt.NDArray[np.uint8], Indices, Indices]:
     """(kind of each line, 0: it is no record; lines that are malformed; fields of other lines that do not fit in 64 bits)."""
     count = fields.count
     kind = fields.single_digits(fields.first).astype(np.uint8)
-    is_record = ((kind == STATE) & (count == _STATE_COUNT)) | ((kind == EVENT) & (count > _HEAD) & (count % 2 == 0))
+    is_record = ((kind == STATE) & (count == _STATE_COUNT)) | ((kind == EVENT) & (count > _HEAD) & (count & 1 == 0))
     messages = np.flatnonzero((kind == MESSAGE) & (count == _MESSAGE_COUNT))
     is_record[messages] = fields.single_digits(fields.first[messages] + _RECEIVING_APPLICATION) == 1
-    is_record[is_record] = fields.single_digits(fields.first[is_record] + _APPLICATION) == 1
-    kind[~is_record] = 0
+    # Of lines with fewer fields those of the next ones, or the last of all: they are no records whatever is there.
+    application = np.minimum(fields.first + _APPLICATION, len(fields.values) - 1)
+    is_record &= fields.single_digits(application) == 1
+    kind *= is_record
     kind[fields.line_of(np.flatnonzero(fields.length == 0))] = 0
     kind[_with_other_bytes(fields, kind)] = 0
     malformed = np.flatnonzero(kind == 0)

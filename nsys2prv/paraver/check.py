@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nsys2prv.errors import TraceError
+from nsys2prv.execution import memory
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.header import Header, parse_header, read_first_line
@@ -61,7 +62,8 @@ def check_trace(path: str | Path, limit: int = 20, *, block_bytes: int | None = 
     records = Trace(path, header, labels or PcfLabels(), names, labels is not None, bool(names))
     try:
         on_malformed = partial(log.add, TraceRule.RECORDS, path)
-        with progress_bar("checking", "record") as bar:
+        of_process, _ = memory.allotments(None, 0)
+        with memory.limited(of_process), progress_bar("checking", "record") as bar:
             for block in records.read(_with_columns, on_malformed, block_bytes):
                 for check in checks:
                     check.update(block)

@@ -169,7 +169,10 @@ class _Piece:
         self.other: Indices = np.zeros(0, np.int64)
         if len(self.ends) + np.count_nonzero(is_digit[_BEFORE:]) != len(inside):
             self.other = np.flatnonzero(~(separators.to_numpy() | is_digit[_BEFORE:])) + begin
-        length = np.diff(self.ends, prepend=np.int32(last_end))
+        # As `numpy.diff`, without a copy of all ends.
+        length = np.empty_like(self.ends)
+        length[:1] = self.ends[:1] - np.int32(last_end)
+        np.subtract(self.ends[1:], self.ends[:-1], out=length[1:])
         length -= 1
         if len(length) and length.max() > _MOST_LENGTH:
             np.minimum(length, _MOST_LENGTH, out=length)

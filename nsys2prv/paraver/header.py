@@ -95,9 +95,15 @@ class Header:
     def rows_at(self, task: npt.NDArray[np.int64], thread: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Row index of task and thread numbers; -1: the header does not have the row."""
         threads, first_rows = self._of_tasks
-        known = np.where((task >= 1) & (task < len(threads)), task, 0)
-        is_row = (thread >= 1) & (thread <= threads[known])
-        return np.where(is_row, first_rows[known] + thread - 1, -1)
+        if len(task) and (task.min() < 0 or task.max() >= len(threads)):
+            task = np.where((task >= 0) & (task < len(threads)), task, 0)
+        row = first_rows.take(task)
+        row += thread
+        row -= 1
+        off = (thread < 1) | (thread > threads.take(task))
+        if off.any():
+            row[off] = -1
+        return row
 
     @cached_property
     def _of_tasks(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -27,8 +27,9 @@ from nsys2prv.paraver.trace_files import NO_LINE_END, Bytes, OnMalformed, compan
 
 T = TypeVar("T")
 
-BLOCK_BYTES = 4 << 20
-"""Bytes of text of a block. Some blocks are read ahead, and each takes some ten times that in memory."""
+BLOCK_BYTES, LARGE_BLOCK_BYTES = 4 << 20, 8 << 20
+"""Bytes of text of a block; more where memory is ample, as threads hand over the interpreter for each step of a block. Some blocks
+are read ahead, and each takes some ten times that in memory."""
 MOST_TYPES = 200_000
 """Event types of a trace: what is known of each is looked up one by one."""
 MOST_MALFORMED = 100_000
@@ -73,7 +74,7 @@ class Trace:
         on_malformed
             Called for each malformed line, which is then skipped; without it the first one raises.
         block_bytes
-            Bytes of text of a block; None: `BLOCK_BYTES`.
+            Bytes of text of a block; None: as many as memory allows, at most `LARGE_BLOCK_BYTES`.
 
         Raises
         ------
@@ -83,7 +84,7 @@ class Trace:
         on_malformed = _limited(self.path, on_malformed or raising(self.path))
         types: set[int] = set()
         announced = AnnouncedCommunicators(1 + self.header.communicators, len(self.header.tasks))
-        texts = _Texts(self.path, memory.scaled(block_bytes or BLOCK_BYTES))
+        texts = _Texts(self.path, memory.scaled(block_bytes or memory.ample(BLOCK_BYTES, LARGE_BLOCK_BYTES)))
 
         def parsed(numbered: tuple[int, Bytes]) -> tuple[Block, list[int], T]:
             block = Block(*numbered)
@@ -100,18 +101,18 @@ class Trace:
 
     def foreign_row(self, block: Block) -> str | None:
         """What is wrong with the first record of a block that is not on a row of the header; None: all are."""
-        for row, line, task, thread in (
-            (block.rows(self.header), block.line, block.task, block.thread),
+        for row, records, task, thread in (
+            (block.rows(self.header), slice(None), block.task, block.thread),
             (
                 block.rows_of_receivers(self.header),
-                block.line[block.of_messages],
+                block.of_messages,
                 block.message_column("recv_task"),
                 block.message_column("recv_thread"),
             ),
         ):
             if (row < 0).any():
                 first = int(np.argmax(row < 0))
-                return f"line {line[first]}: task {task[first]} thread {thread[first]} is not in the header"
+                return f"line {block.line[records][first]}: task {task[first]} thread {thread[first]} is not in the header"
         return None
 
 

@@ -52,7 +52,7 @@ class TimeSelection:
         its edges.
         """
         clipped = intervals if self.covers(intervals) else self._parts(intervals)
-        return clipped.with_columns(pl.col("start", "end") - self.origin) if shift else clipped
+        return clipped.with_columns(pl.col("start", "end") - self.origin) if shift and self.origin else clipped
 
     def covers(self, intervals: pl.DataFrame) -> bool:
         """Whether the time is one window that all of some intervals are inside of."""
