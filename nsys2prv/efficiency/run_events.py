@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.paraver.keys import Distinct, distinct
+from nsys2prv.execution.keys import Distinct, distinct
 from nsys2prv.sources.cuda import device_memory, synchronization, unified_memory
 from nsys2prv.sources.host import call_chains, cpu_samples
 from nsys2prv.sources.registry import TYPES, type_of

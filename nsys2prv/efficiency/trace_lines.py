@@ -30,11 +30,11 @@ from nsys2prv.efficiency.run_events import (
 )
 from nsys2prv.efficiency.trace_types import BY_STATE, TraceTypes
 from nsys2prv.errors import TraceError
+from nsys2prv.execution.keys import Distinct
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.paraver.blocks import Block
 from nsys2prv.paraver.fields import Flags
 from nsys2prv.paraver.interval_pairs import match_ends, pair_intervals
-from nsys2prv.paraver.keys import Distinct
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.timeline.selection import TimeSelection
 from nsys2prv.vocabulary import event_types

@@ -80,7 +80,7 @@ def map_ahead(function: Callable[[S], T], items: Iterable[S], most: int = _AT_ON
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))
-                # One more than there are threads, so that no thread waits while a result is in use.
+                # Two more than there are threads, so that none waits while a result is in use and the next item is read.
                 if len(waiting) > threads + 1:
                     yield waiting.popleft().result()
             while waiting:

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.execution.keys import Distinct, distinct
 from nsys2prv.paraver.fields import MINUS, NUMBER_SIGN, Fields, Indices
 from nsys2prv.paraver.header import Header
 from nsys2prv.paraver.interval_pairs import is_interval
-from nsys2prv.paraver.keys import Distinct, distinct
 from nsys2prv.paraver.record_text import EVENT, MESSAGE, STATE
 from nsys2prv.paraver.trace_files import MOST_DIGITS, Bytes, shown
 

@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy as np
 import polars as pl
 
+from nsys2prv.execution.keys import FEW_KEYS, distinct, one_key, order_of_keys
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.paraver.fields import Flags, Indices
-from nsys2prv.paraver.keys import FEW_KEYS, distinct, one_key, order_of_keys
 from nsys2prv.sources.registry import type_of
 from nsys2prv.vocabulary import event_types
 

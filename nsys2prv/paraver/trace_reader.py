@@ -28,8 +28,8 @@ from nsys2prv.paraver.trace_files import NO_LINE_END, Bytes, OnMalformed, compan
 T = TypeVar("T")
 
 BLOCK_BYTES, LARGE_BLOCK_BYTES = 4 << 20, 8 << 20
-"""Bytes of text of a block; more where memory is ample, as threads hand over the interpreter for each step of a block. Some blocks
-are read ahead, and each takes some ten times that in memory."""
+"""Bytes of text of a block; more where memory is ample, as threads hand over the interpreter for each step of a block. Some
+blocks are read ahead, and each takes some ten times that in memory."""
 MOST_TYPES = 200_000
 """Event types of a trace: what is known of each is looked up one by one."""
 MOST_MALFORMED = 100_000

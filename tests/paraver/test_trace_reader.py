@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from support.whole_trace import open_whole
 
 from nsys2prv.errors import TraceError
-from nsys2prv.paraver.header import HeaderTask
+from nsys2prv.paraver.header import Header, HeaderTask
 from nsys2prv.paraver.pcf import TypeLabel
 from nsys2prv.vocabulary import event_types
 
@@ -382,3 +383,11 @@ def test_nested_intervals_come_back_as_they_were_written(
     found = open_whole(write(tmp_path_factory.mktemp("nested"), records)).intervals()
 
     assert sorted(found.rows()) == sorted(expected)
+
+
+def test_rows_are_those_of_the_header_and_no_others() -> None:
+    header = Header("", 1, (4,), (HeaderTask(2, 1, 0), HeaderTask(0, 1, 2), HeaderTask(3, 1, 2)))
+    task = np.array([1, 1, 1, 2, 3, 3, 3, 0, 4, -1, 2**62, 1])
+    thread = np.array([1, 2, 3, 1, 1, 3, 4, 1, 1, 1, 1, 2**63 - 1])
+
+    assert header.rows_at(task, thread).tolist() == [0, 1, -1, -1, 2, 4, -1, -1, -1, -1, -1, -1]

@@ -1,4 +1,4 @@
-"""Different numbers of a column, keys of several columns, and rows of a header, against the plain way to find them."""
+"""Different numbers of a column, and keys of several columns, against the plain way to find them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys2prv.paraver.header import Header, HeaderTask
-from nsys2prv.paraver.keys import distinct, one_key, order_of_keys
+from nsys2prv.execution.keys import distinct, one_key, order_of_keys
 
 numbers = st.one_of(st.integers(-3, 70_000), st.integers(-(2**63), 2**63 - 1))
 
@@ -44,11 +43,3 @@ def test_a_key_is_equal_where_all_columns_are(rows: list[tuple[int, int, int]]) 
 @given(st.lists(st.integers(0, 100_000), max_size=30))
 def test_keys_are_ordered_and_equal_ones_stay_in_their_order(keys: list[int]) -> None:
     assert order_of_keys(np.array(keys, dtype=np.int64)).tolist() == sorted(range(len(keys)), key=keys.__getitem__)
-
-
-def test_rows_are_those_of_the_header_and_no_others() -> None:
-    header = Header("", 1, (4,), (HeaderTask(2, 1, 0), HeaderTask(0, 1, 2), HeaderTask(3, 1, 2)))
-    task = np.array([1, 1, 1, 2, 3, 3, 3, 0, 4, -1, 2**62, 1])
-    thread = np.array([1, 2, 3, 1, 1, 3, 4, 1, 1, 1, 1, 2**63 - 1])
-
-    assert header.rows_at(task, thread).tolist() == [0, 1, -1, -1, 2, 4, -1, -1, -1, -1, -1, -1]
