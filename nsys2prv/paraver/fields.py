@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +14,17 @@ Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 COLON, LINE_END, MINUS, NUMBER_SIGN, ZERO = (ord(character) for character in ":\n-#0")
+Number = TypeVar("Number", bound=np.generic)
+
 _SURE_DIGITS = 18
 """A number of more digits may not fit in 64 bits."""
 _AT_ONCE = 4
 """Digits of a number that are read at once."""
 _MOST_LENGTH = 255
 """Longer fields count as so long."""
+_LAST_BYTE = 255
+_USUAL_FIELD = 64
+"""Bytes of most fields."""
 _BEFORE = 24
 """Bytes before a piece of text in which numbers of 18 digits begin that end in it, and some more."""
 _CHUNK = 1 << 21
@@ -47,24 +53,21 @@ class Fields:
     def __init__(self, text: bytes | npt.NDArray[np.uint8]) -> None:
         self.text = text
         self._bytes = np.frombuffer(text, np.uint8)
-        separators = [_separators(self._bytes[begin : begin + _CHUNK]) for begin in range(0, len(text), _CHUNK)]
-        fields = sum(int(found.sum()) for found in separators)
-        # Positions of the separators behind each field; narrow, as there are many.
-        self._ends = np.empty(fields, np.int32)
+        self._separators = [_separators(self._bytes[begin : begin + _CHUNK]) for begin in range(0, len(text), _CHUNK)]
+        fields = sum(int(found.sum()) for found in self._separators)
         self.length = np.empty(fields, np.uint8)
         self.values: Indices = np.empty(fields, np.int64)
         is_line_end = np.empty(fields, bool)
         others = []
-        done = 0
-        for number, ends in enumerate(separators):
-            piece = _Piece(self._bytes, number * _CHUNK, ends, int(self._ends[done - 1]) if done else -1)
-            inside = slice(done, done + len(piece.ends))
-            self._ends[inside] = piece.ends
+        done, last_end = 0, -1
+        for number, separators in enumerate(self._separators):
+            piece = _Piece(self._bytes, number * _CHUNK, separators, last_end)
+            inside = slice(done, done + len(piece.length))
             self.length[inside] = piece.length
             piece.read_values(self.values[inside])
             is_line_end[inside] = piece.is_line_end
             others.append(piece.other)
-            done = inside.stop
+            done, last_end = inside.stop, piece.last_end
         self.other = np.concatenate(others)
         last = np.flatnonzero(is_line_end)
         self.first: Indices = np.empty_like(last)
@@ -75,17 +78,26 @@ class Fields:
         self.values[self._negative()] *= -1
         self.too_large = self._read_long()
 
+    @cached_property
+    def _ends(self) -> npt.NDArray[np.int32]:
+        """Positions of the separators behind each field; narrow, as there are many. Few traces need them."""
+        return np.concatenate([_positions(found, number * _CHUNK) for number, found in enumerate(self._separators)])
+
     def line_of(self, fields: Indices) -> Indices:
         """Index of the line of each field."""
         return np.searchsorted(self.first, fields, side="right") - 1
 
     def field_at(self, positions: Indices) -> Indices:
         """Index of the field at each position in the text."""
+        if not len(positions):
+            return positions
         # Of one type: all ends would be widened otherwise.
         return np.searchsorted(self._ends, positions.astype(np.int32))
 
     def start(self, fields: Indices) -> Indices:
         """Position of the first byte of each field."""
+        if not len(fields):
+            return fields
         before: Indices = np.where(fields > 0, self._ends.take(fields - 1, mode="wrap"), -1)
         return before + 1
 
@@ -143,40 +155,40 @@ class _Piece:
         Where the piece begins.
     separators
         Which bytes of the piece are separators.
-    last_end
+    before
         Position of the last separator before it; -1: there is none.
 
     Attributes
     ----------
-    ends, length
+    length
         As of `Fields`.
+    last_end
+        Position of the last separator up to the end of the piece; -1: there is none.
     is_line_end
         Of each field: whether it is the last of its line.
     other
         As of `Fields`.
     """
 
-    def __init__(self, text: npt.NDArray[np.uint8], begin: int, separators: pl.Series, last_end: int) -> None:
+    def __init__(self, text: npt.NDArray[np.uint8], begin: int, separators: pl.Series, before: int) -> None:
         self._separators = separators
-        before, inside = min(begin, _BEFORE), text[begin : begin + _CHUNK]
+        earlier, inside = min(begin, _BEFORE), text[begin : begin + _CHUNK]
         self._digits = np.empty(_BEFORE + len(inside), np.uint8)
-        self._digits[: _BEFORE - before] = 0
-        np.subtract(text[begin - before : begin + _CHUNK], np.uint8(ZERO), out=self._digits[_BEFORE - before :])
+        self._digits[: _BEFORE - earlier] = 0
+        np.subtract(text[begin - earlier : begin + _CHUNK], np.uint8(ZERO), out=self._digits[_BEFORE - earlier :])
         is_digit = self._digits < 10
         self._digits *= is_digit
-        self.ends = _places()[: len(inside)].filter(separators).to_numpy() + np.int32(begin)
         self.is_line_end = pl.Series(inside).filter(separators).to_numpy() == LINE_END
         self.other: Indices = np.zeros(0, np.int64)
-        if len(self.ends) + np.count_nonzero(is_digit[_BEFORE:]) != len(inside):
+        if len(self.is_line_end) + np.count_nonzero(is_digit[_BEFORE:]) != len(inside):
             self.other = np.flatnonzero(~(separators.to_numpy() | is_digit[_BEFORE:])) + begin
-        # As `numpy.diff`, without a copy of all ends.
-        length = np.empty_like(self.ends)
-        length[:1] = self.ends[:1] - np.int32(last_end)
-        np.subtract(self.ends[1:], self.ends[:-1], out=length[1:])
-        length -= 1
-        if len(length) and length.max() > _MOST_LENGTH:
-            np.minimum(length, _MOST_LENGTH, out=length)
-        self.length = length.astype(np.uint8)
+        self.last_end = last = _last(separators, begin, before)
+        # The last bytes of positions will do: their differences are the lengths of all but long fields.
+        last_bytes = _last_bytes()[: len(inside)].filter(separators).to_numpy()
+        self.length = _distances(last_bytes, np.uint8((before - begin) & _LAST_BYTE))
+        if int(self.length.sum(dtype=np.int64)) + len(self.length) != last - before:
+            ends = _positions(separators, begin)
+            self.length = np.minimum(_distances(ends, np.int32(before)), _MOST_LENGTH).astype(np.uint8)
 
     def read_values(self, values: Indices) -> None:
         """Write the value of each field."""
@@ -221,10 +233,40 @@ class _Piece:
             values[_places()[: len(length)].filter(mask).to_numpy()] = found
 
 
+def _distances(ends: npt.NDArray[Number], before: Number) -> npt.NDArray[Number]:
+    """Bytes between separators; `before` is the last one before them. As `numpy.diff`, without a copy of all."""
+    found = np.empty_like(ends)
+    found[:1] = ends[:1] - before
+    np.subtract(ends[1:], ends[:-1], out=found[1:])
+    found -= found.dtype.type(1)
+    return found
+
+
+def _last(separators: pl.Series, begin: int, before: int) -> int:
+    """Position of the last separator of a piece that begins somewhere; `before` where it has none."""
+    for behind in (_USUAL_FIELD, len(separators)):
+        found = separators.tail(behind).arg_true()
+        if len(found):
+            return begin + max(len(separators) - behind, 0) + int(found[-1])
+    return before
+
+
+def _positions(separators: pl.Series, begin: int) -> npt.NDArray[np.int32]:
+    """Positions of the separators of a piece that begins somewhere."""
+    positions: npt.NDArray[np.int32] = _places()[: len(separators)].filter(separators).to_numpy() + np.int32(begin)
+    return positions
+
+
 @cache
 def _places() -> pl.Series:
     """Places in a piece of text; made when a trace is read, not when a command starts."""
     return pl.Series(np.arange(_CHUNK, dtype=np.int32))
+
+
+@cache
+def _last_bytes() -> pl.Series:
+    """The last byte of each place."""
+    return pl.Series(_places().to_numpy().astype(np.uint8))
 
 
 def _separators(text: npt.NDArray[np.uint8]) -> pl.Series:

@@ -24,6 +24,19 @@ def test_each_number_is_read_wherever_pieces_of_the_text_end(chunk: int, monkeyp
     assert found.first.tolist() == [0, *(place + 1 for place, end in enumerate(ends[:-1]) if end == "\n")]
 
 
+@pytest.mark.parametrize("chunk", [9, 300, 1 << 18])
+@pytest.mark.parametrize("lengths", [[255, 0, 256, 1], [511, 512, 2], [256], [3, 1000, 0, 0, 768]])
+def test_long_fields_count_as_the_longest_ones(lengths: list[int], chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fields, "_CHUNK", chunk)
+    found = Fields("".join("1:" * before + "0" * length + "\n" for before, length in enumerate(lengths)).encode())
+
+    of_lines = [[1] * before + [min(length, 255)] for before, length in enumerate(lengths)]
+    assert found.length.tolist() == [length for line in of_lines for length in line]
+    assert [found.line(number) for number in range(len(lengths))] == [
+        "1:" * before + "0" * length for before, length in enumerate(lengths)
+    ]
+
+
 def test_numbers_at_the_limits_of_64_bits_and_with_zeros_in_front_are_read() -> None:
     found = Fields(b"9223372036854775807:-9223372036854775808:9223372036854775808\n" + b"0" * 300 + b"12:0007:-0\n")
 
