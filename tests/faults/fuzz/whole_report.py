@@ -29,8 +29,13 @@ def whole_tables() -> dict[str, pl.DataFrame]:
 
 @functools.cache
 def _made(suffix: str) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="whole-report-"))
-    return whole_report().write(folder / f"report{suffix}")
+    return whole_report().write(Path(_folder().name) / f"report{suffix}")
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Removed when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="whole-report-")
 
 
 def whole_report() -> ReportBuilder:
