@@ -67,9 +67,12 @@ def run_all(work: Iterable[Callable[[Stop], T]], threads: int | None = None) -> 
                 future.cancel()
 
 
-def map_ahead(function: Callable[[S], T], items: Iterable[S], most: int = _AT_ONCE) -> Iterator[T]:
+def map_ahead(function: Callable[[S], T], items: Iterable[S], most: int = _AT_ONCE, *, beyond: int = 1) -> Iterator[T]:
     """Results of a function for each item, in order, computed on other threads while earlier results are in use: on as many
     as `at_once` says, and at most `most`. Where that is one thread for all work, results are computed when they are needed.
+
+    So many items more (`beyond`) are begun or done, so that no thread waits while a result is in use; 2 where the next item
+    takes long to get, too.
     """
     if at_once() == 1:
         yield from map(function, items)
@@ -80,8 +83,7 @@ def map_ahead(function: Callable[[S], T], items: Iterable[S], most: int = _AT_ON
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))
-                # Two more than there are threads, so that none waits while a result is in use and the next item is read.
-                if len(waiting) > threads + 1:
+                if len(waiting) >= threads + beyond:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

@@ -210,8 +210,8 @@ class Block:
     def pairs_of(self, chosen: npt.NDArray[np.bool_]) -> Indices:
         """Places of those pairs whose types are chosen, of the numbers of `pair_types`."""
         place, kinds = self.pair_types.place, np.flatnonzero(chosen)
-        if len(kinds) == len(chosen):
-            return np.arange(len(place))
+        if len(kinds) in (0, len(chosen)):
+            return np.arange(len(place) if len(kinds) else 0)
         # One number is compared in half the time of a look-up.
         return np.flatnonzero(place == kinds[0] if len(kinds) == 1 else chosen.take(place))
 

@@ -90,7 +90,7 @@ class Trace:
             block = Block(*numbered)
             return block, block.pair_types.numbers.tolist(), work(block)
 
-        for block, numbers, result in map_ahead(parsed, texts):
+        for block, numbers, result in map_ahead(parsed, texts, beyond=2):
             for line, problem in block.malformed(announced):
                 on_malformed(line, problem)
             types.update(numbers)
