@@ -336,8 +336,7 @@ def narrow(placed: pl.DataFrame, collection: Collection, numbers: Distinct | Non
     needed = collection.schema.keys() | collection.columns
     chosen = pl.DataFrame([placed[name] for name in placed.columns if name in needed])
     if len(bases) < len(found.numbers):
-        is_chosen = np.array([number in bases for number in found.numbers.tolist()], dtype=bool)
-        chosen = chosen[np.flatnonzero(is_chosen[found.place])]
+        chosen = chosen[np.flatnonzero(found.which(bases.__contains__)[found.place])]
     columns = {name: chosen[name] for name in collection.schema if name not in collection.attributes}
     for name, numbers_of in collection.attributes.items():
         of_types = [chosen[str(number)] for number in numbers_of if str(number) in chosen.columns]
@@ -349,7 +348,12 @@ def narrow(placed: pl.DataFrame, collection: Collection, numbers: Distinct | Non
         found_on = {number: _without_lane(number, base) for number, base in bases.items() if number != base}
         in_lanes = {number: beside for number, beside in found_on.items() if number != beside}
         columns["number"] = columns["number"].replace(in_lanes) if in_lanes else columns["number"]
-    return pl.DataFrame([columns[name].cast(dtype).alias(name) for name, dtype in collection.schema.items()])
+    return in_types(columns, collection.schema)
+
+
+def in_types(columns: Mapping[str, pl.Series | npt.NDArray[np.int64]], schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    """Columns as a frame, in the order and types of a schema. A query of a small frame would wait for busy threads."""
+    return pl.DataFrame([pl.Series(name, columns[name]).cast(dtype) for name, dtype in schema.items()])
 
 
 def _without_lane(number: int, base: int) -> int:
@@ -459,8 +463,7 @@ def distinct_numbers(placed: pl.DataFrame) -> Distinct:
 def calling_rows(of_hosts: pl.DataFrame) -> set[int]:
     """Rows that call CUDA or MPI in events of the collection ON_HOSTS."""
     found = distinct_numbers(of_hosts)
-    is_call = np.array([number in HOST_CALLS for number in found.numbers.tolist()], dtype=bool)
-    rows = of_hosts["row"].to_numpy()[is_call[found.place]]
+    rows = of_hosts["row"].to_numpy()[found.which(HOST_CALLS.__contains__)[found.place]]
     return set(distinct(rows.astype(np.int64)).numbers.tolist())
 
 

@@ -25,6 +25,7 @@ from nsys2prv.efficiency.run_events import (
     base_types,
     calling_rows,
     distinct_numbers,
+    in_types,
     narrow,
     on_first_rows,
 )
@@ -87,11 +88,6 @@ class _Selected:
     states: pl.DataFrame | None
     launches: pl.DataFrame
     messages: pl.DataFrame | None
-
-
-def _frame(columns: Mapping[str, Numbers], schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
-    """Columns as a frame, in the types of a schema. Where queries are many and small, each waits for threads that are busy."""
-    return pl.DataFrame([pl.Series(name, columns[name]).cast(dtype) for name, dtype in schema.items()])
 
 
 class LineReader:
@@ -198,7 +194,7 @@ class LineReader:
     def _pairs(self, block: Block, row: Numbers, types: Mapping[int, int]) -> pl.DataFrame:
         """Pairs of some types on rows that are chosen: record, row, type (with its number of today), time, value."""
         found = block.pair_types
-        pairs = block.pairs_of(np.array([number in types for number in found.numbers.tolist()], dtype=bool))
+        pairs = block.pairs_of(found.which(types.__contains__))
         record = block.pair_record[pairs]
         if (row < 0).any():
             pairs = pairs[row[record] >= 0]
@@ -259,7 +255,7 @@ class LineReader:
             "to_time": arrived[places] - origin,
             "to_row": self._first_row[receiver],
         }
-        return _frame(columns, LAUNCH_SCHEMA)
+        return in_types(columns, LAUNCH_SCHEMA)
 
     def _rank_messages(self, block: Block, row: Numbers) -> pl.DataFrame:
         """Lines between host threads that have no tag of nsys2prv: messages of MPI."""
@@ -277,7 +273,7 @@ class LineReader:
             "to_row": receiver,
             "size": block.message_column("size")[places],
         }
-        return _frame(columns, MESSAGE_SCHEMA)
+        return in_types(columns, MESSAGE_SCHEMA)
 
     def _between(self, block: Block, row: Numbers, chosen: Flags, kind: str) -> tuple[Numbers, Numbers, Numbers]:
         """Of the messages of a block that are chosen, those from a host thread to a row of a kind: places among the messages,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +58,10 @@ class Distinct:
     numbers: npt.NDArray[np.int64]
     place: npt.NDArray[np.int64]
     count: npt.NDArray[np.int64]
+
+    def which(self, is_chosen: Callable[[int], bool]) -> npt.NDArray[np.bool_]:
+        """For each of the different numbers whether a condition holds for it."""
+        return np.array([is_chosen(number) for number in self.numbers.tolist()], dtype=bool)
 
 
 def distinct(column: npt.NDArray[np.int64]) -> Distinct:

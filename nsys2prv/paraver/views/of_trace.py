@@ -156,7 +156,7 @@ def _read(trace: Trace) -> Occurring:
 def _rows_of_block(block: Block, header: Header) -> tuple[pl.DataFrame, list[int]]:
     """Rows and types of the events of a block, and rows that send messages to other ranks."""
     rows, types = block.rows(header), block.pair_types
-    attributes = np.array([is_attribute(number) for number in types.numbers.tolist()], dtype=bool)
+    attributes = types.which(is_attribute)
     on_rows = pl.DataFrame({"row": rows[block.pair_record], "type": types.numbers[types.place]})
     shown = ~attributes[types.place] | (block.pair_value != 0)
     between_ranks = ~np.isin(block.message_column("tag"), BETWEEN_NO_RANKS)
