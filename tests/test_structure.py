@@ -1,9 +1,8 @@
-"""The packages follow the data flow: imports point one way, and each name stands for one thing."""
+"""The packages follow the data flow: imports point one way."""
 
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -36,9 +35,6 @@ BRIDGES = {
     ("nsys2prv.efficiency.trace_lines", "paraver"),
     ("nsys2prv.trace.path_records", "efficiency"),
 }
-
-# A command, and a function of the public API, has the name of what it calls.
-FRONT_DOORS = {"nsys2prv", "api", "cli"}
 
 
 def module_name(path: Path) -> str:
@@ -98,23 +94,3 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
         circle = error.args[1]
 
     assert circle is None
-
-
-def test_no_two_modules_have_the_same_name() -> None:
-    modules = [module.rpartition(".")[2] for module in TREES]
-
-    assert {name for name in modules if modules.count(name) > 1} == set()
-
-
-def test_no_public_name_is_defined_in_two_modules() -> None:
-    places = defaultdict(set)
-    for module, tree in TREES.items():
-        for node in tree.body:
-            if (
-                isinstance(node, (ast.ClassDef, ast.FunctionDef))
-                and not node.name.startswith("_")
-                and package_of(module) not in FRONT_DOORS
-            ):
-                places[node.name].add(module)
-
-    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}

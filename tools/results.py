@@ -3,9 +3,9 @@
     python tools/results.py record FOLDER [--shared DIR] [--only PATTERN]
     python tools/results.py compare BEFORE AFTER
 
-`record` measures with the nsys2prv that Python imports: every real report (each run of DIR/reports once), the demo without and with
-each of its faults, and simulated runs of 64 and 1,024 GPUs. Of each it writes JSON, text, page, CSV and TALP, of runs with a GPU
-five what-ifs, and of pairs of runs a comparison. `compare` names each value that differs; exit code 1 where there is any.
+`record` measures with the nsys2prv that Python imports: every real report (each run of DIR/reports once), the demo without and
+with each of its faults, and simulated runs of 64 and 1,024 GPUs. Of each it writes JSON, text, page, CSV and TALP, of runs with a
+GPU five what-ifs, and of pairs of runs a comparison. `compare` names each value that differs; exit code 1 where there is any.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def record(folder: Path, shared: Path, pattern: str) -> None:
             (folder / f"{name}.md").write_text(result.as_markdown())
 
 
-_SCRATCH = re.compile(r"/[^\s\"']*/tmp[a-z0-9_]{8}")
+_SCRATCH = re.compile(r"(/[^\s\"']*/)?\btmp[a-z0-9_]{8}\b")
 """Folders of simulated reports, which have other names each time."""
 _MOST_SHOWN = 5
 
@@ -152,7 +152,8 @@ def compare(before: Path, after: Path) -> int:
     files = {path.relative_to(folder) for folder in (before, after) for path in folder.rglob("*") if path.is_file()}
     count = 0
     for file in sorted(files):
-        texts = [_SCRATCH.sub("REPORTS", (folder / file).read_text()) if (folder / file).exists() else None for folder in (before, after)]
+        paths = (before / file, after / file)
+        texts = [_SCRATCH.sub("REPORTS", path.read_text()) if path.exists() else None for path in paths]
         if texts[0] == texts[1]:
             continue
         if texts[0] is None or texts[1] is None:
@@ -161,7 +162,7 @@ def compare(before: Path, after: Path) -> int:
             lines = list(differences(*(json.loads(text) for text in texts)))
         else:
             left, right = (text.splitlines() for text in texts)
-            lines = [f"line {n}: {a!r} -> {b!r}"[:400] for n, (a, b) in enumerate(zip(left, right), 1) if a != b]
+            lines = [f"line {n}: {a!r} -> {b!r}"[:400] for n, (a, b) in enumerate(zip(left, right, strict=False), 1) if a != b]
             lines += [f"{len(left)} lines before, {len(right)} after"] if len(left) != len(right) else []
         if lines:
             count += 1

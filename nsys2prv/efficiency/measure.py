@@ -2,61 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from nsys2prv.efficiency import table_registry
-from nsys2prv.efficiency.activity_times import Trees
 from nsys2prv.efficiency.clock_tables import clock_tables
 from nsys2prv.efficiency.closeups import closeup_tables
 from nsys2prv.efficiency.efficiency_options import ALL, EfficiencyOptions, NcclPolicy
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.findings import Findings, HostEvidence, host_findings
-from nsys2prv.efficiency.graph.event_waits import EventWaits
+from nsys2prv.efficiency.findings import NO_DEVICES, findings_of
 from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.length_interval import LengthInterval, clock_warnings, length_interval
-from nsys2prv.efficiency.meters.absent_time import AbsentTime
-from nsys2prv.efficiency.meters.calls import Calls, MemoryOperations
+from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.meter import Measurement, measure_all
+from nsys2prv.efficiency.meter_registry import METERS
 from nsys2prv.efficiency.meters.contradicted_devices import not_compared
 from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
-from nsys2prv.efficiency.meters.found_iterations import FoundIterations
-from nsys2prv.efficiency.meters.gaps import Gaps
-from nsys2prv.efficiency.meters.kernel_stats import Kernels
-from nsys2prv.efficiency.meters.late_processes import LateProcesses
-from nsys2prv.efficiency.meters.lost_work import LostWork
-from nsys2prv.efficiency.meters.memory_in_use import MemoryInUse
-from nsys2prv.efficiency.meters.meter import Meter, TableMeter
-from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
-from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.efficiency.meters.nvtx_tree import NvtxTree
-from nsys2prv.efficiency.meters.overlap import Overlap
-from nsys2prv.efficiency.meters.regions import Iterations, Regions
-from nsys2prv.efficiency.meters.run_totals import RUN, Totals
-from nsys2prv.efficiency.meters.sampled_metrics import Sampled
-from nsys2prv.efficiency.meters.time_bins import Bins
-from nsys2prv.efficiency.meters.window_times import WindowTimes
+from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.meters.run_totals import RUN
 from nsys2prv.efficiency.metrics import TREE_TABLE, tree_rows, with_ideal_network
 from nsys2prv.efficiency.result_tables import Table, TableRows, at_moments, frames_by_name
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
-from nsys2prv.efficiency.sweep import SweepContext, TimeChunk, chunks_of_run
 from nsys2prv.efficiency.window.measured_window import MeasuredWindow, measured_window
-from nsys2prv.efficiency.window.mpi_phases import phases_in_window
 from nsys2prv.errors import NothingToMeasure
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import scratch_alone
 from nsys2prv.execution.progress import progress_bar
-from nsys2prv.execution.threads import ahead, at_once
 from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.version import __version__
-
-_OF_DEVICES = (Gaps, AbsentTime, Kernels, Nccl, NcclExposure, Overlap, MemoryOperations, MemoryInUse, Sampled)
-"""Meters that measure nothing in a run without GPUs."""
-NO_DEVICES = "no process uses a GPU"
 
 
 def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None = None) -> EfficiencyResult:
@@ -89,90 +68,18 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
     NothingToMeasure
         When it has neither a GPU nor a host thread.
     """
-    has_devices = bool(events.rows.devices)
-    if not has_devices and not events.callers:
+    if not events.rows.devices and not events.callers:
         raise NothingToMeasure(events.inputs)
+    recorded = MeasuredRun(events, options, folder)
     window = measured_window(events, options)
-    recorded, events = events, window.cut(events)
+    run = recorded.in_window(window)
     # Edges of other windows are times, and no events whose clocks can be wrong.
-    whole = length_interval(recorded) if window.name == ALL else LengthInterval(recorded.length, recorded.length)
-    interval = whole.of_part(events.length, recorded.length)
-    context = SweepContext(events, folder / "meters")
-    trees = Trees(context, options.nccl, has_mpi=any(number in events.types for number in event_types.MPI_TYPES.values()))
-    findings = Findings(context, None if options.no_critical_path else folder / "gaps")
-    totals, bins, kernels, nccl = Totals(context, trees), Bins(context, trees, options.bins), Kernels(context), Nccl(context)
-    windows, device_clocks, lost_work = WindowTimes(context, trees, window), DeviceClocks(context), LostWork(context)
-    iterations = FoundIterations(context, trees, window.iterations, with_trees=options.per_iteration is None)
-    memory_in_use = MemoryInUse(context, bins)
-    event_waits = EventWaits(events)
-    path = None if options.no_critical_path else CriticalPath(context, nccl, event_waits, folder / "graph")
-    absent = AbsentTime(context, nccl, event_waits, window.iterations, options.regions)
-    gaps = Gaps(context, findings.update_gaps)
-    exposure = NcclExposure(context, nccl, absent, event_waits)
-    meters: list[TableMeter] = [
-        gaps,
-        absent,
-        kernels,
-        bins,
-        *([Regions(context, trees, options.regions)] if options.regions else []),
-        *([Iterations(context, trees, options.per_iteration)] if options.per_iteration is not None else []),
-        iterations,
-        windows,
-        Calls(context),
-        nccl,
-        exposure,
-        totals,
-        Overlap(context),
-        NvtxTree(context),
-        MemoryOperations(context),
-        memory_in_use,
-        Sampled(context, bins, kernels),
-        *([path] if path is not None else []),
-    ]
-    if has_devices:
-        # The slowest come first, so that none is left to run alone at the end of a chunk.
-        slowest: list[Meter] = [gaps, absent, *([path] if path is not None else []), findings]
-        rest = [meter for meter in meters if meter not in slowest]
-        _sweep(context, [*slowest, *rest, device_clocks, lost_work], [windows, memory_in_use])
-    else:
-        meters = [meter for meter in meters if not isinstance(meter, _OF_DEVICES)]
-        late, phases = LateProcesses(context, folder / "late"), phases_in_window(events)
-        _sweep(context, [*meters, late], [windows])
-    doubted = list(device_clocks.contradictions)
-    if doubted and path is not None:
-        # Edges of its graph compare devices with their hosts.
-        meters.remove(path)
-        path = None
-    filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
-    for meter in meters:
-        filled |= meter.tables()
-    run = RUN.frame(filled[RUN]).row(0, named=True)
-    # Transfers of NCCL kernels that count as useful work are not lost.
-    if path is not None and path.ideal_length is not None and options.nccl == NcclPolicy.COMMUNICATION:
-        run = with_ideal_network(run, path.ideal_length)
-    filled |= {RUN: [run], TREE_TABLE: tree_rows(run)}
-    tables = not_compared(
-        frames_by_name(filled, table_registry.TABLES),
-        [events.rows.devices[device].name for device in doubted],
-        [events.rows.tasks[task].name for device in doubted for task in events.rows.tasks_of_device.get(device, ())],
-    )
-    activity = totals.first.tolist(), totals.last.tolist()
-    found = (
-        findings.tables(
-            tables,
-            activity,
-            kernels_by_device=kernels.by_device,
-            transfers=nccl.transfers,
-            collectives=nccl.collectives,
-            contradictions=device_clocks.contradictions,
-            lost_work=lost_work,
-            exposure=exposure,
-            graph=path.graph if path is not None else None,
-        )
-        if has_devices
-        else host_findings(HostEvidence(context, tables, phases, late), NO_DEVICES)
-    )
-    tables |= {table.name: table.frame(rows) for table, rows in found.items()}
+    whole = length_interval(events) if window.name == ALL else LengthInterval(events.length, events.length)
+    interval = whole.of_part(run.events.length, events.length)
+    events = run.events
+    measurements = measure_all(run, METERS)
+    tables = _tables(run, measurements)
+    tables |= {table.name: table.frame(rows) for table, rows in findings_of(run, tables).items()}
     tables |= {table.name: table.frame(rows) for table, rows in closeup_tables(events, tables).items()}
     tables = {name: at_moments(table_registry.BY_NAME[name], frame, events.offset) for name, frame in tables.items()}
     warnings = [
@@ -180,11 +87,30 @@ def measure_events(events: RunEvents, options: EfficiencyOptions, folder: Path) 
         *_warnings(events),
         *window.warnings,
         *clock_warnings(events, options.bins, interval),
-        *device_clocks.warnings,
-        *lost_work.warnings,
-        *(text for meter in meters for text in meter.warnings),
+        *(text for measurement in measurements for text in getattr(measurement, "warnings", ())),
     ]
     return EfficiencyResult(_head(events, options, warnings, window, interval), tables)
+
+
+def _tables(run: MeasuredRun, measurements: Sequence[Any]) -> dict[str, pl.DataFrame]:
+    """What meters measured, without what contradicts: all tables of the registry by name."""
+    events = run.events
+    filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
+    for measurement in measurements:
+        if isinstance(measurement, TableMeter | Measurement):
+            filled |= measurement.tables()
+    of_run = RUN.frame(filled[RUN]).row(0, named=True)
+    path = run.measurements.get(CriticalPath)
+    # Transfers of NCCL kernels that count as useful work are not lost.
+    if isinstance(path, CriticalPath) and path.ideal_length is not None and run.options.nccl == NcclPolicy.COMMUNICATION:
+        of_run = with_ideal_network(of_run, path.ideal_length)
+    filled |= {RUN: [of_run], TREE_TABLE: tree_rows(of_run)}
+    doubted = run.measured(DeviceClocks).contradictions
+    return not_compared(
+        frames_by_name(filled, table_registry.TABLES),
+        [events.rows.devices[device].name for device in doubted],
+        [events.rows.tasks[task].name for device in doubted for task in events.rows.tasks_of_device.get(device, ())],
+    )
 
 
 def _head(
@@ -216,22 +142,6 @@ def _head(
         "warnings": warnings,
         "left_out": [{"path": path, "error": error} for path, error in events.left_out],
     }
-
-
-def _sweep(context: SweepContext, meters: Sequence[Meter], of_run: Sequence[Meter]) -> None:
-    """Go through the events once; several meters work at the same time, each on one chunk after the other. What is not in the
-    window is for `of_run` alone."""
-
-    def prepared() -> Iterator[TimeChunk]:
-        for chunk in chunks_of_run(context):
-            # What several meters need is made before they share it.
-            _ = chunk.device_times, chunk.thread_times, chunk.is_measured and (chunk.on_tasks, chunk.launch_of, chunk.copies)
-            yield chunk
-
-    with ThreadPoolExecutor(at_once()) as pool:
-        for chunk in ahead(prepared()):
-            chosen = meters if chunk.is_measured else of_run
-            list(pool.map(lambda meter, chunk=chunk: meter.update(chunk), chosen))
 
 
 def _changed_options(options: EfficiencyOptions) -> dict[str, Any]:

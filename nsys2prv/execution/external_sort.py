@@ -174,6 +174,11 @@ class ExternalSort:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__ |= {**state, "_parts": itertools.count(), "_files": itertools.count()}
 
+    @property
+    def column(self) -> str:
+        """The first sort column."""
+        return self._by[0]
+
     def part(self) -> ExternalSort:
         """An ExternalSort for a piece of work on another thread; `absorb` it when it is done."""
         return ExternalSort(self._by, self._folder / f"part{next(self._parts)}", self._until, self._wide)

@@ -5,8 +5,8 @@ The tables of a run and what is measured for rules enter; rows of the tables `fi
 `host_patterns`.
 """
 
-from nsys2prv.efficiency.findings.engine import Findings
-from nsys2prv.efficiency.findings.host_engine import host_findings
+from nsys2prv.efficiency.findings.engine import findings_of
+from nsys2prv.efficiency.findings.host_engine import NO_DEVICES
 from nsys2prv.efficiency.findings.host_patterns import HOST_RULES
 from nsys2prv.efficiency.findings.host_rule import HostEvidence, HostRule
 from nsys2prv.efficiency.findings.rule import GENERAL_THRESHOLDS, FindingRule, Threshold
@@ -15,11 +15,11 @@ from nsys2prv.efficiency.findings.rule_registry import RULES
 __all__ = [
     "GENERAL_THRESHOLDS",
     "HOST_RULES",
+    "NO_DEVICES",
     "RULES",
     "FindingRule",
-    "Findings",
     "HostEvidence",
     "HostRule",
     "Threshold",
-    "host_findings",
+    "findings_of",
 ]

@@ -13,11 +13,13 @@ from nsys2prv.efficiency.findings.rule_registry import RULES
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.vocabulary.wording import ranges, time
 
+NO_DEVICES = "no process uses a GPU"
 
-def host_findings(evidence: HostEvidence, no_devices: str) -> Filled:
-    """The tables of findings of a run without a GPU; rules for GPUs can't decide, for the reason `no_devices`."""
+
+def host_findings(evidence: HostEvidence) -> Filled:
+    """The tables of findings of a run without a GPU; rules for GPUs can't decide, for the reason NO_DEVICES."""
     least = max(LEAST_COST.value, LEAST_SHARE.value * evidence.length)
-    checks = [{"kind": rule.kind, "title": rule.title, "result": "not decidable", "reason": no_devices} for rule in RULES]
+    checks = [{"kind": rule.kind, "title": rule.title, "result": "not decidable", "reason": NO_DEVICES} for rule in RULES]
     found: list[tuple[HostRule, HostFinding]] = []
     for rule in HOST_RULES:
         reason = next((why for need in rule.needs if (why := need.missing(evidence)) is not None), None)

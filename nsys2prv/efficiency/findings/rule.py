@@ -143,8 +143,8 @@ class Evidence:
         Tables of the results, with the types of their columns.
     first, last
         First begin and last end of activity of each device, ns; -1: none.
-    gaps, meters
-        Gaps by cause, and the meters of all rules.
+    gaps
+        Gaps by cause.
     kernels_by_device
         `number`, `value`, `device`, `count`, `total` (ns) of all kernels but NCCL's.
     transfers
@@ -167,7 +167,6 @@ class Evidence:
     first: Sequence[int]
     last: Sequence[int]
     gaps: GapCauses
-    meters: Mapping[type[RuleMeter], RuleMeter]
     kernels_by_device: pl.DataFrame
     transfers: pl.DataFrame
     collectives: pl.DataFrame
@@ -180,9 +179,7 @@ class Evidence:
 
     def meter(self, kind: type[AnyMeter]) -> AnyMeter:
         """A meter that a rule declares."""
-        meter = self.meters[kind]
-        assert isinstance(meter, kind)
-        return meter
+        return self.context.measured(kind)
 
     def missing(self, rule: FindingRule) -> str | None:
         """Why a rule can't decide; None: it can."""

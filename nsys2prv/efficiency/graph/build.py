@@ -13,7 +13,7 @@ An edge that would go back in time is left out and counted: clocks differ, or so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +29,10 @@ from nsys2prv.efficiency.graph.chunk_moments import (
     outside_calls,
     stretch_labels,
 )
-from nsys2prv.efficiency.graph.event_waits import EventWaits
+from nsys2prv.efficiency.graph.event_waits import EventEdges, EventWaits
 from nsys2prv.efficiency.graph.graph_labels import COPY, NO_WAIT, NOTHING, GraphLabels
 from nsys2prv.efficiency.graph.host_waits import HostWaits, OwnEdges
-from nsys2prv.efficiency.graph.launch_queue import LaunchQueue
+from nsys2prv.efficiency.graph.launch_queue import BlockedCalls, blocked_calls
 from nsys2prv.efficiency.graph.least_weights import LeastWeights, class_code
 from nsys2prv.efficiency.graph.loading import LEAST_BYTES, LoadingTimes
 from nsys2prv.efficiency.graph.moment_files import EDGE_COLUMNS, END, NOT_FOUND, START, ColumnFiles, MomentFiles
@@ -41,9 +41,10 @@ from nsys2prv.efficiency.graph.run_graph import WHOLE, Edges, Moments, RunGraph,
 from nsys2prv.efficiency.graph.taking_turns import TakingTurns
 from nsys2prv.efficiency.graph.waiting_calls import CALLS, OPERATIONS, WaitingCalls
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl
 from nsys2prv.efficiency.run_events import HOST_CALLS, ON_DEVICES, ON_HOSTS, STREAM, WAITS, RunEvents
-from nsys2prv.efficiency.sweep import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, SweepContext, TimeChunk, time_chunks
+from nsys2prv.efficiency.sweep import LAUNCH, MEMORY_CALL, MPI, NO_LAUNCH, SweepContext, TimeChunk
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import one_of_each
 from nsys2prv.execution.threads import map_ahead
@@ -120,12 +121,14 @@ def _without_replaced(edges: dict[str, Numbers]) -> dict[str, Numbers]:
 
 def built_graph(events: RunEvents, folder: Path) -> BuiltGraph:
     """The graph of a run, for which its collections are used up; moments and edges are written to a folder."""
-    context = SweepContext(events)
-    nccl = Nccl(context)
-    builder = GraphBuilder(context, folder, nccl, EventWaits(events))
-    for chunk in time_chunks(context):
-        nccl.update(chunk)
-        builder.update(chunk)
+    run = MeasuredRun(events)
+    if events.recorded is not None:
+        whole = replace(events, begin=events.begin - events.offset, length=events.recorded, offset=0, recorded=None)
+        run = MeasuredRun(events, recorded=MeasuredRun(whole))
+    nccl = Nccl(run)
+    nccl.update(run)
+    builder = GraphBuilder(run, folder, nccl, EventWaits(events).update(run), blocked_calls(run))
+    builder.update(run)
     return builder.finish()
 
 
@@ -140,11 +143,11 @@ class GraphBuilder:
         Where moments and edges are written.
     nccl
         NCCL kernels and their collectives; it is updated with the same chunks by who makes it.
-    event_waits
-        Of the run; others may follow them too.
+    event_waits, blocked
+        Of the run.
     """
 
-    def __init__(self, context: SweepContext, folder: Path, nccl: Nccl, event_waits: EventWaits) -> None:
+    def __init__(self, context: SweepContext, folder: Path, nccl: Nccl, event_waits: EventEdges, blocked: BlockedCalls) -> None:
         self._context = context
         self._nccl = nccl
         self._folder = folder
@@ -160,7 +163,7 @@ class GraphBuilder:
         self._created = Former(len(rows.tasks) + 1)
         self._waiting = WaitingCalls(context.events)
         self._event_waits = event_waits
-        self._queue = context.followed_once(LaunchQueue)
+        self._blocked = blocked
         self._turns = TakingTurns(len(rows.names) + 1)
         self._open_ends = OpenEnds(context.events, self.labels)
         self._host_waits = HostWaits(context.events, folder / "collectives", self._moments, self._least)
@@ -191,7 +194,7 @@ class GraphBuilder:
         edges = _Pending()
         launches = self._launches(chunk)
         self._note_threads(chunk, hosts, devices, launches)
-        by_events = self._event_waits.update(chunk)
+        by_events = self._event_waits
         own = OwnEdges.of(moments)
         self._waits(chunk, devices, hosts, launches, by_events.on_hosts, own, edges)
         found = self._host_waits.update(chunk, hosts, own)
@@ -203,7 +206,7 @@ class GraphBuilder:
         # What is inferred where no events were recorded, too: without it streams would be independent.
         after_events = self._add_event_waits(pl.concat([by_events.on_streams, by_events.inferred]), edges)
         self._add_device_edges(chunk, moments, devices, launches, after_events, edges)
-        self._add_queue_edges(self._queue.update(chunk))
+        self._add_queue_edges(self._blocked.calls)
         self._add_host_edges(moments, hosts, own, shown, edges)
         self._write(moments, edges)
         for name, intervals in ((ON_DEVICES.name, devices), (ON_HOSTS.name, hosts)):

@@ -48,6 +48,18 @@ class _Operations:
     last: int
 
 
+@dataclass(frozen=True)
+class BlockedCalls:
+    """Calls of a run that wait for a place in a launch queue: columns of BLOCKED."""
+
+    calls: pl.DataFrame
+
+
+def blocked_calls(run: SweepContext) -> BlockedCalls:
+    """Those of a run."""
+    return BlockedCalls(LaunchQueue(run).update(run))
+
+
 class LaunchQueue:
     """Finds blocked calls, chunk by chunk: each with the chunk in which what it launched starts.
 

@@ -10,8 +10,9 @@ import polars as pl
 
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.build import BuiltGraph, GraphBuilder
-from nsys2prv.efficiency.graph.event_waits import EventWaits
+from nsys2prv.efficiency.graph.event_waits import EventEdges
 from nsys2prv.efficiency.graph.gains import MeasuredGraph
+from nsys2prv.efficiency.graph.launch_queue import BlockedCalls
 from nsys2prv.efficiency.graph.moment_slack import slacks
 from nsys2prv.efficiency.graph.path_segments import KINDS, SEGMENT_SCHEMA, PathReader
 from nsys2prv.efficiency.graph.path_totals import PathTotals
@@ -98,18 +99,22 @@ class CriticalPath(TableMeter):
         Likewise the graph.
     """
 
-    def __init__(self, context: SweepContext, nccl: Nccl, event_waits: EventWaits, folder: Path) -> None:
-        self._builder = GraphBuilder(context, folder, nccl, event_waits)
+    def __init__(self, context: SweepContext, nccl: Nccl, event_waits: EventEdges, blocked: BlockedCalls, folder: Path) -> None:
+        self._builder = GraphBuilder(context, folder, nccl, event_waits, blocked)
         self._folder = folder
         self._warnings: list[str] = []
+        self._is_updated = False
         self.ideal_length: int | None = None
         self.graph: MeasuredGraph | None = None
 
     def update(self, chunk: TimeChunk) -> None:
         self._builder.update(chunk)
+        self._is_updated = True
 
     def tables(self) -> Filled:
         """The tables of the measured run."""
+        if not self._is_updated:
+            return {}
         built = self._builder.finish()
         self._warnings = built.warnings
         # Neither needs the other.

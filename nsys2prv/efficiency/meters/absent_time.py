@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.activity_times import SlotWindows, members_by_device, merged_windows
-from nsys2prv.efficiency.graph.event_waits import EventWaits
+from nsys2prv.efficiency.graph.event_waits import EventEdges
 from nsys2prv.efficiency.intervals import Intervals, Numbers, search, segments, time_by
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_hosts import NO_NAME, HostSteps, activity_of, packed_name_of, unpacked
@@ -128,7 +128,7 @@ class AbsentTime(TableMeter):
         self,
         context: SweepContext,
         nccl: Nccl,
-        event_waits: EventWaits,
+        event_waits: EventEdges,
         iterations: RunIterations,
         regions: Sequence[str] | None = None,
     ) -> None:
@@ -171,7 +171,7 @@ class AbsentTime(TableMeter):
         moves = self._is_unified_move(started)
         now = _Era(chunk.begin, chunk.end, HostSteps.of(chunk), _busy(chunk), _moving(chunk), self._moves(chunk),
                    self._off_times(chunk), self._samples(chunk))  # fmt: skip
-        waits = self._events.update(chunk)
+        waits = self._events
         self._predecessors.add(started.filter(~moves), pl.concat([waits.on_streams, waits.inferred]))
         self._note_work(chunk)
         self._note_regions(chunk)

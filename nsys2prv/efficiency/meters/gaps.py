@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import polars as pl
 
@@ -91,18 +89,18 @@ LONGEST_GAPS = Table(
 class Gaps(TableMeter):
     """Idle times of all devices, from the start of the trace to its end.
 
-    Parameters
+    Attributes
     ----------
-    listener
-        Called once with each gap that has ended, as a row: `device`, `begin`, and `start` of the activity that follows; of
+    each
+        Each gap that has ended, as a row: `device`, `begin`, and `start` of the activity that follows; of
         that activity `number`, `value`, `next_row`, `next_length`, `next_size` (-1: not known), `thread`, the place of the
         caller that launched it (-1: not known), and `launched`, the time of the launch; of the activity before the gap
         `former_number` (0: none), `former_value`, `former_size` (-1: not known), `former_length`; and CAUSE_COLUMNS.
     """
 
-    def __init__(self, context: SweepContext, listener: Callable[[pl.DataFrame], None] | None = None) -> None:
+    def __init__(self, context: SweepContext) -> None:
         self._context = context
-        self._listener = listener
+        self.each: list[pl.DataFrame] = []
         rows = context.events.rows
         devices = len(rows.devices)
         self._idle_since: Numbers = np.zeros(devices, dtype=np.int64)
@@ -177,9 +175,9 @@ class Gaps(TableMeter):
         of_class = np.searchsorted(CLASSES_NS, length, side="right") - 1
         counted = gaps.with_columns(length=pl.Series(length), of_class=pl.Series(of_class), count=pl.lit(1))
         self._by_class.add(counted)
-        if self._listener is not None and ends is not None:
+        if ends is not None:
             counted = self._with_former(counted, ends)
-            self._listener(counted)
+            self.each.append(counted)
         longest = _longest(counted)
         if "former_number" not in longest.columns:
             longest = self._with_former(longest, ends)

@@ -125,6 +125,8 @@ KERNEL_MODES = Table(
     when="a kernel with two modes or more",
 )
 
+TABLES = (KERNELS, FAMILIES, KERNEL_DEVICES, KERNEL_HISTOGRAMS, KERNEL_MODES)
+
 
 class Kernels(TableMeter):
     """Durations of all kernels."""

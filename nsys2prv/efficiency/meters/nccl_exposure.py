@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.event_waits import EventWaits
+from nsys2prv.efficiency.graph.event_waits import EventEdges
 from nsys2prv.efficiency.intervals import Intervals, Numbers
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
@@ -83,7 +83,7 @@ class NcclExposure(TableMeter):
         Of the run; others may follow them too.
     """
 
-    def __init__(self, context: SweepContext, nccl: Nccl, absent: AbsentTime, event_waits: EventWaits) -> None:
+    def __init__(self, context: SweepContext, nccl: Nccl, absent: AbsentTime, event_waits: EventEdges) -> None:
         self._context = context
         self._nccl = nccl
         self._absent = absent
@@ -125,7 +125,7 @@ class NcclExposure(TableMeter):
         former = [pl.col(name).shift().over("row").alias(f"former_{name}") for name in ("start", "end", "number")]
         with_former = with_former.with_columns(former)
         self._last = with_former.group_by("row", maintain_order=True).last().select(_OPERATION_SCHEMA.keys())
-        edges = self._events.update(chunk)
+        edges = self._events
         launches = chunk.launches.select("time", row=pl.col("to_row").cast(pl.Int64), start="to_time")
         launched = one_of_each(launches, _KERNEL)
         kernels = with_former.filter(pl.col("number").is_in(_COMPUTE)).join(launched, on=_KERNEL, how="inner")

@@ -12,7 +12,7 @@ import polars as pl
 
 from nsys2prv.efficiency.meters.kernel_stats import with_names
 from nsys2prv.efficiency.meters.meter import TableMeter
-from nsys2prv.efficiency.meters.nccl_waits import wait_tables, waits_of_ranks
+from nsys2prv.efficiency.meters.nccl_waits import NCCL_COLLECTIVES, NCCL_STRAGGLERS, NCCL_WAITS, wait_tables, waits_of_ranks
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, TypeNames
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
@@ -73,6 +73,8 @@ NCCL_OPERATIONS = Table(
     ),
     when="NCCL kernels",
 )
+
+TABLES = (NCCL_OPERATIONS, NCCL_WAITS, NCCL_STRAGGLERS, NCCL_COLLECTIVES)
 
 
 def is_complete(ranks: pl.Expr, context: SweepContext) -> pl.Expr:

@@ -119,6 +119,8 @@ THREADS = Table(
     ),
 )
 
+TABLES = (RUN, NODES, DEVICES, TASKS, USEFUL_TIME, THREADS)
+
 _HOST_TIMES = ("host_useful_ns", "cuda_ns", "mpi_ns", "os_ns")
 _KERNELS, _NCCL, _MEMORY = ((ALL_MASKS & (1 << kind)) > 0 for kind in (KERNEL, NCCL, MEMORY))
 _MASKS_OF_COLUMN = {

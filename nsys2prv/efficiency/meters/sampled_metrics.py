@@ -89,6 +89,8 @@ SAMPLED_BINS = Table(
     when="sampled GPU metrics",
 )
 
+TABLES = (SAMPLED_KERNELS, SAMPLED_SUMMARY, SAMPLED_BINS)
+
 
 class Sampled(TableMeter):
     """Samples of all metrics, by the kernels that ran meanwhile and over time."""

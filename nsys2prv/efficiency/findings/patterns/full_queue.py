@@ -13,7 +13,7 @@ from nsys2prv.efficiency.findings.device_stats import by_device, count, on_devic
 from nsys2prv.efficiency.findings.finding import NANOSECONDS, Finding, Number
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Threshold, Without
 from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.launch_queue import FEWEST_PENDING, LONGER, LONGEST_RELEASE, LaunchQueue
+from nsys2prv.efficiency.graph.launch_queue import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
 from nsys2prv.efficiency.graph.removals import without_launch_queue
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.vocabulary.wording import time
@@ -40,12 +40,11 @@ class BlockedLaunches:
 
     def __init__(self, context: SweepContext) -> None:
         self._context = context
-        self._queue = context.followed_once(LaunchQueue)
         self._blocked = OccurrenceSums(("device", "part"), _SUMS)
 
     def update(self, chunk: TimeChunk) -> None:
         """Add the calls of a chunk."""
-        blocked = self._queue.update(chunk)
+        blocked = self._context.measured(BlockedCalls).calls
         if blocked.is_empty():
             return
         events = self._context.events

@@ -1,0 +1,346 @@
+"""The columns of a run that is measured: what happened in its window, each event whole, with what several meters need of it.
+
+Everything is made once, when it is first asked for. Times count from the start of the window. Of an event that reaches over an
+edge of the window, the part inside counts as the whole. Operations of devices and calls of host threads are sorted by start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, Segments, segments
+from nsys2prv.efficiency.run_events import (
+    COLLECTIONS,
+    LAUNCH_SCHEMA,
+    MESSAGE_SCHEMA,
+    ON_DEVICES,
+    ON_HOSTS,
+    Collection,
+    RunEvents,
+)
+from nsys2prv.efficiency.task_clocks import TaskClocks
+from nsys2prv.execution.external_sort import ExternalSort, Window
+from nsys2prv.execution.row_order import rows_in_order
+from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.name_rules import first_match
+
+if TYPE_CHECKING:
+    from nsys2prv.efficiency.window.measured_window import MeasuredWindow
+
+KERNEL, NCCL, MEMORY = range(3)
+"""Kinds of activity of a device: kernels (and graphs), NCCL kernels, copies and memsets."""
+KINDS_OF_NUMBER = {
+    event_types.KERNEL: KERNEL,
+    event_types.GRAPH_EXECUTION: KERNEL,
+    event_types.NCCL_KERNEL: NCCL,
+    event_types.MEMORY_OPERATION: MEMORY,
+}
+KERNEL_TYPES = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind != MEMORY)
+"""Event types of kernels, NCCL kernels and graphs."""
+NO_LAUNCH = -1
+"""Place of the launch of an operation whose launch is not known."""
+MASKS = 8
+"""What runs on a device, as bits: 1 kernels, 2 NCCL kernels, 4 copies and memsets."""
+
+CAUSES = ("launch", "synchronization", "memory", "allocation", "other_cuda", "mpi", "os")
+"""Categories of calls of a host thread; where calls overlap, the first category counts."""
+LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA, MPI, OS, NO_CALL = range(8)
+"""What a host thread does, in the order of CAUSES; NO_CALL: none of these."""
+ACTIVITIES = len(CAUSES) + 1
+CUDA_ACTIVITIES = (LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA)
+
+_CATEGORY_OF_STATE = {
+    event_types.STATE_CONFIGURING: LAUNCH,
+    event_types.STATE_SYNCHRONIZATION: SYNCHRONIZATION,
+    event_types.STATE_MEMORY_TRANSFER: MEMORY_CALL,
+    event_types.STATE_ALLOCATING: ALLOCATION,
+    event_types.STATE_FREEING: ALLOCATION,
+}
+
+KindOf = Callable[[npt.NDArray[np.generic], Numbers], Numbers]
+"""Kinds of events by their types and values."""
+AnyMeasurement = TypeVar("AnyMeasurement")
+
+
+def call_categories(names: pl.Series) -> Numbers:
+    """Category of CUDA API calls by their names: LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION or OTHER_CUDA."""
+    states = names.to_frame("name").select(first_match(pl.col("name"), STATES_BY_NAME, event_types.STATE_OTHERS)).to_series()
+    categories: Numbers = states.replace_strict(_CATEGORY_OF_STATE, default=OTHER_CUDA, return_dtype=pl.Int64).to_numpy()
+    return categories
+
+
+def first_open(calls: Segments) -> Numbers:
+    """The first kind that is open in each segment; the number of kinds where none is."""
+    is_open = [*(count > 0 for count in calls.counts), np.ones(len(calls.group), dtype=bool)]
+    first: Numbers = np.argmax(is_open, axis=0)
+    return first
+
+
+class MeasuredRun:
+    """A run in a window of time, and what was measured of it so far.
+
+    Parameters
+    ----------
+    events
+        Of the run, with the window as selected time; its collections are not used up
+    options
+        Of the measurement.
+    folder
+        For intermediate files; None: meters keep all in memory.
+    recorded
+        The whole recording, of which this is a window.
+    window
+        The measured window, with what is around it.
+    part
+        Begin and end of another time that is taken, before or after the window, ns from the start of the trace.
+
+    Attributes
+    ----------
+    begin, end
+        Of that time, ns from the start of the window.
+    callers
+        Rows of calling host threads, in order.
+    place_of_caller
+        For each row its place in `callers`; -1: none.
+    only_task
+        For each device its task, where each device has one task and each task one device, in the same order; else None.
+    clocks
+        How far times of different tasks can be wrong against each other.
+    measurements
+        What meters measured, by its type; `measured` looks there.
+    """
+
+    def __init__(
+        self,
+        events: RunEvents,
+        options: EfficiencyOptions | None = None,
+        folder: Path | None = None,
+        *,
+        recorded: MeasuredRun | None = None,
+        window: MeasuredWindow | None = None,
+        part: tuple[int, int] | None = None,
+    ) -> None:
+        self.events = events
+        self.options = options or EfficiencyOptions()
+        self.folder = folder
+        self._window = window
+        self._part = part or (events.offset, events.offset + events.length)
+        self.begin, self.end = (edge - events.offset for edge in self._part)
+        self.is_measured = part is None
+        self.clocks = TaskClocks(events.rows.tasks, events.offset)
+        self.callers: Numbers = np.array(sorted(events.callers), dtype=np.int64)
+        self.place_of_caller: Numbers = np.full(len(events.rows.names) + 1, -1, dtype=np.int64)
+        self.place_of_caller[self.callers] = np.arange(len(self.callers))
+        self.only_task = _only_tasks(events)
+        self.measurements: dict[type, object] = {}
+        self._recorded = recorded
+        self._frames: dict[str, pl.DataFrame] = {}
+
+    def measured(self, kind: type[AnyMeasurement]) -> AnyMeasurement:
+        """What a meter measured, by its type. The meter that asks names it in its needs."""
+        measurement = self.measurements[kind]
+        assert isinstance(measurement, kind)
+        return measurement
+
+    @property
+    def window(self) -> MeasuredWindow:
+        """The measured window, with what is around it."""
+        assert self._window is not None
+        return self._window
+
+    @property
+    def recorded(self) -> MeasuredRun:
+        """The whole recording, of which this is a window: times count from its own start."""
+        return self._recorded or self
+
+    def in_window(self, window: MeasuredWindow) -> MeasuredRun:
+        """This recording in a window."""
+        events = window.cut(self.events)
+        return MeasuredRun(events, self.options, self.folder, recorded=self, window=window)
+
+    # -- events -------------------------------------------------------------------------------------
+
+    def frame(self, collection: Collection) -> pl.DataFrame:
+        """Events of a collection: the columns of its schema, sorted by `start`, without those outside of the window and cut at
+        its edges."""
+        if collection.name not in self._frames:
+            if self._recorded is None:
+                rows = self.events.collections.get(collection.name)
+                self._frames[collection.name] = _loaded(rows, collection.schema)
+            else:
+                self._frames[collection.name] = self._inside(self._recorded.frame(collection), collection)
+        return self._frames[collection.name]
+
+    def _inside(self, events: pl.DataFrame, collection: Collection) -> pl.DataFrame:
+        low, high = self._part
+        if low == 0 and self.events.recorded == high:
+            return events
+        start = pl.col("start")
+        if collection.samples:
+            begin, end = self.events.offset, self.events.offset + self.events.length
+            is_own = start.is_between(begin, end) == self.is_measured
+            return events.filter(start.is_between(low, high) & is_own).with_columns(start - begin)
+        inside = events.filter(((start >= low) | (pl.col("end") > low)) & (start <= high))
+        return inside.with_columns(pl.col("start", "end").clip(low, high) - self.events.offset)
+
+    @property
+    def operations(self) -> pl.DataFrame:
+        """What runs on devices: kernels, NCCL kernels, graphs, copies and memsets."""
+        return self.frame(ON_DEVICES)
+
+    @property
+    def calls(self) -> pl.DataFrame:
+        """Calls of host threads: CUDA, MPI, operating system."""
+        return self.frame(ON_HOSTS)
+
+    @cached_property
+    def launches(self) -> pl.DataFrame:
+        """Lines from calls to what they launch that ends in the window, sorted by `to_time`: columns of LAUNCH_SCHEMA."""
+        if self._recorded is not None:
+            return self._lines(self._recorded.launches, ("time", "to_time"))
+        return _loaded(self.events.launches, LAUNCH_SCHEMA)
+
+    @cached_property
+    def messages(self) -> pl.DataFrame:
+        """Messages between ranks that are received in the window, sorted by `to_time`: columns of MESSAGE_SCHEMA."""
+        if self._recorded is not None:
+            return self._lines(self._recorded.messages, ("time", "to_begin", "to_time"))
+        return _loaded(self.events.messages, MESSAGE_SCHEMA)
+
+    def _lines(self, lines: pl.DataFrame, times: tuple[str, ...]) -> pl.DataFrame:
+        inside = lines.filter(pl.col("to_time").is_between(*self._part))
+        return inside.with_columns(pl.col(times) - self.events.offset) if self.events.offset else inside
+
+    @cached_property
+    def launch_of(self) -> Numbers:
+        """For each operation the place of its launch in `launches`, of several the earliest; NO_LAUNCH: there is none."""
+        launches, operations = self.launches, self.operations
+        places: Numbers = np.full(operations.height, NO_LAUNCH, dtype=np.int64)
+        if launches.is_empty():
+            return places
+        rows = len(self.events.rows.names) + 1
+        to_key = (launches["to_time"].to_numpy() - self.begin) * rows + launches["to_row"].to_numpy()
+        order = np.lexsort((launches["row"].to_numpy(), launches["time"].to_numpy(), to_key))
+        key = (operations["start"].to_numpy() - self.begin) * rows + operations["row"].to_numpy()
+        place = order[np.minimum(np.searchsorted(to_key[order], key), len(order) - 1)]
+        return np.where(to_key[place] == key, place, places)
+
+    # -- what runs when -----------------------------------------------------------------------------
+
+    @cached_property
+    def on_devices(self) -> Segments:
+        """Activity of each device: one count per kind."""
+        return self._segments(self.operations, self.events.rows.device, self.kind, 3)
+
+    @cached_property
+    def on_tasks(self) -> Segments:
+        """The same for each task."""
+        if self.only_task is None:
+            return self._segments(self.operations, self.events.rows.task, self.kind, 3)
+        on_devices = self.on_devices
+        return Segments(self.only_task[on_devices.group], on_devices.begin, on_devices.end, on_devices.counts)
+
+    @cached_property
+    def on_threads(self) -> Segments:
+        """Calls of each calling host thread (by its place in `callers`): one count per category of CAUSES."""
+        return self._segments(self.calls, self.place_of_caller, self.category, len(CAUSES))
+
+    @cached_property
+    def device_times(self) -> Elapsed:
+        """Time by mask of activity on devices."""
+        return Elapsed(self.on_devices, self.on_devices.mask, MASKS)
+
+    @cached_property
+    def thread_times(self) -> Elapsed:
+        """Time by activity of calling host threads."""
+        return Elapsed(self.on_threads, first_open(self.on_threads), ACTIVITIES)
+
+    def _segments(self, events: pl.DataFrame, group_of_row: Numbers, kind_of: KindOf, kinds: int) -> Segments:
+        group = group_of_row[events["row"].to_numpy()]
+        is_grouped = group >= 0
+        kind = kind_of(events["number"].to_numpy(), events["value"].to_numpy())
+        intervals = Intervals.of(group, events["start"].to_numpy(), events["end"].to_numpy())
+        return segments(intervals.only(is_grouped), kind[is_grouped], kinds)
+
+    # -- names and kinds ----------------------------------------------------------------------------
+
+    def device_names(self, index: pl.Expr) -> pl.Expr:
+        """Names of devices by their index."""
+        return pl.lit(pl.Series([device.name for device in self.events.rows.devices], dtype=pl.String)).gather(index)
+
+    def task_names(self, index: pl.Expr) -> pl.Expr:
+        """Names of tasks by their index."""
+        return pl.lit(pl.Series([task.name for task in self.events.rows.tasks], dtype=pl.String)).gather(index)
+
+    def kind(self, numbers: npt.NDArray[np.generic], _values: Numbers | None = None) -> Numbers:
+        """Kind of activity of event types of devices."""
+        kinds: Numbers = np.full(len(numbers), KERNEL, dtype=np.int64)
+        for number, kind in KINDS_OF_NUMBER.items():
+            kinds[numbers == number] = kind
+        return kinds
+
+    @cached_property
+    def _categories(self) -> Numbers:
+        """Category of each value of CUDA calls."""
+        names = self.events.types.get(event_types.CUDA_CALL)
+        values = dict(names.values or {}) if names else {}
+        categories: Numbers = np.full(max(values, default=0) + 1, OTHER_CUDA, dtype=np.int64)
+        if values:
+            categories[list(values)] = call_categories(pl.Series(list(values.values()), dtype=pl.String))
+        return categories
+
+    def category(self, numbers: npt.NDArray[np.generic], values: Numbers) -> Numbers:
+        """Category of host calls by event type and value: a place in CAUSES."""
+        categories: Numbers = np.full(len(numbers), OS, dtype=np.int64)
+        for number in event_types.MPI_TYPES.values():
+            categories[numbers == number] = MPI
+        of_cuda = numbers == event_types.CUDA_CALL
+        value = np.clip(values[of_cuda], 0, len(self._categories) - 1)
+        categories[of_cuda] = np.where(value == values[of_cuda], self._categories[value], OTHER_CUDA)
+        return categories
+
+    # -- for meters that are updated with a chunk of time: there is one, the window -------------------
+
+    @property
+    def context(self) -> MeasuredRun:
+        return self
+
+    @cached_property
+    def started(self) -> Mapping[str, pl.DataFrame]:
+        return {one.name: self.frame(one) for one in COLLECTIONS}
+
+    @cached_property
+    def inside(self) -> Mapping[str, pl.DataFrame]:
+        return {one.name: self.frame(one).with_columns(begin="start", until="end") for one in COLLECTIONS if not one.samples}
+
+    @cached_property
+    def copies(self) -> pl.DataFrame:
+        return self.inside[ON_DEVICES.name].filter(pl.col("number") == event_types.MEMORY_OPERATION)
+
+
+def _only_tasks(events: RunEvents) -> Numbers | None:
+    rows = events.rows
+    tasks = [rows.tasks_of_device.get(device, ()) for device in range(len(rows.devices))]
+    pairs = all(len(of_device) == 1 for of_device in tasks) and all(
+        len(devices) == 1 for devices in rows.devices_of_task.values()
+    )
+    return np.array(tasks, dtype=np.int64).reshape(-1) if pairs and tasks == sorted(tasks) else None
+
+
+def _loaded(rows: ExternalSort | None, schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    if rows is None:
+        return pl.DataFrame(schema=schema)
+    rows.finish()
+    frames = rows.load(Window(None, None))
+    if len(frames) < 2:
+        return frames[0] if frames else pl.DataFrame(schema=schema)
+    return rows_in_order(pl.concat(frames), rows.column)

@@ -1,0 +1,88 @@
+"""What a meter is: a function that measures something of a run, with what it needs and the tables that it fills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from typing import Any
+
+from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.result_tables import Filled, Table
+from nsys2prv.execution.threads import at_once
+
+
+class Measurement:
+    """What a meter measured: rows of its tables, and what other meters and findings ask for by its type."""
+
+    def tables(self) -> Filled:
+        """Its tables; those without rows may be absent."""
+        return {}
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What is missing or inexact, in one phrase each."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Meter:
+    """One measurement of a run.
+
+    Attributes
+    ----------
+    makes
+        Type of its result, by which others get it: `run.measured(Type)`.
+    measure
+        The function. It keeps nothing after the call, and may run beside others.
+    needs
+        Results of other meters that it asks for.
+    tables
+        Tables that its result fills.
+    of_devices
+        It measures nothing in a run without GPUs.
+    when
+        Whether it is wanted; None: always.
+    """
+
+    makes: type
+    measure: Callable[[MeasuredRun], Any]
+    needs: tuple[type, ...] = ()
+    tables: tuple[Table, ...] = ()
+    of_devices: bool = False
+    when: Callable[[MeasuredRun], bool] | None = None
+
+    def is_wanted(self, run: MeasuredRun) -> bool:
+        """Whether it measures anything in a run."""
+        return (not self.of_devices or bool(run.events.rows.devices)) and (self.when is None or self.when(run))
+
+
+def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
+    """Run meters in the order of their needs, several at a time; `run.measured` has their results. Those that are not wanted in
+    this run are left out, with those that need them.
+
+    Raises the first error of a meter.
+    """
+    wanted: dict[type, Meter] = {}
+    for meter in _in_order(meters):
+        if meter.is_wanted(run) and all(need in wanted for need in meter.needs):
+            wanted[meter.makes] = meter
+    order = TopologicalSorter({kind: meter.needs for kind, meter in wanted.items()})
+    order.prepare()
+    with ThreadPoolExecutor(at_once()) as pool:
+        running: dict[Future[Any], type] = {}
+        while order.is_active():
+            running |= {pool.submit(wanted[kind].measure, run): kind for kind in order.get_ready()}
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                kind = running.pop(future)
+                run.measurements[kind] = future.result()
+                order.done(kind)
+    return [run.measurements[kind] for kind in wanted]
+
+
+def _in_order(meters: Iterable[Meter]) -> list[Meter]:
+    by_type = {meter.makes: meter for meter in meters}
+    order = TopologicalSorter({kind: meter.needs for kind, meter in by_type.items()}).static_order()
+    return [by_type[kind] for kind in order]
