@@ -4,8 +4,8 @@
     python tools/results.py compare BEFORE AFTER
 
 `record` measures with the nsys2prv that Python imports: every real report (each run of DIR/reports once), the demo without and
-with each of its faults, and simulated runs of 64 and 1,024 GPUs. Of each it writes JSON, text, page, CSV and TALP, of runs with a
-GPU five what-ifs, and of pairs of runs a comparison. `compare` names each value that differs; exit code 1 where there is any.
+with each of its faults, and simulated runs of 64 and 1,024 GPUs. Of each it writes JSON, text, page, CSV and TALP, of runs with
+a GPU five what-ifs, and of pairs of runs a comparison. `compare` names each value that differs; exit code 1 where there is any.
 """
 
 from __future__ import annotations
