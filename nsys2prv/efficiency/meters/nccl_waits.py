@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.clocks.shared_events import Floats, Ints
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
-from nsys2prv.efficiency.sweep import SweepContext
 from nsys2prv.efficiency.task_clocks import CLOCK, GROUP, OF_CLOCK, OF_REPORT, REPORT, margin_of_group
 
 MOST_COLLECTIVES = 200
@@ -93,30 +93,28 @@ NCCL_COLLECTIVES = Table(
 _SUMS = ("residence", "transfer", "waiting", "waited", "undecided", "late_start", "late_end")
 
 
-def wait_tables(waits: pl.DataFrame, context: SweepContext) -> Filled:
+def wait_tables(waits: pl.DataFrame, run: MeasuredRun) -> Filled:
     """The tables of waits.
 
     Parameters
     ----------
     waits
         As of `waits_of_ranks`; empty: no collective is matched.
-    context
-        Of the run.
     """
     if waits.is_empty():
         return {}
     names = {"communicator": pl.col("communicator_name")}
-    device = context.device_names(pl.col("device"))
+    device = run.device_names(pl.col("device"))
     return {
         NCCL_WAITS: _by_communicator(waits).with_columns(**names),
-        NCCL_STRAGGLERS: _by_task(waits).with_columns(**names, task=context.task_names(pl.col("task")), device=device),
+        NCCL_STRAGGLERS: _by_task(waits).with_columns(**names, task=run.task_names(pl.col("task")), device=device),
         NCCL_COLLECTIVES: _longest_waits(waits).with_columns(
-            **names, last_task=context.task_names(pl.col("last_task")), device=device
+            **names, last_task=run.task_names(pl.col("last_task")), device=device
         ),
     }
 
 
-def waits_of_ranks(collectives: pl.DataFrame, context: SweepContext) -> pl.DataFrame:
+def waits_of_ranks(collectives: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     """Waits of each rank in each collective.
 
     Parameters
@@ -124,8 +122,6 @@ def waits_of_ranks(collectives: pl.DataFrame, context: SweepContext) -> pl.DataF
     collectives
         NCCL kernels, one per collective and device: columns `communicator` (number), `communicator_name`, `operation`, `turn`
         (which together are the collective), `task`, `device` (index), `start`, `end` (ns).
-    context
-        Of the run.
 
     Returns
     -------
@@ -143,7 +139,7 @@ def waits_of_ranks(collectives: pl.DataFrame, context: SweepContext) -> pl.DataF
     numbers = collectives.select(key).unique().sort(key, nulls_last=True).with_row_index(_ID)
     frame = collectives.join(numbers, on=key, how="left", nulls_equal=True)
     frame = frame.with_columns(arrived=pl.col("start").max().over(_ID), residence=pl.col("end") - pl.col("start"))
-    frame = context.clocks.with_margins(frame, "arrived").sort(_ID, GROUP, CLOCK, REPORT, "start", "device")
+    frame = run.clocks.with_margins(frame, "arrived").sort(_ID, GROUP, CLOCK, REPORT, "start", "device")
     ranks = _Ranks(frame)
     frame = frame.with_columns(
         transfer=pl.col("residence").min().over(_ID),
