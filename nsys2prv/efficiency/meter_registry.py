@@ -35,7 +35,7 @@ from nsys2prv.efficiency.meters.absent_time import AbsentTime, measure_absent_ti
 from nsys2prv.efficiency.meters.calls import Calls, MemoryOperations
 from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
 from nsys2prv.efficiency.meters.found_iterations import FoundIterations
-from nsys2prv.efficiency.meters.gaps import Gaps, blocks_of, measure_gaps
+from nsys2prv.efficiency.meters.gaps import Gaps, measure_gaps
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.lost_work import LostWork
@@ -86,7 +86,7 @@ def _gap_causes(run: MeasuredRun) -> GapCauses:
     causes = {rule.kind: rule.gap_cause for rule in RULES if rule.gap_cause is not None}
     folder = None if run.options.no_critical_path or run.folder is None else run.folder / "gaps"
     gaps = GapCauses(run, causes, folder)
-    for block in blocks_of(run.measured(Gaps).each):
+    for block in run.measured(Gaps).blocks():
         gaps.update(block)
     return gaps
 

@@ -99,7 +99,10 @@ class Timeline:
             place = np.append(place, np.full(len(behind), NONE))
         has_length = end > begin
         piece, place = piece[has_length], place[has_length]
-        values = {name: np.append(column, column.dtype.type(value))[place] for name, (column, value) in self.columns.items()}
+        values = {
+            name: np.where(place == NONE, column.dtype.type(value), column[place])
+            for name, (column, value) in self.columns.items()
+        }
         return pieces[piece].with_columns(begin=begin[has_length], end=end[has_length], **values)
 
 
@@ -115,9 +118,8 @@ def calls_of_threads(run: MeasuredRun) -> Timeline:
     def groups(calls: pl.DataFrame) -> Numbers:
         # Calls of one activity are nested in each other.
         thread = run.place_of_caller[calls["row"].to_numpy()]
-        return np.where(
-            thread >= 0, thread * NO_CALL + run.category(calls["number"].to_numpy(), calls["value"].to_numpy()), NONE
-        )
+        category = run.category(calls["number"].to_numpy(), calls["value"].to_numpy())
+        return np.where(thread >= 0, thread * NO_CALL + category, NONE)
 
     call = _innermost(on_threads, NO_CALL, activity, depth, run.calls, groups)
     return Timeline(on_threads, {"activity": (activity, NO_CALL), "call": (call, NONE)})
@@ -127,9 +129,9 @@ def ranges_of_threads(run: MeasuredRun) -> Timeline:
     """`range` of calling threads: the place in `run.frame(RANGES)` of the innermost NVTX range (push/pop); NONE: none."""
     ranges = run.frame(RANGES)
 
-    def groups(some_ranges: pl.DataFrame) -> Numbers:
-        is_nested = (some_ranges["number"] != event_types.NVTX_RANGE).to_numpy()
-        return np.where(is_nested, run.place_of_caller[some_ranges["row"].to_numpy()], NONE)
+    def groups(block: pl.DataFrame) -> Numbers:
+        is_nested = (block["number"] != event_types.NVTX_RANGE).to_numpy()
+        return np.where(is_nested, run.place_of_caller[block["row"].to_numpy()], NONE)
 
     thread = groups(ranges)
     edges = segments(Intervals.of(thread, ranges["start"], ranges["end"]).only(thread >= 0))
@@ -158,19 +160,16 @@ def _innermost(
         Of events the group of the segments times `kinds` plus the kind; NONE: they do not count.
     """
     innermost: npt.NDArray[np.int32] = np.full(len(edges.group), NONE, dtype=np.int32)
-    start, end = events["start"].to_numpy(), events["end"].to_numpy()
+    start, end = (events[name].to_numpy() for name in ("start", "end"))
     bounds = [0, *start[BLOCK_EVENTS::BLOCK_EVENTS].tolist(), np.iinfo(np.int64).max]
     for low, high in pairwise(bounds):
         opened = np.flatnonzero((start < high) & (end > low) & (end > start))
-        block = events[opened]
-        group = groups(block)
-        is_grouped = group >= 0
-        nested = Nested(group[is_grouped], start[opened][is_grouped], end[opened][is_grouped])
+        group = groups(events[opened])
+        opened, group = opened[group >= 0], group[group >= 0]
         segment = np.flatnonzero((edges.begin >= low) & (edges.begin < high) & (depth > 0))
-        place = nested.innermost(
-            edges.group[segment] * kinds + kind[segment], edges.begin[segment], depth[segment].astype(np.int64)
-        )
-        innermost[segment] = np.append(opened[is_grouped], NONE)[place]
+        of_segment, time = edges.group[segment] * kinds + kind[segment], edges.begin[segment]
+        place = Nested(group, start[opened], end[opened]).innermost(of_segment, time, depth[segment].astype(np.int64))
+        innermost[segment] = np.append(opened, NONE)[place]
     return innermost
 
 
@@ -342,8 +341,8 @@ class PiecesOfGaps:
         ]
         return pl.concat([pl.DataFrame(schema=PIECE_SCHEMA), *pieces], how="diagonal"), starved
 
-    def _starved(self, gaps: pl.DataFrame, ready: Numbers, issued: Numbers, is_chosen: Mask) -> pl.DataFrame:
-        windows = _pieces(is_chosen, ready, issued, parts.PART_HOST).drop("detail")
+    def _starved(self, gaps: pl.DataFrame, ready: Numbers, issued: Numbers, is_by_thread: Mask) -> pl.DataFrame:
+        windows = _pieces(is_by_thread, ready, issued, parts.PART_HOST).drop("detail")
         windows = windows.with_columns(gaps.select("device", "thread")[windows["gap"]])
         cut = self._ranges.cut(self._calls.cut(windows, "thread"), "thread")
         # The thread is in no call while its access to memory that is on the device makes that memory move.
@@ -401,7 +400,7 @@ class PiecesOfGaps:
             (is_matched, pl.max_horizontal(begin, decided), end, parts.PART_TRANSFER, None),
         )  # fmt: skip
         return [
-            joined.filter(chosen)
+            joined.filter(is_such)
             .select(
                 "gap",
                 "operation",
@@ -412,13 +411,13 @@ class PiecesOfGaps:
                 task="task" if part == parts.PART_LATE else pl.lit(None, pl.Int32),
             )
             .filter(pl.col("end") > pl.col("begin"))
-            for chosen, first, last, part, reason in cuts
+            for is_such, first, last, part, reason in cuts
         ]
 
 
-def _pieces(chosen: Mask, begin: Numbers, end: Numbers, part: int, detail: int | None = None) -> pl.DataFrame:
-    """Pieces of some length of chosen gaps."""
-    gap = np.flatnonzero(chosen & (end > begin))
+def _pieces(is_such: Mask, begin: Numbers, end: Numbers, part: int, detail: int | None = None) -> pl.DataFrame:
+    """Pieces of those gaps where they have some length."""
+    gap = np.flatnonzero(is_such & (end > begin))
     columns = pl.DataFrame({"gap": gap.astype(np.int32), "begin": begin[gap], "end": end[gap]})
     return columns.with_columns(part=pl.lit(part, pl.Int8), detail=pl.lit(detail, pl.Int32))
 
@@ -442,5 +441,5 @@ def _arrivals(run: MeasuredRun, nccl: Nccl) -> pl.DataFrame:
         if waits.height
     ]
     columns = [pl.col(name).cast(dtype) for name, dtype in _ARRIVAL_SCHEMA.items()]
-    every = pl.concat([pl.DataFrame(schema=_ARRIVAL_SCHEMA), *(waits.select(columns) for waits in arrivals)])
-    return every.unique(["row", "start"], keep="first", maintain_order=True)
+    kernels = pl.concat([pl.DataFrame(schema=_ARRIVAL_SCHEMA), *(waits.select(columns) for waits in arrivals)])
+    return kernels.unique(["row", "start"], keep="first", maintain_order=True)

@@ -147,6 +147,8 @@ _TASK, _THREAD = (
 _STARVED = Column.ns("total_ns", "launch-starved time in it, over all devices")
 _OFF_CPU = Column.ns("off_cpu_ns", "of it, the thread was off its CPU; null where its scheduling was not recorded")
 
+_OF_WINDOW = (Column.ns("compute_ns", "of it, a compute kernel runs"), _ABSENT, _SHARE, *_PARTS_OF_TIME)
+
 ABSENT_TIME = Table(
     "absent_time",
     "Compute-absent time",
@@ -160,33 +162,19 @@ ABSENT_REGIONS = Table(
     "absent_regions",
     "Compute-absent time by region",
     "one device in the ranges of one name and domain",
-    (
-        Column.text("region", "text of the range"),
-        Column.text("domain", "its NVTX domain"),
-        DEVICE,
-        Column.ns("elapsed_ns", "time in which a task that uses the device is in such a range"),
-        Column.ns("compute_ns", "of it, a compute kernel runs"),
-        _ABSENT,
-        _SHARE,
-        *_PARTS_OF_TIME,
-    ),
+    (Column.text("region", "text of the range"), Column.text("domain", "its NVTX domain"), DEVICE,
+     Column.ns("elapsed_ns", "time in which a task that uses the device is in such a range"), *_OF_WINDOW),
     when="`--regions`",
-)
+)  # fmt: skip
 ABSENT_ITERATIONS = Table(
     "absent_iterations",
     "Compute-absent time by iteration",
     "one device in one iteration",
-    (
-        Column.count("iteration", "0, 1, ..., the same number on all devices"),
-        DEVICE,
-        Column.ns("elapsed_ns", "from its first work on the device until the next one begins there, as in `task_iterations`"),
-        Column.ns("compute_ns", "of it, a compute kernel runs"),
-        _ABSENT,
-        _SHARE,
-        *_PARTS_OF_TIME,
-    ),
+    (Column.count("iteration", "0, 1, ..., the same number on all devices"), DEVICE,
+     Column.ns("elapsed_ns", "from its first work on the device until the next one begins there, as in `task_iterations`"),
+     *_OF_WINDOW),
     when="Iterations that were found; with `--per-iteration` those of the ranges named",
-)
+)  # fmt: skip
 ABSENT_PARTS = Table(
     "absent_parts",
     "Parts of compute-absent time",
@@ -283,7 +271,7 @@ def not_compared(tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tas
     changed = dict(tables)
     is_doubted = pl.col("device").is_in(list(devices))
     undecided = PART_COLUMNS[PART_UNDECIDED]
-    for table, total, columns, rest in (
+    for table, total, columns, undivided in (
         *((table, "absent_ns", PART_COLUMNS, undecided) for table in (ABSENT_TIME, ABSENT_REGIONS, ABSENT_ITERATIONS)),
         (ABSENT_STRETCHES, "length_ns", PART_COLUMNS, undecided),
         (GAPS, "total_ns", CAUSE_COLUMNS, UNKNOWN_COLUMN),
@@ -291,7 +279,7 @@ def not_compared(tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tas
     ):
         # The total is in one of the columns.
         changed[table.name] = tables[table.name].with_columns(
-            pl.when(is_doubted).then(pl.col(total) if name == rest else 0).otherwise(name).alias(name) for name in columns
+            pl.when(is_doubted).then(pl.col(total) if name == undivided else 0).otherwise(name).alias(name) for name in columns
         )
     changed[ABSENT_TIME.name] = changed[ABSENT_TIME.name].with_columns(
         pl.when(~is_doubted).then("off_cpu_ns").alias("off_cpu_ns")
@@ -302,6 +290,6 @@ def not_compared(tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tas
     texts = {"part": pl.lit(PARTS[PART_UNDECIDED].title), "detail": pl.lit(tuple(REASONS)[CONTRADICTED])}
     sums = (pl.col("count", "total_ns").sum(), pl.col("longest_ns").max())
     doubted = of_parts.filter(is_doubted).group_by("device", maintain_order=True).agg(*sums).with_columns(**texts)
-    both = pl.concat([of_parts.filter(~is_doubted), doubted.select(of_parts.columns)])
-    changed[ABSENT_PARTS.name] = both.sort("total_ns", descending=True, maintain_order=True)
+    of_all = pl.concat([of_parts.filter(~is_doubted), doubted.select(of_parts.columns)])
+    changed[ABSENT_PARTS.name] = of_all.sort("total_ns", descending=True, maintain_order=True)
     return changed

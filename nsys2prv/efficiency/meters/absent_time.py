@@ -7,12 +7,12 @@ up: over devices, over what threads did, and inside NVTX ranges and iterations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.activity_times import SlotWindows, members_by_device, merged_windows
+from nsys2prv.efficiency.activity_times import members_by_device, merged_windows
 from nsys2prv.efficiency.graph.event_waits import EventEdges
 from nsys2prv.efficiency.intervals import Numbers, search, time_by
 from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, LAUNCH, NO_CALL, OS, OTHER_CUDA, MeasuredRun
@@ -40,7 +40,7 @@ _LENGTH = pl.col("end") - pl.col("begin")
 _PART_KEY = ["device", "part", "detail", "task", "number", "value", "source", "destination"]
 _HOST_KEY = ["thread", "part", "call_number", "call_value", "range_number", "range_value"]
 _FUNCTION_KEY = ["thread", "part", "function", "module"]
-_SLOT_KEY = ["slot", "device", "part"]
+_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class AbsentTime(Measurement):
     by_function
         `samples` of functions in this time.
     off_cpu
-        Of each device the time of PART_HOST in which the launching thread was off its CPU, ns.
+        Time of PART_HOST in which the launching thread was off its CPU, by `device`, ns.
     longest
         The longest gaps, with their parts.
     iterations, regions
-        Columns `slot`, `device`, `elapsed` and PART_COLUMNS, ns; the regions are None without `--regions`.
+        Columns `slot`, `device`, `elapsed` and PART_COLUMNS, ns.
     waits_for_nccl
         Pieces (`device`, `begin`, `end`) in which the next compute kernel waits for an NCCL kernel (`row`, `start`), with
         their `part`.
@@ -74,10 +74,10 @@ class AbsentTime(Measurement):
     by_part: pl.DataFrame
     by_host: pl.DataFrame
     by_function: pl.DataFrame
-    off_cpu: Numbers
+    off_cpu: pl.DataFrame
     longest: pl.DataFrame
     iterations: pl.DataFrame
-    regions: pl.DataFrame | None
+    regions: pl.DataFrame
     waits_for_nccl: pl.DataFrame
     starved_beside_nccl: pl.DataFrame | None
 
@@ -85,7 +85,8 @@ class AbsentTime(Measurement):
         """The tables of compute-absent time."""
         filled: Filled = {
             parts.ABSENT_TIME: self._by_device(),
-            parts.ABSENT_ITERATIONS: self._of_windows(self.iterations.head(parts.MOST_ITERATION_ROWS), "slot"),
+            parts.ABSENT_REGIONS: self._longest_regions(),
+            parts.ABSENT_ITERATIONS: self._of_windows(self.iterations.head(parts.MOST_ITERATION_ROWS)),
             parts.ABSENT_PARTS: self._details(),
             parts.ABSENT_CALLS: self._host_rows("call", "part").with_columns(part=_titles("part")),
             parts.ABSENT_FUNCTIONS: self._functions(),
@@ -93,34 +94,35 @@ class AbsentTime(Measurement):
         }
         if self.by_host["range_number"].null_count() < self.by_host.height:
             filled = {**filled, parts.ABSENT_RANGES: self._host_rows("range")}
-        return filled if self.regions is None else {**filled, parts.ABSENT_REGIONS: self._regions(self.regions)}
+        return filled
 
     def _by_device(self) -> pl.DataFrame:
         """Columns of the table `absent_time`."""
         run, rows = self.run, self.run.events.rows
-        device, part, total = (self.by_part[name].to_numpy() for name in ("device", "part", "total"))
-        sums = np.zeros((len(rows.devices), len(PARTS)), dtype=np.int64)
-        np.add.at(sums, (device, part), total)
+        sums: Numbers = np.zeros((len(rows.devices), len(PARTS)), dtype=np.int64)
+        np.add.at(sums, tuple(self.by_part[name].to_numpy() for name in ("device", "part")), self.by_part["total"].to_numpy())
         is_scheduled = _is_scheduled(run)
         tasks = [list(rows.tasks_of_device.get(device, ())) for device in range(len(rows.devices))]
-        of_devices = pl.Series([bool(is_scheduled[of_device].any()) for of_device in tasks], dtype=pl.Boolean)
-        frame = pl.DataFrame(dict(zip(PART_COLUMNS, sums.T, strict=True))).with_row_index("device")
-        elapsed = pl.Series("elapsed", np.full(frame.height, run.events.length))
-        return _with_totals(frame.with_columns(elapsed)).with_columns(
-            device=run.device_names(pl.col("device")), off_cpu_ns=pl.when(of_devices).then(pl.Series(self.off_cpu))
+        frame = pl.DataFrame(dict(zip(PART_COLUMNS, sums.T, strict=True))).with_columns(
+            device=pl.Series(np.arange(len(sums)), dtype=pl.Int32),
+            elapsed=pl.Series(np.full(len(sums), run.events.length)),
+            is_scheduled=pl.Series([bool(is_scheduled[of_device].any()) for of_device in tasks]),
         )
+        joined = frame.join(self.off_cpu, on="device", how="left", maintain_order="left")
+        off_cpu = pl.when("is_scheduled").then(pl.col("off_cpu").fill_null(0))
+        return _with_totals(joined).with_columns(device=run.device_names(pl.col("device")), off_cpu_ns=off_cpu)
 
-    def _of_windows(self, sums: pl.DataFrame, slot: str) -> pl.DataFrame:
-        return _with_totals(sums).with_columns(device=self.run.device_names(pl.col("device")), iteration=slot)
+    def _of_windows(self, sums: pl.DataFrame) -> pl.DataFrame:
+        return _with_totals(sums).with_columns(device=self.run.device_names(pl.col("device")), iteration="slot")
 
-    def _regions(self, regions: pl.DataFrame) -> pl.DataFrame:
+    def _longest_regions(self) -> pl.DataFrame:
         """Columns of the table `absent_regions`, the longest regions first."""
-        by_slot = regions.group_by("slot").agg(pl.col("elapsed").sum())
+        by_slot = self.regions.group_by("slot").agg(pl.col("elapsed").sum())
         longest = by_slot.sort("elapsed", "slot", descending=[True, False]).head(MOST_REGIONS).with_row_index("order")
-        regions = regions.join(longest.select("slot", "order"), on="slot").sort("order", "device")
-        names = NamedRanges(self.run.events, self.run.options.regions or ()).names
+        regions = self.regions.join(longest.select("slot", "order"), on="slot").sort("order", "device")
+        names = _named_ranges(self.run).names if regions.height else []
         texts = pl.DataFrame(names, schema={"region": pl.String, "domain": pl.String}, orient="row")
-        return self._of_windows(regions, "slot").with_columns(texts[regions["slot"].to_numpy()])
+        return self._of_windows(regions).with_columns(texts[regions["slot"].to_numpy()])
 
     def _details(self) -> pl.DataFrame:
         """Columns of the table `absent_parts`, those with most time first."""
@@ -196,180 +198,165 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     computing = run.on_devices.where(run.on_devices.counts[KERNEL] > 0)
     gaps = gaps_between(run, computing, run.operations["number"].is_in(COMPUTE_TYPES).to_numpy())
     pieces_of_gaps = PiecesOfGaps(run, run.measured(Nccl), run.measured(EventEdges))
-    sums = _Sums(run)
+    iterations, regions, samples = _iterations(run), _regions(run), _samples(run)
+    sums: list[dict[str, pl.DataFrame]] = []
     for block in blocks_of(gaps):
-        sums.add(block, *pieces_of_gaps.of_gaps(block))
-    return sums.measured()
-
-
-# -- sums of pieces ----------------------------------------------------------------------------------
-
-
-@dataclass
-class _Sums:
-    """Sums of the pieces of blocks of gaps."""
-
-    run: MeasuredRun
-    by_part: list[pl.DataFrame] = field(default_factory=list)
-    by_host: list[pl.DataFrame] = field(default_factory=list)
-    by_function: list[pl.DataFrame] = field(default_factory=list)
-    longest: list[pl.DataFrame] = field(default_factory=list)
-    waits_for_nccl: list[pl.DataFrame] = field(default_factory=list)
-    starved: list[pl.DataFrame] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        run = self.run
-        self._off_cpu: Numbers = np.zeros(len(run.events.rows.devices), dtype=np.int64)
-        self._iterations, self._regions = _PartsInWindows(_iterations(run)), _PartsInWindows(_regions(run))
-        samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function")
-        thread = pl.Series(run.place_of_caller[samples["row"].to_numpy()], dtype=pl.Int32)
-        samples = samples.select("start", "function", "module", thread=thread).filter(pl.col("thread") >= 0)
-        self._samples = samples.sort("thread", "start", "function", "module")
-
-    def add(self, gaps: pl.DataFrame, pieces: pl.DataFrame, starved: pl.DataFrame) -> None:
-        """Add gaps in the order of device and time, with what `PiecesOfGaps.of_gaps` returns for them."""
-        pieces = pieces.with_columns(gaps["device"].gather(pieces["gap"]))
-        attributes = self.run.operations.select(
-            pl.col("number", "value", "source", "destination", "row", "start").gather(pl.lit(pieces["operation"]))
+        pieces, starved = pieces_of_gaps.of_gaps(block)
+        ordered = pieces.with_columns(block["device"].gather(pieces["gap"])).sort("device", "begin")
+        sums.append(
+            {
+                **_sums_of_pieces(run, ordered),
+                **_sums_of_threads(run, starved),
+                "by_function": _functions(samples, starved),
+                "longest": _longest(block, pieces),
+                "iterations": _in_windows(ordered, iterations),
+                "regions": _in_windows(ordered, regions),
+            }
         )
-        pieces = pieces.with_columns(attributes)
-        of_gap = pieces.group_by("gap", *_PART_KEY).agg(total=_LENGTH.sum())
-        count = pl.len().cast(pl.Int64)
-        self.by_part.append(
-            of_gap.group_by(_PART_KEY).agg(count=count, longest=pl.col("total").max(), total=pl.col("total").sum())
+    frames = {name: pl.concat(block[name] for block in sums) for name in sums[0]}
+    total = pl.col("total").sum()
+    frames |= {
+        "by_part": frames["by_part"].group_by(_PART_KEY).agg(pl.col("count").sum(), pl.col("longest").max(), total),
+        "by_host": frames["by_host"].group_by(_HOST_KEY).sum(),
+        "by_function": frames["by_function"].group_by(_FUNCTION_KEY).sum(),
+        "off_cpu": frames["off_cpu"].group_by("device").sum(),
+        "longest": longest_of(frames["longest"], parts.MOST_STRETCHES),
+        "iterations": _by_slot(frames["iterations"], iterations),
+        "regions": _by_slot(frames["regions"], regions),
+    }
+    starved = frames.pop("starved_beside_nccl")
+    return AbsentTime(run=run, starved_beside_nccl=starved if starved.height <= MOST_STARVED else None, **frames)
+
+
+# -- sums of the pieces of a block of gaps -----------------------------------------------------------
+
+
+def _sums_of_pieces(run: MeasuredRun, pieces: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """`by_part` and `waits_for_nccl`, as of `AbsentTime`."""
+    columns = pl.col("number", "value", "source", "destination", "row", "start")
+    pieces = pieces.hstack(run.operations.select(columns.gather(pl.lit(pieces["operation"]))))
+    of_gaps = pieces.group_by("gap", *_PART_KEY).agg(total=_LENGTH.sum())
+    total = pl.col("total")
+    by_part = of_gaps.group_by(_PART_KEY).agg(count=pl.len().cast(pl.Int64), longest=total.max(), total=total.sum())
+    waits = pieces.filter(pl.col("part").is_in(_NCCL_PARTS)).select("device", "row", "start", "begin", "end", "part")
+    return {"by_part": by_part, "waits_for_nccl": waits}
+
+
+def _longest(gaps: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+    """The longest gaps, with PART_COLUMNS."""
+    longest = longest_of(gaps.with_columns(length=_LENGTH).with_row_index("gap"), parts.MOST_STRETCHES)
+    place: Numbers = np.full(gaps.height, -1, dtype=np.int64)
+    place[longest["gap"].to_numpy()] = np.arange(longest.height)
+    of_piece = place[pieces["gap"].to_numpy()]
+    inside = pieces.filter(of_piece >= 0)
+    part, length = inside["part"].to_numpy().astype(np.int64), (inside["end"] - inside["begin"]).to_numpy()
+    sums = time_by(part, length, len(PARTS), of_piece[of_piece >= 0], longest.height)
+    return longest.hstack(pl.DataFrame(dict(zip(PART_COLUMNS, sums.T, strict=True))))
+
+
+def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """`by_host`, `off_cpu` and `starved_beside_nccl`, as of `AbsentTime`."""
+    names = [
+        events.select(
+            pl.col(name).gather(pl.lit(starved[kind].replace(-1, None))).alias(f"{kind}_{name}") for name in ("number", "value")
         )
-        waits = pieces.filter(pl.col("part").is_in(_NCCL_PARTS))
-        self.waits_for_nccl.append(waits.select("device", "row", "start", "begin", "end", "part"))
-        ordered = pieces.select("device", "begin", "end", "part").sort("device", "begin")
-        self._iterations.add(ordered)
-        self._regions.add(ordered)
-        self._add_longest(gaps, pieces)
-        self._add_starved(starved)
-
-    def _add_longest(self, gaps: pl.DataFrame, pieces: pl.DataFrame) -> None:
-        longest = longest_of(gaps.with_columns(length=_LENGTH).with_row_index("gap"), parts.MOST_STRETCHES)
-        place: Numbers = np.full(gaps.height, -1, dtype=np.int64)
-        place[longest["gap"].to_numpy()] = np.arange(longest.height)
-        of_piece = place[pieces["gap"].to_numpy()]
-        theirs = pieces.filter(of_piece >= 0)
-        lengths = theirs.select(_LENGTH).to_series().to_numpy()
-        sums = time_by(theirs["part"].to_numpy().astype(np.int64), lengths, len(PARTS), of_piece[of_piece >= 0], longest.height)
-        self.longest.append(longest.hstack(pl.DataFrame(dict(zip(PART_COLUMNS, sums.T, strict=True)))))
-
-    def _add_starved(self, starved: pl.DataFrame) -> None:
-        run = self.run
-        calls = run.calls.select(pl.col("number", "value").gather(pl.lit(starved["call"].replace(-1, None))))
-        ranges = run.frame(RANGES).select(pl.col("number", "value").gather(pl.lit(starved["range"].replace(-1, None))))
-        of_hosts = starved.select(
-            "device", "thread", "part", "off_cpu", total=_LENGTH,
-            call_number=calls["number"], call_value=calls["value"], range_number=ranges["number"], range_value=ranges["value"],
-        )  # fmt: skip
-        off_cpu = pl.col("total").filter(pl.col("off_cpu") > 0).sum()
-        self.by_host.append(of_hosts.group_by(_HOST_KEY).agg(pl.col("total").sum(), off_cpu=off_cpu))
-        of_devices = of_hosts.filter(pl.col("part") == parts.PART_HOST).group_by("device").agg(off_cpu)
-        self._off_cpu[of_devices["device"].to_numpy()] += of_devices["total"].to_numpy()
-        self._add_functions(starved)
-        beside_nccl = starved.filter(pl.col("part").is_in(_STARVED_PARTS) & pl.col("detail").is_in(_WHILE_NCCL))
-        row = pl.Series(run.callers, dtype=pl.Int64).gather(beside_nccl["thread"])
-        ordered = beside_nccl.select("device", "begin", "end", row=row).sort("device", "begin")
-        # They are cut by what the thread did.
-        is_new = (pl.col("begin") != pl.col("end").shift()) | (pl.col("device") != pl.col("device").shift())
-        merged = ordered.group_by(is_new.fill_null(value=True).cum_sum().alias("run"), maintain_order=True).agg(
-            pl.col("device", "row", "begin").first(), pl.col("end").last()
-        )
-        self.starved.append(merged.select(pl.col("device").cast(pl.Int64), "row", "begin", "end"))
-
-    def _add_functions(self, starved: pl.DataFrame) -> None:
-        """Count the samples in launch-starved time."""
-        thread, time = (self._samples[name].to_numpy().astype(np.int64) for name in ("thread", "start"))
-        window: Numbers = np.zeros(0, dtype=np.int64)
-        place = window
-        if len(thread):
-            of_thread, begin, end = (starved[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
-            first = search(thread, time, of_thread, begin - 1) + 1
-            window, place = expanded(first, search(thread, time, of_thread, end - 1))
-        samples = self._samples[place].with_columns(starved["part"].gather(window))
-        self.by_function.append(samples.group_by(_FUNCTION_KEY).agg(samples=pl.len().cast(pl.Int64)))
-
-    def measured(self) -> AbsentTime:
-        """The sums of all blocks."""
-        total = pl.col("total").sum()
-        by_part = pl.concat(self.by_part).group_by(_PART_KEY).agg(pl.col("count").sum(), pl.col("longest").max(), total)
-        starved = pl.concat(self.starved)
-        return AbsentTime(
-            run=self.run,
-            by_part=by_part,
-            by_host=pl.concat(self.by_host).group_by(_HOST_KEY).sum(),
-            by_function=pl.concat(self.by_function).group_by(_FUNCTION_KEY).sum(),
-            off_cpu=self._off_cpu,
-            longest=longest_of(pl.concat(self.longest), parts.MOST_STRETCHES),
-            iterations=self._iterations.sums(),
-            regions=self._regions.sums() if self.run.options.regions else None,
-            waits_for_nccl=pl.concat(self.waits_for_nccl),
-            starved_beside_nccl=starved if starved.height <= MOST_STARVED else None,
-        )
+        for kind, events in (("call", run.calls), ("range", run.frame(RANGES)))
+    ]
+    of_hosts = pl.concat([starved.select("device", "thread", "part", "off_cpu", total=_LENGTH), *names], how="horizontal")
+    off_cpu = pl.col("total").filter(pl.col("off_cpu") > 0).sum()
+    beside_nccl = starved.filter(pl.col("part").is_in(_STARVED_PARTS) & pl.col("detail").is_in(_WHILE_NCCL))
+    row = pl.Series(run.callers, dtype=pl.Int64).gather(beside_nccl["thread"])
+    ordered = beside_nccl.select(pl.col("device").cast(pl.Int64), "begin", "end", row=row).sort("device", "begin")
+    # They are cut by what the thread did.
+    is_new = (pl.col("begin") != pl.col("end").shift()) | (pl.col("device") != pl.col("device").shift())
+    merged = ordered.group_by(is_new.fill_null(value=True).cum_sum().alias("run"), maintain_order=True)
+    return {
+        "by_host": of_hosts.group_by(_HOST_KEY).agg(pl.col("total").sum(), off_cpu=off_cpu),
+        "off_cpu": of_hosts.filter(pl.col("part") == parts.PART_HOST).group_by("device").agg(off_cpu=off_cpu),
+        "starved_beside_nccl": merged.agg(pl.col("device", "row", "begin").first(), pl.col("end").last()).drop("run"),
+    }
 
 
-class _PartsInWindows:
-    """Times of parts in windows (regions, iterations), by their slot and device.
+def _functions(samples: pl.DataFrame, starved: pl.DataFrame) -> pl.DataFrame:
+    """Numbers of `samples` (as of `_samples`) by thread, part and function in launch-starved time."""
+    thread, time = (samples[name].to_numpy().astype(np.int64) for name in ("thread", "start"))
+    of_thread, begin, end = (starved[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
+    first, last = (search(thread, time, of_thread, edge - 1) for edge in (begin, end))
+    window, place = expanded(first + 1, last)
+    counted = samples[place].with_columns(starved["part"].gather(window))
+    return counted.group_by(_FUNCTION_KEY).agg(samples=pl.len().cast(pl.Int64))
 
-    Windows of one slot and device do not overlap. A piece counts in all windows that it is in, cut at their edges.
+
+def _in_windows(pieces: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Times (`total`, ns) of parts in windows, by `slot`, `device` and `part`.
+
+    Parameters
+    ----------
+    pieces
+        Columns `device`, `begin`, `end`, `part`, in the order of device and time; they do not overlap on a device. A piece
+        counts in all windows that it is in, cut at their edges.
+    windows
+        As of `_regions`.
     """
-
-    def __init__(self, windows: SlotWindows) -> None:
-        columns = {"slot": windows.slot, "device": windows.group, "begin": windows.begin, "end": windows.end}
-        self._windows = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64)).filter(pl.col("end") > pl.col("begin"))
-        self._sums = [pl.DataFrame(schema={**dict.fromkeys(_SLOT_KEY, pl.Int64), "total": pl.Int64})]
-
-    def add(self, pieces: pl.DataFrame) -> None:
-        """Add pieces (`device`, `begin`, `end`, `part`), which do not overlap on a device, in the order of device and time."""
-        windows = self._windows
-        if windows.is_empty() or pieces.is_empty():
-            return
-        device, begin, end = (pieces[name].to_numpy().astype(np.int64) for name in ("device", "begin", "end"))
-        windows = windows.filter(pl.col("device").is_between(int(device[0]), int(device[-1])))
-        windows = windows.filter((pl.col("begin") < int(end.max())) & (pl.col("end") > int(begin.min())))
-        of_device, since, until = (windows[name].to_numpy() for name in ("device", "begin", "end"))
-        first = np.maximum(search(device, begin, of_device, since), 0)
-        window, place = expanded(first, search(device, begin, of_device, until - 1))
-        total = np.minimum(end[place], until[window]) - np.maximum(begin[place], since[window])
-        inside = (device[place] == of_device[window]) & (total > 0)
-        cut = windows.select("slot", "device")[window[inside]].with_columns(
-            part=pieces["part"].gather(place[inside]).cast(pl.Int64), total=pl.Series(total[inside])
-        )
-        self._sums.append(cut.group_by(_SLOT_KEY).agg(pl.col("total").sum()))
-
-    def sums(self) -> pl.DataFrame:
-        """Columns `slot`, `device`, `elapsed` (ns in windows), and PART_COLUMNS, sorted."""
-        by_part = (
-            pl.concat(self._sums)
-            .group_by("slot", "device")
-            .agg(pl.col("total").filter(pl.col("part") == part).sum().alias(name) for part, name in enumerate(PART_COLUMNS))
-        )
-        lengths = self._windows.group_by("slot", "device").agg(elapsed=_LENGTH.sum())
-        joined = lengths.join(by_part, on=["slot", "device"], how="left").sort("slot", "device")
-        return joined.with_columns(pl.col(PART_COLUMNS).fill_null(0))
+    device, begin, end = (pieces[name].to_numpy().astype(np.int64) for name in ("device", "begin", "end"))
+    meets = (pl.col("begin") < int(end.max(initial=0))) & (pl.col("end") > int(begin.min(initial=_NEVER)))
+    windows = windows.filter(meets & pl.col("device").is_in(pieces["device"].unique().implode()))
+    of_device, since, until = (windows[name].to_numpy() for name in ("device", "begin", "end"))
+    first = np.maximum(search(device, begin, of_device, since), 0)
+    window, place = expanded(first, search(device, begin, of_device, until - 1))
+    total = np.minimum(end[place], until[window]) - np.maximum(begin[place], since[window])
+    inside = (device[place] == of_device[window]) & (total > 0)
+    cut: pl.DataFrame = windows.select("slot", "device")[window[inside]]
+    cut = cut.with_columns(pieces["part"].gather(place[inside]), total=pl.Series(total[inside]))
+    return cut.group_by("slot", "device", "part").agg(pl.col("total").sum())
 
 
-def _iterations(run: MeasuredRun) -> SlotWindows:
-    """Iterations that lie in the window, of each device: where tasks of one device overlap they are one."""
+def _by_slot(sums: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Sums of `_in_windows` as columns `slot`, `device`, `elapsed` (ns in windows), and PART_COLUMNS, sorted."""
+    of_parts = (pl.col("total").filter(pl.col("part") == part).sum().alias(name) for part, name in enumerate(PART_COLUMNS))
+    lengths = windows.group_by("slot", "device").agg(elapsed=_LENGTH.sum())
+    joined = lengths.join(sums.group_by("slot", "device").agg(of_parts), on=["slot", "device"], how="left")
+    return joined.with_columns(pl.col(PART_COLUMNS).fill_null(0)).sort("slot", "device")
+
+
+# -- of the run --------------------------------------------------------------------------------------
+
+
+def _samples(run: MeasuredRun) -> pl.DataFrame:
+    """CPU samples of calling threads with call chains: `thread`, `start`, `function`, `module`, in this order."""
+    samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function")
+    thread = pl.Series(run.place_of_caller[samples["row"].to_numpy()], dtype=pl.Int32)
+    located = samples.select("start", "function", "module", thread=thread).filter(pl.col("thread") >= 0)
+    return located.sort("thread", "start", "function", "module")
+
+
+def _iterations(run: MeasuredRun) -> pl.DataFrame:
+    """Iterations that lie in the window, of each device, as of `_regions`."""
     offset, length = run.events.offset, run.events.length
     iterations = run.window.iterations.iterations.select("begin", "end", slot="number", group="device")
     moved = iterations.with_columns(pl.col("begin", "end") - offset)
-    return merged_windows(moved.filter((pl.col("begin") >= 0) & (pl.col("end") <= length)), len(run.events.rows.devices))
+    return _merged(run, moved.filter((pl.col("begin") >= 0) & (pl.col("end") <= length)))
 
 
-def _regions(run: MeasuredRun) -> SlotWindows:
-    """Ranges of `--regions`, on the devices that their tasks use."""
-    rows = run.events.rows
-    nothing = pl.DataFrame(schema=dict.fromkeys(("slot", "group", "begin", "end"), pl.Int64))
+def _regions(run: MeasuredRun) -> pl.DataFrame:
+    """Ranges of `--regions` on the devices that their tasks use: `slot`, `device`, `begin`, `end`; those of one slot and device
+    do not overlap."""
     if not run.options.regions:
-        return merged_windows(nothing, len(rows.devices))
-    slots = NamedRanges(run.events, run.options.regions).slots
-    ranges = run.frame(RANGES).join(slots, on=["number", "value"], how="inner")
-    of_tasks = ranges.select("slot", "start", "end", task=pl.Series(rows.task[ranges["row"].to_numpy()], dtype=pl.Int64))
-    on_devices = of_tasks.join(members_by_device(rows), on="task").rename({"member": "group", "start": "begin"})
-    return merged_windows(on_devices, len(rows.devices))
+        return pl.DataFrame(schema=dict.fromkeys(("slot", "device", "begin", "end"), pl.Int64))
+    ranges = run.frame(RANGES).join(_named_ranges(run).slots, on=["number", "value"], how="inner")
+    task = pl.Series(run.events.rows.task[ranges["row"].to_numpy()], dtype=pl.Int64)
+    of_tasks = ranges.select("slot", "end", task=task, begin="start")
+    return _merged(run, of_tasks.join(members_by_device(run.events.rows), on="task").rename({"member": "group"}))
+
+
+def _named_ranges(run: MeasuredRun) -> NamedRanges:
+    return NamedRanges(run.events, run.options.regions or ())
+
+
+def _merged(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
+    merged = merged_windows(ranges, len(run.events.rows.devices))
+    columns = {"slot": merged.slot, "device": merged.group, "begin": merged.begin, "end": merged.end}
+    return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64))
 
 
 # -- columns of tables -------------------------------------------------------------------------------

@@ -190,22 +190,29 @@ class Gaps(Measurement):
 
     Attributes
     ----------
-    each
-        Each gap that has ended, as a row, in the order of device and time: `device`, `begin`, `start` of the activity that
-        follows, and `length`; of that activity `number`, `value`, `next_row`, `next_length`, `next_size` (-1: not known),
-        `thread`, the place of the caller that launched it (-1: not known), and `launched`, the time of the launch; of the
-        activity before the gap `former_number` (0: none), `former_value`, `former_size` (-1: not known), `former_length`; and
-        CAUSE_COLUMNS.
+    gaps
+        As of `gaps_between`, with `former`, the place of the operation that ended last before it (NONE: none).
     by_class
         `count`, `length` and CAUSE_COLUMNS of all gaps by `device` and `length_class`, a place in CLASSES_NS.
     longest
-        The longest gaps, with the columns of `each`.
+        The longest gaps, with the columns of `blocks`.
     """
 
     run: MeasuredRun
-    each: pl.DataFrame
+    gaps: pl.DataFrame
     by_class: pl.DataFrame
     longest: pl.DataFrame
+
+    def blocks(self) -> Iterator[pl.DataFrame]:
+        """Gaps that have ended, some at a time, in the order of device and time. Wide columns are made when they are needed.
+
+        A row has `device`, `begin`, `start` of the activity that follows, and `length`; of that activity `number`, `value`,
+        `next_row`, `next_length`, `next_size` (-1: not known), `thread`, the place of the caller that launched it (-1: not
+        known), and `launched`, the time of the launch; of the activity before the gap `former_number` (0: none),
+        `former_value`, `former_size` (-1: not known), `former_length`; and CAUSE_COLUMNS.
+        """
+        for block in blocks_of(self.gaps):
+            yield _with_causes(self.run, block.filter(pl.col("next") != NONE))
 
     def tables(self) -> Filled:
         """The tables `gaps` and `longest_gaps`."""
@@ -248,16 +255,15 @@ def measure_gaps(run: MeasuredRun) -> Gaps:
     is_busy = np.logical_or.reduce([count > 0 for count in on_devices.counts])
     gaps = gaps_between(run, on_devices.where(is_busy))
     gaps = gaps.with_columns(former=pl.Series(_operations_before(run, gaps), dtype=pl.Int32))
-    each, by_class, longest = [], [], []
+    by_class, longest = [], []
     for block in blocks_of(gaps):
         rows = _with_causes(run, block)
         length_class = np.searchsorted(CLASSES_NS, rows["length"].to_numpy(), side="right") - 1
         classes = rows.group_by("device", length_class=pl.Series(length_class))
         by_class.append(classes.agg(pl.len().cast(pl.Int64).alias("count"), pl.col("length", *CAUSE_COLUMNS).sum()))
         longest.append(longest_of(rows, MOST_GAPS))
-        each.append(rows.filter(block["next"] != NONE))
     sums = pl.concat(by_class).group_by("device", "length_class").sum().sort("device", "length_class")
-    return Gaps(run, pl.concat(each), sums, longest_of(pl.concat(longest), MOST_GAPS))
+    return Gaps(run, gaps, sums, longest_of(pl.concat(longest), MOST_GAPS))
 
 
 def longest_of(gaps: pl.DataFrame, count: int) -> pl.DataFrame:
@@ -280,7 +286,7 @@ def _operations_before(run: MeasuredRun, gaps: pl.DataFrame) -> Numbers:
 
 
 def _with_causes(run: MeasuredRun, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Columns of `Gaps.each`, from those of `gaps_between` and `former`."""
+    """Columns of `Gaps.blocks`, from those of `Gaps.gaps`."""
     thread, begin, end = (gaps[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
     length = end - begin
     is_launched = thread >= 0

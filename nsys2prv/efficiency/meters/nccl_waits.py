@@ -155,14 +155,12 @@ def waits_of_ranks(collectives: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
 def _known_distance(time: pl.Expr) -> pl.Expr:
     """Distance from a time of each rank to a later one of its collective that is surely later, ns; 0: none is.
 
-    Inside a report the latest one counts. Otherwise it is the one that is latest even if its clock is wrong by as much as it can
-    be: one comparison for each rank instead of one for each pair of ranks.
+    Inside a report the latest one counts. Otherwise it is the one that is latest even if its clock is wrong by as much as it
+    can be: one comparison for each rank instead of one for each pair of ranks.
     """
     distance = (time.max().over(_ID, GROUP, CLOCK, REPORT) - time).cast(pl.Float64)
-    for error, key in (
-        (pl.col(OF_REPORT), [_ID, GROUP, CLOCK]),
-        (pl.col(OF_REPORT) + pl.col(OF_CLOCK), [_ID, GROUP]),
-    ):
+    of_report, of_clock = pl.col(OF_REPORT), pl.col(OF_REPORT) + pl.col(OF_CLOCK)
+    for error, key in ((of_report, [_ID, GROUP, CLOCK]), (of_clock, [_ID, GROUP])):
         surely = (time - error).max().over(key)
         latest = pl.when(time - error == surely).then(time).max().over(key)
         distance = pl.when(surely > time + error).then(pl.max_horizontal(distance, latest - time)).otherwise(distance)
@@ -176,12 +174,10 @@ def _is_last(ranks: pl.DataFrame) -> pl.Series:
     pairs = pl.concat([placed, last.select(pl.all().name.prefix("last_"))], how="horizontal")
     same_report, same_clock, same_group = (pl.col(name) == pl.col(f"last_{name}") for name in (REPORT, CLOCK, GROUP))
     of_reports, of_clocks = (pl.col(name) + pl.col(f"last_{name}") for name in (OF_REPORT, OF_CLOCK))
-    # Of other groups nothing is known.
-    margin = (
-        pl.when(same_report).then(0.0).when(same_clock).then(of_reports).when(same_group).then(of_reports + of_clocks)
-    ).otherwise(float("inf"))
+    margin = pl.when(same_report).then(0.0).when(same_clock).then(of_reports).otherwise(of_reports + of_clocks)
     is_itself = pl.col("place") == pl.col("last_place")
-    is_earlier = pl.col("last_start") - pl.col("start") > margin
+    # Of different groups nothing is known.
+    is_earlier = same_group & (pl.col("last_start") - pl.col("start") > margin)
     return pairs.select(is_itself & (is_earlier | is_itself).all().over(_ID)).to_series()
 
 
