@@ -20,7 +20,7 @@ from nsys2prv.efficiency.length_interval import LengthInterval, clock_warnings, 
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement, measure_all
 from nsys2prv.efficiency.meter_registry import METERS
-from nsys2prv.efficiency.meters.contradicted_devices import not_compared
+from nsys2prv.efficiency.meters.absent_tables import not_compared
 from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.run_totals import RUN

@@ -31,17 +31,17 @@ from nsys2prv.efficiency.meters import (
     time_bins,
     window_times,
 )
-from nsys2prv.efficiency.meters.absent_time import AbsentTime
+from nsys2prv.efficiency.meters.absent_time import AbsentTime, measure_absent_time
 from nsys2prv.efficiency.meters.calls import Calls, MemoryOperations
 from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
 from nsys2prv.efficiency.meters.found_iterations import FoundIterations
-from nsys2prv.efficiency.meters.gaps import Gaps
+from nsys2prv.efficiency.meters.gaps import Gaps, measure_gaps
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.meters.memory_in_use import MemoryInUse
-from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
-from nsys2prv.efficiency.meters.nccl_stats import Nccl
+from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure, measure_nccl_exposure
+from nsys2prv.efficiency.meters.nccl_stats import Nccl, measure_nccl
 from nsys2prv.efficiency.meters.nvtx_tree import NvtxTree
 from nsys2prv.efficiency.meters.overlap import Overlap
 from nsys2prv.efficiency.meters.regions import Iterations, Regions
@@ -86,8 +86,8 @@ def _gap_causes(run: MeasuredRun) -> GapCauses:
     causes = {rule.kind: rule.gap_cause for rule in RULES if rule.gap_cause is not None}
     folder = None if run.options.no_critical_path or run.folder is None else run.folder / "gaps"
     gaps = GapCauses(run, causes, folder)
-    for frame in run.measured(Gaps).each:
-        gaps.update(frame)
+    for block in run.measured(Gaps).blocks():
+        gaps.update(block)
     return gaps
 
 
@@ -119,20 +119,10 @@ METERS: tuple[Meter, ...] = (
     Meter(DeviceClocks, _updated(DeviceClocks)),
     Meter(LostWork, _updated(LostWork), of_devices=True),
     Meter(Totals, _updated(lambda run: Totals(run, run.measured(Trees))), (Trees,), run_totals.TABLES),
-    Meter(Gaps, _updated(Gaps), (), (gaps.GAPS, gaps.LONGEST_GAPS), of_devices=True),
+    Meter(Gaps, measure_gaps, (), (gaps.GAPS, gaps.LONGEST_GAPS), of_devices=True),
     Meter(GapCauses, _gap_causes, (Gaps,), of_devices=True),
-    Meter(Nccl, _updated(Nccl), (), nccl_stats.TABLES),
-    Meter(
-        AbsentTime,
-        _updated(
-            lambda run: AbsentTime(
-                run, run.measured(Nccl), run.measured(EventEdges), run.window.iterations, run.options.regions
-            )
-        ),
-        (Nccl, EventEdges),
-        absent_tables.TABLES,
-        of_devices=True,
-    ),
+    Meter(Nccl, measure_nccl, (), nccl_stats.TABLES),
+    Meter(AbsentTime, measure_absent_time, (Nccl, EventEdges), absent_tables.TABLES, of_devices=True),
     Meter(Kernels, _updated(Kernels), (), kernel_stats.TABLES, of_devices=True),
     Meter(
         Bins,
@@ -173,7 +163,7 @@ METERS: tuple[Meter, ...] = (
     Meter(Calls, _updated(Calls), (), (calls.CUDA_CALLS, calls.MPI_CALLS, calls.OS_CALLS)),
     Meter(
         NcclExposure,
-        _updated(lambda run: NcclExposure(run, run.measured(Nccl), run.measured(AbsentTime), run.measured(EventEdges))),
+        measure_nccl_exposure,
         (Nccl, AbsentTime, EventEdges),
         (nccl_exposure.NCCL_EXPOSURE,),
         of_devices=True,
