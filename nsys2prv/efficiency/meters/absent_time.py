@@ -52,7 +52,7 @@ from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, ON_DEVICES, ON_HOSTS, RANGES, RECORDS
 from nsys2prv.efficiency.steps import Steps, expanded
 from nsys2prv.efficiency.sweep import KERNEL, KINDS_OF_NUMBER, MEMORY, NCCL, SweepContext, TimeChunk
-from nsys2prv.efficiency.window.iterations import RunIterations
+from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.execution import memory
 from nsys2prv.execution.merging import Merging, Sums
 from nsys2prv.sources.host import call_chains
