@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,14 +27,12 @@ from nsys2prv.efficiency.run_events import (
     RunEvents,
 )
 from nsys2prv.efficiency.task_clocks import TaskClocks
+from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import rows_in_order
 from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
-
-if TYPE_CHECKING:
-    from nsys2prv.efficiency.window.measured_window import MeasuredWindow
 
 KERNEL, NCCL, MEMORY = range(3)
 """Kinds of activity of a device: kernels (and graphs), NCCL kernels, copies and memsets."""

@@ -18,6 +18,7 @@ from nsys2prv.efficiency.findings.saved_time import Saved, from_devices, from_gr
 from nsys2prv.efficiency.graph.gains import MeasuredGraph
 from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.measured_window import mpi_phases
 from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
@@ -26,7 +27,6 @@ from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.run_totals import Totals
 from nsys2prv.efficiency.result_tables import Filled
-from nsys2prv.efficiency.window.mpi_phases import phases_in_window
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
 
@@ -40,7 +40,7 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
         Of the results.
     """
     if not run.events.rows.devices:
-        return host_findings(HostEvidence(run, tables, phases_in_window(run.events), run.measured(LateProcesses)))
+        return host_findings(HostEvidence(run, tables, mpi_phases(run), run.measured(LateProcesses)))
     totals, nccl = run.measured(Totals), run.measured(Nccl)
     launches = run.launches[run.launch_of[run.launch_of != NO_LAUNCH]]
     evidence = Evidence(

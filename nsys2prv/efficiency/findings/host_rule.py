@@ -82,7 +82,7 @@ class HostEvidence:
     tables
         Tables of the results.
     phases
-        Calls that start and end MPI (`mpi_phases.PHASE_SCHEMA`), times from the start of the window.
+        Calls that start and end MPI (`measured_window.mpi_phases`), times from the start of the window.
     late
         Who let others wait.
     """

@@ -9,8 +9,7 @@ from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.regions import ITERATIONS
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
-from nsys2prv.efficiency.window.iterations import RunIterations
-from nsys2prv.efficiency.window.usual_lengths import SLOW, WARM_UP
+from nsys2prv.efficiency.window import SLOW, WARM_UP, RunIterations
 
 MOST_ROWS, MOST_TREES = 100_000, 10_000
 """Rows of each table, and iterations with efficiencies: the first ones."""

@@ -14,7 +14,7 @@ from nsys2prv.efficiency.metrics import TREE_COLUMNS
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
-from nsys2prv.efficiency.window.usual_lengths import iteration_kinds
+from nsys2prv.efficiency.window import iteration_kinds
 from nsys2prv.errors import UsageError
 from nsys2prv.execution.merging import Sums
 from nsys2prv.vocabulary.name_rules import fits

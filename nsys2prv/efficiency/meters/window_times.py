@@ -10,7 +10,7 @@ from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
 from nsys2prv.efficiency.result_tables import Column, Filled, Table
 from nsys2prv.efficiency.sweep import ACTIVITIES, MASKS, SweepContext, TimeChunk
-from nsys2prv.efficiency.window.measured_window import MeasuredWindow
+from nsys2prv.efficiency.window import MeasuredWindow
 
 WINDOWS = Table(
     "windows",
