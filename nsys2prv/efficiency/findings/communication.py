@@ -13,18 +13,13 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import (
-    NANOSECONDS,
-    SHARE,
     Finding,
-    Loss,
+    Losses,
     Number,
     Threshold,
-    cost,
-    count,
     least_share,
     losses_by_device,
     losses_of_events,
-    on_gpus,
     part_of,
     summed,
 )
@@ -57,11 +52,11 @@ def _by_collective(kernels: pl.DataFrame, what: str) -> tuple[str, list[Number]]
     ]
     more = top.height - len(named)
     text = ", ".join(f"{name} {time(lost)}" for name, lost in named) + (f", and {more:,} more" if more > 0 else "")
-    return text, [Number(f"{name}: {what}", lost, NANOSECONDS) for name, lost in named]
+    return text, [Number.time(f"{name}: {what}", lost) for name, lost in named]
 
 
-def _on_devices(kernels: pl.DataFrame, losses: list[Loss]) -> pl.DataFrame:
-    return kernels.filter(pl.col("device").is_in([loss.index for loss in losses]))
+def _on_devices(kernels: pl.DataFrame, losses: Losses) -> pl.DataFrame:
+    return kernels.filter(pl.col("device").is_in(losses.indices))
 
 
 # -- exposed communication ------------------------------------------------------------------------
@@ -104,16 +99,16 @@ def _without_waits(evidence: Evidence) -> pl.DataFrame | None:
 def _exposed_communication(evidence: Evidence) -> Finding | None:
     """Devices whose NCCL kernels are exposed for much of their time."""
     kernels = _without_waits(evidence)
-    losses = _exposed_devices(kernels, evidence) if kernels is not None else []
+    losses = _exposed_devices(kernels, evidence) if kernels is not None else Losses()
     if kernels is None or not losses:
         return None
     kernels = _on_devices(kernels, losses)
     length = int(kernels["length"].sum())
-    moving = Number("their time, waits for the last rank left out", length, NANOSECONDS)
-    exposed = Number("part of it beside no other kernel", cost(losses) / length, SHARE)
+    moving = Number.time("their time, waits for the last rank left out", length)
+    exposed = Number.share("part of it beside no other kernel", losses.cost / length)
     waiting = int((kernels["end"] - kernels["start"] - kernels["length"]).sum())
     text = (
-        f"NCCL kernels {on_gpus(losses)} run {moving}, waits for the last rank left out, and in "
+        f"NCCL kernels {losses} run {moving}, waits for the last rank left out, and in "
         f"{exposed} of that no other kernel runs"
         + ("" if kernels["is_matched"].all() else "; where not all ranks of a collective are known, waits are in these times")
     )
@@ -125,13 +120,13 @@ def _exposed_communication(evidence: Evidence) -> Finding | None:
         Number("NCCL kernels", kernels.height),
         moving,
         exposed,
-        Number("their waits for the last rank", waiting, NANOSECONDS),
-        Number("of the exposed time, also exposed on the rank that arrives last", of_last, NANOSECONDS),
+        Number.time("their waits for the last rank", waiting),
+        Number.time("of the exposed time, also exposed on the rank that arrives last", of_last),
     )
     return Finding(text, losses, numbers, follows=None if is_cause else "straggler")
 
 
-def _exposed_devices(kernels: pl.DataFrame, evidence: Evidence) -> list[Loss]:
+def _exposed_devices(kernels: pl.DataFrame, evidence: Evidence) -> Losses:
     devices = evidence.tables["devices"]
     alone = dict(zip(devices["device"], devices["nccl_alone_ns"], strict=True))
     lengths = dict(
@@ -150,11 +145,6 @@ def _exposed_devices(kernels: pl.DataFrame, evidence: Evidence) -> list[Loss]:
     return evidence.costly(losses, LEAST_EXPOSED)
 
 
-def _no_transfers(_: Evidence, finding: Finding, built: BuiltGraph) -> Without:
-    """Collectives take no time once all ranks are there."""
-    return Without(without_transfers(built, finding.indices), at_most=True)
-
-
 EXPOSED_COMMUNICATION = FindingRule(
     kind="exposed-communication",
     title="Exposed communication: nothing computes while NCCL kernels run",
@@ -167,7 +157,8 @@ EXPOSED_COMMUNICATION = FindingRule(
     "independent work; less to move: gradient accumulation, compression, other parallelism.",
     thresholds=(EXPOSED_PART, FEWEST_KERNELS, LEAST_EXPOSED),
     judge=_exposed_communication,
-    without=_no_transfers,
+    # Collectives take no time once all ranks are there.
+    without=lambda _, finding, built: Without(without_transfers(built, finding.losses.indices), at_most=True),
 )
 
 # -- exposed, and not blocking --------------------------------------------------------------------
@@ -198,16 +189,16 @@ def _starved_beside_communication(evidence: Evidence) -> Finding | None:
         return None
     exposed = dict(kernels.group_by("device").agg(pl.col("exposed").sum()).iter_rows())
     starved = losses_of_events(evidence.run, kernels)
-    starved = [loss for loss in starved if loss.cost >= STARVED_PART.value * exposed.get(loss.index, 0)]
+    starved = starved.where(lambda loss: loss.cost >= STARVED_PART.value * exposed.get(loss.index, 0))
     losses = evidence.costly(starved, LEAST_STARVED, FEWEST_SUCH_KERNELS, recurring=True)
     if not losses:
         return None
     of_devices = _on_devices(kernels, losses)
     of_collectives, numbers = _by_collective(of_devices, "nothing is launched beside it")
-    beside = Number("NCCL kernels run, and nothing computes", int(of_devices["exposed"].sum()), NANOSECONDS)
-    part = Number("of it, nothing is launched", cost(losses) / beside.value, SHARE)
+    beside = Number.time("NCCL kernels run, and nothing computes", int(of_devices["exposed"].sum()))
+    part = Number.share("of it, nothing is launched", losses.cost / beside.value)
     text = (
-        f"NCCL kernels {on_gpus(losses)} run for {beside} while nothing computes; for {time(cost(losses))} of it "
+        f"NCCL kernels {losses} run for {beside} while nothing computes; for {time(losses.cost)} of it "
         f"({part}) no kernel that could run beside them is launched, and the host does not wait for the "
         f"device: {of_collectives}. A faster network would not win that"
     )
@@ -217,7 +208,11 @@ def _starved_beside_communication(evidence: Evidence) -> Finding | None:
 def _launched_beside(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without | None:
     """Launching threads take no time while devices are starved."""
     starved = evidence.measured(NcclExposure).starved
-    return None if starved is None else Without(without_gaps(built, starved.filter(pl.col("device").is_in(finding.indices))))
+    return (
+        None
+        if starved is None
+        else Without(without_gaps(built, starved.filter(pl.col("device").is_in(finding.losses.indices))))
+    )
 
 
 STARVED_BESIDE_COMMUNICATION = FindingRule(
@@ -257,9 +252,9 @@ def _hidden_communication(evidence: Evidence) -> Finding | None:
     if not losses:
         return None
     of_collectives, numbers = _by_collective(_on_devices(kernels, losses), "hidden, and waited for")
-    lost = Number("launched kernels wait for hidden NCCL kernels", cost(losses), NANOSECONDS)
+    lost = Number.time("launched kernels wait for hidden NCCL kernels", losses.cost)
     text = (
-        f"{count(losses):,} NCCL kernels {on_gpus(losses)} run beside kernels that hide them, and others, which are "
+        f"{losses.occurrences:,} NCCL kernels {losses} run beside kernels that hide them, and others, which are "
         f"launched, wait for them for {lost}: {of_collectives}. They could run beside what hides the collective"
     )
     return Finding(text, losses, (lost, *numbers))
@@ -267,7 +262,7 @@ def _hidden_communication(evidence: Evidence) -> Finding | None:
 
 def _no_hidden_collectives(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without:
     """These collectives take no time once all ranks are there."""
-    kernels = _on_devices(_hidden_kernels(evidence), list(finding.losses)).filter(pl.col("cost") > 0)
+    kernels = _on_devices(_hidden_kernels(evidence), finding.losses).filter(pl.col("cost") > 0)
     return Without(without_collectives(built, kernels.select("end", begin="start", group="row")), at_most=True)
 
 
@@ -321,7 +316,7 @@ class NcclContention(Measurement):
     """
 
     slowed: pl.DataFrame
-    losses: list[Loss]
+    losses: Losses
 
 
 def nccl_contention(run: MeasuredRun) -> NcclContention:
@@ -396,21 +391,22 @@ def _losses(run: MeasuredRun, executions: pl.DataFrame, slowed: pl.DataFrame) ->
 def _contention_slowdown(evidence: Evidence) -> Finding | None:
     """Devices with slowed kernels."""
     contention = evidence.measured(NcclContention)
-    losses = [replace(loss, rows=evidence.streams(loss.index)) for loss in evidence.costly(contention.losses, LEAST_SLOWED)]
+    costly = evidence.costly(contention.losses, LEAST_SLOWED)
+    losses = Losses(replace(loss, rows=evidence.streams(loss.index)) for loss in costly)
     if not losses:
         return None
     first = contention.slowed.row(0, named=True)
     name = evidence.kernel_name(event_types.KERNEL, first["value"])
     kernels = contention.slowed["value"].n_unique()
-    alone = Number("mean duration alone, of the kernel that loses most", first["alone_mean"], NANOSECONDS)
-    beside = Number("mean duration beside NCCL kernels", first["beside_mean"], NANOSECONDS)
-    part = Number("part of its executions beside NCCL kernels", first["beside"] / first["executions"], SHARE)
+    alone = Number.time("mean duration alone, of the kernel that loses most", first["alone_mean"])
+    beside = Number.time("mean duration beside NCCL kernels", first["beside_mean"])
+    part = Number.share("part of its executions beside NCCL kernels", first["beside"] / first["executions"])
     text = (
-        f"{counted(kernels, 'kernel')} {on_gpus(losses)}: {short(name)} takes {beside} when an NCCL "
+        f"{counted(kernels, 'kernel')} {losses}: {short(name)} takes {beside} when an NCCL "
         f"kernel runs as it starts and {alone} otherwise ({part} of "
         f"{first['executions']:,} executions are beside NCCL kernels)"
     )
-    numbers = (Number("kernels with a slowdown", kernels), Number("executions beside NCCL kernels", count(losses)))
+    numbers = (Number("kernels with a slowdown", kernels), Number("executions beside NCCL kernels", losses.occurrences))
     return Finding(text, losses, (*numbers, alone, beside, part))
 
 

@@ -10,28 +10,19 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import (
-    BYTES,
-    NANOSECONDS,
-    SHARE,
     Finding,
-    Loss,
+    Losses,
     Number,
     Threshold,
-    cost,
-    count,
     least_share,
     losses_by_device,
-    of_gaps,
-    on_gpus,
     part_of,
-    part_of_cost,
     summed,
-    total,
 )
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without, waits_removed
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without, gaps_removed
 from nsys2prv.efficiency.graph.build import BuiltGraph
-from nsys2prv.efficiency.graph.removals import faster_copies
+from nsys2prv.efficiency.graph.removals import faster_copies, without_waits
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
@@ -66,7 +57,7 @@ class DeviceCopies(Measurement):
     run: MeasuredRun
     copies: pl.DataFrame
 
-    def losses(self, evidence: Evidence, which: pl.Expr, *, beside_kernels: bool = False) -> list[Loss]:
+    def losses(self, evidence: Evidence, which: pl.Expr, *, beside_kernels: bool = False) -> Losses:
         """What some copies cost on each device: their time in which no kernel runs, or `beside_kernels`, too."""
         length = pl.col("end") - pl.col("begin")
         occurrences = self.copies.filter(which).select(
@@ -82,7 +73,7 @@ class DeviceCopies(Measurement):
         column = devices["memory_ns" if beside_kernels else "memory_alone_ns"]
         # Copies that run at the same time are alone at the same time.
         most = dict(zip(devices["device"], column, strict=True))
-        return [replace(loss, cost=min(loss.cost, most[evidence.name(loss.index)])) for loss in losses]
+        return Losses(replace(loss, cost=min(loss.cost, most[evidence.name(loss.index)])) for loss in losses)
 
     def on_streams(self, which: pl.Expr, devices: Sequence[int]) -> pl.DataFrame:
         """Some copies on some devices: `group` (row of the stream), `begin`, `end`."""
@@ -146,12 +137,12 @@ def _small_copies(evidence: Evidence) -> Finding | None:
     losses = evidence.costly(with_gaps, LEAST_OF_SMALL, FEWEST_SMALL, recurring=True)
     if not losses:
         return None
-    lost = Number("time", cost(losses), NANOSECONDS)
-    number = Number("copies", count(losses))
-    mean = Number("mean size", total(losses, "bytes") / count(losses), BYTES)
-    between = Number("time in gaps between them", sum(in_gaps.get(loss.index, 0) for loss in losses), NANOSECONDS)
+    lost = Number.time("time", losses.cost)
+    number = Number("copies", losses.occurrences)
+    mean = Number.size("mean size", losses.total("bytes") / losses.occurrences)
+    between = Number.time("time in gaps between them", sum(in_gaps.get(loss.index, 0) for loss in losses))
     text = (
-        f"{number} copies {on_gpus(losses)} of {mean} on average take {lost} in which no kernel "
+        f"{number} copies {losses} of {mean} on average take {lost} in which no kernel "
         f"runs, {between} of it in gaps between two of them"
     )
     return Finding(text, losses, (number, mean, between))
@@ -192,16 +183,16 @@ def _synchronous_copies(evidence: Evidence) -> Finding | None:
     losses = evidence.costly(gap_losses, LEAST_OF_WAITS, FEWEST_WAITS, recurring=True, or_large=True)
     if not losses:
         return None
-    gaps, mean, _ = of_gaps(losses)
-    copying = part_of_cost(losses, "copying", "part of the gaps in these calls")
+    gaps, mean, _ = losses.gaps
+    copying = losses.share("copying", "part of the gaps in these calls")
     calls = evidence.tables["cuda_calls"]
     waiting = calls.filter((pl.col("category") == "memory") & ~pl.col("call").str.contains("Async"))
     synchronous = Number("calls of synchronous functions", int(waiting["count"].sum()))
     text = (
-        f"{gaps} gaps {on_gpus(losses)}, {mean} on average, while the launching thread is in calls that "
+        f"{gaps} gaps {losses}, {mean} on average, while the launching thread is in calls that "
         f"copy or set memory ({copying} of the gaps); {synchronous} calls are of synchronous functions"
     )
-    in_them = Number("time in them", int(waiting["total_ns"].sum()), NANOSECONDS)
+    in_them = Number.time("time in them", int(waiting["total_ns"].sum()))
     return Finding(text, losses, (gaps, mean, copying, synchronous, in_them))
 
 
@@ -210,13 +201,12 @@ SYNCHRONOUS_COPIES = FindingRule(
     title="Synchronous copies: devices wait while their host waits for copies",
     sees="gaps in which the launching thread is mostly in calls that copy or set memory, and that no rule before explains",
     needs=(rule.CUDA_CALLS,),
-    cost="sum of the gaps, without the time in allocation calls",
     view="5-host-and-cuda-api/cuda_calls",
     advice="cudaMemcpyAsync and cudaMemsetAsync with pinned memory; launch work before the copy whose result is not needed "
     "yet.",
     thresholds=(COPY_PART, SHORTEST_BEFORE_COPY, FEWEST_WAITS, LEAST_OF_WAITS),
     judge=_synchronous_copies,
-    without=waits_removed("synchronous-copies"),
+    without=gaps_removed("synchronous-copies", without_waits),
     gap_cause=GapCause(
         # The call that launches a copy is in the gap before it, too.
         pl.col("is_late")
@@ -242,18 +232,18 @@ _PINNED = _HOST_COPY & ~pl.col("is_pageable") & _IS_LARGE
 _THAT_COULD_OVERLAP = ~pl.col("is_pageable") & _IS_LARGE & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])
 
 
-def _exposed(evidence: Evidence, losses: list[Loss], least: Threshold, which: str = "") -> Finding | None:
+def _exposed(evidence: Evidence, losses: Losses, least: Threshold, which: str = "") -> Finding | None:
     """Devices where such copies cost enough again and again, or for long; `which` copies they are is for the text."""
     losses = evidence.costly(losses, least, FEWEST_COPIES, recurring=True, or_large=True)
     if not losses:
         return None
-    length, moved = total(losses, "length"), total(losses, "bytes")
-    copies = Number("copies", count(losses))
-    mean = Number("mean size", moved / max(count(losses), 1), BYTES)
-    spent = Number("their time", length, NANOSECONDS)
-    exposed = Number("part of it beside no kernel", cost(losses) / length, SHARE)
+    length, moved = losses.total("length"), losses.total("bytes")
+    copies = Number("copies", losses.occurrences)
+    mean = Number.size("mean size", moved / max(losses.occurrences, 1))
+    spent = Number.time("their time", length)
+    exposed = Number.share("part of it beside no kernel", losses.cost / length)
     text = (
-        f"{copies} copies {on_gpus(losses)}{which}, {mean} on average at "
+        f"{copies} copies {losses}{which}, {mean} on average at "
         f"{moved / length:.1f} GB/s, take {spent}, and during {exposed} of that no kernel runs"
     )
     return Finding(text, losses, (copies, mean, spent, exposed))
@@ -280,7 +270,7 @@ def _pinned_factor(evidence: Evidence) -> float | None:
 def _as_pinned(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without:
     """The copies are as fast as pinned ones of the run, and no call waits for them; without pinned ones they take no time."""
     factor = _pinned_factor(evidence)
-    copies = evidence.measured(DeviceCopies).on_streams(_PAGEABLE, finding.indices)
+    copies = evidence.measured(DeviceCopies).on_streams(_PAGEABLE, finding.losses.indices)
     return Without(faster_copies(built, copies, min(factor or 0.0, 1.0)), at_most=factor is None)
 
 
@@ -301,13 +291,13 @@ PAGEABLE_COPIES = FindingRule(
 
 def _exposed_copies(evidence: Evidence) -> Finding | None:
     losses = evidence.measured(DeviceCopies).losses(evidence, _THAT_COULD_OVERLAP)
-    exposed = [loss for loss in losses if loss.cost >= EXPOSED_PART.value * loss.sums["length"]]
+    exposed = losses.where(lambda loss: loss.cost >= EXPOSED_PART.value * loss.sums["length"])
     return _exposed(evidence, exposed, LEAST_EXPOSED)
 
 
 def _overlapped(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without:
     """The copies take no time, as if all of it overlapped."""
-    copies = evidence.measured(DeviceCopies).on_streams(_THAT_COULD_OVERLAP, finding.indices)
+    copies = evidence.measured(DeviceCopies).on_streams(_THAT_COULD_OVERLAP, finding.losses.indices)
     return Without(faster_copies(built, copies, 0), at_most=True)
 
 

@@ -10,17 +10,12 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import (
-    HERTZ,
-    NANOSECONDS,
-    SHARE,
     Finding,
-    Loss,
+    Losses,
     Number,
     Threshold,
-    cost,
     least_share,
     losses_by_device,
-    on_gpus,
     part_of,
     summed,
 )
@@ -169,15 +164,15 @@ def _agreeing(by_device: pl.DataFrame) -> pl.Series:
     return pl.Series(parts, dtype=pl.Float64)
 
 
-def _listed(evidence: Evidence, devices: pl.DataFrame, lost: int) -> list[Loss]:
+def _listed(evidence: Evidence, devices: pl.DataFrame, lost: int) -> Losses:
     """Devices that differ. The first one counts: the others take longer at the same time, and cost nothing more."""
     rows = devices.head(_MOST_DEVICES).select("device", pl.col("count").cast(pl.Int64)).iter_rows()
-    return [evidence.of_device(device, count, lost if place == 0 else 0) for place, (device, count) in enumerate(rows)]
+    return Losses(evidence.of_device(device, count, lost if place == 0 else 0) for place, (device, count) in enumerate(rows))
 
 
 def _as_others(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without:
     """Kernels of the devices of a finding take as long as at the median of the others."""
-    kernels = _comparable_kernels(evidence).filter(pl.col("device").is_in(finding.indices))
+    kernels = _comparable_kernels(evidence).filter(pl.col("device").is_in(finding.losses.indices))
     return Without(scaled_kernels(built, kernels.with_columns(factor=1 / pl.col("ratio"))))
 
 
@@ -188,8 +183,8 @@ def _slow_device(evidence: Evidence) -> Finding | None:
         return None
     worst = slow.row(0, named=True)
     ratio = Number("ratio of durations to the median of the others", worst["total"] / worst["usual"])
-    compared = Number("kernel time that was compared", worst["total"], NANOSECONDS)
-    usual = Number("the same at the median of the others", worst["usual"], NANOSECONDS)
+    compared = Number.time("kernel time that was compared", worst["total"])
+    usual = Number.time("the same at the median of the others", worst["usual"])
     clock = _clock_ratio(evidence, worst["device"])
     text = (
         f"kernels on {evidence.name(worst['device'])} take {compared}, {ratio.value:.2f} times as long as at the "
@@ -202,7 +197,7 @@ def _slow_device(evidence: Evidence) -> Finding | None:
         ratio,
         compared,
         usual,
-        Number("part of it in kernels that are slower there", worst["slower"] / worst["total"], SHARE),
+        Number.share("part of it in kernels that are slower there", worst["slower"] / worst["total"]),
         Number("different kernels that are slower by a like factor", worst["alike_kernels"]),
     ]
     if clock is not None:
@@ -239,8 +234,8 @@ def _unequal_work(evidence: Evidence) -> Finding | None:
         return None
     worst = more.row(0, named=True)
     ratio = Number("ratio of durations to the median of the others", worst["total"] / worst["usual"])
-    compared = Number("kernel time that was compared", worst["total"], NANOSECONDS)
-    agreeing = Number("part of the other GPUs that agree with each other", worst["agreeing"], SHARE)
+    compared = Number.time("kernel time that was compared", worst["total"])
+    agreeing = Number.share("part of the other GPUs that agree with each other", worst["agreeing"])
     text = (
         f"kernels on {evidence.name(worst['device'])} take {compared}, {ratio.value:.2f} times as long as as many "
         f"at the median of the other GPUs; {short(evidence.kernel_name(worst['number'], worst['value']))} takes "
@@ -251,8 +246,8 @@ def _unequal_work(evidence: Evidence) -> Finding | None:
         Number("GPUs with more work", more.height),
         ratio,
         compared,
-        Number("the same at the median of the others", worst["usual"], NANOSECONDS),
-        Number("part of it in kernels that are slower there by a like factor", worst["alike"] / worst["total"], SHARE),
+        Number.time("the same at the median of the others", worst["usual"]),
+        Number.share("part of it in kernels that are slower there by a like factor", worst["alike"] / worst["total"]),
         agreeing,
     )
     excess = round(worst["excess"])
@@ -288,22 +283,22 @@ def _imbalance(evidence: Evidence) -> Finding | None:
     if len(useful) < 2 or not useful.max():
         return None
     largest = int(useful.argmax())
-    most = Number("largest useful time", int(useful.max()), NANOSECONDS)
-    mean = Number("mean useful time", float(useful.mean()), NANOSECONDS)
-    least = Number("smallest useful time", int(useful.min()), NANOSECONDS)
+    most = Number.time("largest useful time", int(useful.max()))
+    mean = Number.time("mean useful time", float(useful.mean()))
+    least = Number.time("smallest useful time", int(useful.min()))
     findings = [evidence.finding(kind) for kind in ("slow-device", "unequal-work")]
     # What all devices wait for costs the others as much as it is longer.
     explained = max(((finding.wall or 0) * (len(useful) - 1) for finding in findings if finding is not None), default=0)
     lost = int(useful.max()) * len(useful) - int(useful.sum()) - explained
     if lost < LEAST_IMBALANCE.value * evidence.active_time * len(useful):
         return None
-    balance = Number("load balance", mean.value / most.value, SHARE)
+    balance = Number.share("load balance", mean.value / most.value)
     text = (
         f"{devices['device'][largest]} computes {most}, the {len(useful)} GPUs {mean} on average, and the one "
         f"with least work {least}: load balance {balance}"
     )
-    of_slow = Number("of it explained by slow GPUs and unequal work", explained, NANOSECONDS)
-    losses = [evidence.of_device(largest, 1, lost)]
+    of_slow = Number.time("of it explained by slow GPUs and unequal work", explained)
+    losses = Losses([evidence.of_device(largest, 1, lost)])
     return Finding(text, losses, (balance, most, mean, least, of_slow), wall=lost // len(useful))
 
 
@@ -379,11 +374,11 @@ def _clock_throttling(evidence: Evidence) -> Finding | None:
     unit = next((factor for name, factor in _TO_HERTZ.items() if name in first["metric"]), 1.0)
     bins = Number("bins with a low clock", low.height)
     lowest, normal = (
-        Number("lowest clock", first["mean"] * unit, HERTZ),
-        Number("usual clock of that GPU", first["usual"] * unit, HERTZ),
+        Number("lowest clock", first["mean"] * unit, "Hz"),
+        Number("usual clock of that GPU", first["usual"] * unit, "Hz"),
     )
     text = (
-        f"in {low.height} of {busy.filter(is_slow).height} busy bins {on_gpus(losses)} the clock is lower than usual, "
+        f"in {low.height} of {busy.filter(is_slow).height} busy bins {losses} the clock is lower than usual, "
         f"down to {lowest} from the usual {normal}"
     )
     numbers = [bins, lowest, normal, Number("lowest clock against the usual one", first["mean"] / first["usual"])]
@@ -392,11 +387,11 @@ def _clock_throttling(evidence: Evidence) -> Finding | None:
     if evidence.measured(Nccl).transfers.height:
         numbers.append(Number("GPUs that wait in collectives", evidence.devices))
         worst = max(losses, key=lambda loss: (loss.cost, -loss.index))
-        losses = [replace(loss, cost=wall * evidence.devices if loss is worst else 0) for loss in losses]
+        losses = Losses(replace(loss, cost=wall * evidence.devices if loss is worst else 0) for loss in losses)
     return Finding(text, losses, numbers, wall=wall)
 
 
-def _of_bins(low: pl.DataFrame, evidence: Evidence) -> list[Loss]:
+def _of_bins(low: pl.DataFrame, evidence: Evidence) -> Losses:
     """What devices lose in bins with a low clock (columns of `_busy_clocks`, `cost`)."""
     index = {device.name: place for place, device in enumerate(evidence.run.events.rows.devices)}
     occurrences = low.select(
@@ -410,7 +405,7 @@ def _of_bins(low: pl.DataFrame, evidence: Evidence) -> list[Loss]:
     by_part = summed([occurrences], ("device", "part"), ("count", "cost"))
     losses = losses_by_device(evidence.run, by_part, worst="occurrence")
     costly = evidence.costly(losses, LEAST_THROTTLED, FEWEST_BINS)
-    return [replace(loss, rows=evidence.streams(loss.index), costs={}) for loss in costly]
+    return Losses(replace(loss, rows=evidence.streams(loss.index), costs={}) for loss in costly)
 
 
 CLOCK_THROTTLING = FindingRule(
@@ -465,12 +460,12 @@ def _idle_tensor_cores(evidence: Evidence) -> Finding | None:
     longest = idle.sort("time_ns", "name", descending=[True, False]).row(0, named=True)
     names = idle["name"].n_unique()
     mean = float((idle["mean"] * idle["time_ns"]).sum()) / max(int(idle["time_ns"].sum()), 1) / 100
-    active = Number("mean activity of tensor cores in them", mean, SHARE)
+    active = Number.share("mean activity of tensor cores in them", mean)
     text = (
-        f"{counted(names, 'kernel')} of matrix multiplications, convolutions or attention take {time(cost(losses))} "
+        f"{counted(names, 'kernel')} of matrix multiplications, convolutions or attention take {time(losses.cost)} "
         f"with tensor cores active in {active} of the time; most time of these takes {short(longest['name'])}"
     )
-    of_longest = Number("time of the one that takes most", longest["time_ns"], NANOSECONDS)
+    of_longest = Number.time("time of the one that takes most", longest["time_ns"])
     return Finding(text, losses, (Number("such kernels", names), active, of_longest))
 
 

@@ -207,5 +207,5 @@ def _on_path(finding: Finding, evidence: Evidence, graph: MeasuredGraph) -> int:
     waited for is not known, ns."""
     rows = evidence.run.events.rows
     is_host = (rows.device < 0) & np.isin(rows.task, evidence.tasks_of(finding.losses))
-    is_counted = np.isin(rows.device, finding.indices) | is_host
+    is_counted = np.isin(rows.device, finding.losses.indices) | is_host
     return graph.totals.on_rows(is_counted) + graph.totals.unexplained(graph.built.counted_rows)

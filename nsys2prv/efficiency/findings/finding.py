@@ -6,7 +6,7 @@ and part of the run, which says whether something recurs, where it costs most, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,8 +16,6 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.wording import quantity
 
-NANOSECONDS, BYTES, SHARE, PLAIN, HERTZ = "ns", "bytes", "0 to 1", "", "Hz"
-"""Units of numbers."""
 PARTS = 100
 """Parts of equal length that the run is cut into, to see whether something recurs and where it costs most."""
 NONE = -1
@@ -40,21 +38,35 @@ class Threshold:
 
 def least_share(value: float, reason: str, of: str = "") -> Threshold:
     """Threshold of the share that is lost."""
-    return Threshold(f"least share lost{of}", value, SHARE, reason)
+    return Threshold(f"least share lost{of}", value, "0 to 1", reason)
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number that a finding is based on: what it is, its value and unit. As a text it has its unit."""
+    """A number that a finding is based on: what it is, its value and unit (ns, bytes, "0 to 1", Hz, or none). As a text it has
+    its unit."""
 
     what: str
     value: float
-    unit: str = PLAIN
+    unit: str = ""
+
+    @classmethod
+    def time(cls, what: str, value: float) -> Number:
+        """A time in ns."""
+        return cls(what, value, "ns")
+
+    @classmethod
+    def size(cls, what: str, value: float) -> Number:
+        """A number of bytes."""
+        return cls(what, value, "bytes")
+
+    @classmethod
+    def share(cls, what: str, value: float) -> Number:
+        """A part of 1."""
+        return cls(what, value, "0 to 1")
 
     def __str__(self) -> str:
-        if self.unit == HERTZ:
-            return f"{self.value / 1e6:,.0f} MHz"
-        return quantity(self.value, self.unit) or f"{self.value:,}"
+        return f"{self.value / 1e6:,.0f} MHz" if self.unit == "Hz" else quantity(self.value, self.unit) or f"{self.value:,}"
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,58 @@ class Loss:
     sums: Mapping[str, int] = field(default_factory=dict)
 
 
+class Losses(tuple[Loss, ...]):
+    """What was lost on several devices."""
+
+    def where(self, condition: Callable[[Loss], bool]) -> Losses:
+        """Those that meet a condition."""
+        return Losses(filter(condition, self))
+
+    @property
+    def indices(self) -> list[int]:
+        """Indices of the devices."""
+        return [loss.index for loss in self]
+
+    @property
+    def occurrences(self) -> int:
+        """Their number on all devices."""
+        return sum(loss.count for loss in self)
+
+    @property
+    def cost(self) -> int:
+        """Cost on all devices, ns."""
+        return sum(loss.cost for loss in self)
+
+    @property
+    def cost_together(self) -> int:
+        """Sum over the parts of the run of the highest cost of a device there, ns; without parts the highest of a device."""
+        if not all(loss.costs for loss in self):
+            return max((loss.cost for loss in self), default=0)
+        highest: dict[int, int] = {}
+        for part, cost in (pair for loss in self for pair in loss.costs.items()):
+            highest[part] = max(highest.get(part, 0), cost)
+        return sum(highest.values())
+
+    def total(self, name: str) -> int:
+        """One of the further sums, over devices."""
+        return sum(loss.sums[name] for loss in self)
+
+    def share(self, name: str, what: str) -> Number:
+        """One of the further sums against the cost."""
+        return Number.share(what, self.total(name) / self.cost)
+
+    @property
+    def gaps(self) -> tuple[Number, Number, Number]:
+        """Number of gaps, their mean cost and the longest one."""
+        longest = max(loss.longest for loss in self)
+        mean = self.cost / self.occurrences
+        return Number("gaps", self.occurrences), Number.time("mean gap", mean), Number.time("longest gap", longest)
+
+    def __str__(self) -> str:
+        """The number of devices, for a sentence about them."""
+        return f"on {counted(len(self), 'GPU')}"
+
+
 @dataclass(frozen=True)
 class Finding:
     """What a rule found.
@@ -115,16 +179,11 @@ class Finding:
     """
 
     text: str
-    losses: Sequence[Loss]
+    losses: Losses
     numbers: Sequence[Number] = ()
     wall: int | None = None
     follows: str | None = None
     is_bound: bool = True
-
-    @property
-    def cost(self) -> int:
-        """Time at most, over all devices, ns."""
-        return cost(self.losses)
 
     @property
     def saved(self) -> int:
@@ -132,67 +191,12 @@ class Finding:
 
         Devices that lose time in the same part of the run lose it together: of each part the device counts that loses most.
         """
-        return self.wall if self.wall is not None else min(_lost_together(self.losses), self.cost)
+        return self.wall if self.wall is not None else min(self.losses.cost_together, self.losses.cost)
 
     @property
     def worst(self) -> Loss:
         """The device with the highest cost."""
         return max(self.losses, key=lambda loss: (loss.cost, -loss.index))
-
-    @property
-    def indices(self) -> list[int]:
-        """Indices of the devices."""
-        return [loss.index for loss in self.losses]
-
-
-def _lost_together(losses: Sequence[Loss]) -> int:
-    """Sum over the parts of the run of the highest cost of a device there, ns; without parts the highest cost of a device."""
-    if not all(loss.costs for loss in losses):
-        return max((loss.cost for loss in losses), default=0)
-    highest: dict[int, int] = {}
-    for loss in losses:
-        for part, lost in loss.costs.items():
-            highest[part] = max(highest.get(part, 0), lost)
-    return sum(highest.values())
-
-
-# -- of several devices ---------------------------------------------------------------------------
-
-
-def count(losses: Sequence[Loss]) -> int:
-    """Number of occurrences on all devices."""
-    return sum(loss.count for loss in losses)
-
-
-def cost(losses: Sequence[Loss]) -> int:
-    """Cost on all devices, ns."""
-    return sum(loss.cost for loss in losses)
-
-
-def total(losses: Sequence[Loss], name: str) -> int:
-    """One of the further sums, over devices."""
-    return sum(loss.sums[name] for loss in losses)
-
-
-def on_gpus(losses: Sequence[Loss]) -> str:
-    """The number of devices, for a sentence about them."""
-    return f"on {counted(len(losses), 'GPU')}"
-
-
-def of_gaps(losses: Sequence[Loss]) -> tuple[Number, Number, Number]:
-    """Number of gaps, their mean cost and the longest one."""
-    gaps = count(losses)
-    longest = max(loss.longest for loss in losses)
-    return (
-        Number("gaps", gaps),
-        Number("mean gap", cost(losses) / gaps, NANOSECONDS),
-        Number("longest gap", longest, NANOSECONDS),
-    )
-
-
-def part_of_cost(losses: Sequence[Loss], name: str, what: str) -> Number:
-    """One of the further sums against the cost."""
-    return Number(what, total(losses, name) / cost(losses), SHARE)
 
 
 # -- sums of occurrences --------------------------------------------------------------------------
@@ -282,7 +286,7 @@ def _sums_by(key: Sequence[str], sums: Sequence[str], occurrences: pl.LazyFrame)
 
 def losses_by_device(
     run: MeasuredRun, sums_of_parts: pl.DataFrame, sums: Sequence[str] = (), *, worst: Literal["part", "occurrence"] = "part"
-) -> list[Loss]:
+) -> Losses:
     """What was lost on each device.
 
     Parameters
@@ -313,17 +317,17 @@ def losses_by_device(
                 sums={name: int(rows[name].sum()) for name in sums},
             )
         )
-    return losses
+    return Losses(losses)
 
 
-def losses_of_events(run: MeasuredRun, events: pl.DataFrame) -> list[Loss]:
+def losses_of_events(run: MeasuredRun, events: pl.DataFrame) -> Losses:
     """What was lost on each device by events with a `device`, `row`, `start`, `end` and `cost` (ns; those without a cost don't
     count); all their rows show it."""
     costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", begin="start", end="end", count=pl.lit(1))
     placed = costly.with_columns(part=part_of(pl.col("begin"), run.events.length))
     losses = losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost")))
     rows = dict(costly.group_by("device").agg(pl.col("row").unique().sort()).iter_rows())
-    return [replace(loss, rows=tuple(rows[loss.index])) for loss in losses]
+    return Losses(replace(loss, rows=tuple(rows[loss.index])) for loss in losses)
 
 
 def rows_of_top(run: MeasuredRun, occurrence: Mapping[str, Any]) -> tuple[int, ...]:

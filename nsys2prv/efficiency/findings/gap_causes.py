@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings.finding import NONE, Loss, losses_by_device, over_parts, summed
+from nsys2prv.efficiency.findings.finding import NONE, Losses, losses_by_device, over_parts, summed
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, Gaps
@@ -104,7 +104,7 @@ class GapCauses(Measurement):
             kind = self.kinds[cause] if cause >= 0 else None
             yield kind, dict(rows.select("device", "cost").iter_rows())
 
-    def losses(self, kind: str, *, worst: Literal["part", "occurrence"] = "part") -> list[Loss]:
+    def losses(self, kind: str, *, worst: Literal["part", "occurrence"] = "part") -> Losses:
         """What the gaps of a rule cost on each device."""
         return losses_by_device(self.run, self.sums[kind], tuple(self.causes[kind].sums), worst=worst)
 

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    NANOSECONDS,
-    SHARE,
-    Finding,
-    Loss,
-    Number,
-    Threshold,
-    least_share,
-    of_gaps,
-    on_gpus,
-    part_of_cost,
-    total,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without, gaps_removed, waits_removed
-from nsys2prv.efficiency.graph.build import BuiltGraph
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without, gaps_removed
 from nsys2prv.efficiency.graph.changes import loading_times
+from nsys2prv.efficiency.graph.removals import without_waits
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.window.mpi_phases import phases_in_window
 from nsys2prv.vocabulary.wording import percent, short, time
@@ -48,14 +35,14 @@ def _host_bound(evidence: Evidence) -> Finding | None:
         is_costly = without_longest >= LEAST_HOST_BOUND.value * evidence.active(loss.index)
         return loss.count >= FEWEST_GAPS.value and is_costly and evidence.recurs(loss)
 
-    losses = [loss for loss in evidence.gaps.losses("host-bound", worst="occurrence") if is_host_bound(loss)]
+    losses = evidence.gaps.losses("host-bound", worst="occurrence").where(is_host_bound)
     if not losses:
         return None
-    gaps, mean, longest = of_gaps(losses)
-    computing = part_of_cost(losses, "computing", "part of the gaps in no call")
-    in_os = part_of_cost(losses, "in_os", "part of the gaps in OS calls")
+    gaps, mean, longest = losses.gaps
+    computing = losses.share("computing", "part of the gaps in no call")
+    in_os = losses.share("in_os", "part of the gaps in OS calls")
     text = (
-        f"{gaps} gaps {on_gpus(losses)}, {mean} on average and {longest} at most, while the launching "
+        f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
         f"thread is in neither CUDA nor MPI calls ({computing} of the time) or in calls of the OS ({in_os})"
     )
     return Finding(text, losses, (gaps, mean, longest, computing, in_os))
@@ -66,7 +53,6 @@ HOST_BOUND = FindingRule(
     title="Host-bound: devices wait while the host computes",
     sees="gaps in which the launching thread is mostly in neither CUDA nor MPI calls, and that no other rule explains",
     needs=(rule.CUDA_CALLS,),
-    cost="sum of the gaps, without the time in allocation calls",
     view="0-start-here/gaps",
     advice="Move the work of the host to the device or to other threads, and launch ahead of the device.",
     thresholds=(HOST_PART, FEWEST_GAPS, LEAST_HOST_BOUND),
@@ -92,20 +78,15 @@ LEAST_OF_LOADING = least_share(0.02, "less is not worth more loading processes")
 def _data_loading(evidence: Evidence) -> Finding | None:
     """Devices with such gaps over much of the run."""
     costly = evidence.costly(evidence.gaps.losses("data-loading", worst="occurrence"), LEAST_OF_LOADING, FEWEST_BATCHES)
-    losses = [loss for loss in costly if loss.end - loss.begin >= REACH.value * evidence.active(loss.index)]
+    losses = costly.where(lambda loss: loss.end - loss.begin >= REACH.value * evidence.active(loss.index))
     if not losses:
         return None
-    gaps, mean, longest = of_gaps(losses)
+    gaps, mean, longest = losses.gaps
     text = (
-        f"{gaps} gaps {on_gpus(losses)}, {mean} on average and {longest} at most, end with the copy "
+        f"{gaps} gaps {losses}, {mean} on average and {longest} at most, end with the copy "
         f"of new data to the device; meanwhile the launching thread is in no CUDA call"
     )
-    return Finding(text, losses, (gaps, mean, longest, part_of_cost(losses, "in_os", "part of the gaps in OS calls")))
-
-
-def _loaded_at_once(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without:
-    """Batches are there at once, also where another thread loads them."""
-    return Without(loading_times(built, 0, evidence.tasks_of(finding.losses)))
+    return Finding(text, losses, (gaps, mean, longest, losses.share("in_os", "part of the gaps in OS calls")))
 
 
 DATA_LOADING = FindingRule(
@@ -114,13 +95,13 @@ DATA_LOADING = FindingRule(
     sees="long gaps between work and the copy of new data to the device, while the launching thread is in neither CUDA nor MPI "
     "calls (as of `host-bound`)",
     needs=(rule.CUDA_CALLS, rule.COPY_SIZES),
-    cost="sum of the gaps, without the time in allocation calls",
     view="0-start-here/gaps",
     advice="More loading processes (num_workers), prefetching, faster storage or decoding on the GPU; copy the next batch "
     "while the device computes.",
     thresholds=(SHORTEST_GAP, SMALLEST_COPY, FEWEST_BATCHES, REACH, LEAST_OF_LOADING),
     judge=_data_loading,
-    without=_loaded_at_once,
+    # Batches are there at once, also where another thread loads them.
+    without=lambda evidence, finding, built: Without(loading_times(built, 0, evidence.tasks_of(finding.losses))),
     gap_cause=GapCause(
         pl.col("is_late")
         & pl.col("before_upload")
@@ -150,10 +131,10 @@ def _synchronization_stalls(evidence: Evidence) -> Finding | None:
     losses = evidence.costly(evidence.gaps.losses("synchronization-stalls"), LEAST_STALLED, FEWEST_STALLS)
     if not losses:
         return None
-    stalls, mean, _ = of_gaps(losses)
-    results = Number("stalls after a small copy to the host", total(losses, "results"))
+    stalls, mean, _ = losses.gaps
+    results = Number("stalls after a small copy to the host", losses.total("results"))
     text = (
-        f"{stalls} times {on_gpus(losses)} the launching thread waits until the device has nothing left to do, "
+        f"{stalls} times {losses} the launching thread waits until the device has nothing left to do, "
         f"{results} times for a small copy to the host, and only then launches the next work, {mean} later on "
         f"average"
     )
@@ -166,13 +147,12 @@ SYNCHRONIZATION_STALLS = FindingRule(
     sees="short gaps that start while the launching thread waits for the device, in a synchronization or in the copy of a "
     "small result; the next work is launched only after the wait",
     needs=(rule.CUDA_CALLS,),
-    cost="sum of the gaps, without the time in allocation calls",
     view="0-start-here/cuda_activities",
     advice="Keep results on the device; look at them every n-th iteration, or later through an event; batch small copies; "
     "replace loops on the host by kernels.",
     thresholds=(LONGEST_STALL, OS_PART, LARGEST_RESULT, FEWEST_STALLS, LEAST_STALLED),
     judge=_synchronization_stalls,
-    without=waits_removed("synchronization-stalls"),
+    without=gaps_removed("synchronization-stalls", without_waits),
     gap_cause=GapCause(
         pl.col("is_late")
         & ((pl.col("synchronization_ns") > 0) | (_AFTER_RESULT & (pl.col("memory_ns") > 0)))
@@ -197,12 +177,12 @@ def _mpi_waits(evidence: Evidence) -> Finding | None:
     losses = evidence.costly(evidence.gaps.losses("mpi-waits", worst="occurrence"), LEAST_IN_MPI)
     if not losses:
         return None
-    gaps, mean, longest = of_gaps(losses)
-    in_mpi = part_of_cost(losses, "in_mpi", "part of the gaps in MPI calls")
+    gaps, mean, longest = losses.gaps
+    in_mpi = losses.share("in_mpi", "part of the gaps in MPI calls")
     calls = evidence.tables["mpi_calls"]
     most = short(calls["call"][0]) if calls.height else "MPI"
     text = (
-        f"{gaps} gaps {on_gpus(losses)}, {mean} on average and {longest} at most, while the launching "
+        f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
         f"thread is in MPI calls ({in_mpi} of the gaps); most time of all MPI calls is in {most}"
     )
     device, kind, longer = _late_device(evidence, losses)
@@ -215,10 +195,10 @@ def _mpi_waits(evidence: Evidence) -> Finding | None:
     return Finding(text, losses, (gaps, mean, longest, in_mpi), follows=kind)
 
 
-def _late_device(evidence: Evidence, waiting: Sequence[Loss]) -> tuple[int | None, str | None, int]:
+def _late_device(evidence: Evidence, waiting: Losses) -> tuple[int | None, str | None, int]:
     """The device for which the others wait: it has the largest excess of gaps of another cause. Its index (None: no gaps
     explain half of the waits), the rule of these gaps, and their excess over the median of those that wait, ns."""
-    indices = [loss.index for loss in waiting]
+    indices = waiting.indices
     late: list[tuple[int, int, str | None]] = []
     for kind, lost in evidence.gaps.lost_by_cause():
         if kind != "mpi-waits":
@@ -235,7 +215,6 @@ MPI_WAITS = FindingRule(
     title="Waits in MPI: devices are idle while their host is in MPI calls",
     sees="gaps in which the launching thread is mostly in MPI calls, and launches the next work after them",
     needs=(rule.CUDA_CALLS, rule.MPI_CALLS),
-    cost="sum of the gaps, without the time in allocation calls",
     view="0-start-here/host_activity",
     advice="See which rank arrives last (MPI load balance); overlap communication with computation (MPI_Iallreduce, work that "
     "does not need the result); communicate from the device (CUDA-aware MPI, NCCL).",
@@ -290,11 +269,11 @@ def _process_times(evidence: Evidence) -> pl.DataFrame:
 def _mpi_start_up(evidence: Evidence) -> Finding | None:
     """Processes start MPI at the same time: the one that takes longest counts."""
     times = _process_times(evidence).with_columns(both=pl.col("start_up") + pl.col("shut_down"))
-    longest = Number("longest time in both", int(times["both"].to_numpy().max(initial=0)), NANOSECONDS)
+    longest = Number.time("longest time in both", int(times["both"].to_numpy().max(initial=0)))
     if longest.value < max(LONGEST_START.value, START_SHARE.value * evidence.length):
         return None
-    start = Number("mean time in MPI_Init", float(times["start_up"].to_numpy().mean()), NANOSECONDS)
-    stop = Number("mean time in MPI_Finalize", float(times["shut_down"].to_numpy().mean()), NANOSECONDS)
+    start = Number.time("mean time in MPI_Init", float(times["start_up"].to_numpy().mean()))
+    stop = Number.time("mean time in MPI_Finalize", float(times["shut_down"].to_numpy().mean()))
     text = (
         f"processes are in MPI_Init for {start} and in MPI_Finalize for {stop} on average, together "
         f"for {longest} at most ({percent(longest.value / evidence.length)} of the window)"
@@ -303,10 +282,10 @@ def _mpi_start_up(evidence: Evidence) -> Finding | None:
     begin, end = int(phases["start"].to_numpy().min()), int(phases["end"].to_numpy().max())
     calls = phases.sort(pl.col("end") - pl.col("start"), "start", descending=[True, False]).unique("task", keep="first")
     worst = {task: (start, end) for task, start, end in calls.select("task", "start", "end").iter_rows()}
-    losses = [
+    losses = Losses(
         Loss(task, 1, lost, begin, end, worst.get(task, (begin, end)), _threads(evidence, task))
         for task, lost in times.select("task", "both").iter_rows()
-    ]
+    )
     return Finding(text, losses, (start, stop, longest))
 
 
@@ -315,8 +294,8 @@ def _mpi_imbalance(evidence: Evidence) -> Finding | None:
     all."""
     times = _process_times(evidence)
     outside, in_mpi = times["outside"].to_numpy(), times["mpi"].to_numpy()
-    most = Number("longest time outside of MPI", int(outside.max()), NANOSECONDS)
-    mean = Number("mean time outside of MPI", float(outside.mean()), NANOSECONDS)
+    most = Number.time("longest time outside of MPI", int(outside.max()))
+    mean = Number.time("mean time outside of MPI", float(outside.mean()))
     saved = int(min(most.value - mean.value, in_mpi.mean()))
     if saved < IMBALANCE_SHARE.value * evidence.length:
         return None
@@ -327,9 +306,9 @@ def _mpi_imbalance(evidence: Evidence) -> Finding | None:
         f"{len(outside)} processes is {mean} and the least {time(int(outside.min()))}; on average they are in MPI calls "
         f"for {time(float(in_mpi.mean()))}"
     )
-    balance = Number("mean over longest", mean.value / most.value if most.value else 1.0, SHARE)
+    balance = Number.share("mean over longest", mean.value / most.value if most.value else 1.0)
     loss = Loss(task, 1, int((outside.max() - outside).sum()), *span, span, _threads(evidence, task))
-    return Finding(text, [loss], (most, mean, balance), wall=saved, is_bound=False)
+    return Finding(text, Losses([loss]), (most, mean, balance), wall=saved, is_bound=False)
 
 
 def _late_process(evidence: Evidence) -> Finding | None:
@@ -339,15 +318,15 @@ def _late_process(evidence: Evidence) -> Finding | None:
         return None
     # Of a process the waits for another one add up: it does nothing else meanwhile.
     worst = late.waits.sort("waited", "late", "task", descending=[True, False, False]).row(0, named=True)
-    task, saved = worst["late"], Number("waits of the process that waits most", worst["waited"], NANOSECONDS)
+    task, saved = worst["late"], Number.time("waits of the process that waits most", worst["waited"])
     if saved.value < LATE_SHARE.value * evidence.length:
         return None
     waits = late.waits.filter(pl.col("late") == task)
     number = Number("waits", int(waits["count"].sum()))
-    spent = Number("sum of the waits of all processes", int(waits["waited"].sum()), NANOSECONDS)
+    spent = Number.time("sum of the waits of all processes", int(waits["waited"].sum()))
     waiting, begin, end = late.longest(task)
-    longest = Number("longest wait", end - begin, NANOSECONDS)
-    undecided = Number("waits that are not decidable", late.undecided, NANOSECONDS)
+    longest = Number.time("longest wait", end - begin)
+    undecided = Number.time("waits that are not decidable", late.undecided)
     text = (
         f"others wait {number} times in collectives and receives until {evidence.name(task)} calls, {spent} together; "
         f"{evidence.name(worst['task'])} most, {saved}, and the longest wait is {longest}, of {evidence.name(waiting)}"
@@ -360,7 +339,7 @@ def _late_process(evidence: Evidence) -> Finding | None:
     loss = Loss(task, int(number.value), int(spent.value), first, last, (begin, end), _threads(evidence, task))
     return Finding(
         text,
-        [loss],
+        Losses([loss]),
         (number, spent, saved, longest, undecided),
         wall=int(saved.value),
         follows="mpi-imbalance" if is_busiest else None,

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import (
-    NANOSECONDS,
-    SHARE,
     Finding,
     Loss,
+    Losses,
     Number,
     Threshold,
-    cost,
-    count,
     least_share,
     losses_by_device,
-    on_gpus,
     rows_of_top,
     summed,
-    total,
 )
 from nsys2prv.efficiency.findings.gap_causes import AT_START
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
@@ -60,22 +53,22 @@ def _idle_devices(evidence: Evidence) -> Finding | None:
     if not losses:
         return None
     worst = max(losses, key=lambda loss: loss.longest)
-    longest = Number("longest gap", worst.longest, NANOSECONDS)
-    activities, doing = _activities({name: total(losses, name) for name in CAUSE_COLUMNS}, cost(losses))
+    longest = Number.time("longest gap", worst.longest)
+    activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
     begin, end = worst.worst
     alike = sum(loss.longest >= _ALIKE * worst.longest for loss in losses)
     text = (
-        f"{count(losses):,} gaps {on_gpus(losses)} that no other finding explains, {time(cost(losses))} together; the longest "
+        f"{losses.occurrences:,} gaps {losses} that no other finding explains, {time(losses.cost)} together; the longest "
         f"lasts {longest}, from {begin / 1e9:.3f} to {end / 1e9:.3f} s on {evidence.name(worst.index)}"
         + (f" (on {alike} GPUs there is one of that length)" if alike > 1 else "")
         + f". The launching threads meanwhile: {doing}"
     )
-    numbers = [Number("gaps", count(losses)), longest]
-    numbers += [Number(what, spent, NANOSECONDS) for what, spent in activities.items()]
+    numbers = [Number("gaps", losses.occurrences), longest]
+    numbers += [Number.time(what, spent) for what, spent in activities.items()]
     return Finding(text, losses, numbers, follows=_cause_of_idle(losses, evidence))
 
 
-def _cause_of_idle(losses: Sequence[Loss], evidence: Evidence) -> str | None:
+def _cause_of_idle(losses: Losses, evidence: Evidence) -> str | None:
     """A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it."""
     queue = evidence.finding("full-launch-queue")
     if queue is None:
@@ -89,14 +82,14 @@ def _unexplained(evidence: Evidence) -> pl.DataFrame:
     explained: list[tuple[int, int]] = []
     for place, kind in enumerate(evidence.gaps.kinds):
         finding = evidence.finding(kind)
-        explained += [(place, device) for device in finding.indices] if finding is not None else []
+        explained += [(place, device) for device in finding.losses.indices] if finding is not None else []
     keys = pl.DataFrame(explained, schema={"cause": pl.Int64, "device": pl.Int64}, orient="row")
     return evidence.gaps.after_start.join(keys, on=["cause", "device"], how="anti")
 
 
 def _busy_hosts(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without | None:
     """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
-    unexplained = _unexplained(evidence).filter(pl.col("device").is_in(finding.indices))
+    unexplained = _unexplained(evidence).filter(pl.col("device").is_in(finding.losses.indices))
     gaps = evidence.gaps.each(dict(unexplained.group_by("cause").agg(pl.col("device").unique()).iter_rows()))
     if gaps is None:
         return None
@@ -134,17 +127,17 @@ def _start_up(evidence: Evidence) -> Finding | None:
     first = min((begin for begin in evidence.first if begin >= 0), default=-1)
     if first < SHORTEST_START.value or first < LEAST_START.value * evidence.length:
         return None
-    before = Number("time before the first activity", first, NANOSECONDS)
+    before = Number.time("time before the first activity", first)
     gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == AT_START).sort("part")
     of_devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").iter_rows(named=True)
-    losses = [Loss(row["device"], 1, first, 0, first, (0, first), rows_of_top(evidence.run, row)) for row in of_devices]
+    losses = Losses(Loss(row["device"], 1, first, 0, first, (0, first), rows_of_top(evidence.run, row)) for row in of_devices)
     times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
     activities, doing = _activities(times, sum(times.values()))
     text = (
         f"nothing runs on any GPU in the first {before} ({percent(first / evidence.length)} of the window); the threads "
         f"that launch the first work meanwhile: {doing}"
     )
-    numbers = [Number(f"of the time of the devices: {what}", spent, NANOSECONDS) for what, spent in activities.items()]
+    numbers = [Number.time(f"of the time of the devices: {what}", spent) for what, spent in activities.items()]
     return Finding(text, losses, [before, *numbers], wall=first)
 
 
@@ -165,15 +158,15 @@ START_UP = FindingRule(
 def _shut_down(evidence: Evidence) -> Finding | None:
     """All devices that ever did something."""
     last = max(evidence.last, default=-1)
-    after = Number("time after the last activity", evidence.length - last, NANOSECONDS)
+    after = Number.time("time after the last activity", evidence.length - last)
     if last < 0 or after.value < SHORTEST_END.value or after.value < LEAST_END.value * evidence.length:
         return None
     lost, place = evidence.length - last, (last, evidence.length)
-    losses = [
+    losses = Losses(
         Loss(device, 1, lost, *place, place, evidence.streams(device))
         for device, first in enumerate(evidence.first)
         if first >= 0
-    ]
+    )
     text = f"nothing runs on any GPU in the last {after} ({percent(lost / evidence.length)} of the window)"
     return Finding(text, losses, (after,), wall=lost)
 
@@ -203,18 +196,18 @@ def _little_gpu_work(evidence: Evidence) -> Finding | None:
     """All devices, where none does much."""
     table, length = evidence.tables["devices"], evidence.length
     running = table["active_ns"].to_list()
-    busiest = Number("time in which anything runs on it", max(running), NANOSECONDS)
-    part = Number("part of the window in which anything runs on the busiest GPU", max(running) / max(length, 1), SHARE)
+    busiest = Number.time("time in which anything runs on it", max(running))
+    part = Number.share("part of the window in which anything runs on the busiest GPU", max(running) / max(length, 1))
     if not busiest.value or part.value > LARGEST_ACTIVE.value:
         return None
-    computing = Number("largest time of kernels on a GPU", int(table["kernels_ns"].to_numpy().max()), NANOSECONDS)
-    active = Number("time from the first to the last activity", evidence.active_time, NANOSECONDS)
+    computing = Number.time("largest time of kernels on a GPU", int(table["kernels_ns"].to_numpy().max()))
+    active = Number.time("time from the first to the last activity", evidence.active_time)
     edges = zip(evidence.first, evidence.last, strict=True)
     places = [(first, last) if first >= 0 else (0, length) for first, last in edges]
-    losses = [
+    losses = Losses(
         Loss(device, 1, length - busy, 0, length, place, evidence.streams(device))
         for device, (busy, place) in enumerate(zip(running, places, strict=True))
-    ]
+    )
     text = (
         f"something runs in {busiest} of {time(length)}, {part}, on the busiest of "
         f"{counted(evidence.devices, 'GPU')}, and kernels other than NCCL's in {computing}; from the first to the last "

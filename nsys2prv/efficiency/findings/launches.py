@@ -10,26 +10,18 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import (
-    NANOSECONDS,
-    SHARE,
     Finding,
     Loss,
+    Losses,
     Number,
     Threshold,
-    cost,
-    count,
     least_share,
     losses_by_device,
-    of_gaps,
-    on_gpus,
     part_of,
-    part_of_cost,
     summed,
-    total,
 )
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without, gaps_removed, launches_removed
-from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.launch_queue import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
 from nsys2prv.efficiency.graph.removals import without_launch_queue
 from nsys2prv.efficiency.intervals import Numbers
@@ -62,21 +54,21 @@ _IS_LAUNCHING = (
 """The launching thread does nothing but launch in the gap, and what follows starts as soon as it can."""
 
 
-def _before_short_kernels(evidence: Evidence, kind: str, least: Threshold, fewest: Threshold) -> list[Loss]:
+def _before_short_kernels(evidence: Evidence, kind: str, least: Threshold, fewest: Threshold) -> Losses:
     """Devices with many gaps of a kind before kernels that are not much longer."""
     losses = evidence.costly(evidence.gaps.losses(kind), least, fewest)
-    return [loss for loss in losses if loss.sums["next_length"] <= LONGEST_KERNEL.value * loss.cost]
+    return losses.where(lambda loss: loss.sums["next_length"] <= LONGEST_KERNEL.value * loss.cost)
 
 
 def _launch_bound(evidence: Evidence) -> Finding | None:
     losses = _before_short_kernels(evidence, "launch-bound", LEAST_LAUNCH_BOUND, FEWEST_GAPS)
     if not losses:
         return None
-    gaps, mean, _ = of_gaps(losses)
-    kernel = Number("mean duration of the kernels behind them", total(losses, "next_length") / gaps.value, NANOSECONDS)
-    launching = part_of_cost(losses, "launching", "part of the gaps in launch calls")
+    gaps, mean, _ = losses.gaps
+    kernel = Number.time("mean duration of the kernels behind them", losses.total("next_length") / gaps.value)
+    launching = losses.share("launching", "part of the gaps in launch calls")
     text = (
-        f"{gaps} gaps {on_gpus(losses)}, {mean} on average, before kernels of {kernel}: meanwhile the "
+        f"{gaps} gaps {losses}, {mean} on average, before kernels of {kernel}: meanwhile the "
         f"launching thread is in launch calls ({launching} of the gaps) or on the way to the next one"
     )
     return Finding(text, losses, (gaps, mean, kernel, launching))
@@ -88,7 +80,6 @@ LAUNCH_BOUND = FindingRule(
     sees="short gaps before kernels while the launching thread does nothing but launch: it is in a launch, or "
     "between two calls",
     needs=(rule.CUDA_CALLS,),
-    cost="sum of the gaps, without the time in allocation calls",
     view="0-start-here/gaps",
     advice="Launch less: CUDA graphs, fused kernels (torch.compile), larger batches. Launch earlier: no synchronization in the "
     "loop, less Python between launches.",
@@ -118,11 +109,11 @@ def _small_graphs(evidence: Evidence) -> Finding | None:
     losses = _before_short_kernels(evidence, "small-graphs", LEAST_BEFORE_GRAPHS, FEWEST_BEFORE_GRAPHS)
     if not losses:
         return None
-    gaps, mean, _ = of_gaps(losses)
-    graph = Number("mean duration of the graphs behind them", total(losses, "next_length") / gaps.value, NANOSECONDS)
-    late = Number("gaps in which the launch comes too late", total(losses, "late"))
+    gaps, mean, _ = losses.gaps
+    graph = Number.time("mean duration of the graphs behind them", losses.total("next_length") / gaps.value)
+    late = Number("gaps in which the launch comes too late", losses.total("late"))
     text = (
-        f"{gaps} gaps {on_gpus(losses)}, {mean} on average, before executions of CUDA graphs that take "
+        f"{gaps} gaps {losses}, {mean} on average, before executions of CUDA graphs that take "
         f"{graph}: in {late} of them the launch of the next graph comes too late, in the others it is what the device "
         "takes from one graph to the next"
     )
@@ -135,7 +126,6 @@ SMALL_GRAPHS = FindingRule(
     sees="short gaps before executions of CUDA graphs while the launching thread does nothing but launch, and between two of "
     "them that are launched in time",
     needs=(rule.CUDA_CALLS, rule.WHOLE_GRAPHS),
-    cost="sum of the gaps, without the time in allocation calls",
     view="1-gpu-kernels/graph_executions",
     advice="Put more work into one graph: several iterations, conditional nodes; launch the next graph before the "
     "last one ends.",
@@ -168,12 +158,12 @@ def _launch_stalls(evidence: Evidence) -> Finding | None:
     losses = evidence.costly(evidence.gaps.losses("launch-stalls", worst="occurrence"), LEAST_STALLED)
     if not losses:
         return None
-    gaps, mean, longest = of_gaps(losses)
-    launching = part_of_cost(losses, "launching", "part of the gaps in launch calls")
-    names = evidence.gaps.names("launch-stalls", [loss.index for loss in losses])
+    gaps, mean, longest = losses.gaps
+    launching = losses.share("launching", "part of the gaps in launch calls")
+    names = evidence.gaps.names("launch-stalls", losses.indices)
     different = Number("different kernels after them", names)
     text = (
-        f"{gaps} gaps {on_gpus(losses)}, {mean} on average and {longest} at most, while the launching "
+        f"{gaps} gaps {losses}, {mean} on average and {longest} at most, while the launching "
         f"thread is in calls that launch ({launching} of the gaps); {different} different kernels follow"
     )
     if different.value >= FIRST_LAUNCHES.value * gaps.value:
@@ -187,7 +177,6 @@ LAUNCH_STALLS = FindingRule(
     sees=f"gaps of more than {time(LONGEST_GAP.value)} before kernels in which the launching thread is mostly in "
     "calls that launch, such as those that load the code of a kernel first",
     needs=(rule.CUDA_CALLS,),
-    cost="sum of the gaps, without the time in allocation calls",
     view="5-host-and-cuda-api/cuda_calls",
     advice="Load code before the loop: CUDA_MODULE_LOADING=EAGER, a warm-up iteration. If the same kernels are slow to launch "
     "again and again: look for locks between threads, for the profiler, and for launches of another device that is full.",
@@ -228,17 +217,17 @@ def _full_queue(evidence: Evidence) -> Finding | None:
     losses = evidence.costly(lost, LEAST_BLOCKED, FEWEST_CALLS)
     if not losses:
         return None
-    calls = Number("blocked calls", count(losses))
-    spent = Number("time in which they are blocked", cost(blocked), NANOSECONDS)
-    pending = Number("operations that are launched and have not started, on average", total(losses, "pending") / calls.value)
+    calls = Number("blocked calls", losses.occurrences)
+    spent = Number.time("time in which they are blocked", blocked.cost)
+    pending = Number("operations that are launched and have not started, on average", losses.total("pending") / calls.value)
     text = (
-        f"{calls} launch calls {on_gpus(losses)} are blocked for {spent} together: {pending.value:,.0f} operations of "
+        f"{calls} launch calls {losses} are blocked for {spent} together: {pending.value:,.0f} operations of "
         f"their stream are launched and have not started. What the host does afterwards comes late, and devices are idle"
     )
     return Finding(text, losses, (calls, spent, pending))
 
 
-def _blocked_launches(evidence: Evidence) -> list[Loss]:
+def _blocked_launches(evidence: Evidence) -> Losses:
     """Launch calls that wait for a place in the queue of their stream; the cost is the time that they are blocked."""
     run, calls = evidence.run, evidence.measured(BlockedCalls).calls
     blocked = calls.select(
@@ -255,11 +244,6 @@ def _blocked_launches(evidence: Evidence) -> list[Loss]:
     return losses_by_device(run, summed([blocked], ("device", "part"), sums), sums)
 
 
-def _queues_with_places(_evidence: Evidence, _finding: Finding, _built: BuiltGraph) -> Without:
-    """Queues have places enough."""
-    return Without(without_launch_queue)
-
-
 FULL_QUEUE = FindingRule(
     kind="full-launch-queue",
     title="Full launch queue: launches are blocked, and the host is late for what comes then",
@@ -272,7 +256,8 @@ FULL_QUEUE = FindingRule(
     "launches so far ahead, or on another thread.",
     thresholds=(PENDING, LONG_CALL, RELEASE, FEWEST_CALLS, LEAST_BLOCKED),
     judge=_full_queue,
-    without=_queues_with_places,
+    # Queues have places enough.
+    without=lambda *_: Without(without_launch_queue),
 )
 
 # -- streams that wait for the default stream -----------------------------------------------------
@@ -312,7 +297,7 @@ class DefaultStreamWaits(Measurement):
         By device: how many operations there are on other streams, and how many of them start beside the default stream.
     """
 
-    losses: list[Loss]
+    losses: Losses
     work: Mapping[int, int]
     beside: Mapping[int, int]
 
@@ -400,20 +385,20 @@ def _default_stream(evidence: Evidence) -> Finding | None:
         work, beside = waits.work[loss.index], waits.beside[loss.index]
         return loss.count >= WAITING_PART.value * work and beside <= BESIDE.value * work
 
-    losses = [loss for loss in evidence.costly(waits.losses, LEAST_WAITED, FEWEST_WAITS) if is_serial(loss)]
+    losses = evidence.costly(waits.losses, LEAST_WAITED, FEWEST_WAITS).where(is_serial)
     if not losses:
         return None
-    number = Number("waits", count(losses))
+    number = Number("waits", losses.occurrences)
     work = Number("work on other streams", sum(waits.work[loss.index] for loss in losses))
     beside = sum(waits.beside[loss.index] for loss in losses)
-    beside_part = Number("part of it that begins beside the default stream", beside / work.value, SHARE)
-    mean = Number("mean time that it could have run meanwhile", cost(losses) / number.value, NANOSECONDS)
+    beside_part = Number.share("part of it that begins beside the default stream", beside / work.value)
+    mean = Number.time("mean time that it could have run meanwhile", losses.cost / number.value)
     text = (
-        f"{number} of {work} pieces of work {on_gpus(losses)} on other streams are launched in time and start only when "
+        f"{number} of {work} pieces of work {losses} on other streams are launched in time and start only when "
         f"the default stream ends; {beside:,} start beside it ({beside_part}). They wait {mean} on "
         f"average in which they could have run"
     )
-    waiting = Number("part of it that waits", number.value / work.value, SHARE)
+    waiting = Number.share("part of it that waits", number.value / work.value)
     return Finding(text, losses, (number, work, waiting, beside_part, mean))
 
 

@@ -10,23 +10,7 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.copies import OF_UNIFIED_MEMORY, DeviceCopies
-from nsys2prv.efficiency.findings.finding import (
-    BYTES,
-    NANOSECONDS,
-    PARTS,
-    SHARE,
-    Finding,
-    Loss,
-    Number,
-    Threshold,
-    cost,
-    count,
-    least_share,
-    of_gaps,
-    on_gpus,
-    part_of,
-    total,
-)
+from nsys2prv.efficiency.findings.finding import PARTS, Finding, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.build import BuiltGraph
@@ -53,9 +37,9 @@ def _allocations(evidence: Evidence) -> Finding | None:
     losses = evidence.costly(evidence.gaps.losses("allocations"), LEAST_OF_CALLS, FEWEST_GAPS, recurring=True, or_large=True)
     if not losses:
         return None
-    gaps, mean, longest = of_gaps(losses)
+    gaps, mean, longest = losses.gaps
     text = (
-        f"in {gaps} gaps {on_gpus(losses)} the launching thread allocates or frees memory, which costs "
+        f"in {gaps} gaps {losses} the launching thread allocates or frees memory, which costs "
         f"{mean} on average and {longest} at most"
     )
     return Finding(text, losses, (gaps, replace(mean, what="mean time lost in a gap"), replace(longest, what="longest time")))
@@ -144,29 +128,27 @@ def _unified_memory(evidence: Evidence) -> Finding | None:
     """Devices with many migrations: kernels wait for pages that are not there."""
     copies = evidence.measured(DeviceCopies)
 
-    def migrations(*kinds: int) -> list[Loss]:
+    def migrations(*kinds: int) -> Losses:
         return copies.losses(evidence, pl.col("kind").is_in(kinds), beside_kernels=True)
 
     losses = evidence.costly(migrations(*OF_UNIFIED_MEMORY), LEAST_OF_MIGRATIONS, FEWEST_MIGRATIONS)
     if not losses:
         return None
-    devices = {loss.index for loss in losses}
-    there, back = ([loss for loss in migrations(kind) if loss.index in devices] for kind in OF_UNIFIED_MEMORY)
+    devices = losses.indices
+    there, back = (migrations(kind).where(lambda loss: loss.index in devices) for kind in OF_UNIFIED_MEMORY)
     moved, returned = (
-        Number(f"bytes to the {end}", total(way, "bytes"), BYTES) for end, way in (("device", there), ("host", back))
+        Number.size(f"bytes to the {end}", way.total("bytes")) for end, way in (("device", there), ("host", back))
     )
-    less = Number(
-        "part of the bytes in the direction with fewer",
-        min(moved.value, returned.value) / max(moved.value + returned.value, 1),
-        SHARE,
+    less = Number.share(
+        "part of the bytes in the direction with fewer", min(moved.value, returned.value) / max(moved.value + returned.value, 1)
     )
     to_device, to_host = (
-        Number(f"time of migrations to the {end}", cost(way), NANOSECONDS) for end, way in (("device", there), ("host", back))
+        Number.time(f"time of migrations to the {end}", way.cost) for end, way in (("device", there), ("host", back))
     )
-    number = Number("migrations", count(losses))
-    mean = Number("mean size", (moved.value + returned.value) / number.value, BYTES)
+    number = Number("migrations", losses.occurrences)
+    mean = Number.size("mean size", (moved.value + returned.value) / number.value)
     text = (
-        f"{number} migrations {on_gpus(losses)} bring {moved} of unified memory to the device in "
+        f"{number} migrations {losses} bring {moved} of unified memory to the device in "
         f"{to_device}, and {returned} to the host in {to_host}, {mean} each"
         + (": pages migrate back and forth" if less.value >= BOTH_WAYS.value else "")
     )
@@ -175,16 +157,16 @@ def _unified_memory(evidence: Evidence) -> Finding | None:
     return Finding(f"{text}; {text_of_faults}", losses, numbers, wall=together, is_bound=together is not None)
 
 
-def _waits_for_faults(evidence: Evidence, losses: list[Loss]) -> tuple[str, Sequence[Number], list[Loss], int | None]:
+def _waits_for_faults(evidence: Evidence, losses: Losses) -> tuple[str, Sequence[Number], Losses, int | None]:
     """What is known of the waits of kernels for pages: a text, numbers, the losses with them, and the time that devices wait
     together, ns; None: faults were not recorded."""
-    waits, devices = evidence.measured(FaultTimes), sorted(loss.index for loss in losses)
+    waits, devices = evidence.measured(FaultTimes), sorted(losses.indices)
     faults = Number("groups of page faults of kernels", int(waits.faults[devices].sum()))
-    handled = Number("time in which these are handled", int(waits.handled[devices].sum()), NANOSECONDS)
+    handled = Number.time("time in which these are handled", int(waits.handled[devices].sum()))
     if not faults.value:
         text = "how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
         return text, (faults, handled), losses, None
-    waiting = [replace(loss, cost=int(waits.waited[:, loss.index].sum())) for loss in losses]
+    waiting = Losses(replace(loss, cost=int(waits.waited[:, loss.index].sum())) for loss in losses)
     # Devices that wait in the same part of the run wait together.
     together = int(waits.waited[:, devices].max(axis=1).sum())
     return f"page faults of kernels are handled for {handled}", (faults, handled), waiting, together

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import polars as pl
 
-from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Threshold
+from nsys2prv.efficiency.findings.finding import PARTS, Finding, Loss, Losses, Threshold
 from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.changes import Step
-from nsys2prv.efficiency.graph.removals import without_gaps, without_launches, without_waits
+from nsys2prv.efficiency.graph.removals import without_gaps, without_launches
 from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
@@ -79,8 +79,6 @@ class FindingRule:
         What it looks for.
     needs
         What must be recorded; without it the rule can't decide.
-    cost
-        How its cost is counted: time of devices, ns; of a run without GPUs, time of processes.
     view
         The view that shows it, by its name in cfgs/views.ini.
     advice
@@ -89,6 +87,8 @@ class FindingRule:
         What it compares with. A device is part of a finding when it is itself beyond all of them.
     judge
         The finding of a run, if there is one.
+    cost
+        How its cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps.
     gap_cause
         The gaps that it counts.
     without
@@ -104,11 +104,11 @@ class FindingRule:
     title: str
     sees: str
     needs: Sequence[Need]
-    cost: str
     view: str
     advice: str
     thresholds: Sequence[Threshold]
     judge: Callable[[Evidence], Finding | None]
+    cost: str = "sum of the gaps, without the time in allocation calls"
     gap_cause: GapCause | None = None
     without: WithoutFinding | None = None
     unseen: str | None = None
@@ -257,7 +257,7 @@ class Evidence:
         *,
         recurring: bool = False,
         or_large: bool = False,
-    ) -> list[Loss]:
+    ) -> Losses:
         """Devices that lose enough of their active time, with enough occurrences; `recurring`: and that occur again and again;
         `or_large`: or cost a large part of it, however rare they are (LARGE_SHARE)."""
 
@@ -266,7 +266,7 @@ class Evidence:
             is_often = (fewest is None or loss.count >= fewest.value) and (not recurring or self.recurs(loss))
             return (is_often and loss.cost >= least.value * active) or (or_large and loss.cost >= LARGE_SHARE.value * active)
 
-        return [loss for loss in losses if counts(loss)]
+        return Losses(losses).where(counts)
 
     def recurs(self, loss: Loss) -> bool:
         """Whether there are occurrences in many of the tenths of the active time of a device: RECURRING, ACTIVE_PARTS."""
@@ -282,22 +282,13 @@ class Evidence:
 # -- the run without the gaps of a rule -----------------------------------------------------------
 
 
-def gaps_removed(kind: str) -> WithoutFinding:
-    """Without the gaps of a rule: launching threads take no time in them."""
+def gaps_removed(kind: str, removed: Callable[[BuiltGraph, pl.DataFrame], Step] = without_gaps) -> WithoutFinding:
+    """Without the gaps of a rule: launching threads take no time in them. With `without_waits`: without the waits for devices
+    that end in them; what the thread does after them stays."""
 
     def without(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without | None:
-        gaps = evidence.gaps.of_kind(kind, finding.indices)
-        return None if gaps is None else Without(without_gaps(built, gaps))
-
-    return without
-
-
-def waits_removed(kind: str) -> WithoutFinding:
-    """Without the waits for devices that end in the gaps of a rule; what the thread does after them stays."""
-
-    def without(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without | None:
-        gaps = evidence.gaps.of_kind(kind, finding.indices)
-        return None if gaps is None else Without(without_waits(built, gaps))
+        gaps = evidence.gaps.of_kind(kind, finding.losses.indices)
+        return None if gaps is None else Without(removed(built, gaps))
 
     return without
 
@@ -306,7 +297,8 @@ def launches_removed(kind: str) -> WithoutFinding:
     """Without the gaps of a rule, and without launch calls in all other gaps of the same devices."""
 
     def without(evidence: Evidence, finding: Finding, built: BuiltGraph) -> Without | None:
-        gaps, of_devices = evidence.gaps.of_kind(kind, finding.indices), evidence.gaps.of_all_kinds(finding.indices)
+        gaps = evidence.gaps.of_kind(kind, finding.losses.indices)
+        of_devices = evidence.gaps.of_all_kinds(finding.losses.indices)
         if gaps is None or of_devices is None:
             return None
         in_gaps, in_launches = without_gaps(built, gaps), without_launches(built, of_devices)
@@ -327,9 +319,31 @@ def _metric(pattern: str, name: str) -> Callable[[Evidence], str | None]:
     return missing
 
 
-def _lost_between(evidence: Evidence) -> str | None:
-    lost = evidence.measured(LostWork).between
-    return f"{lost:,} calls launch work that is not recorded" if lost else None
+def _work(lost: Callable[[LostWork], int], what: str, *, by_host: bool = True) -> Callable[[Evidence], str | None]:
+    """Work of launches that is not lost; `by_host`: and whose times can be compared with those of hosts."""
+
+    def missing(evidence: Evidence) -> str | None:
+        calls = lost(evidence.measured(LostWork))
+        if calls:
+            return f"{calls:,} calls launch {what}"
+        names = ", ".join(evidence.name(device) for device in evidence.measured(DeviceClocks).contradictions)
+        return f"times of {names} contradict those of the host" if names and by_host else None
+
+    return missing
+
+
+_first_work = _work(lambda lost: lost.at_start, "before the first work that is recorded")
+_last_work = _work(lambda lost: lost.at_end, "after the last work that is recorded")
+_all_work = _work(lambda lost: lost.between, "work that is not recorded")
+_work_of_devices = _work(lambda lost: lost.between, "work that is not recorded", by_host=False)
+
+
+def _launches(evidence: Evidence) -> str | None:
+    return _all_work(evidence) if evidence.has_launches else "not recorded: CUDA API calls that launch"
+
+
+def _several_devices(evidence: Evidence) -> str | None:
+    return _work_of_devices(evidence) if evidence.devices > 1 else "there is one GPU, and nothing to compare it with"
 
 
 def _sizes(evidence: Evidence) -> str | None:
@@ -343,72 +357,39 @@ def _memory_kinds(evidence: Evidence) -> str | None:
     return "not recorded: kinds of memory of copies" if is_unknown else _sizes(evidence)
 
 
-def _host_times(evidence: Evidence) -> str | None:
-    names = ", ".join(evidence.name(device) for device in evidence.measured(DeviceClocks).contradictions)
-    return f"times of {names} contradict those of the host" if names else None
-
-
-def _first_work(evidence: Evidence) -> str | None:
-    lost = evidence.measured(LostWork).at_start
-    return f"{lost:,} calls launch before the first work that is recorded" if lost else _host_times(evidence)
-
-
-def _all_work(evidence: Evidence) -> str | None:
-    return _lost_between(evidence) or _host_times(evidence)
-
-
-def _last_work(evidence: Evidence) -> str | None:
-    lost = evidence.measured(LostWork).at_end
-    return f"{lost:,} calls launch after the last work that is recorded" if lost else _host_times(evidence)
-
-
-def _launches(evidence: Evidence) -> str | None:
-    return _all_work(evidence) if evidence.has_launches else "not recorded: CUDA API calls that launch"
-
-
-def _several_devices(evidence: Evidence) -> str | None:
-    return _lost_between(evidence) if evidence.devices > 1 else "there is one GPU, and nothing to compare it with"
+def _unified(evidence: Evidence) -> str | None:
+    operations = evidence.tables["memory_operations"]
+    is_used = operations.select(pl.any_horizontal(pl.col("source", "destination") == event_types.MEMORY_KINDS[4]).any()).item()
+    if not is_used or operations["operation"].str.contains("Unified").any():
+        return None
+    return "not recorded: migrations of unified memory (--cuda-um-gpu-page-faults, --cuda-um-cpu-page-faults)"
 
 
 def _matched_collectives(evidence: Evidence) -> str | None:
-    if evidence.tables["nccl"].is_empty():
-        return None
     nccl = evidence.measured(Nccl)
     if nccl.collectives.height and not nccl.collectives["complete"].any():
         return "ranks of the communicators are not in the run: they may be those that the others wait for"
-    if nccl.transfers.height:
+    if nccl.transfers.height or evidence.tables["nccl"].is_empty():
         return None
     return "collectives could not be matched over ranks: reports of other ranks are missing, or ranks have different counts"
 
 
-def _calls_of(table: str, what: str) -> Callable[[Evidence], str | None]:
-    return lambda evidence: None if evidence.tables[table].height else f"not recorded: {what} calls"
-
-
-def _has_calls(evidence: Evidence, *beginnings: str) -> bool:
-    calls = evidence.tables["cuda_calls"]["call"]
-    return any(calls.str.starts_with(beginning).any() for beginning in beginnings)
+def _has_calls(evidence: Evidence, function: str) -> bool:
+    return bool(evidence.tables["cuda_calls"]["call"].str.contains(f"^cu(da)?{function}").any())
 
 
 def _event_waits(evidence: Evidence) -> str | None:
-    has_waits = _has_calls(evidence, "cudaStreamWaitEvent", "cuStreamWaitEvent")
+    has_waits = _has_calls(evidence, "StreamWaitEvent")
     return "streams wait for events: which work waits for the default stream is not known" if has_waits else None
 
 
 def _graphs(evidence: Evidence) -> str | None:
-    is_launched = _has_calls(evidence, "cudaGraphLaunch", "cuGraphLaunch")
-    if not is_launched or evidence.has_work(event_types.GRAPH_EXECUTION):
-        return None
-    return "graphs were recorded node by node: where one ends is not known"
+    in_nodes = _has_calls(evidence, "GraphLaunch") and not evidence.has_work(event_types.GRAPH_EXECUTION)
+    return "graphs were recorded node by node: where one ends is not known" if in_nodes else None
 
 
-def _unified(evidence: Evidence) -> str | None:
-    operations = evidence.tables["memory_operations"]
-    managed = event_types.MEMORY_KINDS[4]
-    uses = (operations["source"] == managed) | (operations["destination"] == managed)
-    if uses.any() and not operations["operation"].str.contains("Unified").any():
-        return "not recorded: migrations of unified memory (--cuda-um-gpu-page-faults, --cuda-um-cpu-page-faults)"
-    return None
+def _mpi(evidence: Evidence) -> str | None:
+    return None if evidence.tables["mpi_calls"].height else "not recorded: MPI calls"
 
 
 def _several_processes(evidence: Evidence) -> str | None:
@@ -426,6 +407,7 @@ LAST_WORK = Need("the work of the last launches", _last_work)
 ALL_WORK = Need("the work of all launches", _all_work)
 COPY_SIZES = Need("copies with sizes", _sizes)
 MEMORY_KINDS = Need("copies with kinds of memory and sizes", _memory_kinds)
+UNIFIED_MEMORY = Need("copies of unified memory", _unified)
 SEVERAL_DEVICES = Need("kernels on two devices or more", _several_devices)
 ALL_RANKS = Need("all ranks of NCCL collectives", _matched_collectives)
 CLOCKS = Need(
@@ -433,9 +415,8 @@ CLOCKS = Need(
 )
 TENSOR_ACTIVE = Need("sampled activity of tensor cores", _metric(r"(?i)tensor", "sampled activity of tensor cores"))
 NO_EVENT_WAITS = Need("separate streams without waits for events", _event_waits)
-MPI_CALLS = Need("MPI calls", _calls_of("mpi_calls", "MPI"))
 WHOLE_GRAPHS = Need("CUDA graphs recorded as a whole", _graphs)
-UNIFIED_MEMORY = Need("copies of unified memory", _unified)
+MPI_CALLS = Need("MPI calls", _mpi)
 SEVERAL_PROCESSES = Need("several processes", _several_processes)
 PARTNERS = Need("collectives or messages whose processes are in the run", _partners)
 ANY_WORK = Need("kernels or copies", lambda _: None)

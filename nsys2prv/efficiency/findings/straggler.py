@@ -13,16 +13,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    NANOSECONDS,
-    SHARE,
-    Finding,
-    Loss,
-    Number,
-    Threshold,
-    least_share,
-    losses_of_events,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Loss, Losses, Number, Threshold, least_share, losses_of_events
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Without
 from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.late_ranks import no_late_ranks
@@ -113,7 +104,7 @@ def _described(chain: _Chain, evidence: Evidence) -> Finding:
     waits, ranks, cause = chain.waits, chain.ranks, chain.cause
     worst, first = ranks[0], ranks[-1]
     awaited = ", then ".join(evidence.name(rank.device) for rank in ranks[1:])
-    waiting = Number("waits of the others, together", worst.waiting, NANOSECONDS)
+    waiting = Number.time("waits of the others, together", worst.waiting)
     text = (
         f"{_rank(evidence, worst.device)} is last in {worst.last:,} of {worst.collectives:,} collectives"
         + (f" of {short(worst.name)}" if worst.name else "")
@@ -123,15 +114,15 @@ def _described(chain: _Chain, evidence: Evidence) -> Finding:
     )
     numbers = [
         Number("collectives", worst.collectives),
-        Number("of these, it is last", worst.last / worst.collectives, SHARE),
+        Number.share("of these, it is last", worst.last / worst.collectives),
         waiting,
-        Number("what the last but one waits", worst.lost, NANOSECONDS),
+        Number.time("what the last but one waits", worst.lost),
     ]
     if cause is not None:
-        numbers.append(Number("its cause takes longer by", cause.longer, NANOSECONDS))
+        numbers.append(Number.time("its cause takes longer by", cause.longer))
     # What makes a rank late can be seen in several collectives.
     wall = worst.lost if cause is None else min(worst.lost, cause.longer)
-    return Finding(text, [_loss(waits, worst, evidence)], numbers, wall=wall, follows=_follows(cause, first, evidence))
+    return Finding(text, Losses([_loss(waits, worst, evidence)]), numbers, wall=wall, follows=_follows(cause, first, evidence))
 
 
 def _as_typical(evidence: Evidence, _finding: Finding, built: BuiltGraph) -> Without | None:
@@ -244,7 +235,7 @@ def _follows(cause: _Cause | None, late: _Late, evidence: Evidence) -> str | Non
         return None
     for kind in _FINDINGS_OF.get(cause.kind, (cause.kind,)):
         finding = evidence.finding(kind)
-        if finding is not None and late.device in finding.indices:
+        if finding is not None and late.device in finding.losses.indices:
             return kind
     return None
 
