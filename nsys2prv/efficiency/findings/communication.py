@@ -129,20 +129,15 @@ def _exposed_communication(evidence: Evidence) -> Finding | None:
 def _exposed_devices(kernels: pl.DataFrame, evidence: Evidence) -> Losses:
     devices = evidence.tables["devices"]
     alone = dict(zip(devices["device"], devices["nccl_alone_ns"], strict=True))
-    lengths = dict(
-        kernels.group_by("device")
-        .agg(pl.len(), pl.col("length").sum())
-        .select("device", pl.struct("len", "length"))
-        .iter_rows()
+    of_devices = kernels.group_by("device").agg(pl.len(), pl.col("length").sum()).iter_rows()
+    enough = {device: EXPOSED_PART.value * length for device, count, length in of_devices if count >= FEWEST_KERNELS.value}
+    # NCCL kernels that run at the same time are alone at the same time.
+    losses = Losses(
+        replace(loss, cost=min(loss.cost, alone[evidence.name(loss.index)]), costs={})
+        for loss in losses_of_events(evidence.run, kernels)
+        if loss.index in enough
     )
-    losses = []
-    for loss in losses_of_events(evidence.run, kernels):
-        of_device = lengths[loss.index]
-        # NCCL kernels that run at the same time are alone at the same time.
-        loss = replace(loss, cost=min(loss.cost, alone[evidence.name(loss.index)]), costs={})
-        if of_device["len"] >= FEWEST_KERNELS.value and loss.cost >= EXPOSED_PART.value * of_device["length"]:
-            losses.append(loss)
-    return evidence.costly(losses, LEAST_EXPOSED)
+    return evidence.costly(losses.where(lambda loss: loss.cost >= enough[loss.index]), LEAST_EXPOSED)
 
 
 EXPOSED_COMMUNICATION = FindingRule(

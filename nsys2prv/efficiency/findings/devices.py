@@ -130,22 +130,13 @@ def _comparable_kernels(evidence: Evidence) -> pl.DataFrame:
         & (pl.col("count") >= FEWEST_EXECUTIONS.value)
         & ((pl.col("count") - pl.col("usual_count")).abs() <= COUNT_DIFFERENCE.value * pl.col("usual_count"))
     )
-    # The median of the others: of the sorted means without that of the device itself.
-    ranked = comparable.sort(*_KERNEL, "mean", "device").with_columns(
-        place=pl.int_range(pl.len()).over(_KERNEL), several=pl.len().over(_KERNEL)
-    ).filter(pl.col("several") > 1)  # fmt: skip
-    peers = pl.col("several") - 1
-
-    def place_among_all(rank: pl.Expr) -> pl.Expr:
-        """Place of the n-th of the others: those after the device itself are one place further."""
-        return rank + (rank >= pl.col("place")).cast(pl.Int64)
-
-    means = ranked.select(*_KERNEL, at="place", mean_there="mean")
-    ranked = ranked.with_columns(lower=place_among_all((peers - 1) // 2), upper=place_among_all(peers // 2))
-    for name in ("lower", "upper"):
-        of_place = means.rename({"mean_there": f"{name}_mean"})
-        ranked = ranked.join(of_place, left_on=[*_KERNEL, name], right_on=[*_KERNEL, "at"], how="left")
-    usual = (pl.col("lower_mean") + pl.col("upper_mean")) / 2
+    # The median of the others: of the sorted means without that of the device itself, which is at `place`.
+    place, several = pl.int_range(pl.len()).over(_KERNEL), pl.len().over(_KERNEL)
+    ranked = comparable.sort(*_KERNEL, "mean", "device").with_columns(place=place, several=several)
+    ranked = ranked.filter(pl.col("several") > 1)
+    ranks = ((pl.col("several") - 2) // 2, (pl.col("several") - 1) // 2)
+    lower, upper = (pl.col("mean").gather(rank + (rank >= pl.col("place"))).over(_KERNEL) for rank in ranks)
+    usual = (lower + upper) / 2
     return ranked.with_columns(usual=usual * pl.col("count"), is_slower=pl.col("mean") > usual, ratio=pl.col("mean") / usual)
 
 

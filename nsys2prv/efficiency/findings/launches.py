@@ -281,8 +281,6 @@ BESIDE = Threshold(
 LEAST_WAITED = least_share(0.02, "less is not worth a change of the program")
 
 _EVENT_WAITS = ("cudaStreamWaitEvent", "cuStreamWaitEvent")
-_TIME_BITS = 46
-"""Bits that hold a time, as in `intervals`."""
 
 
 @dataclass(frozen=True)
@@ -309,16 +307,14 @@ def default_stream_waits(run: MeasuredRun) -> DefaultStreamWaits:
     devices = _suitable_devices(run, is_default)
     on_devices = np.isin(rows.device, devices) & (rows.device >= 0)
     operations = run.operations.select("row", "start", "end", launch=pl.Series(run.launch_of))
-    operations = operations.filter(pl.Series(on_devices[operations["row"].to_numpy()])).cast(pl.Int64)
-    operations = rows.located(operations).sort("device", "start", "end", "row")
-    device, row, end = (operations[name].to_numpy() for name in ("device", "row", "end"))
-    default_end = _latest_before(device, np.where(is_default[row], end, 0))
-    by_row = np.argsort(row, kind="stable")
-    former_end = np.empty(len(row), dtype=np.int64)
-    former_end[by_row] = _latest_before(row[by_row], end[by_row])
-    work = operations.with_columns(default_end=pl.Series(default_end), former_end=pl.Series(former_end)).filter(
-        pl.Series(~is_default[row])
+    operations = rows.located(operations.filter(pl.Series(on_devices[operations["row"].to_numpy()])))
+    on_default = pl.when("is_default").then("end").otherwise(0)
+    operations = operations.with_columns(is_default=pl.Series(is_default[operations["row"].to_numpy()]))
+    operations = operations.sort("device", "start", "end", "row").with_columns(
+        default_end=on_default.cum_max().shift(1, fill_value=0).over("device"),
+        former_end=pl.col("end").cum_max().shift(1, fill_value=0).over("row"),
     )
+    work = operations.filter(~pl.col("is_default"))
     by_device = work.group_by("device").agg(work=pl.len(), beside=(pl.col("start") < pl.col("default_end")).sum())
     waits = summed([_waits(run, work)], ("device", "part"), ("count", "cost"))
     return DefaultStreamWaits(
@@ -354,7 +350,7 @@ def _suitable_devices(run: MeasuredRun, is_default: Numbers) -> list[int]:
     events, rows = run.events, run.events.rows
     names = events.types.get(event_types.CUDA_CALL)
     calls = (names.values or {}).values() if names is not None else ()
-    if events.launches is None or events.length >> _TIME_BITS or any(call.startswith(_EVENT_WAITS) for call in calls):
+    if events.launches is None or any(call.startswith(_EVENT_WAITS) for call in calls):
         return []
     is_stream = rows.of_kind(STREAM)
     with_default, with_streams = (set(rows.device[is_stream & which].tolist()) for which in (is_default, ~is_default))
@@ -365,16 +361,6 @@ def _suitable_devices(run: MeasuredRun, is_default: Numbers) -> list[int]:
 def _is_default(name: str) -> bool:
     stream = row_names.parse_stream_name(name)
     return stream is not None and stream.stream == DEFAULT_STREAM
-
-
-def _latest_before(group: Numbers, end: Numbers) -> Numbers:
-    """For each row the latest end of those before it in its group, 0 if there is none; rows are sorted by group."""
-    if not len(group):
-        return end
-    packed = np.maximum.accumulate(group << _TIME_BITS | end)
-    before = np.roll(packed, 1)
-    is_first = np.concatenate([[True], group[1:] != group[:-1]])
-    return np.where(is_first, 0, before & ((1 << _TIME_BITS) - 1))
 
 
 def _default_stream(evidence: Evidence) -> Finding | None:
