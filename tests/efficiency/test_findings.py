@@ -873,16 +873,6 @@ def test_the_trace_of_the_demo_has_the_same_findings_and_their_views(demo: Demo,
 
 
 @pytest.mark.thorough
-def test_small_windows_of_the_sweep_change_no_finding(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
-    for constant, value in (("WINDOW_ROWS", 3000), ("_BATCH_ROWS", 3000), ("_KEPT_ROWS", 0)):
-        monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)
-    pieces = measure([demo.folder]).tables
-
-    for name in ("findings", "finding_devices", "finding_numbers"):
-        assert_frame_equal(pieces[name], demo.tables[name])
-
-
-@pytest.mark.thorough
 def test_the_command_shows_findings_on_the_screen_and_in_files(demo: Demo, command_line: CommandLine) -> None:
     done = command_line.run("efficiency", demo.folder, "--json-file", "out.json", "--csv", "tables")
 
