@@ -6,8 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from nsys2prv.efficiency.activity_times import Trees
+from nsys2prv.efficiency.findings.communication import NcclContention, nccl_contention
+from nsys2prv.efficiency.findings.copies import DeviceCopies, device_copies
+from nsys2prv.efficiency.findings.engine import gaps_by_rule
 from nsys2prv.efficiency.findings.gap_causes import GapCauses
-from nsys2prv.efficiency.findings.rule_registry import RULES
+from nsys2prv.efficiency.findings.launches import DefaultStreamWaits, default_stream_waits
+from nsys2prv.efficiency.findings.memory import FaultTimes, fault_times
 from nsys2prv.efficiency.graph import path_tables
 from nsys2prv.efficiency.graph.event_waits import EventEdges, EventWaits
 from nsys2prv.efficiency.graph.launch_queue import BlockedCalls, blocked_calls
@@ -82,15 +86,6 @@ def _trees(run: MeasuredRun) -> Trees:
     return Trees(run, run.options.nccl, has_mpi=has_mpi)
 
 
-def _gap_causes(run: MeasuredRun) -> GapCauses:
-    causes = {rule.kind: rule.gap_cause for rule in RULES if rule.gap_cause is not None}
-    folder = None if run.options.no_critical_path or run.folder is None else run.folder / "gaps"
-    gaps = GapCauses(run, causes, folder)
-    for block in run.measured(Gaps).blocks():
-        gaps.update(block)
-    return gaps
-
-
 def _critical_path(run: MeasuredRun) -> CriticalPath:
     assert run.folder is not None
     path = CriticalPath(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls), run.folder / "graph")
@@ -107,11 +102,6 @@ def _late_processes(run: MeasuredRun) -> LateProcesses:
     return late
 
 
-def _of_rules() -> tuple[Meter, ...]:
-    kinds = dict.fromkeys(kind for rule in RULES for kind in rule.meters)
-    return tuple(Meter(kind, _updated(kind), (BlockedCalls,), of_devices=True) for kind in kinds)
-
-
 METERS: tuple[Meter, ...] = (
     Meter(Trees, _trees),
     Meter(EventEdges, lambda run: EventWaits(run.events).update(run)),
@@ -120,7 +110,7 @@ METERS: tuple[Meter, ...] = (
     Meter(LostWork, _updated(LostWork), of_devices=True),
     Meter(Totals, _updated(lambda run: Totals(run, run.measured(Trees))), (Trees,), run_totals.TABLES),
     Meter(Gaps, measure_gaps, (), (gaps.GAPS, gaps.LONGEST_GAPS), of_devices=True),
-    Meter(GapCauses, _gap_causes, (Gaps,), of_devices=True),
+    Meter(GapCauses, gaps_by_rule, (Gaps,), of_devices=True),
     Meter(Nccl, measure_nccl, (), nccl_stats.TABLES),
     Meter(AbsentTime, measure_absent_time, (Nccl, EventEdges), absent_tables.TABLES, of_devices=True),
     Meter(Kernels, _updated(Kernels), (), kernel_stats.TABLES, of_devices=True),
@@ -193,6 +183,9 @@ METERS: tuple[Meter, ...] = (
         when=lambda run: not run.options.no_critical_path,
     ),
     Meter(LateProcesses, _late_processes, when=lambda run: not run.events.rows.devices),
-    *_of_rules(),
+    Meter(DeviceCopies, device_copies, of_devices=True),
+    Meter(FaultTimes, fault_times, of_devices=True),
+    Meter(NcclContention, nccl_contention, of_devices=True),
+    Meter(DefaultStreamWaits, default_stream_waits, of_devices=True),
 )
 """All meters, in no order: that follows from their needs."""
