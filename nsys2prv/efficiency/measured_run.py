@@ -80,9 +80,7 @@ def call_categories(names: pl.Series) -> Numbers:
 
 def first_open(calls: Segments) -> Numbers:
     """The first kind that is open in each segment; the number of kinds where none is."""
-    is_open = [*(count > 0 for count in calls.counts), np.ones(len(calls.group), dtype=bool)]
-    first: Numbers = np.argmax(is_open, axis=0)
-    return first
+    return calls.first_kind.astype(np.int64)
 
 
 class MeasuredRun:
@@ -262,7 +260,7 @@ class MeasuredRun:
     @cached_property
     def thread_times(self) -> Elapsed:
         """Time by activity of calling host threads."""
-        return Elapsed(self.on_threads, first_open(self.on_threads), ACTIVITIES)
+        return Elapsed(self.on_threads, self.on_threads.first_kind, ACTIVITIES)
 
     def _segments(self, events: pl.DataFrame, group_of_row: Numbers, kind_of: KindOf, kinds: int) -> Segments:
         group = group_of_row[events["row"].to_numpy()]
