@@ -98,13 +98,11 @@ class MeasuredRun:
         The whole recording, of which this is a window.
     window
         The measured window, with what is around it.
-    part
-        Begin and end of another time that is taken, before or after the window, ns from the start of the trace.
 
     Attributes
     ----------
     begin, end
-        Of that time, ns from the start of the window.
+        Of the window, ns from its start: 0 and its length.
     callers
         Rows of calling host threads, in order.
     place_of_caller
@@ -125,15 +123,13 @@ class MeasuredRun:
         *,
         recorded: MeasuredRun | None = None,
         window: MeasuredWindow | None = None,
-        part: tuple[int, int] | None = None,
     ) -> None:
         self.events = events
         self.options = options or EfficiencyOptions()
         self.folder = folder
         self._window = window
-        self._part = part or (events.offset, events.offset + events.length)
-        self.begin, self.end = (edge - events.offset for edge in self._part)
-        self.is_measured = part is None
+        self._span = events.offset, events.offset + events.length
+        self.begin, self.end = 0, events.length
         self.clocks = TaskClocks(events.rows.tasks, events.offset)
         self.callers: Numbers = np.array(sorted(events.callers), dtype=np.int64)
         self.place_of_caller: Numbers = np.full(len(events.rows.names) + 1, -1, dtype=np.int64)
@@ -179,16 +175,14 @@ class MeasuredRun:
         return self._frames[collection.name]
 
     def _inside(self, events: pl.DataFrame, collection: Collection) -> pl.DataFrame:
-        low, high = self._part
+        low, high = self._span
         if low == 0 and self.events.recorded == high:
             return events
         start = pl.col("start")
         if collection.samples:
-            begin, end = self.events.offset, self.events.offset + self.events.length
-            is_own = start.is_between(begin, end) == self.is_measured
-            return events.filter(start.is_between(low, high) & is_own).with_columns(start - begin)
+            return events.filter(start.is_between(low, high)).with_columns(start - low)
         inside = events.filter(((start >= low) | (pl.col("end") > low)) & (start <= high))
-        return inside.with_columns(pl.col("start", "end").clip(low, high) - self.events.offset)
+        return inside.with_columns(pl.col("start", "end").clip(low, high) - low)
 
     @property
     def operations(self) -> pl.DataFrame:
@@ -215,7 +209,7 @@ class MeasuredRun:
         return _loaded(self.events.messages, MESSAGE_SCHEMA)
 
     def _lines(self, lines: pl.DataFrame, times: tuple[str, ...]) -> pl.DataFrame:
-        inside = lines.filter(pl.col("to_time").is_between(*self._part))
+        inside = lines.filter(pl.col("to_time").is_between(*self._span))
         return inside.with_columns(pl.col(times) - self.events.offset) if self.events.offset else inside
 
     @cached_property

@@ -11,7 +11,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
-from nsys2prv.efficiency.meters.nvtx_tree import enclosing
+from nsys2prv.efficiency.meters.regions import enclosing
 from nsys2prv.efficiency.outputs.page.bar_rows import icicle
 from nsys2prv.execution import external_sort
 

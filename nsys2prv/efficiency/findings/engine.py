@@ -18,12 +18,11 @@ from nsys2prv.efficiency.findings.saved_time import Saved, from_devices, from_gr
 from nsys2prv.efficiency.graph.gains import MeasuredGraph
 from nsys2prv.efficiency.graph.path_tables import CriticalPath
 from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
-from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
-from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
+from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
 from nsys2prv.efficiency.meters.run_totals import Totals
 from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.efficiency.window.mpi_phases import phases_in_window

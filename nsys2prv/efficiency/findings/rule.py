@@ -14,8 +14,8 @@ from nsys2prv.efficiency.findings.finding import Finding
 from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.build import BuiltGraph
 from nsys2prv.efficiency.graph.changes import Step
-from nsys2prv.efficiency.meters.lost_work import LostWork
 from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
+from nsys2prv.efficiency.meters.recording_checks import LostWork
 from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 
