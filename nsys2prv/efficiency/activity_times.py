@@ -5,7 +5,7 @@ Bins, regions, iterations and parts of the run are windows of time (`SlotWindows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import polars as pl
 from nsys2prv.efficiency.efficiency_options import NcclPolicy
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, Numbers, segments
 from nsys2prv.efficiency.measured_run import ACTIVITIES, CUDA_ACTIVITIES, KERNEL, MASKS, MPI, NCCL, MeasuredRun
-from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE, DeviceTimes, HostTimes, ProcessTimes
+from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE, TREE_COLUMNS, DeviceTimes, HostTimes, ProcessTimes
 from nsys2prv.efficiency.result_tables import NCCL_POLICY
 from nsys2prv.efficiency.run_events import RunRows
 from nsys2prv.vocabulary import event_types
@@ -117,17 +117,19 @@ class Trees:
         self._uses_gpus = bool(run.events.rows.devices)
         self._task_of_caller: Numbers = run.events.rows.task[run.callers]
 
-    def of_slots(self, of_devices: pl.DataFrame, of_threads: pl.DataFrame) -> Slots:
-        """Both trees of each slot of times in windows; E of the devices is the longest window of one."""
-        nothing = np.zeros(0, dtype=np.int64), np.zeros((0, ACTIVITIES), dtype=np.int64), np.zeros(0, dtype=np.int64)
-        hosts = _by_slot(of_threads)
-        if not self._uses_gpus:
-            no_device = np.zeros((0, MASKS), dtype=np.int64)
-            return {slot: self.row(int(times[0].max()), no_device, *times) for slot, times in hosts.items()}
-        return {
-            slot: self.row(int(windows.max()), by_mask, *hosts.get(slot, nothing))
-            for slot, (windows, by_mask, _) in _by_slot(of_devices).items()
-        }
+    def of_slots(self, of_devices: pl.DataFrame, of_threads: pl.DataFrame) -> pl.DataFrame:
+        """Both trees of each slot of `times_in_windows`: columns `slot` and TREE_COLUMNS, in the order of slots. E of the
+        devices is the longest window of one."""
+        devices, hosts = _by_slot(of_devices), _by_slot(of_threads)
+        no_device = np.zeros(0, dtype=np.int64), np.zeros((0, MASKS), dtype=np.int64), np.zeros(0, dtype=np.int64)
+        no_thread = np.zeros(0, dtype=np.int64), np.zeros((0, ACTIVITIES), dtype=np.int64), np.zeros(0, dtype=np.int64)
+        rows = []
+        for slot in devices if self._uses_gpus else hosts:
+            windows, by_mask, _ = devices.get(slot, no_device)
+            of_slot = hosts.get(slot, no_thread)
+            elapsed = windows if self._uses_gpus else of_slot[0]
+            rows.append({"slot": slot, **self.row(int(elapsed.max()), by_mask, *of_slot)})
+        return pl.DataFrame(rows, schema={"slot": pl.Int64, **{column.name: column.dtype for column in TREE_COLUMNS}})
 
     def row(self, elapsed: int, by_mask: Numbers, windows: Numbers, by_activity: Numbers, callers: Numbers) -> dict[str, Any]:
         """Both trees of some devices and some calling threads.
@@ -151,10 +153,6 @@ class Trees:
         ]
         hosts = HostTimes.of(int(windows.sum()), processes, has_mpi=self._has_mpi, uses_gpus=self._uses_gpus)
         return {NCCL_POLICY.name: self.policy.value, **DEVICE_TREE.row(devices), **HOST_TREE.row(hosts)}
-
-
-Slots = Mapping[int, Mapping[str, Any]]
-"""Values of TREE_COLUMNS by slot."""
 
 
 def _by_slot(sums: pl.DataFrame) -> dict[int, tuple[Numbers, Numbers, Numbers]]:

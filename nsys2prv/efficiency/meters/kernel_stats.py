@@ -129,21 +129,24 @@ class Kernels(MeasuredTables):
 
 def kernel_durations(run: MeasuredRun) -> Kernels:
     """The tables of kernels."""
-    kernels = run.operations.lazy().filter(pl.col("number").is_in(list(_KINDS))).select(*_NAME, "row", "family",
-        duration=pl.col("end") - pl.col("start")).collect()  # fmt: skip
-    device = pl.Series("device", run.events.rows.device[kernels["row"].to_numpy()], dtype=pl.Int32)
-    kernels = kernels.drop("row").with_columns(device)
-    by_device = kernels.group_by(*_NAME, "device").agg(
-        count=pl.len(), total=pl.col("duration").sum(), mean_ns=pl.col("duration").mean(), median_ns=_quantile(0.5)
+    length = pl.col("end") - pl.col("start")
+    kernels = run.operations.lazy().filter(pl.col("number").is_in(list(_KINDS)))
+    durations = kernels.select(*_NAME, "row", "family", duration=length).collect()
+    device = pl.Series("device", run.events.rows.device[durations["row"].to_numpy()], dtype=pl.Int64)
+    durations = durations.drop("row").with_columns(device)
+    by_device = durations.group_by(*_NAME, "device").agg(
+        count=pl.len().cast(pl.Int64),
+        total=pl.col("duration").sum(),
+        mean_ns=pl.col("duration").mean(),
+        median_ns=_quantile(0.5),
     )
     is_counted = (pl.col("number") != event_types.NCCL_KERNEL) & (pl.col("device") >= 0)
-    counts = by_device.filter(is_counted).select(*_NAME, "device", "count", "total").sort(*_NAME, "device").cast(
-        {"device": pl.Int64, "count": pl.Int64})  # fmt: skip
-    if kernels.is_empty():
+    counts = by_device.filter(is_counted).select(*_NAME, "device", "count", "total").sort(*_NAME, "device")
+    if durations.is_empty():
         return Kernels({}, counts)
-    by_name = _by_name(run, kernels, by_device)
+    by_name = _by_name(run, durations, by_device)
     shown = by_name.head(SHOWN_KERNELS).select(*_NAME, "kernel").with_row_index("place")
-    histograms = _histograms(kernels.select(*_NAME, "duration").join(shown.drop("kernel"), on=_NAME), shown)
+    histograms = _histograms(durations.select(*_NAME, "duration").join(shown.drop("kernel"), on=_NAME), shown)
     modes = _modes(histograms)
     by_name = by_name.join(modes.group_by("kernel").agg(modes=pl.len()), on="kernel", how="left", maintain_order="left")
     of_devices = shown.join(by_device, on=_NAME, how="inner").sort("place", "device")
@@ -163,10 +166,10 @@ def _quantile(share: float) -> pl.Expr:
     return pl.col("duration").sort().get(rank - 1)
 
 
-def _by_name(run: MeasuredRun, kernels: pl.DataFrame, by_device: pl.DataFrame) -> pl.DataFrame:
+def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `kernels` but `modes`, and _NAME; those that take most time first."""
     duration = pl.col("duration")
-    by_name = kernels.group_by(_NAME).agg(
+    by_name = durations.group_by(_NAME).agg(
         pl.col("family").drop_nulls().first(),
         count=pl.len(),
         total_ns=duration.sum(),

@@ -175,26 +175,15 @@ def nvtx_regions(run: MeasuredRun) -> Regions:
     length = pl.col("end") - pl.col("begin")
     by_slot = (
         inside.group_by("slot")
-        .agg(count=pl.len(), total=length.sum(), longest=length.max(), tasks=pl.col("task").n_unique())
-        .sort("total", "slot", descending=[True, False])
+        .agg(count=pl.len(), total_ns=length.sum(), mean_ns=length.mean(), max_ns=length.max(), tasks=pl.col("task").n_unique())
+        .sort("total_ns", "slot", descending=[True, False])
         .head(MOST_REGIONS)
     )
-    shown = inside.join(by_slot, on="slot", how="semi")
-    trees = Trees(run).of_slots(*times_in_ranges(run, shown))
-    rows = [
-        {
-            "region": ranges.names[slot][0],
-            "domain": ranges.names[slot][1],
-            "count": count,
-            "tasks": tasks,
-            "total_ns": total,
-            "mean_ns": total / count,
-            "max_ns": longest,
-            **trees.get(slot, {}),
-        }
-        for slot, count, total, longest, tasks in by_slot.iter_rows()
-    ]
-    return Regions({REGIONS: rows})
+    trees = Trees(run).of_slots(*times_in_ranges(run, inside.join(by_slot, on="slot", how="semi")))
+    names = pl.DataFrame(ranges.names, schema={"region": pl.String, "domain": pl.String}, orient="row").with_row_index("slot")
+    for columns in (names.cast({"slot": pl.Int64}), trees):
+        by_slot = by_slot.join(columns, on="slot", how="left", maintain_order="left")
+    return Regions({REGIONS: by_slot})
 
 
 class Iterations(MeasuredTables):
@@ -208,29 +197,20 @@ def range_iterations(run: MeasuredRun) -> Iterations:
     started = run.frame(RANGES).join(slots, on=["number", "value"], how="semi").sort("start", "end")
     numbered = _with_tasks(run, started).with_columns(slot=pl.int_range(pl.len()).over("task"))
     length = pl.col("end") - pl.col("begin")
-    lengths = (
-        numbered.group_by("slot")
-        .agg(pl.col("begin").min(), pl.col("end").max(), tasks=pl.len(), shortest=length.min(), longest=length.max())
-        .sort("slot")
+    lengths = numbered.group_by("slot").agg(
+        pl.col("begin").min(), pl.col("end").max(), tasks=pl.len(), shortest=length.min(), longest=length.max()
     )
-    trees = Trees(run).of_slots(*times_in_ranges(run, numbered))
-    rows = [
-        {
-            "kind": kind,
-            "region": name,
-            "iteration": slot,
-            "begin_ns": begin,
-            "end_ns": end,
-            "tasks": tasks,
-            "shortest_ns": shortest,
-            "longest_ns": longest,
-            **trees.get(slot, {}),
-        }
-        for kind, (slot, begin, end, tasks, shortest, longest) in zip(
-            iteration_kinds(lengths["longest"].to_numpy()), lengths.iter_rows(), strict=True
-        )
-    ]
-    return Iterations({ITERATIONS: rows})
+    lengths = lengths.sort("slot").with_columns(region=pl.lit(name))
+    kinds = pl.Series(iteration_kinds(lengths["longest"].to_numpy()), dtype=pl.String)
+    return Iterations({ITERATIONS: _with_trees(run, lengths.with_columns(kind=kinds), numbered)})
+
+
+def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+    """Iterations (`slot`, `begin`, `end`, `shortest`, `longest`) with trees from their times on each task (`slot`, `task`,
+    `begin`, `end`), as columns of the table `iterations`."""
+    columns = iterations.rename({name: f"{name}_ns" for name in ("begin", "end", "shortest", "longest")})
+    trees = Trees(run).of_slots(*times_in_ranges(run, ranges))
+    return columns.with_columns(iteration="slot").join(trees, on="slot", how="left", maintain_order="left")
 
 
 def _with_tasks(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
@@ -262,22 +242,12 @@ def run_iterations(run: MeasuredRun) -> FoundIterations:
         return FoundIterations({TASK_ITERATIONS: of_tasks})
     numbers = inside["number"].unique().sort()
     measured = inside.filter(pl.col("number").is_in(numbers.head(MOST_TREES).implode()))
-    trees = Trees(run).of_slots(*times_in_ranges(run, measured.select("task", "begin", "end", slot="number")))
-    rows = [
-        {
-            "region": iterations.how,
-            "iteration": row["number"],
-            "begin_ns": row["begin"] - offset,
-            "end_ns": row["end"] - offset,
-            "tasks": row["tasks"],
-            "shortest_ns": row["shortest"],
-            "longest_ns": row["longest"],
-            "kind": WARM_UP if row["is_warm_up"] else SLOW if row["is_slow"] else None,
-            **trees.get(row["number"], {}),
-        }
-        for row in iterations.lengths.filter(pl.col("number").is_in(numbers.head(MOST_ROWS).implode())).iter_rows(named=True)
-    ]
-    return FoundIterations({TASK_ITERATIONS: of_tasks, ITERATIONS: rows})
+    kind = pl.when("is_warm_up").then(pl.lit(WARM_UP)).when("is_slow").then(pl.lit(SLOW))
+    lengths = iterations.lengths.filter(pl.col("number").is_in(numbers.head(MOST_ROWS).implode())).with_columns(
+        pl.col("begin", "end") - offset, slot="number", region=pl.lit(iterations.how), kind=kind
+    )
+    table = _with_trees(run, lengths, measured.select("task", "begin", "end", slot="number"))
+    return FoundIterations({TASK_ITERATIONS: of_tasks, ITERATIONS: table})
 
 
 class NvtxTree(MeasuredTables):

@@ -432,10 +432,9 @@ def time_bins(run: MeasuredRun) -> Bins:
     count = max(min(run.options.bins, length), 1)
     edges: Numbers = np.array([length * place // count for place in range(count + 1)], dtype=np.int64)
     of_devices, of_threads = _in_parts(run, edges[:-1], edges[1:])
-    rows = [
-        {"bin": slot, "begin_ns": int(edges[slot]), "end_ns": int(edges[slot + 1]), **columns}
-        for slot, columns in sorted(Trees(run).of_slots(of_devices, of_threads).items())
-    ]
+    trees = Trees(run).of_slots(of_devices, of_threads)
+    slots = trees["slot"].to_numpy()
+    bins = trees.with_columns(begin_ns=edges[slots], end_ns=edges[slots + 1], bin="slot")
     key = [pl.col(f"key{mask}") for mask in range(MASKS)]
     by_device = of_devices.select(
         bin="slot",
@@ -445,7 +444,7 @@ def time_bins(run: MeasuredRun) -> Bins:
         memory_ns=key[1 << MEMORY],
         idle_ns=pl.col("window") - pl.sum_horizontal(key[1:]),
     )
-    return Bins({BINS: rows, DEVICE_BINS: by_device}, edges)
+    return Bins({BINS: bins, DEVICE_BINS: by_device}, edges)
 
 
 class WindowTimes(MeasuredTables):
@@ -459,20 +458,19 @@ def window_times(run: MeasuredRun) -> WindowTimes:
     # Times of the recording are not made where those of the window are enough: by default it is the whole program.
     is_inside = all(offset <= first and last <= offset + run.events.length for first, last in parts.values())
     source, start = (run, offset) if is_inside else (run.recorded, 0)
-    spans: Numbers = np.array(list(parts.values()), dtype=np.int64) - start
-    trees = Trees(run).of_slots(*_in_parts(source, spans[:, 0], spans[:, 1]))
-    rows = [
+    first, last = np.array(list(parts.values()), dtype=np.int64).T
+    trees = Trees(run).of_slots(*_in_parts(source, first - start, last - start))
+    table = pl.DataFrame(
         {
-            "window": name,
+            "slot": np.arange(len(parts)),
+            "window": list(parts),
             "begin_ns": first - offset,
             "end_ns": last - offset,
             "length_ns": last - first,
             "share": (last - first) / (end - begin),
-            **trees.get(slot, {}),
         }
-        for slot, (name, (first, last)) in enumerate(parts.items())
-    ]
-    return WindowTimes({WINDOWS: rows})
+    )
+    return WindowTimes({WINDOWS: table.join(trees, on="slot", how="left", maintain_order="left")})
 
 
 def _in_parts(run: MeasuredRun, begin: Numbers, end: Numbers) -> tuple[pl.DataFrame, pl.DataFrame]:
