@@ -141,29 +141,26 @@ def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1)
         ]
     )
     edges.sort()
-    what = (edges & ((1 << edge_bits) - 1)).astype(np.int16)
+    what = (edges & ((1 << edge_bits) - 1)).astype(np.uint8)
     edges >>= edge_bits
     # What is open after all edges of one time.
     is_last = np.append(edges[1:] != edges[:-1], np.ones(min(len(edges), 1), dtype=bool))
     moments = edges[is_last]
-    group = moments >> time_bits
+    del edges
+    group = (moments >> time_bits).astype(np.int32 if groups < 1 << 31 else np.int64)
+    moments &= (1 << time_bits) - 1
+    moments += first
     # Every interval of a group ends in it, so a count over all groups is 0 between two of them.
-    real = np.flatnonzero(group[1:] == group[:-1])
-    counts = [_open(what, place)[is_last][real] for place in range(kinds)]
-    highest = kinds * max(int(count.max(initial=0)) for count in counts)
-    moments = (moments & ((1 << time_bits) - 1)) + first
-    return Segments(
-        group[real].astype(np.int32 if groups < 1 << 31 else np.int64),
-        moments[real],
-        moments[real + 1],
-        tuple(count.astype(np.min_scalar_type(-highest - 1)) for count in counts),
-    )
+    is_same = group[1:] == group[:-1]
+    counts = tuple(_open(what, place, kinds, is_last)[:-1][is_same] for place in range(kinds))
+    return Segments(group[:-1][is_same], moments[:-1][is_same], moments[1:][is_same], counts)
 
 
-def _open(what: Integers, kind: int) -> Integers:
-    """Open intervals of a kind after each edge; an edge is twice its kind, and 1 more where it is an end."""
+def _open(what: Integers, kind: int, kinds: int, selected: npt.NDArray[np.bool_]) -> Integers:
+    """Open intervals of a kind after the selected edges; an edge is twice its kind, and 1 more where it is an end."""
     steps = (what == 2 * kind).view(np.int8) - (what == 2 * kind + 1).view(np.int8)
-    return np.cumsum(steps, dtype=np.int32)
+    count = np.cumsum(steps, dtype=np.int32)[selected]
+    return count.astype(np.min_scalar_type(-kinds * int(count.max(initial=0)) - 1))
 
 
 def time_by(key: Integers, length: Numbers, keys: int, group: Integers, groups: int) -> Numbers:

@@ -258,10 +258,12 @@ class MeasuredRun:
 
     def _segments(self, events: pl.DataFrame, group_of_row: Numbers, kind_of: KindOf, kinds: int) -> Segments:
         group = group_of_row[events["row"].to_numpy()]
-        is_grouped = group >= 0
-        kind = kind_of(events["number"].to_numpy(), events["value"].to_numpy())
+        kind = kind_of(events["number"].to_numpy(), events["value"].to_numpy()).astype(np.uint8)
         intervals = Intervals.of(group, events["start"].to_numpy(), events["end"].to_numpy())
-        return segments(intervals.only(is_grouped), kind[is_grouped], kinds)
+        is_grouped = group >= 0
+        if not is_grouped.all():
+            intervals, kind = intervals.only(is_grouped), kind[is_grouped]
+        return segments(intervals, kind, kinds)
 
     # -- names and kinds ----------------------------------------------------------------------------
 
