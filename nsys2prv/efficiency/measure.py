@@ -22,8 +22,8 @@ from nsys2prv.efficiency.measured_window import measured_window
 from nsys2prv.efficiency.meter import Measurement, measure_all
 from nsys2prv.efficiency.meter_registry import METERS
 from nsys2prv.efficiency.meters.absent_tables import not_compared
-from nsys2prv.efficiency.meters.device_clocks import DeviceClocks
 from nsys2prv.efficiency.meters.meter import TableMeter
+from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
 from nsys2prv.efficiency.meters.run_totals import RUN
 from nsys2prv.efficiency.metrics import TREE_TABLE, tree_rows, with_ideal_network
 from nsys2prv.efficiency.result_tables import Table, TableRows, at_moments, frames_by_name
