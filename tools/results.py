@@ -11,6 +11,7 @@ a GPU five what-ifs, and of pairs of runs a comparison. `compare` names each val
 from __future__ import annotations
 
 import argparse
+import csv
 import fnmatch
 import json
 import math
@@ -141,6 +142,13 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
         yield f"{path}: {before!r} -> {after!r}"
 
 
+def _cell(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def _equal(before: Any, after: Any) -> bool:
     if isinstance(before, float) and isinstance(after, float):
         return math.isclose(before, after, rel_tol=1e-12, abs_tol=1e-12)
@@ -160,6 +168,8 @@ def compare(before: Path, after: Path) -> int:
             lines = [f"only {'after' if texts[0] is None else 'before'}"]
         elif file.suffix == ".json":
             lines = list(differences(*(json.loads(text) for text in texts)))
+        elif file.suffix == ".csv":
+            lines = list(differences(*([list(map(_cell, row)) for row in csv.reader(text.splitlines())] for text in texts)))
         else:
             left, right = (text.splitlines() for text in texts)
             lines = [f"line {n}: {a!r} -> {b!r}"[:400] for n, (a, b) in enumerate(zip(left, right, strict=False), 1) if a != b]
