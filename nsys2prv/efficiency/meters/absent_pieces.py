@@ -290,17 +290,19 @@ class PiecesOfGaps:
 
     def __init__(self, run: MeasuredRun, nccl: Nccl, events: EventEdges) -> None:
         self._run = run
-        on_devices, on_tasks = run.on_devices, run.on_tasks
-        works = np.logical_or.reduce([count > 0 for count in on_devices.counts])
+        on_devices = run.on_devices
+        works = _work(on_devices) > 0
         self._first_work = int(on_devices.begin.min(where=works, initial=run.events.length))
         self._last_work = int(on_devices.end.max(where=works, initial=0))
         self._calls, self._ranges = calls_of_threads(run), ranges_of_threads(run)
         off_cpu = run.frame(OFF_CPU_TIMES)
         self._off_cpu = Timeline.covered("off_cpu", run.place_of_caller[off_cpu["row"].to_numpy()], off_cpu)
         nccl_runs, copies = (on_devices.counts[kind] > 0 for kind in (NCCL, MEMORY))
-        self._beside = Timeline(on_devices, {"detail": (nccl_runs + np.int8(2) * copies, 0)})
-        works = np.logical_or.reduce([count > 0 for count in on_tasks.counts])
-        self._work = Timeline(on_tasks, {"detail": (works + (on_tasks.counts[NCCL] > 0).astype(np.int8), 0)})
+        beside = nccl_runs + np.int8(2) * copies
+        self._on_devices = Timeline(on_devices, {"detail": (beside, 0), "work": (_work(on_devices), 0)})
+        # Where devices and tasks are pairs, one search serves both.
+        is_paired = run.only_task is not None
+        self._on_tasks = self._on_devices if is_paired else Timeline(run.on_tasks, {"work": (_work(run.on_tasks), 0)})
         is_unified = _is_named(run, run.operations, event_types.MEMORY_OPERATION, "memcpy Unified")
         moves = run.operations.filter(is_unified)
         self._unified = Timeline.covered("unified", run.events.rows.device[moves["row"].to_numpy()], moves)
@@ -350,7 +352,7 @@ class PiecesOfGaps:
         part = pl.Series(_PART_OF_ACTIVITY[cut["activity"].to_numpy()])
         moves = (pl.lit(part) == parts.PART_HOST) & (pl.col("unified") > 0)
         cut = cut.with_columns(part=pl.when(moves).then(pl.lit(parts.PART_STARVED_UNIFIED, pl.Int8)).otherwise(part))
-        return self._beside.cut(cut.drop("activity", "unified"), "device")
+        return self._on_devices.cut(cut.drop("activity", "unified"), "device")
 
     def _waits(self, gaps: pl.DataFrame, issued: Numbers, is_launched: Mask) -> list[pl.DataFrame]:
         """Pieces from the launch of what ends gaps, by what that waited for."""
@@ -374,14 +376,15 @@ class PiecesOfGaps:
 
     def _queued(self, pieces: pl.DataFrame) -> pl.DataFrame:
         """Pieces in which nothing is known that was waited for: unified memory moves, or not."""
-        cut = self._unified.cut(self._work.cut(pieces, "task"), "device")
-        moves, works = pl.col("unified") > 0, pl.col("detail") > 0
+        by = "device" if self._on_tasks is self._on_devices else "task"
+        cut = self._unified.cut(self._on_tasks.cut(pieces, by), "device")
+        moves, works = pl.col("unified") > 0, pl.col("work") > 0
         # An event may have been awaited that was not recorded.
         is_open = ~moves & works & pl.col("task").is_in(self._unrecorded.tolist())
         part = (
             pl.when(moves).then(parts.PART_UNIFIED).when(is_open).then(parts.PART_UNDECIDED).otherwise(parts.PART_QUEUED)
         ).cast(pl.Int8)
-        detail = pl.when(is_open).then(pl.col("detail") + (parts.NO_EVENTS - 1)).when(~moves).then("detail").otherwise(0)
+        detail = pl.when(is_open).then(pl.col("work") + (parts.NO_EVENTS - 1)).when(~moves).then("work").otherwise(0)
         return cut.select("gap", "begin", "end", part=part, detail=detail.cast(pl.Int32))
 
     def _communication(self, pieces: pl.DataFrame) -> list[pl.DataFrame]:
@@ -413,6 +416,13 @@ class PiecesOfGaps:
             .filter(pl.col("end") > pl.col("begin"))
             for is_such, first, last, part, reason in cuts
         ]
+
+
+def _work(edges: Segments) -> npt.NDArray[np.int8]:
+    """What runs in each segment: 0 nothing, 1 any work, 2 NCCL kernels too."""
+    runs = [(count > 0).astype(np.int8) for count in edges.counts]
+    work: npt.NDArray[np.int8] = np.bitwise_or.reduce(runs) + runs[NCCL]
+    return work
 
 
 def _pieces(is_such: Mask, begin: Numbers, end: Numbers, part: int, detail: int | None = None) -> pl.DataFrame:
