@@ -4,12 +4,12 @@
 nearly all tasks have them, equally often, in a rather regular rhythm and at about the same times, and most work is launched
 inside of them, much of it by their own thread. Of several such names the one counts that has most ranges.
 
-**Period.** On the stream of each task and device with most time in kernels (others, such as those of data loaders, run ahead of
-it and behind), each kernel, copy or collective that is executed some times over the time of the work is tried as a mark. Segments
-between two of its executions are alike where their histograms of names differ by less than a tenth. Of all marks the one counts
-whose like segments hold most of the time of the work; of nearly equal ones that with the shortest period. If none holds much more
-than half, every second, third, ... execution is tried as well: time steps may begin in turn with either direction. An iteration
-begins at the operation that the device is idle longest before.
+**Period.** Looked at is the stream of each task and device with most time in kernels: others, such as those of data loaders,
+run ahead of it and behind. Each kernel, copy or collective that is executed some times over the time of the work is tried as a
+mark. Segments between two of its executions are alike where their histograms of names differ by less than a tenth. Of all marks
+the one counts whose like segments hold most of the time of the work; of nearly equal ones that with the shortest period. If no
+mark holds much more than half, every second, third, ... execution is tried as well: time steps may begin in turn with either
+direction. An iteration begins at the operation that the device is idle longest before.
 """
 
 from __future__ import annotations
@@ -184,8 +184,11 @@ def _range_names(events: RunEvents, requested: str | None) -> pl.DataFrame:
 
 
 def _repeated(ranges: pl.DataFrame, *, is_requested: bool) -> pl.DataFrame:
-    """Ranges whose names may be iterations, by name, task and start, with their `place` (0, 1, ...) in the task: nearly all
-    tasks have them, equally often but for what the edges of the recording cut. Of a range in one of its name the outer counts."""
+    """Ranges whose names may be iterations, by name, task and start, with their `place` (0, 1, ...) in the task.
+
+    Nearly all tasks have them, equally often but for what the edges of the recording cut. Of ranges of a name inside each other
+    the outer counts.
+    """
     counts = ranges.group_by("name", "task").agg(count=pl.len(), total=(pl.col("end") - pl.col("start")).sum())
     equal = pl.col("count").max() - pl.col("count").min() <= 1
     everywhere = (pl.len() >= _LEAST_TASKS * counts["task"].n_unique()) & (pl.col("count").min() >= LEAST_ITERATIONS)
@@ -452,8 +455,8 @@ def _bounded_by_period(works: Mapping[int, _Work], periods: Mapping[int, _Period
 
 @dataclass(frozen=True)
 class _FirstOperation:
-    """The operation that an iteration begins with: its key, which of this key it is in the segment between two marks, counted from
-    the start (0, 1, ...) and from the end (1, 2, ...), and whether it is nearer to the end."""
+    """The operation that an iteration begins with: its key, which of this key it is in the segment between two marks, counted
+    from the start (0, 1, ...) and from the end (1, 2, ...), and whether it is nearer to the end."""
 
     key: int
     forward: int
