@@ -2,14 +2,14 @@
 
 **NVTX ranges.** Texts that differ only in numbers (`step 1`, `step 2`) are one name. The ranges of a name are iterations where
 nearly all tasks have them, equally often, in a rather regular rhythm and at about the same times, and most work is launched
-inside of them, by their own thread as well. Of several such names the one counts that has most ranges.
+inside of them, much of it by their own thread. Of several such names the one counts that has most ranges.
 
-**Period.** Looked at is the stream of each task and device with most time in kernels: others, such as those of data loaders, run
-ahead of it and behind. Each kernel, copy or collective that is executed some times over the time of the work is tried as a mark:
-between two of its executions the histogram of names must be the same as usual, but for a tenth of its length. Of all marks that
-one counts whose like segments hold most of the time of the work; of nearly equal ones, the shortest period. If no mark holds much
-more than half, every second, third, ... execution is tried as well: time steps may begin in turn with either direction. An
-iteration begins at the operation that the device is idle longest before.
+**Period.** Looked at is the stream of each task and device with most time in kernels: others, such as those of data loaders,
+run ahead of it and behind. Each kernel, copy or collective that is executed some times over the time of the work is tried as a
+mark. Segments between two of its executions are alike where their histograms of names differ by less than a tenth. Of all marks
+the one counts whose like segments hold most of the time of the work; of nearly equal ones that with the shortest period. If no
+mark holds much more than half, every second, third, ... execution is tried as well: time steps may begin in turn with either
+direction. An iteration begins at the operation that the device is idle longest before.
 """
 
 from __future__ import annotations
@@ -184,8 +184,11 @@ def _range_names(events: RunEvents, requested: str | None) -> pl.DataFrame:
 
 
 def _repeated(ranges: pl.DataFrame, *, is_requested: bool) -> pl.DataFrame:
-    """Ranges whose names may be iterations, by name, task and start, with their `place` (0, 1, ...) in the task: nearly all tasks
-    have them, equally often but for what the edges of the recording cut. Of a range inside one of its name the outer counts."""
+    """Ranges whose names may be iterations, by name, task and start, with their `place` (0, 1, ...) in the task.
+
+    Nearly all tasks have them, equally often but for what the edges of the recording cut. Of ranges of a name inside each other
+    the outer counts.
+    """
     counts = ranges.group_by("name", "task").agg(count=pl.len(), total=(pl.col("end") - pl.col("start")).sum())
     equal = pl.col("count").max() - pl.col("count").min() <= 1
     everywhere = (pl.len() >= _LEAST_TASKS * counts["task"].n_unique()) & (pl.col("count").min() >= LEAST_ITERATIONS)
@@ -386,9 +389,12 @@ def _period(work: _Work, key: int, strides: Sequence[int], least_covered: float)
                 continue
             usual = np.median(histograms, axis=0)
             is_like = np.linalg.norm(histograms - usual, axis=1) <= LIKE * max(float(np.linalg.norm(usual)), 1.0)
-            covered = float(np.diff(work.busy[places])[is_like].sum()) / max(int(work.busy[-1]), 1)
-            if covered >= least_covered and is_like.sum() >= LEAST_ITERATIONS:
-                periods.append(_Period(places, covered, is_like, round(float(np.median(np.diff(places)[is_like])))))
+            operations, times = np.diff(places), np.diff(work.busy[places])
+            covered = float(times[is_like].sum()) / max(int(work.busy[-1]), 1)
+            # A kernel that is long and repeats at once in some places is no period of the rest.
+            is_regular = operations[is_like].sum() >= LEAST_COVERED * operations.sum()
+            if is_regular and covered >= least_covered and is_like.sum() >= LEAST_ITERATIONS:
+                periods.append(_Period(places, covered, is_like, round(float(np.median(operations[is_like])))))
         if periods:
             return max(periods, key=lambda period: period.covered)
     return None
@@ -430,9 +436,12 @@ def _bounded_by_period(works: Mapping[int, _Work], periods: Mapping[int, _Period
     frames = []
     for group, period in periods.items():
         work = works[group]
-        edges = period.marks if at_marks else _edges(work.key, period.marks, *first_operation)
+        edges = period.marks if at_marks else _edges(work.key, period.marks, first_operation)
         if not len(edges):
             continue
+        # What is before the first mark is an iteration if its work is complete, as that behind the last one.
+        if len(edges) > 1 and edges[1] - edges[0] < (1 - LIKE) * period.operations and edges[0] < period.marks[0]:
+            edges = edges[1:]
         begins = work.start[edges]
         ends = begins[1:]
         # The last iteration ends with its work, if that is complete.
@@ -444,31 +453,49 @@ def _bounded_by_period(works: Mapping[int, _Work], periods: Mapping[int, _Period
     return frames
 
 
-def _first_operation(work: _Work, period: _Period) -> tuple[int, int, int]:
-    """The operation that an iteration begins with: its key, and which of this key it is in the segment between two marks,
-    counted from the start (0, 1, ...) and from the end (1, 2, ...)."""
+@dataclass(frozen=True)
+class _FirstOperation:
+    """The operation that an iteration begins with: its key, which of this key it is in the segment between two marks, counted
+    from the start (0, 1, ...) and from the end (1, 2, ...), and whether it is nearer to the end."""
+
+    key: int
+    forward: int
+    backward: int
+    is_late: bool
+
+
+def _first_operation(work: _Work, period: _Period) -> _FirstOperation:
+    """The operation that the device is idle longest before, of those that most segments of a group have."""
     like = np.flatnonzero(period.is_like)
     middle = like[len(like) // 2]
     sampled = like[np.argsort(np.abs(like - middle), kind="stable")[:_SAMPLED_ITERATIONS]]
     segment, place = expanded(period.marks[sampled], period.marks[sampled + 1] - 1)
     operations = pl.DataFrame({"segment": segment, "place": place, "key": work.key[place], "idle": np.sqrt(work.idle[place])})
     number = pl.int_range(pl.len()).over("segment", "key")
+    offset = pl.col("place") - pl.col("place").min().over("segment")
     usual = (
-        operations.with_columns(forward=number, backward=pl.len().over("segment", "key") - number)
+        operations.with_columns(forward=number, backward=pl.len().over("segment", "key") - number, offset=offset)
         .group_by("key", "forward", "backward")
-        .agg(pl.col("idle").sum(), pl.col("place").min())
+        .agg(
+            pl.len().alias("segments"),
+            pl.col("idle").sum(),
+            pl.col("place").min(),
+            is_late=2 * pl.col("offset").median() > period.operations,
+        )
+        .filter(2 * pl.col("segments") >= len(sampled))
     )
     # Of equal times the first: where devices never wait, the mark itself.
-    best = usual.sort("idle", "place", descending=[True, False]).row(0, named=True)
-    return best["key"], best["forward"], best["backward"]
+    best = usual.sort("idle", "place", descending=[True, False]).select("key", "forward", "backward", "is_late")
+    return _FirstOperation(*best.row(0))
 
 
-def _edges(keys: Numbers, marks: Numbers, key: int, forward: int, backward: int) -> Numbers:
-    """Places where iterations start: in each segment between marks the operation that `_first_operation` names."""
-    places = np.flatnonzero(keys == key)
-    first = np.searchsorted(places, marks, side="left")
-    inside = first[:-1] + forward
-    before, behind = first[:1] - backward, first[-1:] + forward
-    starts = np.concatenate([before[before >= 0], inside[inside < first[1:]], behind[behind < len(places)]])
-    edges: Numbers = places[starts]
+def _edges(keys: Numbers, marks: Numbers, first_operation: _FirstOperation) -> Numbers:
+    """Places where iterations start: before the first mark, between marks, and behind the last one."""
+    places = np.flatnonzero(keys == first_operation.key)
+    of_mark = np.searchsorted(places, marks, side="left")
+    before, behind = of_mark[:1] - first_operation.backward, of_mark[-1:] + first_operation.forward
+    # Segments may differ a little: counted is from the mark that is nearer.
+    inside = of_mark[1:] - first_operation.backward if first_operation.is_late else of_mark[:-1] + first_operation.forward
+    inside = inside[(inside >= of_mark[:-1]) & (inside < of_mark[1:])]
+    edges: Numbers = places[np.concatenate([before[before >= 0], inside, behind[behind < len(places)]])]
     return edges

@@ -156,6 +156,43 @@ def test_time_steps_that_begin_with_one_direction_after_the_other_are_found(tmp_
     assert lengths.to_list() == [18 * 12_000] * 23
 
 
+def test_a_long_kernel_that_repeats_at_once_is_no_period_of_the_layers(tmp_path: Path) -> None:
+    # Nine tenths of the time are in pairs of "gemm" and "bias", which come in two groups in each layer.
+    layer = [
+        *("gemm", "bias") * 4,
+        *(f"forward{n}" for n in range(12)),
+        *("gemm", "bias") * 4,
+        *(f"backward{n}" for n in range(9)),
+    ]
+    report, at = ReportBuilder(rank=0).gpu(0), 0
+    for _ in range(20):
+        for kernel in layer:
+            length = 40_000 if kernel == "gemm" else 1_000
+            report.kernel(f"{kernel}(float*)", at, at + length)
+            at += length
+        at += 5_000
+    lengths = found([report], tmp_path).lengths["longest"].to_list()
+    assert lengths == [*[8 * 40_000 + 29 * 1_000 + 5_000] * 19, 8 * 40_000 + 29 * 1_000]
+
+
+def test_a_long_wait_in_one_iteration_is_no_boundary(tmp_path: Path) -> None:
+    # As the first one loads code: the device is idle for 50 ms before "mlp", which is executed once more in it.
+    report = ReportBuilder(rank=0).gpu(0)
+    layers = ("embed", "attention", "mlp", "loss", *(f"layer{n}" for n in range(20)))
+    starts = []
+    at = 1_000_000
+    for number in range(12):
+        starts.append(at)
+        for kernel in layers:
+            for again in range(2 if number == 0 and kernel == "mlp" else 1):
+                at += 50_000_000 if number == 0 and kernel == "mlp" and not again else 0
+                report.kernel(f"{kernel}(float*)", at, at + 10_000)
+                at += 10_000
+        at += 100_000
+    result = found([report], tmp_path)
+    assert [begin - begins(result)[0] for begin in begins(result)] == [start - starts[0] for start in starts]
+
+
 def test_kernels_in_no_order_are_no_iterations(tmp_path: Path) -> None:
     report, order = ReportBuilder(rank=0).gpu(0), random.Random(7)
     for place in range(600):

@@ -61,3 +61,22 @@ def test_blocks_of_a_model_are_found_where_no_range_is_around_them(real_reports:
     # Both ranks meet in each block.
     begins = found.iterations.sort("task", "number")["begin"].to_numpy().reshape(2, 16)
     assert np.abs(begins[0] - begins[1]).max() < 0.25 * np.median(np.diff(begins[0]))
+
+
+@pytest.mark.parametrize(
+    ("report", "count", "usual_ms"),
+    [
+        # By SQL each kernel of a time step is executed 10 times.
+        ("cloverleaf-3.13", 10, 32),
+        # 13 batches of 416 operations; the first ones load code.
+        ("pytorch-uvm", 13, 182),
+        # 28 layers of 78 operations, in which a matrix product repeats eight times.
+        ("conclusions/llm-2h100-1s", 28, 29),
+    ],
+)
+def test_iterations_are_what_the_program_repeats(
+    report: str, count: int, usual_ms: int, real_reports: Path, tmp_path: Path
+) -> None:
+    lengths = iterations_of(real_reports / f"{report}.sqlite", tmp_path).lengths
+    assert lengths.height == count
+    assert int(np.median(lengths["median"].to_numpy()) / 1e6) in range(usual_ms - 2, usual_ms + 1)
