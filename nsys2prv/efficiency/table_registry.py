@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 
-from nsys2prv.efficiency import clock_tables, closeups
-from nsys2prv.efficiency.findings import finding_tables
-from nsys2prv.efficiency.graph import path_tables
-from nsys2prv.efficiency.meters import (
-    absent_tables,
-    calls,
-    found_iterations,
-    gaps,
-    kernel_stats,
-    memory_in_use,
-    nccl_exposure,
-    nccl_stats,
-    nccl_waits,
-    nvtx_tree,
-    overlap,
-    regions,
-    run_totals,
-    sampled_metrics,
-    time_bins,
-    window_times,
-)
+from nsys2prv.efficiency.clock_tables import CLOCK_BINS, CLOCKS
+from nsys2prv.efficiency.closeups import CLOSEUP_BARS, CLOSEUPS
+from nsys2prv.efficiency.findings.finding_tables import FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS, FINDINGS
+from nsys2prv.efficiency.meter_registry import METERS
 from nsys2prv.efficiency.metrics import TREE_TABLE
 from nsys2prv.efficiency.result_tables import Table
 
@@ -43,63 +27,28 @@ ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
 }
 """Likewise columns by table; they have nulls then."""
 
-TABLES: tuple[Table, ...] = (
-    run_totals.RUN,
-    TREE_TABLE,
-    finding_tables.FINDINGS,
-    finding_tables.FINDING_DEVICES,
-    finding_tables.FINDING_NUMBERS,
-    finding_tables.FINDING_CHECKS,
-    run_totals.NODES,
-    run_totals.DEVICES,
-    run_totals.TASKS,
-    run_totals.USEFUL_TIME,
-    run_totals.THREADS,
-    window_times.WINDOWS,
-    time_bins.BINS,
-    time_bins.DEVICE_BINS,
-    regions.REGIONS,
-    nvtx_tree.NVTX_TREE,
-    regions.ITERATIONS,
-    found_iterations.TASK_ITERATIONS,
-    closeups.CLOSEUPS,
-    closeups.CLOSEUP_BARS,
-    overlap.OVERLAP,
-    overlap.OVERLAP_SUMMARY,
-    kernel_stats.FAMILIES,
-    kernel_stats.KERNELS,
-    kernel_stats.KERNEL_DEVICES,
-    kernel_stats.KERNEL_HISTOGRAMS,
-    kernel_stats.KERNEL_MODES,
-    sampled_metrics.SAMPLED_KERNELS,
-    sampled_metrics.SAMPLED_SUMMARY,
-    sampled_metrics.SAMPLED_BINS,
-    memory_in_use.MEMORY_IN_USE,
-    memory_in_use.MEMORY_BINS,
-    absent_tables.ABSENT_TIME,
-    absent_tables.ABSENT_REGIONS,
-    absent_tables.ABSENT_ITERATIONS,
-    absent_tables.ABSENT_PARTS,
-    absent_tables.ABSENT_CALLS,
-    absent_tables.ABSENT_RANGES,
-    absent_tables.ABSENT_FUNCTIONS,
-    absent_tables.ABSENT_STRETCHES,
-    gaps.GAPS,
-    gaps.LONGEST_GAPS,
-    *path_tables.TABLES,
-    calls.MEMORY_OPERATIONS,
-    calls.CUDA_CALLS,
-    calls.MPI_CALLS,
-    calls.OS_CALLS,
-    nccl_stats.NCCL_OPERATIONS,
-    nccl_exposure.NCCL_EXPOSURE,
-    nccl_waits.NCCL_WAITS,
-    nccl_waits.NCCL_STRAGGLERS,
-    nccl_waits.NCCL_COLLECTIVES,
-    clock_tables.CLOCKS,
-    clock_tables.CLOCK_BINS,
+_BESIDE_METERS: tuple[tuple[Table, ...], ...] = (
+    (TREE_TABLE,),
+    (FINDINGS, FINDING_DEVICES, FINDING_NUMBERS, FINDING_CHECKS),
+    (CLOSEUPS, CLOSEUP_BARS),
+    (CLOCKS, CLOCK_BINS),
 )
-"""All tables, in the order in which people read them."""
+"""Tables that no meter fills: they follow from what meters measured."""
+
+
+def _in_order(groups: Iterable[Sequence[Table]]) -> tuple[Table, ...]:
+    """Tables by their `order`; those that have none follow the one before them of their group, else all others."""
+    placed = []
+    for tables in groups:
+        order = sys.maxsize
+        for table in tables:
+            order = table.order or order
+            placed.append((order, table))
+    return tuple(table for _, table in sorted(placed, key=lambda pair: pair[0]))
+
+
+TABLES = _in_order([*(meter.tables for meter in METERS), *_BESIDE_METERS])
+"""All tables, in the order in which people read them: those of meters as `meter_registry` has them."""
 
 BY_NAME: Mapping[str, Table] = {table.name: table for table in TABLES}
 
