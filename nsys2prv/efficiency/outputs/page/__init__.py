@@ -1,8 +1,9 @@
 """The page: one HTML file, made from the head and the tables of an `EfficiencyResult` alone.
 
-`content` arranges it; `first_screen` is what it begins with, and what notebooks show. `plot` has what `time_charts` and `charts`
-draw with: shapes, axes, bars, colours. `template` fills the templates, and packs tables for `page.js`, which sorts them.
-`*.html.j2` and `*.css` are the layout. `comparison_content` arranges the page of a `ComparisonResult` from the same parts.
+`content` arranges it; `first_screen` is what it begins with, and what notebooks show. `charts` and `time_charts` have the
+drawings, made of what `plot` has: shapes, axes, bars, colours. `template` fills the templates, and packs tables for `page.js`,
+which sorts them. `*.html.j2` and `*.css` are the layout. `comparison_content` arranges the page of a `ComparisonResult` from the
+same parts.
 """
 
 from nsys2prv.efficiency.outputs.page.comparison_content import comparison_first_html, comparison_page
