@@ -2,8 +2,8 @@
 
 `content` arranges it; `first_screen` is what it begins with, and what notebooks show. `charts` and `time_charts` have the
 drawings, made of what `plot` has: shapes, axes, bars, colours. `template` fills the templates, and packs tables for `page.js`,
-which sorts them. `*.html.j2` and `*.css` are the layout. `comparison_content` arranges the page of a `ComparisonResult` from the
-same parts.
+which sorts them. `*.html.j2` and `*.css` are the layout. `comparison_content` arranges the page of a `ComparisonResult` from
+the same parts.
 """
 
 from nsys2prv.efficiency.outputs.page.comparison_content import comparison_first_html, comparison_page
