@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, OnPage, Table
 from nsys2prv.efficiency.sweep import CAUSES
 
 MOST_STRETCHES = 200
@@ -153,6 +153,10 @@ ABSENT_TIME = Table(
      *_PARTS_OF_TIME,
      Column.ns("off_cpu_ns", "of `starved_host_ns`: the launching thread was off its CPU, not computing; null where scheduling "
                "was not recorded")),
+    order=500,
+    page=OnPage("absent", columns=("device", "elapsed_ns", "compute_ns", "absent_ns", "absent_share", "start_up_ns",
+        "starved_launch_ns", "starved_synchronization_ns", "starved_host_ns", "late_rank_ns", "transfer_ns", "communication_ns",
+        "copy_ns", "queued_ns", "undecided_ns", "shut_down_ns"), worst_first="absent_ns"),
 )  # fmt: skip
 ABSENT_REGIONS = Table(
     "absent_regions",
@@ -169,6 +173,7 @@ ABSENT_REGIONS = Table(
         *_PARTS_OF_TIME,
     ),
     when="`--regions`",
+    page=OnPage("absent", cells=2_000),
 )
 ABSENT_ITERATIONS = Table(
     "absent_iterations",
@@ -184,6 +189,7 @@ ABSENT_ITERATIONS = Table(
         *_PARTS_OF_TIME,
     ),
     when="Iterations that were found; with `--per-iteration` those of the ranges named",
+    page=OnPage("absent", worst_first="absent_ns", cells=2_000),
 )
 ABSENT_PARTS = Table(
     "absent_parts",
@@ -198,6 +204,7 @@ ABSENT_PARTS = Table(
         Column.ns("total_ns", "their sum"),
         Column.ns("longest_ns", "the longest"),
     ),
+    page=OnPage("absent", cells=8_000),
 )  # fmt: skip
 ABSENT_CALLS = Table(
     "absent_calls",
@@ -211,6 +218,7 @@ ABSENT_CALLS = Table(
         _STARVED,
         _OFF_CPU,
     ),
+    page=OnPage("absent", cells=8_000),
 )
 ABSENT_RANGES = Table(
     "absent_ranges",
@@ -218,6 +226,7 @@ ABSENT_RANGES = Table(
     "NVTX ranges of one name of one launching thread",
     (_TASK, _THREAD, Column.text("range", "innermost NVTX range (push/pop) of the thread; null in none"), _STARVED, _OFF_CPU),
     when="NVTX ranges",
+    page=OnPage("absent", cells=8_000),
 )
 ABSENT_FUNCTIONS = Table(
     "absent_functions",
@@ -233,6 +242,7 @@ ABSENT_FUNCTIONS = Table(
         Column.share("share", "of all such samples with a call chain"),
     ),
     when="CPU samples with call chains",
+    page=OnPage("absent", cells=8_000),
 )
 ABSENT_STRETCHES = Table(
     "absent_stretches",
@@ -249,7 +259,9 @@ ABSENT_STRETCHES = Table(
         _THREAD,
         *_PARTS_OF_TIME,
     ),
-)
+    page=OnPage("absent", columns=("device", "begin_ns", "length_ns", "next", "launched_ns", "thread"), worst_first="length_ns",
+        cells=8_000),
+)  # fmt: skip
 TABLES = (
     ABSENT_TIME,
     ABSENT_REGIONS,

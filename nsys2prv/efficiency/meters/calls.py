@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.meters.meter import TableMeter
-from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES, ON_HOSTS
 from nsys2prv.efficiency.sweep import CAUSES, SweepContext, TimeChunk, call_categories
 from nsys2prv.execution.merging import Sums
@@ -45,7 +45,11 @@ MEMORY_OPERATIONS = Table(
         Column.rate("bandwidth", "bytes / sum of durations"),
     ),
     when="copies or memsets",
-)
+    order=650,
+    page=OnPage("memory", worst_first="total_ns"),
+    console=OnConsole(("operation", ("source", "from"), ("destination", "to"), ("from_bytes", "sizes from"), "count",
+        ("bytes", "sum"), "total_ns", "bandwidth"), spare=("destination", "count", "bytes")),
+)  # fmt: skip
 CUDA_CALLS = Table(
     "cuda_calls",
     "CUDA API calls",
@@ -60,6 +64,9 @@ CUDA_CALLS = Table(
         Column.ns("max_ns", "longest"),
     ),
     when="CUDA API calls",
+    order=660,
+    page=OnPage("gaps"),
+    console=OnConsole((("call", "CUDA call"), "count", "total_ns", "mean_ns", ("max_ns", "longest")), place=70),
 )
 MPI_CALLS = Table(
     "mpi_calls",
@@ -80,7 +87,10 @@ MPI_CALLS = Table(
         Column.text("maximum_task", "that task"),
     ),
     when="MPI calls",
-)
+    page=OnPage("communication", columns=("call", "count", "total_ns", "share", "mean_ns", "max_ns", "bytes", "maximum_task_ns",
+        "maximum_task")),
+    console=OnConsole((("call", "MPI call"), "count", "total_ns", "mean_ns", ("max_ns", "longest")), place=70),
+)  # fmt: skip
 OS_CALLS = Table(
     "os_calls",
     "OS runtime calls",
@@ -98,7 +108,10 @@ OS_CALLS = Table(
         Column.text("maximum_task", "that task"),
     ),
     when="calls of the OS runtime (`nsys profile --trace=osrt`)",
-)
+    page=OnPage("gaps"),
+    console=OnConsole((("call", "OS call"), "kind", "count", "total_ns", "mean_ns", ("max_ns", "longest")), place=70,
+        of_hosts=True),
+)  # fmt: skip
 
 
 class Calls(TableMeter):

@@ -7,7 +7,7 @@ import polars as pl
 from nsys2prv.efficiency.activity_times import RegionTimes, Trees
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.regions import ITERATIONS
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnPage, Table
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.efficiency.window.iterations import RunIterations
 from nsys2prv.efficiency.window.usual_lengths import SLOW, WARM_UP
@@ -29,6 +29,8 @@ TASK_ITERATIONS = Table(
         Column.number("ratio", "length / median over tasks"),
     ),
     when="Iterations that were found; with `--per-iteration` those of the ranges named",
+    order=250,
+    page=OnPage("regions", place=3, worst_first="length_ns", cells=4_000),
 )
 
 

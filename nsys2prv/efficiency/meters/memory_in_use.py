@@ -11,7 +11,7 @@ import polars as pl
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.time_bins import Bins
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnPage, Table
 from nsys2prv.efficiency.run_events import MEMORY_CHANGES
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 
@@ -45,6 +45,8 @@ MEMORY_IN_USE = Table(
         Column.bytes("freed_bytes", "sum of their sizes"),
     ),
     when="`nsys profile --cuda-memory-usage=true`",
+    order=450,
+    page=OnPage("memory", worst_first="peak_bytes"),
 )  # fmt: skip
 MEMORY_BINS = Table(
     "memory_bins",

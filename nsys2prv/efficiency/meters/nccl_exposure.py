@@ -18,7 +18,7 @@ from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES
 from nsys2prv.efficiency.steps import Steps
 from nsys2prv.efficiency.sweep import KERNEL, KINDS_OF_NUMBER, SweepContext, TimeChunk
@@ -62,7 +62,12 @@ NCCL_EXPOSURE = Table(
         ),
     ),
     when="NCCL kernels",
-)
+    order=710,
+    page=OnPage("communication", place=1, worst_first="exposed_ns"),
+    console=OnConsole((("operation", "NCCL"), "communicator", ("placement", "members"), "total_ns", "exposed_ns", "blocking_ns",
+        ("not_blocking_ns", "exposed, not blocking"), ("overlapped_blocking_ns", "blocking, not exposed")), place=60,
+        spare=("overlapped_blocking_ns", "placement", "blocking_ns")),
+)  # fmt: skip
 
 _COMPUTE = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind == KERNEL)
 _MOST_STEPS = 1_000_000

@@ -7,7 +7,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.meter import TableMeter
-from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.efficiency.result_tables import Column, Filled, OnPage, Table
 from nsys2prv.efficiency.run_events import RANGES, base_types
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.execution.merging import Sums
@@ -37,6 +37,8 @@ NVTX_TREE = Table(
         Column.share("share", "`total_ns` / sum of the outermost"),
     ),
     when="NVTX push/pop ranges",
+    order=230,
+    page=OnPage("regions", place=4),
 )
 
 

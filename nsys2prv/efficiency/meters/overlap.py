@@ -13,7 +13,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.meter import TableMeter
-from nsys2prv.efficiency.result_tables import SPREAD, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import SPREAD, Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.sweep import KERNEL, NCCL, SweepContext, TimeChunk
 from nsys2prv.execution.merging import Sums
 
@@ -29,6 +29,8 @@ OVERLAP = Table(
         Column.share("of_trace", "share of the window"),
     ),
     when="NCCL kernels",
+    order=300,
+    page=OnPage("communication", place=4, cells=8_000),
 )
 _SHARES = tuple(replace(column, unit="0 to 1") for column in SPREAD)
 
@@ -38,7 +40,10 @@ OVERLAP_SUMMARY = Table(
     "one number of kernels at once, and one base",
     (Column.count("kernels", "kernels that ran at once"), Column.text("base", "`communication` or `trace`"), *_SHARES),
     when="NCCL kernels",
-)
+    page=OnPage("communication", place=3),
+    console=OnConsole((("kernels", "kernels at once"), ("base", "of"), "average", "maximum", "minimum", "deviation"),
+        spare=("deviation", "minimum")),
+)  # fmt: skip
 
 
 class Overlap(TableMeter):

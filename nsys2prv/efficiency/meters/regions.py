@@ -11,7 +11,7 @@ import polars as pl
 from nsys2prv.efficiency.activity_times import RegionTimes, Trees
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
-from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
 from nsys2prv.efficiency.sweep import SweepContext, TimeChunk
 from nsys2prv.efficiency.window.usual_lengths import iteration_kinds
@@ -46,6 +46,9 @@ REGIONS = Table(
     ),
     when="`--regions`; a device counts while a task that uses it is in the region, E is the longest such time of a device",
     by_nccl_policy=True,
+    order=220,
+    page=OnPage("regions", place=5, columns=("region", "domain", "count", "tasks", "total_ns", "mean_ns", EFFICIENCY_COLUMNS)),
+    console=OnConsole(("region", "count", "total_ns", EFFICIENCY_COLUMNS), place=30, spare=("count",)),
 )
 ITERATIONS = Table(
     "iterations",
@@ -70,7 +73,12 @@ ITERATIONS = Table(
         *TREE_COLUMNS,
     ),
     by_nccl_policy=True,
-)
+    order=240,
+    page=OnPage("regions", place=1, columns=("iteration", "begin_ns", "shortest_ns", "longest_ns", EFFICIENCY_COLUMNS),
+        worst_first="longest_ns", cells=20_000),
+    console=OnConsole(("iteration", ("begin_ns", "start"), ("longest_ns", "length"), "kind", EFFICIENCY_COLUMNS), place=32,
+        spare=("begin_ns",)),
+)  # fmt: skip
 
 
 class NamedRanges:

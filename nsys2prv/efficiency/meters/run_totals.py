@@ -12,7 +12,7 @@ from nsys2prv.efficiency.intervals import Numbers, Segments, time_by
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.overlap import spread
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_COLUMNS_OF_RUN
-from nsys2prv.efficiency.result_tables import DEVICE, NCCL_POLICY, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, NCCL_POLICY, Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import STREAM
 from nsys2prv.efficiency.sweep import (
     ACTIVITIES,
@@ -27,9 +27,15 @@ from nsys2prv.efficiency.sweep import (
     first_open,
 )
 
-RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN, by_nccl_policy=True)
+RUN = Table("run", "The run", "the run (one row)", TREE_COLUMNS_OF_RUN, by_nccl_policy=True, order=10)
 
-NODES = Table("nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS), by_nccl_policy=True)
+NODES = Table(
+    "nodes", "Nodes", "one node", (Column.text("node", "host name"), *TREE_COLUMNS), by_nccl_policy=True,
+    order=100,
+    page=OnPage("devices-and-hosts", place=1, columns=("node", "devices", EFFICIENCY_COLUMNS),
+        worst_first="device_parallel_efficiency", lowest_first=True),
+    console=OnConsole(("node", ("devices", "GPUs"), EFFICIENCY_COLUMNS, "host_parallel_efficiency"), place=20),
+)  # fmt: skip
 
 DEVICES = Table(
     "devices",
@@ -62,7 +68,10 @@ DEVICES = Table(
         Column.moment("last_ns", "when its last activity ended; null for none"),
     ),
     by_nccl_policy=True,
-)
+    page=OnPage("devices-and-hosts", place=2, columns=("device", "tasks", "useful_ns", "communication_ns", "idle_ns",
+        "useful_share", "active_share", "nccl_alone_ns", "memory_alone_ns"), worst_first="useful_ns", lowest_first=True),
+    console=OnConsole(("device", "useful_ns", "communication_ns", "idle_ns", "useful_share", "active_share"), place=20),
+)  # fmt: skip
 
 TASKS = Table(
     "tasks",
@@ -85,7 +94,11 @@ TASKS = Table(
         Column.ns("os_ns", "sum of the time in calls of the OS runtime, outside both; part of `host_useful_ns`"),
     ),
     by_nccl_policy=True,
-)
+    page=OnPage("devices-and-hosts", columns=("task", "devices", "useful_ns", "communication_ns", "host_useful_ns", "cuda_ns",
+        "mpi_ns"), worst_first="useful_ns", lowest_first=True),
+    console=OnConsole((("task", "process"), "threads", ("host_useful_ns", "outside of MPI"), ("mpi_ns", "MPI"),
+        ("os_ns", "OS calls")), place=10, of_hosts=True),
+)  # fmt: skip
 
 USEFUL_TIME = Table(
     "useful",
@@ -103,6 +116,7 @@ USEFUL_TIME = Table(
         Column.share("avg_max", "average / maximum, which is the load balance"),
     ),
     by_nccl_policy=True,
+    page=OnPage("devices-and-hosts", place=3),
 )
 
 THREADS = Table(
@@ -117,7 +131,10 @@ THREADS = Table(
         Column.ns("mpi_ns", "M"),
         *(Column.ns(f"{cause}_ns", f"time in calls of the category {cause}") for cause in CAUSES if cause != "mpi"),
     ),
-)
+    page=OnPage("devices-and-hosts", cells=8_000),
+    console=OnConsole((("task", "process"), "thread", ("host_useful_ns", "outside of MPI"), ("mpi_ns", "MPI"),
+        ("os_ns", "OS calls")), place=10, of_hosts=True, longer_than="tasks"),
+)  # fmt: skip
 
 TABLES = (RUN, NODES, DEVICES, TASKS, USEFUL_TIME, THREADS)
 

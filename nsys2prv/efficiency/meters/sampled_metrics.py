@@ -16,7 +16,7 @@ from nsys2prv.efficiency.meters.kernel_stats import KERNELS, Kernels, with_names
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.meters.overlap import spread
 from nsys2prv.efficiency.meters.time_bins import Bins
-from nsys2prv.efficiency.result_tables import DEVICE, SPREAD, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import DEVICE, SPREAD, Column, Filled, OnPage, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES, SAMPLES
 from nsys2prv.efficiency.sweep import KERNEL_TYPES, SweepContext, TimeChunk
 from nsys2prv.execution.merging import Sums
@@ -57,6 +57,8 @@ SAMPLED_KERNELS = Table(
         Column.ns("time_ns", "sum of durations of its executions"),
     ),
     when="sampled GPU metrics",
+    order=400,
+    page=OnPage("metrics", cells=8_000),
 )
 SAMPLED_SUMMARY = Table(
     "sampled_summary",
@@ -72,7 +74,9 @@ SAMPLED_SUMMARY = Table(
         *SPREAD,
     ),
     when="sampled GPU metrics",
-)
+    page=OnPage("metrics", place=1, columns=("metric", "level", "name", "samples", "weighted", "maximum", "minimum",
+        "avg_max")),
+)  # fmt: skip
 SAMPLED_BINS = Table(
     "sampled_bins",
     "Sampled metrics over time",

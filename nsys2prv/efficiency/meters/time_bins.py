@@ -9,7 +9,7 @@ from nsys2prv.efficiency.activity_times import SlotWindows, TimesInWindows, Tree
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
+from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, Column, Filled, OnPage, Table
 from nsys2prv.efficiency.sweep import ACTIVITIES, KERNEL, MASKS, MEMORY, NCCL, SweepContext, TimeChunk
 
 BINS = Table(
@@ -23,6 +23,8 @@ BINS = Table(
         *TREE_COLUMNS,
     ),
     by_nccl_policy=True,
+    order=210,
+    page=OnPage("regions", columns=("bin", "begin_ns", "end_ns", EFFICIENCY_COLUMNS)),
 )
 
 DEVICE_BINS = Table(

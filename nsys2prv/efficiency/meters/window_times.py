@@ -8,7 +8,7 @@ from nsys2prv.efficiency.activity_times import SlotWindows, TimesInWindows, Tree
 from nsys2prv.efficiency.intervals import Elapsed
 from nsys2prv.efficiency.meters.meter import TableMeter
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
-from nsys2prv.efficiency.result_tables import Column, Filled, Table
+from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.sweep import ACTIVITIES, MASKS, SweepContext, TimeChunk
 from nsys2prv.efficiency.window.measured_window import MeasuredWindow
 
@@ -31,7 +31,11 @@ WINDOWS = Table(
         *TREE_COLUMNS,
     ),
     by_nccl_policy=True,
-)
+    order=200,
+    page=OnPage("regions", place=2, columns=("window", "begin_ns", "length_ns", "share", EFFICIENCY_COLUMNS)),
+    console=OnConsole((("window", "part of the run"), ("begin_ns", "start"), "length_ns", ("share", "of the run"),
+        EFFICIENCY_COLUMNS), place=31, spare=("share",)),
+)  # fmt: skip
 
 
 class WindowTimes(TableMeter):
