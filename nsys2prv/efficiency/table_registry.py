@@ -36,7 +36,7 @@ _BESIDE_METERS: tuple[tuple[Table, ...], ...] = (
 """Tables that no meter fills: they follow from what meters measured."""
 
 
-def _in_order(groups: Iterable[Sequence[Table]]) -> tuple[Table, ...]:
+def in_order(groups: Iterable[Sequence[Table]]) -> tuple[Table, ...]:
     """Tables by their `order`; those that have none follow the one before them of their group, else all others."""
     placed = []
     for tables in groups:
@@ -47,7 +47,7 @@ def _in_order(groups: Iterable[Sequence[Table]]) -> tuple[Table, ...]:
     return tuple(table for _, table in sorted(placed, key=lambda pair: pair[0]))
 
 
-TABLES = _in_order([*(meter.tables for meter in METERS), *_BESIDE_METERS])
+TABLES = in_order([*(meter.tables for meter in METERS), *_BESIDE_METERS])
 """All tables, in the order in which people read them: those of meters as `meter_registry` has them."""
 
 BY_NAME: Mapping[str, Table] = {table.name: table for table in TABLES}

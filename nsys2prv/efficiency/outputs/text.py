@@ -272,10 +272,10 @@ def _table_lines(
             [_cell(column, value) for column, value in zip(columns, row, strict=True)]
             for row in frame.head(most).select(list(titles)).iter_rows()
         ]
-        left = frozenset(place for place, column in enumerate(columns) if column.dtype is pl.String)
-        if not is_too_wide(list(titles.values()), cells, left, width):
+        texts = frozenset(place for place, column in enumerate(columns) if column.dtype is pl.String)
+        if not is_too_wide(list(titles.values()), cells, texts, width):
             break
-    return ["", f"{table.title}{more}", *grid(list(titles.values()), cells, left, width)]
+    return ["", f"{table.title}{more}", *grid(list(titles.values()), cells, texts, width)]
 
 
 def _headings(console: OnConsole, columns: Mapping[str, Column], *, has_devices: bool) -> dict[str, str]:

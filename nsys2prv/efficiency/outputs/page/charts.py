@@ -68,17 +68,17 @@ _BUSY_METRICS = (
 def histogram(kernel: str, bars: pl.DataFrame, modes: pl.DataFrame) -> Plot:
     """Durations of one kernel: its rows of `kernel_histograms` and `kernel_modes`; bars from the second mode on have another
     colour."""
-    left, right, count = (bars[name].cast(pl.Float64).to_numpy() for name in ("from_ns", "to_ns", "count"))
-    is_log = bool(left.min() > 0 and right.max() > _LOGARITHMIC_FROM * left.min())
-    mode = np.searchsorted(np.sort(modes["from_ns"].to_numpy()), left, side="right")
+    begin, end, count = (bars[name].cast(pl.Float64).to_numpy() for name in ("from_ns", "to_ns", "count"))
+    is_log = bool(begin.min() > 0 and end.max() > _LOGARITHMIC_FROM * begin.min())
+    mode = np.searchsorted(np.sort(modes["from_ns"].to_numpy()), begin, side="right")
     colours = [_SECOND_BAR if modes.height > 1 and number > 1 else _BAR for number in mode]
-    axis = time_axis(float(left.min()), float(right.max()), "duration", is_log=is_log)
+    axis = time_axis(float(begin.min()), float(end.max()), "duration", is_log=is_log)
     plot = Plot(f"Histogram of durations of {short(kernel)}", axis, PlotAxis(0, float(count.max()), "executions"), 120)
     titles = [
         f"{time(low)} to {time(high)}: {number:,.0f} executions, {time(total)} together"
-        for low, high, number, total in zip(left, right, count, bars["total_ns"], strict=True)
+        for low, high, number, total in zip(begin, end, count, bars["total_ns"], strict=True)
     ]
-    plot.bars(left, right, count * 0, count, colours, titles)
+    plot.bars(begin, end, count * 0, count, colours, titles)
     return plot
 
 
@@ -224,9 +224,9 @@ def devices(frames: Frames) -> Figure | None:
     plot = Plot("Useful time of each device", x, y, 140)
     titles = [f"{name}: {percent(share)}" for name, share in zip(names, shares, strict=True)]
     if len(names) <= _MOST_BARS:
-        left, right = ([place + edge for place in range(len(names))] for edge in (-0.4, 0.4))
+        begin, end = ([place + edge for place in range(len(names))] for edge in (-0.4, 0.4))
         colours = [_SECOND_BAR if place in far else _BAR for place in range(len(names))]
-        plot.bars(left, right, [0] * len(names), shares, colours, titles)
+        plot.bars(begin, end, [0] * len(names), shares, colours, titles)
     else:
         usual = sorted(set(range(len(names))) - set(far))
         named, unnamed = far[:_OUTLIERS], far[_OUTLIERS:]
@@ -383,7 +383,7 @@ class IcicleBar:
     """A bar of an icicle: its place from the left and its width, 0 to 100, its row from the top, its name, the text under the
     pointer, and its colour."""
 
-    left: float
+    start: float
     width: float
     level: int
     name: str

@@ -146,11 +146,11 @@ class Plot:
     _shapes: list[str] = field(default_factory=list)
 
     def bars(
-        self, left: Iterable[float], right: Iterable[float], low: Iterable[float], high: Iterable[float],
+        self, begin: Iterable[float], end: Iterable[float], low: Iterable[float], high: Iterable[float],
         colour: str | Sequence[str], titles: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Rectangles, with a text each that is shown under the pointer."""
-        edges = zip(self.x.at(left), self.x.at(right), SIDE - self.y.at(high), SIDE - self.y.at(low), strict=True)
+        edges = zip(self.x.at(begin), self.x.at(end), SIDE - self.y.at(high), SIDE - self.y.at(low), strict=True)
         for place, (x0, x1, y0, y1) in enumerate(edges):
             fill = colour if isinstance(colour, str) else colour[place]
             inner = f"<title>{text(titles[place])}</title>" if titles else ""

@@ -209,10 +209,10 @@ class TimeCharts:
     def place(self, plot: Plot, number: int, title: str, begin: int, end: int) -> None:
         """Mark the place of a finding, a link to it."""
         plot.role = "group"
-        left, right = np.clip(self.axis.at([begin, end]), 0, SIDE)
+        x0, x1 = np.clip(self.axis.at([begin, end]), 0, SIDE)
         plot.shape(
             f'<a href="#finding-{number}" data-place="{number}" aria-label="finding {number}: {text(title)}">'
-            f'<rect class="place" x="{left:.1f}" y="0" width="{max(right - left, 3):.1f}" height="{SIDE}">'
+            f'<rect class="place" x="{x0:.1f}" y="0" width="{max(x1 - x0, 3):.1f}" height="{SIDE}">'
             f"<title>{number}. {text(title)}: {time(begin)} to {time(end)}</title></rect></a>"
         )
 
@@ -421,8 +421,8 @@ def _closeup_plot(closeup: Mapping[str, Any], bars: pl.DataFrame, colours: Mappi
     plot = Plot(title, axis, PlotAxis(0, height, named=named), round(_LANE_HEIGHT * height))
     place = max(closeup["place_begin_ns"], begin) - begin, min(closeup["place_end_ns"], end) - begin
     if place != (0, end - begin):
-        left, right = axis.at(place)
-        plot.shape(f'<rect class="near" x="{left:.1f}" y="0" width="{max(right - left, 1):.1f}" height="{SIDE}"/>')
+        x0, x1 = axis.at(place)
+        plot.shape(f'<rect class="near" x="{x0:.1f}" y="0" width="{max(x1 - x0, 1):.1f}" height="{SIDE}"/>')
     rows = bars.select("activity", "kind").rows()
     fills = [_OF_ACTIVITY[activity] if kind is None else colours.get(kind, _GREY) for activity, kind in rows]
     low = [height - tops[row] - 1 + _FREE / 2 for row in bars.select("device", "activity").rows()]
