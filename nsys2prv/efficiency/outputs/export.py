@@ -135,23 +135,19 @@ def _region(
         "gpuInactiveTime": row["elapsed_ns"] * row["devices"] - row["active_ns"],
         "maxGpuUsefulTime": row["max_useful_ns"],
         "maxGpuActiveTime": row["max_active_ns"],
+        # TALP writes 0 where the denominator is 0.
         **{
-            efficiency.talp: 1.0 if efficiency.needs_mpi and not has_mpi else _number(row[efficiency.name])
+            efficiency.talp: 1.0 if efficiency.needs_mpi and not has_mpi else row[efficiency.name] or 0.0
             for efficiency in EFFICIENCIES.values()
             if efficiency.talp
         },
-        "mpiLoadBalanceIn": _number(inside),
-        "mpiLoadBalanceOut": _number(balance / inside if balance is not None and inside else 1.0),
+        "mpiLoadBalanceIn": inside,
+        "mpiLoadBalanceOut": balance / inside if balance is not None and inside else 1.0,
         "ompParallelEfficiency": 1.0,
         "ompLoadBalance": 1.0,
         "ompSchedulingEfficiency": 1.0,
         "ompSerializationEfficiency": 1.0,
     }
-
-
-def _number(value: float | None) -> float:
-    # TALP writes 0 where the denominator is 0.
-    return 0.0 if value is None else value
 
 
 def _smallest_mpi_of_a_node(nodes: pl.DataFrame) -> float | None:

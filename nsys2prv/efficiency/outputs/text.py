@@ -211,23 +211,28 @@ def _seconds(nanoseconds: int) -> str:
     return f"{nanoseconds / 1e9:.6f}"
 
 
+def factor_signs(tree: pl.DataFrame) -> list[str]:
+    """What stands before each efficiency of a tree: `=` before the first factor of a product, `x` before the others, nothing
+    before a root and what divides the product of those above in another way."""
+    signs, parents = [], set()
+    for parent, product_of in tree.select("parent", "product_of").iter_rows():
+        is_factor = parent is not None and product_of is None
+        signs.append(("x" if parent in parents else "=") if is_factor else "")
+        parents.add(parent)
+    return signs
+
+
 def tree_lines(tree: pl.DataFrame) -> list[Line]:
     """Efficiencies, indented by their level; factors of one product have a sign."""
-    width = max((len(title) + 2 * level for title, level in tree.select("title", "level").iter_rows()), default=0) + 2
+    width = max((len(title) + 2 * level for title, level in tree.select("title", "level").iter_rows()), default=0) + 4
     lines: list[Line] = []
-    parents: set[str] = set()
-    for row in tree.iter_rows(named=True):
+    for row, sign in zip(tree.iter_rows(named=True), factor_signs(tree), strict=True):
         if row["level"] == 0 and lines:
             lines.append("")
-        # What divides the product of those above in another way is no factor.
-        is_factor = row["level"] > 0 and row["product_of"] is None
-        sign = ("x " if row["parent"] in parents else "= ") if is_factor else ""
-        parents.add(row["parent"] or "")
-        name = f"{'  ' * row['level']}{sign}{row['title']}"
-        shown = percent(row["value"]) if row["value"] is not None else "-"
+        name = f"{'  ' * row['level']}{f'{sign} ' if sign else ''}{row['title']}"
         reads = reading(row["metric"], row["value"]) if row["value"] is not None else row["reason"] or ""
         style = _LEVELS.get(level(row["value"]) or "", "")
-        lines.append([(f"{name:<{width + 2}}", ""), (f"{shown:>8}", style), (f"   {reads}", "")])
+        lines.append([(f"{name:<{width}}", ""), (f"{percent(row['value']):>8}", style), (f"   {reads}", "")])
     return lines
 
 

@@ -37,7 +37,7 @@ from nsys2prv.efficiency.outputs.page.time_charts import (
     closeup_links,
     iteration_links,
 )
-from nsys2prv.efficiency.outputs.text import iterations_line, reading, undecided
+from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, level
 from nsys2prv.vocabulary import wording
@@ -247,34 +247,23 @@ def _trees(tree: pl.DataFrame, *, has_devices: bool) -> list[dict[str, Any]]:
     """Efficiencies as the trees show them, each with the product that it is."""
     trees = []
     for shown in TREES:
-        rows = tree.filter(pl.col("tree") == shown.name).to_dicts()
-        factors: dict[str | None, list[dict[str, Any]]] = {}
-        for row in rows:
-            if row["product_of"] is None:
-                factors.setdefault(row["parent"], []).append(row)
-        first = {row["parent"]: row["metric"] for row in reversed(rows)}
+        rows = tree.filter(pl.col("tree") == shown.name)
+        factors = rows.filter(pl.col("product_of").is_null())
         leaves = [
             {
                 **row,
-                "sign": _sign(row, first),
+                "sign": sign.replace("x", "×"),
                 "percent": wording.percent(row["value"]),
-                "product": " × ".join(wording.percent(factor["value"]) for factor in factors.get(row["metric"], ())),
+                "product": " × ".join(map(wording.percent, factors.filter(pl.col("parent") == row["metric"])["value"])),
                 "says": reading(row["metric"], row["value"]),
                 "grade": level(row["value"]),
             }
-            for row in rows
+            for row, sign in zip(rows.iter_rows(named=True), factor_signs(rows), strict=True)
         ]
         if leaves:
             title = shown.title if has_devices else shown.title_without_gpus
             trees.append({"id": shown.name, "title": title, "leaves": leaves})
     return trees
-
-
-def _sign(row: Mapping[str, Any], first: Mapping[str | None, str]) -> str:
-    """What stands before a factor: `=` before the first of a product; `first`: the first metric below each parent."""
-    if row["parent"] is None or row["product_of"] is not None:
-        return ""
-    return "=" if first[row["parent"]] == row["metric"] else "×"
 
 
 def _maps(over_time: TimeCharts, frames: Frames) -> list[dict[str, Any]]:

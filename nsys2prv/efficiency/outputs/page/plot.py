@@ -7,6 +7,7 @@ paper, and colours are those of the page's style. `page.js` zooms drawings over 
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 import zlib
@@ -376,13 +377,8 @@ _OF_GROUPS: Mapping[str, tuple[str, ...]] = {
 
 def _colours_of_groups(groups: Sequence[str]) -> list[str]:
     """A colour for each part of the wall time, from their groups."""
-    counts = dict.fromkeys(groups, 0)
-    part_colours = []
-    for group in groups:
-        colours = _OF_GROUPS[group]
-        part_colours.append(colours[counts[group] % len(colours)])
-        counts[group] += 1
-    return part_colours
+    colours = {group: itertools.cycle(_OF_GROUPS[group]) for group in groups}
+    return [next(colours[group]) for group in groups]
 
 
 def colours_of_parts(shown: Sequence[tuple[str, str]]) -> list[str]:
@@ -392,13 +388,11 @@ def colours_of_parts(shown: Sequence[tuple[str, str]]) -> list[str]:
     return [_COLOUR_OF_PART[name] if name in _COLOUR_OF_PART else by_group[name, group] for name, group in shown]
 
 
-def _wall_parts() -> tuple[tuple[str, str, str], ...]:
-    colours = _colours_of_groups(["compute", *(part.group for part in parts.PARTS)])
-    titles = [("compute_ns", "computing"), *((part.column, part.title) for part in parts.PARTS)]
-    return tuple((column, title, colour) for (column, title), colour in zip(titles, colours, strict=True))
-
-
-WALL_PARTS = _wall_parts()
+_PARTS = (("compute_ns", "computing", "compute"), *((part.column, part.title, part.group) for part in parts.PARTS))
+WALL_PARTS = tuple(
+    (column, title, colour)
+    for (column, title, _), colour in zip(_PARTS, _colours_of_groups([group for *_, group in _PARTS]), strict=True)
+)
 """Parts of the wall time of a device: column of `absent_time`, name, colour."""
 _COLOUR_OF_PART = {column.removesuffix("_ns"): colour for column, _, colour in WALL_PARTS}
 
