@@ -53,6 +53,7 @@ CLOSEUPS = Table(
         Column.ns("step_ns", "neighbours that are shorter than twice this are one bar"),
     ),
     when="a finding whose place is short against the window, or iterations",
+    is_later=True,
     order=260,
 )  # fmt: skip
 CLOSEUP_BARS = Table(
@@ -71,6 +72,7 @@ CLOSEUP_BARS = Table(
         Column.text("family", "its family; null for copies and memsets"),
     ),
     when="as `closeups`",
+    is_later=True,
 )
 
 

@@ -127,6 +127,8 @@ class Table:
         Input or option without which it has no rows; "" for none.
     by_nccl_policy
         Whether the numbers depend on what NCCL kernels count as; its column `nccl` says as what.
+    is_later
+        Whether it came after the first files of `table_registry.VERSION`: a file may lack it, and it has no rows then.
     order
         Place among all tables in JSON and documentation; 0: behind the table before it of the same meter, else last.
     page, console
@@ -139,6 +141,7 @@ class Table:
     columns: tuple[Column, ...]
     when: str = ""
     by_nccl_policy: bool = False
+    is_later: bool = False
     order: int = 0
     page: OnPage | None = None
     console: OnConsole | None = None

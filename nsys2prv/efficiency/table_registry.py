@@ -15,17 +15,13 @@ from nsys2prv.efficiency.result_tables import Table
 FORMAT = "nsys2prv-efficiency"
 VERSION = 3
 """Counts up when a column or a table is removed or changes its meaning; a new one does not change it."""
-ADDED_TABLES = frozenset({
-    "absent_functions", "closeup_bars", "closeups", "memory_bins", "memory_in_use", "nccl_exposure", "nvtx_tree", "os_calls",
-})  # fmt: skip
-"""Tables that came after the first files of this VERSION: a file may lack them, and they have no rows then."""
 ADDED_COLUMNS: Mapping[str, frozenset[str]] = {
     "absent_calls": frozenset({"off_cpu_ns"}),
     "absent_ranges": frozenset({"off_cpu_ns"}),
     "absent_time": frozenset({"off_cpu_ns"}),
     "findings": frozenset({"saved_how"}),
 }
-"""Likewise columns by table; they have nulls then."""
+"""Columns by table that came after the first files of this VERSION: a file may lack them, and they have nulls then."""
 
 _BESIDE_METERS: tuple[tuple[Table, ...], ...] = (
     (TREE_TABLE,),
@@ -49,6 +45,9 @@ def in_order(groups: Iterable[Sequence[Table]]) -> tuple[Table, ...]:
 
 TABLES = in_order([*(meter.tables for meter in METERS), *_BESIDE_METERS])
 """All tables, in the order in which people read them: those of meters as `meter_registry` has them."""
+
+ADDED_TABLES = frozenset(table.name for table in TABLES if table.is_later)
+"""Tables that came after the first files of this VERSION."""
 
 BY_NAME: Mapping[str, Table] = {table.name: table for table in TABLES}
 
