@@ -243,6 +243,7 @@ ABSENT_FUNCTIONS = Table(
     ),
     when="CPU samples with call chains",
     page=OnPage("absent", cells=8_000),
+    is_later=True,
 )
 ABSENT_STRETCHES = Table(
     "absent_stretches",

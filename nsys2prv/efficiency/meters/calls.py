@@ -111,6 +111,7 @@ OS_CALLS = Table(
     page=OnPage("gaps"),
     console=OnConsole((("call", "OS call"), "kind", "count", "total_ns", "mean_ns", ("max_ns", "longest")), place=70,
         of_hosts=True),
+    is_later=True,
 )  # fmt: skip
 
 

@@ -47,6 +47,7 @@ MEMORY_IN_USE = Table(
     when="`nsys profile --cuda-memory-usage=true`",
     order=450,
     page=OnPage("memory", worst_first="peak_bytes"),
+    is_later=True,
 )  # fmt: skip
 MEMORY_BINS = Table(
     "memory_bins",
@@ -60,6 +61,7 @@ MEMORY_BINS = Table(
         Column.bytes("end_bytes", "allocated at its end"),
     ),
     when="`nsys profile --cuda-memory-usage=true`",
+    is_later=True,
 )
 
 _NOTHING = np.iinfo(np.int64).min

@@ -67,6 +67,7 @@ NCCL_EXPOSURE = Table(
     console=OnConsole((("operation", "NCCL"), "communicator", ("placement", "members"), "total_ns", "exposed_ns", "blocking_ns",
         ("not_blocking_ns", "exposed, not blocking"), ("overlapped_blocking_ns", "blocking, not exposed")), place=60,
         spare=("overlapped_blocking_ns", "placement", "blocking_ns")),
+    is_later=True,
 )  # fmt: skip
 
 _COMPUTE = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind == KERNEL)

@@ -39,6 +39,7 @@ NVTX_TREE = Table(
     when="NVTX push/pop ranges",
     order=230,
     page=OnPage("regions", place=4),
+    is_later=True,
 )
 
 
