@@ -109,7 +109,7 @@ def file_of_the_first_version(result: EfficiencyResult, path: Path) -> dict[str,
 
 
 def test_files_of_all_programs_that_wrote_this_version_are_read(result: EfficiencyResult, tmp_path: Path) -> None:
-    """When this fails: a new table is `is_later`, a new column in ADDED_COLUMNS, or VERSION counts up (with a new list here)."""
+    """When this fails: a new table `is_later`, a new column is in ADDED_COLUMNS, or VERSION counts up (with a new list)."""
     assert table_registry.VERSION == 3
     path = tmp_path / "old.json"
     file_of_the_first_version(result, path)
