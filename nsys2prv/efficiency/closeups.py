@@ -15,7 +15,7 @@ import polars as pl
 from nsys2prv.efficiency.measured_run import KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Table
-from nsys2prv.efficiency.window.usual_lengths import WARM_UP
+from nsys2prv.efficiency.window import WARM_UP
 
 FINDING, SLOWEST, USUAL = "finding", "slowest iteration", "usual iteration"
 """What a close-up is of."""

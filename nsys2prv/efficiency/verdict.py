@@ -7,14 +7,14 @@ The page, the console and notebooks show these in this order. All of it follows 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY
+from nsys2prv.efficiency.measured_window import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.window.mpi_phases import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.metric_units import unit_of_metric
 from nsys2prv.vocabulary.wording import percent, time
@@ -32,19 +32,18 @@ _TELLING = 0.01
 _BUSY = ("gpu_busy", "GPU busy")
 _EXPOSED = ("exposed_communication", "Exposed communication")
 _BALANCE = ("load_balance", "Load balance")
-_TENSOR = ("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active")
-_SM = ("sm_active", "SM activity", r"(?i)^sms? active")
-_OF_MPI = (
-    ("host_parallel_efficiency", "Computing", "outside of MPI, mean over host threads"),
-    ("mpi_load_balance", "MPI load balance", "mean over largest time outside of MPI of a process"),
-    (
-        "mpi_communication_efficiency",
-        "MPI communication efficiency",
-        "of the process that is longest outside of MPI",
-    ),
+"""Names and titles of tiles."""
+_SAMPLED = (
+    ("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active"),
+    ("sm_active", "SM activity", r"(?i)^sms? active"),
 )
-_LARGEST_CALL = ("largest_mpi_call", "Largest MPI call")
-"""Tiles: name, title, and of sampled ones the pattern of the metric."""
+"""Sampled metrics of a tile, the first that was sampled: name, title, pattern of the metric."""
+_OF_MPI = {
+    "host_parallel_efficiency": ("Computing", "outside of MPI, mean over host threads"),
+    "mpi_load_balance": ("MPI load balance", "mean over largest time outside of MPI of a process"),
+    "mpi_communication_efficiency": ("MPI communication efficiency", "of the process that is longest outside of MPI"),
+}
+"""Titles and notes of tiles of runs without a GPU."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Tile:
     level
         GOOD, FAIR or POOR; None where it is not known, or no level is right for all programs.
     note
-        What it is of; of an unknown value, why.
+        What the value describes, or why it is unknown.
     """
 
     name: str
@@ -136,8 +135,8 @@ def level(value: float | None) -> str | None:
 def verdict(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> Verdict:
     """What matters first, from the head and the tables of an `EfficiencyResult`."""
     bar = _shown(_by_scheduling(wall_time_parts(tables), tables["absent_time"]))
-    found = Verdict("", bar, _tiles(tables))
-    return Verdict(_sentence(head, tables, found), bar, found.tiles)
+    without_sentence = Verdict("", bar, _tiles(tables))
+    return replace(without_sentence, sentence=_sentence(head, tables, without_sentence))
 
 
 def wall_time_parts(tables: Mapping[str, pl.DataFrame]) -> tuple[BarPart, ...]:
@@ -163,21 +162,22 @@ def wall_time_parts(tables: Mapping[str, pl.DataFrame]) -> tuple[BarPart, ...]:
 def _by_scheduling(bar: tuple[BarPart, ...], devices: pl.DataFrame) -> tuple[BarPart, ...]:
     """Parts of the wall time where that of hosts in no call is divided, as far as the scheduling of threads was recorded."""
     scheduled = devices.filter(pl.col("off_cpu_ns").is_not_null())
-    found: list[BarPart] = []
-    for part in bar:
-        if part.name != "starved_host" or scheduled.is_empty():
-            found.append(part)
-            continue
-        off, known = (float(scheduled[name].sum()) / devices.height for name in ("off_cpu_ns", "starved_host_ns"))
-        for name, title, value in (
-            ("starved_computing", "host computing", known - off),
-            ("starved_off_cpu", "host off its CPU", off),
-            (part.name, "host computing or off its CPU", part.value - known),
-        ):
-            if value > 0.5:
-                share = part.share * value / part.value
-                found.append(BarPart(name, f"{parts.STARVED} ({title})", part.group, value, share))
-    return tuple(found)
+    place = next((place for place, part in enumerate(bar) if part.name == "starved_host"), None)
+    if place is None or scheduled.is_empty():
+        return bar
+    part = bar[place]
+    off_cpu, recorded = (_sum(scheduled[name]) / devices.height for name in ("off_cpu_ns", "starved_host_ns"))
+    divided = (
+        ("starved_computing", "host computing", recorded - off_cpu),
+        ("starved_off_cpu", "host off its CPU", off_cpu),
+        (part.name, "host computing or off its CPU", part.value - recorded),
+    )
+    parts_of_host = (
+        BarPart(name, f"{parts.STARVED} ({title})", part.group, value, part.share * value / part.value)
+        for name, title, value in divided
+        if value > 0.5
+    )
+    return (*bar[:place], *parts_of_host, *bar[place + 1 :])
 
 
 def _title(part: parts.Part) -> str:
@@ -190,13 +190,13 @@ def _undecided(of_parts: pl.DataFrame, devices: int, mean: float) -> list[tuple[
     """What is not decidable, by what is missing."""
     undecided = next(part for part in parts.PARTS if part.name == "undecided")
     by_reason = dict(of_parts.filter(pl.col("part") == undecided.title).group_by("detail").agg(pl.col("total_ns").sum()).rows())
-    found = [
+    divided = [
         (f"undecided_{place}", f"not decidable ({short})", undecided.group, by_reason[reason] / devices)
         for place, (reason, short) in enumerate(parts.REASONS.items())
         if reason in by_reason
     ]
-    rest = mean - sum(value for *_, value in found)
-    return [*found, ("undecided", undecided.title, undecided.group, rest)] if rest > 1 else found
+    remaining = mean - sum(value for *_, value in divided)
+    return [*divided, ("undecided", undecided.title, undecided.group, remaining)] if remaining > 1 else divided
 
 
 def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | None = None) -> tuple[BarPart, ...]:
@@ -246,32 +246,30 @@ def _has_mpi(run: Mapping[str, Any]) -> bool:
     return run["mpi_parallel_efficiency"] is not None
 
 
-def _shown(found: tuple[BarPart, ...]) -> tuple[BarPart, ...]:
+def _shown(bar: tuple[BarPart, ...]) -> tuple[BarPart, ...]:
     """Parts with at least _LEAST_PART of the wall time; the rest are one part."""
-    large = tuple(part for part in found if part.name == "compute" or part.share >= _LEAST_PART)
-    small = [part for part in found if part not in large]
-    if not small:
-        return large
-    if len(small) == 1:
-        return (*large, small[0])
+    large = tuple(part for part in bar if part.name == "compute" or part.share >= _LEAST_PART)
+    small = [part for part in bar if part not in large]
+    if len(small) < 2:
+        return (*large, *small)
     value, share = sum(part.value for part in small), sum(part.share for part in small)
     return (*large, BarPart("other", "less than 0.5 % each", "other", value, share))
 
 
-def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], found: Verdict) -> str:
+def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], measured: Verdict) -> str:
     window = head["window"]
     length = f"{time(window['length_ns'])} ({WINDOW_TITLES[window['name']]}{_clocks_allow(head)})"
-    if not found.bar:
+    if not measured.bar:
         return f"nothing was measured in {length}"
     run = tables["run"].row(0, named=True)
     threads = counted(run["threads"], "host thread")
     if not run["devices"] and not _has_mpi(run):
-        of_os = sum(part.share for part in found.bar if part.name == "os")
+        of_os = sum(part.share for part in measured.bar if part.name == "os")
         return f"no GPU and no MPI was used; OS calls take {percent(of_os)} of {length} of {threads}"
     who = counted(run["devices"], "GPU") if run["devices"] else f"no GPU was used; {threads}"
-    lost = found.largest_loss
+    lost = measured.largest_loss
     loss = "" if lost is None else f"; largest loss: {lost.title}, {percent(lost.share)}"
-    return f"{who} computed {percent(found.bar[0].share)} of {length}{loss}"
+    return f"{who} computed {percent(measured.bar[0].share)} of {length}{loss}"
 
 
 def _clocks_allow(head: Mapping[str, Any]) -> str:
@@ -283,37 +281,38 @@ def _clocks_allow(head: Mapping[str, Any]) -> str:
 
 
 def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
-    run, devices = tables["run"].row(0, named=True), tables["devices"]
-    if devices.is_empty():
-        if _has_mpi(run):
-            return _tiles_of_mpi(run, tables["mpi_calls"])
-        return tuple(Tile(*named, None, None, "no GPU was used") for named in (_BUSY, _EXPOSED, _BALANCE, _TENSOR[:2]))
-    return (_busy(run, devices), _exposed(devices, tables), _balance(run), _sampled(tables["sampled_bins"]))
+    run = tables["run"].row(0, named=True)
+    if not tables["devices"].is_empty():
+        return (_busy(run, tables), _exposed(tables), _balance(run), _sampled(tables["sampled_bins"]))
+    if _has_mpi(run):
+        return _tiles_of_mpi(run, tables["mpi_calls"])
+    unknown = (_BUSY, _EXPOSED, _BALANCE, _SAMPLED[0][:2])
+    return tuple(Tile(*named, None, None, "no GPU was used") for named in unknown)
 
 
 def _tiles_of_mpi(run: Mapping[str, Any], calls: pl.DataFrame) -> tuple[Tile, ...]:
     """Of a run without a GPU: the efficiencies of its processes, and the call of MPI that takes most time."""
-    values = [run[name] for name, *_ in _OF_MPI]
-    tiles = [Tile(name, title, value, level(value), note) for (name, title, note), value in zip(_OF_MPI, values, strict=True)]
-    if calls.is_empty():
-        return (*tiles, Tile(*_LARGEST_CALL, None, None, "no MPI call in this window"))
-    call = calls.sort("total_ns", "call", descending=[True, False]).row(0, named=True)
-    return (*tiles, Tile(*_LARGEST_CALL, call["share"], None, f"{call['call']}, of the time of threads that call MPI"))
+    tiles = [Tile(name, title, run[name], level(run[name]), note) for name, (title, note) in _OF_MPI.items()]
+    share, note = None, "no MPI call in this window"
+    if not calls.is_empty():
+        call = calls.sort("total_ns", "call", descending=[True, False]).row(0, named=True)
+        share, note = call["share"], f"{call['call']}, of the time of threads that call MPI"
+    return (*tiles, Tile("largest_mpi_call", "Largest MPI call", share, None, note))
 
 
-def _busy(run: Mapping[str, Any], devices: pl.DataFrame) -> Tile:
-    whole = run["elapsed_ns"] * run["devices"]
-    value = _sum(devices["active_ns"]) / whole if whole else None
+def _busy(run: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> Tile:
+    elapsed = run["elapsed_ns"] * run["devices"]
+    value = _sum(tables["devices"]["active_ns"]) / elapsed if elapsed else None
     return Tile(*_BUSY, value, level(value), "kernels, NCCL or copies run, mean over GPUs")
 
 
-def _exposed(devices: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> Tile:
-    whole, nccl, alone = (_sum(devices[column]) for column in ("elapsed_ns", "nccl_ns", "nccl_alone_ns"))
+def _exposed(tables: Mapping[str, pl.DataFrame]) -> Tile:
+    elapsed, nccl, alone = (_sum(tables["devices"][column]) for column in ("elapsed_ns", "nccl_ns", "nccl_alone_ns"))
     if not nccl:
         mpi = _sum(tables["absent_time"]["starved_mpi_ns"])
-        waits = f"; GPUs wait for hosts in MPI for {percent(mpi / whole)}" if mpi and whole else ""
+        waits = f"; GPUs wait for hosts in MPI for {percent(mpi / elapsed)}" if mpi and elapsed else ""
         return Tile(*_EXPOSED, None, None, f"no NCCL kernels{waits}")
-    value = alone / whole if whole else None
+    value = alone / elapsed if elapsed else None
     note = f"NCCL runs and no other kernel does; {percent(1 - alone / nccl)} of the NCCL time is hidden"
     return Tile(*_EXPOSED, value, None if value is None else level(1 - value), note)
 
@@ -327,20 +326,15 @@ def _balance(run: Mapping[str, Any]) -> Tile:
 
 
 def _sampled(bins: pl.DataFrame) -> Tile:
-    """Activity of tensor cores, else of SMs, as a mean over samples."""
-    for name, title, pattern in (_TENSOR, _SM):
+    """Activity of tensor cores, else of SMs, as a mean over samples. What is right for it depends on what runs: no level."""
+    for name, title, pattern in _SAMPLED:
         rows = bins.filter(pl.col("metric").str.contains(pattern) & (pl.col("samples") > 0))
-        if rows.is_empty():
-            continue
-        metric = str(rows["metric"][0])
-        rows = rows.filter(pl.col("metric") == metric)
-        if unit_of_metric(metric) == "%":
+        rows = rows.filter(pl.col("metric") == pl.col("metric").first())
+        if rows.height and unit_of_metric(str(rows["metric"][0])) == "%":
             samples = _sum(rows["samples"])
-            # What is right for such a share depends on what runs: it has no level.
-            return Tile(
-                name, title, _sum(rows["mean"] * rows["samples"]) / samples / 100, None, f"mean of {samples:,.0f} samples"
-            )
-    return Tile(*_TENSOR[:2], None, None, "not sampled: record with --gpu-metrics-devices=all")
+            mean = _sum(rows["mean"] * rows["samples"]) / samples / 100
+            return Tile(name, title, mean, None, f"mean of {samples:,.0f} samples")
+    return Tile(*_SAMPLED[0][:2], None, None, "not sampled: record with --gpu-metrics-devices=all")
 
 
 def _sum(column: pl.Series) -> float:

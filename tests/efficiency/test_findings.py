@@ -22,7 +22,7 @@ from nsys2prv.demo import Cluster, truth, write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES
-from nsys2prv.efficiency.findings.saved_time import DEVICE_BOUND
+from nsys2prv.efficiency.findings.finding_tables import DEVICE_BOUND
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.paraver.views.view_table import read_view_table
@@ -870,16 +870,6 @@ def test_the_trace_of_the_demo_has_the_same_findings_and_their_views(demo: Demo,
         assert_frame_equal(of_trace[name], demo.tables[name])
     for view in demo.tables["findings"]["view"]:
         assert (tmp_path / "demo.cfgs" / f"{view}.cfg").is_file()
-
-
-@pytest.mark.thorough
-def test_small_windows_of_the_sweep_change_no_finding(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
-    for constant, value in (("WINDOW_ROWS", 3000), ("_BATCH_ROWS", 3000), ("_KEPT_ROWS", 0)):
-        monkeypatch.setattr(f"nsys2prv.execution.external_sort.{constant}", value)
-    pieces = measure([demo.folder]).tables
-
-    for name in ("findings", "finding_devices", "finding_numbers"):
-        assert_frame_equal(pieces[name], demo.tables[name])
 
 
 @pytest.mark.thorough

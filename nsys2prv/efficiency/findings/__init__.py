@@ -1,25 +1,11 @@
 """Findings: typical causes of lost time in a run, with their numbers, where to look, and what people do about them.
 
-The tables of a run and what is measured for rules enter; rows of the tables `findings`, `finding_devices` and
-`finding_numbers` leave. A rule is a module in `patterns` and a line in `rule_registry`; those for runs without a GPU are in
-`host_patterns`.
+The tables of a run and what was measured of it enter; rows of the tables `findings`, `finding_devices`, `finding_numbers` and
+`finding_checks` leave.
 """
 
-from nsys2prv.efficiency.findings.engine import findings_of
-from nsys2prv.efficiency.findings.host_engine import NO_DEVICES
-from nsys2prv.efficiency.findings.host_patterns import HOST_RULES
-from nsys2prv.efficiency.findings.host_rule import HostEvidence, HostRule
-from nsys2prv.efficiency.findings.rule import GENERAL_THRESHOLDS, FindingRule, Threshold
-from nsys2prv.efficiency.findings.rule_registry import RULES
+from nsys2prv.efficiency.findings.engine import HOST_RULES, RULES, findings_of
+from nsys2prv.efficiency.findings.finding import Threshold
+from nsys2prv.efficiency.findings.rule import GENERAL_THRESHOLDS, NO_DEVICES, FindingRule
 
-__all__ = [
-    "GENERAL_THRESHOLDS",
-    "HOST_RULES",
-    "NO_DEVICES",
-    "RULES",
-    "FindingRule",
-    "HostEvidence",
-    "HostRule",
-    "Threshold",
-    "findings_of",
-]
+__all__ = ["GENERAL_THRESHOLDS", "HOST_RULES", "NO_DEVICES", "RULES", "FindingRule", "Threshold", "findings_of"]

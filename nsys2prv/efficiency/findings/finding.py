@@ -1,50 +1,189 @@
-"""A finding: what a rule found, on which devices, with which numbers."""
+"""A finding and its parts: numbers, thresholds, and what was lost on each device.
+
+What is lost is measured as occurrences: gaps, copies, kernels, each with a begin, an end and a cost. They are summed by device
+and part of the run, which says whether something recurs, where it costs most, and what devices lose at the same time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from nsys2prv.efficiency.findings.device_stats import DeviceStats, cost, lost_together
+import polars as pl
 
-NANOSECONDS, BYTES, SHARE, PLAIN, HERTZ = "ns", "bytes", "0 to 1", "", "Hz"
-"""Units of numbers."""
+from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.errors import counted
+from nsys2prv.vocabulary.wording import quantity
+
+PARTS = 100
+"""Parts of equal length that the run is cut into, to see whether something recurs and where it costs most."""
+NONE = -1
+"""No row, or no thread."""
+_TOP = {"top_cost": "cost", "top_begin": "begin", "top_end": "end", "top_row": "row", "top_thread": "thread"}
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A number that a rule compares with: what is compared, the value in ns, bytes, "0 to 1" or no unit, and why it is this.
+
+    A share is one of the active time of a device, from its first to its last activity, unless `what` says otherwise.
+    """
+
+    what: str
+    value: float
+    unit: str
+    reason: str
+
+
+def least_share(value: float, reason: str, of: str = "") -> Threshold:
+    """Threshold of the share that is lost."""
+    return Threshold(f"least share lost{of}", value, "0 to 1", reason)
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number that a finding is based on: what it is, its value and unit."""
+    """A number that a finding is based on: what it is, its value and unit (ns, bytes, "0 to 1", Hz, or none). As a text it has
+    its unit."""
 
     what: str
     value: float
-    unit: str = PLAIN
+    unit: str = ""
+
+    @classmethod
+    def time(cls, what: str, value: float) -> Number:
+        """A time in ns."""
+        return cls(what, value, "ns")
+
+    @classmethod
+    def size(cls, what: str, value: float) -> Number:
+        """A number of bytes."""
+        return cls(what, value, "bytes")
+
+    @classmethod
+    def share(cls, what: str, value: float) -> Number:
+        """A part of 1."""
+        return cls(what, value, "0 to 1")
+
+    def __str__(self) -> str:
+        return f"{self.value / 1e6:,.0f} MHz" if self.unit == "Hz" else quantity(self.value, self.unit) or f"{self.value:,}"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a rule measured on one device, or in one process of a run without GPUs: times in ns.
+
+    Attributes
+    ----------
+    index
+        Of the device; in a run without GPUs of the process.
+    count, cost, longest
+        Number of occurrences, what all of them cost at most, and the most costly one.
+    begin, end
+        Of all occurrences.
+    worst
+        Begin and end of the place to look at.
+    rows
+        Rows of the trace that show it there.
+    parts
+        Parts of the run with occurrences.
+    costs
+        Costs by part of the run, where they are known.
+    sums
+        Further sums of a rule.
+    """
+
+    index: int
+    count: int
+    cost: int
+    begin: int
+    end: int
+    worst: tuple[int, int]
+    rows: tuple[int, ...] = ()
+    parts: Sequence[int] = ()
+    costs: Mapping[int, int] = field(default_factory=dict)
+    longest: int = 0
+    sums: Mapping[str, int] = field(default_factory=dict)
+
+
+class Losses(tuple[Loss, ...]):
+    """What was lost on several devices."""
+
+    def where(self, condition: Callable[[Loss], bool]) -> Losses:
+        """Those that meet a condition."""
+        return Losses(filter(condition, self))
+
+    @property
+    def indices(self) -> list[int]:
+        """Indices of the devices."""
+        return [loss.index for loss in self]
+
+    @property
+    def occurrences(self) -> int:
+        """Their number on all devices."""
+        return sum(loss.count for loss in self)
+
+    @property
+    def cost(self) -> int:
+        """Cost on all devices, ns."""
+        return sum(loss.cost for loss in self)
+
+    @property
+    def cost_together(self) -> int:
+        """Sum over the parts of the run of the highest cost of a device there, ns; without parts the highest of a device."""
+        if not all(loss.costs for loss in self):
+            return max((loss.cost for loss in self), default=0)
+        highest: dict[int, int] = {}
+        for part, cost in (pair for loss in self for pair in loss.costs.items()):
+            highest[part] = max(highest.get(part, 0), cost)
+        return sum(highest.values())
+
+    def total(self, name: str) -> int:
+        """One of the further sums, over devices."""
+        return sum(loss.sums[name] for loss in self)
+
+    def share(self, name: str, what: str) -> Number:
+        """One of the further sums against the cost."""
+        return Number.share(what, self.total(name) / self.cost)
+
+    @property
+    def gaps(self) -> tuple[Number, Number, Number]:
+        """Number of gaps, their mean cost and the longest one."""
+        longest = max(loss.longest for loss in self)
+        mean = self.cost / self.occurrences
+        return Number("gaps", self.occurrences), Number.time("mean gap", mean), Number.time("longest gap", longest)
+
+    def __str__(self) -> str:
+        """The number of devices, for a sentence about them."""
+        return f"on {counted(len(self), 'GPU')}"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found: a text for people (the column `seen`), at least one device that shows it, and the numbers.
+    """What a rule found.
 
     Attributes
     ----------
+    text
+        For people: what was seen, with its numbers.
+    losses
+        At least one device that shows it; of a run without GPUs processes.
+    numbers
+        That it is based on.
     wall
         Time by which the run is shorter without it at most, ns; None: `saved` estimates it from the costs of devices.
     follows
         Kind of another finding that causes this one: it vanishes with that.
     is_bound
-        Whether no more time can be saved than device time says; else what others wait for it was not recorded.
+        Whether no more time can be saved than these times say; else what others wait for it was not recorded.
     """
 
     text: str
-    devices: Sequence[DeviceStats]
+    losses: Losses
     numbers: Sequence[Number] = ()
     wall: int | None = None
     follows: str | None = None
     is_bound: bool = True
-
-    @property
-    def cost(self) -> int:
-        """Device time at most, over all devices, ns."""
-        return cost(self.devices)
 
     @property
     def saved(self) -> int:
@@ -52,9 +191,147 @@ class Finding:
 
         Devices that lose time in the same part of the run lose it together: of each part the device counts that loses most.
         """
-        return self.wall if self.wall is not None else min(lost_together(self.devices), self.cost)
+        return self.wall if self.wall is not None else min(self.losses.cost_together, self.losses.cost)
 
     @property
-    def worst(self) -> DeviceStats:
+    def worst(self) -> Loss:
         """The device with the highest cost."""
-        return max(self.devices, key=lambda one: (one.cost, -one.device))
+        return max(self.losses, key=lambda loss: (loss.cost, -loss.index))
+
+
+# -- sums of occurrences --------------------------------------------------------------------------
+
+
+def part_of(begin: pl.Expr, length: int) -> pl.Expr:
+    """The part of the run, 0 to below PARTS, that holds a time; `length` is that of the run, ns."""
+    return (begin * PARTS // max(length, 1)).clip(0, PARTS - 1)
+
+
+def over_parts(occurrences: pl.DataFrame, sums: Sequence[str], length: int) -> pl.DataFrame:
+    """Occurrences cut into pieces, one for each part of the run that they reach over.
+
+    Parameters
+    ----------
+    occurrences
+        Columns of `summed`, but `part`.
+    sums
+        Columns that count for the first piece alone; the cost is shared out by time.
+    length
+        Of the run, ns.
+
+    Returns
+    -------
+    The same columns with `part`, and `top_cost`, that of the occurrence. Few are longer than a part: there are few pieces.
+    """
+    first, last = part_of(pl.col("begin"), length), part_of(pl.col("end") - 1, length)
+    placed = occurrences.with_columns(
+        pl.col("cost", *sums).cast(pl.Int64),
+        part=first.cast(pl.Int64),
+        last=last.cast(pl.Int64),
+        top_cost=pl.col("cost").cast(pl.Int64),
+    )
+    is_long = placed["last"] > placed["part"]
+    if not is_long.any():
+        return placed.drop("last")
+    long = placed.filter(is_long).with_row_index("occurrence")
+    pieces = long.with_columns(first="part", part=pl.int_ranges("part", pl.col("last") + 1)).explode("part")
+    # The first time of a part, as `part_of` has it.
+    begin, end = (-((max(length, 1) * -part) // PARTS) for part in (pl.col("part"), pl.col("part") + 1))
+    inside = (pl.min_horizontal("end", end) - pl.max_horizontal("begin", begin)).clip(lower_bound=0)
+    is_first = pl.col("part") == pl.col("first")
+    later = pl.col("cost") * inside // (pl.col("end") - pl.col("begin")).clip(lower_bound=1)
+    pieces = pieces.with_columns(later=pl.when(is_first).then(0).otherwise(later))
+    cost_of_first = pl.col("cost") - pl.col("later").sum().over("occurrence")
+    pieces = pieces.with_columns(
+        *(pl.when(is_first).then(pl.col(name)).otherwise(0).alias(name) for name in sums),
+        cost=pl.when(is_first).then(cost_of_first).otherwise("later"),
+    )
+    return pl.concat([placed.filter(~is_long), pieces.select(placed.columns)]).drop("last")
+
+
+def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequence[str]) -> pl.DataFrame:
+    """Occurrences by key: sums, the first begin and last end, and the most costly occurrence.
+
+    Parameters
+    ----------
+    occurrences
+        In blocks: columns of the key and the sums, `begin`, `end`, `cost` (ns), and where they are known `row` (of the trace)
+        and `thread` (a place in `MeasuredRun.callers`), NONE for none. All are whole numbers.
+
+    Returns
+    -------
+    Columns: the key, the sums, `begin`, `end`, and of the most costly occurrence `top_` cost, begin, end, row, thread; sorted
+    by the key.
+    """
+    columns = [*key, *sums, "begin", "end"]
+    schema = dict.fromkeys([*columns, *_TOP], pl.Int64)
+    parts = [pl.DataFrame(schema=schema)]
+    for block in occurrences:
+        there = [next((column for column in top if column in block.columns), None) for top in _TOP.items()]
+        tops = {name: pl.lit(NONE) if column is None else pl.col(column) for name, column in zip(_TOP, there, strict=True)}
+        parts.append(_sums_by(key, sums, block.lazy().select(*columns, **tops).cast(pl.Int64)))
+    return _sums_by(key, sums, pl.concat(parts).lazy()).sort(key)
+
+
+def _sums_by(key: Sequence[str], sums: Sequence[str], occurrences: pl.LazyFrame) -> pl.DataFrame:
+    # Of several with the same cost the first counts.
+    tops = pl.col(list(_TOP)).get(pl.col("top_cost").arg_max())
+    ordered = occurrences.sort("top_begin", maintain_order=True)
+    return (
+        ordered.group_by(key)
+        .agg(pl.col(list(sums)).sum(), pl.col("begin").min(), pl.col("end").max(), tops)
+        .collect(engine="in-memory")
+    )
+
+
+def losses_by_device(
+    run: MeasuredRun, sums_of_parts: pl.DataFrame, sums: Sequence[str] = (), *, worst: Literal["part", "occurrence"] = "part"
+) -> Losses:
+    """What was lost on each device.
+
+    Parameters
+    ----------
+    sums_of_parts
+        Rows of `summed` with `device` and `part` in the key, and `count` and `cost` among the sums.
+    sums
+        Further sums.
+    worst
+        Where to look: the part of the run with the highest cost, or the most costly occurrence.
+    """
+    losses = []
+    for (device,), rows in sums_of_parts.partition_by("device", as_dict=True, maintain_order=True).items():
+        part = rows.sort("cost", "part", descending=[True, False]).row(0, named=True)
+        top = rows.sort("top_cost", "top_begin", descending=[True, False]).row(0, named=True)
+        losses.append(
+            Loss(
+                index=int(device),
+                count=int(rows["count"].sum()),
+                cost=int(rows["cost"].sum()),
+                begin=int(rows["begin"].to_numpy().min()),
+                end=int(rows["end"].to_numpy().max()),
+                worst=(part["begin"], part["end"]) if worst == "part" else (top["top_begin"], top["top_end"]),
+                rows=rows_of_top(run, part if worst == "part" else top),
+                parts=rows.filter(pl.col("count") > 0)["part"].to_list(),
+                costs=dict(rows.select("part", "cost").iter_rows()),
+                longest=int(top["top_cost"]),
+                sums={name: int(rows[name].sum()) for name in sums},
+            )
+        )
+    return Losses(losses)
+
+
+def losses_of_events(run: MeasuredRun, events: pl.DataFrame) -> Losses:
+    """What was lost on each device by events with a `device`, `row`, `start`, `end` and `cost` (ns; those without a cost don't
+    count); all their rows show it."""
+    costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", begin="start", end="end", count=pl.lit(1))
+    placed = costly.with_columns(part=part_of(pl.col("begin"), run.events.length))
+    losses = losses_by_device(run, summed([placed], ("device", "part"), ("count", "cost")))
+    rows = dict(costly.group_by("device").agg(pl.col("row").unique().sort()).iter_rows())
+    return Losses(replace(loss, rows=tuple(rows[loss.index])) for loss in losses)
+
+
+def rows_of_top(run: MeasuredRun, occurrence: Mapping[str, Any]) -> tuple[int, ...]:
+    """Rows of the trace that show the most costly occurrence of a row of `summed`: the stream and the host thread."""
+    row, thread = occurrence["top_row"], occurrence["top_thread"]
+    host = (int(run.callers[thread]),) if thread != NONE else ()
+    return (*((int(row),) if row != NONE else ()), *host)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from nsys2prv.efficiency.findings.finding import Finding
+from nsys2prv.efficiency.findings.finding import Finding, Loss
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
-from nsys2prv.efficiency.findings.saved_time import HOW, Saved
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnPage, Table
 from nsys2prv.vocabulary.wording import ranges
+
+BY_REPLAY = "by replay"
+REPLAY_BOUND = "at most, by replay"
+PATH_BOUND = "at most, from the critical path"
+DEVICE_BOUND = "at most, from device time"
+DEVICE_ESTIMATE = "about, from device time"
+HOST_BOUND = "at most, from the time of processes"
+HOST_ESTIMATE = "about, from the waits of processes"
+HOW = (BY_REPLAY, REPLAY_BOUND, PATH_BOUND, DEVICE_BOUND, DEVICE_ESTIMATE, HOST_BOUND, HOST_ESTIMATE)
+"""How the saved time of a finding is known."""
 
 FINDINGS = Table(
     "findings",
@@ -100,6 +110,14 @@ FINDING_CHECKS = Table(
 )
 
 
+@dataclass(frozen=True)
+class Saved:
+    """Time by which the run is shorter without a finding, ns, and one of HOW."""
+
+    ns: int
+    how: str
+
+
 def finding_tables(
     findings: Sequence[tuple[FindingRule, Finding]],
     saved: Mapping[str, Saved],
@@ -108,23 +126,27 @@ def finding_tables(
 ) -> Filled:
     """The tables from findings with their rules, in the order of their places; from the time that the run is shorter without
     each, by its kind; and from the rows of FINDING_CHECKS."""
-    numbered = [({"place": place, "kind": rule.kind}, rule, found) for place, (rule, found) in enumerate(findings, start=1)]
+    placed = [({"place": place, "kind": rule.kind}, rule, finding) for place, (rule, finding) in enumerate(findings, start=1)]
     return {
         FINDING_CHECKS: checks,
-        FINDINGS: [{**key, **_finding_row(rule, found, saved[rule.kind], evidence)} for key, rule, found in numbered],
-        FINDING_DEVICES: [{**key, **row} for key, _, found in numbered for row in _device_rows(found, evidence)],
+        FINDINGS: [{**key, **_finding_row(rule, finding, saved[rule.kind], evidence)} for key, rule, finding in placed],
+        FINDING_DEVICES: [
+            {**key, **_device_row(loss, evidence)}
+            for key, _, finding in placed
+            for loss in sorted(finding.losses, key=lambda loss: (-loss.cost, loss.index))
+            if evidence.devices
+        ],
         FINDING_NUMBERS: [
             {**key, "number": number.what, "value": float(number.value), "unit": number.unit}
-            for key, _, found in numbered
-            for number in found.numbers
+            for key, _, finding in placed
+            for number in finding.numbers
         ],
     }
 
 
 def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Evidence) -> Mapping[str, Any]:
-    rows, worst = evidence.context.events.rows, finding.worst
-    tasks = [task for one in finding.devices for task in rows.tasks_of_device.get(one.device, ())]
-    ranks = [rank for task in tasks if (rank := rows.tasks[task].rank) is not None]
+    rows, worst = evidence.run.events.rows, finding.worst
+    ranks = evidence.ranks_of(finding.losses)
     return {
         "title": rule.title,
         "seen": finding.text,
@@ -132,15 +154,15 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
         "saved_how": saved.how,
         "saved_share": saved.ns / evidence.length if evidence.length else None,
         "consequence_of": finding.follows,
-        "cost_ns": finding.cost,
-        "share": finding.cost / (evidence.length * evidence.devices),
-        "devices": len(finding.devices),
-        "device": evidence.device_name(worst.device),
-        "tasks": "; ".join(rows.tasks[task].name for task in rows.tasks_of_device.get(worst.device, ())),
+        "cost_ns": finding.losses.cost,
+        "share": finding.losses.cost / (evidence.length * (evidence.devices or len(evidence.processes))),
+        "devices": len(finding.losses) if evidence.devices else 0,
+        "device": evidence.name(worst.index) if evidence.devices else None,
+        "tasks": "; ".join(rows.tasks[task].name for task in evidence.tasks_of([worst])),
         "ranks": ranges(ranks) if ranks else None,
         "rows": "; ".join(dict.fromkeys(rows.names[row].strip() for row in worst.rows)),
-        "begin_ns": min(one.begin for one in finding.devices),
-        "end_ns": max(one.end for one in finding.devices),
+        "begin_ns": min(loss.begin for loss in finding.losses),
+        "end_ns": max(loss.end for loss in finding.losses),
         "worst_begin_ns": worst.worst[0],
         "worst_end_ns": worst.worst[1],
         "view": rule.view,
@@ -148,16 +170,13 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
     }
 
 
-def _device_rows(finding: Finding, evidence: Evidence) -> Sequence[Mapping[str, Any]]:
-    return [
-        {
-            "device": evidence.device_name(one.device),
-            "count": one.count,
-            "cost_ns": one.cost,
-            "begin_ns": one.begin,
-            "end_ns": one.end,
-            "worst_begin_ns": one.worst[0],
-            "worst_end_ns": one.worst[1],
-        }
-        for one in sorted(finding.devices, key=lambda one: (-one.cost, one.device))
-    ]
+def _device_row(loss: Loss, evidence: Evidence) -> Mapping[str, Any]:
+    return {
+        "device": evidence.name(loss.index),
+        "count": loss.count,
+        "cost_ns": loss.cost,
+        "begin_ns": loss.begin,
+        "end_ns": loss.end,
+        "worst_begin_ns": loss.worst[0],
+        "worst_end_ns": loss.worst[1],
+    }

@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings.aggregate import NONE, OccurrenceSums, over_parts, part_of
-from nsys2prv.efficiency.findings.device_stats import DeviceStats, by_device
-from nsys2prv.efficiency.graph.moment_files import ColumnFiles
-from nsys2prv.efficiency.graph.removals import GAPS
-from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
-from nsys2prv.efficiency.run_events import TypeNames
-from nsys2prv.efficiency.sweep import KERNEL_TYPES, SweepContext
-from nsys2prv.execution.merging import Merging
+from nsys2prv.efficiency.findings.finding import NONE, Losses, losses_by_device, over_parts, summed
+from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
+from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, Gaps
 from nsys2prv.vocabulary import event_types
 
 NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
 """Of a gap that no rule matches: its cause or its launch is not known, or it is the one before the first activity."""
 NO_VALUE = -1
 MOST_GAPS = 5_000_000
-"""Gaps that are looked at one by one."""
-_PENDING_ROWS = 20_000
-_EACH = {"cause": np.int8, "device": np.int32, "row": np.int32, "begin": np.int64, "end": np.int64}
+"""Gaps that a change of the graph takes away one by one."""
+_BLOCK = 250_000
+_GAP: dict[str, type[pl.DataType]] = {
+    "cause": pl.Int8,
+    "device": pl.Int32,
+    "row": pl.Int32,
+    "begin": pl.Int64,
+    "end": pl.Int64,
+}
+_KERNEL = dict.fromkeys(("device", "number", "value"), pl.Int64)
+_OCCURRENCE = (
+    pl.col("start").alias("end"),
+    pl.lit(1).alias("count"),
+    pl.col("next_row").fill_null(NONE).alias("row"),
+    pl.col("thread").fill_null(NONE),
+)
+"""Columns of gaps as occurrences, beside what they are counted by."""
 
 
 @dataclass(frozen=True)
 class GapCause:
-    """The gaps that a rule counts: expressions over the columns of gaps (see `GapCauses`), costs in ns.
+    """The gaps that a rule counts: expressions over the columns of gaps, costs in ns.
 
-    A gap has at most one exclusive cause: that of the first rule it matches. One that is not exclusive counts
-    them beside others, but for those that it `dominates`: these are its own. `counts_names`: what follows them is kept, so that
-    `GapCauses.names` can say how many different kernels that are.
+    A gap has at most one exclusive cause: that of the first rule it matches. One that is not exclusive counts them beside
+    others, but for those that it `dominates`: these are its own. With `counts_names` it counts the different kernels that
+    follow them. Columns are those of `Gaps.blocks`, and
+
+    - `before_kernel`, `after_kernel`, `before_copy`, `after_copy`, `before_upload`, `after_upload`, `after_download`: what
+      follows the gap, and what ended before it; uploads are copies to the device, downloads copies to the host;
+    - `is_late`: what follows was launched after the gap had begun, so it could have run sooner;
+    - `host`: time in which the launching thread is in neither CUDA nor MPI calls, ns.
     """
 
     matches: pl.Expr
@@ -46,172 +60,155 @@ class GapCause:
     counts_names: bool = False
 
 
-class GapCauses:
+@dataclass(frozen=True)
+class GapCauses(Measurement):
     """Gaps of all devices by cause, for all rules that count gaps.
 
-    Conditions and sums of causes are expressions over the columns that `Gaps` passes to its listener, and
+    Attributes
+    ----------
+    causes
+        By the kind of the rule, in the order in which they are tried.
+    all_gaps
+        All gaps but those at the end: sums (`finding.summed`) by `cause` (a place in `kinds`, or NO_CAUSE, UNKNOWN_LAUNCH,
+        AT_START), `device` and `part`: `count`, `cost` (their length, ns) and CAUSE_COLUMNS.
+    sums
+        Of the gaps of each rule by device and part of the run.
+    kernels
+        Of a rule with `counts_names`: the different kernels (by device) that follow its gaps.
+    gaps
+        Each gap after the first activity: `cause`, `device`, `row` of the thread that launched what follows (-1: not known),
+        `begin`, `end`; None: nothing asks for them, since there is no graph.
+    """
 
-    - `before_kernel`, `after_kernel`, `before_copy`, `after_copy`, `before_upload`, `after_upload`, `after_download`: what
-      follows the gap, and what ended before it; uploads are copies to the device, downloads copies to the host;
-    - `is_late`: what follows was launched after the gap had begun, so it could have run sooner;
-    - `host`: time in which the launching thread is in neither CUDA nor MPI calls, ns.
+    run: MeasuredRun
+    causes: Mapping[str, GapCause]
+    all_gaps: pl.DataFrame
+    sums: Mapping[str, pl.DataFrame]
+    kernels: Mapping[str, pl.DataFrame]
+    gaps: pl.DataFrame | None
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """Rules that count gaps, by their numbers in the column `cause`."""
+        return tuple(self.causes)
+
+    @property
+    def after_start(self) -> pl.DataFrame:
+        """Those of `all_gaps` that are after the first activity of their device."""
+        return self.all_gaps.filter(pl.col("cause") != AT_START)
+
+    def lost_by_cause(self) -> Iterator[tuple[str | None, dict[int, int]]]:
+        """Of each cause of gaps after the start: the kind of its rule (None: there is none), and the time by device, ns."""
+        by_device = self.after_start.group_by("cause", "device").agg(pl.col("cost").sum()).sort("cause", "device")
+        for (cause,), rows in by_device.partition_by("cause", as_dict=True, maintain_order=True).items():
+            kind = self.kinds[cause] if cause >= 0 else None
+            yield kind, dict(rows.select("device", "cost").iter_rows())
+
+    def losses(self, kind: str, *, worst: Literal["part", "occurrence"] = "part") -> Losses:
+        """What the gaps of a rule cost on each device."""
+        return losses_by_device(self.run, self.sums[kind], tuple(self.causes[kind].sums), worst=worst)
+
+    def names(self, kind: str, devices: Sequence[int]) -> int:
+        """How many different kernels (by device) follow the gaps of a rule that has `counts_names`."""
+        return self.kernels[kind].filter(pl.col("device").is_in(devices)).height
+
+    def each(self, devices: Mapping[int, Sequence[int]]) -> pl.DataFrame | None:
+        """Gaps of some causes, each on some devices: `device`, `row`, `begin`, `end`. None: they are not kept, or too many."""
+        if self.gaps is None:
+            return None
+        is_asked = pl.lit(False)
+        for cause, on in devices.items():
+            is_asked |= (pl.col("cause") == cause) & pl.col("device").is_in(on)
+        gaps = self.gaps.filter(is_asked)
+        return gaps.select("device", "row", "begin", "end").cast(pl.Int64) if gaps.height <= MOST_GAPS else None
+
+    def of_kind(self, kind: str, devices: Sequence[int]) -> pl.DataFrame | None:
+        """The gaps of a rule on some devices, as of `each`."""
+        return self.each({self.kinds.index(kind): devices})
+
+    def of_all_kinds(self, devices: Sequence[int]) -> pl.DataFrame | None:
+        """All gaps of some devices, as of `each`."""
+        return self.each(dict.fromkeys((NO_CAUSE, UNKNOWN_LAUNCH, *range(len(self.causes))), devices))
+
+
+def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
+    """Gaps of all devices by cause.
 
     Parameters
     ----------
     causes
         By the kind of the rule, in the order in which they are tried.
-    folder
-        Where each gap is written for `each`; None: they are not kept.
     """
-
-    def __init__(self, context: SweepContext, causes: Mapping[str, GapCause], folder: Path | None = None) -> None:
-        self._context = context
-        self._each = ColumnFiles(folder, _EACH) if folder is not None else None
-        self._causes = dict(causes)
-        self._upload, self._download = (
-            value_of(context.events.types, event_types.MEMORY_OPERATION, event_types.COPY_KINDS[kind]) for kind in (1, 2)
-        )
-        self._sums = {
-            kind: OccurrenceSums(("device", "part"), ("count", "cost", *cause.sums)) for kind, cause in causes.items()
-        }
-        self._all = OccurrenceSums(("cause", "device", "part"), ("count", "cost", *CAUSE_COLUMNS))
-        self._names = {kind: _Names() for kind, cause in causes.items() if cause.counts_names}
-
-    def update(self, gaps: pl.DataFrame) -> None:
-        """Add gaps, as `Gaps` passes them to its listener."""
-        if gaps.is_empty():
-            return
-        exclusive: pl.Expr = pl.lit(NO_CAUSE)
-        for place, cause in reversed(list(enumerate(self._causes.values()))):
-            if cause.is_exclusive:
-                exclusive = pl.when(cause.matches).then(place).otherwise(exclusive)
-        for place, cause in enumerate(self._causes.values()):
-            if cause.dominates is not None:
-                exclusive = pl.when(cause.matches & cause.dominates).then(place).otherwise(exclusive)
-        # Of gaps at the start, and of those of unknown launching threads, no rule can know the cause.
-        is_unknown = (pl.col("unknown_ns") > 0) | pl.col("number").is_null()
-        chosen = pl.when(pl.col("former_number") == 0).then(AT_START).when(is_unknown).then(UNKNOWN_LAUNCH).otherwise(exclusive)
-        gaps = gaps.lazy().with_columns(**self._neighbours()).with_columns(cause=chosen).collect(engine="in-memory")
-        self._add_all(gaps)
-        if self._each is not None:
-            self._keep(gaps.filter(pl.col("cause") != AT_START), self._each)
-        inner = gaps.filter(pl.col("cause") >= NO_CAUSE)
-        matches = inner.select(
-            (pl.col("cause") == place if cause.is_exclusive else cause.matches).fill_null(False).alias(kind)
-            for place, (kind, cause) in enumerate(self._causes.items())
-        )
-        for kind, cause in self._causes.items():
-            if not matches[kind].any():
-                continue
-            matching = inner.filter(matches[kind])
-            occurrences = matching.select(
-                "device",
-                "begin",
-                "thread",
-                part=part_of(pl.col("begin"), self._context.events.length),
-                count=1,
-                cost=cause.cost,
-                end="start",
-                row="next_row",
-                **cause.sums,
-            )
-            self._sums[kind].add(over_parts(occurrences, ("count", *cause.sums), self._context.events.length))
+    length, by_part = run.events.length, ("device", "part")
+    count_all, count_of = ("count", *CAUSE_COLUMNS), {kind: ("count", *cause.sums) for kind, cause in causes.items()}
+    gaps, all_gaps = [pl.DataFrame(schema=_GAP)], []
+    sums: dict[str, list[pl.DataFrame]] = {kind: [] for kind in causes}
+    kernels = {kind: [pl.DataFrame(schema=_KERNEL)] for kind, cause in causes.items() if cause.counts_names}
+    for block in run.measured(Gaps).blocks():
+        placed = _with_cause(run, block, causes)
+        occurrences = placed.select("cause", "device", "begin", *CAUSE_COLUMNS, *_OCCURRENCE, cost="length")
+        all_gaps.append(summed([over_parts(occurrences, count_all, length)], ("cause", *by_part), ("cost", *count_all)))
+        if not run.options.no_critical_path:
+            after_start = placed.filter(pl.col("cause") != AT_START)
+            named = after_start.with_columns(row=_row_of_thread(run, after_start["thread"]), end="start")
+            gaps.append(named.select(pl.col(name).cast(dtype) for name, dtype in _GAP.items()))
+        explained = placed.filter(pl.col("cause") >= NO_CAUSE)
+        for place, (kind, cause) in enumerate(causes.items()):
+            matches = explained.filter(pl.col("cause") == place if cause.is_exclusive else cause.matches.fill_null(False))
+            occurrences = matches.select("device", "begin", *_OCCURRENCE, cost=cause.cost, **cause.sums)
+            sums[kind].append(summed([over_parts(occurrences, count_of[kind], length)], by_part, ("cost", *count_of[kind])))
             if cause.counts_names:
-                self._names[kind].add(matching.select("device", "number", "value").unique().cast(pl.Int64))
-
-    def _add_all(self, gaps: pl.DataFrame) -> None:
-        part = part_of(pl.col("begin"), self._context.events.length)
-        begin, end = pl.col("begin"), pl.col("start")
-        occurrences = gaps.select(
-            "cause",
-            "device",
-            "begin",
-            *CAUSE_COLUMNS,
-            part=part,
-            count=1,
-            cost=end - begin,
-            end=end,
-            row=pl.col("next_row").fill_null(NONE),
-            thread=pl.col("thread").fill_null(NONE),
-        )
-        self._all.add(over_parts(occurrences, ("count", *CAUSE_COLUMNS), self._context.events.length))
-
-    def _keep(self, gaps: pl.DataFrame, files: ColumnFiles) -> None:
-        thread = gaps["thread"].fill_null(NONE).to_numpy()
-        row = (
-            np.where(thread >= 0, self._context.callers[np.maximum(thread, 0)], NONE) if len(self._context.callers) else thread
-        )
-        columns = {name: gaps[name].to_numpy() for name in ("cause", "device", "begin")}
-        files.append({**columns, "row": row, "end": gaps["start"].to_numpy()})
-
-    def each(self, devices: Mapping[int, Sequence[int]]) -> pl.DataFrame | None:
-        """The gaps (columns of `removals.GAPS`) of some causes (as of `all_gaps`), each on some devices.
-
-        None: they are not kept, or too many.
-        """
-        if self._each is None:
-            return None
-        self._each.flush()
-        cause, device = (self._each.column(name) for name in ("cause", "device"))
-        chosen = np.zeros(len(cause), dtype=bool)
-        for one, on in devices.items():
-            chosen |= (cause == one) & np.isin(device, on)
-        if chosen.sum() > MOST_GAPS:
-            return None
-        columns = {name: pl.Series(np.asarray(self._each.column(name)[chosen]), dtype=dtype) for name, dtype in GAPS.items()}
-        return pl.DataFrame(columns)
-
-    @property
-    def kinds(self) -> Sequence[str]:
-        """Rules that count gaps, by their numbers in the column `cause` of `all_gaps`."""
-        return tuple(self._causes)
-
-    @property
-    def numbers(self) -> Sequence[int]:
-        """All that the column `cause` can be of gaps after the first activity."""
-        return (NO_CAUSE, UNKNOWN_LAUNCH, *range(len(self._causes)))
-
-    def all_gaps(self) -> pl.DataFrame:
-        """All gaps but those at the end: sums by `cause` (a place in `kinds`, or NO_CAUSE, UNKNOWN_LAUNCH, AT_START), `device`
-        and `part`; columns as of `OccurrenceSums.frame`: `count`, `cost` (their length, ns) and CAUSE_COLUMNS."""
-        return self._all.frame()
-
-    def names(self, kind: str, devices: Sequence[int]) -> int:
-        """How many different kernels (by device) follow the gaps of a rule that has `counts_names`."""
-        return self._names[kind].rows.filter(pl.col("device").is_in(devices)).height
-
-    def frame(self, kind: str) -> pl.DataFrame:
-        """Sums of the gaps of a rule by device and part of the run, as of `OccurrenceSums.frame`."""
-        return self._sums[kind].frame()
-
-    def by_device(self, kind: str, *, worst: Literal["part", "occurrence"] = "part") -> list[DeviceStats]:
-        """Statistics of the gaps of a rule; see `device_stats.by_device`."""
-        return by_device(self._context, self.frame(kind), tuple(self._causes[kind].sums), worst=worst)
-
-    def _neighbours(self) -> dict[str, pl.Expr]:
-        is_copy, was_copy = (pl.col(name) == event_types.MEMORY_OPERATION for name in ("number", "former_number"))
-        return {
-            "before_kernel": pl.col("number").is_in(KERNEL_TYPES),
-            "after_kernel": pl.col("former_number").is_in(KERNEL_TYPES),
-            "before_copy": is_copy,
-            "after_copy": was_copy,
-            "before_upload": is_copy & (pl.col("value") == self._upload),
-            "after_upload": was_copy & (pl.col("former_value") == self._upload),
-            "after_download": was_copy & (pl.col("former_value") == self._download),
-            "is_late": pl.col("launched") >= pl.col("begin"),
-            "host": pl.col("host_ns") + pl.col("os_ns"),
-        }
+                kernels[kind].append(matches.select(list(_KERNEL)).unique().cast(pl.Int64))
+    return GapCauses(
+        run,
+        causes,
+        summed(all_gaps, ("cause", *by_part), ("cost", *count_all)),
+        {kind: summed(blocks, by_part, ("cost", *count_of[kind])) for kind, blocks in sums.items()},
+        {kind: pl.concat(blocks).unique() for kind, blocks in kernels.items()},
+        None if run.options.no_critical_path else pl.concat(gaps),
+    )
 
 
-class _Names(Merging):
-    """Different kernels by device."""
+def _with_cause(run: MeasuredRun, gaps: pl.DataFrame, causes: Mapping[str, GapCause]) -> pl.DataFrame:
+    """Gaps with the columns that `GapCause` names, and `cause`."""
+    exclusive: pl.Expr = pl.lit(NO_CAUSE)
+    for place, cause in reversed(list(enumerate(causes.values()))):
+        if cause.is_exclusive:
+            exclusive = pl.when(cause.matches).then(place).otherwise(exclusive)
+    for place, cause in enumerate(causes.values()):
+        if cause.dominates is not None:
+            exclusive = pl.when(cause.matches & cause.dominates).then(place).otherwise(exclusive)
+    # Of gaps at the start, and of those of unknown launching threads, no rule can know the cause.
+    is_unknown = (pl.col("unknown_ns") > 0) | pl.col("number").is_null()
+    number = pl.when(pl.col("former_number") == 0).then(AT_START).when(is_unknown).then(UNKNOWN_LAUNCH).otherwise(exclusive)
+    described = gaps.with_columns(**_neighbours(run), length=pl.col("start") - pl.col("begin"))
+    return described.with_columns(cause=number.cast(pl.Int8))
 
-    def __init__(self) -> None:
-        empty = pl.DataFrame(schema=dict.fromkeys(("device", "number", "value"), pl.Int64))
-        super().__init__(lambda rows: rows.unique(maintain_order=True), empty, _PENDING_ROWS)
+
+def _neighbours(run: MeasuredRun) -> dict[str, pl.Expr]:
+    is_copy, was_copy = (pl.col(name) == event_types.MEMORY_OPERATION for name in ("number", "former_number"))
+    upload, download = (value_of(run, event_types.MEMORY_OPERATION, event_types.COPY_KINDS[kind]) for kind in (1, 2))
+    return {
+        "before_kernel": pl.col("number").is_in(KERNEL_TYPES),
+        "after_kernel": pl.col("former_number").is_in(KERNEL_TYPES),
+        "before_copy": is_copy,
+        "after_copy": was_copy,
+        "before_upload": is_copy & (pl.col("value") == upload),
+        "after_upload": was_copy & (pl.col("former_value") == upload),
+        "after_download": was_copy & (pl.col("former_value") == download),
+        "is_late": pl.col("launched") >= pl.col("begin"),
+        "host": pl.col("host_ns") + pl.col("os_ns"),
+    }
 
 
-def value_of(types: Mapping[int, TypeNames], number: int, label: str) -> int:
+def _row_of_thread(run: MeasuredRun, thread: pl.Series) -> pl.Series:
+    """Rows of calling threads; NONE: not known."""
+    # The last one is that of no thread.
+    rows = np.append(run.callers, NONE)
+    return pl.Series(rows[thread.fill_null(NONE).to_numpy()])
+
+
+def value_of(run: MeasuredRun, number: int, label: str) -> int:
     """Value of an event type with a label; NO_VALUE: the run has none."""
-    names = types.get(number)
+    names = run.events.types.get(number)
     return next((value for value, text in (names.values or {}).items() if text == label), NO_VALUE) if names else NO_VALUE
