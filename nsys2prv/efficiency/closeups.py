@@ -78,16 +78,17 @@ CLOSEUP_BARS = Table(
 
 @dataclass(frozen=True)
 class _CloseUp:
-    """A part of the run to show: what is there (`begin`, `end`) and what is `shown`, ns from the start of the window; the
-    `devices` by their places."""
+    """Columns of a row of `closeups`, with times from the start of the window, and the `devices` that are shown, by their
+    places."""
 
     what: str
     place: int | None
     iteration: int | None
     device: str
-    begin: int
-    end: int
-    shown: tuple[int, int]
+    begin_ns: int
+    end_ns: int
+    place_begin_ns: int
+    place_end_ns: int
     devices: tuple[int, ...]
 
 
@@ -109,23 +110,10 @@ def closeup_tables(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Fill
         shown, step = _bars(run, closeup)
         if shown.is_empty():
             continue
-        rows.append(
-            {
-                "closeup": len(rows) + 1,
-                "what": closeup.what,
-                "place": closeup.place,
-                "iteration": closeup.iteration,
-                "device": closeup.device,
-                "begin_ns": closeup.shown[0],
-                "end_ns": closeup.shown[1],
-                "place_begin_ns": closeup.begin,
-                "place_end_ns": closeup.end,
-                "operations": int(shown["count"].sum()),
-                "step_ns": step,
-            }
-        )
+        operations = int(shown["count"].sum())
+        rows.append({**vars(closeup), "closeup": len(rows) + 1, "operations": operations, "step_ns": step})
         bars.append(shown.with_columns(closeup=pl.lit(len(rows))))
-    return {CLOSEUPS: rows, CLOSEUP_BARS: pl.concat(bars)} if rows else {}
+    return {CLOSEUPS: pl.DataFrame(rows, infer_schema_length=None), CLOSEUP_BARS: pl.concat(bars)} if rows else {}
 
 
 def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_CloseUp]:
@@ -139,21 +127,15 @@ def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_CloseUp]:
         begin, end = row["worst_begin_ns"], row["worst_end_ns"]
         if begin is None or end is None or not 0 < end - begin <= _LARGEST_SHARE * length:
             continue
-        if any(covers(closeup.shown, closeup.device, row) for closeup in closeups):
+        if any(closeup.begin_ns <= begin and end <= closeup.end_ns and closeup.device == row["device"] for closeup in closeups):
             continue
         around = max((end - begin) // 2, min(around_usual, around_most))
-        shown = max(begin - around, 0), min(end + around, length)
+        edges = max(begin - around, 0), min(end + around, length)
         beside = _with_others([devices.index(row["device"])], len(devices))
-        closeups.append(_CloseUp(FINDING, row["place"], None, row["device"], begin, end, shown, beside))
+        closeups.append(_CloseUp(FINDING, row["place"], None, row["device"], *edges, begin, end, beside))
         if len(closeups) == _MOST_FINDINGS:
             break
     return closeups
-
-
-def covers(shown: tuple[int, int], device: str, finding: Mapping[str, Any]) -> bool:
-    """Whether a close-up, by its times and device, shows the place of a finding (a row of `findings`)."""
-    begin, end = finding["worst_begin_ns"], finding["worst_end_ns"]
-    return begin is not None and end is not None and shown[0] <= begin and end <= shown[1] and device == finding["device"]
 
 
 def _of_iterations(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> list[_CloseUp]:
@@ -180,7 +162,7 @@ def _of_iterations(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> list
         lengths = of_devices.filter(pl.col("iteration") == row["iteration"]).sort("length_ns", "device")
         first = dict.fromkeys([row["device"], *of_finding, lengths["device"][0]])
         beside = _with_others([devices.index(name) for name in first], len(devices))
-        closeups.append(_CloseUp(what, None, row["iteration"], row["device"], begin, end, (begin, end), beside))
+        closeups.append(_CloseUp(what, None, row["iteration"], row["device"], begin, end, begin, end, beside))
     return closeups
 
 
@@ -196,7 +178,7 @@ def _with_others(first: Sequence[int], count: int) -> tuple[int, ...]:
 
 def _bars(run: MeasuredRun, closeup: _CloseUp) -> tuple[pl.DataFrame, int]:
     """What the devices of a close-up do: rows of `closeup_bars` without `closeup`, and the step, ns."""
-    begin, end = closeup.shown
+    begin, end = closeup.begin_ns, closeup.end_ns
     step = max(-(-(end - begin) // _FINEST), 1)
     start, until = pl.col("start"), pl.col("end")
     inside = run.operations.filter(start < end, (start >= begin) | (until > begin))

@@ -86,11 +86,12 @@ def _wrapped(lines: Iterable[Line], width: int | None) -> list[Line]:
 
 def _first_lines(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], width: int | None) -> list[Line]:
     """What matters first: the verdict, the wall time by cause, and four numbers."""
-    first = verdict(head, tables)
+    first, window = verdict(head, tables), head["window"]
+    begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
     lines: list[Line] = [
         [(short(head["title"], _LONGEST_PATH), FAINT)],
         [(first.sentence, STRONG)],
-        window_line(head),
+        f"measured: {_seconds(begin)} to {_seconds(end)} s of the trace",
     ]
     if tables["run"]["devices"][0]:
         lines.append(iterations_line(head, tables["iterations"]))
@@ -128,13 +129,6 @@ def _bar_lines(bar: Sequence[BarPart], width: int | None) -> list[Line]:
         for part in bar
         for blocks in [round(part.share * longest)]
     ]
-
-
-def window_line(head: Mapping[str, Any]) -> str:
-    """Which part of the trace was measured."""
-    window = head["window"]
-    begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
-    return f"measured: {_seconds(begin)} to {_seconds(end)} s of the trace"
 
 
 def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
